@@ -1,0 +1,232 @@
+//! The one error type of the device layer: what went wrong, on which rank, on which device, and
+//! what to try, with a [`kind`](Error::kind) a program can match.
+
+use std::fmt;
+
+use crate::status::Status;
+
+/// A result of the device layer.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What kind of thing went wrong.
+///
+/// The names follow MPI's error classes where there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The job was aborted.
+    Aborted,
+    /// A resource (memory, slots, descriptors) ran out (`MPI_ERR_NO_MEM`, the paper's `MPI_ERR_EXHAUSTED`).
+    Exhausted,
+    /// The device has been ended.
+    Finalized,
+    /// An argument that has no kind of its own is wrong (`MPI_ERR_ARG`).
+    InvalidArgument,
+    /// A buffer is null, too short or not addressable (`MPI_ERR_BUFFER`).
+    InvalidBuffer,
+    /// A communicator or context id is not usable here (`MPI_ERR_COMM`).
+    InvalidCommunicator,
+    /// A count or length is out of range (`MPI_ERR_COUNT`).
+    InvalidCount,
+    /// A layout is not usable for this (`MPI_ERR_TYPE`).
+    InvalidLayout,
+    /// A rank is outside of its communicator or job (`MPI_ERR_RANK`).
+    InvalidRank,
+    /// A request or message handle is stale or was never given out (`MPI_ERR_REQUEST`).
+    InvalidRequest,
+    /// A setting has a value that cannot be used.
+    InvalidSetting,
+    /// A tag is out of range (`MPI_ERR_TAG`).
+    InvalidTag,
+    /// A received value is not a valid value of the Rust type (a `bool` of 2, say).
+    InvalidValue,
+    /// The launcher or the start of the job failed.
+    Job,
+    /// A buffered send cannot be buffered without blocking (`MPIR_ERR_MAY_BLOCK` of the paper).
+    MayBlock,
+    /// A peer process has died (`MPIX_ERR_PROC_FAILED`).
+    PeerFailed,
+    /// A peer sent something that no correct peer sends.
+    PeerMisbehaved,
+    /// A region, key or one-sided range is not valid (`MPI_ERR_RMA_RANGE`).
+    RemoteAccess,
+    /// The device or transport wanted is not usable here.
+    TransportUnavailable,
+    /// A message was longer than the buffer that received it (`MPI_ERR_TRUNCATE`).
+    Truncated,
+    /// The sender's datatype and the receiver's differ.
+    TypeMismatch,
+    /// The device does not have the operation; its capabilities say so too.
+    Unsupported,
+    /// The buffer is in memory that the device cannot reach (a GPU's, say).
+    UnsupportedMemory,
+    /// A mistake in Portolan itself; please report it (`MPI_ERR_INTERN`).
+    Internal,
+}
+
+/// Who has to act on an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Blame {
+    /// The calling program passed something wrong.
+    Caller,
+    /// Another rank failed or sent something wrong.
+    Peer,
+    /// The machine, its limits or its settings.
+    Environment,
+    /// Portolan itself.
+    Ours,
+}
+
+impl ErrorKind {
+    /// Who has to act on an error of this kind.
+    #[must_use]
+    pub fn blame(self) -> Blame {
+        match self {
+            Self::Aborted | Self::PeerFailed | Self::PeerMisbehaved => Blame::Peer,
+            Self::Exhausted
+            | Self::InvalidSetting
+            | Self::Job
+            | Self::TransportUnavailable
+            | Self::UnsupportedMemory => Blame::Environment,
+            Self::Internal => Blame::Ours,
+            _ => Blame::Caller,
+        }
+    }
+}
+
+/// What went wrong, on which rank and device, and what to try.
+///
+/// One pointer wide, so that results stay in registers on the paths that succeed.
+///
+/// ```
+/// use portolan_core::{Error, ErrorKind};
+///
+/// let e = Error::new(ErrorKind::InvalidRank, "rank 9 is outside of a communicator of 4 ranks")
+///     .remedy("use ranks 0 to 3")
+///     .on_rank(2);
+/// assert_eq!(e.kind(), ErrorKind::InvalidRank);
+/// assert_eq!(
+///     e.to_string(),
+///     "rank 2: rank 9 is outside of a communicator of 4 ranks; use ranks 0 to 3"
+/// );
+/// ```
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    what: String,
+    remedy: Option<String>,
+    rank: Option<u32>,
+    device: Option<&'static str>,
+    peer: Option<u32>,
+    status: Option<Status>,
+}
+
+impl Error {
+    /// An error of `kind`; `what` says what happened and names the offending value.
+    #[cold]
+    pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            what: what.into(),
+            remedy: None,
+            rank: None,
+            device: None,
+            peer: None,
+            status: None,
+        }))
+    }
+
+    /// Adds what to try.
+    #[must_use]
+    pub fn remedy(mut self, text: impl Into<String>) -> Self {
+        self.0.remedy = Some(text.into());
+        self
+    }
+
+    /// Adds the world rank on which the error was noticed.
+    #[must_use]
+    pub fn on_rank(mut self, rank: u32) -> Self {
+        self.0.rank.get_or_insert(rank);
+        self
+    }
+
+    /// Adds the name of the device that noticed the error.
+    #[must_use]
+    pub fn on_device(mut self, device: &'static str) -> Self {
+        self.0.device.get_or_insert(device);
+        self
+    }
+
+    /// Adds the world rank of the peer that the error is about.
+    #[must_use]
+    pub fn about_peer(mut self, peer: u32) -> Self {
+        self.0.peer = Some(peer);
+        self
+    }
+
+    /// Adds the status of the operation that failed.
+    #[must_use]
+    pub fn with_status(mut self, status: Status) -> Self {
+        self.0.status = Some(status);
+        self
+    }
+
+    /// What kind of thing went wrong.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The world rank that noticed the error, where it is known.
+    #[must_use]
+    pub fn rank(&self) -> Option<u32> {
+        self.0.rank
+    }
+
+    /// The world rank of the peer that the error is about, if it is about one.
+    #[must_use]
+    pub fn peer(&self) -> Option<u32> {
+        self.0.peer
+    }
+
+    /// The status of the operation that failed: after a truncation, for example, source, tag and
+    /// the bytes that did arrive.
+    #[must_use]
+    pub fn status(&self) -> Option<&Status> {
+        self.0.status.as_ref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.rank, self.0.device) {
+            (Some(rank), Some(device)) => write!(f, "rank {rank} ({device}): ")?,
+            (Some(rank), None) => write!(f, "rank {rank}: ")?,
+            (None, Some(device)) => write!(f, "{device}: ")?,
+            (None, None) => {}
+        }
+        f.write_str(&self.0.what)?;
+        if let Some(remedy) = &self.0.remedy {
+            write!(f, "; {remedy}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<portolan_datatype::LayoutError> for Error {
+    #[cold]
+    fn from(e: portolan_datatype::LayoutError) -> Self {
+        Self::new(ErrorKind::InvalidLayout, e.to_string())
+    }
+}

@@ -1,0 +1,40 @@
+//! What a completed operation says of itself.
+
+use crate::error::ErrorKind;
+
+/// Source, tag, error, byte count and cancellation of a completed operation (`MPI_Status`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Rank of the sender in the communicator of the receive. For sends, the caller's own rank.
+    pub source: u32,
+    /// Tag of the message.
+    pub tag: u32,
+    /// Why the operation failed, if it did.
+    pub error: Option<ErrorKind>,
+    /// Bytes of the message that were delivered, in the packed stream. A truncated receive counts
+    /// what arrived in the buffer; [`sent`](Self::sent) says what was lost.
+    pub bytes: u64,
+    /// Bytes of the message as it was sent.
+    pub sent: u64,
+    /// Whether the operation was cancelled (`MPI_Test_cancelled`). Nothing was transferred then.
+    pub cancelled: bool,
+}
+
+impl Status {
+    /// The status of an operation that moved nothing (a null or inactive request, a send).
+    pub const EMPTY: Self =
+        Self { source: u32::MAX, tag: u32::MAX, error: None, bytes: 0, sent: 0, cancelled: false };
+
+    /// The status of an operation that was cancelled before it matched.
+    #[must_use]
+    pub fn cancelled() -> Self {
+        Self { cancelled: true, ..Self::EMPTY }
+    }
+
+    /// A successful receive of `bytes` bytes.
+    #[inline]
+    #[must_use]
+    pub fn received(source: u32, tag: u32, bytes: u64) -> Self {
+        Self { source, tag, error: None, bytes, sent: bytes, cancelled: false }
+    }
+}

@@ -1,0 +1,308 @@
+//! The boundary below the engine: what only moves bytes between ranks.
+//!
+//! A backend author reads this folder and no other. [`Transport`] is what shared memory is: peers,
+//! a short and a bulk way to hand a packet over, a poll that feeds packets to a [`Sink`], and
+//! optional extras, each announced by a bit of [`TransportCaps`]: a bit is set exactly where the
+//! operation is wired, and the conformance suite proves both ways.
+//!
+//! # Contract
+//! - **Threads.** The engine calls a transport with `&mut self`, from one thread at a time.
+//! - **Order.** Packets from one rank to another arrive in the order in which `send_*` returned
+//!   [`Sent::Done`], each once and unchanged. Nothing is promised between different pairs.
+//! - **Back-pressure.** [`Sent::Full`] is the only sign of it: nothing was sent, the engine tries
+//!   again after a later poll. A transport never blocks and never allocates on the path of a packet.
+//! - **Upward calls.** Only through the sink, only inside [`Transport::poll`].
+//! - **Foreign bytes.** A transport checks every length and offset that it reads from memory that a
+//!   peer can write, before use; a peer that writes nonsense is reported as failed.
+//! - **Clocks and sleeping** belong to the engine; a transport lends it a [`Bell`].
+
+pub mod memory;
+pub mod packet;
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bitflags::bitflags;
+
+pub use packet::{Header, PacketKind, Payload, WIRE_VERSION};
+
+use crate::error::{Error, Result};
+
+bitflags! {
+    /// What a transport can do beyond moving packets.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct TransportCaps: u32 {
+        /// [`Transport::expose`] and [`Transport::pull`]: a receiver reads a peer's buffer itself.
+        const PULL = 1;
+        /// [`Transport::offer_open`] and its kin: an offer is a word that either side takes by
+        /// compare-and-swap, so that a send can be cancelled without asking the peer.
+        const OFFER_WORD = 2;
+        /// [`Transport::alloc`]: memory that peers can load and store directly.
+        const DIRECT = 4;
+        /// Peers are separate processes (or machines), which can die on their own.
+        const PROCESSES = 8;
+        /// Sleeping ends by itself when something arrives: [`Transport::bell`] is real.
+        const SLEEP = 16;
+    }
+}
+
+/// Sizes that the engine has to respect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest payload of [`Transport::send_short`], in bytes; at least 192.
+    pub short: usize,
+    /// Largest payload of [`Transport::send_bulk`], in bytes; at least 1024.
+    pub bulk: usize,
+    /// Largest message, in bytes, that is better sent eagerly than offered.
+    pub eager: usize,
+}
+
+/// What became of a packet that was handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Sent {
+    /// The packet is on its way and its bytes have been read: the buffer is the caller's again.
+    Done,
+    /// There was no room; nothing was sent.
+    Full,
+    /// The peer is dead; nothing was sent.
+    Gone,
+}
+
+/// Where a peer may read a buffer: opaque bytes of the transport that made them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exposure(pub [u8; 32]);
+
+/// What became of a pull.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Pulled {
+    /// The bytes are there.
+    Done,
+    /// Not the best or not a possible way at the moment: ask the peer to stream.
+    Stream,
+    /// The peer is dead.
+    Gone,
+}
+
+/// Memory that peers can reach: where it is here, and the token for peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectMemory {
+    /// Where the memory is in this process; page aligned, zeroed.
+    pub ptr: *mut u8,
+    /// Its length in bytes.
+    pub len: usize,
+    /// The token by which peers map it.
+    pub key: [u8; 32],
+}
+
+// SAFETY: a description of memory that stays valid until `Transport::free`, whatever the thread.
+unsafe impl Send for DirectMemory {}
+
+/// The engine's side of a poll.
+pub trait Sink {
+    /// Whether a packet of `peer` may be delivered now. Packets that may not stay where they are,
+    /// in order, and are offered again by a later poll. Asked before each packet.
+    fn accepts(&mut self, peer: u32) -> bool;
+
+    /// A packet has arrived. The payload is gone when this returns.
+    fn packet(&mut self, peer: u32, header: &Header, payload: Payload<'_>);
+}
+
+/// What a sleeping rank is woken by: a word with a futex or an event descriptor behind it.
+///
+/// Protocol: read [`seen`](Self::seen), [`Transport::arm`], poll once more, then
+/// [`sleep`](Self::sleep) with the value read; [`ring`](Self::ring) changes the value, so that a
+/// ring between the reading and the sleeping is not lost.
+pub trait Bell: Send + Sync {
+    /// The present value of the word.
+    fn seen(&self) -> u32;
+    /// Sleeps until the word differs from `seen`, at most for `limit`. May return early.
+    fn sleep(&self, seen: u32, limit: Option<Duration>);
+    /// Changes the word and wakes who sleeps on it. Callable from any thread, and for bells in
+    /// shared memory from any process.
+    fn ring(&self);
+    /// A descriptor that becomes readable when the bell is rung, for event loops; `None` if the
+    /// bell is a futex.
+    fn descriptor(&self) -> Option<RawFd> {
+        None
+    }
+}
+
+/// What only moves bytes between ranks. See the [module](self) for the contract.
+///
+/// Peers are numbers below [`size`](Self::size); the engine never assumes more about them.
+pub trait Transport: Send + 'static {
+    /// Short name, as in `PORTOLAN_TRANSPORT`.
+    fn name(&self) -> &'static str;
+
+    /// What the transport can do beyond moving packets.
+    fn caps(&self) -> TransportCaps;
+
+    /// Sizes that the engine has to respect.
+    fn limits(&self) -> Limits;
+
+    /// This rank's number among the peers.
+    fn rank(&self) -> u32;
+
+    /// Number of peers, this rank included.
+    fn size(&self) -> u32;
+
+    /// Number of the node on which `peer` runs; ranks with equal numbers share memory.
+    fn node_of(&self, peer: u32) -> u32;
+
+    /// Name of this node.
+    fn node_name(&self) -> String;
+
+    /// Hands over a packet of at most [`Limits::short`] bytes.
+    ///
+    /// # Safety
+    /// `len` bytes at `data` must be readable (`data` may dangle if `len` is 0). `peer` must be
+    /// below [`size`](Self::size) and not this rank; `len` at most [`Limits::short`].
+    unsafe fn send_short(&mut self, peer: u32, header: &Header, data: *const u8, len: usize) -> Sent;
+
+    /// Hands over a packet of `len` bytes, which `fill` writes straight into the transport's
+    /// memory. `fill` is called once if and only if the result is [`Sent::Done`]; it must write
+    /// exactly `len` bytes.
+    ///
+    /// # Safety
+    /// `peer` must be below [`size`](Self::size) and not this rank; `len` at most
+    /// [`Limits::bulk`]; `fill` must initialise all `len` bytes at the pointer that it gets, and
+    /// may use it only during the call.
+    unsafe fn send_bulk<F: FnOnce(*mut u8)>(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        len: usize,
+        fill: F,
+    ) -> Sent;
+
+    /// Delivers packets that have arrived, a bounded number of them, and does whatever keeps the
+    /// transport going. Returns how many packets were delivered.
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> usize;
+
+    /// What wakes this rank when it sleeps.
+    fn bell(&self) -> Arc<dyn Bell>;
+
+    /// Announces that this rank is about to sleep: from now on whoever hands it a packet rings
+    /// its bell, until [`disarm`](Self::disarm). Includes whatever barrier makes "announce, then
+    /// poll once more" safe without a fence in senders.
+    fn arm(&mut self);
+
+    /// Takes the announcement back.
+    fn disarm(&mut self);
+
+    /// Says whether this rank is inside the library and will poll soon. Peers use it to choose
+    /// between streaming and pulling. A plain store; called often.
+    #[inline]
+    fn set_present(&mut self, present: bool) {
+        let _ = present;
+    }
+
+    /// A number that changes whenever a peer is found dead; a plain load, called often.
+    fn failures(&self) -> u32;
+
+    /// Why `peer` is held to be dead, if it is.
+    fn failure_of(&self, peer: u32) -> Option<String>;
+
+    /// Declares `peer` dead, for every rank that shares this knowledge (the engine found that it
+    /// misbehaves, or a thread that was a rank panicked).
+    fn declare_failed(&mut self, peer: u32, why: &str);
+
+    /// Makes `len` bytes at `data` readable by peers ([`TransportCaps::PULL`]).
+    ///
+    /// # Safety
+    /// The bytes must stay readable until [`withdraw`](Self::withdraw).
+    unsafe fn expose(&mut self, data: *const u8, len: usize) -> Option<Exposure> {
+        let _ = (data, len);
+        None
+    }
+
+    /// Ends an exposure.
+    fn withdraw(&mut self, exposure: &Exposure) {
+        let _ = exposure;
+    }
+
+    /// Copies `len` bytes at `offset` of a peer's exposure to `target`, if that is possible and
+    /// the better way at the moment ([`TransportCaps::PULL`]).
+    ///
+    /// # Safety
+    /// `len` bytes at `target` must be writable. (The exposure comes from a peer and is not trusted:
+    /// a wrong one gives wrong bytes or [`Pulled::Stream`], never undefined behaviour here.)
+    unsafe fn pull(
+        &mut self,
+        peer: u32,
+        exposure: &Exposure,
+        offset: u64,
+        target: *mut u8,
+        len: usize,
+    ) -> Pulled {
+        let _ = (peer, exposure, offset, target, len);
+        Pulled::Stream
+    }
+
+    /// Opens an offer word and returns its number; `None` when all are in use, or without
+    /// [`TransportCaps::OFFER_WORD`]. An offer without a word cannot be cancelled.
+    fn offer_open(&mut self) -> Option<u32> {
+        None
+    }
+
+    /// Receiver: takes the offer `word` of `peer`. `false` if the sender has cancelled it: the
+    /// message does not exist then.
+    fn offer_take(&mut self, peer: u32, word: u32) -> bool {
+        let _ = (peer, word);
+        true
+    }
+
+    /// Sender: cancels its own offer `word`. `false` if the receiver has taken it already.
+    fn offer_cancel(&mut self, word: u32) -> bool {
+        let _ = word;
+        false
+    }
+
+    /// Sender: closes a word whose offer is over (taken and finished); the number may be given out
+    /// again. A cancelled word is closed by the receiver, when it meets the offer and fails to
+    /// take it.
+    fn offer_close(&mut self, word: u32) {
+        let _ = word;
+    }
+
+    /// Allocates `len` bytes that peers can load and store directly ([`TransportCaps::DIRECT`]).
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) without the capability,
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) when memory is short.
+    fn alloc(&mut self, len: usize) -> Result<DirectMemory> {
+        let _ = len;
+        Err(Error::new(
+            crate::ErrorKind::Unsupported,
+            format!("transport {} has no memory that peers can reach directly", self.name()),
+        ))
+    }
+
+    /// Frees what [`alloc`](Self::alloc) gave.
+    ///
+    /// # Safety
+    /// Neither this rank nor a peer may use the memory afterwards.
+    unsafe fn free(&mut self, memory: DirectMemory) {
+        let _ = memory;
+    }
+
+    /// Where this process sees the directly reachable memory that `peer` allocated under `key`:
+    /// address and length. `None` if the key is not valid.
+    fn map(&mut self, peer: u32, key: &[u8; 32]) -> Option<(*mut u8, usize)> {
+        let _ = (peer, key);
+        None
+    }
+
+    /// Bytes of shared or pinned memory that this rank uses for its peers at the moment.
+    fn memory_used(&self) -> u64 {
+        0
+    }
+
+    /// One line per fact that a user may want to know (method of large copies, ring sizes, …).
+    fn describe(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,235 @@
+//! Packets: what travels between the engines of two ranks.
+
+use std::marker::PhantomData;
+
+/// Number of the wire format; ranks that disagree refuse to talk (checked when a job starts).
+pub const WIRE_VERSION: u32 = 1;
+
+/// What a packet is for. The numbers are the wire format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PacketKind {
+    /// A message with all of its data.
+    Eager = 1,
+    /// An announcement of a message whose data stays with the sender until it is matched.
+    Offer = 2,
+    /// Receiver to sender: stream the data of an offer.
+    Take = 3,
+    /// Sender to receiver: a piece of a taken offer.
+    Data = 4,
+    /// Receiver to sender: an offer was pulled, or a synchronous eager message was matched.
+    Done = 5,
+    /// Receiver to sender: stop (cookie 1) or resume (cookie 0) sending eager messages.
+    Hold = 6,
+    /// An active message.
+    Active = 7,
+    /// A step of a one-sided operation that has no direct path.
+    OneSided = 8,
+}
+
+impl PacketKind {
+    /// The kind with this number; `None` for numbers that no peer may send.
+    #[inline]
+    #[must_use]
+    pub fn from_wire(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Eager,
+            2 => Self::Offer,
+            3 => Self::Take,
+            4 => Self::Data,
+            5 => Self::Done,
+            6 => Self::Hold,
+            7 => Self::Active,
+            8 => Self::OneSided,
+            _ => return None,
+        })
+    }
+}
+
+/// The 24 bytes in front of every packet: kind, envelope, and one word for the protocol.
+///
+/// Any bit pattern is a header; the engine validates what it reads. A transport copies headers
+/// and never interprets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(C, align(8))]
+pub struct Header {
+    /// [`PacketKind`] as a number.
+    pub kind: u8,
+    /// Flags of the kind, see [`flags`].
+    pub flags: u8,
+    /// Message representation of the data ([`portolan_datatype::MsgRep`] as a number).
+    pub rep: u8,
+    /// Channel of the sender's engine (0 today).
+    pub channel: u8,
+    /// Context id; for active messages the handler's id.
+    pub context: u32,
+    /// Rank of the sender in the communicator of the message.
+    pub source: u32,
+    /// Tag.
+    pub tag: u32,
+    /// Type signature of the data.
+    pub signature: u32,
+    /// A request of the sender or of the receiver in its 32-bit form, or 0.
+    pub cookie: u32,
+}
+
+const _: () = assert!(size_of::<Header>() == 24);
+
+/// Flags in [`Header::flags`].
+pub mod flags {
+    /// The sender waits to hear that the message was matched (synchronous mode).
+    pub const SYNCHRONOUS: u8 = 1;
+    /// The sender asserted that the receive was posted (ready mode).
+    pub const READY: u8 = 2;
+    /// The data of the offer is contiguous and exposed: it can be pulled.
+    pub const EXPOSED: u8 = 4;
+    /// The active message is a reply: room for it was reserved.
+    pub const REPLY: u8 = 8;
+}
+
+impl Header {
+    /// The header as three words, for transports that store words.
+    #[inline]
+    #[must_use]
+    pub fn to_words(&self) -> [u64; 3] {
+        // SAFETY: `Header` is `repr(C)`, has no padding (4 + 5 × 4 = 24 bytes), and every bit
+        // pattern is a `[u64; 3]`.
+        unsafe { std::mem::transmute::<Self, [u64; 3]>(*self) }
+    }
+
+    /// The header that [`to_words`](Self::to_words) gave.
+    #[inline]
+    #[must_use]
+    pub fn from_words(words: [u64; 3]) -> Self {
+        // SAFETY: every field is an integer, so every bit pattern is a `Header`.
+        unsafe { std::mem::transmute::<[u64; 3], Self>(words) }
+    }
+}
+
+/// The bytes of a packet where they arrived, in memory that another process may still write.
+///
+/// Never turned into a slice: a misbehaving peer may change the bytes while they are read, so they
+/// are copied out first and checked afterwards.
+#[derive(Clone, Copy)]
+pub struct Payload<'a> {
+    ptr: *const u8,
+    len: usize,
+    place: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Payload<'a> {
+    /// The `len` bytes at `ptr`.
+    ///
+    /// # Safety
+    /// The bytes must be readable for `'a`.
+    #[inline]
+    #[must_use]
+    pub unsafe fn new(ptr: *const u8, len: usize) -> Self {
+        Self { ptr, len, place: PhantomData }
+    }
+
+    /// The bytes of a slice.
+    #[inline]
+    #[must_use]
+    pub fn from_slice(bytes: &'a [u8]) -> Self {
+        Self { ptr: bytes.as_ptr(), len: bytes.len(), place: PhantomData }
+    }
+
+    /// Number of bytes.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the bytes are. Read them once, by copying.
+    #[inline]
+    #[must_use]
+    pub fn as_ptr(&self) -> *const u8 {
+        self.ptr
+    }
+
+    /// Copies all bytes out.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut copy = Vec::<u8>::with_capacity(self.len);
+        // SAFETY: `new` promised `len` readable bytes, `copy` has room for them, and the two do not
+        // overlap because `copy` is fresh.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.ptr, copy.as_mut_ptr(), self.len);
+            copy.set_len(self.len);
+        }
+        copy
+    }
+
+    /// Copies the first `N` bytes out; `None` when there are fewer.
+    #[inline]
+    #[must_use]
+    pub fn first<const N: usize>(&self) -> Option<[u8; N]> {
+        if self.len < N {
+            return None;
+        }
+        let mut copy = [0_u8; N];
+        // SAFETY: at least `N` bytes are readable, and `copy` is a fresh array of `N` bytes.
+        unsafe { std::ptr::copy_nonoverlapping(self.ptr, copy.as_mut_ptr(), N) };
+        Some(copy)
+    }
+
+    /// What follows the first `n` bytes; empty when there are fewer.
+    #[inline]
+    #[must_use]
+    pub fn after(&self, n: usize) -> Payload<'a> {
+        let n = n.min(self.len);
+        // SAFETY: `n` is at most `len`, so the rest lies in the same readable bytes.
+        unsafe { Payload::new(self.ptr.add(n), self.len - n) }
+    }
+}
+
+impl std::fmt::Debug for Payload<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Payload({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_survives_its_words() {
+        let header = Header {
+            kind: 1,
+            flags: 2,
+            rep: 3,
+            channel: 4,
+            context: 5,
+            source: 6,
+            tag: u32::MAX,
+            signature: 8,
+            cookie: 9,
+        };
+        assert_eq!(Header::from_words(header.to_words()), header);
+    }
+
+    #[test]
+    fn payloads_are_cut_safely() {
+        let payload = Payload::from_slice(&[1, 2, 3]);
+        assert_eq!(payload.first::<2>(), Some([1, 2]));
+        assert_eq!(payload.first::<4>(), None);
+        assert_eq!(payload.after(2).to_vec(), [3]);
+        assert!(payload.after(9).is_empty());
+    }
+
+    #[test]
+    fn unknown_kinds_are_refused() {
+        let known = (0..=u8::MAX).filter(|&n| PacketKind::from_wire(n).is_some()).count();
+        assert_eq!(known, 8);
+    }
+}
