@@ -1,1 +1,47 @@
-//! Being written.
+//! The abstract device interface of Portolan, and its model implementation.
+//!
+//! **What it is.** [`Device`] is the interface that everything above talks to: contiguous and
+//! datatype operations, requests, `device_check`, probe, cancel, active messages, one-sided
+//! primitives. [`Engine`] implements it over anything that moves bytes: a [`Transport`]. Between
+//! them live matching ([`matching`]), the eager and rendezvous protocols, requests, jobs ([`job`]),
+//! settings ([`config`]) and the untyped communicator ([`comm`]).
+//!
+//! **What it is not.** It names no backend: a third party can write a transport, or a whole device,
+//! in a crate of its own. It has no typed interface: that is the crate `portolan`.
+//!
+//! **Who calls it.** `portolan`, `rma` and `coll` from above, through `Device`. Transports from
+//! below, in one place only: the sink that they are handed when they are polled.
+//!
+//! **Invariants.**
+//! - Requests are slots `{channel, index, generation}`; no call with a stale one does harm.
+//! - No allocation, no system call and no lock but the level's own on the path of a small message.
+//! - A posted receive is written by its own rank only ([`device::Caps::CANCEL_LOCAL`]), because
+//!   rendezvous is receiver-driven.
+//! - What a peer sends is checked before it is believed; a peer that sends nonsense is declared
+//!   failed.
+//! - Nothing is global: several devices live side by side in a process, and one thread can step
+//!   several ranks.
+
+pub mod buffer;
+pub mod comm;
+pub mod config;
+pub mod device;
+pub mod engine;
+pub mod error;
+pub mod group;
+pub mod job;
+pub mod level;
+pub mod matching;
+pub mod observe;
+pub mod request;
+pub mod status;
+pub mod transport;
+
+pub use buffer::{ContigBuf, MemoryKind, TypedBuf};
+pub use device::{Adi, Device, ProcId, SendArgs, SendMode};
+pub use engine::Engine;
+pub use error::{Blame, Error, ErrorKind, Result};
+pub use group::Group;
+pub use request::Request;
+pub use status::Status;
+pub use transport::Transport;

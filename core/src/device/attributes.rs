@@ -1,0 +1,76 @@
+//! What a device says of itself and of its surroundings.
+
+use bitflags::bitflags;
+
+bitflags! {
+    /// What a device can do beyond the required.
+    ///
+    /// A bit is set exactly where the operation is wired; the conformance suite proves both ways.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Caps: u32 {
+        /// No one but this rank writes into a posted receive: cancelling one takes effect inside
+        /// the call.
+        const CANCEL_LOCAL = 1;
+        /// A send that has not been matched can be cancelled.
+        const CANCEL_SEND = 2;
+        /// [`Device::alloc_region`](super::Device::alloc_region) gives memory that peers can load
+        /// and store directly.
+        const DIRECT = 4;
+        /// Messages are matched by the hardware or the library below.
+        const NATIVE_MATCHING = 8;
+        /// Ranks are separate processes, which can die on their own.
+        const PROCESSES = 16;
+        /// Several threads may call at once.
+        const THREAD_MULTIPLE = 32;
+        /// A blocking wait sleeps in the end and uses no processor time.
+        const SLEEP = 64;
+        /// Large messages can be read from the sender's memory while it computes.
+        const PULL = 128;
+    }
+}
+
+/// Which ranks have something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Every rank.
+    All,
+    /// One rank.
+    One(u32),
+    /// No rank.
+    None,
+}
+
+/// The values of section 5.4 of the paper, and what else callers ask a device for.
+#[derive(Clone, Debug)]
+pub struct Attributes {
+    /// Short name of the device, as in `PORTOLAN_TRANSPORT`.
+    pub name: &'static str,
+    /// `MPID_Version_name`: name and version for people.
+    pub version: String,
+    /// `MPID_Node_name`.
+    pub node_name: String,
+    /// `MPID_MyWorldRank`.
+    pub world_rank: u32,
+    /// `MPID_MyWorldSize`.
+    pub world_size: u32,
+    /// `MPID_TAG_UB`: largest legal tag.
+    pub tag_ub: u32,
+    /// `MPID_MAX_CONTEXT_ID`: largest context id; the ids above 0xffff_ff00 are the device's own.
+    pub max_context_id: u32,
+    /// `MPID_STDOUT` (`MPI_IO`): which ranks can write to standard output.
+    pub io: Which,
+    /// `MPID_STDIN`: which rank can read standard input.
+    pub stdin: Which,
+    /// `MPID_HOST`: rank of the host, if there is one.
+    pub host: Which,
+    /// `MPID_WTIME_IS_GLOBAL`.
+    pub wtime_is_global: bool,
+    /// `MPID_HAS_HETEROGENEOUS`: whether ranks may differ in byte order.
+    pub heterogeneous: bool,
+    /// What the device can do beyond the required.
+    pub caps: Caps,
+    /// Largest payload of an active message, in bytes.
+    pub active_max: usize,
+    /// Largest message, in bytes, that is sent eagerly.
+    pub eager_max: usize,
+}

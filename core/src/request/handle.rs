@@ -1,0 +1,118 @@
+//! The handle that callers hold.
+
+use std::fmt;
+
+/// Bits of the index in both packed forms.
+const INDEX_BITS: u32 = 20;
+/// Bits of the generation that the 32-bit form keeps.
+const SHORT_GENERATION_BITS: u32 = 12;
+
+/// A handle on an operation in progress: channel, index and generation of a slot.
+///
+/// Copyable and forgeable: using a stale one is an error
+/// ([`InvalidRequest`](crate::ErrorKind::InvalidRequest)), never undefined. Packs into 64 bits
+/// ([`to_bits`](Self::to_bits)) and into 32 ([`to_short`](Self::to_short)), never below 4096, so
+/// that C layers have room for their predefined constants.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Request(u64);
+
+impl Request {
+    /// Largest number of requests that can be active at once on one channel.
+    pub const MAX_ACTIVE: usize = 1 << INDEX_BITS;
+
+    /// The null request: complete, with an empty status.
+    pub const NULL: Self = Self(0);
+
+    /// `generation` is never 0, which keeps every packed form at or above 2^20.
+    pub(crate) fn new(channel: u8, index: u32, generation: u32) -> Self {
+        debug_assert!(index < 1 << INDEX_BITS && generation & 0xfff != 0);
+        Self(u64::from(generation) << 32 | u64::from(channel) << INDEX_BITS | u64::from(index))
+    }
+
+    /// Whether this is [`NULL`](Self::NULL).
+    #[inline]
+    #[must_use]
+    pub fn is_null(self) -> bool {
+        self.0 == 0
+    }
+
+    #[inline]
+    pub(crate) fn index(self) -> u32 {
+        (self.0 & ((1 << INDEX_BITS) - 1)) as u32
+    }
+
+    #[inline]
+    pub(crate) fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The handle as 64 bits; 0 for the null request, else at least 2^32.
+    #[inline]
+    #[must_use]
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The handle with these bits. Any bits are allowed: a device refuses what it did not give out.
+    #[inline]
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// The handle as 32 bits: index and the low 12 bits of the generation; 0 for the null request,
+    /// else at least 2^20.
+    #[inline]
+    #[must_use]
+    pub fn to_short(self) -> u32 {
+        self.index() | (self.generation() & 0xfff) << INDEX_BITS
+    }
+
+    #[inline]
+    pub(crate) fn short_index(short: u32) -> u32 {
+        short & ((1 << INDEX_BITS) - 1)
+    }
+
+    #[inline]
+    pub(crate) fn short_generation(short: u32) -> u32 {
+        short >> INDEX_BITS
+    }
+
+    /// The generation that follows `generation`: never one whose short form is 0.
+    #[inline]
+    pub(crate) fn next_generation(generation: u32) -> u32 {
+        let next = generation.wrapping_add(1);
+        if next & ((1 << SHORT_GENERATION_BITS) - 1) == 0 { next.wrapping_add(1) } else { next }
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_null() {
+            return f.write_str("Request(null)");
+        }
+        write!(f, "Request({}.{})", self.index(), self.generation())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_forms_stay_above_4096() {
+        let mut generation = 0;
+        for _ in 0..10_000 {
+            generation = Request::next_generation(generation);
+            let request = Request::new(0, 0, generation);
+            assert!(request.to_bits() >= 4096 && request.to_short() >= 4096);
+            assert_eq!(Request::from_bits(request.to_bits()), request);
+        }
+    }
+
+    #[test]
+    fn generations_wrap_around_without_zero() {
+        assert_eq!(Request::next_generation(u32::MAX), 1);
+        assert_eq!(Request::next_generation(0xfff), 0x1001);
+    }
+}
