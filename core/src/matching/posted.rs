@@ -1,0 +1,221 @@
+//! Receives waiting for messages.
+//!
+//! Budget of an arrival: queue empty, one load and one comparison; up to eight receives posted,
+//! that many comparisons in an array; more, one bucket of a hash table for each shape of pattern
+//! (exact, any source, any tag, any) that is posted at all, then the array. No allocation, no
+//! lock, no system call.
+
+use super::envelope::{Envelope, Pattern, SHAPES, Words};
+use super::index::{Index, Link, Linked};
+use super::recent::Recent;
+use super::slab::{Id, Slab};
+
+/// Names a posted receive until it is matched, cancelled or drained. Then it is stale and refused.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct PostedId(Id);
+
+/// Receives in the order in which they were posted, each with a value of the caller's.
+///
+/// ```
+/// use portolan_core::matching::{Envelope, Pattern, PostedQueue};
+///
+/// let mut posted = PostedQueue::new();
+/// let first = posted.post(Pattern::any(0), 'a');
+/// posted.post(Pattern::any(0), 'b');
+/// assert_eq!(posted.cancel(first), Some('a'));
+/// assert_eq!(posted.cancel(first), None, "the id is stale");
+/// assert_eq!(posted.match_arrival(&Envelope { context: 0, source: 1, tag: 2 }), Some('b'));
+/// assert!(posted.is_empty());
+/// ```
+pub struct PostedQueue<T> {
+    slots: Slab<Entry<T>>,
+    recent: Recent,
+    index: Index,
+    /// Indexed receives by shape of pattern: an arrival looks only where something is.
+    indexed: [u32; SHAPES],
+}
+
+struct Entry<T> {
+    pattern: Pattern,
+    link: Link,
+    value: T,
+}
+
+impl<T> Linked for Entry<T> {
+    #[inline]
+    fn link(&mut self, _lane: usize) -> &mut Link {
+        &mut self.link
+    }
+}
+
+impl<T> PostedQueue<T> {
+    /// An empty queue, without any memory yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_seed(0)
+    }
+
+    /// An empty queue with memory for `capacity` receives.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        let mut queue = Self::new();
+        queue.slots.reserve(capacity);
+        queue.index.reserve(capacity);
+        queue
+    }
+
+    /// An empty queue that spreads keys over its buckets as `seed` says.
+    ///
+    /// What matches what does not depend on the seed. Two queues with the same seed that see the
+    /// same calls do the same work.
+    #[must_use]
+    pub fn with_seed(seed: u64) -> Self {
+        Self {
+            slots: Slab::new(),
+            recent: Recent::default(),
+            index: Index::new(seed),
+            indexed: [0; SHAPES],
+        }
+    }
+
+    /// Adds a receive behind all others.
+    #[inline]
+    pub fn post(&mut self, pattern: Pattern, value: T) -> PostedId {
+        if self.recent.is_full() {
+            self.index_oldest();
+        }
+        let slot = self.slots.insert(Entry {
+            pattern,
+            link: Link::OUT,
+            value,
+        });
+        self.recent.push(Words::from(&pattern), slot);
+        PostedId(self.slots.id(slot))
+    }
+
+    /// Removes and returns the earliest posted receive that matches, if any does.
+    #[inline]
+    pub fn match_arrival(&mut self, envelope: &Envelope) -> Option<T> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        if self.slots.len() > self.recent.len()
+            && let Some(slot) = self.first_indexed(envelope)
+        {
+            return Some(self.remove_indexed(slot).value);
+        }
+        let at = self.recent.first(&Words::from(envelope))?;
+        let slot = self.recent.remove(at);
+        Some(self.slots.remove(slot).value)
+    }
+
+    /// Removes a receive before it is matched. `None` if it was matched or removed already.
+    #[inline]
+    pub fn cancel(&mut self, id: PostedId) -> Option<T> {
+        let slot = self.slots.resolve(id.0)?;
+        Some(self.remove(slot).value)
+    }
+
+    /// A receive's pattern and value, while it is posted.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, id: PostedId) -> Option<(&Pattern, &T)> {
+        let entry = self.slots.get(self.slots.resolve(id.0)?);
+        Some((&entry.pattern, &entry.value))
+    }
+
+    /// How many receives are posted.
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether no receive is posted.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The posted receives, earliest first. For diagnostics: it sorts them, and allocates.
+    pub fn iter(&self) -> impl Iterator<Item = (PostedId, &Pattern, &T)> {
+        self.slots.in_order().into_iter().map(|slot| {
+            let entry = self.slots.get(slot);
+            (PostedId(self.slots.id(slot)), &entry.pattern, &entry.value)
+        })
+    }
+
+    /// Removes every receive for which `gone` says so and returns them, earliest first.
+    ///
+    /// For peers that have failed and communicators that are freed. It looks at every receive.
+    pub fn drain_if(&mut self, mut gone: impl FnMut(&Pattern, &T) -> bool) -> Vec<(Pattern, T)> {
+        let mut drained = Vec::new();
+        for slot in self.slots.in_order() {
+            let entry = self.slots.get(slot);
+            if gone(&entry.pattern, &entry.value) {
+                let entry = self.remove(slot);
+                drained.push((entry.pattern, entry.value));
+            }
+        }
+        drained
+    }
+
+    /// The earliest receive in the index that matches: the earliest of the four shapes' firsts.
+    #[inline(never)]
+    fn first_indexed(&self, envelope: &Envelope) -> Option<u32> {
+        (0..SHAPES)
+            .filter(|&shape| self.indexed[shape] != 0)
+            .filter_map(|shape| self.index.first(&envelope.key(shape)))
+            .min_by_key(|&slot| self.slots.stamp(slot))
+    }
+
+    /// Moves the oldest recent receive to the index.
+    #[inline(never)]
+    fn index_oldest(&mut self) {
+        let slot = self.recent.remove(0);
+        let pattern = self.slots.get(slot).pattern;
+        self.indexed[pattern.shape()] += 1;
+        self.index.append(&mut self.slots, 0, &pattern.key(), slot);
+    }
+
+    fn remove(&mut self, slot: u32) -> Entry<T> {
+        if self.slots.get(slot).link.is_in() {
+            return self.remove_indexed(slot);
+        }
+        self.recent.remove(self.recent.position(slot));
+        self.slots.remove(slot)
+    }
+
+    fn remove_indexed(&mut self, slot: u32) -> Entry<T> {
+        self.index.unlink(&mut self.slots, 0, slot);
+        let entry = self.slots.remove(slot);
+        self.indexed[entry.pattern.shape()] -= 1;
+        entry
+    }
+
+    /// Work done so far, for tests.
+    #[cfg(test)]
+    pub(super) fn steps(&self) -> u64 {
+        self.recent.steps() + self.index.steps()
+    }
+
+    /// Chunks of slots and keys in the index, for tests.
+    #[cfg(test)]
+    pub(super) fn footprint(&self) -> (usize, usize) {
+        (self.slots.chunks(), self.index.keys())
+    }
+}
+
+impl<T> Default for PostedQueue<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: std::fmt::Debug> std::fmt::Debug for PostedQueue<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let receives = self.iter().map(|(_, pattern, value)| (pattern, value));
+        f.debug_list().entries(receives).finish()
+    }
+}

@@ -1,0 +1,234 @@
+//! Slots that never move: chunks of entries, a free list, and ids that know when they are stale.
+//!
+//! Budget: insert and remove, no allocation once the working size has been reached, no loop.
+
+/// "No slot": the end of every list of slot numbers.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// Slots per chunk. A chunk is reserved whole and filled one slot at a time, so that no single
+/// insertion initialises more than its own slot.
+const CHUNK_BITS: u32 = 8;
+const CHUNK: usize = 1 << CHUNK_BITS;
+
+/// How many times in a row the slab has to run empty without having needed its last chunk before
+/// that chunk is given back. Far above one, so that a program whose phases fill and drain the
+/// queue allocates in the first phase only.
+const IDLE_LIMIT: u32 = 64;
+
+/// A slot number together with what tells one use of the slot from the next.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Id {
+    index: u32,
+    generation: u32,
+}
+
+/// Entries at stable slot numbers, stamped with a sequence number in order of insertion.
+#[derive(Debug)]
+pub(super) struct Slab<V> {
+    chunks: Vec<Vec<Slot<V>>>,
+    /// Slots that hold an entry.
+    live: u32,
+    /// First of the slots below `used` that are free.
+    free: u32,
+    /// Slots in use or on the free list; those above have not been used since the slab was last
+    /// empty.
+    used: u32,
+    /// How often in a row the slab ran empty without having needed its last chunk.
+    idle: u32,
+    next_stamp: u64,
+}
+
+#[derive(Debug)]
+struct Slot<V> {
+    stamp: u64,
+    next_free: u32,
+    value: Option<V>,
+}
+
+impl<V> Slab<V> {
+    pub(super) const fn new() -> Self {
+        Self {
+            chunks: Vec::new(),
+            live: 0,
+            free: NIL,
+            used: 0,
+            idle: 0,
+            next_stamp: 0,
+        }
+    }
+
+    /// Reserves the memory for `capacity` entries now.
+    pub(super) fn reserve(&mut self, capacity: usize) {
+        while self.chunks.len() * CHUNK < capacity {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+    }
+
+    #[inline]
+    pub(super) const fn len(&self) -> usize {
+        self.live as usize
+    }
+
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// Stores an entry and gives it the next stamp.
+    #[inline]
+    pub(super) fn insert(&mut self, value: V) -> u32 {
+        let stamp = self.next_stamp;
+        self.next_stamp += 1;
+        self.live += 1;
+        let index = if self.free == NIL {
+            self.used
+        } else {
+            self.free
+        };
+        let Some(slot) = self.slot_mut(index) else {
+            return self.insert_fresh(Slot {
+                stamp,
+                next_free: NIL,
+                value: Some(value),
+            });
+        };
+        let next_free = slot.next_free;
+        slot.stamp = stamp;
+        slot.value = Some(value);
+        if index == self.used {
+            self.used += 1;
+        } else {
+            self.free = next_free;
+        }
+        index
+    }
+
+    /// Stores into a slot that has never been used.
+    #[cold]
+    fn insert_fresh(&mut self, slot: Slot<V>) -> u32 {
+        let index = self.used;
+        // Slot numbers and NIL share 32 bits. That many entries are hundreds of gigabytes; the
+        // engine's bound on unexpected memory is reached long before.
+        assert!(index < NIL, "a matching queue holds at most {NIL} entries");
+        let chunk = index as usize >> CHUNK_BITS;
+        if chunk == self.chunks.len() {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        self.chunks[chunk].push(slot);
+        self.used += 1;
+        index
+    }
+
+    /// Takes an entry out of its slot.
+    ///
+    /// # Panics
+    ///
+    /// If the slot is free: slot numbers come from this module's own lists or from [`resolve`].
+    ///
+    /// [`resolve`]: Self::resolve
+    #[inline]
+    pub(super) fn remove(&mut self, index: u32) -> V {
+        let free = self.free;
+        let slot = self.slot_mut(index).expect("slot number in range");
+        let value = slot.value.take().expect("occupied slot");
+        slot.next_free = free;
+        self.free = index;
+        self.live -= 1;
+        if self.live == 0 {
+            self.start_over();
+        }
+        value
+    }
+
+    /// Forgets the free list: an empty slab hands out its lowest slots first again, which are the
+    /// ones in cache. Stamps go on, so ids from before stay stale.
+    #[inline]
+    fn start_over(&mut self) {
+        let touched = self.used as usize;
+        self.free = NIL;
+        self.used = 0;
+        if self.chunks.len() > 1 {
+            self.give_back(touched);
+        }
+    }
+
+    #[cold]
+    fn give_back(&mut self, touched: usize) {
+        if touched > (self.chunks.len() - 1) * CHUNK {
+            self.idle = 0;
+            return;
+        }
+        self.idle += 1;
+        if self.idle >= IDLE_LIMIT {
+            self.chunks.pop();
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, index: u32) -> &V {
+        self.slot(index)
+            .and_then(|slot| slot.value.as_ref())
+            .expect("occupied slot")
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, index: u32) -> &mut V {
+        self.slot_mut(index)
+            .and_then(|slot| slot.value.as_mut())
+            .expect("occupied slot")
+    }
+
+    /// The stamp of the entry in a slot: smaller means inserted earlier.
+    #[inline]
+    pub(super) fn stamp(&self, index: u32) -> u64 {
+        self.slot(index).expect("slot number in range").stamp
+    }
+
+    /// The name by which callers may refer to the entry until it is removed.
+    #[inline]
+    pub(super) fn id(&self, index: u32) -> Id {
+        Id {
+            index,
+            generation: self.stamp(index) as u32,
+        }
+    }
+
+    /// The slot that an id names, or `None` if that entry is gone.
+    ///
+    /// The generation is the low half of the stamp, so a stale id is taken for a live one only if
+    /// a multiple of 2³² entries lies between the two uses of the slot, to the entry.
+    #[inline]
+    pub(super) fn resolve(&self, id: Id) -> Option<u32> {
+        let slot = self.slot(id.index)?;
+        (slot.value.is_some() && slot.stamp as u32 == id.generation).then_some(id.index)
+    }
+
+    /// The slots that hold entries, in order of insertion. Takes time `n log n` and memory.
+    pub(super) fn in_order(&self) -> Vec<u32> {
+        let mut live: Vec<u32> = (0..self.used)
+            .filter(|&index| self.slot(index).is_some_and(|slot| slot.value.is_some()))
+            .collect();
+        live.sort_unstable_by_key(|&index| self.stamp(index));
+        live
+    }
+
+    /// Chunks allocated, for tests.
+    #[cfg(test)]
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> Option<&Slot<V>> {
+        self.chunks
+            .get(index as usize >> CHUNK_BITS)?
+            .get(index as usize & (CHUNK - 1))
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<V>> {
+        self.chunks
+            .get_mut(index as usize >> CHUNK_BITS)?
+            .get_mut(index as usize & (CHUNK - 1))
+    }
+}

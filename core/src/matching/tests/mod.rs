@@ -1,0 +1,5 @@
+//! Tests of the queues: examples, bounds on work, and properties against a naive model.
+
+mod bounds;
+mod examples;
+mod properties;

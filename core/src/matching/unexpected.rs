@@ -1,0 +1,246 @@
+//! Messages waiting for receives.
+//!
+//! A message can be asked for in four ways: by exact envelope, with any source, with any tag, with
+//! both open. It is filed in four lists, so that every question is answered by the head of one.
+//!
+//! Budget of a receive or probe: queue empty, one load and one comparison; up to eight messages,
+//! that many comparisons in an array; more, one bucket of a hash table, then the array. A message
+//! that is stored costs one array entry; once eight newer ones have come, four buckets as well.
+
+use super::envelope::{Envelope, Pattern, SHAPES, Words};
+use super::index::{Index, Link, Linked};
+use super::recent::Recent;
+use super::slab::{Id, Slab};
+
+/// Names a waiting message until it is taken or drained. Then it is stale and refused.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct UnexpectedId(Id);
+
+/// Messages in the order in which they arrived, each with a value of the caller's.
+///
+/// ```
+/// use portolan_core::matching::{Envelope, Pattern, UnexpectedQueue};
+///
+/// let mut unexpected = UnexpectedQueue::new();
+/// unexpected.push(Envelope { context: 0, source: 1, tag: 5 }, "early");
+/// unexpected.push(Envelope { context: 0, source: 2, tag: 5 }, "late");
+///
+/// // A probe finds the earliest and leaves it; a matched probe takes it by its id.
+/// let found = unexpected.find(&Pattern { context: 0, source: None, tag: Some(5) }).unwrap();
+/// assert_eq!(unexpected.get(found).unwrap().0.source, 1);
+/// assert_eq!(unexpected.take(found).unwrap().1, "early");
+/// assert_eq!(unexpected.take_match(&Pattern::any(0)).unwrap().1, "late");
+/// ```
+pub struct UnexpectedQueue<M> {
+    slots: Slab<Entry<M>>,
+    recent: Recent,
+    index: Index,
+}
+
+struct Entry<M> {
+    envelope: Envelope,
+    links: [Link; SHAPES],
+    message: M,
+}
+
+impl<M> Linked for Entry<M> {
+    #[inline]
+    fn link(&mut self, lane: usize) -> &mut Link {
+        &mut self.links[lane]
+    }
+}
+
+impl<M> UnexpectedQueue<M> {
+    /// An empty queue, without any memory yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_seed(0)
+    }
+
+    /// An empty queue with memory for `capacity` messages.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        let mut queue = Self::new();
+        queue.slots.reserve(capacity);
+        queue.index.reserve(capacity);
+        queue
+    }
+
+    /// An empty queue that spreads keys over its buckets as `seed` says; see
+    /// [`PostedQueue::with_seed`](super::PostedQueue::with_seed).
+    #[must_use]
+    pub fn with_seed(seed: u64) -> Self {
+        Self {
+            slots: Slab::new(),
+            recent: Recent::default(),
+            index: Index::new(seed),
+        }
+    }
+
+    /// Adds a message behind all others.
+    #[inline]
+    pub fn push(&mut self, envelope: Envelope, message: M) -> UnexpectedId {
+        if self.recent.is_full() {
+            self.index_oldest();
+        }
+        let slot = self.slots.insert(Entry {
+            envelope,
+            links: [Link::OUT; SHAPES],
+            message,
+        });
+        self.recent.push(Words::from(&envelope), slot);
+        UnexpectedId(self.slots.id(slot))
+    }
+
+    /// The earliest message that matches, left where it is.
+    #[inline]
+    #[must_use]
+    pub fn find(&self, pattern: &Pattern) -> Option<UnexpectedId> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        if let Some(slot) = self.first_indexed(pattern) {
+            return Some(UnexpectedId(self.slots.id(slot)));
+        }
+        let at = self.recent.first(&Words::from(pattern))?;
+        Some(UnexpectedId(self.slots.id(self.recent.slot(at))))
+    }
+
+    /// Removes and returns the earliest message that matches, if any does.
+    #[inline]
+    pub fn take_match(&mut self, pattern: &Pattern) -> Option<(Envelope, M)> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        if let Some(slot) = self.first_indexed(pattern) {
+            return Some(self.remove_indexed(slot));
+        }
+        let at = self.recent.first(&Words::from(pattern))?;
+        let slot = self.recent.remove(at);
+        let entry = self.slots.remove(slot);
+        Some((entry.envelope, entry.message))
+    }
+
+    /// A message that waits, with its envelope.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, id: UnexpectedId) -> Option<(&Envelope, &M)> {
+        let entry = self.slots.get(self.slots.resolve(id.0)?);
+        Some((&entry.envelope, &entry.message))
+    }
+
+    /// A message that waits, to be changed in place (parts of it that arrive later, say).
+    #[inline]
+    pub fn get_mut(&mut self, id: UnexpectedId) -> Option<(&Envelope, &mut M)> {
+        let slot = self.slots.resolve(id.0)?;
+        let entry = self.slots.get_mut(slot);
+        Some((&entry.envelope, &mut entry.message))
+    }
+
+    /// Removes a message. `None` if it was taken or drained already.
+    #[inline]
+    pub fn take(&mut self, id: UnexpectedId) -> Option<(Envelope, M)> {
+        let slot = self.slots.resolve(id.0)?;
+        Some(self.remove(slot))
+    }
+
+    /// How many messages wait.
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether no message waits.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The waiting messages, earliest first. For diagnostics: it sorts them, and allocates.
+    pub fn iter(&self) -> impl Iterator<Item = (UnexpectedId, &Envelope, &M)> {
+        self.slots.in_order().into_iter().map(|slot| {
+            let entry = self.slots.get(slot);
+            let id = UnexpectedId(self.slots.id(slot));
+            (id, &entry.envelope, &entry.message)
+        })
+    }
+
+    /// Removes every message for which `gone` says so and returns them, earliest first.
+    ///
+    /// For peers that have failed and communicators that are freed. It looks at every message.
+    pub fn drain_if(&mut self, mut gone: impl FnMut(&Envelope, &M) -> bool) -> Vec<(Envelope, M)> {
+        let mut drained = Vec::new();
+        for slot in self.slots.in_order() {
+            let entry = self.slots.get(slot);
+            if gone(&entry.envelope, &entry.message) {
+                drained.push(self.remove(slot));
+            }
+        }
+        drained
+    }
+
+    #[inline]
+    fn first_indexed(&self, pattern: &Pattern) -> Option<u32> {
+        if self.slots.len() == self.recent.len() {
+            return None;
+        }
+        self.index.first(&pattern.key())
+    }
+
+    /// Moves the oldest recent message to the index.
+    #[inline(never)]
+    fn index_oldest(&mut self) {
+        let slot = self.recent.remove(0);
+        let envelope = self.slots.get(slot).envelope;
+        for shape in 0..SHAPES {
+            let key = envelope.key(shape);
+            self.index.append(&mut self.slots, shape, &key, slot);
+        }
+    }
+
+    fn remove(&mut self, slot: u32) -> (Envelope, M) {
+        if self.slots.get(slot).links[0].is_in() {
+            return self.remove_indexed(slot);
+        }
+        self.recent.remove(self.recent.position(slot));
+        let entry = self.slots.remove(slot);
+        (entry.envelope, entry.message)
+    }
+
+    fn remove_indexed(&mut self, slot: u32) -> (Envelope, M) {
+        for shape in 0..SHAPES {
+            self.index.unlink(&mut self.slots, shape, slot);
+        }
+        let entry = self.slots.remove(slot);
+        (entry.envelope, entry.message)
+    }
+
+    /// Work done so far, for tests.
+    #[cfg(test)]
+    pub(super) fn steps(&self) -> u64 {
+        self.recent.steps() + self.index.steps()
+    }
+
+    /// Chunks of slots and keys in the index, for tests.
+    #[cfg(test)]
+    pub(super) fn footprint(&self) -> (usize, usize) {
+        (self.slots.chunks(), self.index.keys())
+    }
+}
+
+impl<M> Default for UnexpectedQueue<M> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<M: std::fmt::Debug> std::fmt::Debug for UnexpectedQueue<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let messages = self
+            .iter()
+            .map(|(_, envelope, message)| (envelope, message));
+        f.debug_list().entries(messages).finish()
+    }
+}
