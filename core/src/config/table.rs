@@ -1,0 +1,292 @@
+//! The table. One entry is all that a setting needs.
+//!
+//! Form of an entry: its meaning as a doc comment, then
+//! `"NAME" => accessor: Type, default "text", unit "text"[, range least, greatest];`
+//! where an empty default means "unset" and the type is one of those in `value.rs`.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::machinery::{Entry, Origin, Setting, Shown};
+use super::unknown::{UnknownName, nearest};
+use super::value::{Bytes, Count, LogLevel, OnFailure, SettingValue, Switch, WaitMode};
+use super::{PREFIX, SettingError};
+
+settings! {
+    /// Which transport carries the messages. An explicit choice is used or the job does not start;
+    /// unset means the best one that is usable.
+    "TRANSPORT" => transport: Option<String>, default "", unit "";
+
+    /// How a rank waits: `spin` polls without end, `yield` gives its core away between polls, `park`
+    /// sleeps until it is woken, and `auto` chooses by the number of ranks and of allowed cores.
+    "WAIT" => wait: WaitMode, default "auto", unit "";
+
+    /// How often a waiting rank polls before it gives its core away or sleeps.
+    "SPIN" => spin: Count, default "2000", unit "polls", range 0, 1 << 32;
+
+    /// Longest message that travels with its envelope. A longer one is only announced, and moves when
+    /// the receive that takes it has been posted.
+    "EAGER_MAX" => eager_max: Bytes, default "16k", unit "bytes", range 0, 1 << 30;
+
+    /// Memory for messages that have arrived before their receive was posted. Beyond it messages
+    /// stay with their sender, whatever their size.
+    "UNEXPECTED_MAX" => unexpected_max: Bytes, default "64M", unit "bytes", range 0, 1 << 40;
+
+    /// Memory for buffered sends that have no buffer attached.
+    "BUFFER_MAX" => buffer_max: Bytes, default "64M", unit "bytes", range 0, 1 << 40;
+
+    /// Compares the type signatures of sender and receiver; a mismatch is an error instead of garbage.
+    "CHECK_SIGNATURE" => check_signature: bool, default "on", unit "";
+
+    /// Size of one ring of the shared-memory transport: what one rank may have under way to another
+    /// in small messages.
+    "SHM_RING" => shm_ring: Bytes, default "64k", unit "bytes per pair", range 4 << 10, 64 << 20;
+
+    /// Size of the chunks through which the shared-memory transport pipes a long message, all together.
+    "SHM_BULK" => shm_bulk: Bytes, default "256k", unit "bytes per pair", range 16 << 10, 1 << 30;
+
+    /// Lets the shared-memory transport read the sender's memory directly (`process_vm_readv`).
+    "SHM_CMA" => shm_cma: Switch, default "auto", unit "";
+
+    /// Most that the shared memory of one job on one node may grow to. The file is sparse: what is
+    /// not used costs nothing.
+    "SHM_MAX" => shm_max: Bytes, default "16G", unit "bytes", range 1 << 20, 1 << 46;
+
+    /// What happens when a rank dies: the whole job ends (`abort`), or calls that need the dead rank
+    /// give an error (`return`).
+    "ON_FAILURE" => on_failure: OnFailure, default "abort", unit "";
+
+    /// A rank that has waited this long says for what, once; 0 means never.
+    "STUCK_AFTER" => stuck_after: Duration, default "0", unit "seconds";
+
+    /// Prints one line when the job starts: what was chosen, and why.
+    "REPORT" => report: bool, default "off", unit "";
+
+    /// Prints the counters of each rank when it ends.
+    "COUNTERS" => counters: bool, default "off", unit "";
+
+    /// How much is logged to standard error.
+    "LOG" => log: LogLevel, default "warn", unit "";
+
+    /// Where to write a trace of every message. `%r` in the name stands for the rank.
+    "TRACE" => trace: Option<PathBuf>, default "", unit "";
+
+    /// Starts as a job of one rank even where a launcher has left signs that cannot be understood.
+    "ALLOW_SINGLETON" => allow_singleton: bool, default "off", unit "";
+}
+
+/// Names that the launcher sets for its ranks: not settings, and not unknown.
+pub const RESERVED: &[&str] = &["JOB_ID", "SESSION", "SHM_FD"];
+
+impl Settings {
+    /// The settings that the environment gives.
+    ///
+    /// # Errors
+    /// The first value that cannot be used, in the order of the table.
+    pub fn from_env() -> Result<Self, SettingError> {
+        Self::from_variables(std::env::vars_os())
+    }
+
+    /// [`from_env`](Self::from_env) with the variables given: for tests and for embedding.
+    ///
+    /// # Errors
+    /// The first value that cannot be used, in the order of the table.
+    pub fn from_variables<N, V>(
+        variables: impl IntoIterator<Item = (N, V)>,
+    ) -> Result<Self, SettingError>
+    where
+        N: AsRef<OsStr>,
+        V: AsRef<OsStr>,
+    {
+        let (settings, errors) = Self::inspect(variables);
+        errors.into_iter().next().map_or(Ok(settings), Err)
+    }
+
+    /// The settings that can be used, and every error: for showing all of them to a person.
+    ///
+    /// A variable that is set to nothing counts as not set.
+    pub fn inspect<N, V>(variables: impl IntoIterator<Item = (N, V)>) -> (Self, Vec<SettingError>)
+    where
+        N: AsRef<OsStr>,
+        V: AsRef<OsStr>,
+    {
+        let mut given: Vec<(String, OsString)> = variables
+            .into_iter()
+            .filter_map(|(name, value)| {
+                let name = name.as_ref().to_str()?.strip_prefix(PREFIX)?.to_owned();
+                let value = value.as_ref().to_owned();
+                (!value.is_empty()).then_some((name, value))
+            })
+            .collect();
+        let place = |name: &str| SETTINGS.iter().position(|row| row.name == name);
+        given.sort_by_cached_key(|(name, _)| (place(name).unwrap_or(usize::MAX), name.clone()));
+
+        let mut settings = Self::default();
+        let mut errors = Vec::new();
+        for (name, value) in given {
+            // Text that is not Unicode becomes one that no setting but a path or a name accepts.
+            let text = value.to_string_lossy();
+            match settings.assign(&name, &text, Origin::Environment) {
+                Ok(()) => {}
+                Err(SettingError::NoSuchSetting { name, nearest }) => {
+                    if !RESERVED.contains(&&*name) {
+                        settings.unknown.push(UnknownName { name, nearest });
+                    }
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        (settings, errors)
+    }
+
+    /// Gives a setting from the program itself, by its name without the prefix.
+    ///
+    /// # Errors
+    /// If there is no such setting or the value cannot be used; the old value stays.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
+        self.assign(name, value, Origin::Builder)
+    }
+
+    /// Variables that begin with `PORTOLAN_` and are no setting: likely misspelt.
+    #[must_use]
+    pub fn unknown(&self) -> &[UnknownName] {
+        &self.unknown
+    }
+}
+
+/// The row of a setting that exists.
+fn row(name: &str) -> &'static Setting {
+    SETTINGS
+        .iter()
+        .find(|row| row.name == name)
+        .expect("the macro gives names of the table only")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_valid() {
+        let settings = Settings::default();
+        for shown in settings.shown() {
+            assert_eq!(shown.origin, Origin::Default);
+            assert_eq!(
+                shown.value, shown.setting.default,
+                "{} is not canonical",
+                shown.setting.name
+            );
+        }
+    }
+
+    #[test]
+    fn rows_are_complete_and_names_unique() {
+        for (i, row) in SETTINGS.iter().enumerate() {
+            assert!(
+                row.meaning.trim_end().ends_with('.'),
+                "{}: no sentence",
+                row.name
+            );
+            assert!(!RESERVED.contains(&row.name), "{} is reserved", row.name);
+            assert!(
+                SETTINGS[i + 1..].iter().all(|other| other.name != row.name),
+                "{}",
+                row.name
+            );
+        }
+    }
+
+    #[test]
+    fn every_setting_can_be_set_and_says_so() {
+        let mut settings = Settings::default();
+        for row in SETTINGS {
+            let text = if row.default.is_empty() {
+                "x"
+            } else {
+                row.default
+            };
+            settings.set(row.name, text).unwrap();
+            assert_eq!(settings.origin(row.name), Some(Origin::Builder));
+        }
+    }
+
+    #[test]
+    fn the_environment_gives_values_and_origins() {
+        let given = [
+            ("PORTOLAN_TRANSPORT", "shm"),
+            ("PORTOLAN_LOG", ""),
+            ("HOME", "/"),
+        ];
+        let settings = Settings::from_variables(given).unwrap();
+        assert_eq!(settings.transport(), Some("shm"));
+        assert_eq!(settings.origin("TRANSPORT"), Some(Origin::Environment));
+        assert_eq!(
+            settings.origin("LOG"),
+            Some(Origin::Default),
+            "set to nothing is not set"
+        );
+    }
+
+    #[test]
+    fn bad_values_are_errors_that_help() {
+        let error = Settings::from_variables([("PORTOLAN_WAIT", "spinn")]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "PORTOLAN_WAIT=spinn (environment) cannot be used: there is no choice `spinn`\n  \
+             fix: give one of auto, spin, yield, park, or unset it for the default (auto)"
+        );
+        let error = Settings::from_variables([("PORTOLAN_SHM_RING", "1k")]).unwrap_err();
+        assert!(
+            error.to_string().contains("1024 is out of range"),
+            "{error}"
+        );
+        assert!(
+            error.to_string().contains("a size from 4k to 64M"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn every_error_can_be_seen_at_once() {
+        let given = [
+            ("PORTOLAN_WAIT", "x"),
+            ("PORTOLAN_SPIN", "-1"),
+            ("PORTOLAN_REPORT", "on"),
+        ];
+        let (settings, errors) = Settings::inspect(given);
+        assert_eq!(errors.len(), 2);
+        assert!(settings.report());
+    }
+
+    #[test]
+    fn a_refused_value_leaves_the_old_one() {
+        let mut settings = Settings::default();
+        settings.set("SPIN", "7").unwrap();
+        settings.set("SPIN", "many").unwrap_err();
+        assert_eq!(settings.spin(), 7);
+        let error = settings.set("SPINN", "7").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "there is no setting PORTOLAN_SPINN (did you mean PORTOLAN_SPIN?)"
+        );
+    }
+
+    #[test]
+    fn misspelt_names_are_reported_and_reserved_ones_are_not() {
+        let given = [
+            ("PORTOLAN_EAGER_LIMT", "1"),
+            ("PORTOLAN_SHM_FD", "5"),
+            ("PORTOLAN_ZZZZZZZZ", "1"),
+        ];
+        let settings = Settings::from_variables(given).unwrap();
+        let warnings: Vec<_> = settings.unknown().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            warnings,
+            [
+                "unknown variable PORTOLAN_EAGER_LIMT (did you mean PORTOLAN_EAGER_MAX?)",
+                "unknown variable PORTOLAN_ZZZZZZZZ (`portolan info` lists the known ones)",
+            ]
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! Names that are not settings, and which setting was probably meant.
+
+use std::fmt;
+
+use super::{PREFIX, SETTINGS};
+
+/// An environment variable with our prefix that is no setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnknownName {
+    /// The name, without the prefix.
+    pub name: String,
+    /// The nearest setting, if one is near.
+    pub nearest: Option<&'static str>,
+}
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown variable {PREFIX}{} ", self.name)?;
+        match self.nearest {
+            Some(name) => write!(f, "(did you mean {PREFIX}{name}?)"),
+            None => f.write_str("(`portolan info` lists the known ones)"),
+        }
+    }
+}
+
+/// The setting whose name differs least from `name`, if it differs little enough to be meant.
+///
+/// A third of the letters may differ; half of them where the first word is right
+/// (`EAGER_LIMIT` for `EAGER_MAX`).
+#[must_use]
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_uppercase();
+    let candidates = SETTINGS.iter().filter_map(|row| {
+        let same_word = name.contains('_') && first_word(&name) == first_word(row.name);
+        let allowed = if same_word {
+            name.len() / 2
+        } else {
+            (name.len() / 3).max(2)
+        };
+        let distance = distance(&name, row.name);
+        (distance <= allowed && distance < row.name.len()).then_some((distance, row.name))
+    });
+    candidates
+        .min_by_key(|&(distance, _)| distance)
+        .map(|(_, name)| name)
+}
+
+fn first_word(name: &str) -> &str {
+    name.split('_').next().unwrap_or(name)
+}
+
+/// Edit distance: insertions, deletions, substitutions, and swaps of neighbours.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    // rows[i][j]: distance of the first i of a and the first j of b.
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    rows[0] = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        rows[i][0] = i;
+        for j in 1..=b.len() {
+            let substituted = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = substituted.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = least;
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_count_single_slips() {
+        for (a, b, d) in [
+            ("", "", 0),
+            ("SPIN", "SPIN", 0),
+            ("SPNI", "SPIN", 1),
+            ("SPIN", "SPINS", 1),
+            ("A", "", 1),
+        ] {
+            assert_eq!((distance(a, b), distance(b, a)), (d, d), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn likely_slips_are_recognised_and_strangers_are_not() {
+        for (slip, meant) in [
+            ("TRANSPROT", "TRANSPORT"),
+            ("transport", "TRANSPORT"),
+            ("EAGER_LIMIT", "EAGER_MAX"),
+            ("EAGERMAX", "EAGER_MAX"),
+            ("WIAT", "WAIT"),
+        ] {
+            assert_eq!(nearest(slip), Some(meant), "{slip}");
+        }
+        assert_eq!(nearest("QUITE_ANOTHER_THING"), None);
+        assert_eq!(nearest(""), None);
+    }
+}

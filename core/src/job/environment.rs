@@ -1,0 +1,113 @@
+//! Which job this process belongs to, from its environment.
+
+use super::single::Single;
+use super::{ALLOW_SINGLETON_VARIABLE, Bootstrap, JobError, foreign, pmi1};
+
+/// Joins the job that the environment describes.
+///
+/// In this order: a PMI-1 launcher (`PMI_FD`, or `PMI_PORT`); signs of a launcher that cannot be
+/// spoken to, which are an error; otherwise a job of one.
+///
+/// Takes over the descriptors that the launcher left for this process and marks them close-on-exec,
+/// so that programs started by this one do not hold them. A process can therefore join once.
+///
+/// # Errors
+/// [`JobError::ForeignLauncher`], [`JobError::BadVariable`], or the launcher's failure.
+pub fn from_environment() -> Result<Box<dyn Bootstrap>, JobError> {
+    from_variables(&|name| std::env::var(name).ok())
+}
+
+/// [`from_environment`] with the variables given by a function: for tests, and for hosts that keep
+/// a launcher's variables elsewhere.
+///
+/// # Errors
+/// As [`from_environment`].
+pub fn from_variables(
+    lookup: &dyn Fn(&str) -> Option<String>,
+) -> Result<Box<dyn Bootstrap>, JobError> {
+    let variables = Variables::new(lookup);
+    if let Some(connection) = pmi1::connect(&variables)? {
+        return Ok(connection);
+    }
+    if !variables.flag(ALLOW_SINGLETON_VARIABLE) {
+        foreign::refuse(&variables)?;
+    }
+    Ok(Box::new(Single::new()))
+}
+
+/// Read access to environment variables; those set to nothing count as not set.
+pub(super) struct Variables<'a> {
+    lookup: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl<'a> Variables<'a> {
+    pub(super) fn new(lookup: &'a dyn Fn(&str) -> Option<String>) -> Self {
+        Self { lookup }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<String> {
+        (self.lookup)(name).filter(|value| !value.is_empty())
+    }
+
+    /// A number, if the variable is set.
+    pub(super) fn number(&self, name: &str) -> Result<Option<u32>, JobError> {
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
+        match value.trim().parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(JobError::BadVariable {
+                name: name.to_owned(),
+                value,
+                why: "is not a number that a launcher would set".to_owned(),
+                remedy: "unset it, or start the program with `portolan run`",
+            }),
+        }
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        self.get(name)
+            .is_some_and(|value| matches!(value.as_str(), "1" | "on" | "true" | "yes"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn join(set: &[(&str, &str)]) -> Result<Box<dyn Bootstrap>, JobError> {
+        from_variables(&|name| {
+            set.iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn no_launcher_is_a_job_of_one() {
+        let job = join(&[]).unwrap();
+        assert_eq!((job.rank(), job.size(), job.kind()), (0, 1, "single"));
+        assert_eq!(job.inherited("shm"), None);
+    }
+
+    #[test]
+    fn foreign_signs_refuse_unless_alone_is_what_is_wanted() {
+        let signs = [("PMIX_RANK", "0"), (ALLOW_SINGLETON_VARIABLE, "1")];
+        assert!(matches!(
+            join(&signs[..1]),
+            Err(JobError::ForeignLauncher { .. })
+        ));
+        assert_eq!(join(&signs).unwrap().size(), 1);
+    }
+
+    #[test]
+    fn nonsense_in_the_launchers_variables_is_named() {
+        let error = join(&[("PMI_FD", "five"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")])
+            .err()
+            .unwrap();
+        assert!(
+            error.to_string().starts_with("PMI_FD=five is not a number"),
+            "{error}"
+        );
+    }
+}
