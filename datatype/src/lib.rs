@@ -1,1 +1,60 @@
-//! Being written.
+//! What bytes mean.
+//!
+//! A message is a sequence of bytes, a program has typed data somewhere in memory. This crate
+//! knows how the one becomes the other, and nothing of communication:
+//!
+//! - [`Datatype`] is implemented by Rust types that can be sent, and can be derived.
+//! - [`Layout`] says where data lies and what it is made of: MPI's datatypes with all their
+//!   constructors. It is compiled once into a flat [`Program`].
+//! - [`Layout::pack_range`] and [`Layout::unpack_range`] move any part of a message between memory
+//!   and its packed stream, in any [message representation](MsgRep).
+//! - [`Signature`] tells in 32 bits whether a message may be received as what is wanted.
+//!
+//! `docs/datatypes.md` in the repository says how it works and why.
+//!
+//! ```
+//! use portolan_datatype::{Layout, MsgRep};
+//!
+//! // The left column of a 3 × 4 matrix, as its neighbour needs it.
+//! let matrix: [[f64; 4]; 3] = [[1.0, 0.0, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0], [3.0, 0.0, 0.0, 0.0]];
+//! let column = Layout::vector(3, 1, 4, &Layout::of::<f64>())?;
+//! let mut halo = [0.0f64; 3];
+//! let bytes = column.packed_size(1, MsgRep::Native)?;
+//! assert!(column.span(1)?.end as usize <= size_of_val(&matrix));
+//! // SAFETY: the span lies within the matrix, and `halo` has room for 24 bytes.
+//! unsafe {
+//!     let (from, to) = (matrix.as_ptr().cast(), halo.as_mut_ptr().cast());
+//!     column.pack_range(from, 1, 0, to, bytes, MsgRep::Native);
+//! }
+//! assert_eq!(halo, [1.0, 2.0, 3.0]);
+//! # Ok::<(), portolan_datatype::LayoutError>(())
+//! ```
+
+// Derived code says `::portolan_datatype`, here as everywhere.
+extern crate self as portolan_datatype;
+
+mod complex;
+mod datatype;
+mod error;
+mod impls;
+mod layout;
+mod pack;
+mod pair;
+mod primitive;
+mod program;
+mod registry;
+mod represent;
+mod signature;
+
+pub use complex::Complex;
+pub use datatype::{Datatype, first_invalid, same_primitive};
+pub use error::{LayoutError, OpError};
+pub use layout::{Combiner, Contents, DarrayDim, Distribution, Envelope, Layout, Order};
+pub use pair::Pair;
+#[cfg(feature = "derive")]
+pub use portolan_datatype_derive::Datatype;
+pub use primitive::Primitive;
+pub use program::Program;
+pub use registry::cached_layout;
+pub use represent::{ByteOrder, MsgAction, MsgRep};
+pub use signature::Signature;

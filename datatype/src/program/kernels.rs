@@ -1,0 +1,250 @@
+//! The loops in which all time is spent: blocks of bytes at strides, copied or reversed.
+
+use std::ptr;
+
+/// How a displacement becomes an address.
+pub(super) trait Place: Copy {
+    fn at(self, disp: isize) -> *mut u8;
+}
+
+/// Displacements from the address of a buffer.
+#[derive(Clone, Copy)]
+pub(super) struct Relative(pub(super) *mut u8);
+
+impl Place for Relative {
+    #[inline(always)]
+    fn at(self, disp: isize) -> *mut u8 {
+        self.0.wrapping_offset(disp)
+    }
+}
+
+/// Displacements that are addresses. Each is turned into a pointer by itself, because each may
+/// lie in another allocation, with a provenance of its own that its owner has exposed.
+#[derive(Clone, Copy)]
+pub(super) struct Absolute;
+
+impl Place for Absolute {
+    #[inline(always)]
+    fn at(self, disp: isize) -> *mut u8 {
+        ptr::with_exposed_provenance_mut(disp as usize)
+    }
+}
+
+/// Equal blocks in memory.
+#[derive(Clone, Copy)]
+pub(super) struct Blocks {
+    /// Displacement of the first.
+    pub(super) disp: isize,
+    /// Bytes from one to the next.
+    pub(super) stride: isize,
+    pub(super) count: usize,
+    /// Bytes of each.
+    pub(super) bytes: usize,
+}
+
+/// Moves blocks between memory and the stream, where they are `apart` bytes apart.
+///
+/// # Safety
+/// All blocks are valid for reads if `PACK`, else for writes; their places in the stream the other
+/// way; the two do not overlap. If `SWAP`, a block's size is a multiple of `width`.
+pub(super) unsafe fn blocks<P: Place, const PACK: bool, const SWAP: bool>(
+    place: P,
+    blocks: Blocks,
+    stream: *mut u8,
+    apart: usize,
+    width: usize,
+) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        if SWAP && width > 1 {
+            match width {
+                2 => swap_all::<P, u16, PACK>(place, blocks, stream, apart),
+                4 => swap_all::<P, u32, PACK>(place, blocks, stream, apart),
+                8 => swap_all::<P, u64, PACK>(place, blocks, stream, apart),
+                16 => swap_all::<P, u128, PACK>(place, blocks, stream, apart),
+                _ => unreachable!("numbers are 1, 2, 4, 8 or 16 bytes wide, not {width}"),
+            }
+            return;
+        }
+        if blocks.count == 1 {
+            copy::<PACK>(place.at(blocks.disp), stream, blocks.bytes);
+            return;
+        }
+        match blocks.bytes {
+            1 => copy_all::<P, 1, PACK>(place, blocks, stream, apart),
+            2 => copy_all::<P, 2, PACK>(place, blocks, stream, apart),
+            4 => copy_all::<P, 4, PACK>(place, blocks, stream, apart),
+            8 => copy_all::<P, 8, PACK>(place, blocks, stream, apart),
+            12 => copy_all::<P, 12, PACK>(place, blocks, stream, apart),
+            16 => copy_all::<P, 16, PACK>(place, blocks, stream, apart),
+            24 => copy_all::<P, 24, PACK>(place, blocks, stream, apart),
+            32 => copy_all::<P, 32, PACK>(place, blocks, stream, apart),
+            48 => copy_all::<P, 48, PACK>(place, blocks, stream, apart),
+            64 => copy_all::<P, 64, PACK>(place, blocks, stream, apart),
+            bytes => copy_any::<P, PACK>(place, blocks, stream, apart, bytes),
+        }
+    }
+}
+
+/// # Safety
+/// As [`blocks`], for blocks of `N` bytes.
+unsafe fn copy_all<P: Place, const N: usize, const PACK: bool>(
+    place: P,
+    blocks: Blocks,
+    stream: *mut u8,
+    apart: usize,
+) {
+    let (mut disp, mut offset) = (blocks.disp, 0);
+    for _ in 0..blocks.count {
+        // SAFETY: from the caller.
+        unsafe { copy::<PACK>(place.at(disp), stream.wrapping_add(offset), N) };
+        disp = disp.wrapping_add(blocks.stride);
+        offset = offset.wrapping_add(apart);
+    }
+}
+
+/// # Safety
+/// As [`blocks`].
+unsafe fn copy_any<P: Place, const PACK: bool>(
+    place: P,
+    blocks: Blocks,
+    stream: *mut u8,
+    apart: usize,
+    bytes: usize,
+) {
+    let (mut disp, mut offset) = (blocks.disp, 0);
+    for _ in 0..blocks.count {
+        // SAFETY: from the caller.
+        unsafe { copy::<PACK>(place.at(disp), stream.wrapping_add(offset), bytes) };
+        disp = disp.wrapping_add(blocks.stride);
+        offset = offset.wrapping_add(apart);
+    }
+}
+
+/// # Safety
+/// Both are valid for `bytes` bytes and do not overlap.
+#[inline(always)]
+unsafe fn copy<const PACK: bool>(memory: *mut u8, stream: *mut u8, bytes: usize) {
+    // SAFETY: from the caller.
+    unsafe {
+        if PACK {
+            ptr::copy_nonoverlapping(memory, stream, bytes);
+        } else {
+            ptr::copy_nonoverlapping(stream, memory, bytes);
+        }
+    }
+}
+
+/// A number whose bytes can be reversed.
+trait Number: Copy {
+    fn reversed(self) -> Self;
+}
+
+macro_rules! numbers {
+    ($($t:ty),*) => {$(
+        impl Number for $t {
+            #[inline(always)]
+            fn reversed(self) -> $t {
+                self.swap_bytes()
+            }
+        }
+    )*};
+}
+numbers!(u16, u32, u64, u128);
+
+/// # Safety
+/// As [`blocks`], for numbers of type `T`.
+unsafe fn swap_all<P: Place, T: Number, const PACK: bool>(
+    place: P,
+    blocks: Blocks,
+    stream: *mut u8,
+    apart: usize,
+) {
+    // One number in each block is by far the most frequent case but one, a single long block:
+    // either is one simple loop.
+    if blocks.bytes == size_of::<T>() {
+        let (mut disp, mut offset) = (blocks.disp, 0);
+        for _ in 0..blocks.count {
+            // SAFETY: from the caller.
+            unsafe { swap_run::<T, PACK>(place.at(disp), stream.wrapping_add(offset), 1) };
+            disp = disp.wrapping_add(blocks.stride);
+            offset = offset.wrapping_add(apart);
+        }
+        return;
+    }
+    let numbers = blocks.bytes / size_of::<T>();
+    let (mut disp, mut offset) = (blocks.disp, 0);
+    for _ in 0..blocks.count {
+        // SAFETY: from the caller.
+        unsafe { swap_run::<T, PACK>(place.at(disp), stream.wrapping_add(offset), numbers) };
+        disp = disp.wrapping_add(blocks.stride);
+        offset = offset.wrapping_add(apart);
+    }
+}
+
+/// # Safety
+/// Both are valid for `count` numbers, at any alignment, and do not overlap.
+#[inline(always)]
+unsafe fn swap_run<T: Number, const PACK: bool>(memory: *mut u8, stream: *mut u8, count: usize) {
+    let (from, to) = if PACK {
+        (memory, stream)
+    } else {
+        (stream, memory)
+    };
+    let (from, to) = (from.cast::<T>(), to.cast::<T>());
+    for index in 0..count {
+        // SAFETY: from the caller.
+        unsafe {
+            to.add(index)
+                .write_unaligned(from.add(index).read_unaligned().reversed())
+        };
+    }
+}
+
+/// Moves bytes `inside..inside + bytes` of the stream of one block at `disp`.
+///
+/// # Safety
+/// As [`blocks`], for the bytes moved.
+pub(super) unsafe fn piece<P: Place, const PACK: bool, const SWAP: bool>(
+    place: P,
+    disp: isize,
+    inside: usize,
+    bytes: usize,
+    stream: *mut u8,
+    width: usize,
+) {
+    let byte = |index: usize| place.at(disp.wrapping_add(index as isize));
+    // SAFETY: from the caller; the three ranges below make up the piece, and within a number
+    // reversing permutes bytes.
+    unsafe {
+        if !SWAP || width == 1 {
+            copy::<PACK>(byte(inside), stream, bytes);
+            return;
+        }
+        let end = inside + bytes;
+        let first_whole = inside.next_multiple_of(width).min(end);
+        let last_whole = (end - end % width).max(first_whole);
+        let mirrored = |index: usize| index - index % width + (width - 1 - index % width);
+        for index in (inside..first_whole).chain(last_whole..end) {
+            copy::<PACK>(
+                byte(mirrored(index)),
+                stream.wrapping_add(index - inside),
+                1,
+            );
+        }
+        if first_whole < last_whole {
+            let (disp, bytes) = (
+                disp.wrapping_add(first_whole as isize),
+                last_whole - first_whole,
+            );
+            let run = Blocks {
+                disp,
+                stride: 0,
+                count: 1,
+                bytes,
+            };
+            let stream = stream.wrapping_add(first_whole - inside);
+            blocks::<P, PACK, true>(place, run, stream, bytes, width);
+        }
+    }
+}

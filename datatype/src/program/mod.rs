@@ -1,0 +1,141 @@
+//! The flat form of a layout: what packing and unpacking really run over.
+//!
+//! A program is one array of steps. A step without a body moves blocks of bytes at a stride; a
+//! step with a body runs a range of other steps at a stride. Within a body, steps are in the order
+//! of the packed stream, and each knows where in the stream it starts, so any byte is found by one
+//! binary search per level. Adjacent blocks are merged, blocks at equal distances become one step,
+//! and nested strides that continue each other become one stride: contiguous data, however it
+//! was described, is a single step with a single block.
+
+mod compile;
+mod kernels;
+mod walk;
+
+use std::ops::Range;
+
+pub(crate) use walk::{Direction, transfer};
+
+/// The flat form of one item of a [`Layout`](crate::Layout), made by
+/// [`Layout::commit`](crate::Layout::commit).
+#[derive(Debug)]
+pub struct Program {
+    steps: Box<[Step]>,
+    root: Range<u32>,
+    size: usize,
+    extent: isize,
+    contiguous: bool,
+}
+
+/// One instruction: `count` times `bytes` bytes of the packed stream, `stride` bytes apart in
+/// memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// First byte in the packed stream, from where the enclosing body starts.
+    pub(crate) start: usize,
+    /// Displacement of the first block, from where the enclosing body is placed.
+    pub(crate) disp: isize,
+    pub(crate) count: usize,
+    pub(crate) stride: isize,
+    /// Bytes of the packed stream in one repetition.
+    pub(crate) bytes: usize,
+    /// Width of the numbers in a block; 1 if nothing need be known about them.
+    pub(crate) width: usize,
+    /// The steps of one repetition; empty if it is a block of `bytes` bytes.
+    pub(crate) body: Range<u32>,
+    /// Whether the body is a few blocks only, which are better moved one after the other for
+    /// many repetitions at a time.
+    pub(crate) tile: bool,
+}
+
+impl Step {
+    fn block(bytes: usize, width: usize) -> Step {
+        Step {
+            start: 0,
+            disp: 0,
+            count: 1,
+            stride: 0,
+            bytes,
+            width,
+            body: 0..0,
+            tile: false,
+        }
+    }
+
+    fn is_block(&self) -> bool {
+        self.body.is_empty()
+    }
+
+    /// Bytes of the packed stream in all repetitions.
+    fn total(&self) -> usize {
+        self.bytes.saturating_mul(self.count)
+    }
+
+    /// This step `count` times, `stride` apart, if that is again one step without a new body.
+    fn repeated(&self, count: usize, stride: isize) -> Option<Step> {
+        let mut step = self.clone();
+        if count == 1 {
+            return Some(step);
+        }
+        if self.count == 1 {
+            if self.is_block() && stride == self.bytes as isize {
+                step.bytes = self.bytes.checked_mul(count)?;
+            } else {
+                (step.count, step.stride) = (count, stride);
+            }
+            return Some(step);
+        }
+        let span = isize::try_from(self.count).ok()?.checked_mul(self.stride)?;
+        if stride != span {
+            return None;
+        }
+        step.count = self.count.checked_mul(count)?;
+        Some(step)
+    }
+}
+
+impl Program {
+    /// Whether items placed at their extent are one run of bytes from displacement 0 on.
+    pub fn is_contiguous(&self) -> bool {
+        self.contiguous
+    }
+
+    /// Number of steps, bodies included: a measure of the program's size, not of its work.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether there is nothing to move.
+    pub fn is_empty(&self) -> bool {
+        self.root.is_empty()
+    }
+
+    /// Bytes of memory that the program occupies.
+    pub fn memory(&self) -> usize {
+        size_of_val(&*self.steps)
+    }
+
+    fn body(&self, range: &Range<u32>) -> &[Step] {
+        &self.steps[range.start as usize..range.end as usize]
+    }
+
+    /// The step that moves `count` items placed at their extent.
+    fn items(&self, count: usize) -> Step {
+        if let [only] = self.body(&self.root)
+            && let Some(step) = only.repeated(count, self.extent)
+        {
+            return step;
+        }
+        let tile = compile::is_tile(self.body(&self.root));
+        let (stride, bytes, body) = (self.extent, self.size, self.root.clone());
+        Step {
+            start: 0,
+            disp: 0,
+            count,
+            stride,
+            bytes,
+            width: 1,
+            body,
+            tile,
+        }
+    }
+}

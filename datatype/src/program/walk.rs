@@ -1,0 +1,263 @@
+//! Running a program over a range of the packed stream.
+//!
+//! Budget: no allocation, no lock, no system call. A whole step is one call of a kernel; only the
+//! first and the last piece of a range are looked for.
+
+use super::kernels::{self, Place};
+use super::{Program, Step};
+
+/// Repetitions moved together when a body is a tile: few enough that the lines of memory they
+/// touch stay in the first-level cache until the last block of the body has been moved.
+const TILE: usize = 128;
+
+/// Which way bytes go between memory and the packed stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// From memory to the stream.
+    Pack,
+    /// From the stream to memory.
+    Unpack,
+}
+
+/// Moves bytes `position..position + len` of the packed stream of `count` items between `memory`
+/// and `stream`, and returns how many there were. If `swap`, the program's blocks are reversed
+/// number by number.
+///
+/// # Safety
+/// Every byte that the range touches of the `count` items at `memory` is valid for reads (`Pack`)
+/// or writes (`Unpack`); `stream` is valid for `len` bytes the other way; the two do not overlap.
+/// A null `memory` means that displacements are absolute addresses of exposed provenance.
+pub(crate) unsafe fn transfer(
+    program: &Program,
+    direction: Direction,
+    swap: bool,
+    memory: *mut u8,
+    count: usize,
+    position: usize,
+    stream: *mut u8,
+    len: usize,
+) -> usize {
+    let total = program.size.saturating_mul(count);
+    let len = len.min(total.saturating_sub(position));
+    if len == 0 {
+        return 0;
+    }
+    let range = Range {
+        program,
+        count,
+        position,
+        stream,
+        len,
+    };
+    // SAFETY: passed on from the caller.
+    unsafe {
+        if memory.is_null() {
+            range.walk(kernels::Absolute, direction, swap);
+        } else {
+            range.walk(kernels::Relative(memory), direction, swap);
+        }
+    }
+    len
+}
+
+/// What [`transfer`] was asked to move, cut to what there is.
+struct Range<'a> {
+    program: &'a Program,
+    count: usize,
+    position: usize,
+    stream: *mut u8,
+    len: usize,
+}
+
+impl Range<'_> {
+    /// The same walk, compiled for each case.
+    ///
+    /// # Safety
+    /// As [`transfer`].
+    unsafe fn walk<P: Place>(self, place: P, direction: Direction, swap: bool) {
+        // SAFETY: from the caller.
+        unsafe {
+            match (direction, swap) {
+                (Direction::Pack, false) => self.run::<P, true, false>(place),
+                (Direction::Pack, true) => self.run::<P, true, true>(place),
+                (Direction::Unpack, false) => self.run::<P, false, false>(place),
+                (Direction::Unpack, true) => self.run::<P, false, true>(place),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`transfer`].
+    unsafe fn run<P: Place, const PACK: bool, const SWAP: bool>(self, place: P) {
+        let items = self.program.items(self.count);
+        let mut walk = Walk::<P, PACK, SWAP> {
+            program: self.program,
+            place,
+            stream: self.stream,
+            left: self.len,
+        };
+        // SAFETY: from the caller.
+        unsafe { walk.step(&items, 0, self.position) };
+        debug_assert_eq!(walk.left, 0);
+    }
+}
+
+struct Walk<'a, P, const PACK: bool, const SWAP: bool> {
+    program: &'a Program,
+    place: P,
+    /// Where the next byte of the stream is.
+    stream: *mut u8,
+    /// Bytes still to be moved.
+    left: usize,
+}
+
+// Displacements are added with wrapping arithmetic: those of the bytes that are moved are valid by
+// the caller's promise, and others are never turned into accesses.
+impl<P: Place, const PACK: bool, const SWAP: bool> Walk<'_, P, PACK, SWAP> {
+    /// Moves a step placed at `base`, from byte `position` of its stream on, until the step or
+    /// the range ends.
+    ///
+    /// # Safety
+    /// As [`transfer`]; so for all methods.
+    unsafe fn step(&mut self, step: &Step, base: isize, position: usize) {
+        let base = base.wrapping_add(step.disp);
+        let at = |index: usize| base.wrapping_add((index as isize).wrapping_mul(step.stride));
+        let (mut index, inside) = match position {
+            0 => (0, 0),
+            _ => (position / step.bytes, position % step.bytes),
+        };
+        // SAFETY: the pieces below are disjoint, in order, and within the range.
+        unsafe {
+            if inside != 0 {
+                self.piece(step, at(index), inside);
+                index += 1;
+            }
+            let rest = step.count - index;
+            let whole = if self.left >= rest.saturating_mul(step.bytes) {
+                rest
+            } else {
+                self.left / step.bytes
+            };
+            if whole > 0 {
+                self.whole(step, at(index), whole);
+                index += whole;
+            }
+            if self.left > 0 && index < step.count {
+                self.piece(step, at(index), 0);
+            }
+        }
+    }
+
+    /// Moves `count` whole repetitions, the first of them placed at `base`.
+    unsafe fn whole(&mut self, step: &Step, base: isize, count: usize) {
+        let bytes = count * step.bytes;
+        // SAFETY: `bytes` is at most `left`, because the caller counted them.
+        unsafe {
+            if step.is_block() {
+                let blocks = kernels::Blocks {
+                    disp: base,
+                    stride: step.stride,
+                    count,
+                    bytes: step.bytes,
+                };
+                kernels::blocks::<P, PACK, SWAP>(
+                    self.place,
+                    blocks,
+                    self.stream,
+                    step.bytes,
+                    step.width,
+                );
+                self.advance(bytes);
+            } else if step.tile {
+                self.tiles(step, base, count);
+            } else {
+                for index in 0..count as isize {
+                    self.body(step, base.wrapping_add(index.wrapping_mul(step.stride)), 0);
+                }
+            }
+        }
+    }
+
+    /// Moves `count` whole repetitions of a body of few blocks: block by block for a whole tile,
+    /// which makes one long strided loop of many short ones.
+    unsafe fn tiles(&mut self, step: &Step, base: isize, count: usize) {
+        let mut done = 0;
+        while done < count {
+            let now = TILE.min(count - done);
+            let base = base.wrapping_add((done as isize).wrapping_mul(step.stride));
+            for block in self.program.body(&step.body) {
+                for index in 0..block.count {
+                    let disp = (index as isize).wrapping_mul(block.stride);
+                    let disp = base.wrapping_add(block.disp).wrapping_add(disp);
+                    let (stride, bytes) = (step.stride, block.bytes);
+                    let blocks = kernels::Blocks {
+                        disp,
+                        stride,
+                        count: now,
+                        bytes,
+                    };
+                    // SAFETY: in the stream of one repetition this block begins at
+                    // `start + index * bytes`; repetitions are `step.bytes` apart.
+                    unsafe {
+                        let stream = self.stream.add(block.start + index * bytes);
+                        kernels::blocks::<P, PACK, SWAP>(
+                            self.place,
+                            blocks,
+                            stream,
+                            step.bytes,
+                            block.width,
+                        );
+                    }
+                }
+            }
+            // SAFETY: the tile was within the range.
+            unsafe { self.advance(now * step.bytes) };
+            done += now;
+        }
+    }
+
+    /// Moves part of one repetition, from byte `inside` of its stream on.
+    unsafe fn piece(&mut self, step: &Step, base: isize, inside: usize) {
+        // SAFETY: the piece ends with the repetition or with the range.
+        unsafe {
+            if step.is_block() {
+                let bytes = self.left.min(step.bytes - inside);
+                kernels::piece::<P, PACK, SWAP>(
+                    self.place,
+                    base,
+                    inside,
+                    bytes,
+                    self.stream,
+                    step.width,
+                );
+                self.advance(bytes);
+            } else {
+                self.body(step, base, inside);
+            }
+        }
+    }
+
+    /// Runs the body of a step placed at `base`, from byte `position` of its stream on.
+    unsafe fn body(&mut self, step: &Step, base: isize, mut position: usize) {
+        let steps = self.program.body(&step.body);
+        let first = match position {
+            0 => 0,
+            _ => steps.partition_point(|s| s.start <= position) - 1,
+        };
+        position -= steps[first].start;
+        for step in &steps[first..] {
+            if self.left == 0 {
+                return;
+            }
+            // SAFETY: from the caller.
+            unsafe { self.step(step, base, position) };
+            position = 0;
+        }
+    }
+
+    unsafe fn advance(&mut self, bytes: usize) {
+        // SAFETY: `bytes` is at most `left`, and the stream has `left` bytes more.
+        self.stream = unsafe { self.stream.add(bytes) };
+        self.left -= bytes;
+    }
+}
