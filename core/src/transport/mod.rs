@@ -16,6 +16,7 @@
 //!   peer can write, before use; a peer that writes nonsense is reported as failed.
 //! - **Clocks and sleeping** belong to the engine; a transport lends it a [`Bell`].
 
+pub mod decorate;
 pub mod memory;
 pub mod packet;
 

@@ -1,0 +1,51 @@
+//! Transports around transports: they watch what passes, or make the worst of what the contract
+//! allows, so that tests reach the states that a healthy network rarely shows.
+//!
+//! A decorator is a [`Hook`]; [`Decorated`] is the transport that asks it. They stack: a decorated
+//! transport is a transport.
+//!
+//! | hook | what it does | who is to notice |
+//! | --- | --- | --- |
+//! | [`Trace`] | records every packet | nobody |
+//! | [`Count`] | counts packets and bytes by kind | nobody |
+//! | [`Delay`] | delivers packets later, in the order of their pair | nobody |
+//! | [`Refuse`] | reports a full transport that is not | nobody |
+//! | [`Corrupt`] | flips bits of packets | the receiver, who declares the sender failed |
+//! | [`DropPeer`] | declares a peer dead after a number of packets | everybody |
+//!
+//! Everything random follows from a seed, so that a failing run can be repeated.
+//!
+//! ```
+//! use portolan_core::transport::decorate::{Count, Decorated};
+//! use portolan_core::transport::{memory, Header, Transport};
+//!
+//! let mut ranks = memory::network(2);
+//! let counts = Count::new();
+//! let mut rank = Decorated::new(ranks.remove(0), counts.clone());
+//! // SAFETY: rank 1 exists and is not rank 0; there are no bytes to read.
+//! let _ = unsafe { rank.send_short(1, &Header::default(), std::ptr::null(), 0) };
+//! assert_eq!(counts.total().sent, 1);
+//! ```
+
+mod corrupt;
+mod count;
+mod decorated;
+mod delay;
+mod drop_peer;
+mod hook;
+mod random;
+mod refuse;
+mod trace;
+
+pub use corrupt::Corrupt;
+pub use count::{Count, Tally};
+pub use decorated::Decorated;
+pub use delay::Delay;
+pub use drop_peer::DropPeer;
+pub use hook::{Arrival, Hook};
+pub use random::Random;
+pub use refuse::Refuse;
+pub use trace::{Direction, Record, Trace};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! The transport that asks a hook.
+
+use std::sync::Arc;
+
+use super::hook::{Arrival, Hook};
+use crate::error::Result;
+use crate::transport::{
+    Bell, DirectMemory, Exposure, Header, Limits, Payload, Pulled, Sent, Sink, Transport,
+    TransportCaps,
+};
+
+/// A transport with a [`Hook`] around it.
+#[derive(Debug)]
+pub struct Decorated<T, H> {
+    inner: T,
+    hook: H,
+    /// The payload under the hook's eyes, kept to be reused.
+    scratch: Vec<u8>,
+}
+
+impl<T: Transport, H: Hook> Decorated<T, H> {
+    /// `inner` under `hook`.
+    pub fn new(inner: T, hook: H) -> Self {
+        Self {
+            inner,
+            hook,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Asks the hook, then the transport, then tells the hook.
+    fn send(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        len: usize,
+        hand_over: impl FnOnce(&mut T) -> Sent,
+    ) -> Sent {
+        if let Some(answer) = self.hook.sending(peer, header, len) {
+            return answer;
+        }
+        let outcome = hand_over(&mut self.inner);
+        self.hook.sent(peer, header, len, outcome);
+        outcome
+    }
+}
+
+/// The engine's sink with the hook in front of it.
+struct Watched<'a, S, H> {
+    sink: &'a mut S,
+    hook: &'a mut H,
+    scratch: &'a mut Vec<u8>,
+}
+
+impl<S: Sink, H: Hook> Sink for Watched<'_, S, H> {
+    fn accepts(&mut self, peer: u32) -> bool {
+        self.sink.accepts(peer) && self.hook.accepts(peer)
+    }
+
+    fn packet(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
+        let (mut header, len) = (*header, payload.len());
+        self.scratch.clear();
+        if H::READS_PAYLOADS {
+            self.scratch.append(&mut payload.to_vec());
+        }
+        let arrival = Arrival {
+            peer,
+            header: &mut header,
+            payload: self.scratch,
+            len,
+        };
+        self.hook.arrived(arrival);
+        let payload = if H::READS_PAYLOADS {
+            Payload::from_slice(self.scratch)
+        } else {
+            payload
+        };
+        self.sink.packet(peer, &header, payload);
+    }
+}
+
+impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
+    unsafe fn send_short(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        data: *const u8,
+        len: usize,
+    ) -> Sent {
+        self.send(peer, header, len, |inner| {
+            // SAFETY: the caller's promise is the one that is needed.
+            unsafe { inner.send_short(peer, header, data, len) }
+        })
+    }
+
+    unsafe fn send_bulk<F: FnOnce(*mut u8)>(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        len: usize,
+        fill: F,
+    ) -> Sent {
+        self.send(peer, header, len, |inner| {
+            // SAFETY: the caller's promise is the one that is needed.
+            unsafe { inner.send_bulk(peer, header, len, fill) }
+        })
+    }
+
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
+        if let Some((peer, why)) = self.hook.condemns() {
+            self.inner.declare_failed(peer, &why);
+        }
+        let (hook, scratch) = (&mut self.hook, &mut self.scratch);
+        let delivered = self.inner.poll(&mut Watched {
+            sink,
+            hook,
+            scratch,
+        });
+        if self.hook.holds_back() {
+            // The bell is rung before the sleep: `Bell` promises that it returns at once then.
+            self.inner.bell().ring();
+        }
+        delivered
+    }
+
+    // What follows goes straight through.
+
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn caps(&self) -> TransportCaps {
+        self.inner.caps()
+    }
+
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn rank(&self) -> u32 {
+        self.inner.rank()
+    }
+
+    fn size(&self) -> u32 {
+        self.inner.size()
+    }
+
+    fn node_of(&self, peer: u32) -> u32 {
+        self.inner.node_of(peer)
+    }
+
+    fn node_name(&self) -> String {
+        self.inner.node_name()
+    }
+
+    fn bell(&self) -> Arc<dyn Bell> {
+        self.inner.bell()
+    }
+
+    fn arm(&mut self) {
+        self.inner.arm();
+    }
+
+    fn disarm(&mut self) {
+        self.inner.disarm();
+    }
+
+    fn set_present(&mut self, present: bool) {
+        self.inner.set_present(present);
+    }
+
+    fn failures(&self) -> u32 {
+        self.inner.failures()
+    }
+
+    fn failure_of(&self, peer: u32) -> Option<String> {
+        self.inner.failure_of(peer)
+    }
+
+    fn declare_failed(&mut self, peer: u32, why: &str) {
+        self.inner.declare_failed(peer, why);
+    }
+
+    unsafe fn expose(&mut self, data: *const u8, len: usize) -> Option<Exposure> {
+        // SAFETY: the caller's promise is the one that is needed.
+        unsafe { self.inner.expose(data, len) }
+    }
+
+    fn withdraw(&mut self, exposure: &Exposure) {
+        self.inner.withdraw(exposure);
+    }
+
+    unsafe fn pull(
+        &mut self,
+        peer: u32,
+        exposure: &Exposure,
+        offset: u64,
+        target: *mut u8,
+        len: usize,
+    ) -> Pulled {
+        // SAFETY: the caller's promise is the one that is needed.
+        unsafe { self.inner.pull(peer, exposure, offset, target, len) }
+    }
+
+    fn offer_open(&mut self) -> Option<u32> {
+        self.inner.offer_open()
+    }
+
+    fn offer_take(&mut self, peer: u32, word: u32) -> bool {
+        self.inner.offer_take(peer, word)
+    }
+
+    fn offer_cancel(&mut self, word: u32) -> bool {
+        self.inner.offer_cancel(word)
+    }
+
+    fn offer_close(&mut self, word: u32) {
+        self.inner.offer_close(word);
+    }
+
+    fn alloc(&mut self, len: usize) -> Result<DirectMemory> {
+        self.inner.alloc(len)
+    }
+
+    unsafe fn free(&mut self, memory: DirectMemory) {
+        // SAFETY: the caller's promise is the one that is needed.
+        unsafe { self.inner.free(memory) };
+    }
+
+    fn map(&mut self, peer: u32, key: &[u8; 32]) -> Option<(*mut u8, usize)> {
+        self.inner.map(peer, key)
+    }
+
+    fn memory_used(&self) -> u64 {
+        self.inner.memory_used()
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        self.inner.describe()
+    }
+}
