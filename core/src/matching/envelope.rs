@@ -90,12 +90,19 @@ impl Pattern {
     /// The key under which receives with this pattern, and the messages that it finds, are filed.
     #[inline]
     pub(super) fn key(&self) -> Key {
-        let source = self.source.unwrap_or(0);
-        Key {
-            place: place(self.context, source),
+        self.key_opened(self.shape())
+    }
+
+    /// The key of this pattern once the fields of `shape`, its own open ones among them, are open.
+    #[inline]
+    pub(super) fn key_opened(&self, shape: usize) -> Key {
+        debug_assert_eq!(shape & self.shape(), self.shape());
+        let fixed = Envelope {
+            context: self.context,
+            source: self.source.unwrap_or(0),
             tag: self.tag.unwrap_or(0),
-            kind: self.shape() as u32,
-        }
+        };
+        fixed.key(shape)
     }
 }
 
@@ -138,6 +145,13 @@ pub(super) struct Key {
 }
 
 impl Key {
+    /// The same key in a name space of its own, for tables that file one pattern several ways.
+    #[inline]
+    pub(super) fn in_space(mut self, space: usize) -> Self {
+        self.kind |= (space as u32) << 8;
+        self
+    }
+
     /// A hash that is the same in every process and run.
     ///
     /// Ranks, tags and contexts are small consecutive numbers in practice, and tags are whatever a

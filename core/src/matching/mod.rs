@@ -35,6 +35,7 @@ mod envelope;
 mod index;
 mod keymap;
 mod matcher;
+pub mod offload;
 mod posted;
 mod recent;
 mod slab;

@@ -124,6 +124,13 @@ impl<T> PostedQueue<T> {
         Some((&entry.pattern, &entry.value))
     }
 
+    /// A receive's value, to be changed while it is posted.
+    #[inline]
+    pub fn get_mut(&mut self, id: PostedId) -> Option<&mut T> {
+        let slot = self.slots.resolve(id.0)?;
+        Some(&mut self.slots.get_mut(slot).value)
+    }
+
     /// How many receives are posted.
     #[inline]
     #[must_use]

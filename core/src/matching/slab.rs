@@ -22,6 +22,21 @@ pub(super) struct Id {
     generation: u32,
 }
 
+impl Id {
+    /// The id as one word, for foreign libraries that carry a word of the caller's.
+    pub(super) const fn to_bits(self) -> u64 {
+        self.index as u64 | (self.generation as u64) << 32
+    }
+
+    /// The id that [`to_bits`](Self::to_bits) made into this word.
+    pub(super) const fn from_bits(bits: u64) -> Self {
+        Self {
+            index: bits as u32,
+            generation: (bits >> 32) as u32,
+        }
+    }
+}
+
 /// Entries at stable slot numbers, stamped with a sequence number in order of insertion.
 #[derive(Debug)]
 pub(super) struct Slab<V> {
