@@ -30,9 +30,6 @@
 //! # Ok::<(), portolan_datatype::LayoutError>(())
 //! ```
 
-// Derived code says `::portolan_datatype`, here as everywhere.
-extern crate self as portolan_datatype;
-
 mod complex;
 mod datatype;
 mod error;

@@ -1,0 +1,64 @@
+//! Enums without data: an integer of which only some values are valid.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{DataEnum, DeriveInput, Error, Fields};
+
+use crate::attributes::Attributes;
+use crate::paths::datatype_crate;
+
+pub(crate) fn expand(
+    input: &DeriveInput,
+    data: &DataEnum,
+    attributes: &Attributes,
+) -> syn::Result<TokenStream> {
+    let name = &input.ident;
+    for variant in &data.variants {
+        if !matches!(variant.fields, Fields::Unit) {
+            return Err(Error::new_spanned(
+                variant,
+                format!(
+                    "`Datatype` cannot be derived for an enum with data: what is in the bytes of \
+                     `{name}` depends on the variant; send a struct with a tag and the data of \
+                     all variants"
+                ),
+            ));
+        }
+    }
+    let Some(repr) = &attributes.repr else {
+        return Err(Error::new_spanned(
+            name,
+            format!(
+                "`{name}` needs an integer representation to be a `Datatype`, so that every \
+                 program gives its variants the same numbers: add `#[repr(u8)]`"
+            ),
+        ));
+    };
+    let krate = datatype_crate(attributes);
+    let variants = data.variants.iter().map(|variant| &variant.ident);
+    Ok(quote! {
+        const _: () = {
+            use #krate as __portolan;
+
+            // SAFETY: the enum is an integer of its representation, valid if it is one of the
+            // variants' numbers.
+            #[automatically_derived]
+            unsafe impl __portolan::Datatype for #name {
+                const CONTIGUOUS: bool = true;
+                const ANY_BITS: bool = false;
+                const HOMOGENEOUS: ::core::option::Option<__portolan::Primitive> =
+                    <#repr as __portolan::Datatype>::HOMOGENEOUS;
+
+                fn layout() -> __portolan::Layout {
+                    <#repr as __portolan::Datatype>::layout()
+                }
+
+                unsafe fn is_valid(value: *const Self) -> bool {
+                    // SAFETY: the caller says that the bytes are there.
+                    let number = unsafe { value.cast::<#repr>().read_unaligned() };
+                    #(number == #name::#variants as #repr)||*
+                }
+            }
+        };
+    })
+}
