@@ -39,12 +39,14 @@
 //! ```
 
 mod device;
+mod outcome;
 mod overlap;
 mod shadow;
 mod sim;
 
 pub use device::{Event, Message, OffloadCaps, ReceiveId, Refusal, TagOffload};
-pub use shadow::{Breach, Cancel, Outcome, Posting, ShadowCounters, ShadowList};
+pub use outcome::{Breach, Cancel, Outcome, Posting, ShadowCounters};
+pub use shadow::ShadowList;
 pub use sim::SimNic;
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The shadow list against the simulated card, in every order of events a schedule can make.
 
+mod directed;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
