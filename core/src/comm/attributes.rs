@@ -1,0 +1,192 @@
+//! Attributes: values that libraries hang on communicators (MPI-4 section 7.7).
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+type CopyHook<T> = Box<dyn Fn(&T) -> Option<T> + Send + Sync>;
+type DeleteHook<T> = Box<dyn Fn(&T) + Send + Sync>;
+
+/// Names an attribute and says what becomes of it (`MPI_Comm_create_keyval`).
+///
+/// A counted handle: clones are the same key, and a key lives as long as values under it, so
+/// dropping it early is legal (`MPI_Comm_free_keyval`).
+pub struct Key<T>(Arc<Hooks<T>>);
+
+struct Hooks<T> {
+    copy: Option<CopyHook<T>>,
+    delete: Option<DeleteHook<T>>,
+}
+
+impl<T: Send + Sync + 'static> Key<T> {
+    /// A key whose values stay behind when a communicator is duplicated (`MPI_COMM_NULL_COPY_FN`).
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "every key is another one")]
+    pub fn new() -> Self {
+        Self(Arc::new(Hooks {
+            copy: None,
+            delete: None,
+        }))
+    }
+
+    /// Duplicates get what `copy` makes of the value; nothing if it says `None`.
+    ///
+    /// # Panics
+    /// If the key has been cloned or used already.
+    #[must_use]
+    pub fn on_copy(mut self, copy: impl Fn(&T) -> Option<T> + Send + Sync + 'static) -> Self {
+        self.hooks().copy = Some(Box::new(copy));
+        self
+    }
+
+    /// `delete` is called when the value goes: replaced, deleted, or with its communicator.
+    ///
+    /// # Panics
+    /// If the key has been cloned or used already.
+    #[must_use]
+    pub fn on_delete(mut self, delete: impl Fn(&T) + Send + Sync + 'static) -> Self {
+        self.hooks().delete = Some(Box::new(delete));
+        self
+    }
+
+    fn hooks(&mut self) -> &mut Hooks<T> {
+        Arc::get_mut(&mut self.0).expect("hooks are given before the key is cloned or used")
+    }
+
+    /// What tells keys apart. The address cannot be given out again while a value holds the key.
+    fn id(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+}
+
+impl<T> Clone for Key<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> fmt::Debug for Key<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Key")
+            .field("copies", &self.0.copy.is_some())
+            .field("deletes", &self.0.delete.is_some())
+            .finish()
+    }
+}
+
+/// A value under its key; calls the delete hook when it goes.
+struct Held<T: Send + Sync + 'static> {
+    key: Key<T>,
+    value: Arc<T>,
+}
+
+impl<T: Send + Sync + 'static> Drop for Held<T> {
+    fn drop(&mut self) {
+        if let Some(delete) = &self.key.0.delete {
+            delete(&self.value);
+        }
+    }
+}
+
+/// A [`Held`] of any type.
+pub(super) trait Attribute: Send + Sync {
+    fn id(&self) -> usize;
+    fn value(&self) -> Arc<dyn Any + Send + Sync>;
+    fn copy(&self) -> Option<Box<dyn Attribute>>;
+}
+
+impl<T: Send + Sync + 'static> Attribute for Held<T> {
+    fn id(&self) -> usize {
+        self.key.id()
+    }
+
+    fn value(&self) -> Arc<dyn Any + Send + Sync> {
+        Arc::clone(&self.value) as _
+    }
+
+    fn copy(&self) -> Option<Box<dyn Attribute>> {
+        let value = Arc::new(self.key.0.copy.as_ref()?(&self.value)?);
+        Some(Box::new(Self {
+            key: self.key.clone(),
+            value,
+        }))
+    }
+}
+
+/// The attributes of one communicator, in the order in which they were set.
+#[derive(Default)]
+pub(super) struct Attributes(Vec<Box<dyn Attribute>>);
+
+impl Attributes {
+    pub(super) fn set<T: Send + Sync + 'static>(
+        &mut self,
+        key: &Key<T>,
+        value: T,
+    ) -> Option<Box<dyn Attribute>> {
+        let old = self.remove(key);
+        self.0.push(Box::new(Held {
+            key: key.clone(),
+            value: Arc::new(value),
+        }));
+        old
+    }
+
+    pub(super) fn get<T: Send + Sync + 'static>(&self, key: &Key<T>) -> Option<Arc<T>> {
+        let held = self.0.iter().find(|held| held.id() == key.id())?;
+        held.value().downcast().ok()
+    }
+
+    pub(super) fn remove<T: Send + Sync + 'static>(
+        &mut self,
+        key: &Key<T>,
+    ) -> Option<Box<dyn Attribute>> {
+        let index = self.0.iter().position(|held| held.id() == key.id())?;
+        Some(self.0.remove(index))
+    }
+
+    pub(super) fn copy(&self) -> Self {
+        Self(self.0.iter().filter_map(|held| held.copy()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn copies_and_deletions_follow_the_key() {
+        let deleted = Arc::new(AtomicU32::new(0));
+        let seen = Arc::clone(&deleted);
+        let counted = Key::<u32>::new()
+            .on_copy(|n| (*n < 10).then_some(n + 1))
+            .on_delete(move |n| _ = seen.fetch_add(*n, Ordering::Relaxed));
+        let plain = Key::<String>::new();
+
+        let mut first = Attributes::default();
+        assert!(first.set(&counted, 5).is_none());
+        first.set(&plain, "left behind".into());
+        let second = first.copy();
+        assert_eq!(second.get(&counted).as_deref(), Some(&6));
+        assert!(second.get(&plain).is_none());
+
+        drop(second);
+        assert_eq!(deleted.load(Ordering::Relaxed), 6);
+        drop(first.set(&counted, 20));
+        assert_eq!(deleted.load(Ordering::Relaxed), 11);
+        assert!(first.copy().get(&counted).is_none());
+        drop(first);
+        assert_eq!(deleted.load(Ordering::Relaxed), 31);
+    }
+
+    #[test]
+    fn keys_of_one_type_are_told_apart() {
+        let (a, b) = (Key::<u8>::new(), Key::<u8>::new());
+        let mut attributes = Attributes::default();
+        attributes.set(&a, 1);
+        assert!(attributes.get(&b).is_none());
+        assert!(attributes.remove(&b).is_none());
+        assert!(attributes.remove(&a).is_some());
+        assert!(attributes.get(&a).is_none());
+    }
+}

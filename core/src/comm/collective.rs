@@ -1,0 +1,242 @@
+//! The collectives that communicators themselves need, over point-to-point on the collective
+//! context. The real ones, with a choice of algorithms, are `coll`'s.
+
+use super::{Communicator, NoUnwind, Tag};
+use crate::buffer::ContigBuf;
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+use crate::status::Status;
+
+/// Tags on the collective context. Rounds of one operation add their number, at most 32.
+const BARRIER: u32 = 0x100;
+const AND: u32 = 0x120;
+const BCAST: u32 = 0x140;
+
+impl<D: Device> Communicator<D> {
+    /// Returns when every rank has called it (`MPI_Barrier`). Collective.
+    ///
+    /// By dissemination: in round k each rank signals the one 2^k after it.
+    ///
+    /// # Errors
+    /// [`PeerFailed`](ErrorKind::PeerFailed).
+    pub fn barrier(&self) -> Result<()> {
+        self.disseminate(BARRIER, |to, from, tag| {
+            self.exchange(to, &[], from, &mut [], tag).map(drop)
+        })
+    }
+
+    /// Bitwise and of `words` over all ranks, which all get. Collective, with one length.
+    ///
+    /// By dissemination, which may count a rank's contribution twice: right for `and` only.
+    ///
+    /// # Errors
+    /// [`PeerFailed`](ErrorKind::PeerFailed), [`Truncated`](ErrorKind::Truncated) if the lengths
+    /// differ.
+    pub fn and_words(&self, words: &mut [u64]) -> Result<()> {
+        let mut received = vec![0; words.len() * 8];
+        self.disseminate(AND, |to, from, tag| {
+            let sent: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            self.exchange(to, &sent, from, &mut received, tag)?;
+            let (theirs, _) = received.as_chunks::<8>();
+            words
+                .iter_mut()
+                .zip(theirs)
+                .for_each(|(word, t)| *word &= u64::from_le_bytes(*t));
+            Ok(())
+        })
+    }
+
+    /// `data` of rank `root` goes to every rank (`MPI_Bcast`). Collective, with one length.
+    ///
+    /// # Errors
+    /// [`InvalidRank`](ErrorKind::InvalidRank), [`PeerFailed`](ErrorKind::PeerFailed),
+    /// [`InvalidCount`](ErrorKind::InvalidCount) if the lengths differ.
+    pub fn bcast(&self, data: &mut [u8], root: u32) -> Result<()> {
+        self.check_rank("root", root)?;
+        let tree = Binomial::new(self.rank(), self.size(), root);
+        if let Some(parent) = tree.parent() {
+            let pattern = self.collective_pattern(parent, Tag(BCAST))?;
+            // SAFETY: the pattern is legal; `data` is borrowed for the length of the call.
+            let status = unsafe {
+                self.device()
+                    .recv_contig_unchecked(&pattern, ContigBuf::from_bytes_mut(data))?
+            };
+            self.expect_bytes(&status, data.len())?;
+        }
+        for child in tree.children() {
+            let args = self.collective_args(child, Tag(BCAST))?;
+            // SAFETY: the arguments are legal; `data` is borrowed for the length of the call.
+            unsafe {
+                self.device()
+                    .send_contig_unchecked(&args, ContigBuf::from_bytes(data))?
+            };
+        }
+        Ok(())
+    }
+
+    fn disseminate(
+        &self,
+        first_tag: u32,
+        mut round: impl FnMut(u32, u32, Tag) -> Result<()>,
+    ) -> Result<()> {
+        let (rank, size) = (u64::from(self.rank()), u64::from(self.size()));
+        let (mut distance, mut tag) = (1, first_tag);
+        while distance < size {
+            let to = ((rank + distance) % size) as u32;
+            let from = ((rank + size - distance) % size) as u32;
+            round(to, from, Tag(tag))?;
+            distance *= 2;
+            tag += 1;
+        }
+        Ok(())
+    }
+
+    /// Sends to one rank and receives as many bytes as fit from another, at the same time.
+    fn exchange(
+        &self,
+        to: u32,
+        sent: &[u8],
+        from: u32,
+        received: &mut [u8],
+        tag: Tag,
+    ) -> Result<Status> {
+        let args = self.collective_args(to, tag)?;
+        let pattern = self.collective_pattern(from, tag)?;
+        let device = self.device();
+        let guard = NoUnwind::new("a collective operation");
+        // SAFETY: the arguments are legal. `sent` is borrowed until this function returns, which it
+        // does only after the request is over (`wait` completes it whatever it returns), and the
+        // guard lets no panic past.
+        let request = unsafe { device.isend_contig_unchecked(&args, ContigBuf::from_bytes(sent)) };
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => {
+                guard.done();
+                return Err(error);
+            }
+        };
+        let len = received.len();
+        // SAFETY: the pattern is legal and `received` is borrowed for the length of the call.
+        let outcome =
+            unsafe { device.recv_contig_unchecked(&pattern, ContigBuf::from_bytes_mut(received)) };
+        if outcome.is_err() {
+            // Whoever should have taken the message may never do so.
+            let _ = device.cancel(request);
+        }
+        let sent = device.wait(request);
+        guard.done();
+        let status = outcome?;
+        sent?;
+        self.expect_bytes(&status, len)?;
+        Ok(status)
+    }
+
+    fn expect_bytes(&self, status: &Status, expected: usize) -> Result<(), Error> {
+        if status.bytes == expected as u64 {
+            return Ok(());
+        }
+        Err(self.error(
+            ErrorKind::InvalidCount,
+            format!(
+                "rank {} took part with {} bytes, this rank with {expected}",
+                status.source, status.bytes
+            ),
+            "call collectives with equal lengths on every rank, in the same order",
+        ))
+    }
+}
+
+/// A rank's place in a binomial tree: for broadcasts downwards, for reductions upwards.
+///
+/// ```
+/// use portolan_core::comm::Binomial;
+///
+/// let root = Binomial::new(0, 6, 0);
+/// assert_eq!(root.parent(), None);
+/// assert_eq!(root.children().collect::<Vec<_>>(), [4, 2, 1]);
+/// assert_eq!(Binomial::new(5, 6, 0).parent(), Some(4));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Binomial {
+    /// Distance from the root, upwards and around.
+    place: u64,
+    size: u64,
+    root: u64,
+}
+
+impl Binomial {
+    /// The place of `rank` among `size` in the tree of `root`.
+    #[must_use]
+    pub fn new(rank: u32, size: u32, root: u32) -> Self {
+        let (rank, size, root) = (u64::from(rank), u64::from(size), u64::from(root));
+        Self {
+            place: (rank + size - root) % size,
+            size,
+            root,
+        }
+    }
+
+    /// The rank above; `None` for the root.
+    #[must_use]
+    pub fn parent(&self) -> Option<u32> {
+        (self.place != 0).then(|| self.rank_at(self.place & (self.place - 1)))
+    }
+
+    /// The ranks below, the one with the most ranks below it first. In a reduction, take them in
+    /// reverse: each covers the ranks that follow those that are covered already.
+    pub fn children(&self) -> impl DoubleEndedIterator<Item = u32> + use<> {
+        let tree = *self;
+        let levels = if tree.place == 0 {
+            32
+        } else {
+            tree.place.trailing_zeros()
+        };
+        (0..levels)
+            .rev()
+            .map(move |level| tree.place + (1 << level))
+            .filter(move |&place| place < tree.size)
+            .map(move |place| tree.rank_at(place))
+    }
+
+    fn rank_at(&self, place: u64) -> u32 {
+        ((place + self.root) % self.size) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rank_has_one_parent_that_knows_it() {
+        for size in 1..40 {
+            for root in 0..size {
+                let mut reached = 0;
+                for rank in 0..size {
+                    let tree = Binomial::new(rank, size, root);
+                    assert_eq!(tree.parent().is_none(), rank == root);
+                    for child in tree.children() {
+                        assert_eq!(Binomial::new(child, size, root).parent(), Some(rank));
+                        reached += 1;
+                    }
+                }
+                assert_eq!(reached, size - 1);
+            }
+        }
+    }
+
+    #[test]
+    fn children_in_reverse_cover_consecutive_ranks() {
+        fn covered(rank: u32, size: u32) -> u32 {
+            let mut next = rank + 1;
+            for child in Binomial::new(rank, size, 0).children().rev() {
+                assert_eq!(child, next);
+                next = covered(child, size);
+            }
+            next
+        }
+        for size in 1..70 {
+            assert_eq!(covered(0, size), size);
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Context ids: how the ranks of a communicator agree on one that is free on all of them.
+//!
+//! Every rank keeps a bit mask of the ids that are free here. The ranks of the parent intersect
+//! their masks by an all-reduce and take the lowest bit that is left: the same on all of them.
+//! Freeing sets the bit in the local mask only, so an id is used again when, and only when, every
+//! rank that takes part in a creation has freed it.
+//!
+//! **Several threads** may create communicators from different parents at once. Only one of them
+//! can have a rank's mask; the others contribute an empty one, and one more bit that says so. If
+//! that bit did not survive the intersection, the round decided nothing and everybody tries
+//! again. No thread waits for the mask, so no two ranks can wait for each other's threads.
+//! Preference goes to the parent with the lowest context: from some round on it has the mask on
+//! every rank, so somebody always gets done.
+
+use std::sync::Mutex;
+
+use super::{Communicator, lock};
+use crate::device::{Check, Device};
+use crate::error::{ErrorKind, Result};
+
+/// Communicators that may be alive at once on one rank.
+const LIMIT: u32 = 4096;
+/// 64-bit words of a mask.
+const WORDS: usize = LIMIT as usize / 64;
+
+/// The ids of one rank. Communicator `i` has the contexts `2i` and `2i + 1`.
+#[derive(Debug)]
+pub(super) struct Pool(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// Bit set: the id is free.
+    free: [u64; WORDS],
+    /// Parents (by context id) whose ranks are agreeing in some thread here, in ascending order.
+    agreeing: Vec<u32>,
+    /// Which of them has the mask.
+    holder: Option<u32>,
+    live: u32,
+}
+
+/// A mask, and in the last word whether it is one.
+type Offer = [u64; WORDS + 1];
+
+impl Pool {
+    /// All ids free whose contexts the device allows.
+    pub(super) fn new(max_context_id: u32) -> Self {
+        let ids = (max_context_id.saturating_add(1) / super::CONTEXTS).min(LIMIT);
+        let mut free = [0; WORDS];
+        for id in 0..ids {
+            free[id as usize / 64] |= 1 << (id % 64);
+        }
+        Self(Mutex::new(State {
+            free,
+            agreeing: Vec::new(),
+            holder: None,
+            live: 0,
+        }))
+    }
+
+    /// Takes id 0, the world's, and returns its context.
+    pub(super) fn reserve_first(&self) -> u32 {
+        lock(&self.0).take(0)
+    }
+
+    /// The id of `context` is free here.
+    pub(super) fn release(&self, context: u32) {
+        let id = context / super::CONTEXTS;
+        let mut state = lock(&self.0);
+        let bit = 1 << (id % 64);
+        debug_assert_eq!(
+            state.free[id as usize / 64] & bit,
+            0,
+            "context {context} freed twice"
+        );
+        state.free[id as usize / 64] |= bit;
+        state.live -= 1;
+    }
+
+    pub(super) fn live(&self) -> u32 {
+        lock(&self.0).live
+    }
+
+    fn claim(&self, parent: u32) -> Claim<'_> {
+        let mut state = lock(&self.0);
+        let place = state.agreeing.partition_point(|&other| other < parent);
+        state.agreeing.insert(place, parent);
+        Claim { pool: self, parent }
+    }
+}
+
+impl State {
+    fn take(&mut self, id: u32) -> u32 {
+        self.free[id as usize / 64] &= !(1 << (id % 64));
+        self.live += 1;
+        id * super::CONTEXTS
+    }
+}
+
+/// One thread's part in an agreement; gives up the mask and its place when it goes.
+struct Claim<'a> {
+    pool: &'a Pool,
+    parent: u32,
+}
+
+impl Claim<'_> {
+    /// What this rank contributes to a round: its mask, if this thread can have it.
+    fn offer(&self) -> Offer {
+        let mut state = lock(&self.pool.0);
+        let first = state.agreeing.first() == Some(&self.parent);
+        if state.holder.is_some() || !first {
+            return [0; WORDS + 1];
+        }
+        state.holder = Some(self.parent);
+        let mut offer = [u64::MAX; WORDS + 1];
+        offer[..WORDS].copy_from_slice(&state.free);
+        offer
+    }
+
+    /// The round decided nothing: another thread may have the mask.
+    fn give_back(&self) {
+        let mut state = lock(&self.pool.0);
+        if state.holder == Some(self.parent) {
+            state.holder = None;
+        }
+    }
+
+    fn take(&self, id: u32) -> u32 {
+        lock(&self.pool.0).take(id)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.give_back();
+        let mut state = lock(&self.pool.0);
+        if let Some(place) = state
+            .agreeing
+            .iter()
+            .position(|&parent| parent == self.parent)
+        {
+            state.agreeing.remove(place);
+        }
+    }
+}
+
+/// The lowest id that is set.
+fn lowest(mask: &[u64]) -> Option<u32> {
+    let word = mask.iter().position(|&word| word != 0)?;
+    Some(word as u32 * 64 + mask[word].trailing_zeros())
+}
+
+impl<D: Device> Communicator<D> {
+    /// Agrees with the other ranks on a context that is free on all of them, and takes it.
+    pub(super) fn agree(&self) -> Result<u32> {
+        let claim = self.0.pool.claim(self.0.context);
+        loop {
+            let mut offer = claim.offer();
+            self.and_words(&mut offer)?;
+            if offer[WORDS] != 0 {
+                return match lowest(&offer[..WORDS]) {
+                    Some(id) => Ok(claim.take(id)),
+                    None => Err(self.error(
+                        ErrorKind::Exhausted,
+                        format!(
+                            "no context id is free on all {} ranks; {} of {LIMIT} communicators \
+                             are alive here",
+                            self.size(),
+                            self.live()
+                        ),
+                        "drop communicators that are no longer used, on every rank",
+                    )),
+                };
+            }
+            claim.give_back();
+            self.device().device_check(Check::NonBlocking)?;
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn intersect(offers: &[Offer]) -> Offer {
+        let mut all = [u64::MAX; WORDS + 1];
+        for offer in offers {
+            all.iter_mut().zip(offer).for_each(|(a, b)| *a &= b);
+        }
+        all
+    }
+
+    #[test]
+    fn an_id_comes_back_when_every_rank_has_freed_it() {
+        let ranks = [Pool::new(u32::MAX), Pool::new(u32::MAX)];
+        assert!(ranks.iter().all(|pool| pool.reserve_first() == 0));
+        let agree = || {
+            let claims = [ranks[0].claim(0), ranks[1].claim(0)];
+            let all = intersect(&[claims[0].offer(), claims[1].offer()]);
+            let id = lowest(&all[..WORDS]).unwrap();
+            claims.map(|claim| claim.take(id))[0]
+        };
+        assert_eq!((agree(), agree()), (2, 4));
+        ranks[0].release(2);
+        assert_eq!(agree(), 6, "rank 1 still uses context 2");
+        ranks[0].release(6);
+        ranks[1].release(6);
+        ranks[1].release(2);
+        assert_eq!((agree(), agree()), (2, 6));
+        assert_eq!(ranks[0].live(), 4);
+    }
+
+    #[test]
+    fn threads_that_compete_decide_nothing_until_one_has_every_mask() {
+        let ranks = [Pool::new(u32::MAX), Pool::new(u32::MAX)];
+        // Rank 0's first thread came earlier, rank 1's second did.
+        let (a0, b1) = (ranks[0].claim(2), ranks[1].claim(4));
+        let (offer_a0, offer_b1) = (a0.offer(), b1.offer());
+        let (b0, a1) = (ranks[0].claim(4), ranks[1].claim(2));
+        let (offer_b0, offer_a1) = (b0.offer(), a1.offer());
+        assert_eq!(intersect(&[offer_a0, offer_a1])[WORDS], 0);
+        assert_eq!(intersect(&[offer_b0, offer_b1])[WORDS], 0);
+        for claim in [&a0, &a1, &b0, &b1] {
+            claim.give_back();
+        }
+        // The next round is the lower parent's, whoever asks first.
+        assert_eq!(b0.offer()[WORDS], 0);
+        assert_ne!(intersect(&[a0.offer(), a1.offer()])[WORDS], 0);
+        drop((a0, a1));
+        assert_ne!(intersect(&[b0.offer(), b1.offer()])[WORDS], 0);
+    }
+
+    #[test]
+    fn the_devices_largest_context_is_respected() {
+        let pool = Pool::new(5);
+        assert_eq!(pool.reserve_first(), 0);
+        let claim = pool.claim(0);
+        assert_eq!(claim.take(lowest(&claim.offer()[..WORDS]).unwrap()), 2);
+        claim.give_back();
+        assert_eq!(claim.take(lowest(&claim.offer()[..WORDS]).unwrap()), 4);
+        claim.give_back();
+        assert_eq!(lowest(&claim.offer()[..WORDS]), None);
+    }
+}
