@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 /// A constructor tree.
 #[derive(Clone, Debug)]
-pub enum Tree {
+pub(crate) enum Tree {
     Primitive(Primitive),
     Dup(Box<Tree>),
     Contiguous(usize, Box<Tree>),
@@ -24,21 +24,21 @@ pub enum Tree {
 
 /// A type map with the bounds that `resized` set.
 #[derive(Clone, Debug, Default)]
-pub struct Model {
-    pub map: Vec<(isize, Primitive)>,
-    pub marks: Option<(isize, isize)>,
+pub(crate) struct Model {
+    pub(crate) map: Vec<(isize, Primitive)>,
+    pub(crate) marks: Option<(isize, isize)>,
 }
 
 impl Model {
-    pub fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.map.iter().map(|(_, p)| p.size()).sum()
     }
 
-    pub fn true_lb(&self) -> isize {
+    pub(crate) fn true_lb(&self) -> isize {
         self.map.iter().map(|(d, _)| *d).min().unwrap_or(0)
     }
 
-    pub fn true_ub(&self) -> isize {
+    pub(crate) fn true_ub(&self) -> isize {
         self.map
             .iter()
             .map(|(d, p)| d + p.size() as isize)
@@ -46,11 +46,11 @@ impl Model {
             .unwrap_or(0)
     }
 
-    pub fn lb(&self) -> isize {
+    pub(crate) fn lb(&self) -> isize {
         self.marks.map_or(self.true_lb(), |(lb, _)| lb)
     }
 
-    pub fn extent(&self) -> isize {
+    pub(crate) fn extent(&self) -> isize {
         if let Some((lb, ub)) = self.marks {
             return ub - lb;
         }
@@ -82,14 +82,14 @@ impl Model {
     }
 
     /// Type map of `count` items.
-    pub fn items(&self, count: usize) -> Vec<(isize, Primitive)> {
+    pub(crate) fn items(&self, count: usize) -> Vec<(isize, Primitive)> {
         let mut all = Model::default();
         all.block(self, 0, count);
         all.map
     }
 
     /// For each byte of the packed stream of `count` items, its displacement in memory.
-    pub fn stream(&self, count: usize, rep: MsgRep) -> Vec<isize> {
+    pub(crate) fn stream(&self, count: usize, rep: MsgRep) -> Vec<isize> {
         let reversed = match rep {
             MsgRep::Native => false,
             MsgRep::Swapped => true,
@@ -113,7 +113,7 @@ impl Model {
 }
 
 impl Tree {
-    pub fn layout(&self) -> Layout {
+    pub(crate) fn layout(&self) -> Layout {
         let built = match self {
             Tree::Primitive(p) => Ok(Layout::primitive(*p)),
             Tree::Dup(old) => old.layout().dup(),
@@ -147,7 +147,7 @@ impl Tree {
         built.expect("small arguments")
     }
 
-    pub fn model(&self) -> Model {
+    pub(crate) fn model(&self) -> Model {
         let mut new = Model::default();
         match self {
             Tree::Primitive(p) => new.map.push((0, *p)),
@@ -240,15 +240,15 @@ fn order() -> impl Strategy<Value = Order> {
 }
 
 /// Random trees, with displacements of both signs, blocks of no items, gaps and overlaps.
-pub fn trees() -> impl Strategy<Value = Tree> {
-    let n = || 0usize..4;
+pub(crate) fn trees() -> impl Strategy<Value = Tree> {
+    let n = || prop_oneof![1 => Just(0usize), 12 => 1usize..5];
     let d = || -6isize..7;
     let bytes = || -40isize..41;
-    primitive().prop_recursive(3, 24, 4, move |inner| {
+    let tree = primitive().prop_recursive(4, 64, 8, move |inner| {
         let boxed = || inner.clone().prop_map(Box::new);
-        let list = |d: std::ops::Range<isize>| prop::collection::vec((n(), d), 0..5);
+        let list = |d: std::ops::Range<isize>| prop::collection::vec((n(), d), 1..6);
         let dim = (1usize..4).prop_flat_map(|size| {
-            (0..=size).prop_flat_map(move |sub| (Just(size), Just(sub), 0..=size - sub))
+            (size.min(1)..=size).prop_flat_map(move |sub| (Just(size), Just(sub), 0..=size - sub))
         });
         prop_oneof![
             boxed().prop_map(Tree::Dup),
@@ -257,11 +257,11 @@ pub fn trees() -> impl Strategy<Value = Tree> {
             (n(), n(), bytes(), boxed()).prop_map(|(n, b, s, t)| Tree::Hvector(n, b, s, t)),
             (list(d()), boxed()).prop_map(|(l, t)| Tree::Indexed(l, t)),
             (list(bytes()), boxed()).prop_map(|(l, t)| Tree::Hindexed(l, t)),
-            (n(), prop::collection::vec(d(), 0..5), boxed())
+            (n(), prop::collection::vec(d(), 0..12), boxed())
                 .prop_map(|(b, l, t)| Tree::IndexedBlock(b, l, t)),
             (n(), prop::collection::vec(bytes(), 0..20), boxed())
                 .prop_map(|(b, l, t)| Tree::HindexedBlock(b, l, t)),
-            prop::collection::vec((n(), bytes(), inner.clone()), 0..4).prop_map(Tree::Struct),
+            prop::collection::vec((n(), bytes(), inner.clone()), 0..6).prop_map(Tree::Struct),
             // Fields side by side, as most structures have them.
             prop::collection::vec((1usize..3, inner.clone()), 1..20).prop_map(|fields| {
                 let mut end = 0;
@@ -280,10 +280,13 @@ pub fn trees() -> impl Strategy<Value = Tree> {
                 .prop_map(|(dims, o, t)| Tree::Subarray(dims, o, t)),
             (bytes(), bytes(), boxed()).prop_map(|(lb, e, t)| Tree::Resized(lb, e, t)),
         ]
+    });
+    tree.prop_filter("too large for the model", |tree| {
+        tree.layout().size() < 20_000
     })
 }
 
-pub fn reps() -> impl Strategy<Value = MsgRep> {
+pub(crate) fn reps() -> impl Strategy<Value = MsgRep> {
     prop_oneof![
         Just(MsgRep::Native),
         Just(MsgRep::Swapped),
@@ -293,13 +296,13 @@ pub fn reps() -> impl Strategy<Value = MsgRep> {
 
 /// Memory around a buffer, filled with bytes that differ, in which any displacement is legal
 /// that the stream of some items has.
-pub struct Memory {
-    pub bytes: Vec<u8>,
-    pub origin: isize,
+pub(crate) struct Memory {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) origin: isize,
 }
 
 impl Memory {
-    pub fn around(stream: &[isize]) -> Memory {
+    pub(crate) fn around(stream: &[isize]) -> Memory {
         let low = stream.iter().copied().min().unwrap_or(0).min(0);
         let high = stream.iter().copied().max().unwrap_or(0).max(0) + 1;
         let bytes = (low..high)
@@ -311,11 +314,11 @@ impl Memory {
         }
     }
 
-    pub fn base(&mut self) -> *mut u8 {
+    pub(crate) fn base(&mut self) -> *mut u8 {
         self.bytes.as_mut_ptr().wrapping_offset(self.origin)
     }
 
-    pub fn at(&mut self, disp: isize) -> &mut u8 {
+    pub(crate) fn at(&mut self, disp: isize) -> &mut u8 {
         &mut self.bytes[(disp + self.origin) as usize]
     }
 }
