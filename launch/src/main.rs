@@ -1,2 +1,26 @@
-//! Being written.
-fn main() {}
+//! The `portolan` command: starts jobs and says what this machine can do.
+//!
+//! - [`run`]: starts the ranks of a job as processes, speaks PMI-1 to them, ends them together.
+//! - [`info`]: version, transports, settings with their origin, limits that matter.
+//! - [`os`]: the operating system's calls, behind safe functions.
+//!
+//! The launcher is one thread around one `poll`. It reads the host's clock (deadlines, time-outs),
+//! which nothing above core may do in a rank.
+
+mod cli;
+mod info;
+mod os;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Info(args) => info::main(&args),
+        Command::Run(args) => run::main(args),
+    }
+}

@@ -1,0 +1,156 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Message passing between the ranks of a job: start one, or see what this machine offers.
+#[derive(Debug, Parser)]
+#[command(name = "portolan", version, about, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start N ranks of a program on this machine
+    Run(RunArgs),
+    /// Show version, transports, settings and limits
+    Info(InfoArgs),
+}
+
+/// `portolan run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Rank 0 reads the standard input; the others read nothing. The exit code is that of the first rank
+that fails (128 + the signal's number if a signal killed it), 124 after --timeout, 126 or 127 if
+PROGRAM cannot be started, 125 if the launcher itself fails.
+
+Signals that ask a program to end or to report (INT, TERM, HUP, QUIT, USR1, USR2, TSTP, CONT) go on
+to every rank. When the launcher has ended, whatever way, no process of the job is left.")]
+pub(crate) struct RunArgs {
+    /// Number of ranks
+    #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) ranks: u32,
+
+    /// Transport to use (sets PORTOLAN_TRANSPORT); unset means the best usable one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) transport: Option<String>,
+
+    /// Processors: `none`, `core` (one core per rank, in turn), or a list such as 0,2,4-7 (rank i
+    /// gets entry i)
+    #[arg(long, value_name = "WHERE", default_value = "none")]
+    pub(crate) bind: crate::run::Bind,
+
+    /// Put `[rank] ` before every line of output
+    #[arg(short, long)]
+    pub(crate) label: bool,
+
+    /// End the job after this time; ranks that can report what they wait for are asked to first
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<Duration>,
+
+    /// Set an environment variable for every rank (may be repeated)
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
+    pub(crate) variables: Vec<(String, String)>,
+
+    /// When a rank fails: end the others, or let them go on
+    #[arg(long, value_name = "WHAT", default_value = "abort")]
+    pub(crate) on_failure: OnFailure,
+
+    /// The program, and what it is given
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required = true,
+        value_name = "PROGRAM"
+    )]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What a rank's failure means for the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnFailure {
+    /// They are ended.
+    Abort,
+    /// They go on, and calls that need the dead rank give an error.
+    Return,
+}
+
+/// `portolan info`.
+#[derive(Debug, Args)]
+pub(crate) struct InfoArgs {
+    /// As one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The manual page of the settings (docs/settings.md) instead
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) manual: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let time = text
+        .parse()
+        .ok()
+        .and_then(|s| Duration::try_from_secs_f64(s).ok());
+    time.filter(|time| !time.is_zero())
+        .ok_or_else(|| "not a time in seconds above 0".to_owned())
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("not of the form NAME=VALUE".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    fn run(words: &[&str]) -> Result<RunArgs, clap::Error> {
+        let words = ["portolan", "run"].iter().chain(words);
+        match Cli::try_parse_from(words)?.command {
+            Command::Run(args) => Ok(args),
+            Command::Info(_) => unreachable!("`run` was asked for"),
+        }
+    }
+
+    #[test]
+    fn the_programs_own_options_are_left_alone() {
+        let args = run(&["-n", "3", "prog", "-n", "7", "--label"]).unwrap();
+        assert_eq!((args.ranks, args.label), (3, false));
+        assert_eq!(args.command, ["prog", "-n", "7", "--label"]);
+        assert_eq!(run(&["-n", "1", "--", "-x"]).unwrap().command, ["-x"]);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for words in [
+            &["-n", "0", "prog"][..],
+            &["-n", "-1", "prog"],
+            &["-n", "2"],
+            &["prog"],
+            &["-n", "2", "--timeout", "0", "prog"],
+            &["-n", "2", "--timeout", "soon", "prog"],
+            &["-n", "2", "--env", "A", "prog"],
+            &["-n", "2", "--env", "=A", "prog"],
+            &["-n", "2", "--bind", "3-1", "prog"],
+            &["-n", "2", "--on-failure", "ignore", "prog"],
+        ] {
+            assert!(run(words).is_err(), "{words:?}");
+        }
+    }
+}

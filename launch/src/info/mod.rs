@@ -1,0 +1,33 @@
+//! `portolan info`: what this command is, what works here, and what the settings are.
+
+mod backends;
+mod limits;
+mod show;
+
+use std::process::ExitCode;
+
+use portolan_core::config::{self, Settings};
+
+use crate::cli::InfoArgs;
+
+/// Prints what was asked for.
+pub(crate) fn main(args: &InfoArgs) -> ExitCode {
+    let text = if args.manual {
+        config::manual()
+    } else {
+        page(args.json)
+    };
+    show::print(&text)
+}
+
+fn page(json: bool) -> String {
+    let (settings, errors) = Settings::inspect(std::env::vars_os());
+    let page = show::Page {
+        version: env!("CARGO_PKG_VERSION"),
+        transports: backends::backends(),
+        limits: limits::limits(),
+        settings: &settings,
+        errors: &errors,
+    };
+    if json { page.json() } else { page.text() }
+}

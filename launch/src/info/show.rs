@@ -1,0 +1,119 @@
+//! The page of `portolan info`, for people and for programs.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use portolan_core::config::{SettingError, Settings};
+use serde_json::json;
+
+use super::backends::Backend;
+use super::limits::Limit;
+
+/// Everything that is shown.
+pub(super) struct Page<'a> {
+    pub(super) version: &'static str,
+    pub(super) transports: Vec<Backend>,
+    pub(super) limits: Vec<Limit>,
+    pub(super) settings: &'a Settings,
+    pub(super) errors: &'a [SettingError],
+}
+
+impl Page<'_> {
+    /// As one JSON object.
+    pub(super) fn json(&self) -> String {
+        let settings: Vec<_> = self
+            .settings
+            .shown()
+            .map(|shown| {
+                json!({
+                    "name": shown.setting.variable(),
+                    "value": (!shown.value.is_empty()).then_some(shown.value),
+                    "origin": shown.origin.to_string(),
+                    "default": shown.setting.default_shown(),
+                    "unit": shown.setting.unit,
+                    "meaning": shown.setting.meaning.trim(),
+                })
+            })
+            .collect();
+        let object = json!({
+            "version": self.version,
+            "transports": self.transports,
+            "limits": self.limits,
+            "settings": settings,
+            "unknown": self.settings.unknown().iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "errors": self.errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        });
+        format!("{object:#}\n")
+    }
+
+    /// As a page.
+    pub(super) fn text(&self) -> String {
+        let mut page = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write(&mut page);
+        page
+    }
+
+    fn write(&self, page: &mut String) -> fmt::Result {
+        writeln!(page, "portolan {}\n\ntransports", self.version)?;
+        for transport in &self.transports {
+            let Backend {
+                name,
+                what,
+                compiled_in,
+                obstacle,
+            } = transport;
+            let state = match (compiled_in, obstacle) {
+                (_, None) => "usable here".to_owned(),
+                (true, Some(why)) => format!("not usable here: {why}"),
+                (false, Some(_)) => "not compiled in".to_owned(),
+            };
+            writeln!(page, "  {name:<10} {what}: {state}")?;
+        }
+        writeln!(page, "\nlimits")?;
+        for Limit {
+            name,
+            value,
+            meaning,
+        } in &self.limits
+        {
+            writeln!(page, "  {name:<14} {value:<24} {meaning}")?;
+        }
+        writeln!(page, "\nsettings (environment variable, value, origin)")?;
+        for shown in self.settings.shown() {
+            let value = if shown.value.is_empty() {
+                "unset"
+            } else {
+                &shown.value
+            };
+            let unit = shown.setting.unit;
+            let value = if unit.is_empty() {
+                value.to_owned()
+            } else {
+                format!("{value} {unit}")
+            };
+            writeln!(
+                page,
+                "  {:<28} {value:<22} {}",
+                shown.setting.variable(),
+                shown.origin
+            )?;
+        }
+        for error in self.errors {
+            writeln!(page, "\nerror: {error}")?;
+        }
+        for unknown in self.settings.unknown() {
+            writeln!(page, "\nwarning: {unknown}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Prints a page; that nobody reads it to its end is no failure.
+pub(super) fn print(text: &str) -> ExitCode {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    }
+}

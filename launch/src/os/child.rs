@@ -1,0 +1,57 @@
+//! What a rank's process does between `fork` and `exec`.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use super::{CpuSet, SignalMask};
+
+/// Prepares the process of one rank.
+pub(crate) struct ChildSetup {
+    /// The process group to join.
+    pub(crate) group: i32,
+    /// Descriptors of the launcher that the program keeps, under the same numbers.
+    pub(crate) keep: Vec<RawFd>,
+    /// The signals that are blocked in it.
+    pub(crate) mask: SignalMask,
+    /// The processors it may run on; `None` leaves them alone.
+    pub(crate) cpus: Option<CpuSet>,
+}
+
+impl ChildSetup {
+    /// Adds the preparation to a command that has not been started.
+    pub(crate) fn apply(self, command: &mut Command) {
+        command.process_group(self.group);
+        let launcher = std::process::id();
+        let prepare = move || {
+            die_with(launcher)?;
+            for &fd in &self.keep {
+                keep_across_exec(fd)?;
+            }
+            self.cpus.as_ref().map_or(Ok(()), CpuSet::bind_self)?;
+            self.mask.apply()
+        };
+        // SAFETY: the closure runs between fork and exec. It makes system calls and reads memory
+        // that it owns; it allocates nothing and takes no lock (io::Error from errno is a number).
+        unsafe { command.pre_exec(prepare) };
+    }
+}
+
+/// The kernel kills this process when the launcher's (one) thread ends.
+fn die_with(launcher: u32) -> io::Result<()> {
+    // SAFETY: this option takes one number and touches no memory.
+    super::check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+    // It may have ended before the call above: then nobody would be told.
+    if std::os::unix::process::parent_id() != launcher {
+        // SAFETY: ends the process at once, without running anything of this copy.
+        unsafe { libc::_exit(1) };
+    }
+    Ok(())
+}
+
+fn keep_across_exec(fd: RawFd) -> io::Result<()> {
+    // SAFETY: changes one flag of a descriptor; memory is not touched. An fd that is not open
+    // gives an error.
+    super::check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }).map(drop)
+}

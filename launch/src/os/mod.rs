@@ -1,0 +1,45 @@
+//! The operating system's calls that the launcher needs, each behind a safe function.
+//!
+//! **Invariant:** the only `unsafe` code of the launcher is in this folder. The launcher has one
+//! thread, which is why it may fork without `exec` ([`Guard`]) and why blocked signals stay
+//! blocked for all of it ([`Signals`]).
+
+mod child;
+mod guard;
+mod limits;
+mod memory_file;
+mod poll;
+mod process;
+mod signals;
+
+pub(crate) use child::ChildSetup;
+pub(crate) use guard::Guard;
+pub(crate) use limits::{CpuSet, allowed_cpus, limit_memlock, limit_open_files};
+pub(crate) use memory_file::memory_file;
+pub(crate) use poll::{Interest, poll};
+pub(crate) use process::{
+    Status, adopt_orphans, adopted_children, catches, group_of, is_in_foreground, kill,
+    kill_and_wait, kill_group, reap, stop_self,
+};
+pub(crate) use signals::{SignalMask, Signals, signal_name};
+
+use std::io;
+
+/// The result of a call that returns −1 and sets `errno`.
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// [`check`], repeated while a signal interrupts the call.
+fn retry(mut call: impl FnMut() -> libc::c_int) -> io::Result<libc::c_int> {
+    loop {
+        match check(call()) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Processes: how they ended, how to end them, whose they are.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::{fs, io};
+
+use super::{check, retry};
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal, with a core file or without.
+    Signal {
+        /// Its number.
+        signal: i32,
+        /// Whether a core file was written.
+        core: bool,
+    },
+}
+
+/// The next child that has ended, if there is one; it is gone after this.
+pub(crate) fn reap() -> Option<(i32, Status)> {
+    let mut raw = 0;
+    // SAFETY: `raw` is a valid place for the status.
+    let pid = retry(|| unsafe { libc::waitpid(-1, &raw mut raw, libc::WNOHANG) });
+    // 0: children there are, but none has ended; −1 (ECHILD): there are none.
+    let pid = pid.ok().filter(|&pid| pid > 0)?;
+    let status = if libc::WIFSIGNALED(raw) {
+        Status::Signal {
+            signal: libc::WTERMSIG(raw),
+            core: libc::WCOREDUMP(raw),
+        }
+    } else {
+        Status::Code(libc::WEXITSTATUS(raw))
+    };
+    Some((pid, status))
+}
+
+/// Sends a signal to a child that has not been reaped. That it has ended meanwhile is no error.
+pub(crate) fn kill(pid: i32, signal: i32) {
+    debug_assert!(pid > 1);
+    // SAFETY: kill touches no memory of this process.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// Ends a child and waits until it has gone.
+pub(crate) fn kill_and_wait(pid: i32) {
+    kill(pid, libc::SIGKILL);
+    // SAFETY: no status is asked for.
+    let _ = retry(|| unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) });
+}
+
+/// Sends a signal to a process group. That it is empty is no error.
+pub(crate) fn kill_group(group: i32, signal: i32) {
+    debug_assert!(group > 1);
+    // SAFETY: as in `kill`.
+    unsafe { libc::kill(-group, signal) };
+}
+
+/// The process group of a process, if it is there.
+pub(crate) fn group_of(pid: i32) -> Option<i32> {
+    // SAFETY: getpgid touches no memory of this process.
+    check(unsafe { libc::getpgid(pid) }).ok()
+}
+
+/// Processes whose parent dies become children of this one, so that it can end them.
+pub(crate) fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: this option takes one number and touches no memory.
+    check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(drop)
+}
+
+/// The children of this process as they are now, zombies included.
+///
+/// Empty where the kernel does not tell.
+pub(crate) fn adopted_children() -> Vec<i32> {
+    let me = std::process::id();
+    let list = fs::read_to_string(format!("/proc/{me}/task/{me}/children")).unwrap_or_default();
+    list.split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
+}
+
+/// Whether a process has a handler of its own for a signal.
+pub(crate) fn catches(pid: i32, signal: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = caught
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
+}
+
+/// Stops this process until somebody continues it, as the shell's Ctrl-Z does.
+pub(crate) fn stop_self() {
+    // SAFETY: raise touches no memory; SIGSTOP needs no handler.
+    unsafe { libc::raise(libc::SIGSTOP) };
+}
+
+/// Whether this process may read from that terminal now.
+pub(crate) fn is_in_foreground(terminal: BorrowedFd<'_>) -> bool {
+    // SAFETY: tcgetpgrp and getpgrp touch no memory of this process.
+    unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) == libc::getpgrp() }
+}

@@ -1,0 +1,136 @@
+//! Signals as something to read, instead of something that interrupts.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use super::{check, retry};
+
+/// What the launcher reads rather than dies of.
+///
+/// `SIGTTIN` and `SIGTTOU` are blocked so that using the terminal from the background is an error
+/// instead of a stop.
+const WATCHED: &[libc::c_int] = &[
+    libc::SIGCHLD,
+    libc::SIGCONT,
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
+
+/// The signals sent to this process, one [`next`](Self::next) after the other.
+pub(crate) struct Signals {
+    fd: OwnedFd,
+    before: SignalMask,
+}
+
+/// Which signals are blocked.
+#[derive(Clone, Copy)]
+pub(crate) struct SignalMask(libc::sigset_t);
+
+impl SignalMask {
+    /// Makes it the calling thread's. Usable between fork and exec.
+    pub(super) fn apply(&self) -> io::Result<()> {
+        // SAFETY: the set is initialised and outlives the call; the old mask is not asked for.
+        check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) })
+            .map(drop)
+    }
+}
+
+impl Signals {
+    /// Blocks the signals that are read here. They stay blocked, also in children that do not
+    /// [apply](SignalMask::apply) the mask from [before](Self::before).
+    pub(crate) fn watch() -> io::Result<Self> {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: sigemptyset initialises the set that it is given.
+        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+        for &signal in WATCHED {
+            // SAFETY: the set has been initialised above; the signal numbers exist.
+            unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
+        }
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: the set is initialised and outlives the call; there is room for the old mask.
+        check(unsafe { libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr()) })?;
+        // SAFETY: the call above has succeeded, so it has written the old mask.
+        let before = SignalMask(unsafe { before.assume_init() });
+        // SAFETY: the set is initialised; −1 asks for a new descriptor.
+        let fd = check(unsafe {
+            libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        })?;
+        // SAFETY: the call above has made this descriptor, and nobody else owns it.
+        Ok(Self {
+            fd: unsafe { OwnedFd::from_raw_fd(fd) },
+            before,
+        })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The mask that the launcher was started with, and that its children should have.
+    pub(crate) fn before(&self) -> SignalMask {
+        self.before
+    }
+
+    /// The next signal, if one has come.
+    pub(crate) fn next(&self) -> io::Result<Option<i32>> {
+        let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+        let size = size_of::<libc::signalfd_siginfo>();
+        let read = retry(|| {
+            // SAFETY: `info` has room for `size` bytes.
+            let n = unsafe { libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), size) };
+            // At most the size of one record, which an int can hold.
+            n as libc::c_int
+        });
+        match read {
+            Ok(_) => {
+                // SAFETY: a signalfd gives whole records, and one has been read.
+                let info = unsafe { info.assume_init() };
+                Ok(i32::try_from(info.ssi_signo).ok())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// `SIGKILL` for 9; the number where there is no name.
+pub(crate) fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGALRM => "SIGALRM",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGCHLD => "SIGCHLD",
+        libc::SIGCONT => "SIGCONT",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGILL => "SIGILL",
+        libc::SIGINT => "SIGINT",
+        libc::SIGIO => "SIGIO",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGPROF => "SIGPROF",
+        libc::SIGPWR => "SIGPWR",
+        libc::SIGQUIT => "SIGQUIT",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGSTKFLT => "SIGSTKFLT",
+        libc::SIGSYS => "SIGSYS",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGTRAP => "SIGTRAP",
+        libc::SIGUSR1 => "SIGUSR1",
+        libc::SIGUSR2 => "SIGUSR2",
+        libc::SIGVTALRM => "SIGVTALRM",
+        libc::SIGXCPU => "SIGXCPU",
+        libc::SIGXFSZ => "SIGXFSZ",
+        other => return format!("signal {other}"),
+    };
+    name.to_owned()
+}

@@ -1,0 +1,130 @@
+//! Which processors each rank may run on.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::{fs, io};
+
+use crate::os::{CpuSet, allowed_cpus};
+
+/// What `--bind` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Bind {
+    /// Wherever the system puts them.
+    None,
+    /// Each rank on one core with all its hardware threads; more ranks than cores take turns.
+    Core,
+    /// Rank *i* on the *i*-th processor of the list.
+    List(Vec<usize>),
+}
+
+impl FromStr for Bind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            "core" => Ok(Self::Core),
+            list => parse_list(list).map(Self::List).ok_or_else(|| {
+                format!("`{list}` is none of: none, core, a list of processors such as 0,2,4-7")
+            }),
+        }
+    }
+}
+
+/// `0,2,4-7`, which is also how the kernel writes sets of processors.
+fn parse_list(text: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        // No machine has more; without a limit `0-9999999999` would fill memory.
+        if first > last || last >= 65_536 {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+impl Bind {
+    /// The processors of each rank, or the reason why it cannot be done.
+    pub(super) fn plan(&self, ranks: u32) -> Result<Vec<Option<CpuSet>>, String> {
+        let ranks = ranks as usize;
+        match self {
+            Self::None => Ok(vec![None; ranks]),
+            Self::Core => {
+                let cores = cores().map_err(|error| format!("--bind core: {error}"))?;
+                let set = |core: &Vec<usize>| Some(CpuSet::of(core.iter().copied()));
+                Ok(cores.iter().cycle().take(ranks).map(set).collect())
+            }
+            Self::List(list) => {
+                let allowed = allowed_cpus().map_err(|error| format!("--bind: {error}"))?;
+                if let Some(cpu) = list.iter().find(|cpu| !allowed.contains(cpu)) {
+                    return Err(format!(
+                        "--bind: processor {cpu} is not one that this process may use ({allowed:?})"
+                    ));
+                }
+                if list.len() < ranks {
+                    return Err(format!(
+                        "--bind: the list has {} processors for {ranks} ranks; name one for each \
+                         rank (one may be named several times)",
+                        list.len()
+                    ));
+                }
+                Ok(list
+                    .iter()
+                    .take(ranks)
+                    .map(|&cpu| Some(CpuSet::of([cpu])))
+                    .collect())
+            }
+        }
+    }
+}
+
+/// The allowed processors, those of one core together, in the order of their first.
+fn cores() -> io::Result<Vec<Vec<usize>>> {
+    let mut cores: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for cpu in allowed_cpus()? {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        let siblings = fs::read_to_string(path)
+            .ok()
+            .and_then(|text| parse_list(text.trim()));
+        // Where the kernel does not tell, every processor is a core.
+        let first = siblings
+            .and_then(|list| list.into_iter().min())
+            .unwrap_or(cpu);
+        cores.entry(first).or_default().push(cpu);
+    }
+    Ok(cores.into_values().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_as_the_kernel_writes_them() {
+        assert_eq!("0,2,4-7".parse(), Ok(Bind::List(vec![0, 2, 4, 5, 6, 7])));
+        assert_eq!("0,0".parse(), Ok(Bind::List(vec![0, 0])));
+        for bad in ["", "-", "1-", "3-1", "a", "0,,1", "cores", "0-99999999999"] {
+            assert!(bad.parse::<Bind>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_rank_gets_a_core_even_if_there_are_too_few() {
+        let sets = Bind::Core.plan(1000).unwrap();
+        assert_eq!(sets.len(), 1000);
+        assert!(sets.iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_honoured_is_refused() {
+        let error = Bind::List(vec![65_535]).plan(1).err().unwrap();
+        assert!(error.contains("processor 65535 is not one that"), "{error}");
+        let first = allowed_cpus().unwrap()[0];
+        let error = Bind::List(vec![first]).plan(2).err().unwrap();
+        assert!(error.contains("1 processors for 2 ranks"), "{error}");
+        assert_eq!(Bind::List(vec![first, first]).plan(2).unwrap().len(), 2);
+    }
+}

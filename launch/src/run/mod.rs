@@ -1,0 +1,45 @@
+//! `portolan run`: starts the ranks of a job, serves them, and ends them together.
+//!
+//! ```text
+//! plan ─▶ start ─▶ event_loop ─▶ exit code
+//!                   │ signals: children that ended, signals to pass on
+//!                   │ pmi:     the ranks' requests (server.rs answers)
+//!                   │ output:  lines of the ranks, with their labels
+//!                   │ stdin:   the terminal, for rank 0
+//!                   └ verdict: who failed first, and what is said about it
+//! ```
+//!
+//! **Invariant:** one thread, no locks, no asynchronous runtime; the only place that blocks is
+//! `poll`, so signals and deadlines are seen at once whatever the ranks do.
+//!
+//! What keeps processes from being left behind: the ranks are in one process group led by a
+//! [`Guard`](crate::os::Guard) and die with the launcher (`PR_SET_PDEATHSIG`); the guard kills the
+//! rest of the group when the launcher ends, however it ends; processes that have left the group
+//! are adopted when their parents die, and killed when the job is over.
+
+mod bind;
+mod event_loop;
+mod output;
+mod pmi;
+mod rank;
+mod shm;
+mod start;
+mod stdin;
+mod verdict;
+
+pub(crate) use bind::Bind;
+
+use std::process::ExitCode;
+
+use crate::cli::RunArgs;
+
+/// Runs the job; the result is the command's exit code.
+pub(crate) fn main(args: RunArgs) -> ExitCode {
+    match start::start(&args) {
+        Ok(job) => ExitCode::from(event_loop::run(job)),
+        Err(failure) => {
+            verdict::say(&failure.text);
+            ExitCode::from(failure.code)
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The ranks' output with a label before each line, and the launcher's own remarks.
+//!
+//! Without `--label` ranks write to the launcher's own descriptors and only remarks pass through
+//! here. With it each rank has two pipes; lines are put together here and written whole, so that
+//! lines of different ranks never mix. Nothing here blocks: what a slow reader does not take is
+//! kept, and while much is kept the ranks' pipes are not read.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, PipeReader, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Bytes kept for a slow reader before the ranks have to wait.
+const KEEP: usize = 1 << 20;
+/// Longest line that is kept together. A longer one is cut, so that memory is bounded.
+const LONGEST_LINE: usize = 1 << 20;
+/// What a pipe that `poll` calls writable takes without blocking (`PIPE_BUF`).
+const PAGE: usize = 4096;
+
+/// Which of the launcher's outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stream {
+    Out,
+    Err,
+}
+
+/// The launcher's standard output and standard error.
+pub(super) struct Output {
+    sinks: [Sink; 2],
+}
+
+impl Output {
+    pub(super) fn open() -> io::Result<Self> {
+        let out = io::stdout().as_fd().try_clone_to_owned()?;
+        let err = io::stderr().as_fd().try_clone_to_owned()?;
+        Ok(Self {
+            sinks: [Sink::new(out.into()), Sink::new(err.into())],
+        })
+    }
+
+    pub(super) fn sink(&mut self, stream: Stream) -> &mut Sink {
+        &mut self.sinks[stream as usize]
+    }
+
+    /// Those that have something to write, with the descriptors that say when.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (BorrowedFd<'_>, Stream)> {
+        let pairs = self.sinks.iter().zip([Stream::Out, Stream::Err]);
+        pairs
+            .filter(|(sink, _)| !sink.waiting.is_empty())
+            .map(|(sink, s)| (sink.file.as_fd(), s))
+    }
+
+    /// Whether a rank's pipe may be read now.
+    pub(super) fn has_room(&self, stream: Stream) -> bool {
+        self.sinks[stream as usize].waiting.len() < KEEP
+    }
+
+    /// Gives up what has not been written.
+    pub(super) fn discard(&mut self) {
+        for sink in &mut self.sinks {
+            sink.closed = true;
+            sink.waiting.clear();
+        }
+    }
+
+    /// A remark of the launcher itself, as a line of its own.
+    pub(super) fn say(&mut self, text: &str) {
+        let line = format!("portolan run: {text}\n");
+        self.sink(Stream::Err).add(line.as_bytes());
+    }
+}
+
+/// One of the launcher's outputs, with what waits to be written.
+pub(super) struct Sink {
+    file: File,
+    waiting: VecDeque<u8>,
+    /// The reader has gone: nothing can be written any more.
+    closed: bool,
+}
+
+impl Sink {
+    fn new(file: File) -> Self {
+        Self {
+            file,
+            waiting: VecDeque::new(),
+            closed: false,
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        if !self.closed {
+            self.waiting.extend(bytes);
+        }
+    }
+
+    /// Writes what can be written without waiting, after `poll` has said that something can.
+    pub(super) fn write_some(&mut self) {
+        let (front, _) = self.waiting.as_slices();
+        match self.file.write(&front[..front.len().min(PAGE)]) {
+            Ok(n) => drop(self.waiting.drain(..n)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => {
+                self.closed = true;
+                self.waiting.clear();
+            }
+        }
+    }
+}
+
+/// One pipe from a rank, cut into lines.
+pub(super) struct LabelledPipe {
+    pub(super) stream: Stream,
+    /// `None` once the rank, and whoever it gave the pipe to, has closed it.
+    pipe: Option<PipeReader>,
+    lines: Labeller,
+}
+
+impl LabelledPipe {
+    pub(super) fn new(stream: Stream, pipe: PipeReader, rank: u32) -> Self {
+        Self {
+            stream,
+            pipe: Some(pipe),
+            lines: Labeller::new(rank),
+        }
+    }
+
+    /// The descriptor to wait for; `None` at the end.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.pipe.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Takes what is there, after `poll` has said that something is.
+    pub(super) fn read_some(&mut self, output: &mut Output) {
+        let sink = output.sink(self.stream);
+        let mut bytes = [0; 16 * 1024];
+        let read = self.pipe.as_mut().map(|pipe| pipe.read(&mut bytes));
+        match read {
+            // Nobody reads: let the rank notice, as it would without the launcher in between.
+            _ if sink.is_closed() => self.pipe = None,
+            Some(Ok(n)) if n > 0 => self.lines.feed(&bytes[..n], |line| sink.add(line)),
+            Some(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+            _ => self.close(output),
+        }
+    }
+
+    /// Stops reading; a line without end is shown as it is.
+    pub(super) fn close(&mut self, output: &mut Output) {
+        self.pipe = None;
+        self.lines.finish(|line| output.sink(self.stream).add(line));
+    }
+}
+
+/// Makes labelled lines of pieces of text.
+struct Labeller {
+    label: String,
+    /// The label and what there is of the line; empty between lines.
+    line: Vec<u8>,
+}
+
+impl Labeller {
+    fn new(rank: u32) -> Self {
+        Self {
+            label: format!("[{rank}] "),
+            line: Vec::new(),
+        }
+    }
+
+    fn feed(&mut self, bytes: &[u8], mut whole: impl FnMut(&[u8])) {
+        for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
+            if self.line.is_empty() {
+                self.line.extend(self.label.bytes());
+            }
+            self.line.extend(piece);
+            if piece.ends_with(b"\n") || self.line.len() >= LONGEST_LINE {
+                self.finish(&mut whole);
+            }
+        }
+    }
+
+    fn finish(&mut self, whole: impl FnOnce(&[u8])) {
+        if !self.line.is_empty() {
+            if !self.line.ends_with(b"\n") {
+                self.line.push(b'\n');
+            }
+            whole(&self.line);
+            self.line.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn label(pieces: &[&[u8]]) -> Vec<u8> {
+        let mut labeller = Labeller::new(7);
+        let mut all = Vec::new();
+        for piece in pieces {
+            labeller.feed(piece, |line| all.extend(line));
+        }
+        labeller.finish(|line| all.extend(line));
+        all
+    }
+
+    #[test]
+    fn every_line_has_its_label_and_an_end() {
+        assert_eq!(label(&[b"a\n\nb", b"c"]), b"[7] a\n[7] \n[7] bc\n");
+        assert_eq!(label(&[b""]), b"");
+        assert_eq!(label(&[b"\xff\n"]), b"[7] \xff\n");
+    }
+
+    #[test]
+    fn a_line_without_end_does_not_fill_memory() {
+        let piece = vec![b'x'; LONGEST_LINE];
+        let all = label(&[&piece, &piece]);
+        assert_eq!(all.iter().filter(|&&byte| byte == b'\n').count(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn labels_do_not_depend_on_how_text_arrives(
+            text in "[ab\n]{0,60}", cut in 0usize..60,
+        ) {
+            let (head, tail) = text.as_bytes().split_at(cut.min(text.len()));
+            prop_assert_eq!(label(&[head, tail]), label(&[text.as_bytes()]));
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! The state of a job's exchange, and the answer to every request.
+
+use std::collections::HashMap;
+
+use portolan_core::job::pmi1::{Message, WireError};
+
+use super::spawn_block::{Progress, SpawnBlock};
+
+/// Longest value of one key, as the clients are told; MPICH's own launcher says the same.
+const VALUE_MAX: usize = 1024;
+/// Longest key.
+const KEY_MAX: usize = 64;
+
+/// What has to be done because of a line.
+#[derive(Debug, PartialEq, Eq)]
+pub(in super::super) enum Reaction {
+    /// Send this to that rank.
+    Reply(u32, Message),
+    /// That rank ends the job with this code.
+    Abort {
+        /// The rank.
+        rank: u32,
+        /// The code it wants the job to end with.
+        code: i32,
+        /// Why, if it said so.
+        reason: Option<String>,
+    },
+    /// That rank does not speak the protocol.
+    Violation {
+        /// The rank.
+        rank: u32,
+        /// What it said.
+        why: String,
+    },
+}
+
+/// A fence that can never complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct StuckFence {
+    /// A rank that will not come.
+    pub(in super::super) missing: u32,
+    /// Whether it has said that it leaves the job.
+    pub(in super::super) has_left: bool,
+    /// A rank that waits.
+    pub(in super::super) waiting: u32,
+}
+
+#[derive(Debug, Default)]
+struct Rank {
+    /// Has said `init`.
+    joined: bool,
+    /// Has said `finalize`.
+    left: bool,
+    /// Its process has ended.
+    gone: bool,
+    in_fence: bool,
+    /// A request of several lines that is being read.
+    block: Option<SpawnBlock>,
+}
+
+/// The exchange of one job.
+#[derive(Debug)]
+pub(in super::super) struct Server {
+    /// Name of the job and of its key-value space.
+    job_id: String,
+    keys: HashMap<String, String>,
+    /// Published service names: `MPI_Publish_name`.
+    services: HashMap<String, String>,
+    ranks: Vec<Rank>,
+}
+
+impl Server {
+    pub(in super::super) fn new(job_id: &str, size: u32) -> Self {
+        // How MPICH learns which ranks share a node: one node, all of them.
+        let mapping = format!("(vector,(0,1,{size}))");
+        Self {
+            job_id: job_id.to_owned(),
+            keys: HashMap::from([("PMI_process_mapping".to_owned(), mapping)]),
+            services: HashMap::new(),
+            ranks: (0..size).map(|_| Rank::default()).collect(),
+        }
+    }
+
+    /// Takes one line of a rank, without its end.
+    pub(in super::super) fn line(
+        &mut self,
+        rank: u32,
+        line: Result<Vec<u8>, WireError>,
+    ) -> Vec<Reaction> {
+        let line = match line {
+            Ok(line) => line,
+            Err(error) => return vec![violation(rank, error.to_string())],
+        };
+        if let Some(block) = &mut self.rank(rank).block {
+            return match block.line(&line) {
+                Progress::Within => Vec::new(),
+                Progress::BlockEnded => {
+                    self.rank(rank).block = None;
+                    Vec::new()
+                }
+                Progress::RequestEnded => {
+                    self.rank(rank).block = None;
+                    let answer = Message::new("spawn_result").with("rc", -1);
+                    let why = Message::escape("portolan_run_starts_no_processes_later");
+                    vec![Reaction::Reply(rank, answer.with("errmsg", why))]
+                }
+            };
+        }
+        match Message::parse(&line) {
+            Ok(message) => self.message(rank, &message),
+            Err(error) => vec![violation(rank, error.to_string())],
+        }
+    }
+
+    fn message(&mut self, rank: u32, message: &Message) -> Vec<Reaction> {
+        if message.opens_block() {
+            self.rank(rank).block = Some(SpawnBlock::default());
+            return Vec::new();
+        }
+        let reply = |answer| vec![Reaction::Reply(rank, answer)];
+        match message.command() {
+            "init" => reply(self.init(rank, message)),
+            "get_maxes" => reply(
+                Message::new("maxes")
+                    .with("rc", 0)
+                    .with("kvsname_max", 256)
+                    .with("keylen_max", KEY_MAX)
+                    .with("vallen_max", VALUE_MAX),
+            ),
+            "get_appnum" => reply(Message::new("appnum").with("rc", 0).with("appnum", 0)),
+            "get_my_kvsname" => reply(
+                Message::new("my_kvsname")
+                    .with("rc", 0)
+                    .with("kvsname", &self.job_id),
+            ),
+            "get_universe_size" => {
+                let size = self.ranks.len();
+                reply(
+                    Message::new("universe_size")
+                        .with("rc", 0)
+                        .with("size", size),
+                )
+            }
+            "get_ranks2hosts" => reply(Message::new("get_ranks2hosts_result").with("rc", -1)),
+            "put" => reply(self.put(message)),
+            "get" => reply(self.get(message)),
+            "barrier_in" => self.barrier_in(rank),
+            "finalize" => {
+                self.rank(rank).left = true;
+                reply(Message::new("finalize_ack").with("rc", 0))
+            }
+            "abort" => vec![abort(rank, message)],
+            "publish_name" | "unpublish_name" | "lookup_name" => reply(self.service(message)),
+            other => vec![violation(rank, format!("unknown command `{other}`"))],
+        }
+    }
+
+    fn init(&mut self, rank: u32, message: &Message) -> Message {
+        let answer = Message::new("response_to_init");
+        if message.field("pmi_version") != Some("1") {
+            let answer = answer.with("pmi_version", 1).with("pmi_subversion", 1);
+            return answer
+                .with("rc", -1)
+                .with("msg", "only_version_1_is_served");
+        }
+        if self.rank(rank).joined {
+            return answer
+                .with("rc", -1)
+                .with("msg", "this_rank_has_joined_its_job_before");
+        }
+        self.rank(rank).joined = true;
+        answer
+            .with("pmi_version", 1)
+            .with("pmi_subversion", 1)
+            .with("rc", 0)
+    }
+
+    fn put(&mut self, message: &Message) -> Message {
+        let answer = Message::new("put_result");
+        let refuse = |why| Message::new("put_result").with("rc", -1).with("msg", why);
+        if message.field("kvsname") != Some(&self.job_id) {
+            return refuse("there_is_no_such_kvs");
+        }
+        let (Some(key), Some(value)) = (message.field("key"), message.field("value")) else {
+            return refuse("key_or_value_is_missing");
+        };
+        if key.len() > KEY_MAX || value.len() > VALUE_MAX {
+            return refuse("key_or_value_is_too_long");
+        }
+        // Hydra refuses too: a program that relies on overwriting would run here and nowhere else.
+        if self.keys.contains_key(key) {
+            return refuse("duplicate_key");
+        }
+        self.keys.insert(key.to_owned(), value.to_owned());
+        answer.with("rc", 0).with("msg", "success")
+    }
+
+    fn get(&self, message: &Message) -> Message {
+        let found = message.field("key").and_then(|key| self.keys.get(key));
+        let known = message.field("kvsname") == Some(&self.job_id);
+        let answer = Message::new("get_result");
+        match found.filter(|_| known) {
+            Some(value) => answer
+                .with("rc", 0)
+                .with("msg", "success")
+                .with("value", value),
+            None => answer
+                .with("rc", -1)
+                .with("msg", "key_not_found")
+                .with("value", "unknown"),
+        }
+    }
+
+    fn barrier_in(&mut self, rank: u32) -> Vec<Reaction> {
+        self.rank(rank).in_fence = true;
+        if !self.ranks.iter().all(|rank| rank.in_fence) {
+            return Vec::new();
+        }
+        self.release(&Message::new("barrier_out").with("rc", 0))
+    }
+
+    /// Answers everybody who waits in the fence.
+    fn release(&mut self, answer: &Message) -> Vec<Reaction> {
+        let mut reactions = Vec::new();
+        for (number, rank) in (0..).zip(&mut self.ranks) {
+            if std::mem::take(&mut rank.in_fence) {
+                reactions.push(Reaction::Reply(number, answer.clone()));
+            }
+        }
+        reactions
+    }
+
+    fn service(&mut self, message: &Message) -> Message {
+        let result = message.command().replace("_name", "_result");
+        let answer = Message::new(&result);
+        let name = message.field("service").unwrap_or_default();
+        let port = match message.command() {
+            "publish_name" => {
+                let port = message.field("port").unwrap_or_default().to_owned();
+                let free = !self.services.contains_key(name);
+                free.then(|| {
+                    self.services
+                        .insert(name.to_owned(), port.clone())
+                        .unwrap_or(port)
+                })
+            }
+            "unpublish_name" => self.services.remove(name),
+            _ => self.services.get(name).cloned(),
+        };
+        match port {
+            Some(port) => answer.with("rc", 0).with("info", "ok").with("port", port),
+            None => answer.with("rc", -1).with("msg", "no_such_service"),
+        }
+    }
+
+    /// A rank's process has ended.
+    pub(in super::super) fn gone(&mut self, rank: u32) {
+        let rank = self.rank(rank);
+        rank.gone = true;
+        rank.in_fence = false;
+    }
+
+    /// The fence in which some rank waits, if another will never come to it.
+    pub(in super::super) fn stuck_fence(&self) -> Option<StuckFence> {
+        let find = |test: fn(&Rank) -> bool| (0..).zip(&self.ranks).find(|(_, rank)| test(rank));
+        let (waiting, _) = find(|rank| rank.in_fence)?;
+        let (missing, rank) = find(|rank| rank.left || rank.gone)?;
+        Some(StuckFence {
+            missing,
+            has_left: rank.left,
+            waiting,
+        })
+    }
+
+    /// Lets those go who wait in a fence that can never complete, and tells them who is missing.
+    pub(in super::super) fn fail_fence(&mut self, missing: u32) -> Vec<Reaction> {
+        let answer = Message::new("barrier_out")
+            .with("rc", -1)
+            .with("gone", missing);
+        self.release(&answer.with("msg", format!("rank_{missing}_has_ended")))
+    }
+
+    fn rank(&mut self, rank: u32) -> &mut Rank {
+        &mut self.ranks[rank as usize]
+    }
+}
+
+fn abort(rank: u32, message: &Message) -> Reaction {
+    let code = message
+        .field("exitcode")
+        .and_then(|code| code.parse().ok())
+        .unwrap_or(1);
+    let reason = message.field("reason").and_then(Message::unescape);
+    Reaction::Abort {
+        rank,
+        code,
+        reason: reason.filter(|text| !text.is_empty()),
+    }
+}
+
+fn violation(rank: u32, why: String) -> Reaction {
+    Reaction::Violation { rank, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn server(size: u32) -> Server {
+        Server::new("job", size)
+    }
+
+    fn say(server: &mut Server, rank: u32, line: &str) -> Vec<Reaction> {
+        server.line(rank, Ok(line.as_bytes().to_vec()))
+    }
+
+    fn answer(server: &mut Server, rank: u32, line: &str) -> String {
+        match say(server, rank, line).as_slice() {
+            [Reaction::Reply(to, message)] if *to == rank => message.to_string(),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn keys_are_exchanged_and_written_once() {
+        let mut server = server(2);
+        let put = "cmd=put kvsname=job key=a value=b";
+        assert_eq!(
+            answer(&mut server, 0, put),
+            "cmd=put_result rc=0 msg=success"
+        );
+        assert_eq!(
+            answer(&mut server, 1, put),
+            "cmd=put_result rc=-1 msg=duplicate_key"
+        );
+        let get = answer(&mut server, 1, "cmd=get kvsname=job key=a");
+        assert_eq!(get, "cmd=get_result rc=0 msg=success value=b");
+        let get = answer(&mut server, 1, "cmd=get kvsname=other key=a");
+        assert!(get.contains("rc=-1"), "{get}");
+        let mapping = answer(
+            &mut server,
+            1,
+            "cmd=get kvsname=job key=PMI_process_mapping",
+        );
+        assert!(mapping.ends_with("value=(vector,(0,1,2))"), "{mapping}");
+    }
+
+    #[test]
+    fn a_fence_lets_all_go_together() {
+        let mut server = server(3);
+        for round in 0..3 {
+            assert!(
+                say(&mut server, 1, "cmd=barrier_in").is_empty(),
+                "round {round}"
+            );
+            assert!(say(&mut server, 0, "cmd=barrier_in").is_empty());
+            let out = say(&mut server, 2, "cmd=barrier_in");
+            let to: Vec<_> = out
+                .iter()
+                .map(|reaction| match reaction {
+                    Reaction::Reply(to, message) if message.command() == "barrier_out" => *to,
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            assert_eq!(to, [0, 1, 2]);
+        }
+    }
+
+    #[test]
+    fn a_fence_that_cannot_complete_is_noticed_and_told() {
+        let mut server = server(3);
+        say(&mut server, 2, "cmd=barrier_in");
+        assert_eq!(server.stuck_fence(), None);
+        server.gone(1);
+        let stuck = StuckFence {
+            missing: 1,
+            has_left: false,
+            waiting: 2,
+        };
+        assert_eq!(server.stuck_fence(), Some(stuck));
+        let told = server.fail_fence(1);
+        assert_eq!(told.len(), 1);
+        assert!(matches!(&told[0], Reaction::Reply(2, m) if m.field("gone") == Some("1")));
+        assert_eq!(server.stuck_fence(), None);
+        // Who comes later is stuck too.
+        say(&mut server, 0, "cmd=barrier_in");
+        assert_eq!(
+            server.stuck_fence(),
+            Some(StuckFence {
+                waiting: 0,
+                ..stuck
+            })
+        );
+    }
+
+    #[test]
+    fn a_rank_joins_once() {
+        let mut server = server(1);
+        let init = "cmd=init pmi_version=1 pmi_subversion=1";
+        assert!(answer(&mut server, 0, init).ends_with("rc=0"));
+        assert_eq!(
+            answer(&mut server, 0, "cmd=finalize"),
+            "cmd=finalize_ack rc=0"
+        );
+        assert!(answer(&mut server, 0, init).contains("rc=-1"));
+        let newer = answer(&mut server, 0, "cmd=init pmi_version=2 pmi_subversion=0");
+        assert!(newer.contains("only_version_1"), "{newer}");
+    }
+
+    #[test]
+    fn an_abort_carries_code_and_reason() {
+        let mut server = server(1);
+        let reaction = say(&mut server, 0, "cmd=abort exitcode=7 reason=no%20luck");
+        let reason = Some("no luck".to_owned());
+        assert_eq!(
+            reaction,
+            [Reaction::Abort {
+                rank: 0,
+                code: 7,
+                reason
+            }]
+        );
+    }
+
+    #[test]
+    fn spawn_is_refused_after_its_last_line() {
+        let mut server = server(1);
+        for line in ["mcmd=spawn", "execname=a b", "totspawns=1", "spawnssofar=1"] {
+            assert!(say(&mut server, 0, line).is_empty());
+        }
+        assert!(answer(&mut server, 0, "endcmd").starts_with("cmd=spawn_result rc=-1"));
+        assert!(answer(&mut server, 0, "cmd=get_appnum").ends_with("appnum=0"));
+    }
+
+    #[test]
+    fn services_are_found_until_they_are_withdrawn() {
+        let mut server = server(1);
+        let found = |answer: String| answer.contains("rc=0") && answer.contains("port=p");
+        assert!(!found(answer(&mut server, 0, "cmd=lookup_name service=s")));
+        assert!(found(answer(
+            &mut server,
+            0,
+            "cmd=publish_name service=s port=p"
+        )));
+        assert!(!found(answer(
+            &mut server,
+            0,
+            "cmd=publish_name service=s port=q"
+        )));
+        assert!(found(answer(&mut server, 0, "cmd=lookup_name service=s")));
+        assert!(found(answer(
+            &mut server,
+            0,
+            "cmd=unpublish_name service=s"
+        )));
+        assert!(!found(answer(&mut server, 0, "cmd=lookup_name service=s")));
+    }
+
+    #[test]
+    fn what_is_not_pmi_is_a_violation_that_says_what() {
+        let mut server = server(4);
+        for (line, why) in [
+            ("cmd=dance", "`dance`"),
+            ("hello", "`hello`"),
+            ("", "cmd=NAME"),
+        ] {
+            match say(&mut server, 3, line).as_slice() {
+                [Reaction::Violation { rank: 3, why: said }] => {
+                    assert!(said.contains(why), "{said}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_lines_of_any_ranks_are_survived(
+            lines in prop::collection::vec((0u32..3, "(cmd|mcmd)=(put|get|init|spawn|barrier_in|finalize|abort|publish_name)( (kvsname|key|value|service|port|exitcode|reason)=[a-c%-]{0,3}){0,4}|endcmd|.{0,20}"), 0..60),
+        ) {
+            let mut server = server(3);
+            for (rank, line) in lines {
+                say(&mut server, rank, &line);
+                server.stuck_fence();
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The terminal as rank 0's standard input.
+//!
+//! A file or a pipe is simply inherited. A terminal is not: the ranks are in a process group in
+//! the background, and the kernel would stop rank 0 when it reads. So the launcher, which is in the
+//! foreground, reads for it.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::Stdio;
+
+use crate::os::{Interest, is_in_foreground};
+
+/// Passes on what is typed.
+pub(super) struct Terminal {
+    terminal: File,
+    rank: PipeWriter,
+    /// Typed and not yet passed on; at most a page, which a writable pipe takes at once.
+    typed: Vec<u8>,
+    /// The launcher is in the background, and may not read until it is continued.
+    suspended: bool,
+}
+
+/// Rank 0's standard input, and what has to be pumped into it if it is a terminal.
+pub(super) fn for_rank_0() -> io::Result<(Stdio, Option<Terminal>)> {
+    if !io::stdin().is_terminal() {
+        return Ok((Stdio::inherit(), None));
+    }
+    let (read, rank) = io::pipe()?;
+    let terminal = io::stdin().as_fd().try_clone_to_owned()?.into();
+    let pump = Terminal {
+        terminal,
+        rank,
+        typed: Vec::new(),
+        suspended: false,
+    };
+    Ok((read.into(), Some(pump)))
+}
+
+impl Terminal {
+    /// What to wait for, if there is anything to do.
+    pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        if !self.typed.is_empty() {
+            return Some((self.rank.as_fd(), Interest::Write));
+        }
+        (!self.suspended).then(|| (self.terminal.as_fd(), Interest::Read))
+    }
+
+    /// Does what [`interest`](Self::interest) waited for; `None` at the end of input.
+    pub(super) fn turn(mut self) -> Option<Self> {
+        self.pass_on().then_some(self)
+    }
+
+    fn pass_on(&mut self) -> bool {
+        if !self.typed.is_empty() {
+            let written = self.rank.write(&self.typed);
+            return written.map(|n| drop(self.typed.drain(..n))).is_ok();
+        }
+        if !is_in_foreground(self.terminal.as_fd()) {
+            self.suspended = true;
+            return true;
+        }
+        let mut page = [0; 4096];
+        match self.terminal.read(&mut page) {
+            Ok(0) => false,
+            Ok(n) => {
+                self.typed.extend(&page[..n]);
+                true
+            }
+            Err(error) => error.kind() == io::ErrorKind::Interrupted,
+        }
+    }
+
+    /// The launcher has been continued, perhaps in the foreground.
+    pub(super) fn resume(&mut self) {
+        self.suspended = false;
+    }
+}
