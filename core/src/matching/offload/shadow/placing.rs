@@ -24,8 +24,14 @@ impl<T, D: TagOffload> ShadowList<T, D> {
         } else {
             match self.post(slot) {
                 Ok(()) => {}
-                Err(Refusal::NoRoom) => self.wait(slot),
-                Err(Refusal::Unsupported) => self.keep(slot),
+                Err(Refusal::NoRoom) => {
+                    self.counters.no_room += 1;
+                    self.wait(slot);
+                }
+                Err(Refusal::Unsupported) => {
+                    self.counters.unsupported += 1;
+                    self.keep(slot);
+                }
             }
         }
     }
@@ -35,6 +41,7 @@ impl<T, D: TagOffload> ShadowList<T, D> {
         self.adding == 0 || self.adding_seen == self.seen
     }
 
+    /// Offers a receive to the device.
     fn post(&mut self, slot: u32) -> Result<(), Refusal> {
         let id = self.id(slot);
         let receive = self.receives.get_mut(slot);
@@ -45,15 +52,11 @@ impl<T, D: TagOffload> ShadowList<T, D> {
             receive.len,
             self.seen,
         );
-        match result {
-            Ok(()) => {
-                receive.place = Place::Adding;
-                self.adding += 1;
-                self.adding_seen = self.seen;
-                self.counters.posted += 1;
-            }
-            Err(Refusal::NoRoom) => self.counters.no_room += 1,
-            Err(Refusal::Unsupported) => self.counters.unsupported += 1,
+        if result.is_ok() {
+            receive.place = Place::Adding;
+            self.adding += 1;
+            self.adding_seen = self.seen;
+            self.counters.posted += 1;
         }
         result
     }
@@ -69,6 +72,7 @@ impl<T, D: TagOffload> ShadowList<T, D> {
                 Ok(()) => self.unlink_waiting(slot),
                 Err(Refusal::NoRoom) => return,
                 Err(Refusal::Unsupported) => {
+                    self.counters.unsupported += 1;
                     self.unlink_waiting(slot);
                     self.keep(slot);
                 }
