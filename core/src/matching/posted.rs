@@ -109,6 +109,17 @@ impl<T> PostedQueue<T> {
         Some(self.slots.remove(slot).value)
     }
 
+    /// The earliest posted receive that matches, left where it is.
+    #[must_use]
+    pub fn find(&self, envelope: &Envelope) -> Option<PostedId> {
+        let indexed = self.first_indexed(envelope);
+        let slot = indexed.or_else(|| {
+            let at = self.recent.first(&Words::from(envelope))?;
+            Some(self.recent.slot(at))
+        })?;
+        Some(PostedId(self.slots.id(slot)))
+    }
+
     /// Removes a receive before it is matched. `None` if it was matched or removed already.
     #[inline]
     pub fn cancel(&mut self, id: PostedId) -> Option<T> {

@@ -71,6 +71,18 @@ pub enum Breach {
         /// [`ReceiveId::to_bits`] of the receive.
         receive: u64,
     },
+    /// It gave a message to a receive although an earlier one matches it.
+    #[error(
+        "the tag-matching device gave the message with tag {} from rank {} to receive \
+         {receive:#x} although an earlier one matches it; switch tag-matching offload off on this \
+         device", .envelope.tag, .envelope.source
+    )]
+    Overtaken {
+        /// The message's envelope.
+        envelope: Envelope,
+        /// [`ReceiveId::to_bits`] of the receive that got it.
+        receive: u64,
+    },
     /// It handed up a message although its list held a receive for it.
     #[error(
         "the tag-matching device handed up the message with tag {} from rank {} although receive \

@@ -12,15 +12,17 @@ impl<T, D: TagOffload> ShadowList<T, D> {
     ) -> Result<Ended<T, D>, Breach> {
         match event {
             Event::Added(id) => self.added(id).map(|()| None),
-            Event::Refused(id) => Ok(self.refused(id)),
-            Event::Consumed { receive, .. } => self.consumed("consumed", receive).map(|_| None),
+            Event::Refused(id) => self.refused(id),
+            Event::Consumed { receive, envelope } => {
+                self.consumed("consumed", receive, &envelope).map(|_| None)
+            }
             Event::Completed {
                 receive,
                 envelope,
                 len,
                 inline,
             } => {
-                let slot = self.consumed("completed", receive)?;
+                let slot = self.consumed("completed", receive, &envelope)?;
                 let value = self.receives.remove(slot).value;
                 Ok(Some(Outcome::Delivered {
                     value,
@@ -34,7 +36,7 @@ impl<T, D: TagOffload> ShadowList<T, D> {
                 envelope,
                 offer,
             } => {
-                let slot = self.consumed("offered", receive)?;
+                let slot = self.consumed("offered", receive, &envelope)?;
                 let value = self.receives.remove(slot).value;
                 Ok(Some(Outcome::Matched {
                     value,
@@ -60,32 +62,47 @@ impl<T, D: TagOffload> ShadowList<T, D> {
     }
 
     /// The device has not taken a receive after all, because a message was passing by.
-    fn refused(&mut self, id: ReceiveId) -> Ended<T, D> {
+    fn refused(&mut self, id: ReceiveId) -> Result<Ended<T, D>, Breach> {
         self.adding = self.adding.saturating_sub(1);
         self.counters.refused += 1;
-        // Gone if the message that passed by has taken it.
-        let slot = self.receives.resolve(id.0)?;
+        let Some(slot) = self.receives.resolve(id.0) else {
+            return Ok(None); // The message that passed by has taken it.
+        };
         let receive = self.receives.get(slot);
-        if matches!(receive.place, Place::Cancelling { .. }) {
-            self.posted.cancel(receive.posted);
-            return Some(Outcome::Cancelled(self.receives.remove(slot).value));
+        match receive.place {
+            Place::Adding => self.wait_again(slot),
+            Place::Cancelling { added: false } => {
+                self.posted.cancel(receive.posted);
+                return Ok(Some(Outcome::Cancelled(self.receives.remove(slot).value)));
+            }
+            _ => return Err(not_with_device("refused", id)),
         }
-        self.wait_again(slot);
-        None
+        Ok(None)
     }
 
-    fn consumed(&mut self, event: &'static str, id: ReceiveId) -> Result<u32, Breach> {
+    /// A message has taken a receive in the device: software's own choice, had it been asked.
+    fn consumed(
+        &mut self,
+        event: &'static str,
+        id: ReceiveId,
+        envelope: &Envelope,
+    ) -> Result<u32, Breach> {
         let slot = self.resolve(event, id)?;
         let receive = self.receives.get_mut(slot);
         match receive.place {
-            Place::Consumed => {}
-            Place::Listed | Place::Cancelling { added: true } => {
-                receive.place = Place::Consumed;
-                self.counters.matched += 1;
-                self.posted.cancel(receive.posted);
-            }
+            Place::Consumed => return Ok(slot),
+            Place::Listed | Place::Cancelling { added: true } => {}
             _ => return Err(not_with_device(event, id)),
         }
+        if self.posted.find(envelope) != Some(receive.posted) {
+            return Err(Breach::Overtaken {
+                envelope: *envelope,
+                receive: id.to_bits(),
+            });
+        }
+        receive.place = Place::Consumed;
+        self.counters.matched += 1;
+        self.posted.cancel(receive.posted);
         Ok(slot)
     }
 

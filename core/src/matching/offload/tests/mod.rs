@@ -1,5 +1,6 @@
 //! The shadow list against the simulated card, in every order of events a schedule can make.
 
+mod breaches;
 mod directed;
 
 use proptest::collection::vec;
