@@ -109,9 +109,9 @@ impl<T> PostedQueue<T> {
         Some(self.slots.remove(slot).value)
     }
 
-    /// The earliest posted receive that matches, left where it is.
+    /// The receive that [`match_arrival`](Self::match_arrival) would take, left where it is.
     #[must_use]
-    pub fn find(&self, envelope: &Envelope) -> Option<PostedId> {
+    pub fn peek_arrival(&self, envelope: &Envelope) -> Option<PostedId> {
         let indexed = self.first_indexed(envelope);
         let slot = indexed.or_else(|| {
             let at = self.recent.first(&Words::from(envelope))?;

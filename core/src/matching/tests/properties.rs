@@ -111,7 +111,7 @@ proptest! {
                 }
                 PostedCall::Arrive(envelope) => {
                     let expected = remove_first(&mut model, |(p, _)| agrees(p, &envelope));
-                    prop_assert_eq!(queue.find(&envelope), expected.map(|(_, n)| ids[n]));
+                    prop_assert_eq!(queue.peek_arrival(&envelope), expected.map(|(_, n)| ids[n]));
                     prop_assert_eq!(queue.match_arrival(&envelope), expected.map(|(_, n)| n));
                 }
                 PostedCall::Cancel(which) if !ids.is_empty() => {

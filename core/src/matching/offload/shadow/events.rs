@@ -94,7 +94,7 @@ impl<T, D: TagOffload> ShadowList<T, D> {
             Place::Listed | Place::Cancelling { added: true } => {}
             _ => return Err(not_with_device(event, id)),
         }
-        if self.posted.find(envelope) != Some(receive.posted) {
+        if self.posted.peek_arrival(envelope) != Some(receive.posted) {
             return Err(Breach::Overtaken {
                 envelope: *envelope,
                 receive: id.to_bits(),
