@@ -126,4 +126,15 @@ pub enum OpError {
         /// Size of an element in bytes.
         element: usize,
     },
+    /// The result of an operator is not a value of the type.
+    #[error(
+        "operator {op} gives item {index} a value that its type does not have; \
+         reduce plain numbers, or use an operator over the type itself"
+    )]
+    InvalidResult {
+        /// The operator.
+        op: &'static str,
+        /// Index of the item.
+        index: usize,
+    },
 }

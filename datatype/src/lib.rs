@@ -9,6 +9,7 @@
 //! - [`Layout::pack_range`] and [`Layout::unpack_range`] move any part of a message between memory
 //!   and its packed stream, in any [message representation](MsgRep).
 //! - [`Signature`] tells in 32 bits whether a message may be received as what is wanted.
+//! - [`Op`] combines values: the predefined reduction operators, and the user's.
 //!
 //! `docs/datatypes.md` in the repository says how it works and why.
 //!
@@ -35,6 +36,7 @@ mod datatype;
 mod error;
 mod impls;
 mod layout;
+mod op;
 mod pack;
 mod pair;
 mod primitive;
@@ -47,6 +49,7 @@ pub use complex::Complex;
 pub use datatype::{Datatype, first_invalid, same_primitive};
 pub use error::{LayoutError, OpError};
 pub use layout::{Combiner, Contents, DarrayDim, Distribution, Envelope, Layout, Order};
+pub use op::{Op, Predefined};
 pub use pair::Pair;
 #[cfg(feature = "derive")]
 pub use portolan_datatype_derive::Datatype;

@@ -155,6 +155,11 @@ impl Tally {
         result
     }
 
+    /// Whether two sequences are equal, with an error of one in 2^61.
+    pub(crate) fn same(&self, other: &Tally) -> bool {
+        (self.bytes, self.elements, self.hash) == (other.bytes, other.elements, other.hash)
+    }
+
     /// The only primitive, if there is one and only one.
     pub(crate) fn only(&self) -> Option<Primitive> {
         match self.kind {

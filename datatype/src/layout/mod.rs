@@ -181,6 +181,37 @@ impl Layout {
         })
     }
 
+    /// The sequence of primitives of one item.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.0.tally
+    }
+
+    /// Displacements of the two primitives of an item that has just two.
+    pub(crate) fn places_of_pair(&self) -> Option<(isize, isize)> {
+        if self.0.tally.elements != 2 {
+            return None;
+        }
+        let mut places = Vec::with_capacity(2);
+        self.places(0, &mut places);
+        Some((*places.first()?, *places.get(1)?))
+    }
+
+    /// Appends the displacements of all primitives. For layouts of few.
+    fn places(&self, at: isize, places: &mut Vec<isize>) {
+        if let Contents::Named(_) = self.0.contents {
+            places.push(at);
+            return;
+        }
+        for part in self.parts().filter(|part| part.old.size() > 0) {
+            for outer in 0..part.outer.0 as isize {
+                for inner in 0..part.inner.0 as isize {
+                    let at = at + part.disp + outer * part.outer.1 + inner * part.inner.1;
+                    part.old.places(at, places);
+                }
+            }
+        }
+    }
+
     /// Something that is equal for two handles of one layout, for memo tables.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.0).addr()

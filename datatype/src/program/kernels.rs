@@ -3,7 +3,7 @@
 use std::ptr;
 
 /// How a displacement becomes an address.
-pub(super) trait Place: Copy {
+pub(crate) trait Place: Copy {
     fn at(self, disp: isize) -> *mut u8;
 }
 
@@ -32,7 +32,7 @@ impl Place for Absolute {
 
 /// Equal blocks in memory.
 #[derive(Clone, Copy)]
-pub(super) struct Blocks {
+pub(crate) struct Blocks {
     /// Displacement of the first.
     pub(super) disp: isize,
     /// Bytes from one to the next.
@@ -42,12 +42,118 @@ pub(super) struct Blocks {
     pub(super) bytes: usize,
 }
 
+/// What is done with the blocks of a program.
+pub(crate) trait Kernel: Copy {
+    /// Treats blocks that lie `apart` bytes apart in the stream.
+    ///
+    /// # Safety
+    /// All blocks are valid in memory, and their places in the stream, for what the kernel does
+    /// to either; the two do not overlap. A block's size is a multiple of `width`.
+    unsafe fn blocks<P: Place>(
+        self,
+        place: P,
+        blocks: Blocks,
+        stream: *mut u8,
+        apart: usize,
+        width: usize,
+    );
+
+    /// Treats bytes `inside..inside + bytes` of the stream of one block at `disp`.
+    ///
+    /// # Safety
+    /// As [`copy_blocks`](Self::blocks), for these bytes.
+    unsafe fn piece<P: Place>(
+        self,
+        place: P,
+        disp: isize,
+        inside: usize,
+        bytes: usize,
+        stream: *mut u8,
+        width: usize,
+    );
+}
+
+/// Copies from memory to the stream if `PACK`, else back; reverses each number if `SWAP`.
+#[derive(Clone, Copy)]
+pub(super) struct Copier<const PACK: bool, const SWAP: bool>;
+
+impl<const PACK: bool, const SWAP: bool> Kernel for Copier<PACK, SWAP> {
+    unsafe fn blocks<P: Place>(
+        self,
+        place: P,
+        blocks: Blocks,
+        stream: *mut u8,
+        apart: usize,
+        width: usize,
+    ) {
+        // SAFETY: from the caller.
+        unsafe { copy_blocks::<P, PACK, SWAP>(place, blocks, stream, apart, width) }
+    }
+
+    unsafe fn piece<P: Place>(
+        self,
+        place: P,
+        disp: isize,
+        inside: usize,
+        bytes: usize,
+        stream: *mut u8,
+        width: usize,
+    ) {
+        // SAFETY: from the caller.
+        unsafe { copy_piece::<P, PACK, SWAP>(place, disp, inside, bytes, stream, width) }
+    }
+}
+
+/// Combines elements of the stream into elements in memory. Only whole elements: ranges that
+/// split one are refused before.
+#[derive(Clone, Copy)]
+pub(crate) struct Reducer {
+    /// Combines that many elements: `(input, inout, elements)`, at any alignment.
+    pub(crate) combine: unsafe fn(*const u8, *mut u8, usize),
+    /// Size of an element in bytes.
+    pub(crate) element: usize,
+}
+
+impl Kernel for Reducer {
+    unsafe fn blocks<P: Place>(
+        self,
+        place: P,
+        blocks: Blocks,
+        stream: *mut u8,
+        apart: usize,
+        _: usize,
+    ) {
+        let elements = blocks.bytes / self.element;
+        let (mut disp, mut offset) = (blocks.disp, 0);
+        for _ in 0..blocks.count {
+            // SAFETY: from the caller.
+            unsafe { (self.combine)(stream.wrapping_add(offset), place.at(disp), elements) };
+            disp = disp.wrapping_add(blocks.stride);
+            offset = offset.wrapping_add(apart);
+        }
+    }
+
+    unsafe fn piece<P: Place>(
+        self,
+        place: P,
+        disp: isize,
+        inside: usize,
+        bytes: usize,
+        stream: *mut u8,
+        _: usize,
+    ) {
+        let memory = place.at(disp.wrapping_add(inside as isize));
+        // SAFETY: from the caller.
+        unsafe { (self.combine)(stream, memory, bytes / self.element) };
+    }
+}
+
 /// Moves blocks between memory and the stream, where they are `apart` bytes apart.
 ///
 /// # Safety
 /// All blocks are valid for reads if `PACK`, else for writes; their places in the stream the other
 /// way; the two do not overlap. If `SWAP`, a block's size is a multiple of `width`.
-pub(super) unsafe fn blocks<P: Place, const PACK: bool, const SWAP: bool>(
+unsafe fn copy_blocks<P: Place, const PACK: bool, const SWAP: bool>(
     place: P,
     blocks: Blocks,
     stream: *mut u8,
@@ -87,7 +193,7 @@ pub(super) unsafe fn blocks<P: Place, const PACK: bool, const SWAP: bool>(
 }
 
 /// # Safety
-/// As [`blocks`], for blocks of `N` bytes.
+/// As [`copy_blocks`], for blocks of `N` bytes.
 unsafe fn copy_all<P: Place, const N: usize, const PACK: bool>(
     place: P,
     blocks: Blocks,
@@ -104,7 +210,7 @@ unsafe fn copy_all<P: Place, const N: usize, const PACK: bool>(
 }
 
 /// # Safety
-/// As [`blocks`].
+/// As [`copy_blocks`].
 unsafe fn copy_any<P: Place, const PACK: bool>(
     place: P,
     blocks: Blocks,
@@ -153,7 +259,7 @@ macro_rules! numbers {
 numbers!(u16, u32, u64, u128);
 
 /// # Safety
-/// As [`blocks`], for numbers of type `T`.
+/// As [`copy_blocks`], for numbers of type `T`.
 unsafe fn swap_all<P: Place, T: Number, const PACK: bool>(
     place: P,
     blocks: Blocks,
@@ -196,7 +302,7 @@ unsafe fn swap_run<T: Number, const PACK: bool>(memory: *mut u8, stream: *mut u8
         // SAFETY: from the caller.
         unsafe {
             to.add(index)
-                .write_unaligned(from.add(index).read_unaligned().reversed())
+                .write_unaligned(from.add(index).read_unaligned().reversed());
         };
     }
 }
@@ -204,8 +310,8 @@ unsafe fn swap_run<T: Number, const PACK: bool>(memory: *mut u8, stream: *mut u8
 /// Moves bytes `inside..inside + bytes` of the stream of one block at `disp`.
 ///
 /// # Safety
-/// As [`blocks`], for the bytes moved.
-pub(super) unsafe fn piece<P: Place, const PACK: bool, const SWAP: bool>(
+/// As [`copy_blocks`], for the bytes moved.
+unsafe fn copy_piece<P: Place, const PACK: bool, const SWAP: bool>(
     place: P,
     disp: isize,
     inside: usize,
@@ -244,7 +350,7 @@ pub(super) unsafe fn piece<P: Place, const PACK: bool, const SWAP: bool>(
                 bytes,
             };
             let stream = stream.wrapping_add(first_whole - inside);
-            blocks::<P, PACK, true>(place, run, stream, bytes, width);
+            copy_blocks::<P, PACK, true>(place, run, stream, bytes, width);
         }
     }
 }

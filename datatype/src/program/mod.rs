@@ -13,7 +13,8 @@ mod walk;
 
 use std::ops::Range;
 
-pub(crate) use walk::{Direction, transfer};
+pub(crate) use kernels::Reducer;
+pub(crate) use walk::{Direction, run_kernel, transfer};
 
 /// The flat form of one item of a [`Layout`](crate::Layout), made by
 /// [`Layout::commit`](crate::Layout::commit).

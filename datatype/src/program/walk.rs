@@ -3,7 +3,7 @@
 //! Budget: no allocation, no lock, no system call. A whole step is one call of a kernel; only the
 //! first and the last piece of a range are looked for.
 
-use super::kernels::{self, Place};
+use super::kernels::{Absolute, Blocks, Copier, Kernel, Place, Relative};
 use super::{Program, Step};
 
 /// Repetitions moved together when a body is a tile: few enough that the lines of memory they
@@ -42,8 +42,9 @@ pub(crate) unsafe fn transfer(
     if len == 0 {
         return 0;
     }
-    let range = Range {
+    let span = Span {
         program,
+        memory,
         count,
         position,
         stream,
@@ -51,50 +52,81 @@ pub(crate) unsafe fn transfer(
     };
     // SAFETY: passed on from the caller.
     unsafe {
-        if memory.is_null() {
-            range.walk(kernels::Absolute, direction, swap);
-        } else {
-            range.walk(kernels::Relative(memory), direction, swap);
+        match (direction, swap) {
+            (Direction::Pack, false) => span.run(Copier::<true, false>),
+            (Direction::Pack, true) => span.run(Copier::<true, true>),
+            (Direction::Unpack, false) => span.run(Copier::<false, false>),
+            (Direction::Unpack, true) => span.run(Copier::<false, true>),
         }
     }
     len
 }
 
-/// What [`transfer`] was asked to move, cut to what there is.
-struct Range<'a> {
+/// Runs `kernel` over bytes `position..position + len` of the packed stream of `count` items at
+/// `memory`, with the bytes at `stream`.
+///
+/// # Safety
+/// As [`transfer`], with memory and stream used as the kernel says. The range lies within the
+/// packed stream and is not empty.
+pub(crate) unsafe fn run_kernel<K: Kernel>(
+    program: &Program,
+    kernel: K,
+    memory: *mut u8,
+    count: usize,
+    position: usize,
+    stream: *mut u8,
+    len: usize,
+) {
+    let span = Span {
+        program,
+        memory,
+        count,
+        position,
+        stream,
+        len,
+    };
+    // SAFETY: passed on from the caller.
+    unsafe { span.run(kernel) };
+}
+
+/// What was asked for, cut to what there is.
+struct Span<'a> {
     program: &'a Program,
+    memory: *mut u8,
     count: usize,
     position: usize,
     stream: *mut u8,
     len: usize,
 }
 
-impl Range<'_> {
-    /// The same walk, compiled for each case.
+impl Span<'_> {
+    /// The same walk, compiled for each kernel and each kind of displacements.
     ///
     /// # Safety
-    /// As [`transfer`].
-    unsafe fn walk<P: Place>(self, place: P, direction: Direction, swap: bool) {
+    /// As [`run_kernel`].
+    unsafe fn run<K: Kernel>(self, kernel: K) {
         // SAFETY: from the caller.
         unsafe {
-            match (direction, swap) {
-                (Direction::Pack, false) => self.run::<P, true, false>(place),
-                (Direction::Pack, true) => self.run::<P, true, true>(place),
-                (Direction::Unpack, false) => self.run::<P, false, false>(place),
-                (Direction::Unpack, true) => self.run::<P, false, true>(place),
+            if self.memory.is_null() {
+                self.walk(kernel, Absolute);
+            } else {
+                let place = Relative(self.memory);
+                self.walk(kernel, place);
             }
         }
     }
 
     /// # Safety
-    /// As [`transfer`].
-    unsafe fn run<P: Place, const PACK: bool, const SWAP: bool>(self, place: P) {
+    /// As [`run_kernel`].
+    unsafe fn walk<K: Kernel, P: Place>(self, kernel: K, place: P) {
         let items = self.program.items(self.count);
-        let mut walk = Walk::<P, PACK, SWAP> {
-            program: self.program,
+        let (program, stream, left) = (self.program, self.stream, self.len);
+        let mut walk = Walk {
+            program,
+            kernel,
             place,
-            stream: self.stream,
-            left: self.len,
+            stream,
+            left,
         };
         // SAFETY: from the caller.
         unsafe { walk.step(&items, 0, self.position) };
@@ -102,8 +134,9 @@ impl Range<'_> {
     }
 }
 
-struct Walk<'a, P, const PACK: bool, const SWAP: bool> {
+struct Walk<'a, K, P> {
     program: &'a Program,
+    kernel: K,
     place: P,
     /// Where the next byte of the stream is.
     stream: *mut u8,
@@ -113,7 +146,7 @@ struct Walk<'a, P, const PACK: bool, const SWAP: bool> {
 
 // Displacements are added with wrapping arithmetic: those of the bytes that are moved are valid by
 // the caller's promise, and others are never turned into accesses.
-impl<P: Place, const PACK: bool, const SWAP: bool> Walk<'_, P, PACK, SWAP> {
+impl<K: Kernel, P: Place> Walk<'_, K, P> {
     /// Moves a step placed at `base`, from byte `position` of its stream on, until the step or
     /// the range ends.
     ///
@@ -154,19 +187,14 @@ impl<P: Place, const PACK: bool, const SWAP: bool> Walk<'_, P, PACK, SWAP> {
         // SAFETY: `bytes` is at most `left`, because the caller counted them.
         unsafe {
             if step.is_block() {
-                let blocks = kernels::Blocks {
+                let blocks = Blocks {
                     disp: base,
                     stride: step.stride,
                     count,
                     bytes: step.bytes,
                 };
-                kernels::blocks::<P, PACK, SWAP>(
-                    self.place,
-                    blocks,
-                    self.stream,
-                    step.bytes,
-                    step.width,
-                );
+                self.kernel
+                    .blocks(self.place, blocks, self.stream, step.bytes, step.width);
                 self.advance(bytes);
             } else if step.tile {
                 self.tiles(step, base, count);
@@ -190,7 +218,7 @@ impl<P: Place, const PACK: bool, const SWAP: bool> Walk<'_, P, PACK, SWAP> {
                     let disp = (index as isize).wrapping_mul(block.stride);
                     let disp = base.wrapping_add(block.disp).wrapping_add(disp);
                     let (stride, bytes) = (step.stride, block.bytes);
-                    let blocks = kernels::Blocks {
+                    let blocks = Blocks {
                         disp,
                         stride,
                         count: now,
@@ -200,13 +228,8 @@ impl<P: Place, const PACK: bool, const SWAP: bool> Walk<'_, P, PACK, SWAP> {
                     // `start + index * bytes`; repetitions are `step.bytes` apart.
                     unsafe {
                         let stream = self.stream.add(block.start + index * bytes);
-                        kernels::blocks::<P, PACK, SWAP>(
-                            self.place,
-                            blocks,
-                            stream,
-                            step.bytes,
-                            block.width,
-                        );
+                        self.kernel
+                            .blocks(self.place, blocks, stream, step.bytes, block.width);
                     }
                 }
             }
@@ -222,14 +245,8 @@ impl<P: Place, const PACK: bool, const SWAP: bool> Walk<'_, P, PACK, SWAP> {
         unsafe {
             if step.is_block() {
                 let bytes = self.left.min(step.bytes - inside);
-                kernels::piece::<P, PACK, SWAP>(
-                    self.place,
-                    base,
-                    inside,
-                    bytes,
-                    self.stream,
-                    step.width,
-                );
+                self.kernel
+                    .piece(self.place, base, inside, bytes, self.stream, step.width);
                 self.advance(bytes);
             } else {
                 self.body(step, base, inside);

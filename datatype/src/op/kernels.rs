@@ -1,0 +1,143 @@
+//! The loops of the predefined operators: one simple loop for each operator and primitive, which
+//! the compiler turns into vector instructions. Elements need no alignment.
+
+use std::ops::{Add, Mul, Sub};
+
+use super::Predefined;
+use crate::Complex;
+
+/// Combines that many elements: `(input, inout, elements)`.
+///
+/// # Safety
+/// `input` is valid for reads and `inout` for reads and writes of that many elements, which are
+/// valid values; the two do not overlap.
+pub(super) type Combine = unsafe fn(*const u8, *mut u8, usize);
+
+/// # Safety
+/// As [`Combine`], for elements of type `T`.
+#[inline(always)]
+unsafe fn each<T: Copy>(
+    input: *const u8,
+    inout: *mut u8,
+    elements: usize,
+    combine: impl Fn(T, T) -> T,
+) {
+    let (input, inout) = (input.cast::<T>(), inout.cast::<T>());
+    for index in 0..elements {
+        // SAFETY: from the caller.
+        unsafe {
+            let (a, b) = (input.add(index), inout.add(index));
+            b.write_unaligned(combine(a.read_unaligned(), b.read_unaligned()));
+        }
+    }
+}
+
+/// A `Combine` from an expression over two elements.
+macro_rules! combine {
+    ($t:ty, $f:expr) => {
+        // SAFETY: the signature's promise is that of `Combine`.
+        Some(|input, inout, elements| unsafe { each::<$t>(input, inout, elements, $f) })
+    };
+}
+
+/// # Safety
+/// As [`Combine`], for bytes.
+pub(super) unsafe fn replace(input: *const u8, inout: *mut u8, elements: usize) {
+    // SAFETY: from the caller.
+    unsafe { std::ptr::copy_nonoverlapping(input, inout, elements) };
+}
+
+/// What the loops need of an integer type.
+pub(super) trait Integer: Copy + Ord {
+    fn plus(self, other: Self) -> Self;
+    fn times(self, other: Self) -> Self;
+    fn and(self, other: Self) -> Self;
+    fn or(self, other: Self) -> Self;
+    fn xor(self, other: Self) -> Self;
+    fn truth(self) -> bool;
+    fn from_truth(truth: bool) -> Self;
+}
+
+macro_rules! integers {
+    ($($t:ty),*) => {$(
+        impl Integer for $t {
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self { self.wrapping_add(other) }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self { self.wrapping_mul(other) }
+            #[inline(always)]
+            fn and(self, other: Self) -> Self { self & other }
+            #[inline(always)]
+            fn or(self, other: Self) -> Self { self | other }
+            #[inline(always)]
+            fn xor(self, other: Self) -> Self { self ^ other }
+            #[inline(always)]
+            fn truth(self) -> bool { self != 0 }
+            #[inline(always)]
+            fn from_truth(truth: bool) -> Self { truth.into() }
+        }
+    )*};
+}
+integers!(i8, u8, i16, u16, i32, u32, i64, u64, i128, u128);
+
+pub(super) fn integer<T: Integer + 'static>(op: Predefined) -> Option<Combine> {
+    match op {
+        Predefined::Sum => combine!(T, T::plus),
+        Predefined::Prod => combine!(T, T::times),
+        Predefined::Min => combine!(T, |a, b| if a < b { a } else { b }),
+        Predefined::Max => combine!(T, |a, b| if a > b { a } else { b }),
+        Predefined::Land => combine!(T, |a, b| T::from_truth(a.truth() & b.truth())),
+        Predefined::Lor => combine!(T, |a, b| T::from_truth(a.truth() | b.truth())),
+        Predefined::Lxor => combine!(T, |a, b| T::from_truth(a.truth() ^ b.truth())),
+        Predefined::Band => combine!(T, T::and),
+        Predefined::Bor => combine!(T, T::or),
+        Predefined::Bxor => combine!(T, T::xor),
+        _ => None,
+    }
+}
+
+/// What the loops need of a floating-point type.
+pub(super) trait Float:
+    Copy + PartialOrd + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + 'static
+{
+}
+
+impl Float for f32 {}
+impl Float for f64 {}
+
+/// NaN wins in `min` and `max`, so that the result does not depend on the order of the ranks.
+#[expect(clippy::eq_op, reason = "only NaN differs from itself")]
+pub(super) fn float<T: Float>(op: Predefined) -> Option<Combine> {
+    match op {
+        Predefined::Sum => combine!(T, |a, b| a + b),
+        Predefined::Prod => combine!(T, |a, b| a * b),
+        Predefined::Min => combine!(T, |a, b| if (a < b) | (a != a) { a } else { b }),
+        Predefined::Max => combine!(T, |a, b| if (a > b) | (a != a) { a } else { b }),
+        _ => None,
+    }
+}
+
+pub(super) fn complex<T: Float>(op: Predefined) -> Option<Combine> {
+    match op {
+        Predefined::Sum => combine!(Complex<T>, |a, b| a + b),
+        Predefined::Prod => combine!(Complex<T>, |a, b| a * b),
+        _ => None,
+    }
+}
+
+/// On bytes that are 0 or 1, the bitwise operators are the logical ones.
+pub(super) fn boolean(op: Predefined) -> Option<Combine> {
+    match op {
+        Predefined::Land => combine!(u8, |a, b| a & b),
+        Predefined::Lor => combine!(u8, |a, b| a | b),
+        Predefined::Lxor => combine!(u8, |a, b| a ^ b),
+        _ => None,
+    }
+}
+
+pub(super) fn bits(op: Predefined) -> Option<Combine> {
+    match op {
+        Predefined::Band | Predefined::Bor | Predefined::Bxor => integer::<u8>(op),
+        _ => None,
+    }
+}

@@ -1,0 +1,308 @@
+//! Reduction operators (MPI-4, 6.9): what `reduce`, `allreduce`, `scan` and `accumulate` combine
+//! values with.
+
+mod kernels;
+mod loc;
+mod predefined;
+mod user;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use predefined::Predefined;
+use user::UserOp;
+
+use crate::program::{Reducer, run_kernel};
+use crate::{Datatype, Layout, MsgRep, OpError};
+use predefined::Action;
+
+/// A reduction operator: combines the items of two buffers one by one, as
+/// `inout = input op inout`.
+///
+/// ```
+/// use portolan_datatype::Op;
+/// let mut sum = [1.0, 2.0, 3.0];
+/// Op::SUM.apply_slices(&[10.0, 20.0, 30.0], &mut sum)?;
+/// assert_eq!(sum, [11.0, 22.0, 33.0]);
+/// # Ok::<(), portolan_datatype::OpError>(())
+/// ```
+#[derive(Clone)]
+pub struct Op(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Predefined(Predefined),
+    User(Arc<UserOp>),
+}
+
+impl Op {
+    /// Sum. Integers wrap around.
+    pub const SUM: Op = Op(Repr::Predefined(Predefined::Sum));
+    /// Product. Integers wrap around.
+    pub const PROD: Op = Op(Repr::Predefined(Predefined::Prod));
+    /// Smaller value; NaN if either is.
+    pub const MIN: Op = Op(Repr::Predefined(Predefined::Min));
+    /// Greater value; NaN if either is.
+    pub const MAX: Op = Op(Repr::Predefined(Predefined::Max));
+    /// Logical and: 1 if neither is 0.
+    pub const LAND: Op = Op(Repr::Predefined(Predefined::Land));
+    /// Logical or: 1 unless both are 0.
+    pub const LOR: Op = Op(Repr::Predefined(Predefined::Lor));
+    /// Logical exclusive or: 1 if exactly one is 0.
+    pub const LXOR: Op = Op(Repr::Predefined(Predefined::Lxor));
+    /// Bitwise and.
+    pub const BAND: Op = Op(Repr::Predefined(Predefined::Band));
+    /// Bitwise or.
+    pub const BOR: Op = Op(Repr::Predefined(Predefined::Bor));
+    /// Bitwise exclusive or.
+    pub const BXOR: Op = Op(Repr::Predefined(Predefined::Bxor));
+    /// Pair of the greater value; of equal values that with the lower index.
+    pub const MAXLOC: Op = Op(Repr::Predefined(Predefined::Maxloc));
+    /// Pair of the smaller value; of equal values that with the lower index.
+    pub const MINLOC: Op = Op(Repr::Predefined(Predefined::Minloc));
+    /// The input, whatever was there before. For one-sided communication.
+    pub const REPLACE: Op = Op(Repr::Predefined(Predefined::Replace));
+    /// What was there before. For one-sided communication.
+    pub const NO_OP: Op = Op(Repr::Predefined(Predefined::NoOp));
+
+    /// The predefined operator it is, if it is one.
+    pub fn predefined(&self) -> Option<Predefined> {
+        match self.0 {
+            Repr::Predefined(op) => Some(op),
+            Repr::User(_) => None,
+        }
+    }
+
+    /// Whether the order of the operands makes no difference, so that algorithms may change it.
+    pub fn is_commutative(&self) -> bool {
+        match &self.0 {
+            Repr::Predefined(op) => op.is_commutative(),
+            Repr::User(user) => user.commutative,
+        }
+    }
+
+    /// The name that messages to people use.
+    pub fn name(&self) -> &'static str {
+        match &self.0 {
+            Repr::Predefined(op) => op.name(),
+            Repr::User(user) => user.name,
+        }
+    }
+
+    /// Whether the operator can be applied to items of that layout.
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    pub fn check(&self, layout: &Layout) -> Result<(), OpError> {
+        match &self.0 {
+            Repr::Predefined(op) => op.action(layout).map(drop),
+            Repr::User(user) => user.check(layout),
+        }
+    }
+
+    /// Combines `count` items at `input` into those at `inout`.
+    ///
+    /// Predefined operators take layouts of one primitive type in any arrangement; `replace` and
+    /// `no_op` take every layout.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check). Nothing has been changed then.
+    ///
+    /// # Safety
+    /// - All data of `count` items at `input` is initialised and valid for reads, at `inout` for
+    ///   reads and writes, and the two do not overlap. No alignment is needed.
+    /// - Neither is null: absolute displacements are not for reductions.
+    /// - The data are valid values of their primitives, and for an operator made by
+    ///   [`Op::new`] of its type; an operator made by [`Op::from_raw`] says what it needs.
+    pub unsafe fn apply(
+        &self,
+        layout: &Layout,
+        count: usize,
+        input: *const u8,
+        inout: *mut u8,
+    ) -> Result<(), OpError> {
+        let op = match &self.0 {
+            Repr::Predefined(op) => op,
+            Repr::User(user) => {
+                user.check(layout)?;
+                // What the function needs is what the caller has promised.
+                (user.function)(layout, count, input, inout);
+                return Ok(());
+            }
+        };
+        // SAFETY: from the caller, in each case.
+        unsafe {
+            match op.action(layout)? {
+                Action::Nothing => {}
+                Action::Elements(reducer) if layout.is_contiguous() => {
+                    (reducer.combine)(input, inout, layout.size() * count / reducer.element);
+                }
+                Action::Elements(reducer) => {
+                    apply_in_parts(reducer, layout, count, input, inout);
+                }
+                Action::Pairs(pairs) => pairs.apply(layout, count, input, inout),
+            }
+        }
+        Ok(())
+    }
+
+    /// Combines bytes `position..position + len` of a packed stream, in this machine's byte order,
+    /// into the `count` items at `inout` to which they belong: what a target does with the parts
+    /// of an accumulate. Bytes past the last item are ignored.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check); [`OpError::SplitElement`] if the range begins or ends inside an
+    /// element, and for operators that only know whole buffers ([`Op::from_raw`], [`Op::new`])
+    /// if it is not a range of whole items. Nothing has been changed then.
+    ///
+    /// # Safety
+    /// As [`apply`](Self::apply), with `stream` initialised and valid for reads of `len` bytes.
+    pub unsafe fn apply_packed(
+        &self,
+        layout: &Layout,
+        count: usize,
+        position: usize,
+        stream: *const u8,
+        len: usize,
+        inout: *mut u8,
+    ) -> Result<(), OpError> {
+        self.check(layout)?;
+        let total = layout.size().saturating_mul(count);
+        let len = len.min(total.saturating_sub(position));
+        if len == 0 {
+            return Ok(());
+        }
+        let whole = |element: usize| {
+            if position.is_multiple_of(element) && len.is_multiple_of(element) {
+                return Ok(());
+            }
+            Err(OpError::SplitElement {
+                position,
+                end: position + len,
+                element,
+            })
+        };
+        if let Repr::Predefined(op) = &self.0 {
+            match op.action(layout)? {
+                Action::Nothing => return Ok(()),
+                Action::Elements(reducer) => {
+                    whole(reducer.element)?;
+                    let program = layout.commit();
+                    // SAFETY: from the caller; the range was cut to the stream, and the reducer
+                    // only reads it.
+                    unsafe {
+                        let stream = stream.cast_mut();
+                        run_kernel(program, reducer, inout, count, position, stream, len);
+                    }
+                    return Ok(());
+                }
+                Action::Pairs(_) => {}
+            }
+        }
+        whole(layout.size())?;
+        let skip = position / layout.size();
+        let extent = layout.extent();
+        // One item after the other, put into the shape that the operator knows.
+        let items = len / layout.size();
+        let span = layout
+            .span(1)
+            .expect("bounds were checked when the layout was built");
+        let mut item = vec![0u8; (span.end - span.start) as usize];
+        let base = item.as_mut_ptr().wrapping_offset(-span.start);
+        for index in 0..items {
+            let offset = ((skip + index) as isize).wrapping_mul(extent);
+            // SAFETY: `item` holds the span of one item; `stream` has one item more.
+            unsafe {
+                let from = stream.add(index * layout.size());
+                layout.unpack_range(base, 1, 0, from, layout.size(), MsgRep::Native);
+                self.apply(layout, 1, base, inout.wrapping_offset(offset))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Combines the values of two slices.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check); [`OpError::LengthMismatch`] unless the slices are equally long;
+    /// [`OpError::InvalidResult`] if the result is not a valid value of `T`, in which case items
+    /// before it have been combined, and it and later ones have not.
+    pub fn apply_slices<T: Datatype>(&self, input: &[T], inout: &mut [T]) -> Result<(), OpError> {
+        if input.len() != inout.len() {
+            return Err(OpError::LengthMismatch {
+                input: input.len(),
+                inout: inout.len(),
+            });
+        }
+        let layout = T::layout();
+        let exact = match &self.0 {
+            Repr::Predefined(_) => false,
+            Repr::User(user) => user.is_over::<T>()?,
+        };
+        if T::ANY_BITS || exact {
+            let (from, to) = (input.as_ptr().cast(), inout.as_mut_ptr().cast());
+            // SAFETY: slices are valid, hold valid values, and do not overlap; results are valid,
+            // because any bits are, or because an operator over `T` returns values of `T`.
+            return unsafe { self.apply(&layout, input.len(), from, to) };
+        }
+        self.check(&layout)?;
+        for (index, (input, inout)) in input.iter().zip(inout).enumerate() {
+            let mut result = std::mem::MaybeUninit::new(*inout);
+            // SAFETY: both are values of `T`; the result is looked at before it is believed.
+            unsafe {
+                let to = result.as_mut_ptr();
+                self.apply(&layout, 1, std::ptr::from_ref(input).cast(), to.cast())?;
+                if !T::is_valid(to) {
+                    return Err(OpError::InvalidResult {
+                        op: self.name(),
+                        index,
+                    });
+                }
+                *inout = result.assume_init();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Combines items with gaps: the input is packed part by part into a small buffer on the stack.
+///
+/// # Safety
+/// As [`Op::apply`].
+unsafe fn apply_in_parts(
+    reducer: Reducer,
+    layout: &Layout,
+    count: usize,
+    input: *const u8,
+    inout: *mut u8,
+) {
+    /// A multiple of every element's size.
+    const PART: usize = 4096;
+    let mut part = [0u8; PART];
+    let program = layout.commit();
+    let mut position = 0;
+    loop {
+        let to = part.as_mut_ptr();
+        // SAFETY: from the caller; parts are of whole elements, because their size is.
+        unsafe {
+            let len = layout.pack_range(input, count, position, to, PART, MsgRep::Native);
+            if len == 0 {
+                return;
+            }
+            run_kernel(program, reducer, inout, count, position, to, len);
+            position += len;
+        }
+    }
+}
+
+impl From<Predefined> for Op {
+    fn from(op: Predefined) -> Op {
+        Op(Repr::Predefined(op))
+    }
+}
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Op({})", self.name())
+    }
+}

@@ -1,0 +1,126 @@
+//! Operators of the user's own (`MPI_Op_create`).
+
+use std::any::{TypeId, type_name};
+use std::sync::Arc;
+
+use super::{Op, Repr};
+use crate::layout::Contents;
+use crate::{Datatype, Layout, OpError};
+
+/// Combines that many items of a layout: `(layout, count, input, inout)`.
+type Function = dyn Fn(&Layout, usize, *const u8, *mut u8) + Send + Sync;
+
+pub(super) struct UserOp {
+    pub(super) commutative: bool,
+    pub(super) name: &'static str,
+    /// The only type it may be applied to, unless it knows for itself.
+    item: Option<Item>,
+    pub(super) function: Box<Function>,
+}
+
+struct Item {
+    layout: Layout,
+    name: &'static str,
+    id: TypeId,
+    any_bits: bool,
+}
+
+impl UserOp {
+    /// Whether it was made for values of type `T`. Another type of the same layout will do only if
+    /// any of its values is a value of the operator's type.
+    pub(super) fn is_over<T: Datatype>(&self) -> Result<bool, OpError> {
+        match &self.item {
+            Some(item) if item.id == TypeId::of::<T>() => Ok(true),
+            Some(item) if !item.any_bits => Err(OpError::WrongType {
+                expected: item.name,
+            }),
+            _ => Ok(false),
+        }
+    }
+
+    pub(super) fn check(&self, layout: &Layout) -> Result<(), OpError> {
+        match &self.item {
+            Some(item) if items_in(layout, &item.layout).is_none() => Err(OpError::WrongType {
+                expected: item.name,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How many items of layout `item`, side by side, a layout is made of.
+fn items_in(layout: &Layout, item: &Layout) -> Option<usize> {
+    if layout == item {
+        return Some(1);
+    }
+    match layout.contents() {
+        Contents::Dup { old } => items_in(old, item),
+        Contents::Contiguous { count, old } => items_in(old, item)?.checked_mul(*count),
+        _ => None,
+    }
+}
+
+impl Op {
+    /// An operator from a function of two values, `function(input, inout)`, which returns what
+    /// `inout` becomes. It must be associative; unless `commutative`, algorithms keep the order
+    /// of the ranks. It is applied to buffers of `T`, or of arrays of `T`.
+    ///
+    /// ```
+    /// use portolan_datatype::Op;
+    /// let hypot = Op::new(true, |a: f64, b: f64| a.hypot(b));
+    /// let mut b = [4.0];
+    /// hypot.apply_slices(&[3.0], &mut b)?;
+    /// assert_eq!(b, [5.0]);
+    /// # Ok::<(), portolan_datatype::OpError>(())
+    /// ```
+    pub fn new<T: Datatype>(
+        commutative: bool,
+        function: impl Fn(T, T) -> T + Send + Sync + 'static,
+    ) -> Op {
+        let (layout, name, id) = (T::layout(), type_name::<T>(), TypeId::of::<T>());
+        let unit = layout.clone();
+        let item = Item {
+            layout,
+            name,
+            id,
+            any_bits: T::ANY_BITS,
+        };
+        let each = move |layout: &Layout, count: usize, input: *const u8, inout: *mut u8| {
+            let items = items_in(layout, &unit).unwrap_or(0) * count;
+            let (input, inout) = (input.cast::<T>(), inout.cast::<T>());
+            for index in 0..items {
+                let (a, b) = (input.wrapping_add(index), inout.wrapping_add(index));
+                // SAFETY: `Op::apply` says that both are valid values of `T`, at any alignment;
+                // items lie side by side, because a `T` has the extent of its size.
+                unsafe {
+                    b.write_unaligned(function(a.read_unaligned(), b.read_unaligned()));
+                }
+            }
+        };
+        Op(Repr::User(Arc::new(UserOp {
+            commutative,
+            name: "user",
+            item: Some(item),
+            function: Box::new(each),
+        })))
+    }
+
+    /// An operator from a function over buffers, for callers that know no types (C programs):
+    /// `function(layout, count, input, inout)`.
+    ///
+    /// # Safety
+    /// For every layout that the operator is applied to, the function touches only the data of
+    /// `count` items at `input`, which it reads, and at `inout`, which it reads and writes, and
+    /// needs of them only what [`Op::apply`] promises.
+    pub unsafe fn from_raw(
+        commutative: bool,
+        function: impl Fn(&Layout, usize, *const u8, *mut u8) + Send + Sync + 'static,
+    ) -> Op {
+        Op(Repr::User(Arc::new(UserOp {
+            commutative,
+            name: "user",
+            item: None,
+            function: Box::new(function),
+        })))
+    }
+}
