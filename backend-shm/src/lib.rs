@@ -1,1 +1,94 @@
-//! Being written.
+//! Node-local shared memory: the transport between ranks of one machine.
+//!
+//! **What it is.** [`Shm`] implements [`Transport`](portolan_core::Transport). One memory file without a name holds
+//! everything: small messages travel with their header in one cache line of a ring that belongs to
+//! an ordered pair of ranks; long ones through a bulk area that stays in the caches, or by reading
+//! the sender's address space while the sender is busy elsewhere. Ranks sleep on a futex in the
+//! file, notice each other's death as an event, and share memory that all can load and store.
+//! `docs/shm.md` has the pictures.
+//!
+//! **What it is not.** It matches nothing and waits for nothing: the engine in `portolan-core` does.
+//!
+//! **Who calls it.** The engine, with `&mut`, from one thread at a time. [`open`] makes one rank of a job
+//! of processes, [`in_process`] all ranks of a job of threads; the structures are the same.
+//!
+//! **Invariants.**
+//! - Nothing that is read from the segment is believed before it is checked: no bytes that a peer
+//!   writes lead to a panic or to an access outside of the segment's allocated part.
+//! - Nothing in the segment is a lock: a rank can be killed at any instruction.
+//! - Memory of the segment is allocated before its first use, after a look at what is left.
+//! - No allocation, no system call and no locked instruction on the path of a packet between two
+//!   ranks that talk, but the system call that wakes a sleeper.
+//!
+//! ```
+//! use portolan_core::transport::{Header, Payload, Sink, Transport};
+//!
+//! struct Count(usize);
+//! impl Sink for Count {
+//!     fn accepts(&mut self, _peer: u32) -> bool {
+//!         true
+//!     }
+//!     fn packet(&mut self, peer: u32, _header: &Header, payload: Payload<'_>) {
+//!         assert_eq!((peer, payload.to_vec()), (0, b"ahoy".to_vec()));
+//!         self.0 += 1;
+//!     }
+//! }
+//!
+//! let mut ranks = portolan_shm::in_process_with(2, &portolan_shm::Config::default())?;
+//! // SAFETY: rank 1 exists, is not rank 0, and the slice is readable.
+//! let _ = unsafe { ranks[0].send_short(1, &Header::default(), b"ahoy".as_ptr(), 4) };
+//! let mut count = Count(0);
+//! ranks[1].poll(&mut count);
+//! assert_eq!(count.0, 1);
+//! # Ok::<(), portolan_core::Error>(())
+//! ```
+
+// Under loom only the lock-free structures exist: see `sync`.
+#[cfg(not(loom))]
+mod addr;
+mod bell;
+#[cfg(not(loom))]
+mod bulk;
+#[cfg(not(loom))]
+mod caps;
+#[cfg(not(loom))]
+mod config;
+#[cfg(not(loom))]
+mod hand_over;
+#[cfg(not(loom))]
+mod heap;
+mod inbox;
+#[cfg(not(loom))]
+mod link;
+#[cfg(not(loom))]
+mod memory_limit;
+#[cfg(not(loom))]
+mod offer;
+#[cfg(not(loom))]
+mod one_sided;
+#[cfg(not(loom))]
+mod open;
+#[cfg(not(loom))]
+mod progress;
+#[cfg(not(loom))]
+mod pull;
+mod ring;
+#[cfg(not(loom))]
+mod segment;
+#[cfg(not(loom))]
+mod send;
+#[cfg(not(loom))]
+mod shm;
+mod sync;
+#[cfg(not(loom))]
+mod watch;
+
+#[cfg(not(loom))]
+pub use config::{Cma, Config};
+#[cfg(not(loom))]
+pub use open::{in_process, in_process_with, open, open_with, probe};
+#[cfg(not(loom))]
+pub use shm::Shm;
+
+#[cfg(all(loom, test))]
+mod model;

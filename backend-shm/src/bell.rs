@@ -1,0 +1,185 @@
+//! The bell of a rank: how it sleeps, and how whoever hands it something wakes it.
+//!
+//! ```text
+//! sleeper                                   sender
+//!   read the word (seen)                      publish the packet
+//!   sleeping := ARMED                         (compiler fence)
+//!   membarrier: every rank's CPU fences       read sleeping
+//!   poll once more                              ≠ AWAKE: word += 1; ARMED → RUNG: futex wake
+//!   futex wait while word = seen
+//! ```
+//!
+//! Without the barrier the sender's read could be taken before its packet is visible, while the sleeper's poll
+//! comes before the packet: the packet would lie there with its receiver asleep. The barrier, paid by
+//! the one who has time, saves the fence of every send. Where the kernel refuses `membarrier` to any rank,
+//! `fenced` is set for the whole job before it starts, and both sides use a fence.
+//!
+//! Of several senders that find the sleeper armed, one makes the system call; the others see `RUNG`.
+
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use crate::sync::{AtomicU32, compiler_fence, fence};
+
+const AWAKE: u32 = 0;
+const ARMED: u32 = 1;
+const RUNG: u32 = 2;
+
+/// The words of a bell.
+#[derive(Debug)]
+#[cfg_attr(not(loom), repr(C, align(128)))]
+pub(crate) struct BellWords {
+    /// Changes with every ring; the futex.
+    word: AtomicU32,
+    /// Whether the rank sleeps or is about to.
+    sleeping: AtomicU32,
+    #[cfg(loom)]
+    waiters: model::Waiters,
+}
+
+impl BellWords {
+    /// The present value of the word.
+    #[inline]
+    pub(crate) fn seen(&self) -> u32 {
+        // SYNC 1: pairs with the Release in `ring`: what was published before is visible.
+        self.word.load(Acquire)
+    }
+
+    /// Announces sleep. After this the caller polls once more, then sleeps; not for long if the
+    /// result is `false`: the kernel refused the barrier, so that a wake-up could be missed.
+    #[must_use]
+    pub(crate) fn arm(&self, fenced: bool) -> bool {
+        self.sleeping.store(ARMED, Relaxed);
+        if fenced || cfg!(loom) {
+            // SYNC 2: pairs with the fence in `wake_if`.
+            fence(SeqCst);
+            true
+        } else {
+            barrier_everywhere()
+        }
+    }
+
+    /// Takes the announcement back.
+    #[inline]
+    pub(crate) fn disarm(&self) {
+        self.sleeping.store(AWAKE, Relaxed);
+    }
+
+    /// For whoever has just published something: wakes the rank if it sleeps.
+    #[inline(always)]
+    pub(crate) fn wake_if_asleep(&self, fenced: bool) {
+        self.wake_if(fenced, || true);
+    }
+
+    /// The same under a condition, read after the barrier that orders it behind what was published.
+    #[inline(always)]
+    pub(crate) fn wake_if(&self, fenced: bool, wanted: impl FnOnce() -> bool) {
+        if fenced || cfg!(loom) {
+            // SYNC 2: pairs with the fence in `arm`.
+            fence(SeqCst);
+        } else {
+            // The processor's part is done by the sleeper's membarrier.
+            compiler_fence(SeqCst);
+        }
+        if self.sleeping.load(Relaxed) != AWAKE && wanted() {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&self) {
+        // SYNC 1: pairs with the Acquire in `seen`.
+        self.word.fetch_add(1, Release);
+        // AcqRel: the word changes before anyone can see `RUNG` and rely on this wake.
+        if self.sleeping.compare_exchange(ARMED, RUNG, AcqRel, Relaxed).is_ok() {
+            self.futex_wake();
+        }
+    }
+
+    /// Changes the word and wakes whoever sleeps on it, armed or not.
+    pub(crate) fn ring(&self) {
+        // SYNC 1: pairs with the Acquire in `seen`.
+        self.word.fetch_add(1, Release);
+        self.futex_wake();
+    }
+}
+
+#[cfg(not(loom))]
+mod futex {
+    use std::time::Duration;
+
+    use super::BellWords;
+
+    impl BellWords {
+        /// Sleeps until the word differs from `seen`, at most for `limit`; may return early.
+        pub(crate) fn sleep(&self, seen: u32, limit: Option<Duration>) {
+            let time = limit.map(|limit| libc::timespec {
+                tv_sec: limit.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+                tv_nsec: limit.subsec_nanos().into(),
+            });
+            let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+            // SAFETY: the word is valid, aligned and stays mapped during the call; `time` is null
+            // or points to a timespec. Every result (woken, value differs, signal, time is up)
+            // means the same: look again.
+            unsafe { libc::syscall(libc::SYS_futex, &raw const self.word, libc::FUTEX_WAIT, seen, time) };
+        }
+
+        pub(super) fn futex_wake(&self) {
+            // SAFETY: as above. Not FUTEX_PRIVATE: other processes sleep on the same page of a file.
+            unsafe { libc::syscall(libc::SYS_futex, &raw const self.word, libc::FUTEX_WAKE, i32::MAX) };
+        }
+    }
+}
+
+/// Registers this process with `membarrier`; `false` if the kernel refuses.
+#[cfg(not(loom))]
+pub(crate) fn register_barrier() -> bool {
+    // SAFETY: two integers.
+    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0) == 0 }
+}
+
+/// Makes every running thread of every registered process execute a full barrier. Fails only
+/// where a system call filter was installed after the job had started.
+#[cfg(not(loom))]
+fn barrier_everywhere() -> bool {
+    // SAFETY: two integers.
+    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0) == 0 }
+}
+
+#[cfg(loom)]
+fn barrier_everywhere() -> bool {
+    true
+}
+
+/// Loom's futex: a lock and a condition variable, so that a lost wake-up is a deadlock, which loom finds.
+#[cfg(loom)]
+mod model {
+    use loom::sync::{Condvar, Mutex};
+
+    use super::{BellWords, Relaxed};
+    use crate::sync::AtomicU32;
+
+    #[derive(Debug)]
+    pub(super) struct Waiters(Mutex<()>, Condvar);
+
+    impl BellWords {
+        pub(crate) fn new() -> Self {
+            Self {
+                word: AtomicU32::new(0),
+                sleeping: AtomicU32::new(0),
+                waiters: Waiters(Mutex::new(()), Condvar::new()),
+            }
+        }
+
+        pub(crate) fn sleep(&self, seen: u32) {
+            let guard = self.waiters.0.lock().unwrap();
+            if self.word.load(Relaxed) == seen {
+                drop(self.waiters.1.wait(guard).unwrap());
+            }
+        }
+
+        pub(super) fn futex_wake(&self) {
+            let _guard = self.waiters.0.lock().unwrap();
+            self.waiters.1.notify_all();
+        }
+    }
+}

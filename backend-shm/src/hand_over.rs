@@ -1,0 +1,272 @@
+//! Handing the memory file over, where no launcher of ours did: through an abstract socket with a
+//! random name, between processes that check each other's credentials.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use crate::addr::{self, Process};
+
+/// How long ranks wait for each other here. All of them are past a fence, so only the death of
+/// one can take long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A socket on which the rank that made the file waits for the others.
+#[derive(Debug)]
+pub(crate) struct Giver {
+    socket: OwnedFd,
+    name: String,
+}
+
+impl Giver {
+    pub(crate) fn new() -> io::Result<Self> {
+        let name = format!("portolan-{}", addr::random_name()?);
+        let socket = socket()?;
+        let (address, len) = address(&name);
+        // SAFETY: a valid address of that length.
+        check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
+        // SAFETY: a descriptor.
+        check(unsafe { libc::listen(socket.as_raw_fd(), 4096) })?;
+        Ok(Self { socket, name })
+    }
+
+    /// The name by which the others find it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Gives `file` to each of `others` once. Strangers are turned away. Fails with the ranks that
+    /// did not come.
+    pub(crate) fn give(
+        &self,
+        file: RawFd,
+        others: &[(u32, Process)],
+        user: u32,
+    ) -> Result<(), String> {
+        let mut waiting: Vec<(u32, Process)> = others.to_vec();
+        let deadline = Instant::now() + PATIENCE;
+        while !waiting.is_empty() {
+            if !readable(self.socket.as_raw_fd(), deadline) {
+                let ranks: Vec<u32> = waiting.iter().map(|(rank, _)| *rank).collect();
+                return Err(format!(
+                    "ranks {ranks:?} did not fetch the shared memory within {PATIENCE:?}"
+                ));
+            }
+            self.serve_one(file, &mut waiting, user)?;
+        }
+        Ok(())
+    }
+
+    /// Serves one who has connected: gives the file to a rank that waits for it.
+    fn serve_one(
+        &self,
+        file: RawFd,
+        waiting: &mut Vec<(u32, Process)>,
+        user: u32,
+    ) -> Result<(), String> {
+        let (nowhere, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: a listening socket; the address is not wanted.
+        let fd = unsafe {
+            libc::accept4(self.socket.as_raw_fd(), nowhere, no_len, libc::SOCK_CLOEXEC)
+        };
+        let Ok(peer) = owned(fd) else { return Ok(()) };
+        let Ok(who) = credentials(&peer) else { return Ok(()) };
+        let known = waiting.iter().position(|(_, it)| it.pid as libc::pid_t == who.pid);
+        let Some(at) = known.filter(|_| who.uid == user) else {
+            tracing::warn!(pid = who.pid, uid = who.uid, "a stranger asked for the shared memory");
+            return Ok(());
+        };
+        let (rank, process) = waiting.swap_remove(at);
+        send_file(&peer, file).map_err(|error| {
+            let pid = process.pid;
+            format!("handing the shared memory to rank {rank} (pid {pid}) failed: {error}")
+        })
+    }
+}
+
+/// Fetches the file from the rank that gives under `name`, and must be `giver` of `user`.
+pub(crate) fn take(name: &str, giver: Process, user: u32) -> io::Result<OwnedFd> {
+    let socket = socket()?;
+    let (address, len) = address(name);
+    // SAFETY: a valid address of that length.
+    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
+    let who = credentials(&socket)?;
+    if who.uid != user || who.pid != giver.pid as libc::pid_t {
+        return Err(io::Error::other(format!(
+            "process {} of user {} answered instead of process {} of user {user}",
+            who.pid, who.uid, giver.pid
+        )));
+    }
+    if !readable(socket.as_raw_fd(), Instant::now() + PATIENCE) {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {PATIENCE:?}")));
+    }
+    receive_file(&socket)
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    // SAFETY: constants.
+    owned(unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) })
+}
+
+fn owned(fd: i32) -> io::Result<OwnedFd> {
+    check(fd)?;
+    // SAFETY: a descriptor that a call has just returned.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn check(result: i32) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The abstract address of a name: a zero byte, then the name. Names are short ASCII.
+fn address(name: &str) -> (libc::sockaddr_un, libc::socklen_t) {
+    // SAFETY: plain old data.
+    let mut address = unsafe { std::mem::zeroed::<libc::sockaddr_un>() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let bytes = name.as_bytes();
+    let len = bytes.len().min(address.sun_path.len() - 1);
+    for (to, &byte) in address.sun_path[1..].iter_mut().zip(bytes) {
+        *to = byte as libc::c_char;
+    }
+    let head = std::mem::offset_of!(libc::sockaddr_un, sun_path);
+    (address, (head + 1 + len) as libc::socklen_t)
+}
+
+/// Who is at the other end, as the kernel knows it.
+fn credentials(socket: &OwnedFd) -> io::Result<libc::ucred> {
+    let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: room for a `ucred` and its length.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut who).cast(),
+            &raw mut len,
+        )
+    })?;
+    Ok(who)
+}
+
+fn readable(fd: RawFd, deadline: Instant) -> bool {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now()).as_millis();
+        let mut asked = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry.
+        let ready = unsafe { libc::poll(&raw mut asked, 1, left.min(60_000) as i32) };
+        if ready > 0 {
+            return true;
+        }
+        if left == 0 {
+            return false;
+        }
+    }
+}
+
+/// Room for the control message that carries one descriptor, aligned as its header has to be.
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+fn send_file(socket: &OwnedFd, file: RawFd) -> io::Result<()> {
+    let mut control = Control([0; 64]);
+    let mut byte = [b'P'];
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    let message = message(&mut part, &mut control);
+    // SAFETY: `control` is large enough and aligned for one header with one descriptor, which the
+    // macros of the system lay out; all pointers are valid during the call.
+    check(unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
+        libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(file);
+        libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
+    } as i32)
+}
+
+fn receive_file(socket: &OwnedFd) -> io::Result<OwnedFd> {
+    let mut control = Control([0; 64]);
+    let mut byte = [0];
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    let mut message = message(&mut part, &mut control);
+    // SAFETY: all pointers are valid during the call.
+    let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    check(got as i32)?;
+    // SAFETY: the kernel has filled `control` and its length; the header, if there is one, lies in it.
+    let file = unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        let carries = !header.is_null()
+            && (*header).cmsg_level == libc::SOL_SOCKET
+            && (*header).cmsg_type == libc::SCM_RIGHTS;
+        carries.then(|| libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned())
+    };
+    match file {
+        Some(fd) => owned(fd),
+        None => Err(io::Error::other("the answer carried no file")),
+    }
+}
+
+fn message(part: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
+    // SAFETY: plain old data; null pointers and zero lengths are valid.
+    let mut message = unsafe { std::mem::zeroed::<libc::msghdr>() };
+    message.msg_iov = part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    // SAFETY: arithmetic on a constant.
+    message.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as _;
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::memory_file;
+
+    fn me() -> (Process, u32) {
+        // SAFETY: no arguments.
+        (Process::own(), unsafe { libc::geteuid() })
+    }
+
+    fn inode(fd: RawFd) -> u64 {
+        // SAFETY: plain old data and room for it.
+        unsafe {
+            let mut stat = std::mem::zeroed::<libc::stat>();
+            assert_eq!(libc::fstat(fd, &raw mut stat), 0);
+            stat.st_ino
+        }
+    }
+
+    #[test]
+    fn the_file_arrives() {
+        let (process, user) = me();
+        let giver = Giver::new().unwrap();
+        let file = memory_file().unwrap();
+        let name = giver.name().to_owned();
+        let taker = std::thread::spawn(move || take(&name, process, user).unwrap());
+        giver.give(file.as_raw_fd(), &[(1, process)], user).unwrap();
+        let got = taker.join().unwrap();
+        assert_eq!(inode(got.as_raw_fd()), inode(file.as_raw_fd()));
+    }
+
+    #[test]
+    fn another_process_than_expected_is_refused_on_both_sides() {
+        let (process, user) = me();
+        let giver = Giver::new().unwrap();
+        let stranger = Process { pid: process.pid + 1, ..process };
+        let error = take(giver.name(), stranger, user).unwrap_err();
+        assert!(error.to_string().contains("answered instead"), "{error}");
+        let error = take(giver.name(), process, user + 1).unwrap_err();
+        assert!(error.to_string().contains("answered instead"), "{error}");
+
+        let giver = Giver::new().unwrap();
+        let file = memory_file().unwrap();
+        let name = giver.name().to_owned();
+        let taker = std::thread::spawn(move || take(&name, process, user));
+        let mut waiting = vec![(7, stranger)];
+        giver.serve_one(file.as_raw_fd(), &mut waiting, user).unwrap();
+        assert!(taker.join().unwrap().is_err());
+        assert_eq!(waiting, [(7, stranger)], "the stranger got nothing, and rank 7 is waited for");
+    }
+}

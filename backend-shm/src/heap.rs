@@ -1,0 +1,176 @@
+//! Memory that every rank can load and store: blocks of the segment, owned by the rank that allocated them.
+//!
+//! In front of each block lies a page that says whose it is, how long and which of its
+//! generations; a key holds the same, and is good only while the two agree. Freed blocks go back
+//! to the system and stay with their owner, so reuse gives zeros and needs no other rank.
+
+use std::collections::BTreeMap;
+
+use portolan_core::Result;
+use portolan_core::transport::DirectMemory;
+
+use crate::segment::Segment;
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
+
+const PAGE: u64 = 4096;
+const MAGIC: u64 = u64::from_le_bytes(*b"PTLBLOCK");
+
+/// The page in front of a block.
+#[repr(C)]
+struct Block {
+    /// [`MAGIC`] while the block is allocated; written last and cleared first.
+    magic: AtomicU64,
+    owner: AtomicU64,
+    len: AtomicU64,
+    generation: AtomicU64,
+}
+
+/// A key, taken apart: owner, offset of the block's page, length, generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key([u64; 4]);
+
+impl Key {
+    fn bytes(self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(self.0) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8; 32]) -> Self {
+        let word = |n: usize| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().unwrap_or([0; 8]));
+        Self([word(0), word(1), word(2), word(3)])
+    }
+}
+
+/// The blocks that this rank has freed, and its count of generations.
+#[derive(Debug, Default)]
+pub(crate) struct Heap {
+    /// Offset → length.
+    free: BTreeMap<u64, u64>,
+    generation: u64,
+    used: u64,
+}
+
+impl Heap {
+    /// Bytes allocated at the moment.
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub(crate) fn alloc(&mut self, segment: &Segment, rank: u32, len: usize) -> Result<DirectMemory> {
+        let total = (len as u64).max(1).next_multiple_of(PAGE).saturating_add(PAGE);
+        let offset = match self.take(total) {
+            Some(offset) => {
+                if let Err(error) = segment.restore(offset, total, "memory for direct access") {
+                    segment.release(offset, total);
+                    self.give(offset, total);
+                    return Err(error);
+                }
+                offset
+            }
+            None => segment.extend(total, "memory for direct access")?.0,
+        };
+        self.used += total;
+        self.generation += 1;
+        let key = Key([u64::from(rank), offset, len as u64, self.generation]);
+        let block = block(segment, offset).expect("an extent that was just allocated");
+        block.owner.store(key.0[0], Relaxed);
+        block.len.store(key.0[2], Relaxed);
+        block.generation.store(key.0[3], Relaxed);
+        // SYNC: publishes the three above to `map`.
+        block.magic.store(MAGIC, Release);
+        let ptr = segment.at(offset + PAGE, len.max(1)).expect("an extent that was just allocated");
+        Ok(DirectMemory { ptr, len, key: key.bytes() })
+    }
+
+    pub(crate) fn free(&mut self, segment: &Segment, rank: u32, memory: &DirectMemory) {
+        let Some(offset) = find(segment, rank, &memory.key) else { return };
+        let total = Key::from_bytes(&memory.key).0[2].max(1).next_multiple_of(PAGE) + PAGE;
+        if let Some(block) = block(segment, offset) {
+            block.magic.store(0, Relaxed);
+        }
+        segment.release(offset, total);
+        self.used = self.used.saturating_sub(total);
+        self.give(offset, total);
+    }
+
+    /// The first free piece that is long enough.
+    fn take(&mut self, len: u64) -> Option<u64> {
+        let (&offset, &have) = self.free.iter().find(|(_, have)| **have >= len)?;
+        self.free.remove(&offset);
+        if have > len {
+            self.free.insert(offset + len, have - len);
+        }
+        Some(offset)
+    }
+
+    /// Keeps a piece, joined with its free neighbours.
+    fn give(&mut self, mut offset: u64, mut len: u64) {
+        if let Some(after) = self.free.remove(&(offset + len)) {
+            len += after;
+        }
+        if let Some((&before, &have)) = self.free.range(..offset).next_back()
+            && before + have == offset
+        {
+            self.free.remove(&before);
+            (offset, len) = (before, len + have);
+        }
+        self.free.insert(offset, len);
+    }
+}
+
+fn block(segment: &Segment, offset: u64) -> Option<&Block> {
+    if !offset.is_multiple_of(PAGE) {
+        return None;
+    }
+    let ptr = segment.at(offset, PAGE as usize)?;
+    // SAFETY: a page of the segment, aligned, mapped as long as the segment is borrowed; a `Block`
+    // is atomics, valid whatever bytes are there.
+    Some(unsafe { &*ptr.cast::<Block>() })
+}
+
+/// The offset of the block that a key of `owner` names, if it exists now.
+fn find(segment: &Segment, owner: u32, key: &[u8; 32]) -> Option<u64> {
+    let key = Key::from_bytes(key);
+    let block = block(segment, key.0[1])?;
+    // SYNC: pairs with the Release store in `alloc`.
+    let alive = block.magic.load(Acquire) == MAGIC;
+    let same = block.owner.load(Relaxed) == key.0[0]
+        && block.len.load(Relaxed) == key.0[2]
+        && block.generation.load(Relaxed) == key.0[3];
+    (alive && same && key.0[0] == u64::from(owner)).then_some(key.0[1])
+}
+
+/// Where the memory that `owner` allocated under `key` is mapped here.
+pub(crate) fn map(segment: &Segment, owner: u32, key: &[u8; 32]) -> Option<(*mut u8, usize)> {
+    let offset = find(segment, owner, key)?;
+    let len = usize::try_from(Key::from_bytes(key).0[2]).ok()?;
+    Some((segment.at(offset + PAGE, len)?, len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn freed_neighbours_become_one_piece() {
+        let mut heap = Heap::default();
+        heap.give(8192, 4096);
+        heap.give(0, 4096);
+        heap.give(4096, 4096);
+        assert_eq!(heap.free, BTreeMap::from([(0, 12288)]));
+        assert_eq!(heap.take(4096), Some(0));
+        assert_eq!(heap.take(16384), None);
+        assert_eq!(heap.take(8192), Some(4096));
+        assert!(heap.free.is_empty());
+    }
+
+    #[test]
+    fn a_key_survives_its_bytes() {
+        let key = Key([1, 2, 3, u64::MAX]);
+        assert_eq!(Key::from_bytes(&key.bytes()), key);
+    }
+}

@@ -1,0 +1,128 @@
+//! The two ends of a pair: what a sender and what a receiver keeps about the other.
+//!
+//! # Life of a pair
+//! 1. The first packets go through the receiver's inbox, one at a time: no memory is spent on pairs that hardly talk.
+//! 2. When there are more, or a packet does not fit, the sender allocates a ring and announces it
+//!    through the same inbox, after the packet before was delivered. From the moment on at which the
+//!    announcement lies in its slot, packets go into the ring; the receiver learns of the ring after
+//!    everything that came before it, so the order holds whoever is slow.
+//! 3. When a payload does not fit a short packet, the sender allocates the bulk area.
+
+use crate::bell::BellWords;
+use crate::bulk::{BulkRx, BulkTx};
+use crate::inbox::Posted;
+use crate::ring::{Cell, Cells, Ends, RingRx, RingTx};
+use crate::segment::Segment;
+use crate::sync::Ordering::Relaxed;
+
+/// What a sender keeps about a receiver.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    /// The ring, once it is announced.
+    pub(crate) ring: Option<RingTx>,
+    bell: *const BellWords,
+    pub(crate) bulk: Option<BulkTx>,
+    /// Allocated, but not announced: offset in the segment.
+    pub(crate) unannounced: Option<u64>,
+    /// The packet that is in the receiver's inbox.
+    pub(crate) posted: Option<Posted>,
+    /// Packets that went through the inbox.
+    pub(crate) first_packets: u32,
+    /// Why nothing can be sent any more.
+    pub(crate) gone: Option<String>,
+    /// What the receiver had consumed when the last send found no room.
+    pub(crate) blocked: Option<Seen>,
+}
+
+/// The receiver's positions at some moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    consumed: u64,
+    bulk: u64,
+}
+
+impl Seen {
+    pub(crate) fn now(ends: &Ends) -> Self {
+        Self { consumed: ends.consumed.load(Relaxed), bulk: ends.bulk_consumed.load(Relaxed) }
+    }
+}
+
+// SAFETY: `bell` points into the segment, which the transport keeps mapped.
+unsafe impl Send for Outgoing {}
+
+impl Outgoing {
+    pub(crate) fn new(bell: &BellWords) -> Self {
+        Self {
+            ring: None,
+            bell,
+            bulk: None,
+            unannounced: None,
+            posted: None,
+            first_packets: 0,
+            gone: None,
+            blocked: None,
+        }
+    }
+
+    /// The receiver's bell.
+    #[inline(always)]
+    pub(crate) fn bell(&self) -> &BellWords {
+        // SAFETY: `new` got a reference into the segment, which the transport that holds `self`
+        // keeps mapped.
+        unsafe { &*self.bell }
+    }
+}
+
+/// What a receiver keeps about a sender.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) peer: u32,
+    pub(crate) ring: RingRx,
+    pub(crate) bulk: BulkRx,
+    bell: *const BellWords,
+}
+
+// SAFETY: as for `Outgoing`.
+unsafe impl Send for Incoming {}
+
+impl Incoming {
+    /// Adopts the ring that `peer` has announced at `offset`; `None` if there is none.
+    pub(crate) fn adopt(segment: &Segment, peer: u32, offset: u64, cells: u32, spare: u32) -> Option<Self> {
+        let (cells, ends) = ring_at(segment, offset, cells, spare)?;
+        segment.touch(offset, ring_bytes(cells.count(), spare));
+        // SAFETY: `ring_at` found both inside of the segment, which outlives this; the segment has
+        // one receiver per ring, because its offset was sent to this rank alone.
+        let ring = unsafe { RingRx::new(cells, ends) };
+        Some(Self { peer, ring, bulk: BulkRx::default(), bell: &raw const segment.rank(peer).bell })
+    }
+
+    /// The sender's bell.
+    #[inline(always)]
+    pub(crate) fn bell(&self) -> &BellWords {
+        // SAFETY: as in `Outgoing::bell`.
+        unsafe { &*self.bell }
+    }
+}
+
+/// Bytes of a ring in the segment: the words that both sides share, and the cells.
+pub(crate) fn ring_bytes(cells: u32, spare: u32) -> u64 {
+    (size_of::<Ends>() + (cells + spare) as usize * size_of::<Cell>()) as u64
+}
+
+/// The ring at `offset`, if it lies in the allocated part of the segment.
+pub(crate) fn ring_at(
+    segment: &Segment,
+    offset: u64,
+    cells: u32,
+    spare: u32,
+) -> Option<(Cells, *const Ends)> {
+    if !offset.is_multiple_of(4096) {
+        return None;
+    }
+    let base = segment.at(offset, ring_bytes(cells, spare) as usize)?;
+    let first = base.wrapping_add(size_of::<Ends>()).cast::<Cell>().cast_const();
+    // SAFETY: the bytes are mapped as long as the segment, aligned, and valid whatever they hold;
+    // that there is one sender and one receiver is what the announcement is for.
+    let cells = unsafe { Cells::new(first, cells, spare) };
+    Some((cells, base.cast::<Ends>().cast_const()))
+}

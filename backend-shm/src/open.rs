@@ -1,0 +1,365 @@
+//! Making the transport: one rank of a job of processes, or all ranks of a job inside one process.
+//!
+//! # How processes come together
+//! 1. Rank 0 makes the memory file, or takes the one that our launcher handed to every rank, sizes and
+//!    seals it. Every rank publishes its [`Address`]; rank 0 also how to get at the file.
+//! 2. Fence. Every rank reads all addresses and comes to the same verdict about them.
+//! 3. The others take the file: inherited, or through rank 0's socket. Each maps and checks it,
+//!    and writes down who it is.
+//! 4. Fence. Nobody sends before; the watcher starts.
+
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use portolan_core::config::Settings;
+use portolan_core::job::{Bootstrap, JobError};
+use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
+use portolan_core::{Error, ErrorKind, Result};
+
+use crate::addr::{Address, Process};
+use crate::bell;
+use crate::config::Config;
+use crate::hand_over::{self, Giver};
+use crate::pull::{Exposed, Puller};
+use crate::segment::layout::{Life, layout_hash};
+use crate::segment::{Segment, memory_file};
+use crate::shm::Shm;
+use crate::sync::Ordering::{Relaxed, Release};
+use crate::watch::Watcher;
+
+/// Ranks that a job may have on one node.
+const MAX_RANKS: u32 = 1 << 16;
+/// Key under which rank 0 says how to get at the file.
+const FILE_KEY: &str = "shm.file";
+
+/// One rank of a job of processes. Collective: every rank of the job calls it.
+///
+/// # Errors
+/// [`Job`](ErrorKind::Job) if the launcher fails, [`TransportUnavailable`](ErrorKind::TransportUnavailable)
+/// if the ranks cannot share memory (other nodes, other builds, a refusing system), with the ranks and
+/// the reason; [`Exhausted`](ErrorKind::Exhausted) if there is too little memory.
+pub fn open(job: &mut dyn Bootstrap, settings: &Settings) -> Result<Shm, Error> {
+    let rank = job.rank();
+    open_with(job, &Config::from_settings(settings)).map_err(|e| e.on_rank(rank).on_device("shm"))
+}
+
+/// [`open`] with sizes and choices of one's own.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Shm, Error> {
+    let (rank, size) = (job.rank(), job.size());
+    check_size(size)?;
+    let own = Address::own(layout_hash());
+    job.put(&address_key(rank), &own.to_text()).map_err(job_failed)?;
+    let mut origin = if rank == 0 { Some(publish(job, size, config)?) } else { None };
+    job.fence().map_err(job_failed)?;
+    let everyone = addresses(job, size)?;
+    judge(&own, &everyone)?;
+    let segment = match &mut origin {
+        Some(origin) => origin.share(&everyone)?,
+        None => {
+            let file = fetch(job, &everyone[0])?;
+            Segment::attach(file, size)?
+        }
+    };
+    let segment = Arc::new(segment);
+    introduce(&segment, rank, own.process, config);
+    job.fence().map_err(job_failed)?;
+    let processes: Vec<Process> = everyone.iter().map(|address| address.process).collect();
+    let watcher = Watcher::start(Arc::clone(&segment), rank, processes.clone())?;
+    Shm::new(segment, rank, config.clone(), Puller::across(processes), Some(watcher))
+}
+
+/// All ranks of a job inside this process: for ranks that are threads, or that one thread
+/// steps. The structures are those of a job of processes.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for no ranks or too many,
+/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) or [`Exhausted`](ErrorKind::Exhausted) if the
+/// system refuses a memory file of that size.
+pub fn in_process(n: u32, settings: &Settings) -> Result<Vec<Shm>, Error> {
+    in_process_with(n, &Config::from_settings(settings))
+}
+
+/// [`in_process`] with sizes and choices of one's own.
+///
+/// # Errors
+/// As for [`in_process`].
+pub fn in_process_with(n: u32, config: &Config) -> Result<Vec<Shm>, Error> {
+    check_size(n)?;
+    let segment = Arc::new(Segment::prepare(memory_file()?, n, config.geometry())?);
+    let exposed = Arc::new(Exposed::default());
+    for rank in 0..n {
+        introduce(&segment, rank, Process::own(), config);
+    }
+    let ranks = (0..n).map(|rank| {
+        let puller = Puller::Within(Arc::clone(&exposed));
+        Shm::new(Arc::clone(&segment), rank, config.clone(), puller, None)
+    });
+    ranks.collect()
+}
+
+/// Whether shared memory is usable here: makes a small job inside this process and moves a
+/// message through it.
+///
+/// # Errors
+/// What went wrong, with the system's words.
+pub fn probe() -> Result<(), String> {
+    struct Heard(bool);
+    impl Sink for Heard {
+        fn accepts(&mut self, _peer: u32) -> bool {
+            true
+        }
+        fn packet(&mut self, _peer: u32, _header: &Header, _payload: Payload<'_>) {
+            self.0 = true;
+        }
+    }
+    let config = Config { max: 64 << 20, ..Config::default() };
+    let mut ranks = in_process_with(2, &config).map_err(|error| error.to_string())?;
+    // SAFETY: rank 1 exists and is not rank 0; no bytes are read.
+    let sent = unsafe { ranks[0].send_short(1, &Header::default(), std::ptr::null(), 0) };
+    let mut heard = Heard(false);
+    ranks[1].poll(&mut heard);
+    match (sent, heard.0) {
+        (Sent::Done, true) => Ok(()),
+        (sent, heard) => Err(format!("a message did not arrive ({sent:?}, heard: {heard})")),
+    }
+}
+
+fn check_size(n: u32) -> Result<()> {
+    if n == 0 || n > MAX_RANKS {
+        return Err(Error::new(ErrorKind::InvalidArgument, format!("a job of {n} ranks cannot be made"))
+            .remedy(format!("use 1 to {MAX_RANKS} ranks")));
+    }
+    Ok(())
+}
+
+/// Writes down who `rank` is, and what it cannot do.
+fn introduce(segment: &Segment, rank: u32, process: Process, config: &Config) {
+    if config.fenced || !bell::register_barrier() {
+        // Relaxed: the job's fence comes between this and every reading of it.
+        segment.head().fenced.store(1, Relaxed);
+    }
+    let identity = &segment.rank(rank).identity;
+    identity.pid.store(process.pid, Relaxed);
+    identity.start.store(process.start, Relaxed);
+    identity.probe_at.store((&raw const identity.probe).expose_provenance() as u64, Relaxed);
+    // Release: pairs with the Acquire in `Segment::life`.
+    identity.life.store(Life::Running as u32, Release);
+}
+
+fn address_key(rank: u32) -> String {
+    format!("shm.rank.{rank}")
+}
+
+/// The file as rank 0 has it, and the socket through which others get it, if they need to.
+struct Origin {
+    segment: Option<Segment>,
+    giver: Option<Giver>,
+}
+
+impl Origin {
+    /// Gives the file to everyone who has to fetch it.
+    fn share(&mut self, everyone: &[Address]) -> Result<Segment> {
+        let Some(segment) = self.segment.take() else {
+            return Err(Error::new(ErrorKind::Internal, "the segment was shared twice"));
+        };
+        if let Some(giver) = &self.giver {
+            let others: Vec<(u32, Process)> =
+                (1..).zip(&everyone[1..]).map(|(rank, address)| (rank, address.process)).collect();
+            giver.give(segment.fd(), &others, everyone[0].user).map_err(|why| {
+                Error::new(ErrorKind::Job, why)
+                    .remedy("look for an earlier message of those ranks")
+            })?;
+        }
+        Ok(segment)
+    }
+}
+
+/// Rank 0: makes the segment and says how to get at it; or says why there is none, so that every rank
+/// reports the same.
+fn publish(job: &mut dyn Bootstrap, size: u32, config: &Config) -> Result<Origin> {
+    let made = make(job, size, config);
+    let text = match &made {
+        Ok((_, how)) => how.clone(),
+        Err(error) => format!("error {error}"),
+    };
+    job.put(FILE_KEY, &text).map_err(job_failed)?;
+    match made {
+        Ok((origin, _)) => Ok(origin),
+        Err(error) => {
+            // The others are told before this rank leaves.
+            job.fence().map_err(job_failed)?;
+            Err(error)
+        }
+    }
+}
+
+fn make(job: &dyn Bootstrap, size: u32, config: &Config) -> Result<(Origin, String)> {
+    let geometry = config.geometry();
+    if let Some(fd) = job.inherited("shm") {
+        let segment = Segment::prepare(duplicate(fd)?, size, geometry)?;
+        let how = format!("inherited {}", inode(segment.fd())?);
+        return Ok((Origin { segment: Some(segment), giver: None }, how));
+    }
+    let segment = Some(Segment::prepare(memory_file()?, size, geometry)?);
+    if size == 1 {
+        return Ok((Origin { segment, giver: None }, "alone".into()));
+    }
+    let giver = Giver::new().map_err(|error| {
+        Error::new(ErrorKind::TransportUnavailable, format!("an abstract socket could not be made: {error}"))
+            .remedy("start the program with `portolan run`, which hands the memory over without one")
+    })?;
+    let how = format!("socket {}", giver.name());
+    Ok((Origin { segment, giver: Some(giver) }, how))
+}
+
+/// Takes the file that rank 0 has made.
+fn fetch(job: &mut dyn Bootstrap, giver: &Address) -> Result<OwnedFd> {
+    let how = job.get(FILE_KEY).map_err(job_failed)?;
+    let unavailable = |why: String| Error::new(ErrorKind::TransportUnavailable, why);
+    match how.split_once(' ') {
+        Some(("inherited", expected)) => {
+            let Some(fd) = job.inherited("shm") else {
+                return Err(unavailable("rank 0 was given shared memory by the launcher, this rank was not".into())
+                    .remedy("do not close descriptors between the launcher and the program"));
+            };
+            let file = duplicate(fd)?;
+            if inode(file.as_raw_fd())? != expected {
+                return Err(unavailable(format!("descriptor {fd} is not the shared memory of this job"))
+                    .remedy("unset PORTOLAN_SHM_FD, or do not reuse descriptors before the program starts"));
+            }
+            Ok(file)
+        }
+        Some(("socket", name)) => hand_over::take(name, giver.process, giver.user).map_err(|error| {
+            unavailable(format!("fetching the shared memory from rank 0 (pid {}) failed: {error}", giver.process.pid))
+                .remedy("run all ranks of a node as one user, in one container")
+        }),
+        Some(("error", why)) => Err(unavailable(format!("rank 0 could not make the shared memory: {why}"))),
+        _ => Err(unavailable(format!("rank 0 said {how:?} about the shared memory"))
+            .remedy("start all ranks from builds of one version")),
+    }
+}
+
+fn addresses(job: &mut dyn Bootstrap, size: u32) -> Result<Vec<Address>> {
+    let read = |rank: u32| {
+        let text = job.get(&address_key(rank)).map_err(job_failed)?;
+        Address::from_text(&text).ok_or_else(|| {
+            Error::new(ErrorKind::Job, format!("rank {rank} gave an address that makes no sense: {text:?}"))
+                .about_peer(rank)
+                .remedy("start all ranks from builds of one version")
+        })
+    };
+    (0..size).map(read).collect()
+}
+
+/// Whether all ranks can share memory. Every rank reads the same and says the same.
+fn judge(own: &Address, everyone: &[Address]) -> Result<()> {
+    let first = &everyone[0];
+    let ranks = |differs: &dyn Fn(&Address) -> bool| -> Vec<String> {
+        let others = everyone.iter().enumerate().filter(|(_, address)| differs(address));
+        others.map(|(rank, address)| format!("{rank} (on {})", address.host)).collect()
+    };
+    let elsewhere = ranks(&|address| address.node != first.node);
+    if !elsewhere.is_empty() {
+        return Err(Error::new(
+            ErrorKind::TransportUnavailable,
+            format!(
+                "not on the node of rank 0 ({}), or in another container there: {}",
+                first.host,
+                shown(&elsewhere)
+            ),
+        )
+        .remedy("start all ranks on one node, or choose a transport that crosses nodes"));
+    }
+    let other_builds = ranks(&|address| address.layout != first.layout);
+    if !other_builds.is_empty() {
+        return Err(Error::new(
+            ErrorKind::TransportUnavailable,
+            format!("built from another version than rank 0: {}", shown(&other_builds)),
+        )
+        .remedy("start all ranks from builds of one version"));
+    }
+    let other_users = ranks(&|address| address.user != first.user);
+    if !other_users.is_empty() {
+        return Err(Error::new(
+            ErrorKind::TransportUnavailable,
+            format!("another user than rank 0's ({}): {}", first.user, shown(&other_users)),
+        )
+        .remedy("start all ranks as one user"));
+    }
+    debug_assert_eq!(own.layout, layout_hash());
+    Ok(())
+}
+
+/// The first few of a list, and how many more.
+fn shown(ranks: &[String]) -> String {
+    let more = ranks.len().saturating_sub(8);
+    let list = ranks.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
+    if more == 0 { format!("ranks {list}") } else { format!("ranks {list} and {more} more") }
+}
+
+fn duplicate(fd: RawFd) -> Result<OwnedFd> {
+    // SAFETY: the bootstrap's descriptor, which it keeps open during this call.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    borrowed.try_clone_to_owned().map_err(|error| {
+        Error::new(ErrorKind::TransportUnavailable, format!("descriptor {fd} of the launcher cannot be used: {error}"))
+            .remedy("do not close descriptors between the launcher and the program")
+    })
+}
+
+/// Device and inode of a file, as text.
+fn inode(fd: RawFd) -> Result<String> {
+    // SAFETY: plain old data.
+    let mut stat = unsafe { std::mem::zeroed::<libc::stat>() };
+    // SAFETY: room for the result.
+    if unsafe { libc::fstat(fd, &raw mut stat) } != 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(Error::new(ErrorKind::TransportUnavailable, format!("descriptor {fd}: {error}")));
+    }
+    Ok(format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+fn job_failed(error: JobError) -> Error {
+    Error::new(ErrorKind::Job, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(node: &str, layout: u64, user: u32) -> Address {
+        Address {
+            node: node.into(),
+            process: Process { pid: 1, start: 1 },
+            user,
+            layout,
+            host: "here".into(),
+        }
+    }
+
+    #[test]
+    fn ranks_that_cannot_share_memory_are_named() {
+        let hash = layout_hash();
+        let own = address("a", hash, 0);
+        let ask = |other: Address| judge(&own, &[own.clone(), other]).map_err(|e| e.to_string());
+        assert_eq!(ask(own.clone()), Ok(()));
+        assert!(ask(address("b", hash, 0)).unwrap_err().contains("not on the node of rank 0 (here), or in another container there: ranks 1 (on here)"));
+        assert!(ask(address("a", hash + 1, 0)).unwrap_err().contains("built from another version"));
+        assert!(ask(address("a", hash, 5)).unwrap_err().contains("another user"));
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused() {
+        for n in [0, MAX_RANKS + 1] {
+            let error = in_process_with(n, &Config::default()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        }
+    }
+
+    #[test]
+    fn it_works_here() {
+        assert_eq!(probe(), Ok(()));
+    }
+}

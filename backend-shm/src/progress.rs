@@ -1,0 +1,240 @@
+//! Polling: one look at the failure epoch, one at the inbox, one at each ring of a rank that has
+//! talked.
+//!
+//! Budget of a poll that finds nothing: two loads and one per active peer, all of lines that stay
+//! in this core's cache until somebody writes them. A poll that delivers nothing and was refused
+//! nothing means that nothing was there, which is what `arm` relies on.
+
+use portolan_core::transport::{Header, Payload, Sink};
+
+use crate::bulk::{DESCRIPTOR, Descriptor};
+use crate::caps::{BULK, SPARE};
+use crate::inbox::{Arrived, Kind};
+use crate::link::Incoming;
+use crate::ring::Polled;
+use crate::segment::Segment;
+use crate::send;
+use crate::shm::Shm;
+use crate::sync::Ordering::Relaxed;
+
+/// Packets that one poll takes from one peer at most.
+const BURST: usize = 16;
+
+#[inline(always)]
+pub(crate) fn poll<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
+    if shm.epoch() != shm.epoch_seen {
+        note_failures(shm);
+    }
+    let mut delivered = 0;
+    // The inbox first: a ring that is announced there is polled below.
+    // SAFETY: points into the segment, which is mapped as long as `shm` lives.
+    shm.held |= unsafe { &*shm.inbox }.pending();
+    if shm.held != 0 {
+        delivered += poll_inbox(shm, sink);
+    }
+    let count = shm.incoming.len();
+    for n in 0..count {
+        let at = shm.turn + n;
+        delivered += poll_ring(shm, if at >= count { at - count } else { at }, sink);
+    }
+    shm.turn = if shm.turn + 1 >= count { 0 } else { shm.turn + 1 };
+    delivered
+}
+
+#[inline(always)]
+fn poll_ring<S: Sink>(shm: &mut Shm, at: usize, sink: &mut S) -> usize {
+    let size = shm.geometry.bulk_bytes;
+    let (delivered, nonsense) = drain(&mut shm.incoming[at], &shm.segment, shm.fenced, size, sink);
+    if let Some(what) = nonsense {
+        silence(shm, at, what);
+    }
+    delivered
+}
+
+/// Delivers what one ring holds: how many packets, and what no correct peer writes, if it did.
+#[inline(always)]
+fn drain<S: Sink>(
+    from: &mut Incoming,
+    segment: &Segment,
+    fenced: bool,
+    size: u64,
+    sink: &mut S,
+) -> (usize, Option<&'static str>) {
+    let mut delivered = 0;
+    while delivered < BURST {
+        let (index, len, bulk) = match from.ring.poll() {
+            Polled::Empty => break,
+            Polled::Message { index, len, bulk } => (index, len, bulk),
+            Polled::Broken => {
+                return (delivered, Some("it wrote a control word that no packet has"));
+            }
+        };
+        if !sink.accepts(from.peer) {
+            break;
+        }
+        let cells = from.ring.cells();
+        // SAFETY: `poll` has seen the message at `index`.
+        let header = Header::from_words(unsafe { cells.header(index) });
+        // SAFETY: `len` bytes of payload lie in the ring's cells and its spare ones (`poll` has
+        // checked it), and stay there until the message is consumed below.
+        let payload = unsafe { Payload::new(cells.payload(index), len) };
+        if bulk {
+            if !deliver_bulk(from, segment, fenced, size, &header, payload, sink) {
+                return (delivered, Some("it described a packet outside of its bulk area"));
+            }
+        } else {
+            sink.packet(from.peer, &header, payload);
+        }
+        if from.ring.consume(len) {
+            tell_sender(from, fenced);
+        }
+        delivered += 1;
+    }
+    (delivered, None)
+}
+
+/// Delivers a packet that lies in the bulk area; `false` if its description makes no sense.
+#[inline]
+fn deliver_bulk<S: Sink>(
+    from: &mut Incoming,
+    segment: &Segment,
+    fenced: bool,
+    size: u64,
+    header: &Header,
+    payload: Payload<'_>,
+    sink: &mut S,
+) -> bool {
+    let Some(bytes) = payload.first::<DESCRIPTOR>() else { return false };
+    let descriptor = Descriptor::from_bytes(bytes);
+    let Some((ptr, len)) = from.bulk.find(segment, &descriptor, size, BULK) else { return false };
+    // SAFETY: `find` has checked that the bytes lie in the allocated part of the segment; the
+    // sender leaves them alone until `done`.
+    sink.packet(from.peer, header, unsafe { Payload::new(ptr, len) });
+    from.bulk.done(&descriptor, from.ring.ends());
+    tell_sender(from, fenced);
+    true
+}
+
+/// Wakes a sender that sleeps because it had found no room.
+#[inline(always)]
+fn tell_sender(from: &Incoming, fenced: bool) {
+    let starved = &from.ring.ends().starved.0;
+    from.bell().wake_if(fenced, || {
+        // Cleared before the ring changes the word: a sender that sets it again after this has
+        // read the word before, and does not sleep.
+        starved.load(Relaxed) != 0 && starved.swap(0, Relaxed) != 0
+    });
+}
+
+/// Delivers what lies in the inbox.
+#[cold]
+#[inline(never)]
+fn poll_inbox<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
+    let mut delivered = 0;
+    let mut bits = shm.held;
+    while bits != 0 {
+        let slot = bits.trailing_zeros();
+        bits &= bits - 1;
+        let segment = std::sync::Arc::clone(&shm.segment);
+        let inbox = &segment.rank(shm.rank).inbox;
+        if let Some(arrived) = inbox.look(slot) {
+            let sound = arrived.from < segment.ranks() && arrived.from != shm.rank;
+            if sound && arrived.kind == Kind::Packet as u32 {
+                if !sink.accepts(arrived.from) {
+                    continue;
+                }
+                let header = Header::from_words(arrived.header);
+                // SAFETY: the slot is the receiver's until it is freed, and `look` has bounded the
+                // length by the slot's.
+                let payload = unsafe { Payload::new(arrived.payload, arrived.len) };
+                sink.packet(arrived.from, &header, payload);
+                delivered += 1;
+            } else if sound {
+                adopt_ring(shm, &arrived);
+            }
+            inbox.free(slot);
+            if sound {
+                segment.rank(arrived.from).bell.wake_if_asleep(shm.fenced);
+            }
+            wake_starved(shm, &segment);
+        }
+        shm.held &= !(1 << slot);
+    }
+    delivered
+}
+
+/// From now on packets of the sender come through its ring.
+fn adopt_ring(shm: &mut Shm, arrived: &Arrived) {
+    let [offset, cells, spare] = arrived.header;
+    let known = shm.incoming.iter().any(|incoming| incoming.peer == arrived.from);
+    let sizes = (u64::from(shm.geometry.ring_cells), u64::from(SPARE));
+    let ring = if known || (cells, spare) != sizes || arrived.kind != Kind::Ring as u32 {
+        None
+    } else {
+        Incoming::adopt(&shm.segment, arrived.from, offset, shm.geometry.ring_cells, SPARE)
+    };
+    match ring {
+        Some(ring) => shm.incoming.push(ring),
+        None => send::misbehaved(shm, arrived.from, "it announced a ring that cannot be one"),
+    }
+}
+
+/// Wakes the ranks that found no slot in this rank's inbox and sleep.
+fn wake_starved(shm: &Shm, segment: &Segment) {
+    if segment.rank(shm.rank).inbox.take_starved() {
+        for rank in 0..segment.ranks() {
+            segment.rank(rank).bell.wake_if_asleep(shm.fenced);
+        }
+    }
+}
+
+/// Takes no more packets from a rank that writes nonsense.
+#[cold]
+#[inline(never)]
+fn silence(shm: &mut Shm, at: usize, what: &str) {
+    let peer = shm.incoming[at].peer;
+    send::misbehaved(shm, peer, what);
+    shm.incoming[at].ring.silence();
+}
+
+/// Takes note of ranks that died since the last poll.
+#[cold]
+#[inline(never)]
+fn note_failures(shm: &mut Shm) {
+    shm.epoch_seen = shm.epoch();
+    let segment = std::sync::Arc::clone(&shm.segment);
+    let dead = |rank: u32| rank >= segment.ranks() || segment.life(rank).dead();
+    for peer in 0..segment.ranks() {
+        if peer != shm.rank && dead(peer) {
+            let out = &mut shm.outgoing[peer as usize];
+            out.ring = None;
+            out.bulk = None;
+            out.gone = segment.reason(peer);
+        }
+    }
+    // What the dead have published is still delivered.
+    shm.held |= segment.rank(shm.rank).inbox.sweep(dead);
+}
+
+/// Announces sleep, and makes sure that a sender without room notices what came free meanwhile.
+/// `false` if a wake-up could be missed.
+pub(crate) fn arm(shm: &mut Shm) -> bool {
+    let segment = std::sync::Arc::clone(&shm.segment);
+    let bell = &segment.rank(shm.rank).bell;
+    for &peer in &shm.blocked {
+        if let Some(ring) = &shm.outgoing[peer as usize].ring {
+            ring.ends().starved.0.store(1, Relaxed);
+        }
+    }
+    let sure = bell.arm(shm.fenced);
+    let blocked = std::mem::take(&mut shm.blocked);
+    for peer in blocked {
+        if send::unblocked(shm, peer) {
+            shm.outgoing[peer as usize].blocked = None;
+            bell.ring();
+        } else {
+            shm.blocked.push(peer);
+        }
+    }
+    sure
+}

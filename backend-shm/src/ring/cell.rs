@@ -1,0 +1,192 @@
+//! Cells and the only code that copies into and out of them.
+
+use crate::sync::{AtomicU64, UnsafeCell};
+
+/// One cache line of a ring.
+#[derive(Debug)]
+#[cfg_attr(not(loom), repr(C, align(64)))]
+pub(crate) struct Cell {
+    control: AtomicU64,
+    body: UnsafeCell<Body>,
+}
+
+#[cfg(not(loom))]
+#[derive(Debug)]
+#[repr(C)]
+struct Body {
+    header: [u64; 3],
+    payload: [u8; super::INLINE],
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Cell>() == super::CELL);
+
+/// The cells of one ring: a power of two of them, and spare ones behind.
+///
+/// Copyable, because both the sender's and the receiver's half hold it; whoever makes one promises
+/// that the memory outlives it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cells {
+    first: *const Cell,
+    count: u32,
+    spare: u32,
+}
+
+// SAFETY: a pointer to memory that is shared between threads by design; what may be touched when is
+// the protocol of the ring.
+unsafe impl Send for Cells {}
+
+impl Cells {
+    /// The ring of `count` cells at `first`, followed by `spare` more.
+    ///
+    /// # Safety
+    /// The cells must be valid as long as the result is used, `count` must be a power of two, and
+    /// at most one sender and one receiver may use the ring.
+    pub(crate) unsafe fn new(first: *const Cell, count: u32, spare: u32) -> Self {
+        debug_assert!(count.is_power_of_two());
+        Self { first, count, spare }
+    }
+
+    #[inline(always)]
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Cells behind the ring that a message may run over into.
+    #[inline(always)]
+    pub(crate) fn spare(&self) -> u32 {
+        self.spare
+    }
+
+    #[inline(always)]
+    pub(crate) fn index(&self, pos: u64) -> u32 {
+        (pos as u32) & (self.count - 1)
+    }
+
+    #[inline(always)]
+    pub(crate) fn control(&self, index: u32) -> &AtomicU64 {
+        debug_assert!(index < self.count);
+        // SAFETY: `index` is below `count` (it was masked), and `new` promised that many cells.
+        unsafe { &(*self.first.add(index as usize)).control }
+    }
+}
+
+#[cfg(not(loom))]
+impl Cells {
+    /// Writes everything of a message but the control word of its first cell.
+    ///
+    /// # Safety
+    /// The caller is the sender, the cells that the message takes are free, they end within the
+    /// ring and its spare cells, and `len` bytes at `data` are readable.
+    #[inline(always)]
+    pub(crate) unsafe fn write(&self, index: u32, header: [u64; 3], data: *const u8, len: usize) {
+        debug_assert!(index + super::cells_for(len) <= self.count + self.spare);
+        // SAFETY: the cells are the sender's at the moment and the bytes from the body of the first on are
+        // contiguous (`Cell` is `repr(C)` without padding); `body` is derived from the pointer to
+        // all cells, so its provenance covers the cells that follow.
+        unsafe {
+            let body = self.body(index);
+            body.cast::<[u64; 3]>().write(header);
+            copy_small(data, body.add(24), len);
+        }
+    }
+
+    /// The header of the message whose first cell is `index`.
+    ///
+    /// # Safety
+    /// The caller is the receiver and has seen the control word of that message.
+    #[inline(always)]
+    pub(crate) unsafe fn header(&self, index: u32) -> [u64; 3] {
+        // SAFETY: the caller's promise; plain words, of which every bit pattern is valid.
+        unsafe { self.body(index).cast::<[u64; 3]>().read() }
+    }
+
+    /// Where the payload of the message whose first cell is `index` begins.
+    #[inline(always)]
+    pub(crate) fn payload(&self, index: u32) -> *const u8 {
+        self.body(index).wrapping_add(24)
+    }
+
+    #[inline(always)]
+    fn body(&self, index: u32) -> *mut u8 {
+        debug_assert!(index < self.count);
+        self.first.wrapping_add(index as usize).cast_mut().cast::<u8>().wrapping_add(8)
+    }
+}
+
+/// Copies `len` bytes; up to 32 of them without a call, by pairs of overlapping words.
+///
+/// # Safety
+/// `len` bytes at `from` are readable, as many at `to` writable, and the two do not overlap.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
+    use std::ptr::copy_nonoverlapping as copy;
+    // SAFETY: each branch touches only offsets below `len`: a block of n bytes at 0 and one that
+    // ends at `len`, with n ≤ len ≤ 2n.
+    unsafe {
+        match len {
+            0 => {}
+            8 => copy(from, to, 8),
+            16..=32 => {
+                copy(from, to, 16);
+                copy(from.add(len - 16), to.add(len - 16), 16);
+            }
+            9..=15 => {
+                copy(from, to, 8);
+                copy(from.add(len - 8), to.add(len - 8), 8);
+            }
+            4..=7 => {
+                copy(from, to, 4);
+                copy(from.add(len - 4), to.add(len - 4), 4);
+            }
+            1..=3 => {
+                *to = *from;
+                *to.add(len / 2) = *from.add(len / 2);
+                *to.add(len - 1) = *from.add(len - 1);
+            }
+            _ => copy(from, to, len),
+        }
+    }
+}
+
+/// Loom's cells hold one word of header and one of payload; a longer message stomps on the control
+/// words of the cells that follow, as real payload does.
+#[cfg(loom)]
+#[derive(Debug, Default)]
+struct Body {
+    header: u64,
+    payload: u64,
+}
+
+#[cfg(loom)]
+impl Cell {
+    pub(crate) fn new() -> Self {
+        Self { control: AtomicU64::new(0), body: UnsafeCell::new(Body::default()) }
+    }
+}
+
+#[cfg(loom)]
+impl Cells {
+    /// See the other `write`. Payload of every cell is the first word at `data`.
+    pub(crate) unsafe fn write(&self, index: u32, header: [u64; 3], data: *const u8, len: usize) {
+        use crate::sync::Ordering::Relaxed;
+        // SAFETY: the model passes a pointer to one word.
+        let word = unsafe { data.cast::<u64>().read_unaligned() };
+        for (n, at) in (index..index + super::cells_for(len)).enumerate() {
+            // SAFETY: the model makes rings with enough spare cells.
+            let cell = unsafe { &*self.first.add(at as usize) };
+            if n > 0 {
+                cell.control.store(word, Relaxed);
+            }
+            // SAFETY: loom checks that the sender is alone here.
+            cell.body.with_mut(|body| unsafe { *body = Body { header: header[0], payload: word } });
+        }
+    }
+
+    /// See the other `header`.
+    pub(crate) unsafe fn header(&self, index: u32) -> [u64; 3] {
+        // SAFETY: loom checks that no one writes here.
+        unsafe { (*self.first.add(index as usize)).body.with(|body| [(*body).header, (*body).payload, 0]) }
+    }
+}

@@ -1,0 +1,102 @@
+//! The receiver's half of a ring.
+
+use super::{BULK, Cells, Ends, LEN_MASK, LEN_SHIFT, cells_for, tag};
+use crate::sync::Ordering::{Acquire, Release};
+
+/// What the receiver finds at its position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Polled {
+    /// Nothing yet.
+    Empty,
+    /// A message of `len` bytes whose first cell is `index`.
+    Message {
+        /// First cell.
+        index: u32,
+        /// Bytes of payload; at most what fits the spare cells.
+        len: usize,
+        /// Whether the payload describes a packet in the bulk area.
+        bulk: bool,
+    },
+    /// A control word that no correct sender writes.
+    Broken,
+}
+
+/// The receiver's half of a ring.
+#[derive(Debug)]
+pub(crate) struct RingRx {
+    cells: Cells,
+    ends: *const Ends,
+    pos: u64,
+    published: u64,
+    quarter: u64,
+    longest: usize,
+    silent: bool,
+}
+
+// SAFETY: as for `RingTx`.
+unsafe impl Send for RingRx {}
+
+impl RingRx {
+    /// The receiver's half of a ring from which nothing has been taken yet.
+    ///
+    /// # Safety
+    /// `ends` must be valid as long as the result is used, and belong to the ring of `cells`.
+    pub(crate) unsafe fn new(cells: Cells, ends: *const Ends) -> Self {
+        let quarter = u64::from(cells.count() / 4);
+        let longest = super::INLINE + cells.spare() as usize * super::CELL;
+        Self { cells, ends, pos: 0, published: 0, quarter, longest, silent: false }
+    }
+
+    /// The words that both sides share.
+    #[inline(always)]
+    pub(crate) fn ends(&self) -> &Ends {
+        // SAFETY: `new` promised that they are valid.
+        unsafe { &*self.ends }
+    }
+
+    /// The cells of the ring, for reading the message that [`poll`](Self::poll) found.
+    #[inline(always)]
+    pub(crate) fn cells(&self) -> &Cells {
+        &self.cells
+    }
+
+    /// Finds nothing any more: the sender writes nonsense.
+    pub(crate) fn silence(&mut self) {
+        self.silent = true;
+    }
+
+    /// Looks at the receiver's position.
+    #[inline(always)]
+    pub(crate) fn poll(&self) -> Polled {
+        let index = self.cells.index(self.pos);
+        // SYNC 1: pairs with the Release store in `RingTx::push_marked`.
+        let control = self.cells.control(index).load(Acquire);
+        if control as u32 != tag(self.pos) || self.silent {
+            return Polled::Empty;
+        }
+        let len = ((control >> LEN_SHIFT) & LEN_MASK) as usize;
+        if len > self.longest {
+            return Polled::Broken;
+        }
+        Polled::Message { index, len, bulk: control & BULK != 0 }
+    }
+
+    /// Goes past a message of `len` bytes, which has been read. Returns whether the sender was told
+    /// of the room.
+    #[inline(always)]
+    pub(crate) fn consume(&mut self, len: usize) -> bool {
+        let left = self.cells.count() - self.cells.index(self.pos);
+        self.pos += u64::from(cells_for(len).min(left));
+        self.pos - self.published >= self.quarter && self.publish()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn publish(&mut self) -> bool {
+        self.published = self.pos;
+        // SYNC 2: pairs with the Acquire load in `RingTx::refresh`; everything before `pos` has
+        // been read.
+        self.ends().consumed.store(self.pos, Release);
+        true
+    }
+}

@@ -1,0 +1,103 @@
+//! Extents: pieces of the segment, allocated once and owned by one rank.
+//!
+//! The end of the last extent is one word, moved by compare-and-swap: no lock, so nothing is held by a rank
+//! that is killed. What a rank frees it keeps for itself.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use portolan_core::{Error, ErrorKind, Result};
+
+use super::Segment;
+use crate::memory_limit;
+use crate::sync::Ordering::Relaxed;
+
+/// Size of a page, and the alignment of extents.
+pub(crate) const PAGE: u64 = 4096;
+
+impl Segment {
+    /// Allocates a zeroed extent of at least `len` bytes for `what`; gives its offset and length.
+    pub(crate) fn extend(&self, len: u64, what: &str) -> Result<(u64, u64)> {
+        let len = len.max(1).checked_next_multiple_of(PAGE).ok_or_else(|| self.full(len, what))?;
+        memory_limit::check(len, what)?;
+        let offset = self.reserve(len).ok_or_else(|| self.full(len, what))?;
+        allocate(self.fd(), offset, len)?;
+        self.touch(offset, len);
+        Ok((offset, len))
+    }
+
+    fn reserve(&self, len: u64) -> Option<u64> {
+        let used = &self.head().used.0;
+        // Relaxed: the word orders nothing; whoever learns an offset learns it from its owner.
+        used.fetch_update(Relaxed, Relaxed, |used| {
+            used.checked_add(len).filter(|end| *end <= self.total as u64)
+        })
+        .ok()
+    }
+
+    /// Gives the memory of an extent back to the system; reading it again gives zeros.
+    pub(crate) fn release(&self, offset: u64, len: u64) {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: a descriptor and a range of its file that the caller owns.
+        let done = unsafe {
+            libc::fallocate(self.fd(), mode, offset as libc::off_t, len as libc::off_t) == 0
+        };
+        if !done {
+            tracing::warn!(offset, len, error = %io::Error::last_os_error(), "segment memory was not given back");
+        }
+    }
+
+    /// Allocates the memory of an extent again that was released.
+    pub(crate) fn restore(&self, offset: u64, len: u64, what: &str) -> Result<()> {
+        memory_limit::check(len, what)?;
+        allocate(self.fd(), offset, len)?;
+        self.touch(offset, len);
+        Ok(())
+    }
+
+    /// Maps the pages of an extent now rather than one by one at their first use.
+    pub(crate) fn touch(&self, offset: u64, len: u64) {
+        debug_assert!(offset + len <= self.total as u64);
+        // SAFETY: the range lies in the mapping; the advice changes no contents. A refusal (an old kernel)
+        // only means that the pages are mapped at first use.
+        unsafe {
+            libc::madvise(
+                self.base.add(offset as usize).cast(),
+                len as usize,
+                libc::MADV_POPULATE_WRITE,
+            )
+        };
+    }
+
+    fn full(&self, len: u64, what: &str) -> Error {
+        let used = self.head().used.0.load(Relaxed);
+        Error::new(
+            ErrorKind::Exhausted,
+            format!(
+                "{what} needs {len} bytes, but {used} of the segment's {} are in use",
+                self.total
+            ),
+        )
+        .remedy("raise PORTOLAN_SHM_MAX")
+        .on_device("shm")
+    }
+}
+
+/// Gives a range of the file real memory.
+pub(crate) fn allocate(fd: RawFd, offset: u64, len: u64) -> Result<()> {
+    loop {
+        // SAFETY: a descriptor and a range.
+        if unsafe { libc::fallocate(fd, 0, offset as libc::off_t, len as libc::off_t) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(Error::new(
+                ErrorKind::Exhausted,
+                format!("{len} bytes of shared memory could not be allocated: {error}"),
+            )
+            .remedy("free memory, raise the control group's limit, or use smaller PORTOLAN_SHM_RING and PORTOLAN_SHM_BULK")
+            .on_device("shm"));
+        }
+    }
+}

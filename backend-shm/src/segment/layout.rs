@@ -1,0 +1,149 @@
+//! What lies where in the segment. Both sides check the hash of this layout before they talk.
+//!
+//! ```text
+//! 0        Head: what the job is, how much is used, the failure epoch
+//! 4 KiB    RankArea of rank 0: identity, bell, presence, inbox, offer words
+//!          RankArea of rank 1 …
+//! data     extents in the order of their allocation: rings, bulk areas, memory of `alloc`
+//! …        never allocated: costs nothing
+//! ```
+//!
+//! Everything is an atomic or an integer in an `UnsafeCell`, so that zeroed memory is a valid empty
+//! segment and no bytes that a peer writes can make a reference invalid.
+
+use portolan_core::transport::WIRE_VERSION;
+
+use crate::bell::BellWords;
+use crate::inbox::{self, Inbox};
+use crate::ring::{Cell, Ends};
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// First word of every segment.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"PORTOLAN");
+/// Offer words of a rank.
+pub(crate) const OFFERS: usize = 4096;
+/// Longest text that says why a rank is held to be dead, in bytes.
+pub(crate) const REASON: usize = 232;
+/// What a rank that tries `process_vm_readv` has to find.
+pub(crate) const PROBE: u64 = 0x7061_7374_6f72_616c;
+
+/// A value on cache lines of its own.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct Apart<T>(pub(crate) T);
+
+/// The first page.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub(crate) struct Head {
+    /// [`MAGIC`], written last by whoever made the segment.
+    pub(crate) magic: AtomicU64,
+    pub(crate) wire: AtomicU32,
+    pub(crate) ranks: AtomicU32,
+    /// [`layout_hash`].
+    pub(crate) layout: AtomicU64,
+    /// Size of the file.
+    pub(crate) total: AtomicU64,
+    pub(crate) ring_cells: AtomicU32,
+    /// Some rank may not use `membarrier`: everyone fences. Set before the job's first fence.
+    pub(crate) fenced: AtomicU32,
+    pub(crate) bulk_bytes: AtomicU64,
+    /// Counts the ranks that were found dead.
+    pub(crate) epoch: Apart<AtomicU32>,
+    /// End of the last extent.
+    pub(crate) used: Apart<AtomicU64>,
+}
+
+/// What every rank has.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub(crate) struct RankArea {
+    pub(crate) identity: Identity,
+    pub(crate) bell: BellWords,
+    /// Whether the rank is inside the library and will poll soon.
+    pub(crate) present: Apart<AtomicU32>,
+    pub(crate) inbox: Inbox,
+    pub(crate) offers: Apart<[AtomicU32; OFFERS]>,
+}
+
+/// Who a rank is, and what has become of it.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct Identity {
+    pub(crate) pid: AtomicU32,
+    /// See [`Life`].
+    pub(crate) life: AtomicU32,
+    /// When the process started, in clock ticks since boot.
+    pub(crate) start: AtomicU64,
+    pub(crate) reason_len: AtomicU32,
+    pub(crate) reason: [std::sync::atomic::AtomicU8; REASON],
+    /// [`PROBE`].
+    pub(crate) probe: AtomicU64,
+    /// Where `probe` is in the address space of this rank.
+    pub(crate) probe_at: AtomicU64,
+}
+
+/// The life of a rank, as [`Identity::life`] has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Life {
+    /// Has not attached yet.
+    Unborn = 0,
+    /// At work.
+    Running = 1,
+    /// Left in an orderly way.
+    Finished = 2,
+    /// Someone is writing down why it is dead.
+    Failing = 3,
+    /// Dead; the reason is there.
+    Failed = 4,
+}
+
+impl Life {
+    /// The life with this number; numbers that nobody writes count as a failure.
+    pub(crate) fn from_word(word: u32) -> Self {
+        match word {
+            0 => Self::Unborn,
+            1 => Self::Running,
+            2 => Self::Finished,
+            3 => Self::Failing,
+            _ => Self::Failed,
+        }
+    }
+
+    pub(crate) fn dead(self) -> bool {
+        matches!(self, Self::Failing | Self::Failed)
+    }
+}
+
+/// Where the extents begin in a segment for `ranks` ranks.
+pub(crate) fn data_start(ranks: u32) -> u64 {
+    (size_of::<Head>() + ranks as usize * size_of::<RankArea>()) as u64
+}
+
+/// A number that changes with the layout of anything that two ranks both touch.
+pub(crate) const fn layout_hash() -> u64 {
+    let facts = [
+        WIRE_VERSION as usize,
+        size_of::<Head>(),
+        size_of::<RankArea>(),
+        size_of::<Identity>(),
+        size_of::<Inbox>(),
+        size_of::<Ends>(),
+        size_of::<Cell>(),
+        std::mem::offset_of!(RankArea, bell),
+        std::mem::offset_of!(RankArea, inbox),
+        std::mem::offset_of!(RankArea, offers),
+        inbox::PAYLOAD,
+        OFFERS,
+        REASON,
+    ];
+    // FNV-1a over the words: enough to tell two builds apart.
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut n = 0;
+    while n < facts.len() {
+        hash = (hash ^ facts[n] as u64).wrapping_mul(0x0100_0000_01b3);
+        n += 1;
+    }
+    hash
+}

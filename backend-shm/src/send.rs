@@ -1,0 +1,291 @@
+//! Handing packets over.
+//!
+//! Budget of a short packet to a rank that we have talked to: 0 allocations, 0 system calls (1 to wake a
+//! sleeper), 0 locked instructions, 1 cache line written for up to 32 bytes.
+
+use portolan_core::transport::{Header, Sent};
+
+use crate::bulk::{BulkTx, DESCRIPTOR, Piece};
+use crate::caps::{SHORT, SPARE};
+use crate::inbox::{self, Kind};
+use crate::link::{Seen, ring_at, ring_bytes};
+use crate::ring::{Pushed, RingTx};
+use crate::segment::layout::Life;
+use crate::shm::Shm;
+use crate::sync::Ordering::Relaxed;
+
+/// Packets that a pair sends through the inbox before it gets a ring.
+const FIRST_PACKETS: u32 = 2;
+
+/// # Safety
+/// As for `Transport::send_short`.
+#[inline(always)]
+pub(crate) unsafe fn short(
+    shm: &mut Shm,
+    peer: u32,
+    header: &Header,
+    data: *const u8,
+    len: usize,
+) -> Sent {
+    debug_assert!(peer != shm.rank && len <= SHORT);
+    let fenced = shm.fenced;
+    let out = &mut shm.outgoing[peer as usize];
+    if let Some(ring) = &mut out.ring {
+        // SAFETY: the caller's promise; `SHORT` is what the spare cells allow.
+        if unsafe { ring.push(header.to_words(), data, len) } == Pushed::Done {
+            out.bell().wake_if_asleep(fenced);
+            return Sent::Done;
+        }
+    }
+    // SAFETY: the caller's promise, passed on.
+    unsafe { slow_short(shm, peer, header, data, len) }
+}
+
+/// # Safety
+/// As for `Transport::send_bulk`.
+#[inline(always)]
+pub(crate) unsafe fn bulk<F: FnOnce(*mut u8)>(
+    shm: &mut Shm,
+    peer: u32,
+    header: &Header,
+    len: usize,
+    fill: F,
+) -> Sent {
+    let fenced = shm.fenced;
+    let out = &mut shm.outgoing[peer as usize];
+    if let (Some(ring), Some(bulk)) = (&mut out.ring, &mut out.bulk)
+        && ring.room(DESCRIPTOR) == Pushed::Done
+        && let Ok(Some(piece)) = bulk.piece(len, ring.ends())
+    {
+        fill(piece.ptr);
+        bulk.advance(&piece);
+        // SAFETY: a descriptor is that many bytes long, and fits one cell.
+        let pushed = unsafe { push_descriptor(ring, header, &piece) };
+        debug_assert_eq!(pushed, Pushed::Done, "there was room");
+        out.bell().wake_if_asleep(fenced);
+        return Sent::Done;
+    }
+    match slow_bulk(shm, peer, len) {
+        // SAFETY: the caller's promise; there is room now, so this recursion ends.
+        Ready::Yes => unsafe { bulk(shm, peer, header, len, fill) },
+        Ready::No(sent) => sent,
+    }
+}
+
+#[inline(always)]
+unsafe fn push_descriptor(ring: &mut RingTx, header: &Header, piece: &Piece) -> Pushed {
+    // SAFETY: the descriptor lives on this stack and is `DESCRIPTOR` bytes long.
+    unsafe { ring.push_bulk(header.to_words(), (&raw const piece.descriptor).cast(), DESCRIPTOR) }
+}
+
+enum Ready {
+    Yes,
+    No(Sent),
+}
+
+/// No ring yet, no room, or no peer.
+#[cold]
+#[inline(never)]
+unsafe fn slow_short(shm: &mut Shm, peer: u32, header: &Header, data: *const u8, len: usize) -> Sent {
+    let out = &shm.outgoing[peer as usize];
+    let begins = out.ring.is_none() && out.unannounced.is_none();
+    if begins && out.gone.is_none() && out.first_packets < FIRST_PACKETS && len <= inbox::PAYLOAD {
+        // SAFETY: the caller vouches for `data`, and `len` fits.
+        return unsafe { through_inbox(shm, peer, header, data, len) };
+    }
+    match ready(shm, peer) {
+        Ready::No(sent) => return sent,
+        Ready::Yes => {}
+    }
+    let fenced = shm.fenced;
+    let out = &mut shm.outgoing[peer as usize];
+    let Some(ring) = &mut out.ring else { return Sent::Full };
+    // SAFETY: the caller's promise, passed on.
+    match unsafe { ring.push(header.to_words(), data, len) } {
+        Pushed::Done => {
+            out.bell().wake_if_asleep(fenced);
+            Sent::Done
+        }
+        Pushed::Full => no_room(shm, peer),
+        Pushed::Broken => broken(shm, peer),
+    }
+}
+
+/// Makes sure that there is a ring, and an area with room for `len` bytes.
+#[cold]
+#[inline(never)]
+fn slow_bulk(shm: &mut Shm, peer: u32, len: usize) -> Ready {
+    if let Ready::No(sent) = ready(shm, peer) {
+        return Ready::No(sent);
+    }
+    if shm.outgoing[peer as usize].bulk.is_none()
+        && let Err(sent) = make_bulk(shm, peer)
+    {
+        return Ready::No(sent);
+    }
+    let out = &mut shm.outgoing[peer as usize];
+    let (Some(ring), Some(bulk)) = (&mut out.ring, &mut out.bulk) else {
+        return Ready::No(Sent::Full);
+    };
+    match (ring.room(DESCRIPTOR), bulk.piece(len, ring.ends())) {
+        (Pushed::Done, Ok(Some(_))) => Ready::Yes,
+        (Pushed::Broken, _) | (_, Err(_)) => Ready::No(broken(shm, peer)),
+        _ => Ready::No(no_room(shm, peer)),
+    }
+}
+
+/// Makes sure that there is an announced ring, or says why not.
+fn ready(shm: &mut Shm, peer: u32) -> Ready {
+    let out = &mut shm.outgoing[peer as usize];
+    if out.gone.is_some() {
+        return Ready::No(Sent::Gone);
+    }
+    if out.ring.is_some() {
+        return Ready::Yes;
+    }
+    if out.unannounced.is_none() {
+        match make_ring(shm) {
+            Ok(offset) => shm.outgoing[peer as usize].unannounced = Some(offset),
+            Err(error) => return Ready::No(exhausted(shm, peer, &error.to_string())),
+        }
+    }
+    announce(shm, peer)
+}
+
+/// Allocates a ring.
+fn make_ring(shm: &mut Shm) -> portolan_core::Result<u64> {
+    let bytes = ring_bytes(shm.geometry.ring_cells, SPARE);
+    let (offset, len) = shm.segment.extend(bytes, "the ring of a pair of ranks")?;
+    shm.ring_memory += len;
+    Ok(offset)
+}
+
+/// Allocates a bulk area.
+fn make_bulk(shm: &mut Shm, peer: u32) -> Result<(), Sent> {
+    let size = shm.geometry.bulk_bytes;
+    match shm.segment.extend(size, "the bulk area of a pair of ranks") {
+        Ok((offset, len)) => {
+            shm.ring_memory += len;
+            shm.outgoing[peer as usize].bulk = BulkTx::new(&shm.segment, offset, size);
+            Ok(())
+        }
+        Err(error) => Err(exhausted(shm, peer, &error.to_string())),
+    }
+}
+
+/// Announces the ring through the inbox, once the packet before is delivered.
+fn announce(shm: &mut Shm, peer: u32) -> Ready {
+    if !inbox_is_free(shm, peer) {
+        return Ready::No(no_room(shm, peer));
+    }
+    let cells = shm.geometry.ring_cells;
+    let Some(offset) = shm.outgoing[peer as usize].unannounced else { return Ready::Yes };
+    let Some((memory, ends)) = ring_at(&shm.segment, offset, cells, SPARE) else {
+        return Ready::No(exhausted(shm, peer, "a ring was allocated outside of the segment"));
+    };
+    let header = [offset, u64::from(cells), u64::from(SPARE)];
+    if !post(shm, peer, Kind::Ring, header, &[]) {
+        return Ready::No(no_room(shm, peer));
+    }
+    let out = &mut shm.outgoing[peer as usize];
+    out.unannounced = None;
+    // SAFETY: the ring lies in the segment, which outlives it; this is its one sender.
+    out.ring = Some(unsafe { RingTx::new(memory, ends) });
+    Ready::Yes
+}
+
+/// # Safety
+/// `len` bytes at `data` are readable, and `len` is at most what a slot holds.
+unsafe fn through_inbox(shm: &mut Shm, peer: u32, header: &Header, data: *const u8, len: usize) -> Sent {
+    if !inbox_is_free(shm, peer) {
+        // A second packet while the first one waits: worth a ring.
+        shm.outgoing[peer as usize].first_packets = FIRST_PACKETS;
+        return no_room(shm, peer);
+    }
+    let mut bytes = [0; inbox::PAYLOAD];
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(data, bytes.as_mut_ptr(), len) };
+    if !post(shm, peer, Kind::Packet, header.to_words(), &bytes[..len]) {
+        return no_room(shm, peer);
+    }
+    shm.outgoing[peer as usize].first_packets += 1;
+    Sent::Done
+}
+
+/// Whether what this rank has posted to `peer` was delivered.
+fn inbox_is_free(shm: &mut Shm, peer: u32) -> bool {
+    let out = &mut shm.outgoing[peer as usize];
+    match out.posted {
+        Some(posted) if !shm.segment.rank(peer).inbox.delivered(posted) => false,
+        _ => {
+            out.posted = None;
+            true
+        }
+    }
+}
+
+fn post(shm: &mut Shm, peer: u32, kind: Kind, header: [u64; 3], bytes: &[u8]) -> bool {
+    let area = shm.segment.rank(peer);
+    let out = &mut shm.outgoing[peer as usize];
+    let number = out.first_packets;
+    // SAFETY: a slice, which the callers keep to at most `inbox::PAYLOAD` bytes.
+    out.posted = unsafe { area.inbox.post(shm.rank, number, kind, header, bytes.as_ptr(), bytes.len()) };
+    if out.posted.is_some() {
+        area.bell.wake_if_asleep(shm.fenced);
+    }
+    out.posted.is_some()
+}
+
+/// Remembers that a send to `peer` waits for room.
+fn no_room(shm: &mut Shm, peer: u32) -> Sent {
+    if shm.segment.life(peer) == Life::Finished {
+        let why = format!("rank {peer} has left the job and takes no more messages");
+        shm.outgoing[peer as usize].gone = Some(why);
+        return Sent::Gone;
+    }
+    let out = &mut shm.outgoing[peer as usize];
+    let seen = out.ring.as_ref().map_or_else(Seen::default, |ring| Seen::now(ring.ends()));
+    if let Some(ring) = &out.ring {
+        // Relaxed: ordered by the barrier of `arm`, which comes between this and a sleep.
+        ring.ends().starved.0.store(1, Relaxed);
+    }
+    if out.blocked.replace(seen).is_none() {
+        shm.blocked.push(peer);
+    }
+    Sent::Full
+}
+
+/// Whether a send to `peer` that found no room might find some now.
+pub(crate) fn unblocked(shm: &Shm, peer: u32) -> bool {
+    let out = &shm.outgoing[peer as usize];
+    match (&out.ring, out.blocked) {
+        (_, None) => true,
+        (Some(ring), Some(seen)) => Seen::now(ring.ends()) != seen,
+        (None, Some(_)) => {
+            let inbox = &shm.segment.rank(peer).inbox;
+            out.posted.map_or_else(|| inbox.has_room(), |posted| inbox.delivered(posted))
+        }
+    }
+}
+
+fn broken(shm: &mut Shm, peer: u32) -> Sent {
+    misbehaved(shm, peer, "it overwrote its position in a ring with nonsense");
+    shm.outgoing[peer as usize].ring = None;
+    Sent::Gone
+}
+
+/// Reports a peer that writes what no correct peer writes.
+#[cold]
+pub(crate) fn misbehaved(shm: &mut Shm, peer: u32, what: &str) {
+    shm.segment.fail(peer, &format!("rank {peer} misbehaved, noticed by rank {}: {what}", shm.rank));
+    shm.outgoing[peer as usize].gone = shm.segment.reason(peer);
+}
+
+/// Memory ran out in the middle of the job: this rank cannot go on, and says why to all.
+#[cold]
+fn exhausted(shm: &mut Shm, peer: u32, why: &str) -> Sent {
+    tracing::error!(rank = shm.rank, peer, why, "shared memory ran out");
+    shm.segment.fail(shm.rank, why);
+    shm.outgoing[peer as usize].gone = Some(why.to_owned());
+    Sent::Gone
+}

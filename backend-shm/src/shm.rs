@@ -1,0 +1,317 @@
+//! The transport: a table of contents. What each operation does is in the file named after it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use portolan_core::Result;
+use portolan_core::transport::{
+    Bell, DirectMemory, Exposure, Header, Limits, Pulled, Sent, Sink, Transport, TransportCaps,
+};
+
+use crate::bell::BellWords;
+use crate::config::Config;
+use crate::heap::{self, Heap};
+use crate::inbox::Inbox;
+use crate::link::{Incoming, Outgoing};
+use crate::offer::{self, Offers};
+use crate::pull::Puller;
+use crate::segment::layout::Life;
+use crate::segment::{Geometry, Segment};
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::AtomicU32;
+use crate::watch::Watcher;
+use crate::{caps, progress, send};
+
+/// One rank's end of node-local shared memory.
+///
+/// Made by [`open`](crate::open) in a job of processes and by [`in_process`](crate::in_process) for
+/// ranks that are threads, or that one thread steps.
+#[derive(Debug)]
+pub struct Shm {
+    pub(crate) rank: u32,
+    /// Whether some rank cannot use `membarrier`, so that every send fences.
+    pub(crate) fenced: bool,
+    pub(crate) epoch_seen: u32,
+    /// The failure epoch in the segment.
+    pub(crate) epoch: *const AtomicU32,
+    /// Towards each rank.
+    pub(crate) outgoing: Box<[Outgoing]>,
+    /// Rings of the ranks that have talked to this one.
+    pub(crate) incoming: Vec<Incoming>,
+    /// Which of them is polled first.
+    pub(crate) turn: usize,
+    /// Slots of the inbox whose packets may not be delivered yet.
+    pub(crate) held: u64,
+    /// Ranks to which a send found no room since they last had some.
+    pub(crate) blocked: Vec<u32>,
+    /// This rank's inbox in the segment.
+    pub(crate) inbox: *const Inbox,
+    /// This rank's presence word in the segment.
+    pub(crate) present: *const AtomicU32,
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) geometry: Geometry,
+    pub(crate) config: Config,
+    pub(crate) caps: TransportCaps,
+    pub(crate) offers: Offers,
+    pub(crate) heap: Heap,
+    pub(crate) puller: Puller,
+    pub(crate) ring_memory: u64,
+    bell: Arc<RankBell>,
+    watcher: Option<Watcher>,
+}
+
+// SAFETY: `epoch`, `inbox` and `present` point to atomics in the segment, which `segment` keeps mapped.
+unsafe impl Send for Shm {}
+
+impl Shm {
+    /// The transport of `rank` over an attached segment.
+    pub(crate) fn new(
+        segment: Arc<Segment>,
+        rank: u32,
+        config: Config,
+        puller: Puller,
+        watcher: Option<Watcher>,
+    ) -> Result<Self> {
+        let geometry = segment.geometry()?;
+        let own = segment.rank(rank);
+        let fenced = segment.head().fenced.load(Relaxed) != 0;
+        let outgoing = (0..segment.ranks()).map(|peer| Outgoing::new(&segment.rank(peer).bell));
+        Ok(Self {
+            rank,
+            fenced,
+            epoch_seen: 0,
+            epoch: &raw const segment.head().epoch.0,
+            outgoing: outgoing.collect(),
+            incoming: Vec::new(),
+            turn: 0,
+            held: 0,
+            blocked: Vec::new(),
+            inbox: &raw const own.inbox,
+            present: &raw const own.present.0,
+            geometry,
+            caps: caps::caps(&config, watcher.is_some()),
+            config,
+            offers: Offers::new(),
+            heap: Heap::default(),
+            puller,
+            ring_memory: 0,
+            bell: Arc::new(RankBell {
+                segment: Arc::clone(&segment),
+                rank,
+                unsure: std::sync::atomic::AtomicBool::new(false),
+            }),
+            watcher,
+            segment,
+        })
+    }
+
+    /// Whether the system says that the process of `peer` has ended.
+    pub(crate) fn watches_dead(&self, peer: u32) -> bool {
+        self.watcher.as_ref().is_some_and(|watcher| watcher.has_ended(peer))
+    }
+
+    /// The word that counts dead ranks.
+    #[inline(always)]
+    pub(crate) fn epoch(&self) -> u32 {
+        // SAFETY: points into the segment, which is mapped as long as `self` lives.
+        // Acquire: pairs with the Release in `Segment::fail`.
+        unsafe { &*self.epoch }.load(Acquire)
+    }
+}
+
+impl Transport for Shm {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
+    fn caps(&self) -> TransportCaps {
+        self.caps
+    }
+
+    fn limits(&self) -> Limits {
+        caps::limits(&self.config, self.geometry.bulk_bytes)
+    }
+
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.segment.ranks()
+    }
+
+    fn node_of(&self, _peer: u32) -> u32 {
+        0
+    }
+
+    fn node_name(&self) -> String {
+        crate::addr::node_name()
+    }
+
+    #[inline]
+    unsafe fn send_short(&mut self, peer: u32, header: &Header, data: *const u8, len: usize) -> Sent {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { send::short(self, peer, header, data, len) }
+    }
+
+    #[inline]
+    unsafe fn send_bulk<F: FnOnce(*mut u8)>(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        len: usize,
+        fill: F,
+    ) -> Sent {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { send::bulk(self, peer, header, len, fill) }
+    }
+
+    #[inline]
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
+        progress::poll(self, sink)
+    }
+
+    fn bell(&self) -> Arc<dyn Bell> {
+        Arc::clone(&self.bell) as Arc<dyn Bell>
+    }
+
+    fn arm(&mut self) {
+        let sure = progress::arm(self);
+        self.bell.unsure.store(!sure, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn disarm(&mut self) {
+        self.segment.rank(self.rank).bell.disarm();
+    }
+
+    #[inline]
+    fn set_present(&mut self, present: bool) {
+        // SAFETY: points into the segment, which is mapped as long as `self` lives.
+        unsafe { &*self.present }.store(present.into(), Relaxed);
+    }
+
+    #[inline]
+    fn failures(&self) -> u32 {
+        self.epoch()
+    }
+
+    fn failure_of(&self, peer: u32) -> Option<String> {
+        if peer >= self.size() {
+            return None;
+        }
+        self.segment.reason(peer).or_else(|| self.outgoing[peer as usize].gone.clone())
+    }
+
+    fn declare_failed(&mut self, peer: u32, why: &str) {
+        if peer < self.size() {
+            self.segment.fail(peer, why);
+        }
+    }
+
+    unsafe fn expose(&mut self, data: *const u8, len: usize) -> Option<Exposure> {
+        self.caps.contains(TransportCaps::PULL).then(|| self.puller.expose(self.rank, data, len))
+    }
+
+    fn withdraw(&mut self, exposure: &Exposure) {
+        self.puller.withdraw(exposure);
+    }
+
+    unsafe fn pull(
+        &mut self,
+        peer: u32,
+        exposure: &Exposure,
+        offset: u64,
+        target: *mut u8,
+        len: usize,
+    ) -> Pulled {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { crate::one_sided::pull(self, peer, exposure, offset, target, len) }
+    }
+
+    fn offer_open(&mut self) -> Option<u32> {
+        self.offers.open(self.segment.rank(self.rank))
+    }
+
+    fn offer_take(&mut self, peer: u32, word: u32) -> bool {
+        peer < self.size() && offer::take(self.segment.rank(peer), word)
+    }
+
+    fn offer_cancel(&mut self, word: u32) -> bool {
+        self.offers.cancel(self.segment.rank(self.rank), word)
+    }
+
+    fn offer_close(&mut self, word: u32) {
+        self.offers.close(self.segment.rank(self.rank), word);
+    }
+
+    fn alloc(&mut self, len: usize) -> Result<DirectMemory> {
+        self.heap.alloc(&self.segment, self.rank, len).map_err(|e| e.on_rank(self.rank))
+    }
+
+    unsafe fn free(&mut self, memory: DirectMemory) {
+        self.heap.free(&self.segment, self.rank, &memory);
+    }
+
+    fn map(&mut self, peer: u32, key: &[u8; 32]) -> Option<(*mut u8, usize)> {
+        heap::map(&self.segment, peer, key)
+    }
+
+    fn memory_used(&self) -> u64 {
+        size_of::<crate::segment::layout::RankArea>() as u64 + self.ring_memory + self.heap.used()
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        crate::one_sided::describe(self)
+    }
+}
+
+impl Drop for Shm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.segment.fail(self.rank, "it panicked");
+            return;
+        }
+        // Only a rank at work can finish: one that was declared dead stays so.
+        // Release: everything that this rank has sent is visible to whoever sees that it left.
+        let life = &self.segment.rank(self.rank).identity.life;
+        let _ = life.compare_exchange(Life::Running as u32, Life::Finished as u32, Release, Relaxed);
+        drop(self.watcher.take());
+        for peer in 0..self.segment.ranks() {
+            self.segment.rank(peer).bell.wake_if_asleep(true);
+        }
+    }
+}
+
+/// The bell of a rank, for whoever sleeps on it and whoever rings it.
+#[derive(Debug)]
+struct RankBell {
+    segment: Arc<Segment>,
+    rank: u32,
+    /// The last `arm` was without its barrier: sleep only briefly.
+    unsure: std::sync::atomic::AtomicBool,
+}
+
+/// How long a sleep may last that nobody is sure to end.
+const BRIEF: Duration = Duration::from_millis(1);
+
+impl RankBell {
+    fn words(&self) -> &BellWords {
+        &self.segment.rank(self.rank).bell
+    }
+}
+
+impl Bell for RankBell {
+    fn seen(&self) -> u32 {
+        self.words().seen()
+    }
+
+    fn sleep(&self, seen: u32, limit: Option<Duration>) {
+        let unsure = self.unsure.load(std::sync::atomic::Ordering::Relaxed);
+        let limit = if unsure { Some(limit.map_or(BRIEF, |l| l.min(BRIEF))) } else { limit };
+        self.words().sleep(seen, limit);
+    }
+
+    fn ring(&self) {
+        self.words().ring();
+    }
+}
