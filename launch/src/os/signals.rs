@@ -65,10 +65,8 @@ impl Signals {
             libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
         })?;
         // SAFETY: the call above has made this descriptor, and nobody else owns it.
-        Ok(Self {
-            fd: unsafe { OwnedFd::from_raw_fd(fd) },
-            before,
-        })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd, before })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {

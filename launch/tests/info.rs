@@ -1,0 +1,56 @@
+//! `portolan info`.
+
+mod common;
+
+use common::{outcome, portolan};
+
+#[test]
+fn the_page_shows_settings_with_their_origin_and_warns() {
+    let mut command = portolan(&["info"]);
+    command
+        .env("PORTOLAN_EAGER_MAX", "32k")
+        .env("PORTOLAN_TRANSPROT", "shm");
+    let outcome = outcome(command, b"");
+    outcome.expect_code(0);
+    let line = outcome
+        .out
+        .lines()
+        .find(|line| line.contains("PORTOLAN_EAGER_MAX"))
+        .unwrap();
+    assert!(
+        line.contains("32k bytes") && line.ends_with("environment"),
+        "{line}"
+    );
+    let warning = "unknown variable PORTOLAN_TRANSPROT (did you mean PORTOLAN_TRANSPORT?)";
+    assert!(outcome.out.contains(warning), "{}", outcome.out);
+    assert!(outcome.out.contains("shm "), "{}", outcome.out);
+}
+
+#[test]
+fn the_object_has_the_same_for_programs() {
+    let mut command = portolan(&["info", "--json"]);
+    command
+        .env("PORTOLAN_WAIT", "never")
+        .env("PORTOLAN_SPIN", "7");
+    let outcome = outcome(command, b"");
+    let object: serde_json::Value = serde_json::from_str(&outcome.out).unwrap();
+    assert_eq!(object["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(object["transports"][0]["name"], "shm");
+    let settings = object["settings"].as_array().unwrap();
+    let spin = settings
+        .iter()
+        .find(|row| row["name"] == "PORTOLAN_SPIN")
+        .unwrap();
+    assert_eq!(
+        (&spin["value"], &spin["origin"]),
+        (&"7".into(), &"environment".into())
+    );
+    let error = object["errors"][0].as_str().unwrap();
+    assert!(error.contains("one of auto, spin, yield, park"), "{error}");
+}
+
+#[test]
+fn the_manual_is_the_page_in_docs() {
+    let outcome = outcome(portolan(&["info", "--manual"]), b"");
+    assert_eq!(outcome.out, portolan_core::config::manual());
+}

@@ -1,0 +1,163 @@
+//! What this program does as a rank.
+
+use std::io::Write;
+use std::os::fd::FromRawFd;
+use std::process::ExitCode;
+
+use portolan_core::job::{self, Bootstrap, JobError};
+
+/// Plays a rank to its end.
+pub(crate) fn play(role: &str) -> ExitCode {
+    if role == "noise" {
+        return noise();
+    }
+    let result = job::from_environment().and_then(|job| act(role, job));
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(99)
+        }
+    }
+}
+
+fn act(role: &str, mut job: Box<dyn Bootstrap>) -> Result<ExitCode, JobError> {
+    let rank = job.rank();
+    match role {
+        "abort" => {
+            if rank == 1 {
+                job.abort(33, "no luck today");
+            }
+            // The others wait for what will not come; the one that aborts is ended by the launcher.
+            job.fence()?;
+        }
+        "duplicate" => duplicate(&mut *job)?,
+        "exchange" => exchange(&mut *job)?,
+        "exit-early" => {
+            // Everybody has joined before one goes.
+            job.fence()?;
+            if rank == 2 {
+                return Ok(ExitCode::SUCCESS);
+            }
+            match job.fence() {
+                Err(error @ JobError::RankGone { .. }) => println!("{error}"),
+                other => other?,
+            }
+        }
+        "leave-early" => {
+            if rank == 1 {
+                job.finalize()?;
+                // Stays alive: only its leaving can be what the launcher sees.
+                wait_for_ever();
+            }
+            job.fence()?;
+        }
+        "notice" => notice(&mut *job)?,
+        "twice" => match job::from_environment() {
+            Err(JobError::BadVariable { name, .. }) if name == "PMI_FD" => {
+                println!("rank {rank}: refused");
+            }
+            _ => println!("rank {rank}: joined twice"),
+        },
+        other => panic!("there is no role `{other}`"),
+    }
+    job.finalize()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn exchange(job: &mut dyn Bootstrap) -> Result<(), JobError> {
+    let (rank, size) = (job.rank(), job.size());
+    let texts = |rank: u32, round: u32| {
+        [
+            String::new(),
+            format!("rank {rank}; round={round}\tödd %41\n"),
+            // Longer than any launcher's limit, and not the same length everywhere.
+            format!("{rank}.{round} ").repeat(3000 + rank as usize),
+        ]
+    };
+    for round in 0..3 {
+        for (i, text) in texts(rank, round).iter().enumerate() {
+            job.put(&format!("{round}.{rank}.{i}"), text)?;
+        }
+        job.fence()?;
+        for peer in 0..size {
+            for (i, text) in texts(peer, round).iter().enumerate() {
+                let got = job.get(&format!("{round}.{peer}.{i}"))?;
+                assert!(got == *text, "rank {rank} got {got:.40?} from {peer}");
+            }
+        }
+    }
+    assert!(matches!(
+        job.get("never-put"),
+        Err(JobError::KeyMissing { .. })
+    ));
+    // The memory file is handed over by our launcher alone.
+    assert_eq!(
+        job.inherited("shm").is_some(),
+        job.kind() == "pmi-1 (portolan run)"
+    );
+    println!("rank {rank} of {size} under {}: exchanged", job.kind());
+    Ok(())
+}
+
+fn duplicate(job: &mut dyn Bootstrap) -> Result<(), JobError> {
+    if job.rank() == 0 {
+        job.put("key", "0")?;
+    }
+    job.fence()?;
+    if job.rank() == 1 {
+        match job.put("key", "1") {
+            Err(JobError::DuplicateKey { rank: 1, .. }) => println!("rank 1: refused"),
+            other => other?,
+        }
+    }
+    job.fence()
+}
+
+/// Rank 1 kills itself; rank 0 sees that and aborts at once, as a device would.
+fn notice(job: &mut dyn Bootstrap) -> Result<(), JobError> {
+    if job.rank() == 1 {
+        job.put("pid", &std::process::id().to_string())?;
+    }
+    job.fence()?;
+    if job.rank() == 1 {
+        // SAFETY: raise touches no memory.
+        unsafe { libc::raise(libc::SIGKILL) };
+    }
+    let pid: libc::pid_t = job.get("pid")?.parse().expect("a process number was put");
+    // SAFETY: opens a descriptor for a process; if it has gone already the call fails.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if fd >= 0 {
+        let mut ended = libc::pollfd {
+            fd: fd as i32,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one entry is given, and it is there.
+        unsafe { libc::poll(&raw mut ended, 1, -1) };
+    }
+    job.abort(1, "rank 1 has died");
+    wait_for_ever()
+}
+
+/// Says something else than PMI on the launcher's connection.
+fn noise() -> ExitCode {
+    let fd = std::env::var("PMI_FD")
+        .expect("a launcher")
+        .parse()
+        .expect("a number");
+    // SAFETY: the launcher left this descriptor for this process, and nobody else here uses it.
+    let mut stream = unsafe { std::fs::File::from_raw_fd(fd) };
+    if std::env::var("PMI_RANK").as_deref() == Ok("0") {
+        stream
+            .write_all(b"GET / HTTP/1.1\n")
+            .expect("the launcher listens");
+    }
+    wait_for_ever()
+}
+
+fn wait_for_ever() -> ! {
+    loop {
+        std::thread::park();
+    }
+}

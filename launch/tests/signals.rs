@@ -1,0 +1,150 @@
+//! Signals from outside, and what is left when processes die.
+//!
+//! A test reads the output to its end, which comes only when every process that holds it has
+//! ended: that is how it knows that nothing is left.
+
+mod common;
+
+use common::{finish, is_alive, portolan, signal, started};
+
+const WAIT: &str = "echo up $$; exec sleep 1000";
+
+fn running(options: &[&str], script: &str, ranks: usize) -> (std::process::Child, Vec<String>) {
+    let count = ranks.to_string();
+    let args = [&["run", "-n", &count], options, &["--", "sh", "-c", script]].concat();
+    started(portolan(&args), ranks)
+}
+
+fn pid(line: &str) -> &str {
+    line.rsplit(' ').next().unwrap()
+}
+
+#[test]
+fn ending_signals_are_passed_on_and_give_their_code() {
+    for (number, name) in [
+        (libc::SIGINT, "SIGINT"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGHUP, "SIGHUP"),
+    ] {
+        let (child, _) = running(&[], WAIT, 3);
+        signal(child.id(), number);
+        let outcome = finish(child);
+        outcome.expect_code(128 + number);
+        outcome.expect_err(&[&format!("signal {number} ({name}), which was passed on")]);
+    }
+}
+
+#[test]
+fn a_rank_may_end_well_after_a_signal() {
+    let script = "trap 'echo done; exit 0' TERM; echo up $$; while :; do sleep 0.01; done";
+    let (child, _) = running(&[], script, 2);
+    signal(child.id(), libc::SIGTERM);
+    let outcome = finish(child);
+    outcome.expect_code(0);
+    assert_eq!(outcome.out, "done\ndone\n");
+}
+
+#[test]
+fn asking_twice_kills() {
+    let script = "trap 'echo no' INT; echo up $$; while :; do sleep 0.01; done";
+    let (mut child, _) = running(&[], script, 1);
+    signal(child.id(), libc::SIGINT);
+    // The rank has seen the first before the second is sent: two at once would be one.
+    let mut out = child.stdout.take().unwrap();
+    std::io::Read::read_exact(&mut out, &mut [0; 3]).unwrap();
+    child.stdout = Some(out);
+    signal(child.id(), libc::SIGINT);
+    finish(child)
+        .expect_code(130)
+        .expect_err(&["got SIGINT again and killed the job"]);
+}
+
+#[test]
+fn reports_can_be_asked_for() {
+    let script =
+        "trap 'echo report $PMI_RANK; exit 0' USR1; echo up $$; while :; do sleep 0.01; done";
+    let (child, _) = running(&[], script, 2);
+    signal(child.id(), libc::SIGUSR1);
+    let outcome = finish(child);
+    outcome.expect_code(0);
+    assert_eq!(outcome.sorted(), ["report 0", "report 1"]);
+}
+
+#[test]
+fn nothing_outlives_a_killed_launcher() {
+    // The background process is what PR_SET_PDEATHSIG does not reach.
+    let script = "sleep 1000 & echo up $$; exec sleep 1000";
+    for options in [&[][..], &["--label"]] {
+        let (child, _) = running(options, script, 3);
+        signal(child.id(), libc::SIGKILL);
+        let outcome = finish(child);
+        assert_eq!(outcome.code, None);
+    }
+}
+
+#[test]
+fn what_a_rank_leaves_behind_ends_with_the_job() {
+    let (child, said) = running(&[], "sleep 1000 & echo up $!", 3);
+    finish(child).expect_code(0);
+    for line in said {
+        assert!(!is_alive(pid(&line)), "{line}");
+    }
+}
+
+#[test]
+fn what_has_left_the_process_group_ends_too() {
+    let script = "setsid sleep 1000 & echo up $!; wait $!";
+    let (child, said) = running(&[], script, 2);
+    signal(child.id(), libc::SIGTERM);
+    finish(child).expect_code(143);
+    assert!(said.iter().all(|line| !is_alive(pid(line))), "{said:?}");
+}
+
+#[test]
+fn ranks_in_groups_of_their_own_are_reached() {
+    // `timeout` puts itself into a group of its own.
+    let args = ["run", "-n", "2", "--", "timeout", "1000", "sh", "-c", WAIT];
+    let (child, _) = started(portolan(&args), 2);
+    signal(child.id(), libc::SIGTERM);
+    let code = finish(child).code;
+    assert!(matches!(code, Some(124 | 143)), "{code:?}");
+}
+
+#[test]
+fn the_death_of_one_rank_from_outside_is_named() {
+    let (child, said) = running(&[], "echo up $PMI_RANK $$; exec sleep 1000", 4);
+    let victim = said.iter().find(|line| line.starts_with("up 3 ")).unwrap();
+    signal(pid(victim).parse().unwrap(), libc::SIGKILL);
+    let outcome = finish(child);
+    outcome.expect_code(137);
+    let pid = format!("rank 3 (pid {}, node ", pid(victim));
+    outcome.expect_err(&[
+        &pid,
+        "was killed by signal 9 (SIGKILL); ended the other 3 ranks",
+    ]);
+}
+
+#[test]
+fn a_job_stops_and_goes_on_with_its_launcher() {
+    let script = "echo up $$; read go; echo went $go";
+    let mut command = portolan(&["run", "-n", "1", "--", "sh", "-c", script]);
+    command.stdin(std::process::Stdio::piped());
+    let (mut child, said) = started(command, 1);
+    let stopped = |pid: &str| {
+        std::fs::read_to_string(format!("/proc/{pid}/status"))
+            .is_ok_and(|s| s.contains("State:\tT"))
+    };
+    signal(child.id(), libc::SIGTSTP);
+    // The launcher stops itself last.
+    while !stopped(&child.id().to_string()) {
+        std::thread::yield_now();
+    }
+    while !stopped(pid(&said[0])) {
+        std::thread::yield_now();
+    }
+    signal(child.id(), libc::SIGCONT);
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"on\n").unwrap();
+    let outcome = finish(child);
+    outcome.expect_code(0);
+    assert_eq!(outcome.out, "went on\n");
+}
