@@ -55,9 +55,10 @@ impl Group {
     pub fn rank_of(&self, process: ProcId) -> Option<u32> {
         match &self.0 {
             Repr::Identity(size) => (process.index() < *size).then(|| process.index()),
-            Repr::Table(table) => {
-                table.iter().position(|&member| member == process).map(|rank| rank as u32)
-            }
+            Repr::Table(table) => table
+                .iter()
+                .position(|&member| member == process)
+                .map(|rank| rank as u32),
         }
     }
 
@@ -89,6 +90,9 @@ mod tests {
         assert_eq!(table.process(3), Some(ProcId::new(3)));
         assert_eq!(table.process(4), None);
         assert_eq!(Group::world(4).rank_of(ProcId::new(4)), None);
-        assert_eq!(Group::new(vec![ProcId::new(7)]).rank_of(ProcId::new(7)), Some(0));
+        assert_eq!(
+            Group::new(vec![ProcId::new(7)]).rank_of(ProcId::new(7)),
+            Some(0)
+        );
     }
 }

@@ -80,7 +80,10 @@ impl<S> StateLock<S> for CellLock<S> {
         S: 'a;
 
     fn new(state: S) -> Self {
-        Self { busy: Cell::new(false), state: UnsafeCell::new(state) }
+        Self {
+            busy: Cell::new(false),
+            state: UnsafeCell::new(state),
+        }
     }
 
     #[inline]

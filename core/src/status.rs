@@ -22,19 +22,35 @@ pub struct Status {
 
 impl Status {
     /// The status of an operation that moved nothing (a null or inactive request, a send).
-    pub const EMPTY: Self =
-        Self { source: u32::MAX, tag: u32::MAX, error: None, bytes: 0, sent: 0, cancelled: false };
+    pub const EMPTY: Self = Self {
+        source: u32::MAX,
+        tag: u32::MAX,
+        error: None,
+        bytes: 0,
+        sent: 0,
+        cancelled: false,
+    };
 
     /// The status of an operation that was cancelled before it matched.
     #[must_use]
     pub fn cancelled() -> Self {
-        Self { cancelled: true, ..Self::EMPTY }
+        Self {
+            cancelled: true,
+            ..Self::EMPTY
+        }
     }
 
     /// A successful receive of `bytes` bytes.
     #[inline]
     #[must_use]
     pub fn received(source: u32, tag: u32, bytes: u64) -> Self {
-        Self { source, tag, error: None, bytes, sent: bytes, cancelled: false }
+        Self {
+            source,
+            tag,
+            error: None,
+            bytes,
+            sent: bytes,
+            cancelled: false,
+        }
     }
 }

@@ -63,7 +63,11 @@ impl SendArgs {
     pub fn new(dest: ProcId, context: u32, source: u32, tag: u32) -> Self {
         Self {
             dest,
-            envelope: Envelope { context, source, tag },
+            envelope: Envelope {
+                context,
+                source,
+                tag,
+            },
             mode: SendMode::Standard,
             rep: MsgRep::Native,
         }

@@ -14,8 +14,8 @@
 
 mod active;
 mod adi;
-mod attributes;
 mod args;
+mod attributes;
 mod defaults;
 mod region;
 mod upper;
@@ -190,11 +190,7 @@ pub trait Device {
     /// # Safety
     /// As [`isend_contig_unchecked`](Self::isend_contig_unchecked) for every byte that the layout
     /// covers. The layout itself may be freed at once.
-    unsafe fn isend_datatype_unchecked(
-        &self,
-        args: &SendArgs,
-        buf: TypedBuf<'_>,
-    ) -> Result<Request>
+    unsafe fn isend_datatype_unchecked(&self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<Request>
     where
         Self: Sized,
     {
@@ -226,11 +222,7 @@ pub trait Device {
     /// # Safety
     /// As [`irecv_contig_unchecked`](Self::irecv_contig_unchecked) for every byte that the layout
     /// covers. The layout itself may be freed at once.
-    unsafe fn irecv_datatype_unchecked(
-        &self,
-        from: &Pattern,
-        buf: TypedBuf<'_>,
-    ) -> Result<Request>
+    unsafe fn irecv_datatype_unchecked(&self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Request>
     where
         Self: Sized,
     {

@@ -30,6 +30,8 @@ pub struct Completion {
 
 impl std::fmt::Debug for Completion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Completion").field("then", &self.then.is_some()).finish_non_exhaustive()
+        f.debug_struct("Completion")
+            .field("then", &self.then.is_some())
+            .finish_non_exhaustive()
     }
 }

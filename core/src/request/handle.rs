@@ -82,7 +82,11 @@ impl Request {
     #[inline]
     pub(crate) fn next_generation(generation: u32) -> u32 {
         let next = generation.wrapping_add(1);
-        if next & ((1 << SHORT_GENERATION_BITS) - 1) == 0 { next.wrapping_add(1) } else { next }
+        if next & ((1 << SHORT_GENERATION_BITS) - 1) == 0 {
+            next.wrapping_add(1)
+        } else {
+            next
+        }
     }
 }
 

@@ -161,7 +161,13 @@ pub trait Transport: Send + 'static {
     /// # Safety
     /// `len` bytes at `data` must be readable (`data` may dangle if `len` is 0). `peer` must be
     /// below [`size`](Self::size) and not this rank; `len` at most [`Limits::short`].
-    unsafe fn send_short(&mut self, peer: u32, header: &Header, data: *const u8, len: usize) -> Sent;
+    unsafe fn send_short(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        data: *const u8,
+        len: usize,
+    ) -> Sent;
 
     /// Hands over a packet of `len` bytes, which `fill` writes straight into the transport's
     /// memory. `fill` is called once if and only if the result is [`Sent::Done`]; it must write
@@ -278,7 +284,10 @@ pub trait Transport: Send + 'static {
         let _ = len;
         Err(Error::new(
             crate::ErrorKind::Unsupported,
-            format!("transport {} has no memory that peers can reach directly", self.name()),
+            format!(
+                "transport {} has no memory that peers can reach directly",
+                self.name()
+            ),
         ))
     }
 

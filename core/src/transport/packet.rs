@@ -19,12 +19,14 @@ pub enum PacketKind {
     Data = 4,
     /// Receiver to sender: an offer was pulled, or a synchronous eager message was matched.
     Done = 5,
-    /// Receiver to sender: stop (cookie 1) or resume (cookie 0) sending eager messages.
+    /// Receiver to sender: announce everything (cookie 1), or go back to eager messages (cookie 0).
     Hold = 6,
     /// An active message.
     Active = 7,
     /// A step of a one-sided operation that has no direct path.
     OneSided = 8,
+    /// Receiver to sender: this many active messages (the cookie) have been handled.
+    Credit = 9,
 }
 
 impl PacketKind {
@@ -41,6 +43,7 @@ impl PacketKind {
             6 => Self::Hold,
             7 => Self::Active,
             8 => Self::OneSided,
+            9 => Self::Credit,
             _ => return None,
         })
     }
@@ -125,14 +128,22 @@ impl<'a> Payload<'a> {
     #[inline]
     #[must_use]
     pub unsafe fn new(ptr: *const u8, len: usize) -> Self {
-        Self { ptr, len, place: PhantomData }
+        Self {
+            ptr,
+            len,
+            place: PhantomData,
+        }
     }
 
     /// The bytes of a slice.
     #[inline]
     #[must_use]
     pub fn from_slice(bytes: &'a [u8]) -> Self {
-        Self { ptr: bytes.as_ptr(), len: bytes.len(), place: PhantomData }
+        Self {
+            ptr: bytes.as_ptr(),
+            len: bytes.len(),
+            place: PhantomData,
+        }
     }
 
     /// Number of bytes.
@@ -229,7 +240,9 @@ mod tests {
 
     #[test]
     fn unknown_kinds_are_refused() {
-        let known = (0..=u8::MAX).filter(|&n| PacketKind::from_wire(n).is_some()).count();
-        assert_eq!(known, 8);
+        let known = (0..=u8::MAX)
+            .filter(|&n| PacketKind::from_wire(n).is_some())
+            .count();
+        assert_eq!(known, 9);
     }
 }

@@ -1,0 +1,238 @@
+//! Completion: from the end of an operation to the status in the caller's hands.
+
+use super::entry::{Op, Table};
+use super::state::{Proto, State};
+use crate::device::Completion;
+use crate::error::{Error, ErrorKind, Result};
+use crate::request::{Request, State as Stage};
+use crate::status::Status;
+use crate::transport::Transport;
+
+impl Proto {
+    /// An operation is over.
+    #[inline]
+    pub(super) fn complete(&mut self, index: u32, status: Status) {
+        self.trace("complete", status.source, status.tag, status.bytes as usize);
+        let entry = self.table.entry(index);
+        entry.status = status;
+        if !matches!(entry.op, Op::Upper(_)) {
+            entry.op = Op::Idle;
+        }
+        if !entry.attached.is_empty() {
+            run_attached(&mut entry.attached, &mut entry.status);
+        }
+        let watched = std::mem::take(&mut entry.watched);
+        if entry.abandoned {
+            self.table.abandoned -= 1;
+            self.table.release(index);
+        } else {
+            self.table.set_state(index, Stage::Complete);
+        }
+        self.shared.advance_epoch();
+        if watched {
+            self.shared.wake_parked();
+        }
+    }
+
+    /// Ends an operation whose peer has died.
+    #[cold]
+    pub(super) fn fail_request(&mut self, index: u32, peer: u32) {
+        let why = self.active.failure_text(peer);
+        let entry = self.table.entry(index);
+        let (source, tag) = match &entry.op {
+            Op::Recv(op) => (op.pattern.source, op.pattern.tag),
+            _ => (None, None),
+        };
+        entry.failure = Some((peer, why));
+        let status = Status {
+            source: source.unwrap_or(peer),
+            tag: tag.unwrap_or(u32::MAX),
+            error: Some(ErrorKind::PeerFailed),
+            ..Status::EMPTY
+        };
+        self.complete(index, status);
+    }
+
+    /// Takes the outcome of a complete request: frees it, or makes it inactive if it is persistent.
+    #[inline]
+    pub(super) fn collect(&mut self, index: u32) -> Result<Status> {
+        if Table::is_done_slot(index) {
+            return Ok(Status::EMPTY);
+        }
+        let outcome = self.outcome(index);
+        let entry = self.table.entry(index);
+        if entry.persistent.is_some() {
+            entry.op = Op::Idle;
+            self.table.set_state(index, Stage::Inactive);
+        } else {
+            self.table.release(index);
+        }
+        outcome
+    }
+
+    /// The status of a complete request, which stays.
+    #[inline]
+    pub(super) fn status_of(&mut self, index: u32) -> Status {
+        let entry = self.table.entry(index);
+        match &mut entry.op {
+            Op::Upper(upper) => upper.query(entry.status),
+            _ => entry.status,
+        }
+    }
+
+    #[inline]
+    fn outcome(&mut self, index: u32) -> Result<Status> {
+        let status = self.status_of(index);
+        match status.error {
+            None => Ok(status),
+            Some(kind) => Err(self.operation_error(index, kind, status)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn operation_error(&mut self, index: u32, kind: ErrorKind, status: Status) -> Error {
+        let me = self.me;
+        let entry = self.table.entry(index);
+        let (source, tag) = (status.source, status.tag);
+        let error = match kind {
+            ErrorKind::Truncated => Error::new(
+                kind,
+                format!(
+                    "a message of {} bytes from rank {source} with tag {tag} was cut to the buffer's \
+                     {} bytes, {} were lost",
+                    status.sent,
+                    status.bytes,
+                    status.sent - status.bytes
+                ),
+            )
+            .remedy("receive into a larger buffer, or probe for the length first"),
+            ErrorKind::TypeMismatch => Error::new(
+                kind,
+                format!(
+                    "a message of {} bytes from rank {source} with tag {tag} is of another type than \
+                     the receive; its data was dropped",
+                    status.sent
+                ),
+            )
+            .remedy("use the same element type on both sides, or bytes to receive anything"),
+            ErrorKind::PeerFailed => {
+                let (peer, why) =
+                    entry.failure.clone().unwrap_or_else(|| (source, "it has died".into()));
+                Error::new(kind, format!("world rank {peer} has failed: {why}")).about_peer(peer)
+            }
+            ErrorKind::PeerMisbehaved => Error::new(
+                kind,
+                format!("a message from rank {source} with tag {tag} is damaged"),
+            ),
+            _ => Error::new(kind, format!("the operation failed: {kind:?}")),
+        };
+        error.with_status(status).on_rank(me)
+    }
+
+    /// Gives a request up.
+    pub(super) fn free_request(&mut self, request: Request) -> Result<()> {
+        let (index, stage) = self.table.resolve(request)?;
+        if Table::is_done_slot(index) {
+            return Ok(());
+        }
+        match stage {
+            Stage::Active => {
+                let entry = self.table.entry(index);
+                entry.abandoned = true;
+                entry.persistent = None;
+                self.table.abandoned += 1;
+            }
+            _ => self.table.release(index),
+        }
+        Ok(())
+    }
+
+    /// Keeps something alive until an operation is over.
+    pub(super) fn attach(&mut self, request: Request, mut completion: Completion) -> Result<()> {
+        let (index, stage) = self.table.resolve(request)?;
+        let entry = self.table.entry(index);
+        if stage == Stage::Active {
+            entry.attached.push(completion);
+        } else if let Some(then) = completion.then {
+            let status = then(&mut *completion.keep, entry.status);
+            if !Table::is_done_slot(index) {
+                entry.status = status;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn run_attached(attached: &mut Vec<Completion>, status: &mut Status) {
+    for mut completion in attached.drain(..) {
+        if let Some(then) = completion.then {
+            *status = then(&mut *completion.keep, *status);
+        }
+    }
+}
+
+impl<T: Transport> State<T> {
+    /// Tries to cancel an active request.
+    pub(super) fn cancel(&mut self, request: Request) -> Result<()> {
+        use super::entry::{RecvStage, SendStage};
+
+        let (index, stage) = self.proto.table.resolve(request)?;
+        if Table::is_done_slot(index) {
+            return Ok(());
+        }
+        let entry = self.proto.table.entry(index);
+        if let Op::Upper(upper) = &mut entry.op {
+            let finish = upper.cancel(stage == Stage::Complete);
+            if finish && stage == Stage::Active {
+                self.proto.complete(index, Status::cancelled());
+            }
+            return Ok(());
+        }
+        if stage != Stage::Active {
+            return Ok(());
+        }
+        let cancelled = match &entry.op {
+            Op::Recv(op) => match op.stage {
+                RecvStage::Posted(id) => self.proto.posted.cancel(id).is_some(),
+                RecvStage::Transfer(_) => false,
+            },
+            Op::Send(op) => {
+                let (peer, word) = (op.args.dest.index(), op.word);
+                match op.stage {
+                    SendStage::Queued => self.proto.unqueue_send(peer, index),
+                    SendStage::Offered => {
+                        word.is_some_and(|word| self.transport.offer_cancel(word))
+                    }
+                    SendStage::Looped(id) => self.proto.unexpected.take(id).is_some(),
+                    SendStage::Streaming | SendStage::Unmatched => false,
+                }
+            }
+            _ => false,
+        };
+        if cancelled {
+            self.release_offer(index);
+            self.proto.counters.cancelled += 1;
+            self.proto.complete(index, Status::cancelled());
+        }
+        Ok(())
+    }
+
+    /// Withdraws what a cancelled or failed send has exposed. Its word, if the peer knows it, is
+    /// closed by the peer.
+    pub(super) fn release_offer(&mut self, index: u32) {
+        if let Some(op) = self.proto.table.send(index) {
+            let queued = op.stage == super::entry::SendStage::Queued;
+            if let Some(word) = op.word.take()
+                && queued
+            {
+                self.transport.offer_close(word);
+            }
+            if let Some(exposure) = op.exposure.take() {
+                self.transport.withdraw(&exposure);
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The buffer of an operation, kept for as long as the operation runs.
+
+use portolan_datatype::{Layout, MsgRep, Signature};
+
+use crate::buffer::{ContigBuf, TypedBuf};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A contiguous buffer, or items of a layout together with a count on the layout, so that freeing
+/// the type before the communication completes is legal (paper, section 3.7).
+#[derive(Clone, Debug)]
+pub(super) enum Data {
+    Contig(ContigBuf),
+    Typed {
+        ptr: *mut u8,
+        count: usize,
+        layout: Layout,
+        bytes: usize,
+    },
+}
+
+// SAFETY: a description of a buffer; the unsafe entries of `Device` make their callers promise that
+// the buffer may be used by whatever thread makes progress until the operation is over.
+unsafe impl Send for Data {}
+
+impl Data {
+    /// No bytes.
+    pub(super) const NONE: Self = Self::Contig(ContigBuf {
+        ptr: std::ptr::null_mut(),
+        len: 0,
+        signature: Signature::ANY,
+        memory: crate::buffer::MemoryKind::Host,
+    });
+
+    /// The buffer that a caller described.
+    pub(super) fn typed(buf: &TypedBuf<'_>, rep: MsgRep) -> Result<Self> {
+        let bytes = buf.layout.packed_size(buf.count, rep).map_err(|e| {
+            Error::new(
+                ErrorKind::InvalidCount,
+                format!("{} items of a layout: {e}", buf.count),
+            )
+        })?;
+        Ok(Self::Typed {
+            ptr: buf.ptr,
+            count: buf.count,
+            layout: buf.layout.clone(),
+            bytes,
+        })
+    }
+
+    /// Bytes of the packed stream.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Contig(buf) => buf.len,
+            Self::Typed { bytes, .. } => *bytes,
+        }
+    }
+
+    /// Signature of the first `bytes` bytes of the packed stream.
+    #[inline]
+    pub(super) fn signature(&self, bytes: usize) -> Signature {
+        match self {
+            Self::Contig(buf) => buf.signature,
+            Self::Typed { layout, .. } => layout.signature(bytes),
+        }
+    }
+
+    /// The bytes where they are, if the packed stream is what is in memory.
+    pub(super) fn contiguous(&self) -> Option<(*mut u8, usize)> {
+        match self {
+            Self::Contig(buf) => Some((buf.ptr, buf.len)),
+            Self::Typed {
+                ptr, layout, bytes, ..
+            } => layout.is_contiguous().then_some((*ptr, *bytes)),
+        }
+    }
+
+    /// Copies `len` bytes of the packed stream from `position` on to `target`.
+    ///
+    /// # Safety
+    /// The buffer must be readable, `position + len` at most [`len`](Self::len), and `len` bytes at
+    /// `target` writable and apart from the buffer.
+    #[inline]
+    pub(super) unsafe fn read(&self, position: usize, target: *mut u8, len: usize, rep: MsgRep) {
+        debug_assert!(position + len <= self.len());
+        match self {
+            // A contiguous routine's data is in its representation already (paper, section 3.1).
+            Self::Contig(buf) => {
+                // SAFETY: the range lies in the buffer, which the caller vouches for.
+                unsafe { std::ptr::copy_nonoverlapping(buf.ptr.add(position), target, len) };
+            }
+            Self::Typed {
+                ptr, count, layout, ..
+            } => {
+                // SAFETY: as above, for every byte that the layout covers.
+                let done = unsafe { layout.pack_range(*ptr, *count, position, target, len, rep) };
+                debug_assert_eq!(done, len);
+            }
+        }
+    }
+
+    /// Copies `len` bytes of a packed stream in `rep` to the buffer, from stream position
+    /// `position` on.
+    ///
+    /// # Safety
+    /// The buffer must be writable, `position + len` at most [`len`](Self::len), and `len` bytes at
+    /// `source` readable and apart from the buffer.
+    #[inline]
+    pub(super) unsafe fn write(&self, position: usize, source: *const u8, len: usize, rep: MsgRep) {
+        debug_assert!(position + len <= self.len());
+        match self {
+            Self::Contig(buf) => {
+                if rep != MsgRep::Native {
+                    // SAFETY: the caller's promise.
+                    return unsafe { write_converted(buf, position, source, len, rep) };
+                }
+                // SAFETY: the range lies in the buffer, which the caller vouches for.
+                unsafe { std::ptr::copy_nonoverlapping(source, buf.ptr.add(position), len) };
+            }
+            Self::Typed {
+                ptr, count, layout, ..
+            } => {
+                // SAFETY: as above, for every byte that the layout covers.
+                unsafe { layout.unpack_range(*ptr, *count, position, source, len, rep) };
+            }
+        }
+    }
+}
+
+/// Data of another representation for a contiguous buffer: converted if the receiver says what
+/// primitive it is, copied if it takes bytes.
+#[cold]
+unsafe fn write_converted(
+    buf: &ContigBuf,
+    position: usize,
+    source: *const u8,
+    len: usize,
+    rep: MsgRep,
+) {
+    let Some(primitive) = buf.signature.primitive() else {
+        // SAFETY: the caller of `Data::write` vouches for the range.
+        return unsafe { std::ptr::copy_nonoverlapping(source, buf.ptr.add(position), len) };
+    };
+    let layout = Layout::primitive(primitive);
+    let count = buf.len / layout.size().max(1);
+    // SAFETY: `count` items of the primitive lie inside of the buffer.
+    unsafe { layout.unpack_range(buf.ptr, count, position, source, len, rep) };
+}

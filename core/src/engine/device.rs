@@ -1,0 +1,595 @@
+//! [`Device`] for the engine: each entry takes the lock, calls the part that does it, and waits
+//! where it has to. The two hot entries, sending and receiving contiguous bytes, come first.
+
+use std::path::Path;
+
+use super::Engine;
+use super::data::Data;
+use super::entry::{Op, Persistent};
+use super::finish::{clock, clock_resolution};
+use super::one_sided::{Reach, atomic_direct};
+use super::outgoing::Peer;
+use super::send::Launched;
+use super::state::Context;
+use super::wait::Target;
+use crate::buffer::{ContigBuf, TypedBuf};
+use crate::device::{
+    AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Device, Handler,
+    HandlerId, Hook, Message, ProcId, Region, RegionKey, SendArgs, SendMode, Upper,
+};
+use crate::error::{ErrorKind, Result};
+use crate::level::{Level, StateLock};
+use crate::matching::Pattern;
+use crate::observe::Tracer;
+use crate::request::{Request, State as Stage};
+use crate::status::Status;
+use crate::transport::Transport;
+
+impl<T: Transport, L: Level> Engine<T, L> {
+    /// Whether a request is over: its outcome, if so.
+    #[inline]
+    fn try_collect(state: &mut super::State<T>, request: Request) -> Option<Result<Status>> {
+        match state.proto.table.resolve(request) {
+            Ok((_, Stage::Active)) => None,
+            Ok((_, Stage::Inactive)) => Some(Ok(Status::EMPTY)),
+            Ok((index, _)) => Some(state.proto.collect(index)),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// A send that could not leave at once.
+    #[cold]
+    #[inline(never)]
+    unsafe fn send_slowly(&self, args: &SendArgs, data: Data) -> Result<()> {
+        let request = {
+            let mut state = self.state.lock();
+            if args.mode == SendMode::Buffered {
+                return Err(may_block(args, data.len()).on_rank(self.shared.rank));
+            }
+            if args.dest.index() == state.proto.me {
+                return self.send_to_self(&mut state, args, data);
+            }
+            // SAFETY: the caller keeps the buffer until this returns, which is after completion.
+            unsafe { state.start_send(args, data)? }
+        };
+        self.wait(request).map(drop)
+    }
+
+    /// A blocking send to this rank itself: there is nobody else to receive meanwhile at level
+    /// `Single`, so a standard send is copied rather than waited for.
+    fn send_to_self(&self, state: &mut super::State<T>, args: &SendArgs, data: Data) -> Result<()> {
+        if args.mode == SendMode::Synchronous
+            && state.proto.posted.peek_arrival(&args.envelope).is_none()
+        {
+            return Err(state.proto.error(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "a synchronous send of rank {} to itself would wait for ever: no receive for tag \
+                     {} is posted",
+                    args.envelope.source, args.envelope.tag
+                ),
+                "post the receive first, or send nonblocking",
+            ));
+        }
+        let len = data.len();
+        let mut copy = vec![0_u8; len].into_boxed_slice();
+        // SAFETY: the caller vouches for the buffer; the copy has the packed stream's length.
+        unsafe { data.read(0, copy.as_mut_ptr(), len, args.rep) };
+        let buf = ContigBuf {
+            signature: data.signature(len),
+            ..ContigBuf::from_bytes(&copy)
+        };
+        // SAFETY: the copy is kept until the send is over, by the attachment.
+        let request = unsafe { state.start_send(args, Data::Contig(buf))? };
+        state.proto.attach(
+            request,
+            Completion {
+                keep: Box::new(copy),
+                then: None,
+            },
+        )?;
+        state.proto.free_request(request)
+    }
+}
+
+#[cold]
+fn may_block(args: &SendArgs, len: usize) -> crate::Error {
+    crate::Error::new(
+        ErrorKind::MayBlock,
+        format!(
+            "a buffered send of {len} bytes to world rank {} would have to wait",
+            args.dest.index()
+        ),
+    )
+    .remedy("copy the message and send the copy nonblocking")
+}
+
+impl<T: Transport, L: Level> Device for Engine<T, L> {
+    #[inline]
+    unsafe fn send_contig_unchecked(&self, args: &SendArgs, buf: ContigBuf) -> Result<()> {
+        {
+            let mut state = self.state.lock();
+            state
+                .proto
+                .trace("send", args.dest.index(), args.envelope.tag, buf.len);
+            // SAFETY: the caller's promise.
+            if unsafe { state.try_eager_contig(args, &buf) } == Launched::Yes {
+                return Ok(());
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.send_slowly(args, Data::Contig(buf)) }
+    }
+
+    #[inline]
+    unsafe fn recv_contig_unchecked(&self, from: &Pattern, buf: ContigBuf) -> Result<Status> {
+        // SAFETY: the caller keeps the buffer until this returns, which is after completion.
+        let request = unsafe { self.state.lock().start_recv(from, Data::Contig(buf))? };
+        self.wait(request)
+    }
+
+    #[inline]
+    unsafe fn isend_contig_unchecked(&self, args: &SendArgs, buf: ContigBuf) -> Result<Request> {
+        let mut state = self.state.lock();
+        state
+            .proto
+            .trace("isend", args.dest.index(), args.envelope.tag, buf.len);
+        // SAFETY: the caller's promise.
+        if unsafe { state.try_eager_contig(args, &buf) } == Launched::Yes {
+            return Ok(state.proto.table.done());
+        }
+        // SAFETY: the caller's promise.
+        unsafe { state.start_send(args, Data::Contig(buf)) }
+    }
+
+    #[inline]
+    unsafe fn irecv_contig_unchecked(&self, from: &Pattern, buf: ContigBuf) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { self.state.lock().start_recv(from, Data::Contig(buf)) }
+    }
+
+    unsafe fn send_datatype_unchecked(&self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<()> {
+        let bytes = buf.layout.packed_size(buf.count, args.rep)?;
+        let signature = buf.layout.signature(bytes);
+        {
+            let mut state = self.state.lock();
+            state
+                .proto
+                .trace("send", args.dest.index(), args.envelope.tag, bytes);
+            // SAFETY: the caller's promise.
+            if unsafe { state.try_eager_typed(args, &buf, bytes, signature) } == Launched::Yes {
+                return Ok(());
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.send_slowly(args, Data::typed(&buf, args.rep)?) }
+    }
+
+    unsafe fn isend_datatype_unchecked(
+        &self,
+        args: &SendArgs,
+        buf: TypedBuf<'_>,
+    ) -> Result<Request> {
+        let data = Data::typed(&buf, args.rep)?;
+        let bytes = data.len();
+        let mut state = self.state.lock();
+        state
+            .proto
+            .trace("isend", args.dest.index(), args.envelope.tag, bytes);
+        let signature = data.signature(bytes);
+        // SAFETY: the caller's promise.
+        if unsafe { state.try_eager_typed(args, &buf, bytes, signature) } == Launched::Yes {
+            return Ok(state.proto.table.done());
+        }
+        // SAFETY: the caller's promise.
+        unsafe { state.start_send(args, data) }
+    }
+
+    unsafe fn recv_datatype_unchecked(&self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Status> {
+        // SAFETY: the caller keeps the buffer until this returns, which is after completion.
+        let request = unsafe { self.irecv_datatype_unchecked(from, buf)? };
+        self.wait(request)
+    }
+
+    unsafe fn irecv_datatype_unchecked(
+        &self,
+        from: &Pattern,
+        buf: TypedBuf<'_>,
+    ) -> Result<Request> {
+        let data = Data::typed(&buf, portolan_datatype::MsgRep::Native)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.state.lock().start_recv(from, data) }
+    }
+
+    unsafe fn send_init_unchecked(&self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<Request> {
+        let data = Data::typed(&buf, args.rep)?;
+        let mut state = self.state.lock();
+        let request = state.proto.table.claim(Op::Idle, Stage::Inactive)?;
+        let persistent = Box::new(Persistent::Send(*args, data));
+        state.proto.table.entry(request.index()).persistent = Some(persistent);
+        Ok(request)
+    }
+
+    unsafe fn recv_init_unchecked(&self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Request> {
+        let data = Data::typed(&buf, portolan_datatype::MsgRep::Native)?;
+        let mut state = self.state.lock();
+        let request = state.proto.table.claim(Op::Idle, Stage::Inactive)?;
+        let persistent = Box::new(Persistent::Recv(*from, data));
+        state.proto.table.entry(request.index()).persistent = Some(persistent);
+        Ok(request)
+    }
+
+    fn start(&self, request: Request) -> Result<()> {
+        self.state.lock().start_persistent(request)
+    }
+
+    #[inline]
+    fn is_complete(&self, request: Request) -> bool {
+        request.is_null() || self.shared.words.state_of(request) != Some(Stage::Active)
+    }
+
+    #[inline]
+    fn test(&self, request: Request) -> Result<Option<Status>> {
+        if request.is_null() {
+            return Ok(Some(Status::EMPTY));
+        }
+        let mut state = self.state.lock();
+        if let Some(outcome) = Self::try_collect(&mut state, request) {
+            return outcome.map(Some);
+        }
+        state.progress();
+        match Self::try_collect(&mut state, request) {
+            Some(outcome) => outcome.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    #[inline]
+    fn wait(&self, request: Request) -> Result<Status> {
+        if request.is_null() {
+            return Ok(Status::EMPTY);
+        }
+        self.block_until(Target::Request(request), |state| {
+            Self::try_collect(state, request)
+        })
+    }
+
+    fn peek(&self, request: Request) -> Result<Option<Status>> {
+        if request.is_null() {
+            return Ok(Some(Status::EMPTY));
+        }
+        let mut state = self.state.lock();
+        let (index, mut stage) = state.proto.table.resolve(request)?;
+        if stage == Stage::Active {
+            state.progress();
+            stage = state.proto.table.state(index);
+        }
+        match stage {
+            Stage::Active => Ok(None),
+            Stage::Inactive => Ok(Some(Status::EMPTY)),
+            _ => Ok(Some(state.proto.status_of(index))),
+        }
+    }
+
+    fn cancel(&self, request: Request) -> Result<()> {
+        self.state.lock().cancel(request)
+    }
+
+    fn free(&self, request: Request) -> Result<()> {
+        if request.is_null() {
+            return Ok(());
+        }
+        self.state.lock().proto.free_request(request)
+    }
+
+    fn attach(&self, request: Request, completion: Completion) -> Result<()> {
+        self.state.lock().proto.attach(request, completion)
+    }
+
+    fn device_check(&self, check: Check) -> Result<()> {
+        match check {
+            Check::NonBlocking => {
+                self.state.lock().progress();
+            }
+            Check::Blocking(epoch) => {
+                let shared = &self.shared;
+                self.block_until(Target::Any, |_| (shared.epoch() != epoch).then_some(()));
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn completion_epoch(&self) -> u64 {
+        self.shared.epoch()
+    }
+
+    fn iprobe_unchecked(&self, from: &Pattern) -> Result<Option<Status>> {
+        let mut state = self.state.lock();
+        state.progress();
+        state.probe(from)
+    }
+
+    fn probe_unchecked(&self, from: &Pattern) -> Result<Status> {
+        self.block_until(Target::Any, |state| state.probe(from).transpose())
+    }
+
+    fn improbe_unchecked(&self, from: &Pattern) -> Result<Option<(Message, Status)>> {
+        let mut state = self.state.lock();
+        state.progress();
+        state.matched_probe(from)
+    }
+
+    fn mprobe_unchecked(&self, from: &Pattern) -> Result<(Message, Status)> {
+        self.block_until(Target::Any, |state| state.matched_probe(from).transpose())
+    }
+
+    unsafe fn imrecv_unchecked(&self, message: Message, buf: TypedBuf<'_>) -> Result<Request> {
+        let data = Data::typed(&buf, portolan_datatype::MsgRep::Native)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.state.lock().receive_taken(message, data) }
+    }
+
+    fn discard(&self, message: Message) -> Result<()> {
+        self.state.lock().discard(message)
+    }
+
+    fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    fn wtime(&self) -> f64 {
+        clock()
+    }
+
+    fn wtick(&self) -> f64 {
+        clock_resolution()
+    }
+
+    fn end(&self) -> Result<()> {
+        self.finish()
+    }
+
+    fn abort(&self, code: i32, facility: Option<&str>, message: Option<&str>) -> ! {
+        self.abort_job(code, facility, message)
+    }
+
+    fn comm_init(&self, _parent: Option<&CommView>, new: &CommView) -> Result<()> {
+        let mut state = self.state.lock();
+        let proto = &mut state.proto;
+        let last = new.context + (new.contexts.max(1) - 1);
+        if proto.context_of(new.context).is_some() || proto.context_of(last).is_some() {
+            return Err(proto.error(
+                ErrorKind::InvalidCommunicator,
+                format!("context ids {} to {last} are in use", new.context),
+                "free the communicator that uses them first",
+            ));
+        }
+        let context = Context {
+            group: new.group.clone(),
+            contexts: new.contexts.max(1),
+            acknowledged: 0,
+        };
+        proto.contexts.insert(new.context, context);
+        Ok(())
+    }
+
+    fn comm_free(&self, comm: &CommView) {
+        self.state.lock().proto.contexts.remove(&comm.context);
+    }
+
+    fn failure_of(&self, peer: ProcId) -> Option<String> {
+        let mut state = self.state.lock();
+        state.progress();
+        let known = state.proto.peers.get(peer.index() as usize)?.flags & Peer::FAILED != 0;
+        known.then(|| state.proto.active.failure_text(peer.index()).into())
+    }
+
+    fn declare_self_failed(&self, why: &str) {
+        self.state.lock().declare_self_failed(why);
+    }
+
+    fn node_of(&self, peer: ProcId) -> u32 {
+        self.state.lock().transport.node_of(peer.index())
+    }
+
+    fn set_packet_size(&self, bytes: usize) {
+        let mut state = self.state.lock();
+        state.proto.limits.eager = bytes.min(state.proto.limits.bulk);
+    }
+
+    fn set_trace_file(&self, path: Option<&Path>) -> Result<()> {
+        let tracer = path
+            .map(|path| Tracer::create(path, self.shared.rank))
+            .transpose()?;
+        let mut state = self.state.lock();
+        state.proto.tracer = tracer;
+        state.proto.traced = state.proto.tracer.is_some() || state.proto.debug.is_some();
+        Ok(())
+    }
+
+    fn set_debug(&self, to: Option<DebugOutput<'_>>) -> Result<()> {
+        let rank = self.shared.rank;
+        let debug = match to {
+            None => None,
+            Some(DebugOutput::Stderr) => Some(Tracer::plain(None, rank)?),
+            Some(DebugOutput::File(path)) => Some(Tracer::plain(Some(path), rank)?),
+        };
+        let mut state = self.state.lock();
+        state.proto.debug = debug;
+        state.proto.traced = state.proto.tracer.is_some() || state.proto.debug.is_some();
+        Ok(())
+    }
+
+    fn describe_state(&self) -> Vec<String> {
+        let state = self.state.lock();
+        let mut lines = state.proto.describe();
+        lines.push(format!(
+            "transport memory: {} bytes",
+            state.transport.memory_used()
+        ));
+        lines
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.snapshot().by_name()
+    }
+
+    fn register_handler(&self, id: HandlerId, handler: Handler) -> Result<()> {
+        self.state.lock().proto.register_handler(id, handler)
+    }
+
+    fn active_send(&self, to: ProcId, id: HandlerId, args: [u64; 2], payload: &[u8]) -> Result<()> {
+        self.block_until(Target::Any, |state| {
+            match state.try_active(to, id, args, payload) {
+                Ok(true) => Some(Ok(())),
+                Ok(false) => None,
+                Err(error) => Some(Err(error)),
+            }
+        })
+    }
+
+    fn register_hook(&self, hook: Hook) {
+        let mut state = self.state.lock();
+        state.proto.active.hooks.push(hook);
+        state.proto.work = true;
+    }
+
+    fn upper_request(&self, upper: Box<dyn Upper>) -> Result<Request> {
+        self.state
+            .lock()
+            .proto
+            .table
+            .claim(Op::Upper(upper), Stage::Active)
+    }
+
+    fn complete_upper(&self, request: Request, status: Status) -> Result<()> {
+        self.state.lock().proto.complete_upper(request, status)
+    }
+
+    fn alloc_region(&self, len: usize) -> Result<Region> {
+        self.state.lock().alloc_region(len)
+    }
+
+    unsafe fn register_region(&self, ptr: *mut u8, len: usize) -> Result<Region> {
+        if ptr.is_null() && len != 0 {
+            return Err(super::one_sided::null_buffer(len).on_rank(self.shared.rank));
+        }
+        Ok(self.state.lock().register_region(ptr, len))
+    }
+
+    unsafe fn free_region(&self, region: Region) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.state.lock().free_region(region) }
+    }
+
+    fn direct(&self, peer: ProcId, key: &RegionKey) -> Option<std::ptr::NonNull<u8>> {
+        let mut state = self.state.lock();
+        if peer.index() as usize >= state.proto.peers.len() {
+            return None;
+        }
+        state
+            .direct(peer.index(), key)
+            .and_then(std::ptr::NonNull::new)
+    }
+
+    unsafe fn put(
+        &self,
+        peer: ProcId,
+        key: &RegionKey,
+        offset: u64,
+        source: *const u8,
+        len: usize,
+    ) -> Result<Request> {
+        let reach = self.state.lock().reach(peer, key, offset, len, 1)?;
+        match reach {
+            Reach::Direct(target) => {
+                // SAFETY: the range is inside of a live region; the caller vouches for the source.
+                unsafe { std::ptr::copy(source, target, len) };
+            }
+            Reach::Packets(rank) => {
+                let mut done = 0;
+                self.block_until(Target::Any, |state| {
+                    // SAFETY: the caller vouches for the source; `done` is at most `len`.
+                    let sent = unsafe {
+                        let rest = source.add(done);
+                        state.put_some(rank, key, offset + done as u64, rest, len - done)
+                    };
+                    match sent {
+                        Ok(sent) => {
+                            done += sent;
+                            (done == len).then_some(Ok(()))
+                        }
+                        Err(error) => Some(Err(error)),
+                    }
+                })?;
+            }
+        }
+        Ok(Request::NULL)
+    }
+
+    unsafe fn get(
+        &self,
+        peer: ProcId,
+        key: &RegionKey,
+        offset: u64,
+        target: *mut u8,
+        len: usize,
+    ) -> Result<Request> {
+        let mut state = self.state.lock();
+        match state.reach(peer, key, offset, len, 1)? {
+            Reach::Direct(source) => {
+                // SAFETY: the range is inside of a live region; the caller vouches for the target.
+                unsafe { std::ptr::copy(source, target, len) };
+                Ok(Request::NULL)
+            }
+            Reach::Packets(_) if len == 0 => Ok(Request::NULL),
+            Reach::Packets(rank) => state.start_get(rank, key, offset, target, len),
+        }
+    }
+
+    unsafe fn atomic(
+        &self,
+        peer: ProcId,
+        key: &RegionKey,
+        offset: u64,
+        width: AtomicWidth,
+        op: AtomicOp,
+        fetched: *mut u64,
+    ) -> Result<Request> {
+        let mut state = self.state.lock();
+        match state.reach(peer, key, offset, width.bytes(), width.bytes())? {
+            Reach::Direct(at) => {
+                // SAFETY: inside of a live region and aligned; the caller vouches for `fetched`.
+                unsafe { atomic_direct(at, width, op, fetched) };
+                Ok(Request::NULL)
+            }
+            Reach::Packets(rank) => state.start_atomic(rank, key, offset, width, op, fetched),
+        }
+    }
+
+    fn flush(&self, peer: ProcId) -> Result<()> {
+        // Direct stores are there when they are made; this orders them before what follows. The
+        // partner is the acquire of whatever tells the peer to look.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        let request = {
+            let mut state = self.state.lock();
+            let rank = peer.index();
+            if rank == state.proto.me {
+                return Ok(());
+            }
+            if rank as usize >= state.proto.peers.len() {
+                return Err(state.proto.error(
+                    ErrorKind::InvalidRank,
+                    format!("there is no world rank {rank}"),
+                    "use a rank of the job",
+                ));
+            }
+            if state.proto.peers[rank as usize].flags & Peer::FAILED != 0 {
+                return Err(state.proto.peer_failed(rank));
+            }
+            state.start_flush(rank)?
+        };
+        self.wait(request).map(drop)
+    }
+}

@@ -1,0 +1,384 @@
+//! What the engine keeps for each request slot.
+
+use std::sync::Arc;
+
+use portolan_datatype::MsgRep;
+
+use super::data::Data;
+use super::shared::Shared;
+use crate::device::{Completion, SendArgs, SendMode, Upper};
+use crate::error::{Error, ErrorKind, Result};
+use crate::matching::{Pattern, PostedId, UnexpectedId};
+use crate::request::{Request, State};
+use crate::status::Status;
+use crate::transport::{Exposure, Header};
+
+/// One request.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) op: Op,
+    pub(super) status: Status,
+    /// World rank and reason of the peer whose failure ended the operation.
+    pub(super) failure: Option<(u32, Box<str>)>,
+    /// Nobody will ask any more: the slot is freed when the operation is over.
+    pub(super) abandoned: bool,
+    /// A parked thread waits for the completion.
+    pub(super) watched: bool,
+    pub(super) persistent: Option<Box<Persistent>>,
+    pub(super) attached: Vec<Completion>,
+}
+
+/// What the request is for.
+pub(super) enum Op {
+    Idle,
+    Send(SendOp),
+    Recv(RecvOp),
+    Upper(Box<dyn Upper>),
+    Fetch(FetchOp),
+}
+
+/// A send that did not leave at once.
+#[derive(Debug)]
+pub(super) struct SendOp {
+    pub(super) args: SendArgs,
+    pub(super) data: Data,
+    pub(super) stage: SendStage,
+    pub(super) word: Option<u32>,
+    pub(super) exposure: Option<Exposure>,
+}
+
+/// How far a send has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SendStage {
+    /// Waits in the peer's queue for room in the transport.
+    Queued,
+    /// Was announced; the receiver will take or pull it.
+    Offered,
+    /// The receiver asked for the data; a stream carries it.
+    Streaming,
+    /// The data has left; the receiver will say when it has matched (synchronous mode).
+    Unmatched,
+    /// Waits in this rank's own unexpected queue.
+    Looped(UnexpectedId),
+}
+
+/// A receive.
+#[derive(Debug)]
+pub(super) struct RecvOp {
+    pub(super) pattern: Pattern,
+    pub(super) data: Data,
+    pub(super) stage: RecvStage,
+}
+
+/// How far a receive has come.
+#[derive(Debug)]
+pub(super) enum RecvStage {
+    /// Waits for a message.
+    Posted(PostedId),
+    /// Is matched with an offer whose data is on its way.
+    Transfer(Transfer),
+}
+
+/// The data of an offer on its way.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    pub(super) peer: u32,
+    pub(super) header: Header,
+    pub(super) rep: MsgRep,
+    /// Bytes of the message.
+    pub(super) total: u64,
+    /// Bytes that the buffer takes: less than `total` if it is too small.
+    pub(super) wanted: usize,
+    pub(super) done: usize,
+    pub(super) exposure: Option<Exposure>,
+}
+
+/// A one-sided operation that fetches something from a peer.
+#[derive(Debug)]
+pub(super) struct FetchOp {
+    pub(super) peer: u32,
+    /// Null if the caller does not want the answer.
+    pub(super) target: *mut u8,
+    pub(super) len: usize,
+    pub(super) done: usize,
+}
+
+// SAFETY: `target` is a buffer that the caller of `Device::get` or `Device::atomic` has promised to
+// leave to the device until the request completes.
+unsafe impl Send for FetchOp {}
+
+impl std::fmt::Debug for Op {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Idle => f.write_str("Idle"),
+            Self::Send(op) => op.fmt(f),
+            Self::Recv(op) => op.fmt(f),
+            Self::Upper(_) => f.write_str("Upper"),
+            Self::Fetch(op) => op.fmt(f),
+        }
+    }
+}
+
+/// What a persistent request starts, kept with its wildcards (paper, section 6.1).
+#[derive(Clone, Debug)]
+pub(super) enum Persistent {
+    Send(SendArgs, Data),
+    Recv(Pattern, Data),
+}
+
+impl Entry {
+    fn new() -> Self {
+        Self {
+            op: Op::Idle,
+            status: Status::EMPTY,
+            failure: None,
+            abandoned: false,
+            watched: false,
+            persistent: None,
+            attached: Vec::new(),
+        }
+    }
+
+    /// A line about what the request waits for; `None` if it waits for nothing.
+    pub(super) fn describe(&self) -> Option<String> {
+        let any = |part: Option<u32>| part.map_or("any".to_owned(), |n| n.to_string());
+        match &self.op {
+            Op::Send(op) => Some(format!(
+                "{} to world rank {} (context {}, tag {}, {} bytes): {}",
+                match op.args.mode {
+                    SendMode::Synchronous => "synchronous send",
+                    _ => "send",
+                },
+                op.args.dest.index(),
+                op.args.envelope.context,
+                op.args.envelope.tag,
+                op.data.len(),
+                match op.stage {
+                    SendStage::Queued => "waits for room in the transport",
+                    SendStage::Offered => "announced, waits for the receiver",
+                    SendStage::Streaming => "its data is being sent",
+                    SendStage::Unmatched => "arrived, not yet received",
+                    SendStage::Looped(_) => "to this rank itself, not yet received",
+                }
+            )),
+            Op::Recv(RecvOp {
+                pattern,
+                data,
+                stage: RecvStage::Posted(_),
+            }) => Some(format!(
+                "receive of up to {} bytes from rank {} (context {}, tag {}): no message yet",
+                data.len(),
+                any(pattern.source),
+                pattern.context,
+                any(pattern.tag),
+            )),
+            Op::Recv(RecvOp {
+                stage: RecvStage::Transfer(transfer),
+                ..
+            }) => Some(format!(
+                "receive from world rank {} (context {}, tag {}): {} of {} bytes are here",
+                transfer.peer,
+                transfer.header.context,
+                transfer.header.tag,
+                transfer.done,
+                transfer.wanted,
+            )),
+            Op::Fetch(op) => Some(format!(
+                "one-sided fetch of {} bytes from world rank {}",
+                op.len, op.peer
+            )),
+            Op::Idle | Op::Upper(_) => None,
+        }
+    }
+}
+
+/// The slots of a channel.
+#[derive(Debug)]
+pub(super) struct Table {
+    entries: Vec<Entry>,
+    generations: Vec<u32>,
+    free: Vec<u32>,
+    /// Active operations whose handle was given up.
+    pub(super) abandoned: usize,
+    shared: Arc<Shared>,
+}
+
+/// The slot of the one request that is born complete and never freed: what a nonblocking send
+/// returns when its message has left already.
+const DONE_SLOT: u32 = 0;
+
+impl Table {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let mut table = Self {
+            entries: Vec::new(),
+            generations: Vec::new(),
+            free: Vec::new(),
+            abandoned: 0,
+            shared,
+        };
+        let done = table
+            .claim(Op::Idle, State::Complete)
+            .expect("a new table has room");
+        debug_assert_eq!(done.index(), DONE_SLOT);
+        table
+    }
+
+    /// The request that is always complete.
+    #[inline]
+    pub(super) fn done(&self) -> Request {
+        Request::new(0, DONE_SLOT, self.generations[0])
+    }
+
+    #[inline]
+    pub(super) fn is_done_slot(index: u32) -> bool {
+        index == DONE_SLOT
+    }
+
+    /// A slot for a new request.
+    #[inline]
+    pub(super) fn claim(&mut self, op: Op, state: State) -> Result<Request> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => self.grow()?,
+        };
+        let generation = self.generations[index as usize];
+        self.entries[index as usize].op = op;
+        self.shared.words.set(index, generation, state);
+        Ok(Request::new(0, index, generation))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) -> Result<u32> {
+        let index = self.entries.len();
+        if index >= Request::MAX_ACTIVE {
+            return Err(Error::new(
+                ErrorKind::Exhausted,
+                format!(
+                    "all {} requests of this rank are active",
+                    Request::MAX_ACTIVE
+                ),
+            )
+            .remedy("complete some before starting more")
+            .on_rank(self.shared.rank));
+        }
+        self.shared.words.reserve(index as u32);
+        self.entries.push(Entry::new());
+        self.generations.push(1);
+        Ok(index as u32)
+    }
+
+    /// Frees a slot; its handles are stale from now on.
+    #[inline]
+    pub(super) fn release(&mut self, index: u32) {
+        debug_assert_ne!(index, DONE_SLOT);
+        let entry = &mut self.entries[index as usize];
+        entry.op = Op::Idle;
+        entry.status = Status::EMPTY;
+        entry.abandoned = false;
+        if entry.persistent.is_some() || entry.failure.is_some() || entry.attached.capacity() > 0 {
+            entry.persistent = None;
+            entry.failure = None;
+            entry.attached = Vec::new();
+        }
+        let generation = &mut self.generations[index as usize];
+        *generation = Request::next_generation(*generation);
+        self.shared.words.set(index, *generation, State::Free);
+        self.free.push(index);
+    }
+
+    /// The slot of a handle, and its state.
+    #[inline]
+    pub(super) fn resolve(&self, request: Request) -> Result<(u32, State)> {
+        match self.shared.words.state_of(request) {
+            // An operation that was given up goes on under its handle, which peers may know, but
+            // nobody here may use it any more.
+            Some(state) if !self.entries[request.index() as usize].abandoned => {
+                Ok((request.index(), state))
+            }
+            _ => Err(self.stale(request)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stale(&self, request: Request) -> Error {
+        Error::new(
+            ErrorKind::InvalidRequest,
+            format!("{request:?} is not an active request"),
+        )
+        .remedy("a request may be completed or freed once only")
+        .on_rank(self.shared.rank)
+    }
+
+    /// The slot of a handle in its 32-bit form, as it comes back from a peer; `None` if it is stale.
+    #[inline]
+    pub(super) fn resolve_short(&self, short: u32) -> Option<u32> {
+        let index = Request::short_index(short);
+        let (generation, state) = self.shared.words.get(index);
+        let live = state == State::Active
+            && generation & 0xfff == Request::short_generation(short)
+            && (index as usize) < self.entries.len();
+        live.then_some(index)
+    }
+
+    /// The handle of a slot in use.
+    #[inline]
+    pub(super) fn handle(&self, index: u32) -> Request {
+        Request::new(0, index, self.generations[index as usize])
+    }
+
+    #[inline]
+    pub(super) fn set_state(&self, index: u32, state: State) {
+        self.shared
+            .words
+            .set(index, self.generations[index as usize], state);
+    }
+
+    #[inline]
+    pub(super) fn state(&self, index: u32) -> State {
+        self.shared.words.get(index).1
+    }
+
+    #[inline]
+    pub(super) fn entry(&mut self, index: u32) -> &mut Entry {
+        &mut self.entries[index as usize]
+    }
+
+    /// The send of a slot, if that is what it is.
+    pub(super) fn send(&mut self, index: u32) -> Option<&mut SendOp> {
+        match &mut self.entries[index as usize].op {
+            Op::Send(op) => Some(op),
+            _ => None,
+        }
+    }
+
+    /// The receive of a slot, if that is what it is.
+    pub(super) fn recv(&mut self, index: u32) -> Option<&mut RecvOp> {
+        match &mut self.entries[index as usize].op {
+            Op::Recv(op) => Some(op),
+            _ => None,
+        }
+    }
+
+    /// The completion of this request has to wake parked threads.
+    pub(super) fn watch(&mut self, request: Request) {
+        if let Ok((index, State::Active)) = self.resolve(request) {
+            self.entries[index as usize].watched = true;
+        }
+    }
+
+    /// The active slots.
+    pub(super) fn active(&self) -> impl Iterator<Item = (u32, &Entry)> {
+        self.entries
+            .iter()
+            .enumerate()
+            .map(|(index, entry)| (index as u32, entry))
+            .filter(|&(index, _)| self.state(index) == State::Active)
+    }
+
+    /// Slots that were ever needed at once.
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.len()
+    }
+}

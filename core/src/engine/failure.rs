@@ -1,0 +1,153 @@
+//! Dead peers: what was waiting for them ends with an error, everything else goes on.
+//!
+//! A receive from any source is told of each failure in its communicator once: it ends with the
+//! error, and later ones wait for the living. (A receive that only the dead could satisfy would
+//! wait for ever; the caller knows now, and has to decide.)
+
+use super::entry::{Op, RecvStage};
+use super::outgoing::Peer;
+use super::state::{Proto, State};
+use super::unexpected::Arrived;
+use crate::matching::Pattern;
+use crate::transport::Transport;
+
+impl<T: Transport> State<T> {
+    /// The transport has found peers dead.
+    pub(super) fn notice_failures(&mut self) {
+        self.proto.failures_seen = self.transport.failures();
+        for peer in 0..self.proto.peers.len() as u32 {
+            let known = self.proto.peers[peer as usize].flags & Peer::FAILED != 0;
+            if known || peer == self.proto.me {
+                continue;
+            }
+            if let Some(why) = self.transport.failure_of(peer) {
+                self.fail_peer(peer, why.into());
+            }
+        }
+    }
+
+    /// Peers that sent nonsense during the last poll are as good as dead.
+    pub(super) fn declare_misbehaved(&mut self) {
+        for (peer, what) in std::mem::take(&mut self.proto.active.misbehaved) {
+            tracing::error!(rank = self.proto.me, peer, "peer {what}");
+            self.transport.declare_failed(peer, &format!("it {what}"));
+            self.notice_failures();
+        }
+    }
+
+    fn fail_peer(&mut self, peer: u32, why: Box<str>) {
+        tracing::warn!(
+            rank = self.proto.me,
+            peer,
+            "world rank {peer} has failed: {why}"
+        );
+        self.proto.active.reasons.insert(peer, why);
+        self.proto.peers[peer as usize].flags |= Peer::FAILED;
+        self.proto.clear_outgoing(peer);
+        self.proto.active.forget(peer);
+        self.proto.holding.retain(|&holding| holding != peer);
+        self.proto.failed.push(peer);
+        let lost = self.proto.unexpected.drain_if(
+            |_, arrived| matches!(arrived, Arrived::Offer { peer: from, .. } if *from == peer),
+        );
+        for (_, arrived) in &lost {
+            self.proto.unstore(arrived);
+        }
+        for index in self.proto.requests_of(peer) {
+            self.release_offer(index);
+            self.proto.fail_request(index, peer);
+        }
+        self.proto.shared.wake();
+    }
+}
+
+impl Proto {
+    /// Notes that a peer sent something that no correct peer sends.
+    #[cold]
+    pub(super) fn misbehaves(&mut self, peer: u32, what: &'static str) {
+        self.active.misbehaved.push((peer, what));
+        self.work = true;
+    }
+
+    /// The active requests that cannot end well without `peer`. Receives are unlinked.
+    fn requests_of(&mut self, peer: u32) -> Vec<u32> {
+        let mut doomed = Vec::new();
+        let mut wildcards = Vec::new();
+        for (index, entry) in self.table.active() {
+            match &entry.op {
+                Op::Send(op) if op.args.dest.index() == peer => doomed.push((index, None)),
+                Op::Fetch(op) if op.peer == peer => doomed.push((index, None)),
+                Op::Recv(op) => match &op.stage {
+                    RecvStage::Transfer(transfer) if transfer.peer == peer => {
+                        doomed.push((index, None));
+                    }
+                    RecvStage::Posted(id) => match op.pattern.source {
+                        Some(source) => {
+                            if self.process_of(op.pattern.context, source) == Some(peer) {
+                                doomed.push((index, Some(*id)));
+                            }
+                        }
+                        None => {
+                            if self.is_member(op.pattern.context, peer) {
+                                wildcards.push(op.pattern.context);
+                                doomed.push((index, Some(*id)));
+                            }
+                        }
+                    },
+                    RecvStage::Transfer(_) => {}
+                },
+                _ => {}
+            }
+        }
+        let told = self.failed.len();
+        for context in wildcards {
+            if let Some(known) = self.context_mut(context) {
+                known.acknowledged = told;
+            }
+        }
+        for (_, posted) in &doomed {
+            posted.map(|id| self.posted.cancel(id));
+        }
+        self.pulls
+            .retain(|index| !doomed.iter().any(|(gone, _)| gone == index));
+        doomed.into_iter().map(|(index, _)| index).collect()
+    }
+
+    fn is_member(&self, context: u32, peer: u32) -> bool {
+        self.context_of(context).is_none_or(|known| {
+            known
+                .group
+                .rank_of(crate::device::ProcId::new(peer))
+                .is_some()
+        })
+    }
+
+    fn context_mut(&mut self, context: u32) -> Option<&mut super::state::Context> {
+        let (first, known) = self.contexts.range_mut(..=context).next_back()?;
+        (context - first < known.contexts).then_some(known)
+    }
+
+    /// The dead peer because of which a receive that is about to be posted has to fail, if there is
+    /// one.
+    #[cold]
+    pub(super) fn failure_for(&mut self, pattern: &Pattern) -> Option<u32> {
+        if let Some(source) = pattern.source {
+            let peer = self.process_of(pattern.context, source)?;
+            return self.failed.contains(&peer).then_some(peer);
+        }
+        let told = self
+            .context_of(pattern.context)
+            .map_or(0, |known| known.acknowledged);
+        let peer = self
+            .failed
+            .iter()
+            .skip(told)
+            .copied()
+            .find(|&peer| self.is_member(pattern.context, peer))?;
+        let all = self.failed.len();
+        if let Some(known) = self.context_mut(pattern.context) {
+            known.acknowledged = all;
+        }
+        Some(peer)
+    }
+}

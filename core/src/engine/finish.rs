@@ -1,0 +1,130 @@
+//! The end: of a device's use, and of the whole job.
+
+use super::Engine;
+use super::state::State;
+use super::wait::Target;
+use crate::buffer::ContigBuf;
+use crate::device::{Device, ProcId, SendArgs};
+use crate::error::{Error, ErrorKind, Result};
+use crate::level::{Level, StateLock};
+use crate::matching::{Envelope, Pattern};
+use crate::transport::Transport;
+
+/// Context of the device's own messages, above every context that it gives out.
+const OWN_CONTEXT: u32 = 0xffff_ff00;
+
+/// What ends the job: gets the exit code and the message.
+pub type AbortHook = Box<dyn FnMut(i32, &str) + Send>;
+
+/// Seconds on the clock of this node, the same for all of its processes.
+pub(super) fn clock() -> f64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is a valid timespec for the call to fill.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
+}
+
+/// Resolution of [`clock`] in seconds.
+pub(super) fn clock_resolution() -> f64 {
+    let mut tick = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 1,
+    };
+    // SAFETY: `tick` is a valid timespec for the call to fill.
+    unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC, &raw mut tick) };
+    tick.tv_sec as f64 + tick.tv_nsec as f64 * 1e-9
+}
+
+impl<T: Transport, L: Level> Engine<T, L> {
+    /// Completes what was started, then waits for the other ranks.
+    pub(super) fn finish(&self) -> Result<()> {
+        if self.state.lock().proto.finalized {
+            return Err(self.finalized());
+        }
+        self.block_until(Target::Any, |state| {
+            let proto = &state.proto;
+            (!proto.has_outgoing() && proto.table.abandoned == 0).then_some(())
+        });
+        let outcome = self.farewell();
+        // The last round's messages have to leave this rank before its transport goes away.
+        self.block_until(Target::Any, |state| {
+            (!state.proto.has_outgoing()).then_some(())
+        });
+        let mut state = self.state.lock();
+        state.proto.finalized = true;
+        state.proto.tracer = None;
+        outcome
+    }
+
+    pub(super) fn finalized(&self) -> Error {
+        Error::new(ErrorKind::Finalized, "the device has been ended")
+            .remedy("make no calls after end")
+            .on_rank(self.shared.rank)
+    }
+
+    /// A dissemination barrier on the device's own context.
+    fn farewell(&self) -> Result<()> {
+        let (me, size) = (self.attributes.world_rank, self.attributes.world_size);
+        let nothing = ContigBuf::from_bytes(&[]);
+        let mut distance = 1;
+        while distance < size {
+            let to = ProcId::new((me + distance) % size);
+            let from = (me + size - distance % size) % size;
+            let pattern = Pattern::exact(&Envelope {
+                context: OWN_CONTEXT,
+                source: from,
+                tag: distance,
+            });
+            // SAFETY: the peers are ranks of the job, and the buffers are empty.
+            unsafe {
+                let receive = self.irecv_contig_unchecked(&pattern, nothing)?;
+                self.send_contig_unchecked(&SendArgs::new(to, OWN_CONTEXT, me, distance), nothing)?;
+                self.wait(receive)?;
+            }
+            distance *= 2;
+        }
+        Ok(())
+    }
+
+    /// Ends the whole job.
+    pub(super) fn abort_job(&self, code: i32, facility: Option<&str>, message: Option<&str>) -> ! {
+        let who = facility
+            .map(|facility| format!("{facility}: "))
+            .unwrap_or_default();
+        let text = format!(
+            "portolan: rank {} aborts the job with code {code}: {who}{}",
+            self.shared.rank,
+            message.unwrap_or("the program asked for it")
+        );
+        // Standard error may be closed; there is nobody else to tell.
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{text}\n").as_bytes());
+        let hook = self
+            .abort_hook
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take();
+        if let Some(mut hook) = hook {
+            hook(code, &text);
+        }
+        std::process::exit(if code == 0 { 1 } else { code })
+    }
+
+    /// Says what ends the job when this rank aborts: usually the launcher, told by its bootstrap.
+    pub fn on_abort(&self, hook: AbortHook) {
+        *self
+            .abort_hook
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(hook);
+    }
+}
+
+impl<T: Transport> State<T> {
+    /// Tells the other ranks that this one has failed.
+    pub(super) fn declare_self_failed(&mut self, why: &str) {
+        let me = self.proto.me;
+        self.transport.declare_failed(me, why);
+    }
+}

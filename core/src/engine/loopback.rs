@@ -1,0 +1,95 @@
+//! Messages from a rank to itself: matched like any other, copied once.
+
+use portolan_datatype::MsgRep;
+
+use super::data::Data;
+use super::entry::{Op, SendStage};
+use super::recv::signatures_match;
+use super::state::{Proto, State};
+use super::unexpected::Arrived;
+use crate::error::ErrorKind;
+use crate::status::Status;
+use crate::transport::{Header, PacketKind, Transport};
+
+/// Size of the pieces in which data moves between two scattered layouts.
+const PIECE: usize = 4096;
+
+impl<T: Transport> State<T> {
+    /// Sends to this rank itself.
+    pub(super) fn loop_send(&mut self, index: u32) {
+        let Some(op) = self.proto.table.send(index) else {
+            return;
+        };
+        let bytes = op.data.len();
+        let envelope = op.args.envelope;
+        let header =
+            super::send::header(PacketKind::Eager, &op.args, op.data.signature(bytes).bits());
+        if let Some(receive) = self.proto.posted.match_arrival(&envelope) {
+            return self.proto.finish_loop(index, receive, &header);
+        }
+        self.proto.counters.unexpected += 1;
+        let arrived = Arrived::Looped {
+            send: index,
+            header,
+            bytes,
+        };
+        let id = self.proto.unexpected.push(envelope, arrived);
+        if let Some(op) = self.proto.table.send(index) {
+            op.stage = SendStage::Looped(id);
+        }
+    }
+}
+
+impl Proto {
+    /// Copies from a send of this rank to the receive that it matched, and completes both.
+    pub(super) fn finish_loop(&mut self, send: u32, receive: u32, header: &Header) {
+        let source = match &self.table.entry(send).op {
+            Op::Send(op) => (op.data.clone(), op.args.rep),
+            _ => (Data::NONE, MsgRep::Native),
+        };
+        let target = match &self.table.entry(receive).op {
+            Op::Recv(op) => op.data.clone(),
+            _ => Data::NONE,
+        };
+        let sent = source.0.len();
+        let wanted = sent.min(target.len());
+        let mut status = Status {
+            sent: sent as u64,
+            ..Status::received(header.source, header.tag, wanted as u64)
+        };
+        if self.check_signature && !signatures_match(header.signature, &target, sent) {
+            status.error = Some(ErrorKind::TypeMismatch);
+            status.bytes = 0;
+        } else {
+            copy(&source.0, &target, wanted, source.1);
+            if wanted < sent {
+                status.error = Some(ErrorKind::Truncated);
+            }
+        }
+        self.counters.looped += 1;
+        self.counters.bytes_received += status.bytes;
+        self.complete(receive, status);
+        self.complete_send(send);
+    }
+}
+
+/// Copies `len` bytes of the packed stream of one buffer to another.
+fn copy(source: &Data, target: &Data, len: usize, rep: MsgRep) {
+    if let (Some((from, _)), MsgRep::Native) = (source.contiguous(), rep) {
+        // SAFETY: both buffers belong to active operations, so they are the device's; `len` is at
+        // most either's length. MPI forbids overlap of send and receive buffers, and callers of the
+        // unsafe entries promise that a receive's buffer is not read meanwhile.
+        return unsafe { target.write(0, from, len, rep) };
+    }
+    let mut piece = [0_u8; PIECE];
+    let mut done = 0;
+    while done < len {
+        let step = (len - done).min(PIECE);
+        // SAFETY: as above; `piece` is apart from both and has `PIECE` bytes.
+        unsafe {
+            source.read(done, piece.as_mut_ptr(), step, rep);
+            target.write(done, piece.as_ptr(), step, rep);
+        }
+        done += step;
+    }
+}

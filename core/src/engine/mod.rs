@@ -1,0 +1,171 @@
+//! The model implementation of the device interface, over any transport.
+//!
+//! Where to find what: sending in `send.rs`, receiving in `recv.rs` (the two hot paths), long messages
+//! in `rendezvous.rs`, a rank's messages to itself in `loopback.rs`, early messages in
+//! `unexpected.rs`, what waits for room in `outgoing.rs`, the poll in `progress.rs`, waiting in
+//! `wait.rs`, the end of an operation in `complete.rs`, request slots in `entry.rs`, and the
+//! implementation of [`Device`](crate::Device) in terms of these in `device.rs`.
+//!
+//! **Invariants**
+//! - All state is behind one lock ([`Level`]), but for [`Shared`](shared::Shared), which anyone may read.
+//! - During a poll the transport is borrowed: what needs it is noted and done right after.
+//! - Per peer, tagged messages leave in the order in which they were started: a peer with messages
+//!   that wait for room has a flag set, which keeps later ones from overtaking.
+//! - A peer's packet names requests of this rank in short form; it is checked against the slot's
+//!   generation and operation before it does anything.
+
+mod active;
+mod complete;
+mod data;
+mod device;
+mod entry;
+mod failure;
+mod finish;
+mod loopback;
+mod one_sided;
+mod outgoing;
+mod probe;
+mod progress;
+mod recv;
+mod rendezvous;
+mod send;
+mod shared;
+mod state;
+mod unexpected;
+mod wait;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex};
+
+pub use finish::AbortHook;
+
+use crate::config::Settings;
+use crate::device::{Attributes, Caps, Which};
+use crate::error::Result;
+use crate::level::{Level, StateLock};
+use crate::observe::{Counters, Tracer};
+use crate::transport::{Transport, TransportCaps};
+use shared::Shared;
+use state::State;
+use wait::Policy;
+
+/// The model implementation of [`Device`](crate::Device): matching, protocols and requests over a
+/// transport.
+///
+/// ```
+/// use portolan_core::config::Settings;
+/// use portolan_core::level::Single;
+/// use portolan_core::matching::Pattern;
+/// use portolan_core::transport::memory;
+/// use portolan_core::{Adi, Engine, ProcId, SendArgs};
+///
+/// let mut ranks = memory::network(2).into_iter();
+/// let settings = Settings::default();
+/// let zero: Engine<_, Single> = Engine::new(ranks.next().unwrap(), &settings)?;
+/// let one: Engine<_, Single> = Engine::new(ranks.next().unwrap(), &settings)?;
+///
+/// zero.send_contig(&SendArgs::new(ProcId::new(1), 0, 0, 7), b"ahoy")?;
+/// let mut text = [0; 4];
+/// let status = one.recv_contig(&Pattern { context: 0, source: Some(0), tag: None }, &mut text)?;
+/// assert_eq!((&text, status.tag), (b"ahoy", 7));
+/// # Ok::<(), portolan_core::Error>(())
+/// ```
+pub struct Engine<T: Transport, L: Level> {
+    shared: Arc<Shared>,
+    attributes: Attributes,
+    policy: Policy,
+    abort_hook: Mutex<Option<AbortHook>>,
+    state: L::Lock<State<T>>,
+}
+
+impl<T: Transport, L: Level> Engine<T, L> {
+    /// A device over `transport`.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the trace file that the settings
+    /// name cannot be written.
+    pub fn new(transport: T, settings: &Settings) -> Result<Self> {
+        let rank = transport.rank();
+        let size = transport.size();
+        let shared = Arc::new(Shared::new(rank, transport.bell()));
+        let node = transport.node_of(rank);
+        let on_node = (0..size)
+            .filter(|&peer| transport.node_of(peer) == node)
+            .count();
+        let policy = Policy::new(settings, on_node, transport.caps());
+        let mut state = State::new(transport, settings, Arc::clone(&shared));
+        let attributes = attributes::<T, L>(&state, on_node == size as usize);
+        if let Some(path) = settings.trace() {
+            let name = path.to_string_lossy().replace("%r", &rank.to_string());
+            state.proto.tracer = Some(Tracer::create(name.as_ref(), rank)?);
+            state.proto.traced = true;
+        }
+        let state = L::Lock::new(state);
+        Ok(Self {
+            shared,
+            attributes,
+            policy,
+            abort_hook: Mutex::new(None),
+            state,
+        })
+    }
+
+    /// What this rank has done so far.
+    pub fn snapshot(&self) -> Counters {
+        self.state.lock().proto.counters
+    }
+
+    /// Facts about the transport and the way of waiting, for people.
+    pub fn facts(&self) -> Vec<(String, String)> {
+        let mut facts = self.state.lock().transport.describe();
+        facts.push(("waiting".to_owned(), self.policy.describe()));
+        facts
+    }
+
+    /// Bytes of shared or pinned memory that this rank uses for its peers at the moment.
+    pub fn transport_memory(&self) -> u64 {
+        self.state.lock().transport.memory_used()
+    }
+}
+
+fn attributes<T: Transport, L: Level>(state: &State<T>, one_node: bool) -> Attributes {
+    let transport = &state.transport;
+    let below = transport.caps();
+    let mut caps = Caps::CANCEL_LOCAL;
+    caps.set(Caps::CANCEL_SEND, below.contains(TransportCaps::OFFER_WORD));
+    caps.set(Caps::DIRECT, below.contains(TransportCaps::DIRECT));
+    caps.set(Caps::PROCESSES, below.contains(TransportCaps::PROCESSES));
+    caps.set(Caps::SLEEP, below.contains(TransportCaps::SLEEP));
+    caps.set(Caps::PULL, below.contains(TransportCaps::PULL));
+    caps.set(Caps::THREAD_MULTIPLE, L::MULTIPLE);
+    let version = env!("CARGO_PKG_VERSION");
+    Attributes {
+        name: transport.name(),
+        version: format!("Portolan {version}, transport {}", transport.name()),
+        node_name: transport.node_name(),
+        world_rank: transport.rank(),
+        world_size: transport.size(),
+        tag_ub: i32::MAX as u32,
+        max_context_id: 0xffff_feff,
+        io: Which::All,
+        stdin: Which::One(0),
+        host: Which::None,
+        wtime_is_global: one_node,
+        heterogeneous: false,
+        caps,
+        active_max: state.proto.limits.bulk,
+        eager_max: state.proto.limits.eager,
+    }
+}
+
+impl<T: Transport, L: Level> std::fmt::Debug for Engine<T, L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("device", &self.attributes.name)
+            .field("rank", &self.attributes.world_rank)
+            .field("size", &self.attributes.world_size)
+            .finish_non_exhaustive()
+    }
+}

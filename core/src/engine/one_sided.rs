@@ -1,0 +1,639 @@
+//! One-sided primitives: direct where the peer's memory can be loaded and stored here, else by
+//! packets that the owner's progress serves.
+//!
+//! A region is reached in one of the two ways by everybody but its owner, so the atomicity of
+//! atomics never depends on who does them: the owner serves packets with the same processor
+//! instructions that direct peers use.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::entry::{FetchOp, Op};
+use super::outgoing::{Peer, Stream, StreamSource};
+use super::state::{Proto, State};
+use crate::device::{AtomicOp, AtomicWidth, ProcId, Region, RegionKey};
+use crate::error::{Error, ErrorKind, Result};
+use crate::request::{Request, State as Stage};
+use crate::status::Status;
+use crate::transport::{DirectMemory, Header, PacketKind, Payload, Transport, TransportCaps};
+
+/// What a one-sided packet asks or answers ([`Header::flags`]).
+mod step {
+    pub(super) const PUT: u8 = 1;
+    pub(super) const GET: u8 = 2;
+    pub(super) const GET_DATA: u8 = 3;
+    pub(super) const ATOMIC: u8 = 4;
+    pub(super) const VALUE: u8 = 5;
+    pub(super) const FLUSH: u8 = 6;
+    pub(super) const REFUSED: u8 = 7;
+}
+
+/// The regions of this rank.
+#[derive(Debug, Default)]
+pub(super) struct Regions {
+    slots: Vec<(u32, Option<Memory>)>,
+    free: Vec<u32>,
+}
+
+/// What is behind a region.
+#[derive(Debug)]
+struct Memory {
+    ptr: *mut u8,
+    len: usize,
+    kind: MemoryOwner,
+}
+
+#[derive(Debug)]
+enum MemoryOwner {
+    /// The transport, directly reachable.
+    Direct(DirectMemory),
+    /// The engine.
+    Engine(std::alloc::Layout),
+    /// The caller, who registered it.
+    Caller,
+}
+
+// SAFETY: `ptr` is memory that stays valid until the region is freed, whatever the thread: the
+// transport's, the engine's, or the caller's by the contract of `register_region`.
+unsafe impl Send for Memory {}
+
+/// The parts of a key.
+struct KeyParts {
+    index: u32,
+    generation: u32,
+    len: u64,
+    direct: bool,
+    token: [u8; 32],
+}
+
+impl KeyParts {
+    fn to_key(&self) -> RegionKey {
+        let mut key = [0; 56];
+        key[..4].copy_from_slice(&self.index.to_le_bytes());
+        key[4..8].copy_from_slice(&self.generation.to_le_bytes());
+        key[8..16].copy_from_slice(&self.len.to_le_bytes());
+        key[16] = u8::from(self.direct);
+        key[24..].copy_from_slice(&self.token);
+        RegionKey(key)
+    }
+
+    fn of(key: &RegionKey) -> Self {
+        let key = &key.0;
+        Self {
+            index: u32::from_le_bytes(key[..4].try_into().expect("4 bytes")),
+            generation: u32::from_le_bytes(key[4..8].try_into().expect("4 bytes")),
+            len: u64::from_le_bytes(key[8..16].try_into().expect("8 bytes")),
+            direct: key[16] != 0,
+            token: key[24..].try_into().expect("32 bytes"),
+        }
+    }
+}
+
+impl Regions {
+    fn add(&mut self, memory: Memory) -> Region {
+        let (ptr, len) = (memory.ptr, memory.len);
+        let (direct, token) = match &memory.kind {
+            MemoryOwner::Direct(memory) => (true, memory.key),
+            _ => (false, [0; 32]),
+        };
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((1, None));
+            (self.slots.len() - 1) as u32
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.1 = Some(memory);
+        let parts = KeyParts {
+            index,
+            generation: slot.0,
+            len: len as u64,
+            direct,
+            token,
+        };
+        Region {
+            ptr,
+            len,
+            key: parts.to_key(),
+        }
+    }
+
+    fn remove(&mut self, parts: &KeyParts) -> Option<Memory> {
+        let slot = self.slots.get_mut(parts.index as usize)?;
+        if slot.0 != parts.generation {
+            return None;
+        }
+        let memory = slot.1.take()?;
+        slot.0 = slot.0.wrapping_add(1).max(1);
+        self.free.push(parts.index);
+        Some(memory)
+    }
+
+    /// Where `len` bytes at `offset` of a region are, if they are inside of it.
+    fn locate(&self, index: u32, generation: u32, offset: u64, len: usize) -> Option<*mut u8> {
+        let (current, memory) = self.slots.get(index as usize)?;
+        let memory = memory.as_ref().filter(|_| *current == generation)?;
+        let end = offset.checked_add(len as u64)?;
+        (end <= memory.len as u64).then(|| memory.ptr.wrapping_add(offset as usize))
+    }
+
+    /// Copies out of a region for a peer that gets; zeroes if the region is gone meanwhile.
+    pub(super) fn read(&self, index: u32, offset: usize, target: *mut u8, len: usize) {
+        let generation = self.slots.get(index as usize).map_or(0, |slot| slot.0);
+        match self.locate(index, generation, offset as u64, len) {
+            // SAFETY: the bytes are inside of a live region, and `target` has `len` bytes of the
+            // transport's memory.
+            Some(source) => unsafe { std::ptr::copy(source, target, len) },
+            // SAFETY: as above for `target`.
+            None => unsafe { std::ptr::write_bytes(target, 0, len) },
+        }
+    }
+}
+
+/// Applies an atomic operation and returns the former value.
+///
+/// # Safety
+/// `at` must be valid for reads and writes and aligned for the width.
+unsafe fn apply(at: *mut u8, width: AtomicWidth, op: AtomicOp) -> u64 {
+    // Acquire-release on every operation: what the origin did before is visible to whoever sees the
+    // new value, as one-sided programs expect of their flags. The partner is any other call of this
+    // function on the same address, here or in a process that maps it.
+    macro_rules! on {
+        ($atomic:ty, $int:ty) => {{
+            // SAFETY: the caller's promise.
+            let cell = unsafe { <$atomic>::from_ptr(at.cast()) };
+            let former = match op {
+                AtomicOp::Load => cell.load(Ordering::Acquire),
+                AtomicOp::Swap(value) => cell.swap(value as $int, Ordering::AcqRel),
+                AtomicOp::CompareSwap { expected, new } => {
+                    let (expected, new) = (expected as $int, new as $int);
+                    cell.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire)
+                        .unwrap_or_else(|former| former)
+                }
+                AtomicOp::MaskedSwap { mask, value } => {
+                    let (mask, value) = (mask as $int, value as $int);
+                    cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
+                        Some(old & !mask | value & mask)
+                    })
+                    .unwrap_or_else(|former| former)
+                }
+                AtomicOp::Add(value) => cell.fetch_add(value as $int, Ordering::AcqRel),
+                AtomicOp::And(value) => cell.fetch_and(value as $int, Ordering::AcqRel),
+                AtomicOp::Or(value) => cell.fetch_or(value as $int, Ordering::AcqRel),
+                AtomicOp::Xor(value) => cell.fetch_xor(value as $int, Ordering::AcqRel),
+            };
+            former as u64
+        }};
+    }
+    match width {
+        AtomicWidth::W32 => on!(AtomicU32, u32),
+        AtomicWidth::W64 => on!(AtomicU64, u64),
+    }
+}
+
+/// Bytes of a one-sided packet in front of its data: region, generation, offset, length or operands.
+const PREFIX: usize = 40;
+
+fn prefix(parts: &KeyParts, offset: u64, a: u64, b: u64) -> [u8; PREFIX] {
+    let mut bytes = [0; PREFIX];
+    bytes[..4].copy_from_slice(&parts.index.to_le_bytes());
+    bytes[4..8].copy_from_slice(&parts.generation.to_le_bytes());
+    bytes[8..16].copy_from_slice(&offset.to_le_bytes());
+    bytes[16..24].copy_from_slice(&a.to_le_bytes());
+    bytes[24..32].copy_from_slice(&b.to_le_bytes());
+    bytes
+}
+
+fn one_sided(step: u8, cookie: u32, tag: u32) -> Header {
+    Header {
+        kind: PacketKind::OneSided as u8,
+        flags: step,
+        cookie,
+        tag,
+        ..Header::default()
+    }
+}
+
+fn encode(op: AtomicOp) -> (u32, u64, u64) {
+    match op {
+        AtomicOp::Load => (0, 0, 0),
+        AtomicOp::Swap(value) => (1, value, 0),
+        AtomicOp::CompareSwap { expected, new } => (2, expected, new),
+        AtomicOp::MaskedSwap { mask, value } => (3, mask, value),
+        AtomicOp::Add(value) => (4, value, 0),
+        AtomicOp::And(value) => (5, value, 0),
+        AtomicOp::Or(value) => (6, value, 0),
+        AtomicOp::Xor(value) => (7, value, 0),
+    }
+}
+
+fn decode(code: u32, a: u64, b: u64) -> Option<AtomicOp> {
+    Some(match code {
+        0 => AtomicOp::Load,
+        1 => AtomicOp::Swap(a),
+        2 => AtomicOp::CompareSwap {
+            expected: a,
+            new: b,
+        },
+        3 => AtomicOp::MaskedSwap { mask: a, value: b },
+        4 => AtomicOp::Add(a),
+        5 => AtomicOp::And(a),
+        6 => AtomicOp::Or(a),
+        7 => AtomicOp::Xor(a),
+        _ => return None,
+    })
+}
+
+/// Set in a header's tag when the integer has 32 bits.
+const NARROW: u32 = 0x100;
+
+/// How an operation reaches its target.
+pub(super) enum Reach {
+    /// By load and store at this address.
+    Direct(*mut u8),
+    /// By packets to this peer.
+    Packets(u32),
+}
+
+impl<T: Transport> State<T> {
+    pub(super) fn alloc_region(&mut self, len: usize) -> Result<Region> {
+        if self.proto.caps.contains(TransportCaps::DIRECT) {
+            let memory = self.transport.alloc(len)?;
+            let (ptr, kind) = (memory.ptr, MemoryOwner::Direct(memory));
+            return Ok(self.proto.regions.add(Memory { ptr, len, kind }));
+        }
+        let layout = std::alloc::Layout::from_size_align(len.max(1), 64).map_err(|_| {
+            self.proto.error(
+                ErrorKind::InvalidCount,
+                format!("a region of {len} bytes is too large"),
+                "ask for less than half of the address space",
+            )
+        })?;
+        // SAFETY: the layout's size is not zero.
+        let ptr = unsafe { std::alloc::alloc_zeroed(layout) };
+        if ptr.is_null() {
+            return Err(self.proto.error(
+                ErrorKind::Exhausted,
+                format!("there is no memory for a region of {len} bytes"),
+                "ask for less",
+            ));
+        }
+        Ok(self.proto.regions.add(Memory {
+            ptr,
+            len,
+            kind: MemoryOwner::Engine(layout),
+        }))
+    }
+
+    pub(super) fn register_region(&mut self, ptr: *mut u8, len: usize) -> Region {
+        self.proto.regions.add(Memory {
+            ptr,
+            len,
+            kind: MemoryOwner::Caller,
+        })
+    }
+
+    /// # Safety
+    /// As [`crate::Device::free_region`].
+    pub(super) unsafe fn free_region(&mut self, region: Region) -> Result<()> {
+        let Some(memory) = self.proto.regions.remove(&KeyParts::of(&region.key)) else {
+            return Err(self.proto.error(
+                ErrorKind::RemoteAccess,
+                format!("the region of {} bytes is not one of this rank", region.len),
+                "free a region once, on the rank that made it",
+            ));
+        };
+        match memory.kind {
+            // SAFETY: nobody uses the memory any more, by the caller's promise.
+            MemoryOwner::Direct(memory) => unsafe { self.transport.free(memory) },
+            // SAFETY: allocated with this layout in `alloc_region`, and no longer used.
+            MemoryOwner::Engine(layout) => unsafe { std::alloc::dealloc(memory.ptr, layout) },
+            MemoryOwner::Caller => {}
+        }
+        Ok(())
+    }
+
+    /// Where this process can load and store a peer's region.
+    pub(super) fn direct(&mut self, peer: u32, key: &RegionKey) -> Option<*mut u8> {
+        let parts = KeyParts::of(key);
+        if peer == self.proto.me {
+            return self
+                .proto
+                .regions
+                .locate(parts.index, parts.generation, 0, 0);
+        }
+        if !parts.direct {
+            return None;
+        }
+        let (ptr, len) = self.transport.map(peer, &parts.token)?;
+        (len as u64 >= parts.len).then_some(ptr)
+    }
+
+    /// How to reach `len` bytes at `offset` of a region; an error if they are not inside of it.
+    pub(super) fn reach(
+        &mut self,
+        peer: ProcId,
+        key: &RegionKey,
+        offset: u64,
+        len: usize,
+        align: usize,
+    ) -> Result<Reach> {
+        let parts = KeyParts::of(key);
+        let rank = peer.index();
+        if rank as usize >= self.proto.peers.len() {
+            return Err(self.proto.error(
+                ErrorKind::InvalidRank,
+                format!(
+                    "there is no world rank {rank} in a job of {}",
+                    self.proto.peers.len()
+                ),
+                "use a rank of the job",
+            ));
+        }
+        if self.proto.peers[rank as usize].flags & Peer::FAILED != 0 {
+            return Err(self.proto.peer_failed(rank));
+        }
+        let inside = offset
+            .checked_add(len as u64)
+            .is_some_and(|end| end <= parts.len);
+        if !inside || offset as usize % align != 0 {
+            return Err(self.proto.error(
+                ErrorKind::RemoteAccess,
+                format!(
+                    "{len} bytes at offset {offset} are outside of world rank {rank}'s region of {} \
+                     bytes, or not aligned to {align}",
+                    parts.len
+                ),
+                "stay inside of the region",
+            ));
+        }
+        match self.direct(rank, key) {
+            Some(base) => Ok(Reach::Direct(base.wrapping_add(offset as usize))),
+            None if rank == self.proto.me || parts.direct => Err(self.proto.error(
+                ErrorKind::RemoteAccess,
+                format!("world rank {rank}'s region has been freed"),
+                "free regions after the last access, with a barrier between",
+            )),
+            None => Ok(Reach::Packets(rank)),
+        }
+    }
+
+    /// Hands over as much of a put as there is room for; returns how many bytes that was.
+    ///
+    /// # Safety
+    /// `len` bytes at `source` must be readable.
+    pub(super) unsafe fn put_some(
+        &mut self,
+        peer: u32,
+        key: &RegionKey,
+        offset: u64,
+        source: *const u8,
+        len: usize,
+    ) -> Result<usize> {
+        if self.proto.peers[peer as usize].flags & Peer::FAILED != 0 {
+            return Err(self.proto.peer_failed(peer));
+        }
+        let parts = KeyParts::of(key);
+        self.proto.active.unflushed.insert(peer);
+        let mut done = 0;
+        while done < len && self.proto.peers[peer as usize].flags & Peer::WAITING == 0 {
+            let step = (len - done).min(self.proto.limits.bulk - PREFIX);
+            let head = prefix(&parts, offset + done as u64, step as u64, 0);
+            let header = one_sided(step::PUT, 0, 0);
+            // SAFETY: `source` has `len` bytes by the caller's promise; both copies together write
+            // `PREFIX + step` bytes, at most `bulk`.
+            let sent = unsafe {
+                self.transport
+                    .send_bulk(peer, &header, PREFIX + step, |target| {
+                        std::ptr::copy_nonoverlapping(head.as_ptr(), target, PREFIX);
+                        let data = target.add(PREFIX);
+                        std::ptr::copy_nonoverlapping(source.add(done), data, step);
+                    })
+            };
+            if sent != crate::transport::Sent::Done {
+                break;
+            }
+            done += step;
+        }
+        Ok(done)
+    }
+
+    /// Asks for `len` bytes of a peer's region.
+    pub(super) fn start_get(
+        &mut self,
+        peer: u32,
+        key: &RegionKey,
+        offset: u64,
+        target: *mut u8,
+        len: usize,
+    ) -> Result<Request> {
+        let fetch = FetchOp {
+            peer,
+            target,
+            len,
+            done: 0,
+        };
+        let request = self.proto.table.claim(Op::Fetch(fetch), Stage::Active)?;
+        let head = prefix(&KeyParts::of(key), offset, len as u64, 0);
+        let header = one_sided(step::GET, request.to_short(), 0);
+        self.proto.queue_control(peer, header, &head);
+        Ok(request)
+    }
+
+    /// Asks for an atomic operation.
+    pub(super) fn start_atomic(
+        &mut self,
+        peer: u32,
+        key: &RegionKey,
+        offset: u64,
+        width: AtomicWidth,
+        op: AtomicOp,
+        fetched: *mut u64,
+    ) -> Result<Request> {
+        let fetch = FetchOp {
+            peer,
+            target: fetched.cast(),
+            len: 8,
+            done: 0,
+        };
+        let request = self.proto.table.claim(Op::Fetch(fetch), Stage::Active)?;
+        self.proto.active.unflushed.insert(peer);
+        let (code, a, b) = encode(op);
+        let head = prefix(&KeyParts::of(key), offset, a, b);
+        let narrow = if width == AtomicWidth::W32 { NARROW } else { 0 };
+        let header = one_sided(step::ATOMIC, request.to_short(), code | narrow);
+        self.proto.queue_control(peer, header, &head);
+        Ok(request)
+    }
+
+    /// Asks a peer to say when it has seen everything sent so far.
+    pub(super) fn start_flush(&mut self, peer: u32) -> Result<Request> {
+        if !self.proto.active.unflushed.remove(&peer) {
+            return Ok(Request::NULL); // Nothing went by packets.
+        }
+        let fetch = FetchOp {
+            peer,
+            target: std::ptr::null_mut(),
+            len: 8,
+            done: 0,
+        };
+        let request = self.proto.table.claim(Op::Fetch(fetch), Stage::Active)?;
+        let header = one_sided(step::FLUSH, request.to_short(), 0);
+        self.proto.queue_control(peer, header, &[]);
+        Ok(request)
+    }
+}
+
+/// An atomic operation on directly reachable memory.
+///
+/// # Safety
+/// `at` must be inside of a live region and aligned; `fetched` null or writable.
+pub(super) unsafe fn atomic_direct(
+    at: *mut u8,
+    width: AtomicWidth,
+    op: AtomicOp,
+    fetched: *mut u64,
+) {
+    // SAFETY: the caller's promise.
+    let former = unsafe { apply(at, width, op) };
+    if !fetched.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { fetched.write_unaligned(former) };
+    }
+}
+
+impl Proto {
+    /// A one-sided packet has arrived: a request to serve, or an answer.
+    pub(super) fn on_one_sided(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
+        match header.flags {
+            step::PUT | step::GET | step::ATOMIC => self.serve(peer, header, payload),
+            step::FLUSH => {
+                let reply = one_sided(step::VALUE, header.cookie, 0);
+                self.queue_control(peer, reply, &[0; 8]);
+            }
+            step::GET_DATA | step::VALUE => self.on_fetched(peer, header, payload),
+            step::REFUSED => self.on_refused(peer, header),
+            _ => self.misbehaves(peer, "sent a one-sided packet of no known kind"),
+        }
+    }
+
+    fn serve(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
+        let Some(head) = payload.first::<PREFIX>() else {
+            return self.misbehaves(peer, "sent a one-sided packet that is too short");
+        };
+        let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("8 bytes"));
+        let (index, generation) = (word(0) as u32, (word(0) >> 32) as u32);
+        let (offset, a, b) = (word(8), word(16), word(24));
+        let data = payload.after(PREFIX);
+        let width = if header.tag & NARROW != 0 {
+            AtomicWidth::W32
+        } else {
+            AtomicWidth::W64
+        };
+        let len = match header.flags {
+            step::PUT => data.len(),
+            step::GET => usize::try_from(a).unwrap_or(usize::MAX),
+            _ => width.bytes(),
+        };
+        let place = self.regions.locate(index, generation, offset, len);
+        let op = decode(header.tag & !NARROW, a, b);
+        match (header.flags, place, op) {
+            (step::PUT, Some(place), _) => {
+                // SAFETY: `locate` found the bytes inside of a live region.
+                unsafe { std::ptr::copy(data.as_ptr(), place, len) };
+            }
+            (step::GET, Some(_), _) => {
+                self.streams.push_back(Stream {
+                    peer,
+                    header: one_sided(step::GET_DATA, header.cookie, 0),
+                    source: StreamSource::Region {
+                        region: index,
+                        offset: offset as usize,
+                    },
+                    position: 0,
+                    end: len,
+                });
+                self.work = true;
+            }
+            (step::ATOMIC, Some(place), Some(op)) if place.addr() % width.bytes() == 0 => {
+                // SAFETY: inside of a live region and aligned.
+                let former = unsafe { apply(place, width, op) };
+                let reply = one_sided(step::VALUE, header.cookie, 0);
+                self.queue_control(peer, reply, &former.to_le_bytes());
+            }
+            _ => {
+                // The region was freed meanwhile, or the peer is wrong; it is told. (A put has no
+                // request to fail: the flush that follows cannot tell, so it is reported here.)
+                tracing::error!(
+                    rank = self.me,
+                    peer,
+                    "one-sided access outside of a live region"
+                );
+                self.counters.refused_accesses += 1;
+                let reply = one_sided(step::REFUSED, header.cookie, 0);
+                self.queue_control(peer, reply, &[]);
+            }
+        }
+    }
+
+    fn on_fetched(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
+        let index = self.table.resolve_short(header.cookie);
+        let Some(Op::Fetch(op)) = index.map(|index| &mut self.table.entry(index).op) else {
+            return self.misbehaves(peer, "answered a question that was not asked");
+        };
+        if op.peer != peer || payload.len() > op.len - op.done {
+            return self.misbehaves(peer, "answered more than it was asked for");
+        }
+        if !op.target.is_null() {
+            // SAFETY: the target has `len` bytes until the request completes (`Device::get`,
+            // `Device::atomic`), and the piece fits behind what has come already.
+            unsafe {
+                let target = op.target.add(op.done);
+                std::ptr::copy_nonoverlapping(payload.as_ptr(), target, payload.len());
+            }
+        }
+        op.done += payload.len();
+        if op.done == op.len
+            && let Some(index) = index
+        {
+            self.complete(index, Status::EMPTY);
+        }
+    }
+
+    fn on_refused(&mut self, peer: u32, header: &Header) {
+        let Some(index) = self.table.resolve_short(header.cookie) else {
+            return;
+        };
+        let legal = matches!(&self.table.entry(index).op, Op::Fetch(op) if op.peer == peer);
+        if legal {
+            let status = Status {
+                error: Some(ErrorKind::RemoteAccess),
+                ..Status::EMPTY
+            };
+            self.complete(index, status);
+        }
+    }
+}
+
+impl Drop for Regions {
+    fn drop(&mut self) {
+        for (_, memory) in &mut self.slots {
+            if let Some(Memory {
+                ptr,
+                kind: MemoryOwner::Engine(layout),
+                ..
+            }) = memory
+            {
+                // SAFETY: allocated with this layout in `alloc_region`; the device that gave the
+                // region out is going away, which ends every use of it.
+                unsafe { std::alloc::dealloc(*ptr, *layout) };
+            }
+        }
+    }
+}
+
+/// The error for a null pointer with bytes behind it.
+#[cold]
+pub(super) fn null_buffer(len: usize) -> Error {
+    Error::new(
+        ErrorKind::InvalidBuffer,
+        format!("a null pointer was given for {len} bytes"),
+    )
+}

@@ -1,0 +1,305 @@
+//! What waits to leave: packets that the transport had no room for, and streams of long messages.
+
+use std::collections::VecDeque;
+
+use portolan_datatype::MsgRep;
+
+use super::entry::{Op, SendStage};
+use super::state::{Proto, State};
+use crate::device::SendMode;
+use crate::transport::{Header, PacketKind, Sent, Transport};
+
+/// What the engine knows of a peer. Small, because there is one per rank of the job.
+#[derive(Debug, Default)]
+pub(super) struct Peer {
+    /// Zero for a peer to which messages go straight away.
+    pub(super) flags: u8,
+    pub(super) out: Option<Box<Outgoing>>,
+}
+
+impl Peer {
+    /// Packets wait for room.
+    pub(super) const WAITING: u8 = 1;
+    /// The peer has no memory for unexpected messages: announce everything.
+    pub(super) const HOLD: u8 = 2;
+    /// The peer is dead.
+    pub(super) const FAILED: u8 = 4;
+}
+
+/// The queues of a peer to which something is waiting to leave.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    /// Protocol packets, active messages and one-sided operations. They may overtake tagged
+    /// messages, so a full tagged queue never holds up what would empty it.
+    control: VecDeque<(Header, Box<[u8]>)>,
+    /// Sends, in the order in which they were started.
+    tagged: VecDeque<u32>,
+}
+
+impl Outgoing {
+    fn is_empty(&self) -> bool {
+        self.control.is_empty() && self.tagged.is_empty()
+    }
+}
+
+/// The data of a long message (or of a one-sided get) on its way out.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) peer: u32,
+    pub(super) header: Header,
+    pub(super) source: StreamSource,
+    pub(super) position: usize,
+    pub(super) end: usize,
+}
+
+/// Where a stream's bytes come from.
+#[derive(Debug)]
+pub(super) enum StreamSource {
+    /// The buffer of this send.
+    Send(u32),
+    /// This many bytes of a region, from its first byte plus an offset on.
+    Region { region: u32, offset: usize },
+}
+
+/// Pieces of one stream handed over before the next stream has its turn.
+const TURN: usize = 8;
+
+impl Proto {
+    /// Queues a protocol packet; it leaves at the end of this progress step, or when there is room.
+    pub(super) fn queue_control(&mut self, peer: u32, header: Header, payload: &[u8]) {
+        let state = &mut self.peers[peer as usize];
+        if state.flags & Peer::FAILED != 0 {
+            return;
+        }
+        let out = state.out.get_or_insert_default();
+        out.control.push_back((header, payload.into()));
+        self.mark_waiting(peer);
+    }
+
+    /// Queues a send behind the others to its peer.
+    pub(super) fn queue_send(&mut self, peer: u32, index: u32) {
+        let out = self.peers[peer as usize].out.get_or_insert_default();
+        out.tagged.push_back(index);
+        self.mark_waiting(peer);
+    }
+
+    fn mark_waiting(&mut self, peer: u32) {
+        self.work = true;
+        let state = &mut self.peers[peer as usize];
+        if state.flags & Peer::WAITING == 0 {
+            state.flags |= Peer::WAITING;
+            self.waiting_peers.push(peer);
+        }
+    }
+
+    /// Takes a queued send out again (it was cancelled). `false` if it is not queued.
+    pub(super) fn unqueue_send(&mut self, peer: u32, index: u32) -> bool {
+        let Some(out) = &mut self.peers[peer as usize].out else {
+            return false;
+        };
+        let before = out.tagged.len();
+        out.tagged.retain(|&queued| queued != index);
+        out.tagged.len() != before
+    }
+
+    /// Forgets what waits for a peer that has died.
+    pub(super) fn clear_outgoing(&mut self, peer: u32) {
+        let state = &mut self.peers[peer as usize];
+        state.out = None;
+        state.flags &= !Peer::WAITING;
+        self.waiting_peers.retain(|&waiting| waiting != peer);
+        self.streams.retain(|stream| stream.peer != peer);
+    }
+}
+
+impl<T: Transport> State<T> {
+    /// Hands over whatever waits and fits.
+    pub(super) fn flush_outgoing(&mut self) -> usize {
+        let mut sent = 0;
+        let mut at = 0;
+        while at < self.proto.waiting_peers.len() {
+            let peer = self.proto.waiting_peers[at];
+            sent += self.flush_peer(peer);
+            let state = &mut self.proto.peers[peer as usize];
+            if state.out.as_ref().is_none_or(|out| out.is_empty()) {
+                // The queues' memory is kept while the peer is in use; it is small.
+                state.flags &= !Peer::WAITING;
+                self.proto.waiting_peers.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        sent + self.flush_streams()
+    }
+
+    fn flush_peer(&mut self, peer: u32) -> usize {
+        let mut sent = 0;
+        // The queues are taken out, because starting a send needs the rest of the state.
+        let Some(mut out) = self.proto.peers[peer as usize].out.take() else {
+            return 0;
+        };
+        while let Some((header, payload)) = out.control.front() {
+            if !self.hand_over(peer, header, payload) {
+                break;
+            }
+            out.control.pop_front();
+            sent += 1;
+        }
+        if out.control.is_empty() {
+            while let Some(&index) = out.tagged.front() {
+                if !self.launch(index) {
+                    break;
+                }
+                out.tagged.pop_front();
+                sent += 1;
+            }
+        }
+        if self.proto.peers[peer as usize].flags & Peer::FAILED != 0 {
+            return sent;
+        }
+        let replaced = self.proto.peers[peer as usize].out.replace(out);
+        debug_assert!(replaced.is_none(), "launching a send queues nothing");
+        sent
+    }
+
+    /// Hands a packet over; `false` if there is no room. A packet to a dead peer is dropped.
+    pub(super) fn hand_over(&mut self, peer: u32, header: &Header, payload: &[u8]) -> bool {
+        let sent = if payload.len() <= self.proto.limits.short {
+            // SAFETY: the payload is a live slice of at most `short` bytes; packets to this rank
+            // itself never reach the queues.
+            unsafe {
+                self.transport
+                    .send_short(peer, header, payload.as_ptr(), payload.len())
+            }
+        } else {
+            // SAFETY: no packet is longer than `bulk` (checked where they are made), and the copy
+            // writes exactly the payload's length.
+            unsafe {
+                self.transport
+                    .send_bulk(peer, header, payload.len(), |target| {
+                        std::ptr::copy_nonoverlapping(payload.as_ptr(), target, payload.len());
+                    })
+            }
+        };
+        sent != Sent::Full
+    }
+
+    /// Moves every stream on.
+    fn flush_streams(&mut self) -> usize {
+        let mut sent = 0;
+        for _ in 0..self.proto.streams.len() {
+            let Some(mut stream) = self.proto.streams.pop_front() else {
+                break;
+            };
+            sent += self.advance(&mut stream);
+            if stream.position < stream.end {
+                self.proto.streams.push_back(stream);
+            } else if let StreamSource::Send(index) = stream.source {
+                self.send_finished(index);
+            }
+        }
+        sent
+    }
+
+    fn advance(&mut self, stream: &mut Stream) -> usize {
+        let mut sent = 0;
+        while stream.position < stream.end && sent < TURN {
+            let len = (stream.end - stream.position).min(self.proto.limits.bulk);
+            let Proto { table, regions, .. } = &mut self.proto;
+            let position = stream.position;
+            let fill = |target: *mut u8| match stream.source {
+                StreamSource::Send(index) => {
+                    if let Some(op) = table.send(index) {
+                        // SAFETY: the sender leaves the buffer to the device until the request
+                        // completes, which happens after the stream's end; `end` is at most the
+                        // buffer's length.
+                        unsafe { op.data.read(position, target, len, op.args.rep) };
+                    }
+                }
+                StreamSource::Region { region, offset } => {
+                    regions.read(region, offset + position, target, len);
+                }
+            };
+            // SAFETY: `len` is at most `bulk`; `fill` writes all of it: a stream of a send lives no
+            // longer than the send's slot, and `Regions::read` zeroes what is gone.
+            let result = unsafe {
+                self.transport
+                    .send_bulk(stream.peer, &stream.header, len, fill)
+            };
+            match result {
+                Sent::Done => {
+                    stream.position += len;
+                    sent += 1;
+                }
+                Sent::Full | Sent::Gone => break,
+            }
+        }
+        sent
+    }
+
+    /// Tries to send the message of a queued request: eagerly, or as an offer. `false` if there is
+    /// no room yet.
+    pub(super) fn launch(&mut self, index: u32) -> bool {
+        let Proto {
+            table,
+            peers,
+            limits,
+            ..
+        } = &mut self.proto;
+        let Some(op) = table.send(index) else {
+            return true;
+        };
+        let peer = op.args.dest.index();
+        let len = op.data.len();
+        let held = peers[peer as usize].flags & Peer::HOLD != 0;
+        if len > limits.eager || held {
+            return self.send_offer(index);
+        }
+        let synchronous = op.args.mode == SendMode::Synchronous;
+        let mut header =
+            super::send::header(PacketKind::Eager, &op.args, op.data.signature(len).bits());
+        if synchronous {
+            header.flags |= crate::transport::packet::flags::SYNCHRONOUS;
+            header.cookie = table.handle(index).to_short();
+        }
+        let Some(op) = self.proto.table.send(index) else {
+            return true;
+        };
+        let rep: MsgRep = op.args.rep;
+        let data = &op.data;
+        // SAFETY: the sender leaves the buffer to the device until the request completes; `read` is
+        // asked for all of it and `len` is at most `eager`, which is at most `bulk`.
+        let sent = unsafe {
+            self.transport
+                .send_bulk(peer, &header, len, |target| data.read(0, target, len, rep))
+        };
+        match sent {
+            Sent::Full => false,
+            Sent::Gone => true,
+            Sent::Done => {
+                self.proto.counters.eager_sent += 1;
+                self.proto.counters.bytes_sent += len as u64;
+                if synchronous {
+                    op.stage = SendStage::Unmatched;
+                } else {
+                    self.proto.complete_send(index);
+                }
+                true
+            }
+        }
+    }
+
+    /// All data of a send has left.
+    pub(super) fn send_finished(&mut self, index: u32) {
+        if let Op::Send(op) = &mut self.proto.table.entry(index).op {
+            if let Some(word) = op.word.take() {
+                self.transport.offer_close(word);
+            }
+            if let Some(exposure) = op.exposure.take() {
+                self.transport.withdraw(&exposure);
+            }
+            self.proto.counters.bytes_sent += op.data.len() as u64;
+            self.proto.complete_send(index);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Progress: one poll of the transport, what came in, and what waits to go out.
+//!
+//! The fast part is [`State::progress`]: a poll and one test. Everything that needs the transport
+//! while packets are being delivered is noted and done in [`State::work`], right after the poll.
+
+use super::state::{Proto, State};
+use super::unexpected::OfferBody;
+use crate::transport::packet::flags;
+use crate::transport::{Header, PacketKind, Payload, Sink, Transport};
+
+impl<T: Transport> State<T> {
+    /// Makes progress once. Returns how much was done; 0 means that there was nothing.
+    #[inline]
+    pub(super) fn progress(&mut self) -> usize {
+        self.proto.shared.count_poll();
+        let packets = self.transport.poll(&mut Inbound(&mut self.proto));
+        if self.proto.work || self.transport.failures() != self.proto.failures_seen {
+            return packets + self.work();
+        }
+        packets
+    }
+
+    /// The slow part: deferred offers, queued packets, streams, pulls, hooks, failures.
+    #[cold]
+    #[inline(never)]
+    fn work(&mut self) -> usize {
+        let mut done = 0;
+        if let Some((peer, header, body)) = self.proto.deferred.take() {
+            self.match_offer(peer, &header, &body);
+            done += 1;
+        }
+        while let Some((peer, header)) = self.proto.active.done_packets.pop() {
+            self.on_done(peer, &header);
+        }
+        if self.transport.failures() != self.proto.failures_seen {
+            self.notice_failures();
+        }
+        self.declare_misbehaved();
+        for _ in 0..self.proto.pulls.len() {
+            let Some(index) = self.proto.pulls.pop_front() else {
+                break;
+            };
+            if !self.pull(index) {
+                self.proto.pulls.push_back(index);
+            }
+            done += 1;
+        }
+        done += self.proto.run_hooks();
+        done += self.flush_outgoing();
+        self.proto.work = self.proto.has_outgoing() || !self.proto.active.hooks.is_empty();
+        done
+    }
+}
+
+/// The engine's side of a poll.
+struct Inbound<'a>(&'a mut Proto);
+
+impl Sink for Inbound<'_> {
+    #[inline]
+    fn accepts(&mut self, _peer: u32) -> bool {
+        self.0.deferred.is_none()
+    }
+
+    #[inline]
+    fn packet(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
+        if header.kind == PacketKind::Eager as u8 {
+            self.0.on_eager(peer, header, payload);
+        } else {
+            self.0.on_other(peer, header, payload);
+        }
+    }
+}
+
+impl Proto {
+    /// Anything but an eager message.
+    #[inline(never)]
+    fn on_other(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
+        match PacketKind::from_wire(header.kind) {
+            Some(PacketKind::Data) => self.on_data(peer, header, payload),
+            Some(PacketKind::Offer) => {
+                match OfferBody::parse(payload, header.flags & flags::EXPOSED != 0) {
+                    Some(body) => {
+                        self.deferred = Some((peer, *header, body));
+                        self.work = true;
+                    }
+                    None => self.misbehaves(peer, "sent an offer that is none"),
+                }
+            }
+            Some(PacketKind::Take) => self.on_take(peer, header, payload),
+            Some(PacketKind::Done) => {
+                self.active.done_packets.push((peer, *header));
+                self.work = true;
+            }
+            Some(PacketKind::Hold) => self.held_by(peer, header),
+            Some(PacketKind::Credit) => self.credited_by(peer, header),
+            Some(PacketKind::Active) => self.on_active(peer, header, payload),
+            Some(PacketKind::OneSided) => self.on_one_sided(peer, header, payload),
+            Some(PacketKind::Eager) | None => {
+                self.misbehaves(peer, "sent a packet of no known kind");
+            }
+        }
+    }
+}

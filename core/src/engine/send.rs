@@ -1,0 +1,254 @@
+//! Sending: the hot path.
+//!
+//! Budget of a small message, from the entry of the device to the transport: 0 allocations, 0 system
+//! calls, 0 locked instructions at level `Single`; one test of the peer's flags, one of the length,
+//! one of the mode.
+
+use portolan_datatype::Signature;
+
+use super::data::Data;
+use super::entry::{Op, Persistent, SendOp, SendStage, Table};
+use super::outgoing::Peer;
+use super::state::{Proto, State};
+use super::unexpected::OfferBody;
+use crate::buffer::{ContigBuf, TypedBuf};
+use crate::device::{SendArgs, SendMode};
+use crate::error::{Error, ErrorKind, Result};
+use crate::request::{Request, State as Stage};
+use crate::transport::packet::flags;
+use crate::transport::{Header, PacketKind, Sent, Transport};
+
+/// The header of a tagged message.
+#[inline]
+pub(super) fn header(kind: PacketKind, args: &SendArgs, signature: u32) -> Header {
+    Header {
+        kind: kind as u8,
+        flags: if args.mode == SendMode::Ready {
+            flags::READY
+        } else {
+            0
+        },
+        rep: args.rep.code(),
+        channel: 0,
+        context: args.envelope.context,
+        source: args.envelope.source,
+        tag: args.envelope.tag,
+        signature,
+        cookie: 0,
+    }
+}
+
+/// Whether a message may leave at once, and did.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Launched {
+    Yes,
+    /// It has to wait, or to take another way.
+    No,
+}
+
+impl<T: Transport> State<T> {
+    /// Sends a contiguous message eagerly, if nothing stands in its way.
+    ///
+    /// # Safety
+    /// `args` must be legal and `buf` readable.
+    #[inline]
+    pub(super) unsafe fn try_eager_contig(&mut self, args: &SendArgs, buf: &ContigBuf) -> Launched {
+        let peer = args.dest.index();
+        debug_assert!((peer as usize) < self.proto.peers.len());
+        let limits = &self.proto.limits;
+        if buf.len > limits.eager
+            || args.mode == SendMode::Synchronous
+            || peer == self.proto.me
+            || self.proto.peers[peer as usize].flags != 0
+        {
+            return Launched::No;
+        }
+        let header = header(PacketKind::Eager, args, buf.signature.bits());
+        let sent = if buf.len <= limits.short {
+            // SAFETY: the caller vouches for the buffer and the peer; the length was checked.
+            unsafe { self.transport.send_short(peer, &header, buf.ptr, buf.len) }
+        } else {
+            // SAFETY: as above; `eager` is at most `bulk`, and the copy writes all of it.
+            unsafe {
+                self.transport.send_bulk(peer, &header, buf.len, |target| {
+                    std::ptr::copy_nonoverlapping(buf.ptr, target, buf.len);
+                })
+            }
+        };
+        if sent == Sent::Done {
+            self.proto.counters.eager_sent += 1;
+            self.proto.counters.bytes_sent += buf.len as u64;
+            return Launched::Yes;
+        }
+        Launched::No
+    }
+
+    /// The same for items of a layout, packed straight into the transport's memory.
+    ///
+    /// # Safety
+    /// `args` must be legal and every byte that the layout covers readable.
+    #[inline]
+    pub(super) unsafe fn try_eager_typed(
+        &mut self,
+        args: &SendArgs,
+        buf: &TypedBuf<'_>,
+        bytes: usize,
+        signature: Signature,
+    ) -> Launched {
+        let peer = args.dest.index();
+        if bytes > self.proto.limits.eager
+            || args.mode == SendMode::Synchronous
+            || peer == self.proto.me
+            || self.proto.peers[peer as usize].flags != 0
+        {
+            return Launched::No;
+        }
+        let header = header(PacketKind::Eager, args, signature.bits());
+        // SAFETY: the caller vouches for the buffer and the peer; `bytes` is the packed size, all of
+        // which `pack_range` writes.
+        let sent = unsafe {
+            self.transport.send_bulk(peer, &header, bytes, |target| {
+                buf.layout
+                    .pack_range(buf.ptr, buf.count, 0, target, bytes, args.rep);
+            })
+        };
+        if sent == Sent::Done {
+            self.proto.counters.eager_sent += 1;
+            self.proto.counters.bytes_sent += bytes as u64;
+            return Launched::Yes;
+        }
+        Launched::No
+    }
+
+    /// Starts a send that could not leave at once.
+    ///
+    /// # Safety
+    /// `args` must be legal; the buffer must stay readable until the request completes.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn start_send(&mut self, args: &SendArgs, data: Data) -> Result<Request> {
+        let request = self.proto.table.claim(Op::Idle, Stage::Active)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.start_send_in(request.index(), args, data) };
+        Ok(request)
+    }
+
+    /// Starts a send in a slot that is active already (a new one, or a persistent request's).
+    ///
+    /// # Safety
+    /// As [`start_send`](Self::start_send).
+    pub(super) unsafe fn start_send_in(&mut self, index: u32, args: &SendArgs, data: Data) {
+        let peer = args.dest.index();
+        let op = SendOp {
+            args: *args,
+            data,
+            stage: SendStage::Queued,
+            word: None,
+            exposure: None,
+        };
+        self.proto.table.entry(index).op = Op::Send(op);
+        if peer == self.proto.me {
+            return self.loop_send(index);
+        }
+        let state = &self.proto.peers[peer as usize];
+        if state.flags & Peer::FAILED != 0 {
+            return self.proto.fail_request(index, peer);
+        }
+        if state.flags & Peer::WAITING != 0 || !self.launch(index) {
+            self.proto.queue_send(peer, index);
+        }
+    }
+
+    /// Announces a message whose data stays here until it is matched. `false` if there is no room.
+    pub(super) fn send_offer(&mut self, index: u32) -> bool {
+        let cookie = self.proto.table.handle(index).to_short();
+        let Some(op) = self.proto.table.send(index) else {
+            return true;
+        };
+        let len = op.data.len();
+        if op.word.is_none() {
+            op.word = self.transport.offer_open();
+        }
+        if op.exposure.is_none()
+            && let Some((ptr, len)) = op.data.contiguous()
+        {
+            // SAFETY: the sender leaves the buffer to the device until the request completes, and
+            // the exposure is withdrawn before that.
+            op.exposure = unsafe { self.transport.expose(ptr, len) };
+        }
+        let mut header = header(PacketKind::Offer, &op.args, op.data.signature(len).bits());
+        header.cookie = cookie;
+        if op.exposure.is_some() {
+            header.flags |= flags::EXPOSED;
+        }
+        let body = OfferBody {
+            total: len as u64,
+            word: op.word,
+            exposure: op.exposure,
+        };
+        let bytes = body.to_bytes();
+        let peer = op.args.dest.index();
+        // SAFETY: an offer's body is shorter than any transport's `short`.
+        match unsafe {
+            self.transport
+                .send_short(peer, &header, bytes.as_ptr(), bytes.len())
+        } {
+            Sent::Full => false,
+            Sent::Gone => true,
+            Sent::Done => {
+                op.stage = SendStage::Offered;
+                self.proto.counters.offers_sent += 1;
+                true
+            }
+        }
+    }
+
+    /// Starts a persistent request again.
+    pub(super) fn start_persistent(&mut self, request: Request) -> Result<()> {
+        let (index, stage) = self.proto.table.resolve(request)?;
+        let entry = self.proto.table.entry(index);
+        let Some(persistent) = &entry.persistent else {
+            return Err(self.proto.error(
+                ErrorKind::InvalidRequest,
+                format!("{request:?} is not persistent"),
+                "start only requests that send_init or recv_init made",
+            ));
+        };
+        if stage != Stage::Inactive {
+            return Err(self.proto.error(
+                ErrorKind::InvalidRequest,
+                format!("{request:?} is active already"),
+                "complete it before starting it again",
+            ));
+        }
+        let persistent = Persistent::clone(persistent);
+        entry.status = crate::status::Status::EMPTY;
+        entry.failure = None;
+        self.proto.table.set_state(index, Stage::Active);
+        match persistent {
+            // SAFETY: the maker of the persistent request promised the buffer from each start until
+            // the completion.
+            Persistent::Send(args, data) => unsafe { self.start_send_in(index, &args, data) },
+            // SAFETY: as above.
+            Persistent::Recv(pattern, data) => unsafe {
+                self.start_recv_in(index, &pattern, data);
+            },
+        }
+        Ok(())
+    }
+}
+
+impl Proto {
+    /// Completes a send.
+    #[inline]
+    pub(super) fn complete_send(&mut self, index: u32) {
+        debug_assert!(!Table::is_done_slot(index));
+        self.complete(index, crate::status::Status::EMPTY);
+    }
+
+    /// An error of this rank.
+    #[cold]
+    pub(super) fn error(&self, kind: ErrorKind, what: String, remedy: &str) -> Error {
+        Error::new(kind, what).remedy(remedy).on_rank(self.me)
+    }
+}

@@ -1,0 +1,191 @@
+//! The engine's state behind its lock: the transport, and the protocol state that a poll may touch
+//! while the transport is borrowed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::active::ActiveState;
+use super::entry::Table;
+use super::one_sided::Regions;
+use super::outgoing::{Peer, Stream};
+use super::shared::Shared;
+use super::unexpected::{Arrived, OfferBody, Taken};
+use crate::config::Settings;
+use crate::group::Group;
+use crate::matching::{PostedQueue, UnexpectedQueue};
+use crate::observe::{Counters, Event, Tracer};
+use crate::transport::{Header, Limits, Transport, TransportCaps};
+
+/// A channel's state.
+pub(super) struct State<T> {
+    pub(super) transport: T,
+    pub(super) proto: Proto,
+}
+
+/// Everything of a channel but its transport.
+pub(super) struct Proto {
+    pub(super) me: u32,
+    pub(super) limits: Limits,
+    pub(super) caps: TransportCaps,
+    pub(super) check_signature: bool,
+    pub(super) shared: Arc<Shared>,
+
+    pub(super) posted: PostedQueue<u32>,
+    pub(super) unexpected: UnexpectedQueue<Arrived>,
+    pub(super) taken: Taken,
+    /// Heap memory of stored messages, and the most that it may be before peers are told to hold.
+    pub(super) stored_bytes: usize,
+    pub(super) stored_max: usize,
+    /// Peers that were told to hold.
+    pub(super) holding: Vec<u32>,
+
+    pub(super) table: Table,
+    pub(super) peers: Vec<Peer>,
+    /// Whether anything below waits for a slow progress step.
+    pub(super) work: bool,
+    /// An offer that arrived; the poll pauses until it is matched with the transport at hand.
+    pub(super) deferred: Option<(u32, Header, OfferBody)>,
+    /// Peers with packets waiting for room.
+    pub(super) waiting_peers: Vec<u32>,
+    pub(super) streams: VecDeque<Stream>,
+    /// Receives whose data is being pulled.
+    pub(super) pulls: VecDeque<u32>,
+    pub(super) scratch: Vec<u8>,
+
+    pub(super) active: ActiveState,
+    pub(super) regions: Regions,
+    pub(super) contexts: BTreeMap<u32, Context>,
+    pub(super) failures_seen: u32,
+    /// World ranks held to be dead.
+    pub(super) failed: Vec<u32>,
+    pub(super) finalized: bool,
+
+    pub(super) counters: Counters,
+    /// Whether one of the next two is there.
+    pub(super) traced: bool,
+    pub(super) tracer: Option<Tracer>,
+    pub(super) debug: Option<Tracer>,
+}
+
+/// What the engine remembers of a communicator.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) group: Group,
+    pub(super) contexts: u32,
+    /// How many failures wildcard receives in this context have been told of.
+    pub(super) acknowledged: usize,
+}
+
+impl<T: Transport> State<T> {
+    pub(super) fn new(transport: T, settings: &Settings, shared: Arc<Shared>) -> Self {
+        let mut limits = transport.limits();
+        let eager_max = usize::try_from(settings.eager_max()).unwrap_or(usize::MAX);
+        limits.eager = limits.eager.min(eager_max).min(limits.bulk);
+        let size = transport.size() as usize;
+        let proto = Proto {
+            me: transport.rank(),
+            limits,
+            caps: transport.caps(),
+            check_signature: settings.check_signature(),
+            posted: PostedQueue::new(),
+            unexpected: UnexpectedQueue::new(),
+            taken: Taken::default(),
+            stored_bytes: 0,
+            stored_max: usize::try_from(settings.unexpected_max()).unwrap_or(usize::MAX),
+            holding: Vec::new(),
+            table: Table::new(Arc::clone(&shared)),
+            peers: (0..size).map(|_| Peer::default()).collect(),
+            work: false,
+            deferred: None,
+            waiting_peers: Vec::new(),
+            streams: VecDeque::new(),
+            pulls: VecDeque::new(),
+            scratch: Vec::new(),
+            active: ActiveState::default(),
+            regions: Regions::default(),
+            contexts: BTreeMap::new(),
+            failures_seen: transport.failures(),
+            failed: Vec::new(),
+            finalized: false,
+            counters: Counters::default(),
+            traced: false,
+            tracer: None,
+            debug: None,
+            shared,
+        };
+        Self { transport, proto }
+    }
+}
+
+impl Proto {
+    /// The world rank of a local rank in a context. Without a communicator from above, local ranks
+    /// are world ranks ("a null communicator may be used", paper, section 7).
+    pub(super) fn process_of(&self, context: u32, local: u32) -> Option<u32> {
+        match self.context_of(context) {
+            Some(known) => known.group.process(local).map(|process| process.index()),
+            None => ((local as usize) < self.peers.len()).then_some(local),
+        }
+    }
+
+    /// The communicator that a context id belongs to.
+    pub(super) fn context_of(&self, context: u32) -> Option<&Context> {
+        let (first, known) = self.contexts.range(..=context).next_back()?;
+        (context - first < known.contexts).then_some(known)
+    }
+
+    /// Records an event, if anybody wants it.
+    #[inline]
+    pub(super) fn trace(&mut self, name: &'static str, peer: u32, tag: u32, bytes: usize) {
+        if self.traced {
+            self.record(&Event {
+                name,
+                peer,
+                tag,
+                bytes: bytes as u64,
+            });
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record(&mut self, event: &Event) {
+        let now = super::finish::clock();
+        for tracer in [&mut self.tracer, &mut self.debug].into_iter().flatten() {
+            tracer.record(now, event);
+        }
+    }
+
+    /// What this rank waits for and what waits in its queues, one line each.
+    pub(super) fn describe(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self
+            .table
+            .active()
+            .filter_map(|(_, entry)| entry.describe())
+            .collect();
+        lines.push(format!(
+            "unexpected messages: {} ({} bytes stored); posted receives: {}; request slots: {}",
+            self.unexpected.len() + self.taken.len(),
+            self.stored_bytes,
+            self.posted.len(),
+            self.table.capacity(),
+        ));
+        for (_, envelope, arrived) in self.unexpected.iter().take(8) {
+            lines.push(format!(
+                "unexpected: from rank {} (context {}, tag {}, {} bytes)",
+                envelope.source,
+                envelope.context,
+                envelope.tag,
+                arrived.bytes()
+            ));
+        }
+        for peer in &self.waiting_peers {
+            lines.push(format!("packets wait for room to world rank {peer}"));
+        }
+        lines
+    }
+
+    /// Whether a slow progress step has anything to do.
+    pub(super) fn has_outgoing(&self) -> bool {
+        !self.waiting_peers.is_empty() || !self.streams.is_empty() || !self.pulls.is_empty()
+    }
+}

@@ -1,0 +1,1 @@
+//! Unit tests of what the conformance suite cannot see from outside.

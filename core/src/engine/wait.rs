@@ -1,0 +1,292 @@
+//! Waiting: spin briefly, then give the core away, then sleep.
+//!
+//! At level `Multiple` one waiting thread sleeps on the bell and makes progress when it rings; while
+//! other threads are polling anyway, waiting threads sleep on a condition instead and are woken by
+//! the completion that they wait for, so that messages for others do not wake them.
+
+use std::time::{Duration, Instant};
+
+use super::Engine;
+use super::state::State;
+use crate::config::{Settings, WaitMode};
+use crate::level::{Level, StateLock};
+use crate::request::{Request, State as RequestState};
+use crate::transport::{Transport, TransportCaps};
+
+/// How this rank waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Policy {
+    /// Polls before the core is given away.
+    spin: u32,
+    /// Times the core is given away before sleeping.
+    yields: u32,
+    /// Whether to sleep at all.
+    sleep: bool,
+    /// How long to wait before saying for what.
+    stuck_after: Option<Duration>,
+}
+
+/// Times that the core is given away, in the mode `auto`, before sleeping. On an oversubscribed node
+/// a hand-over by `sched_yield` takes about a microsecond, a sleep and its end twenty.
+const YIELDS: u32 = 400;
+/// Polls before giving the core away when there are more ranks than cores.
+const CROWDED_SPIN: u32 = 4;
+/// Sleep while something waits to leave, which no bell announces.
+const OUTGOING_NAP: Duration = Duration::from_micros(200);
+/// Sleep of a thread that relies on another thread's polls, before it looks whether there are any.
+const PARKED_NAP: Duration = Duration::from_millis(10);
+
+impl Policy {
+    pub(super) fn new(settings: &Settings, ranks_on_node: usize, caps: TransportCaps) -> Self {
+        let crowded = ranks_on_node > allowed_cores();
+        let spin = u32::try_from(settings.spin()).unwrap_or(u32::MAX);
+        let sleeps = caps.contains(TransportCaps::SLEEP);
+        let stuck_after = Some(settings.stuck_after()).filter(|limit| !limit.is_zero());
+        let auto_spin = if crowded {
+            CROWDED_SPIN.min(spin)
+        } else {
+            spin
+        };
+        let (spin, yields, sleep) = match settings.wait() {
+            WaitMode::Auto => (auto_spin, YIELDS, sleeps),
+            WaitMode::Spin => (u32::MAX, 0, false),
+            WaitMode::Yield => (auto_spin, u32::MAX, false),
+            WaitMode::Park => (auto_spin, 0, sleeps),
+        };
+        Self {
+            spin,
+            yields,
+            sleep,
+            stuck_after,
+        }
+    }
+
+    /// The policy in words.
+    pub(super) fn describe(&self) -> String {
+        let count = |n: u32| {
+            if n == u32::MAX {
+                "for ever".to_owned()
+            } else {
+                format!("{n} times")
+            }
+        };
+        let end = if self.sleep { ", then sleep" } else { "" };
+        format!(
+            "poll {}, then yield {}{end}",
+            count(self.spin),
+            count(self.yields)
+        )
+    }
+}
+
+/// Cores that this process may run on.
+fn allowed_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What a wait is for, so that a sleeping thread is woken by that and not by everything.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target {
+    /// The completion of this request.
+    Request(Request),
+    /// Any completion or arrival.
+    Any,
+}
+
+/// Where one wait has come to.
+struct Waiter {
+    target: Target,
+    polls: u32,
+    yields: u32,
+    /// The engine's count of polls after this thread's last one.
+    seen: u64,
+    slept: bool,
+    since: Option<Instant>,
+    reported: bool,
+}
+
+impl<T: Transport, L: Level> Engine<T, L> {
+    /// Makes progress until `ready` gives something. `ready` is tried before the first poll, and
+    /// after each that did something.
+    #[inline]
+    pub(super) fn block_until<R>(
+        &self,
+        target: Target,
+        mut ready: impl FnMut(&mut State<T>) -> Option<R>,
+    ) -> R {
+        let mut polls = 0;
+        {
+            let mut state = self.state.lock();
+            if let Some(result) = ready(&mut state) {
+                return result;
+            }
+            state.transport.set_present(true);
+            // At level Single nobody else wants the state: spin with it in hand. At Multiple let
+            // others in between polls.
+            let turns = if L::MULTIPLE { 1 } else { self.policy.spin };
+            while polls < turns {
+                if state.progress() != 0 {
+                    if let Some(result) = ready(&mut state) {
+                        state.transport.set_present(false);
+                        return result;
+                    }
+                    polls = 0;
+                } else {
+                    std::hint::spin_loop();
+                }
+                polls += 1;
+            }
+        }
+        let waiter = Waiter {
+            target,
+            polls,
+            yields: 0,
+            seen: self.shared.polls(),
+            slept: false,
+            since: None,
+            reported: false,
+        };
+        let result = self.block_slowly(waiter, &mut ready);
+        self.state.lock().transport.set_present(false);
+        result
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn block_slowly<R>(
+        &self,
+        mut waiter: Waiter,
+        ready: &mut impl FnMut(&mut State<T>) -> Option<R>,
+    ) -> R {
+        loop {
+            if L::MULTIPLE && waiter.slept && self.shared.polls() != waiter.seen {
+                // Another thread polls: rely on its progress.
+                if let Some(result) = self.park(&mut waiter, ready) {
+                    return result;
+                }
+                self.report_if_stuck(&mut waiter);
+                continue;
+            }
+            {
+                let mut state = self.state.lock();
+                let done = state.progress();
+                waiter.seen = self.shared.polls();
+                if let Some(result) = ready(&mut state) {
+                    return result;
+                }
+                if done != 0 {
+                    waiter.polls = 0;
+                    waiter.yields = 0;
+                    waiter.since = None;
+                }
+            }
+            if waiter.polls < self.policy.spin {
+                waiter.polls += 1;
+                std::hint::spin_loop();
+                continue;
+            }
+            if waiter.yields < self.policy.yields {
+                waiter.yields = waiter.yields.saturating_add(1);
+                std::thread::yield_now();
+            } else if self.policy.sleep
+                && let Some(result) = self.sleep(&mut waiter, ready)
+            {
+                return result;
+            }
+            self.report_if_stuck(&mut waiter);
+        }
+    }
+
+    /// Sleeps once, until the bell rings, unless there is something to do.
+    fn sleep<R>(
+        &self,
+        waiter: &mut Waiter,
+        ready: &mut impl FnMut(&mut State<T>) -> Option<R>,
+    ) -> Option<R> {
+        let seen = self.shared.bell.seen();
+        let mut state = self.state.lock();
+        if self.shared.add_sleeper() {
+            state.transport.arm();
+        }
+        let done = state.progress();
+        waiter.seen = self.shared.polls();
+        waiter.slept = true;
+        let result = ready(&mut state);
+        if result.is_none() && done == 0 {
+            let limit = if state.proto.has_outgoing() {
+                Some(OUTGOING_NAP)
+            } else {
+                self.time_to_report(waiter)
+            };
+            state.transport.set_present(false);
+            drop(state);
+            self.shared.bell.sleep(seen, limit);
+            state = self.state.lock();
+            state.transport.set_present(true);
+        }
+        if self.shared.remove_sleeper() {
+            state.transport.disarm();
+        }
+        result
+    }
+
+    /// Sleeps until another thread's progress brings what this one waits for, without listening for
+    /// messages; not for long, in case the other thread stops.
+    fn park<R>(
+        &self,
+        waiter: &mut Waiter,
+        ready: &mut impl FnMut(&mut State<T>) -> Option<R>,
+    ) -> Option<R> {
+        let epoch = self.shared.epoch();
+        waiter.seen = self.shared.polls();
+        {
+            let mut state = self.state.lock();
+            if let Some(result) = ready(&mut state) {
+                return Some(result);
+            }
+            match waiter.target {
+                Target::Request(request) => state.proto.table.watch(request),
+                Target::Any => self.shared.add_waiting(),
+            }
+        }
+        match waiter.target {
+            Target::Request(request) => self.shared.wait_parked(PARKED_NAP, || {
+                self.shared.words.state_of(request) != Some(RequestState::Active)
+            }),
+            Target::Any => self
+                .shared
+                .wait_parked(PARKED_NAP, || self.shared.epoch() != epoch),
+        }
+        let mut state = self.state.lock();
+        if let Target::Any = waiter.target {
+            self.shared.remove_waiting();
+        }
+        ready(&mut state)
+    }
+
+    fn time_to_report(&self, waiter: &Waiter) -> Option<Duration> {
+        let limit = self.policy.stuck_after.filter(|_| !waiter.reported)?;
+        let waited = waiter.since.map_or(Duration::ZERO, |since| since.elapsed());
+        Some(limit.saturating_sub(waited).max(Duration::from_millis(1)))
+    }
+
+    /// Says what this rank is waiting for, once, when it has waited too long.
+    fn report_if_stuck(&self, waiter: &mut Waiter) {
+        let Some(limit) = self.policy.stuck_after else {
+            return;
+        };
+        if waiter.reported || waiter.since.get_or_insert_with(Instant::now).elapsed() < limit {
+            return;
+        }
+        waiter.reported = true;
+        let lines = self.state.lock().proto.describe();
+        let text = format!(
+            "portolan: rank {} has waited for {} s:\n  {}\n",
+            self.shared.rank,
+            limit.as_secs(),
+            lines.join("\n  ")
+        );
+        // Standard error may be closed; there is nobody else to tell.
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
+    }
+}

@@ -1,0 +1,53 @@
+//! Counters of one rank, so that a test or a user can ask what the protocol did.
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
+        /// What a rank's engine has done so far.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counters {
+            $($(#[doc = $doc])+ pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// The counters by name, in a fixed order.
+            #[must_use]
+            pub fn by_name(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Messages sent with their envelope.
+    eager_sent,
+    /// Messages received that came with their envelope.
+    eager_received,
+    /// Messages announced.
+    offers_sent,
+    /// Announced messages received.
+    rendezvous_received,
+    /// Messages of a rank to itself.
+    looped,
+    /// Messages that arrived before their receive was posted.
+    unexpected,
+    /// Ready-mode messages whose receive was not posted.
+    ready_unposted,
+    /// Times that a peer was told to announce everything.
+    holds,
+    /// Bytes of messages sent.
+    bytes_sent,
+    /// Bytes of messages received.
+    bytes_received,
+    /// Bytes read from a sender's memory by this rank.
+    bytes_pulled,
+    /// Operations cancelled.
+    cancelled,
+    /// Active messages sent.
+    active_sent,
+    /// Active messages handled.
+    active_received,
+    /// One-sided accesses of peers that were refused.
+    refused_accesses,
+}

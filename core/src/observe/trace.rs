@@ -1,0 +1,95 @@
+//! A trace of protocol events, in the JSON format that Chromium's and Perfetto's viewers open.
+
+use std::fs::File;
+use std::io::{BufWriter, LineWriter, Write};
+use std::path::Path;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Something that happened in an engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    /// What: `send`, `recv`, `wait`, …
+    pub(crate) name: &'static str,
+    /// Peer's world rank; `u32::MAX` if there is none.
+    pub(crate) peer: u32,
+    pub(crate) tag: u32,
+    pub(crate) bytes: u64,
+}
+
+/// Writes events to a file, which is a JSON array that viewers also accept unfinished: the trace of
+/// a rank that died is readable up to its last buffer.
+pub(crate) struct Tracer {
+    to: Box<dyn Write + Send>,
+    rank: u32,
+    json: bool,
+}
+
+impl Tracer {
+    /// Begins a trace file for viewers.
+    pub(crate) fn create(path: &Path, rank: u32) -> Result<Self> {
+        let to = Box::new(BufWriter::new(create(path)?));
+        let mut tracer = Self {
+            to,
+            rank,
+            json: true,
+        };
+        tracer.line("[");
+        Ok(tracer)
+    }
+
+    /// Begins plain lines for people: to a file, or to standard error.
+    pub(crate) fn plain(path: Option<&Path>, rank: u32) -> Result<Self> {
+        let to: Box<dyn Write + Send> = match path {
+            Some(path) => Box::new(LineWriter::new(create(path)?)),
+            None => Box::new(std::io::stderr()),
+        };
+        Ok(Self {
+            to,
+            rank,
+            json: false,
+        })
+    }
+
+    fn line(&mut self, text: &str) {
+        // A full disk must not end the job; the trace ends there.
+        let _ = writeln!(self.to, "{text}");
+    }
+
+    /// Records an event at `seconds` on the device's clock.
+    pub(crate) fn record(&mut self, seconds: f64, event: &Event) {
+        let Event {
+            name,
+            peer,
+            tag,
+            bytes,
+        } = *event;
+        let rank = self.rank;
+        let line = if self.json {
+            format!(
+                "{{\"name\":\"{name}\",\"ph\":\"i\",\"s\":\"t\",\"ts\":{:.3},\"pid\":{rank},\"tid\":0,\
+                 \"args\":{{\"peer\":{peer},\"tag\":{tag},\"bytes\":{bytes}}}}},",
+                seconds * 1e6
+            )
+        } else {
+            format!("{seconds:.9} rank {rank} {name} peer {peer} tag {tag} bytes {bytes}")
+        };
+        self.line(&line);
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        let _ = self.to.flush();
+    }
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path).map_err(|e| {
+        Error::new(
+            ErrorKind::InvalidArgument,
+            format!("cannot write {}: {e}", path.display()),
+        )
+        .remedy("give a file in a folder that exists and is writable")
+    })
+}

@@ -1,0 +1,153 @@
+//! State and generation of every request slot, readable without a lock.
+//!
+//! One word per slot: generation in the high half, state in the low half. Whoever holds the
+//! channel's lock writes; anyone reads. A word that shows another generation than the handle's is
+//! stale, and since both are one word, no reader ever sees the state of another use of the slot as
+//! that of its own.
+//!
+//! SYNC POINT 1: the Release store in [`StateWords::set`] that makes a request complete pairs with
+//! the Acquire load in [`StateWords::get`]: who sees `Complete` without the lock also sees what the
+//! operation wrote to the buffer.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::handle::Request;
+
+/// What a request slot is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum State {
+    /// Not in use.
+    Free = 0,
+    /// The operation is under way.
+    Active = 1,
+    /// The operation is over; the handle has not been told yet.
+    Complete = 2,
+    /// A persistent request that has not been started.
+    Inactive = 3,
+}
+
+impl State {
+    #[inline]
+    fn from_low(word: u64) -> Self {
+        match word & 3 {
+            0 => Self::Free,
+            1 => Self::Active,
+            2 => Self::Complete,
+            _ => Self::Inactive,
+        }
+    }
+}
+
+/// Slots in the first chunk; each further chunk doubles the table.
+const FIRST: usize = 1024;
+const CHUNKS: usize = 11;
+const _: () = assert!(FIRST << (CHUNKS - 1) == Request::MAX_ACTIVE);
+
+/// The words of all slots of a channel, in chunks that never move.
+#[derive(Debug)]
+pub(crate) struct StateWords {
+    chunks: [OnceLock<Box<[AtomicU64]>>; CHUNKS],
+}
+
+impl StateWords {
+    pub(crate) fn new() -> Self {
+        let words = Self {
+            chunks: [const { OnceLock::new() }; CHUNKS],
+        };
+        words.reserve(0);
+        words
+    }
+
+    /// Makes sure that slot `index` has a word.
+    pub(crate) fn reserve(&self, index: u32) {
+        let (chunk, _) = place(index);
+        self.chunks[chunk].get_or_init(|| {
+            let len = if chunk == 0 {
+                FIRST
+            } else {
+                FIRST << (chunk - 1)
+            };
+            (0..len).map(|_| AtomicU64::new(0)).collect()
+        });
+    }
+
+    #[inline]
+    fn word(&self, index: u32) -> Option<&AtomicU64> {
+        let (chunk, offset) = place(index);
+        self.chunks.get(chunk)?.get()?.get(offset)
+    }
+
+    /// Generation and state of a slot; generation 0 if there is no such slot.
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> (u32, State) {
+        // SYNC POINT 1: Acquire, pairs with the Release store in `set`.
+        let word = self
+            .word(index)
+            .map_or(0, |word| word.load(Ordering::Acquire));
+        ((word >> 32) as u32, State::from_low(word))
+    }
+
+    /// The state of a request; `None` if the handle is stale.
+    #[inline]
+    pub(crate) fn state_of(&self, request: Request) -> Option<State> {
+        let (generation, state) = self.get(request.index());
+        (generation == request.generation() && state != State::Free && generation != 0)
+            .then_some(state)
+    }
+
+    /// Writes a slot's word. Only under the channel's lock.
+    #[inline]
+    pub(crate) fn set(&self, index: u32, generation: u32, state: State) {
+        if let Some(word) = self.word(index) {
+            // SYNC POINT 1: Release, pairs with the Acquire load in `get`.
+            word.store(
+                u64::from(generation) << 32 | state as u64,
+                Ordering::Release,
+            );
+        }
+    }
+}
+
+/// Chunk and offset of a slot.
+#[inline]
+fn place(index: u32) -> (usize, usize) {
+    let index = index as usize;
+    if index < FIRST {
+        return (0, index);
+    }
+    let chunk = (index / FIRST).ilog2() as usize + 1;
+    (chunk, index - (FIRST << (chunk - 1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_dense() {
+        assert_eq!(place(0), (0, 0));
+        assert_eq!(place(1023), (0, 1023));
+        assert_eq!(place(1024), (1, 0));
+        assert_eq!(place(2047), (1, 1023));
+        assert_eq!(place(2048), (2, 0));
+        assert_eq!(place(Request::MAX_ACTIVE as u32 - 1), (10, 512 * 1024 - 1));
+    }
+
+    #[test]
+    fn stale_handles_are_seen() {
+        let words = StateWords::new();
+        words.reserve(3000);
+        words.set(3000, 7, State::Active);
+        assert_eq!(
+            words.state_of(Request::new(0, 3000, 7)),
+            Some(State::Active)
+        );
+        assert_eq!(words.state_of(Request::new(0, 3000, 6)), None);
+        words.set(3000, 8, State::Free);
+        assert_eq!(words.state_of(Request::new(0, 3000, 7)), None);
+        assert_eq!(words.state_of(Request::new(0, 3000, 8)), None);
+        assert_eq!(words.state_of(Request::new(0, 500_000, 1)), None);
+    }
+}
