@@ -40,7 +40,8 @@ impl Layout {
         self.0.bounds.true_ub() - self.0.bounds.true_lb()
     }
 
-    /// The strictest alignment among the primitives, in bytes; 1 if there is no data.
+    /// The strictest alignment among the primitives, in bytes; 1 if there is no data. Extents are
+    /// rounded up to it. Data need not lie there: nothing in this crate asks for any alignment.
     pub fn alignment(&self) -> usize {
         self.0.bounds.align()
     }

@@ -1,0 +1,5 @@
+use portolan_datatype::Datatype;
+
+fn main() {
+    let _ = <String as Datatype>::layout();
+}
