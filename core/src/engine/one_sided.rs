@@ -179,7 +179,7 @@ unsafe fn apply(at: *mut u8, width: AtomicWidth, op: AtomicOp) -> u64 {
                 AtomicOp::Or(value) => cell.fetch_or(value as $int, Ordering::AcqRel),
                 AtomicOp::Xor(value) => cell.fetch_xor(value as $int, Ordering::AcqRel),
             };
-            former as u64
+            u64::from(former)
         }};
     }
     match width {
@@ -353,7 +353,7 @@ impl<T: Transport> State<T> {
         let inside = offset
             .checked_add(len as u64)
             .is_some_and(|end| end <= parts.len);
-        if !inside || offset as usize % align != 0 {
+        if !inside || !(offset as usize).is_multiple_of(align) {
             return Err(self.proto.error(
                 ErrorKind::RemoteAccess,
                 format!(
@@ -552,7 +552,7 @@ impl Proto {
                 });
                 self.work = true;
             }
-            (step::ATOMIC, Some(place), Some(op)) if place.addr() % width.bytes() == 0 => {
+            (step::ATOMIC, Some(place), Some(op)) if place.addr().is_multiple_of(width.bytes()) => {
                 // SAFETY: inside of a live region and aligned.
                 let former = unsafe { apply(place, width, op) };
                 let reply = one_sided(step::VALUE, header.cookie, 0);

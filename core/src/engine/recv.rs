@@ -36,13 +36,10 @@ impl<T: Transport> State<T> {
     /// As [`start_recv`](Self::start_recv).
     #[inline]
     pub(super) unsafe fn start_recv_in(&mut self, index: u32, pattern: &Pattern, data: Data) {
-        if !self.proto.unexpected.is_empty() {
-            match self.take_unexpected(pattern) {
-                Some((envelope, arrived)) => {
-                    return self.receive_arrived(index, &envelope, arrived, data);
-                }
-                None => {}
-            }
+        if !self.proto.unexpected.is_empty()
+            && let Some((envelope, arrived)) = self.take_unexpected(pattern)
+        {
+            return self.receive_arrived(index, &envelope, arrived, data);
         }
         if !self.proto.failed.is_empty()
             && let Some(peer) = self.proto.failure_for(pattern)

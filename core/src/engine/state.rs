@@ -79,7 +79,7 @@ pub(super) struct Context {
 impl<T: Transport> State<T> {
     pub(super) fn new(transport: T, settings: &Settings, shared: Arc<Shared>) -> Self {
         let mut limits = transport.limits();
-        let eager_max = usize::try_from(settings.eager_max()).unwrap_or(usize::MAX);
+        let eager_max = settings.eager_max();
         limits.eager = limits.eager.min(eager_max).min(limits.bulk);
         let size = transport.size() as usize;
         let proto = Proto {
@@ -91,7 +91,7 @@ impl<T: Transport> State<T> {
             unexpected: UnexpectedQueue::new(),
             taken: Taken::default(),
             stored_bytes: 0,
-            stored_max: usize::try_from(settings.unexpected_max()).unwrap_or(usize::MAX),
+            stored_max: settings.unexpected_max(),
             holding: Vec::new(),
             table: Table::new(Arc::clone(&shared)),
             peers: (0..size).map(|_| Peer::default()).collect(),
