@@ -1,0 +1,217 @@
+//! From settings and surroundings to a world.
+
+use std::io::Write;
+use std::marker::PhantomData;
+
+use portolan_core::config::{OnFailure, Origin, SettingError, Settings};
+#[cfg(any(feature = "memory", feature = "shm"))]
+use portolan_core::engine::Engine;
+use portolan_core::job::{self, Bootstrap, JobError};
+use portolan_core::level::{Level, Multiple, Single};
+use portolan_core::{Error, ErrorKind, Result};
+
+use crate::World;
+use crate::any::AnyDevice;
+use crate::choose::{Choice, Place, Vote, candidates, decide, poll};
+use crate::hosted::{Ending, Hosted};
+
+/// Joins the job that this process was started for, as a single-threaded rank; a job of one if it
+/// was started by hand (MPI-4 section 11.2.1, `MPI_Init`).
+///
+/// # Errors
+/// [`Job`](ErrorKind::Job) if the launcher cannot be spoken to,
+/// [`InvalidSetting`](ErrorKind::InvalidSetting),
+/// [`TransportUnavailable`](ErrorKind::TransportUnavailable).
+pub fn init() -> Result<World> {
+    Builder::new().build()
+}
+
+/// Says how a job is joined, or started within this process.
+///
+/// What is said here wins over the environment.
+///
+/// ```
+/// let worlds = portolan::Builder::new()
+///     .transport("shm")
+///     .multiple()
+///     .threads(2, |world| world.comm().transport())?;
+/// assert_eq!(worlds, ["shm", "shm"]);
+/// # Ok::<(), portolan::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Builder<L: Level = Single> {
+    given: Vec<(String, String)>,
+    level: PhantomData<fn() -> L>,
+}
+
+impl Default for Builder<Single> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Builder<Single> {
+    /// All settings as the environment has them; one thread per rank.
+    pub fn new() -> Self {
+        Self {
+            given: Vec::new(),
+            level: PhantomData,
+        }
+    }
+
+    /// Any thread may use the rank's communicators at any time (MPI-4 section 11.2.1,
+    /// `MPI_THREAD_MULTIPLE`): they are `Send` and `Sync`.
+    pub fn multiple(self) -> Builder<Multiple> {
+        Builder {
+            given: self.given,
+            level: PhantomData,
+        }
+    }
+}
+
+impl<L: Level> Builder<L> {
+    /// Uses this transport, or fails.
+    pub fn transport(self, name: &str) -> Self {
+        self.setting("TRANSPORT", name)
+    }
+
+    /// What happens when a rank dies: the whole job ends, or calls that need the dead rank fail.
+    pub fn on_failure(self, what: OnFailure) -> Self {
+        let text = match what {
+            OnFailure::Return => "return",
+            _ => "abort",
+        };
+        self.setting("ON_FAILURE", text)
+    }
+
+    /// Gives any setting, by its name without `PORTOLAN_`. `docs/settings.md` lists them.
+    pub fn setting(mut self, name: &str, value: &str) -> Self {
+        self.given.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Joins the job that this process was started for (MPI-4 section 11.2.1,
+    /// `MPI_Init_thread`).
+    ///
+    /// # Errors
+    /// As [`init`].
+    pub fn build(self) -> Result<World<L>> {
+        let settings = self.settings()?;
+        let mut bootstrap = job::from_environment().map_err(job_error)?;
+        let candidates = candidates(Place::Processes);
+        let vote = Vote::new(&settings, &candidates);
+        let choice = decide(&poll(bootstrap.as_mut(), &vote)?)?;
+        let (rank, size, kind) = (bootstrap.rank(), bootstrap.size(), bootstrap.kind());
+        if rank == 0 {
+            announce(&settings, &choice, size, kind);
+        }
+        let device = open::<L>(&choice, bootstrap.as_mut(), &settings)?;
+        let ending = Ending {
+            together: true,
+            fatal_failures: settings.on_failure() == OnFailure::Abort,
+            bootstrap: Some(bootstrap),
+        };
+        World::host(Hosted::new(device, &settings, ending))
+    }
+
+    /// The devices of a job of `n` ranks within this process.
+    pub(crate) fn devices(&self, n: u32, kind: &str) -> Result<(Vec<AnyDevice<L>>, Settings)> {
+        if n == 0 {
+            return Err(
+                Error::new(ErrorKind::InvalidArgument, "a job of 0 ranks was asked for")
+                    .remedy("ask for one rank or more"),
+            );
+        }
+        let mut settings = self.settings()?;
+        if settings.origin("ON_FAILURE") == Some(Origin::Default) {
+            // The process outlives a rank that fails, and so can say what happened.
+            settings
+                .set("ON_FAILURE", "return")
+                .map_err(setting_error)?;
+        }
+        let vote = Vote::new(&settings, &candidates(Place::Process));
+        let choice = decide(&[vote])?;
+        announce(&settings, &choice, n, kind);
+        let devices = open_all::<L>(&choice, n, &settings)?;
+        Ok((devices, settings))
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        let mut settings = Settings::from_env().map_err(setting_error)?;
+        for (name, value) in &self.given {
+            settings.set(name, value).map_err(setting_error)?;
+        }
+        Ok(settings)
+    }
+}
+
+/// Opens the chosen transport as one process of the job.
+#[allow(unused_variables, reason = "without features there is nothing to open")]
+fn open<L: Level>(
+    choice: &Choice,
+    bootstrap: &mut dyn Bootstrap,
+    settings: &Settings,
+) -> Result<AnyDevice<L>> {
+    match choice.name.as_str() {
+        #[cfg(feature = "shm")]
+        "shm" => {
+            let transport = portolan_shm::open(bootstrap, settings)?;
+            Ok(AnyDevice::Shm(Engine::new(transport, settings)?))
+        }
+        name => Err(not_here(name)),
+    }
+}
+
+/// Opens the chosen transport for all ranks of a job within this process.
+#[allow(unused_variables, reason = "without features there is nothing to open")]
+fn open_all<L: Level>(choice: &Choice, n: u32, settings: &Settings) -> Result<Vec<AnyDevice<L>>> {
+    match choice.name.as_str() {
+        #[cfg(feature = "shm")]
+        "shm" => portolan_shm::in_process(n, settings)?
+            .into_iter()
+            .map(|transport| Ok(AnyDevice::Shm(Engine::new(transport, settings)?)))
+            .collect(),
+        #[cfg(feature = "memory")]
+        "memory" => portolan_core::transport::memory::network(n)
+            .into_iter()
+            .map(|transport| Ok(AnyDevice::Memory(Engine::new(transport, settings)?)))
+            .collect(),
+        name => Err(not_here(name)),
+    }
+}
+
+#[cold]
+fn not_here(name: &str) -> Error {
+    Error::new(
+        ErrorKind::Internal,
+        format!("transport {name} was chosen but cannot be opened"),
+    )
+}
+
+/// Warnings for misspelt settings, and the line that `PORTOLAN_REPORT` asks for.
+fn announce(settings: &Settings, choice: &Choice, size: u32, kind: &str) {
+    let mut text = String::new();
+    for unknown in settings.unknown() {
+        text.push_str(&format!("portolan: warning: {unknown}\n"));
+    }
+    if settings.report() {
+        let Choice { name, why } = choice;
+        let version = env!("CARGO_PKG_VERSION");
+        text.push_str(&format!(
+            "portolan {version}: {size} rank(s) ({kind}), transport {name} ({why})\n"
+        ));
+    }
+    // Without a standard error there is nobody to tell.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+#[cold]
+fn setting_error(error: SettingError) -> Error {
+    Error::new(ErrorKind::InvalidSetting, error.to_string())
+}
+
+#[cold]
+fn job_error(error: JobError) -> Error {
+    Error::new(ErrorKind::Job, error.to_string())
+}

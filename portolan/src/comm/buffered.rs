@@ -1,0 +1,180 @@
+//! Buffered sends over the device's "may block": what cannot leave at once is copied aside.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use portolan_core::comm::Tag;
+use portolan_core::device::{Check, SendArgs};
+use portolan_core::level::Level;
+use portolan_core::{Device, ErrorKind, Request, Result, SendMode};
+use portolan_datatype::{Datatype, MsgRep};
+
+use super::Comm;
+use super::parts::Held;
+
+/// Copied messages that have not left yet, and how much memory they may take.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    /// Limit while the program has attached nothing.
+    automatic: usize,
+    aside: Mutex<Aside>,
+}
+
+#[derive(Debug)]
+struct Aside {
+    attached: Option<usize>,
+    used: usize,
+    messages: Vec<Copied>,
+}
+
+/// A message that was copied. Dropped only when its request is over, or with the device.
+#[derive(Debug)]
+struct Copied {
+    request: Request,
+    bytes: Held<Vec<u8>>,
+}
+
+impl Budget {
+    pub(crate) fn new(automatic: usize) -> Self {
+        let aside = Aside {
+            attached: None,
+            used: 0,
+            messages: Vec::new(),
+        };
+        Self {
+            automatic,
+            aside: Mutex::new(aside),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Aside> {
+        self.aside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Aside {
+    /// Lets go of messages that have left.
+    fn reap<D: Device>(&mut self, device: &D) {
+        let used = &mut self.used;
+        self.messages.retain(|message| {
+            if !device.is_complete(message.request) {
+                return true;
+            }
+            // Nobody waits for an error here: a buffered send is complete when it is called.
+            let over = !matches!(device.test(message.request), Ok(None));
+            if over {
+                *used -= message.bytes.len();
+            }
+            !over
+        });
+    }
+}
+
+impl<L: Level, D: Device> Comm<L, D> {
+    /// Sends without waiting for anybody (MPI-4 section 3.4, `MPI_Bsend`): a message that cannot
+    /// leave at once is copied. Copies may take as much memory as was
+    /// [attached](Self::attach_buffer), or as the setting `PORTOLAN_BUFFER_MAX` says.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and [`Exhausted`](ErrorKind::Exhausted) when there is no room for
+    /// the copy.
+    #[inline]
+    pub fn bsend<T: Datatype>(&self, data: &[T], dest: u32, tag: impl Into<Tag>) -> Result<()> {
+        let args = self.raise(self.inner.send_args(SendMode::Buffered, dest, tag.into()))?;
+        // SAFETY: the arguments are this communicator's.
+        match unsafe { self.send_values(&args, data) } {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::MayBlock => {
+                self.raise(self.send_aside(&args.mode(SendMode::Standard), data))
+            }
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_aside<T: Datatype>(&self, args: &SendArgs, data: &[T]) -> Result<()> {
+        let layout = T::layout();
+        let size = layout.packed_size(data.len(), args.rep)?;
+        let device = self.hosted();
+        let mut aside = device.budget.lock();
+        aside.reap(device);
+        let limit = aside.attached.unwrap_or(device.budget.automatic);
+        if size > limit.saturating_sub(aside.used) {
+            return Err(self.inner.error(
+                ErrorKind::Exhausted,
+                format!(
+                    "no room to buffer {size} bytes for process {}: {} of {limit} are in use",
+                    args.dest.index(),
+                    aside.used
+                ),
+                "attach a larger buffer, set PORTOLAN_BUFFER_MAX, or let the receiver catch up",
+            ));
+        }
+        let mut bytes = self.room_for::<u8>(size)?;
+        // SAFETY: `data` is readable, and there is room for the packed size of all of it.
+        unsafe {
+            let (from, to) = (data.as_ptr().cast(), bytes.as_mut_ptr());
+            let written = layout.pack_range(from, data.len(), 0, to, size, MsgRep::Native);
+            bytes.set_len(written);
+        }
+        let bytes = Held::new(bytes);
+        let slice = std::ptr::slice_from_raw_parts(bytes.ptr(), bytes.len());
+        // SAFETY: the arguments are this communicator's; the bytes are kept until the request is
+        // over, or longer than the device.
+        let request = unsafe { self.start_send_packed(args, slice, layout.signature(size)) }?;
+        aside.used += bytes.len();
+        aside.messages.push(Copied { request, bytes });
+        aside.reap(device);
+        Ok(())
+    }
+
+    /// Lets buffered sends of this rank use this many bytes for messages that cannot leave at once
+    /// (MPI-4 section 3.6, `MPI_Buffer_attach`). Memory is taken per message: `bytes` is a limit.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if a buffer is attached already.
+    pub fn attach_buffer(&self, bytes: usize) -> Result<()> {
+        let mut aside = self.hosted().budget.lock();
+        if let Some(old) = aside.attached {
+            let what = format!("a buffer of {old} bytes is attached already");
+            drop(aside);
+            return self.raise(Err(self.inner.error(
+                ErrorKind::InvalidArgument,
+                what,
+                "detach it first",
+            )));
+        }
+        aside.attached = Some(bytes);
+        Ok(())
+    }
+
+    /// Waits until every buffered message has left, and goes back to the automatic limit (MPI-4
+    /// section 3.6, `MPI_Buffer_detach`). Returns how many bytes were attached.
+    ///
+    /// # Errors
+    /// As [`flush_buffer`](Self::flush_buffer).
+    pub fn detach_buffer(&self) -> Result<usize> {
+        self.flush_buffer()?;
+        Ok(self.hosted().budget.lock().attached.take().unwrap_or(0))
+    }
+
+    /// Waits until every buffered message of this rank has left (MPI-4.1 section 3.6,
+    /// `MPI_Buffer_flush`).
+    ///
+    /// # Errors
+    /// [`Aborted`](ErrorKind::Aborted) when the job ends.
+    pub fn flush_buffer(&self) -> Result<()> {
+        let device = self.hosted();
+        loop {
+            // Read before the last look, so that no completion in between is slept through.
+            let epoch = device.completion_epoch();
+            let mut aside = device.budget.lock();
+            aside.reap(device);
+            if aside.messages.is_empty() {
+                return Ok(());
+            }
+            drop(aside);
+            self.raise(device.device_check(Check::Blocking(epoch)))?;
+        }
+    }
+}

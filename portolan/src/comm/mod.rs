@@ -1,0 +1,217 @@
+//! The typed communicator.
+
+mod buffered;
+mod collective;
+mod late;
+mod owned;
+mod parts;
+mod persistent;
+mod probe;
+mod raw;
+mod recv;
+mod scope;
+mod send;
+mod strided;
+mod wait;
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use portolan_core::comm::{Communicator, Errors, Key};
+use portolan_core::level::{Level, Single};
+use portolan_core::{Device, Error, ErrorKind, Result};
+
+use crate::any::AnyDevice;
+use crate::hosted::Hosted;
+
+pub(crate) use buffered::Budget;
+pub use late::Message;
+pub use owned::{Completion, Failed, RecvRequest, RequestFuture, SendRequest};
+pub use parts::{Parts, StableBuf, StableBufMut};
+pub use persistent::{PersistentRecv, PersistentSend};
+pub use scope::{Scope, ScopedRecv, ScopedSend};
+pub use wait::{OwnedRequest, wait_all, wait_any, wait_some};
+
+/// A communicator: some ranks of the job, and messages that stay among them.
+///
+/// A cheap counted handle; clones are the same communicator. [`World::comm`](crate::World::comm)
+/// gives the one of all ranks, [`dup`](Self::dup) another with the same ranks whose messages do not
+/// mix with this one's.
+///
+/// The thread level is part of the type: a `Comm<Single>` stays in its thread, a `Comm<Multiple>` is
+/// `Send` and `Sync`.
+///
+/// # Calls
+/// | | blocking | in a [`scope`](Self::scope) | owning the buffer | persistent |
+/// | --- | --- | --- | --- | --- |
+/// | send | [`send`](Self::send), [`ssend`](Self::ssend), [`rsend`](Self::rsend), [`bsend`](Self::bsend) | [`Scope::send`] | [`isend_owned`](Self::isend_owned) | [`send_init`](Self::send_init) |
+/// | receive | [`recv_into`](Self::recv_into), [`recv`](Self::recv) | [`Scope::recv`] | [`irecv_owned`](Self::irecv_owned) | [`recv_init`](Self::recv_init) |
+/// | both | [`sendrecv`](Self::sendrecv) | | | |
+/// | strided | [`send_layout`](Self::send_layout), [`recv_layout`](Self::recv_layout) | [`Scope::send_layout`], [`Scope::recv_layout`] | | |
+/// | look first | [`probe`](Self::probe), [`iprobe`](Self::iprobe), [`match_recv`](Self::match_recv) | | | |
+///
+/// # Errors
+/// Every call says what went wrong, on which rank and what to try, with a
+/// [`kind`](Error::kind). [`set_errors`](Self::set_errors) makes errors end the job instead.
+pub struct Comm<L: Level = Single, D: Device = AnyDevice<L>> {
+    inner: Communicator<Hosted<D>>,
+    level: PhantomData<fn() -> L>,
+}
+
+impl<L: Level, D: Device> Clone for Comm<L, D> {
+    fn clone(&self) -> Self {
+        Self::wrap(self.inner.clone())
+    }
+}
+
+impl<L: Level, D: Device> std::fmt::Debug for Comm<L, D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Comm")
+            .field("name", &self.inner.name())
+            .field("rank", &self.inner.rank())
+            .field("size", &self.inner.size())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<L: Level, D: Device> Comm<L, D> {
+    pub(crate) fn world(hosted: Hosted<D>) -> Result<Self> {
+        Communicator::world(Arc::new(hosted)).map(Self::wrap)
+    }
+
+    fn wrap(inner: Communicator<Hosted<D>>) -> Self {
+        Self {
+            inner,
+            level: PhantomData,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn hosted(&self) -> &Hosted<D> {
+        self.inner.device()
+    }
+
+    pub(crate) fn live(&self) -> u32 {
+        self.inner.live()
+    }
+
+    /// This rank: at least 0, below [`size`](Self::size) (MPI-4 section 7.4.1, `MPI_Comm_rank`).
+    #[inline]
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.inner.rank()
+    }
+
+    /// Number of ranks (MPI-4 section 7.4.1, `MPI_Comm_size`).
+    #[inline]
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.inner.size()
+    }
+
+    /// Another communicator with the same ranks (MPI-4 section 7.4.2, `MPI_Comm_dup`): a library
+    /// that makes its own cannot catch its caller's messages. Collective; dropping is not.
+    ///
+    /// # Errors
+    /// [`Exhausted`](ErrorKind::Exhausted) when too many communicators are alive,
+    /// [`PeerFailed`](ErrorKind::PeerFailed).
+    pub fn dup(&self) -> Result<Self> {
+        self.raise(self.inner.dup().map(Self::wrap))
+    }
+
+    /// Whether two handles are of the same communicator (MPI-4 section 7.4.1, `MPI_IDENT`).
+    #[must_use]
+    pub fn same_as(&self, other: &Self) -> bool {
+        self.inner.same_as(&other.inner)
+    }
+
+    /// The name that people see (MPI-4 section 7.8, `MPI_Comm_get_name`).
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    /// Gives the communicator a name (MPI-4 section 7.8, `MPI_Comm_set_name`).
+    pub fn set_name(&self, name: impl Into<String>) {
+        self.inner.set_name(name);
+    }
+
+    /// What becomes of errors (MPI-4 section 9.3, `MPI_Comm_get_errhandler`).
+    #[must_use]
+    pub fn errors(&self) -> Errors {
+        self.inner.errors()
+    }
+
+    /// Says what becomes of errors from now on (MPI-4 section 9.3, `MPI_Comm_set_errhandler`):
+    /// calls return them, which is the default, or they end the job.
+    pub fn set_errors(&self, errors: Errors) {
+        self.inner.set_errors(errors);
+    }
+
+    /// Hangs a value on the communicator (MPI-4 section 7.7.2, `MPI_Comm_set_attr`).
+    pub fn set_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>, value: T) {
+        self.inner.set_attribute(key, value);
+    }
+
+    /// The value that hangs on the communicator under a key (MPI-4 section 7.7.2,
+    /// `MPI_Comm_get_attr`).
+    #[must_use]
+    pub fn attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> Option<Arc<T>> {
+        self.inner.attribute(key)
+    }
+
+    /// Takes a value off the communicator (MPI-4 section 7.7.2, `MPI_Comm_delete_attr`); says
+    /// whether there was one.
+    pub fn delete_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> bool {
+        self.inner.delete_attribute(key)
+    }
+
+    /// Seconds since a fixed moment in the past (MPI-4 section 9.6, `MPI_Wtime`).
+    #[must_use]
+    pub fn wtime(&self) -> f64 {
+        self.hosted().wtime()
+    }
+
+    /// Name of the transport that carries this rank's messages, as in `PORTOLAN_TRANSPORT`.
+    #[must_use]
+    pub fn transport(&self) -> &'static str {
+        self.hosted().attributes().name
+    }
+
+    /// Ends the whole job at once with this exit code (MPI-4 section 9.7, `MPI_Abort`).
+    pub fn abort(&self, code: i32) -> ! {
+        self.hosted().abort(code, Some(&self.name()), None)
+    }
+
+    /// The communicator under this one, for libraries on the device interface.
+    ///
+    /// # Safety
+    /// Requests of the device that the caller has not made must be left alone: freeing one through
+    /// the device would let its owner believe that its buffer is no longer in use. The same goes for
+    /// messages.
+    #[must_use]
+    pub unsafe fn communicator(&self) -> &Communicator<Hosted<D>> {
+        &self.inner
+    }
+
+    /// The result as this communicator's error mode has it.
+    #[inline]
+    fn raise<T>(&self, result: Result<T>) -> Result<T> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fail(&self, error: Error) -> Error {
+        let error = error.on_rank(self.hosted().attributes().world_rank);
+        if self.errors() == Errors::Abort && error.kind() != ErrorKind::MayBlock {
+            self.hosted()
+                .abort(1, Some(&self.name()), Some(&error.to_string()));
+        }
+        self.hosted().note_error(&error);
+        error
+    }
+}

@@ -1,0 +1,353 @@
+//! Requests that own their buffer: they may outlive the frame that made them.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use portolan_core::comm::{Source, Tag, Tags};
+use portolan_core::level::{Level, Single};
+use portolan_core::{Device, Error, Request, Result, SendMode, Status, device};
+use portolan_datatype::Datatype;
+
+use super::parts::Held;
+use super::{Comm, OwnedRequest, StableBuf, StableBufMut};
+use crate::any::AnyDevice;
+use crate::hosted::Hosted;
+
+/// An operation that is over, with its buffer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Completion<B> {
+    /// The buffer, back from the runtime.
+    pub buf: B,
+    /// What happened.
+    pub status: Status,
+}
+
+/// An operation that failed, with its buffer. Turns into its [`Error`] under `?`.
+#[non_exhaustive]
+pub struct Failed<B> {
+    /// The buffer, back from the runtime.
+    pub buf: B,
+    /// Why it failed.
+    pub error: Error,
+}
+
+impl<B> fmt::Debug for Failed<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.error, f)
+    }
+}
+
+impl<B> fmt::Display for Failed<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl<B> std::error::Error for Failed<B> {}
+
+impl<B> From<Failed<B>> for Error {
+    fn from(failed: Failed<B>) -> Self {
+        failed.error
+    }
+}
+
+impl<L: Level, D: Device> Comm<L, D> {
+    /// Starts a send of a buffer that the request owns until it is over (MPI-4 section 3.7.2,
+    /// `MPI_Isend`): a `Vec`, `Box<[T]>`, `Arc<[T]>` or `&'static [T]`.
+    ///
+    /// ```
+    /// portolan::threads(2, |world| -> portolan::Result<()> {
+    ///     let comm = world.comm();
+    ///     let other = 1 - comm.rank();
+    ///     let incoming = comm.irecv_owned(vec![0.0; 3], other, 7)?;
+    ///     let outgoing = comm.isend_owned(vec![1.0, 2.0, 3.0], other, 7)?;
+    ///     assert_eq!(incoming.wait()?.buf, [1.0, 2.0, 3.0]);
+    ///     let reusable: Vec<f64> = outgoing.wait()?.buf;
+    ///     assert_eq!(reusable.len(), 3);
+    ///     Ok(())
+    /// })?
+    /// .into_iter()
+    /// .collect()
+    /// # ; Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and [`Exhausted`](crate::ErrorKind::Exhausted) when too many
+    /// requests are active. The error has the buffer.
+    pub fn isend_owned<B: StableBuf>(
+        &self,
+        buf: B,
+        dest: u32,
+        tag: impl Into<Tag>,
+    ) -> Result<SendRequest<B, L, D>, Failed<B>> {
+        self.isend_in_mode(SendMode::Standard, buf, dest, tag.into())
+    }
+
+    /// As [`isend_owned`](Self::isend_owned), complete when the receive has been matched as well
+    /// (MPI-4 section 3.7.2, `MPI_Issend`).
+    ///
+    /// # Errors
+    /// As [`isend_owned`](Self::isend_owned).
+    pub fn issend_owned<B: StableBuf>(
+        &self,
+        buf: B,
+        dest: u32,
+        tag: impl Into<Tag>,
+    ) -> Result<SendRequest<B, L, D>, Failed<B>> {
+        self.isend_in_mode(SendMode::Synchronous, buf, dest, tag.into())
+    }
+
+    fn isend_in_mode<B: StableBuf>(
+        &self,
+        mode: SendMode,
+        buf: B,
+        dest: u32,
+        tag: Tag,
+    ) -> Result<SendRequest<B, L, D>, Failed<B>> {
+        let held = Held::new(buf);
+        let started = self.inner.send_args(mode, dest, tag).and_then(|args| {
+            // SAFETY: the arguments are this communicator's; the request holds the buffer until it
+            // is over, or leaves it to the device.
+            unsafe { self.start_send(&args, held.ptr(), held.len()) }
+        });
+        Pending::new(self, started, held, false).map(SendRequest)
+    }
+
+    /// Starts a receive into a buffer that the request owns until it is over (MPI-4 section 3.7.2,
+    /// `MPI_Irecv`): a `Vec` (its values, not its spare room) or `Box<[T]>`.
+    ///
+    /// The type must be one for which every bit pattern is valid; that is checked when the program
+    /// is compiled. Receive `bool`s and enums with [`recv`](Self::recv) or
+    /// [`match_recv`](Self::match_recv).
+    ///
+    /// # Errors
+    /// [`InvalidRank`](crate::ErrorKind::InvalidRank), [`InvalidTag`](crate::ErrorKind::InvalidTag),
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) when too many requests are active. The error has
+    /// the buffer.
+    pub fn irecv_owned<B: StableBufMut>(
+        &self,
+        buf: B,
+        source: impl Into<Source>,
+        tag: impl Into<Tags>,
+    ) -> Result<RecvRequest<B, L, D>, Failed<B>> {
+        const {
+            assert!(
+                <B::Item as Datatype>::ANY_BITS,
+                "not every bit pattern is a value"
+            )
+        };
+        let held = Held::new(buf);
+        let started = self
+            .inner
+            .pattern(source.into(), tag.into())
+            .and_then(|pattern| {
+                // SAFETY: the pattern is this communicator's; the request holds the buffer, which is
+                // writable, until it is over, or leaves it to the device. All bits are valid.
+                unsafe { self.start_recv(&pattern, held.ptr(), held.len()) }
+            });
+        Pending::new(self, started, held, true).map(RecvRequest)
+    }
+}
+
+/// An operation and its buffer, until it is over.
+#[derive(Debug)]
+struct Pending<B: StableBuf, L: Level, D: Device> {
+    comm: Comm<L, D>,
+    request: Request,
+    /// Taken when the operation is over.
+    held: Option<Held<B>>,
+    /// Whether dropping takes the operation back. A receive that nobody waits for would catch
+    /// another receive's message.
+    revocable: bool,
+}
+
+impl<B: StableBuf, L: Level, D: Device> Pending<B, L, D> {
+    fn new(
+        comm: &Comm<L, D>,
+        started: Result<Request>,
+        held: Held<B>,
+        revocable: bool,
+    ) -> Result<Self, Failed<B>> {
+        match started {
+            Ok(request) => Ok(Self {
+                comm: comm.clone(),
+                request,
+                held: Some(held),
+                revocable,
+            }),
+            Err(error) => Err(Failed {
+                buf: held.into_buf(),
+                error: comm.fail(error),
+            }),
+        }
+    }
+
+    fn wait(mut self) -> Result<Completion<B>, Failed<B>> {
+        // A panic out of the device leaves `held` in place, and `drop` sees to it.
+        let outcome = self.comm.hosted().wait(self.request);
+        let held = self
+            .held
+            .take()
+            .expect("the buffer is held until the operation is over");
+        let buf = held.into_buf();
+        match outcome {
+            Ok(status) => Ok(Completion { buf, status }),
+            Err(error) => Err(Failed {
+                buf,
+                error: self.comm.fail(error),
+            }),
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        // An error means that the next call gives it: that is complete, too.
+        !matches!(self.comm.hosted().peek(self.request), Ok(None))
+    }
+}
+
+impl<B: StableBuf, L: Level, D: Device> Drop for Pending<B, L, D> {
+    fn drop(&mut self) {
+        let Some(held) = self.held.take() else { return };
+        abandon(self.comm.hosted(), self.request, held, self.revocable);
+    }
+}
+
+/// Gives up an active request: at once if it is over or can be taken back, else the device keeps
+/// the buffer until it is.
+pub(super) fn abandon<B: StableBuf, D: Device>(
+    device: &D,
+    request: Request,
+    held: Held<B>,
+    revocable: bool,
+) {
+    if revocable {
+        // A failed cancel shows at the completion.
+        let _ = device.cancel(request);
+    }
+    if let Ok(None) = device.test(request) {
+        // An error would mean that the request has ended meanwhile, and dropping the buffer is right.
+        let _ = device.attach(
+            request,
+            device::Completion {
+                keep: Box::new(held),
+                then: None,
+            },
+        );
+        let _ = device.free(request);
+    }
+}
+
+macro_rules! request {
+    ($(#[$doc:meta])* $name:ident, $buf:ident) => {
+        $(#[$doc])*
+        #[must_use = "dropping a request gives its operation up"]
+        #[derive(Debug)]
+        pub struct $name<B: $buf, L: Level = Single, D: Device = AnyDevice<L>>(Pending<B, L, D>);
+
+        impl<B: $buf, L: Level, D: Device> $name<B, L, D> {
+            /// Waits until the operation is over (MPI-4 section 3.7.3, `MPI_Wait`) and gives the
+            /// buffer back.
+            ///
+            /// # Errors
+            /// That of the operation, with the buffer.
+            pub fn wait(self) -> Result<Completion<B>, Failed<B>> {
+                self.0.wait()
+            }
+
+            /// Whether [`wait`](Self::wait) would return at once (MPI-4 section 3.7.3,
+            /// `MPI_Request_get_status`). Makes progress.
+            #[must_use]
+            pub fn is_complete(&self) -> bool {
+                self.0.is_complete()
+            }
+
+            /// Asks for the operation to be cancelled (MPI-4 section 3.8.4, `MPI_Cancel`). Whether
+            /// it was, the status of [`wait`](Self::wait) says.
+            ///
+            /// # Errors
+            /// [`Finalized`](crate::ErrorKind::Finalized).
+            pub fn cancel(&self) -> Result<()> {
+                self.0.comm.raise(self.0.comm.hosted().cancel(self.0.request))
+            }
+        }
+
+        impl<B: $buf, L: Level, D: Device> super::wait::Sealed for $name<B, L, D> {
+            type Device = Hosted<D>;
+
+            fn parts(&self) -> (&Hosted<D>, Request) {
+                (self.0.comm.hosted(), self.0.request)
+            }
+        }
+
+        impl<B: $buf, L: Level, D: Device> OwnedRequest for $name<B, L, D> {
+            type Buf = B;
+
+            fn wait(self) -> Result<Completion<B>, Failed<B>> {
+                self.0.wait()
+            }
+
+            fn is_complete(&self) -> bool {
+                self.0.is_complete()
+            }
+        }
+
+        impl<B: $buf, L: Level, D: Device> IntoFuture for $name<B, L, D> {
+            type Output = Result<Completion<B>, Failed<B>>;
+            type IntoFuture = RequestFuture<Self>;
+
+            fn into_future(self) -> RequestFuture<Self> {
+                RequestFuture(Some(self))
+            }
+        }
+    };
+}
+
+request! {
+    /// A send that owns its buffer ([`Comm::isend_owned`]).
+    ///
+    /// Dropping an incomplete one lets the message go its way: the runtime keeps the buffer until
+    /// then. Forgetting one leaks the buffer.
+    SendRequest, StableBuf
+}
+
+request! {
+    /// A receive that owns its buffer ([`Comm::irecv_owned`]).
+    ///
+    /// Dropping an incomplete one cancels it. Forgetting one leaks the buffer, which a message may
+    /// still fill.
+    RecvRequest, StableBufMut
+}
+
+/// A request as a future; made by `.await`.
+///
+/// It makes progress when it is polled, and asks to be polled again as soon as possible: it keeps
+/// its executor's thread busy, so await requests only where there is nothing else to do or on
+/// a thread of their own.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are polled"]
+pub struct RequestFuture<R>(Option<R>);
+
+// The request is never pinned: its buffer is elsewhere.
+impl<R> Unpin for RequestFuture<R> {}
+
+impl<R: OwnedRequest> Future for RequestFuture<R> {
+    type Output = Result<Completion<R::Buf>, Failed<R::Buf>>;
+
+    /// # Panics
+    /// If it is polled after it was ready.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let request = self
+            .0
+            .take()
+            .expect("a future is not polled after it was ready");
+        if request.is_complete() {
+            return Poll::Ready(request.wait());
+        }
+        self.0 = Some(request);
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

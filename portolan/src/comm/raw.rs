@@ -1,0 +1,296 @@
+//! From typed memory to the device's entries: the only file that calls the unchecked ones.
+//!
+//! Budget of the blocking and scoped paths above it: no allocation, no system call, no lock and
+//! no locked instruction of their own. A type whose values are runs of one primitive takes the
+//! contiguous entries; the branch is on constants of the type and folds away.
+
+use portolan_core::comm::NoUnwind;
+use portolan_core::device::{self, SendArgs};
+use portolan_core::level::Level;
+use portolan_core::matching::Pattern;
+use portolan_core::{ContigBuf, Device, MemoryKind, Request, Result, Status, TypedBuf};
+use portolan_datatype::{Datatype, Layout, Signature};
+
+use super::Comm;
+
+/// The signature of `T`'s values, if they can go as contiguous bytes of one primitive.
+#[inline(always)]
+const fn contiguous<T: Datatype>() -> Option<Signature> {
+    match T::HOMOGENEOUS {
+        Some(primitive) if T::CONTIGUOUS => Some(Signature::homogeneous(primitive)),
+        _ => None,
+    }
+}
+
+#[inline(always)]
+fn contig<T>(ptr: *mut T, count: usize, signature: Signature) -> ContigBuf {
+    // The values are in memory, so their size cannot overflow.
+    let len = count * size_of::<T>();
+    ContigBuf {
+        ptr: ptr.cast(),
+        len,
+        signature,
+        memory: MemoryKind::Host,
+    }
+}
+
+#[inline(always)]
+fn typed<T>(ptr: *mut T, count: usize, layout: &Layout) -> TypedBuf<'_> {
+    TypedBuf {
+        ptr: ptr.cast(),
+        count,
+        layout,
+        memory: MemoryKind::Host,
+    }
+}
+
+impl<L: Level, D: Device> Comm<L, D> {
+    /// Sends and returns when the values may be changed again.
+    ///
+    /// # Safety
+    /// `args` came from this communicator.
+    #[inline]
+    pub(super) unsafe fn send_values<T: Datatype>(
+        &self,
+        args: &SendArgs,
+        values: &[T],
+    ) -> Result<()> {
+        let (ptr, count) = (values.as_ptr().cast_mut(), values.len());
+        // SAFETY: the arguments are legal, and the values are borrowed for the length of the call.
+        unsafe {
+            match contiguous::<T>() {
+                Some(signature) => self
+                    .hosted()
+                    .send_contig_unchecked(args, contig(ptr, count, signature)),
+                None => self
+                    .hosted()
+                    .send_datatype_unchecked(args, typed(ptr, count, &T::layout())),
+            }
+        }
+    }
+
+    /// Starts a send.
+    ///
+    /// # Safety
+    /// `args` came from this communicator; `count` values at `ptr` stay readable and unchanged until
+    /// the request is over.
+    #[inline]
+    pub(super) unsafe fn start_send<T: Datatype>(
+        &self,
+        args: &SendArgs,
+        ptr: *const T,
+        count: usize,
+    ) -> Result<Request> {
+        let ptr = ptr.cast_mut();
+        // SAFETY: promised by the caller.
+        unsafe {
+            match contiguous::<T>() {
+                Some(signature) => self
+                    .hosted()
+                    .isend_contig_unchecked(args, contig(ptr, count, signature)),
+                None => self
+                    .hosted()
+                    .isend_datatype_unchecked(args, typed(ptr, count, &T::layout())),
+            }
+        }
+    }
+
+    /// Receives at most `count` values. The data of those that arrived is initialised, but nobody
+    /// has looked whether it is valid for `T`.
+    ///
+    /// # Safety
+    /// `pattern` came from this communicator; `count` values at `ptr` are writable.
+    #[inline]
+    pub(super) unsafe fn recv_values<T: Datatype>(
+        &self,
+        pattern: &Pattern,
+        ptr: *mut T,
+        count: usize,
+    ) -> Result<Status> {
+        // SAFETY: promised by the caller, and the call keeps nothing.
+        unsafe {
+            match contiguous::<T>() {
+                Some(signature) => self
+                    .hosted()
+                    .recv_contig_unchecked(pattern, contig(ptr, count, signature)),
+                None => self
+                    .hosted()
+                    .recv_datatype_unchecked(pattern, typed(ptr, count, &T::layout())),
+            }
+        }
+    }
+
+    /// Starts a receive of at most `count` values.
+    ///
+    /// # Safety
+    /// `pattern` came from this communicator; `count` values at `ptr` stay writable and are not
+    /// read until the request is over. If `T` has invalid bit patterns, they are not read as `T`
+    /// before somebody has looked.
+    #[inline]
+    pub(super) unsafe fn start_recv<T: Datatype>(
+        &self,
+        pattern: &Pattern,
+        ptr: *mut T,
+        count: usize,
+    ) -> Result<Request> {
+        // SAFETY: promised by the caller.
+        unsafe {
+            match contiguous::<T>() {
+                Some(signature) => self
+                    .hosted()
+                    .irecv_contig_unchecked(pattern, contig(ptr, count, signature)),
+                None => self
+                    .hosted()
+                    .irecv_datatype_unchecked(pattern, typed(ptr, count, &T::layout())),
+            }
+        }
+    }
+
+    /// Receives a message that was taken.
+    ///
+    /// # Safety
+    /// `count` values at `ptr` are writable.
+    pub(super) unsafe fn recv_taken<T: Datatype>(
+        &self,
+        message: device::Message,
+        ptr: *mut T,
+        count: usize,
+    ) -> Result<Status> {
+        let layout = T::layout();
+        let guard = NoUnwind::new("a matched receive");
+        // SAFETY: the memory is the caller's until this function returns, which it does after the
+        // request is over (`wait` completes it whatever it returns); the guard lets no panic past.
+        let started = unsafe {
+            self.hosted()
+                .imrecv_unchecked(message, typed(ptr, count, &layout))
+        };
+        let status = started.and_then(|request| self.hosted().wait(request));
+        guard.done();
+        status
+    }
+
+    /// Sends `count` items of a layout.
+    ///
+    /// # Safety
+    /// `args` came from this communicator; the bytes that the layout covers from `ptr` on are
+    /// readable.
+    pub(super) unsafe fn send_items(
+        &self,
+        args: &SendArgs,
+        ptr: *const u8,
+        count: usize,
+        layout: &Layout,
+    ) -> Result<()> {
+        // SAFETY: promised by the caller, and the call keeps nothing.
+        unsafe {
+            self.hosted()
+                .send_datatype_unchecked(args, typed(ptr.cast_mut(), count, layout))
+        }
+    }
+
+    /// Starts a send of `count` items of a layout.
+    ///
+    /// # Safety
+    /// As [`send_items`](Self::send_items), until the request is over.
+    pub(super) unsafe fn start_send_items(
+        &self,
+        args: &SendArgs,
+        ptr: *const u8,
+        count: usize,
+        layout: &Layout,
+    ) -> Result<Request> {
+        // SAFETY: promised by the caller.
+        unsafe {
+            self.hosted()
+                .isend_datatype_unchecked(args, typed(ptr.cast_mut(), count, layout))
+        }
+    }
+
+    /// Receives into `count` items of a layout.
+    ///
+    /// # Safety
+    /// `pattern` came from this communicator; the bytes that the layout covers from `ptr` on are
+    /// writable, and any bits are valid in them.
+    pub(super) unsafe fn recv_items(
+        &self,
+        pattern: &Pattern,
+        ptr: *mut u8,
+        count: usize,
+        layout: &Layout,
+    ) -> Result<Status> {
+        // SAFETY: promised by the caller, and the call keeps nothing.
+        unsafe {
+            self.hosted()
+                .recv_datatype_unchecked(pattern, typed(ptr, count, layout))
+        }
+    }
+
+    /// Starts a receive into `count` items of a layout.
+    ///
+    /// # Safety
+    /// As [`recv_items`](Self::recv_items), until the request is over.
+    pub(super) unsafe fn start_recv_items(
+        &self,
+        pattern: &Pattern,
+        ptr: *mut u8,
+        count: usize,
+        layout: &Layout,
+    ) -> Result<Request> {
+        // SAFETY: promised by the caller.
+        unsafe {
+            self.hosted()
+                .irecv_datatype_unchecked(pattern, typed(ptr, count, layout))
+        }
+    }
+
+    /// Starts a buffered send of packed bytes, as the device would send the values themselves.
+    ///
+    /// # Safety
+    /// `args` came from this communicator; `bytes` stay readable until the request is over.
+    pub(super) unsafe fn start_send_packed(
+        &self,
+        args: &SendArgs,
+        bytes: *const [u8],
+        signature: Signature,
+    ) -> Result<Request> {
+        let buf = contig(bytes.cast::<u8>().cast_mut(), bytes.len(), signature);
+        // SAFETY: promised by the caller.
+        unsafe { self.hosted().isend_contig_unchecked(args, buf) }
+    }
+
+    /// Makes a persistent send.
+    ///
+    /// # Safety
+    /// As [`start_send`](Self::start_send), from each start until the request is inactive again.
+    pub(super) unsafe fn init_send<T: Datatype>(
+        &self,
+        args: &SendArgs,
+        ptr: *const T,
+        count: usize,
+    ) -> Result<Request> {
+        let layout = T::layout();
+        // SAFETY: promised by the caller.
+        unsafe {
+            self.hosted()
+                .send_init_unchecked(args, typed(ptr.cast_mut(), count, &layout))
+        }
+    }
+
+    /// Makes a persistent receive.
+    ///
+    /// # Safety
+    /// As [`start_recv`](Self::start_recv), from each start until the request is inactive again.
+    pub(super) unsafe fn init_recv<T: Datatype>(
+        &self,
+        pattern: &Pattern,
+        ptr: *mut T,
+        count: usize,
+    ) -> Result<Request> {
+        let layout = T::layout();
+        // SAFETY: promised by the caller.
+        unsafe {
+            self.hosted()
+                .recv_init_unchecked(pattern, typed(ptr, count, &layout))
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! Borrowed buffers and overlapping operations, in the manner of `std::thread::scope`.
+//!
+//! A request that is leaked cannot end a borrow: the scope's own list of requests decides, and no
+//! borrow of the scope ends before the scope does. Handles carry raw pointers, never references,
+//! because the device uses the memory meanwhile.
+//!
+//! Budget: no allocation for up to 32 requests at a time, no system call, no lock and no locked
+//! instruction above the device.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+
+use portolan_core::comm::{NoUnwind, Source, Tag, Tags};
+use portolan_core::level::{Level, Single};
+use portolan_core::{Device, Error, Request, Result, SendMode, Status};
+use portolan_datatype::{Datatype, Layout};
+
+use super::Comm;
+use crate::any::AnyDevice;
+
+impl<L: Level, D: Device> Comm<L, D> {
+    /// Runs `body`, in which operations on borrowed buffers may overlap with each other and with
+    /// computation; all of them are over when this returns.
+    ///
+    /// If `body` succeeds, what it left unfinished is waited for. If it fails or panics, what can be
+    /// cancelled is cancelled.
+    ///
+    /// ```
+    /// portolan::threads(4, |world| -> portolan::Result<()> {
+    ///     let comm = world.comm();
+    ///     let (me, n) = (comm.rank(), comm.size());
+    ///     let (mine, mut theirs) = ([me; 100], [0; 100]);
+    ///     comm.scope(|s| {
+    ///         let incoming = s.recv(&mut theirs, (me + n - 1) % n, 7)?;
+    ///         s.send(&mine, (me + 1) % n, 7)?;
+    ///         // … compute …
+    ///         let (values, status) = incoming.wait()?;
+    ///         assert_eq!((values[99], status.bytes), ((me + n - 1) % n, 400));
+    ///         Ok(())
+    ///     })
+    /// })?
+    /// .into_iter()
+    /// .collect()
+    /// # ; Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// That of `body`, or the first of the operations that were left unfinished.
+    ///
+    /// # Panics
+    /// If `body` does. A panic that comes out of the device itself (from a handler of the program)
+    /// while buffers are in use ends the process.
+    pub fn scope<'env, F, R>(&'env self, body: F) -> Result<R>
+    where
+        F: for<'scope> FnOnce(&'scope Scope<'scope, 'env, L, D>) -> Result<R>,
+    {
+        let scope = Scope {
+            comm: self,
+            registry: Registry::default(),
+            scope: PhantomData,
+            env: PhantomData,
+        };
+        let outcome = catch_unwind(AssertUnwindSafe(|| body(&scope)));
+        let guard = NoUnwind::new("the end of a scope");
+        let finished = scope.finish(matches!(outcome, Ok(Ok(_))));
+        guard.done();
+        match outcome {
+            Ok(Ok(value)) => self.raise(finished).map(|()| value),
+            Ok(Err(error)) => Err(error),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+/// Where operations on borrowed buffers are started ([`Comm::scope`]).
+///
+/// `'scope` is the life of the scope, during which its buffers stay borrowed; `'env` that of what it
+/// borrows.
+#[derive(Debug)]
+pub struct Scope<'scope, 'env: 'scope, L: Level = Single, D: Device = AnyDevice<L>> {
+    comm: &'env Comm<L, D>,
+    registry: Registry,
+    // Invariant in both, as `std::thread::Scope` is: neither life can be taken for another.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
+    /// Starts a send of values that stay borrowed until the scope ends (MPI-4 section 3.7.2,
+    /// `MPI_Isend`).
+    ///
+    /// # Errors
+    /// As [`Comm::send`], and [`Exhausted`](crate::ErrorKind::Exhausted) when too many requests are
+    /// active.
+    pub fn send<T: Datatype>(
+        &'scope self,
+        data: &'scope [T],
+        dest: u32,
+        tag: impl Into<Tag>,
+    ) -> Result<ScopedSend<'scope, L, D>> {
+        self.send_in_mode(SendMode::Standard, data, dest, tag.into())
+    }
+
+    /// As [`send`](Self::send), complete when the receive has been matched as well (MPI-4 section
+    /// 3.7.2, `MPI_Issend`).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn ssend<T: Datatype>(
+        &'scope self,
+        data: &'scope [T],
+        dest: u32,
+        tag: impl Into<Tag>,
+    ) -> Result<ScopedSend<'scope, L, D>> {
+        self.send_in_mode(SendMode::Synchronous, data, dest, tag.into())
+    }
+
+    fn send_in_mode<T: Datatype>(
+        &'scope self,
+        mode: SendMode,
+        data: &'scope [T],
+        dest: u32,
+        tag: Tag,
+    ) -> Result<ScopedSend<'scope, L, D>> {
+        let started = self.comm.inner.send_args(mode, dest, tag).and_then(|args| {
+            // SAFETY: the arguments are the communicator's. `data` is borrowed for the life of the
+            // scope, which does not end before the request is over, because it is registered.
+            unsafe { self.comm.start_send(&args, data.as_ptr(), data.len()) }
+        });
+        self.register(started).map(ScopedSend)
+    }
+
+    /// Starts a send of `count` items of a layout within `base` (see [`Comm::send_layout`]).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and [`InvalidBuffer`](crate::ErrorKind::InvalidBuffer) if the layout
+    /// leaves `base`.
+    pub fn send_layout<T: Datatype>(
+        &'scope self,
+        base: &'scope [T],
+        count: usize,
+        layout: &Layout,
+        dest: u32,
+        tag: impl Into<Tag>,
+    ) -> Result<ScopedSend<'scope, L, D>> {
+        const {
+            assert!(
+                T::CONTIGUOUS,
+                "the buffer's type has padding, which has no value"
+            )
+        };
+        let comm = self.comm;
+        comm.raise(comm.check_span(size_of_val(base), count, layout))?;
+        let args = comm.inner.send_args(SendMode::Standard, dest, tag.into());
+        let started = args.and_then(|args| {
+            // SAFETY: the arguments are the communicator's; the layout stays within `base`, all
+            // bytes of which are data, and which is borrowed until the request is over.
+            unsafe { comm.start_send_items(&args, base.as_ptr().cast(), count, layout) }
+        });
+        self.register(started).map(ScopedSend)
+    }
+
+    /// Starts a receive into values that stay borrowed until [`ScopedRecv::wait`] gives them back or
+    /// the scope ends (MPI-4 section 3.7.2, `MPI_Irecv`).
+    ///
+    /// The type must be one for which every bit pattern is valid; that is checked when the program
+    /// is compiled.
+    ///
+    /// # Errors
+    /// [`InvalidRank`](crate::ErrorKind::InvalidRank), [`InvalidTag`](crate::ErrorKind::InvalidTag),
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) when too many requests are active.
+    pub fn recv<T: Datatype>(
+        &'scope self,
+        buf: &'scope mut [T],
+        source: impl Into<Source>,
+        tag: impl Into<Tags>,
+    ) -> Result<ScopedRecv<'scope, T, L, D>> {
+        const { assert!(T::ANY_BITS, "not every bit pattern is a value of this type") };
+        let (ptr, len) = (NonNull::from(&mut *buf).cast::<T>(), buf.len());
+        let started = self
+            .comm
+            .inner
+            .pattern(source.into(), tag.into())
+            .and_then(|pattern| {
+                // SAFETY: the pattern is the communicator's; `buf` is borrowed for the life of the scope,
+                // which does not end before the request is over, because it is registered. All bits are
+                // valid.
+                unsafe { self.comm.start_recv(&pattern, ptr.as_ptr(), len) }
+            });
+        let pending = self.register(started)?;
+        Ok(ScopedRecv {
+            pending,
+            ptr,
+            len,
+            buf: PhantomData,
+        })
+    }
+
+    /// Starts a receive into `count` items of a layout within `base` (see [`Comm::recv_layout`]).
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv), and [`InvalidBuffer`](crate::ErrorKind::InvalidBuffer) if the layout
+    /// leaves `base`.
+    pub fn recv_layout<T: Datatype>(
+        &'scope self,
+        base: &'scope mut [T],
+        count: usize,
+        layout: &Layout,
+        source: impl Into<Source>,
+        tag: impl Into<Tags>,
+    ) -> Result<ScopedRecv<'scope, T, L, D>> {
+        const {
+            assert!(
+                T::CONTIGUOUS && T::ANY_BITS,
+                "the buffer's type cannot hold any bits"
+            )
+        };
+        let comm = self.comm;
+        comm.raise(comm.check_span(size_of_val(base), count, layout))?;
+        let (ptr, len) = (NonNull::from(&mut *base).cast::<T>(), base.len());
+        let started = comm
+            .inner
+            .pattern(source.into(), tag.into())
+            .and_then(|pattern| {
+                // SAFETY: as in `recv`; the layout stays within `base`.
+                unsafe { comm.start_recv_items(&pattern, ptr.as_ptr().cast(), count, layout) }
+            });
+        let pending = self.register(started)?;
+        Ok(ScopedRecv {
+            pending,
+            ptr,
+            len,
+            buf: PhantomData,
+        })
+    }
+
+    fn register(&'scope self, started: Result<Request>) -> Result<Registered<'scope, L, D>> {
+        let request = self.comm.raise(started)?;
+        let place = self.registry.add(request);
+        Ok(Registered {
+            comm: self.comm,
+            registry: &self.registry,
+            request,
+            place,
+        })
+    }
+
+    /// Brings every registered request to its end; the first error of theirs.
+    fn finish(&self, orderly: bool) -> Result<()> {
+        let device = self.comm.hosted();
+        let mut outcome: Result<(), Error> = Ok(());
+        let cancel_all = || {
+            // Whether it helps shows at the completion.
+            self.registry.each(|request| drop(device.cancel(request)));
+        };
+        if !orderly {
+            cancel_all();
+        }
+        self.registry.each(|request| {
+            if let Err(error) = device.wait(request)
+                && outcome.is_ok()
+            {
+                outcome = Err(error);
+                // What is left may wait for what has failed.
+                cancel_all();
+            }
+        });
+        outcome
+    }
+}
+
+/// The requests of a scope that are not known to be over.
+#[derive(Debug, Default)]
+struct Registry {
+    /// Which of `first` are taken, by bit.
+    taken: Cell<u32>,
+    first: [Cell<Option<Request>>; 32],
+    /// Those that had no place among the first.
+    more: RefCell<Vec<Option<Request>>>,
+}
+
+impl Registry {
+    fn add(&self, request: Request) -> usize {
+        let place = self.taken.get().trailing_ones() as usize;
+        if let Some(slot) = self.first.get(place) {
+            self.taken.set(self.taken.get() | 1 << place);
+            slot.set(Some(request));
+            return place;
+        }
+        let mut more = self.more.borrow_mut();
+        more.push(Some(request));
+        place + more.len() - 1
+    }
+
+    fn remove(&self, place: usize) {
+        match self.first.get(place) {
+            Some(slot) => {
+                slot.set(None);
+                self.taken.set(self.taken.get() & !(1 << place));
+            }
+            None => {
+                let mut more = self.more.borrow_mut();
+                more[place - self.first.len()] = None;
+                while more.last() == Some(&None) {
+                    more.pop();
+                }
+            }
+        }
+    }
+
+    fn each(&self, mut visit: impl FnMut(Request)) {
+        self.first.iter().filter_map(Cell::get).for_each(&mut visit);
+        self.more
+            .borrow()
+            .iter()
+            .flatten()
+            .copied()
+            .for_each(&mut visit);
+    }
+}
+
+/// A handle on a registered request.
+#[derive(Debug)]
+struct Registered<'scope, L: Level, D: Device> {
+    comm: &'scope Comm<L, D>,
+    registry: &'scope Registry,
+    request: Request,
+    place: usize,
+}
+
+impl<L: Level, D: Device> Registered<'_, L, D> {
+    fn wait(self) -> Result<Status> {
+        // A panic out of the device leaves the request registered, and the scope sees to it.
+        let outcome = self.comm.hosted().wait(self.request);
+        self.registry.remove(self.place);
+        self.comm.raise(outcome)
+    }
+
+    fn is_complete(&self) -> bool {
+        !matches!(self.comm.hosted().peek(self.request), Ok(None))
+    }
+
+    fn cancel(&self) -> Result<()> {
+        self.comm.raise(self.comm.hosted().cancel(self.request))
+    }
+}
+
+/// A send in a [`Scope`]. Dropping it leaves the send to the scope.
+#[derive(Debug)]
+pub struct ScopedSend<'scope, L: Level = Single, D: Device = AnyDevice<L>>(
+    Registered<'scope, L, D>,
+);
+
+impl<L: Level, D: Device> ScopedSend<'_, L, D> {
+    /// Waits until the send is over (MPI-4 section 3.7.3, `MPI_Wait`).
+    ///
+    /// # Errors
+    /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
+    pub fn wait(self) -> Result<Status> {
+        self.0.wait()
+    }
+
+    /// Whether [`wait`](Self::wait) would return at once. Makes progress.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.0.is_complete()
+    }
+
+    /// Asks for the send to be cancelled (MPI-4 section 3.8.4, `MPI_Cancel`); the status of
+    /// [`wait`](Self::wait) says whether it was.
+    ///
+    /// # Errors
+    /// [`Finalized`](crate::ErrorKind::Finalized).
+    pub fn cancel(&self) -> Result<()> {
+        self.0.cancel()
+    }
+}
+
+/// A receive in a [`Scope`]. Dropping it leaves the receive to the scope.
+#[derive(Debug)]
+pub struct ScopedRecv<'scope, T, L: Level = Single, D: Device = AnyDevice<L>> {
+    pending: Registered<'scope, L, D>,
+    ptr: NonNull<T>,
+    len: usize,
+    buf: PhantomData<&'scope mut [T]>,
+}
+
+impl<'scope, T, L: Level, D: Device> ScopedRecv<'scope, T, L, D> {
+    /// Waits until the message is here (MPI-4 section 3.7.3, `MPI_Wait`) and gives the whole buffer
+    /// back, to be used again within the scope.
+    ///
+    /// # Errors
+    /// As [`Comm::recv_into`]; the buffer stays borrowed until the scope ends then.
+    pub fn wait(self) -> Result<(&'scope mut [T], Status)> {
+        let status = self.pending.wait()?;
+        // SAFETY: these are pointer and length of the `&'scope mut [T]` that the receive was given,
+        // which nobody else can use; the device is done with it, and any bits are valid.
+        let buf = unsafe { NonNull::slice_from_raw_parts(self.ptr, self.len).as_mut() };
+        Ok((buf, status))
+    }
+
+    /// Whether [`wait`](Self::wait) would return at once. Makes progress.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.pending.is_complete()
+    }
+
+    /// Asks for the receive to be cancelled (MPI-4 section 3.8.4, `MPI_Cancel`); the status of
+    /// [`wait`](Self::wait) says whether it was.
+    ///
+    /// # Errors
+    /// [`Finalized`](crate::ErrorKind::Finalized).
+    pub fn cancel(&self) -> Result<()> {
+        self.pending.cancel()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_registry_finds_every_request_and_reuses_places() {
+        let registry = Registry::default();
+        let request = |n: u64| Request::from_bits(1 << 32 | n);
+        let places: Vec<_> = (0..40).map(|n| registry.add(request(n))).collect();
+        assert_eq!(places, (0..40).collect::<Vec<_>>());
+        for place in [3, 31, 32, 39, 38] {
+            registry.remove(place);
+        }
+        let mut left = Vec::new();
+        registry.each(|request| left.push(request.to_bits() & 63));
+        let expected: Vec<u64> = (0..38).filter(|n| ![3, 31, 32].contains(n)).collect();
+        assert_eq!(left, expected);
+        assert_eq!(registry.add(request(50)), 3);
+        assert_eq!(registry.add(request(51)), 31);
+        assert_eq!(registry.add(request(52)), 38);
+    }
+}

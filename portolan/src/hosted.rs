@@ -1,0 +1,192 @@
+//! A device together with the job it belongs to: what is ended when the last handle goes.
+
+use std::io::Write;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use portolan_core::config::Settings;
+use portolan_core::device::{
+    AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Handler,
+    HandlerId, Hook, Message, ProcId, Region, RegionKey, SendArgs, Upper,
+};
+use portolan_core::job::Bootstrap;
+use portolan_core::matching::Pattern;
+use portolan_core::{ContigBuf, Device, Error, ErrorKind, Request, Result, Status, TypedBuf};
+use portolan_datatype::{Layout, MsgAction, MsgRep};
+
+use crate::any::delegate_device;
+use crate::comm::Budget;
+
+/// A device in its job: hands every call on, and leaves the job when it is dropped.
+///
+/// Communicators, requests and messages hold it, so that no handle outlives the runtime.
+pub struct Hosted<D: Device> {
+    device: D,
+    /// The connection to the launcher, until the job is left.
+    bootstrap: Mutex<Option<Box<dyn Bootstrap>>>,
+    /// The rank has left, in whatever way.
+    left: AtomicBool,
+    /// A call returned an error that the program may be about to die of.
+    troubled: AtomicBool,
+    /// See [`Ending`].
+    together: bool,
+    fatal_failures: bool,
+    /// Counters are printed at the end.
+    counters: bool,
+    /// Memory for buffered sends.
+    pub(crate) budget: Arc<Budget>,
+}
+
+/// How the job around a device ends.
+pub(crate) struct Ending {
+    /// Leaving waits for the other ranks. Not where one thread steps all of them.
+    pub(crate) together: bool,
+    /// The job ends when the program meets a rank that has died.
+    pub(crate) fatal_failures: bool,
+    /// The connection to the launcher, if there is one.
+    pub(crate) bootstrap: Option<Box<dyn Bootstrap>>,
+}
+
+/// How a rank leaves its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// Completes what was started and waits for the others.
+    Orderly,
+    /// The program finished, as far as can be seen.
+    Dropped,
+    /// A panic is under way, or ended the rank's thread.
+    Panicked,
+}
+
+impl<D: Device> Hosted<D> {
+    pub(crate) fn new(device: D, settings: &Settings, ending: Ending) -> Self {
+        Self {
+            device,
+            bootstrap: Mutex::new(ending.bootstrap),
+            left: AtomicBool::new(false),
+            troubled: AtomicBool::new(false),
+            together: ending.together,
+            fatal_failures: ending.fatal_failures,
+            counters: settings.counters(),
+            budget: Arc::new(Budget::new(settings.buffer_max())),
+        }
+    }
+
+    /// The program is about to be given an error: remembers it (see [`World`](crate::World) on
+    /// ending), or ends the job if it is one that the job does not survive.
+    #[cold]
+    pub(crate) fn note_error(&self, error: &Error) {
+        if self.fatal_failures && error.kind() == ErrorKind::PeerFailed {
+            self.abort(1, None, Some(&error.to_string()));
+        }
+        // These say nothing of this rank: the job is known to be broken, or nothing is.
+        let elsewhere = [
+            ErrorKind::Aborted,
+            ErrorKind::Finalized,
+            ErrorKind::MayBlock,
+            ErrorKind::PeerFailed,
+        ];
+        if !elsewhere.contains(&error.kind()) {
+            self.troubled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Leaves the job, once; later calls do nothing.
+    pub(crate) fn leave(&self, how: Leave) -> Result<()> {
+        // Relaxed: the flag carries no data, it only lets one caller in.
+        if self.left.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let troubled = how == Leave::Dropped && self.troubled.load(Ordering::Relaxed);
+        if how == Leave::Panicked || troubled {
+            let why = match how {
+                Leave::Panicked => "it panicked",
+                _ => "it left after an error, without World::finalize",
+            };
+            self.device.declare_self_failed(why);
+            return Ok(());
+        }
+        let ended = if self.together {
+            self.device.end()
+        } else {
+            Ok(())
+        };
+        if self.counters {
+            self.print_counters();
+        }
+        let bootstrap = self.take_bootstrap();
+        ended?;
+        match bootstrap {
+            Some(mut bootstrap) => bootstrap
+                .finalize()
+                .map_err(|error| Error::new(ErrorKind::Job, error.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    fn take_bootstrap(&self) -> Option<Box<dyn Bootstrap>> {
+        self.bootstrap
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    fn print_counters(&self) {
+        let rank = self.device.attributes().world_rank;
+        let mut text = String::new();
+        for (name, value) in self.device.counters() {
+            text.push_str(&format!("portolan: rank {rank}: {name} {value}\n"));
+        }
+        // Whoever asked for counters and closed standard error does not want them.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+}
+
+impl<D: Device> Drop for Hosted<D> {
+    fn drop(&mut self) {
+        let how = if std::thread::panicking() {
+            Leave::Panicked
+        } else {
+            Leave::Dropped
+        };
+        if let Err(error) = self.leave(how) {
+            tracing::warn!(%error, "the job did not end in good order");
+        }
+    }
+}
+
+impl<D: Device> std::fmt::Debug for Hosted<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let attributes = self.device.attributes();
+        f.debug_struct("Hosted")
+            .field("device", &attributes.name)
+            .field("rank", &attributes.world_rank)
+            .field("left", &self.left.load(Ordering::Relaxed))
+            .finish_non_exhaustive()
+    }
+}
+
+macro_rules! inner {
+    ($self:ident, $device:ident => $call:expr) => {{
+        let $device = &$self.device;
+        $call
+    }};
+}
+
+impl<D: Device> Device for Hosted<D> {
+    delegate_device!(inner);
+
+    fn end(&self) -> Result<()> {
+        self.leave(Leave::Orderly)
+    }
+
+    /// Tells the launcher first, so that it hears the code whatever becomes of this process.
+    fn abort(&self, code: i32, facility: Option<&str>, message: Option<&str>) -> ! {
+        if let Some(mut bootstrap) = self.take_bootstrap() {
+            bootstrap.abort(code, message.unwrap_or("the program ended the job"));
+        }
+        self.device.abort(code, facility, message)
+    }
+}

@@ -1,0 +1,193 @@
+//! Whole jobs inside one process: threads as ranks, or one thread that steps all of them.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use portolan_core::level::{Level, Single};
+use portolan_core::{Error, ErrorKind, Result};
+
+use crate::hosted::{Ending, Hosted, Leave};
+use crate::{Builder, World};
+
+/// Runs a job whose ranks are `n` threads of this process; the results are in the order of ranks.
+///
+/// Tests, benches and examples use it: it needs no launcher, and every rank is a real rank.
+///
+/// ```
+/// let ranks = portolan::threads(3, |world| world.rank())?;
+/// assert_eq!(ranks, [0, 1, 2]);
+/// # Ok::<(), portolan::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Builder::threads`].
+///
+/// # Panics
+/// If a rank does; the panic names it. Ranks that wait for it get
+/// [`PeerFailed`](ErrorKind::PeerFailed).
+pub fn threads<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Result<Vec<R>> {
+    Builder::new().threads(n, body)
+}
+
+/// Jobs whose ranks live in this process and are driven by hand.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Jobs;
+
+impl Jobs {
+    /// The `n` ranks of a job for one thread, which steps them in an order of its choosing: for
+    /// deterministic tests, fuzzing and counting instructions.
+    ///
+    /// Only calls that do not wait for another rank are of use: a blocking call waits for a rank that
+    /// the thread is not stepping. Ranks leave the job one by one when they are dropped.
+    ///
+    /// ```
+    /// let worlds = portolan::Jobs::in_process(2)?;
+    /// let (zero, one) = (worlds[0].comm(), worlds[1].comm());
+    /// let incoming = one.irecv_owned(vec![0u8; 4], 0, 0)?;
+    /// zero.isend_owned(b"ahoy".to_vec(), 1, 0)?.wait()?;
+    /// assert!(incoming.is_complete());
+    /// assert_eq!(incoming.wait()?.buf, b"ahoy");
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Builder::threads`].
+    pub fn in_process(n: u32) -> Result<Vec<World>> {
+        Self::with(&Builder::new(), n)
+    }
+
+    /// [`in_process`](Self::in_process) with the settings and thread level of a builder.
+    ///
+    /// # Errors
+    /// As [`Builder::threads`].
+    pub fn with<L: Level>(builder: &Builder<L>, n: u32) -> Result<Vec<World<L>>> {
+        let (devices, settings) = builder.devices(n, "in one thread")?;
+        devices
+            .into_iter()
+            .map(|device| {
+                let ending = Ending {
+                    together: false,
+                    fatal_failures: false,
+                    bootstrap: None,
+                };
+                World::host(Hosted::new(device, &settings, ending))
+            })
+            .collect()
+    }
+}
+
+impl<L: Level> Builder<L> {
+    /// Runs a job whose ranks are `n` threads of this process. See [`threads`].
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if `n` is 0,
+    /// [`InvalidSetting`](ErrorKind::InvalidSetting),
+    /// [`TransportUnavailable`](ErrorKind::TransportUnavailable),
+    /// [`Exhausted`](ErrorKind::Exhausted) when memory or threads are short.
+    ///
+    /// # Panics
+    /// If a rank does; the panic names it.
+    pub fn threads<R: Send>(self, n: u32, body: impl Fn(World<L>) -> R + Sync) -> Result<Vec<R>>
+    where
+        crate::AnyDevice<L>: Send,
+    {
+        let (devices, settings) = self.devices(n, "threads")?;
+        let panics = Panics::default();
+        let run = |device| {
+            let ending = Ending {
+                together: true,
+                fatal_failures: false,
+                bootstrap: None,
+            };
+            let world = World::host(Hosted::new(device, &settings, ending))?;
+            let rank = world.rank();
+            // The rank ends here even if the program leaks its handles.
+            let kept = world.keep();
+            match catch_unwind(AssertUnwindSafe(|| body(world))) {
+                Ok(result) => {
+                    if let Err(error) = kept.hosted().leave(Leave::Dropped) {
+                        tracing::warn!(rank, %error, "the rank did not end in good order");
+                    }
+                    Ok(Some(result))
+                }
+                Err(payload) => {
+                    panics.add(rank, payload.as_ref());
+                    kept.hosted().leave(Leave::Panicked)?;
+                    Ok(None)
+                }
+            }
+        };
+        let outcomes = thread::scope(|scope| start(scope, devices, &run))?;
+        if let Some(first) = panics.first() {
+            resume_unwind(Box::new(first));
+        }
+        let results = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
+        Ok(results.into_iter().flatten().collect())
+    }
+}
+
+/// Starts a thread per device and waits for all of them.
+fn start<'scope, D: Send + 'scope, R: Send + 'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    devices: Vec<D>,
+    run: &'scope (impl Fn(D) -> Result<R> + Sync),
+) -> Result<Vec<Result<R>>> {
+    let mut threads = Vec::with_capacity(devices.len());
+    for (rank, device) in devices.into_iter().enumerate() {
+        let name = format!("rank {rank}");
+        let spawned = thread::Builder::new()
+            .name(name)
+            .spawn_scoped(scope, move || run(device));
+        match spawned {
+            Ok(thread) => threads.push(thread),
+            // The ranks that run already end with an error: the devices of the others are gone.
+            Err(error) => {
+                return Err(Error::new(
+                    ErrorKind::Exhausted,
+                    format!("cannot start a thread for rank {rank}: {error}"),
+                )
+                .remedy("ask for fewer ranks, or raise the limit on threads"));
+            }
+        }
+    }
+    Ok(threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap_or_else(|p| resume_unwind(p)))
+        .collect())
+}
+
+/// The panics of a job's ranks, in the order in which they happened.
+#[derive(Default)]
+struct Panics(Mutex<Vec<String>>);
+
+impl Panics {
+    fn add(&self, rank: u32, payload: &(dyn Any + Send)) {
+        let what = payload
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("with something that is not a text");
+        let text = format!("rank {rank} panicked: {what}");
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(text);
+    }
+
+    /// The one that the others may have come from.
+    fn first(&self) -> Option<String> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .first()
+            .cloned()
+    }
+}
+
+const _: fn() = || {
+    fn sendable<T: Send>() {}
+    sendable::<crate::AnyDevice<Single>>();
+};

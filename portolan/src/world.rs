@@ -1,0 +1,126 @@
+//! A rank's place in its job.
+
+use portolan_core::config::Settings;
+use portolan_core::level::{Level, Single};
+use portolan_core::{Device, Result};
+
+use crate::Comm;
+use crate::any::AnyDevice;
+use crate::hosted::{Ending, Hosted, Leave};
+
+/// One rank of a job: gives the communicator of all ranks, and ends the rank's part in the job.
+///
+/// # Ending
+/// [`finalize`](Self::finalize) ends it in good order: what was started is completed, and all ranks
+/// wait for each other. Dropping the last handle (world, communicators, requests) does the same,
+/// with two exceptions in which nobody is waited for, because the others may wait for a message that
+/// will never come, and the rank is declared failed to them instead:
+/// - a panic is under way;
+/// - a call of this rank has returned an error (other than that another rank has failed): the
+///   program may be on its way out by `?`. A program that goes on after an error calls `finalize`.
+#[derive(Debug)]
+pub struct World<L: Level = Single, D: Device = AnyDevice<L>> {
+    comm: Comm<L, D>,
+}
+
+impl<L: Level, D: Device> World<L, D> {
+    pub(crate) fn host(hosted: Hosted<D>) -> Result<Self> {
+        Ok(Self {
+            comm: Comm::world(hosted)?,
+        })
+    }
+
+    /// A world on a device of somebody else's: a third party's backend, or one put together by hand.
+    ///
+    /// # Errors
+    /// [`InvalidCommunicator`](crate::ErrorKind::InvalidCommunicator) if the device has a
+    /// communicator already.
+    ///
+    /// # Safety
+    /// The device keeps the contract of [`Device`]: it does not touch a buffer after the request is
+    /// over, `wait` and `test` return only then, and a receive reports no more bytes than it wrote.
+    /// Nobody else completes, frees or cancels requests on it. If `L` is
+    /// [`Multiple`](crate::level::Multiple), it may be used by several threads at once.
+    pub unsafe fn from_device(device: D, settings: &Settings) -> Result<Self> {
+        let ending = Ending {
+            together: true,
+            fatal_failures: false,
+            bootstrap: None,
+        };
+        Self::host(Hosted::new(device, settings, ending))
+    }
+
+    /// The communicator of all ranks (`MPI_COMM_WORLD`).
+    #[must_use]
+    pub fn comm(&self) -> Comm<L, D> {
+        self.comm.clone()
+    }
+
+    /// This rank: at least 0, below [`size`](Self::size).
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.comm.rank()
+    }
+
+    /// Number of ranks in the job.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.comm.size()
+    }
+
+    /// Seconds since a fixed moment in the past (MPI-4 section 9.6, `MPI_Wtime`).
+    #[must_use]
+    pub fn wtime(&self) -> f64 {
+        self.comm.wtime()
+    }
+
+    /// What the rank is waiting for and what waits in its queues, one line each: for people who look
+    /// for a hang.
+    #[must_use]
+    pub fn describe_state(&self) -> Vec<String> {
+        self.comm.hosted().describe_state()
+    }
+
+    /// The device's counters, by name.
+    #[must_use]
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.comm.hosted().counters()
+    }
+
+    /// Ends this rank's part in the job (MPI-4 section 11.2.2, `MPI_Finalize`): completes what was
+    /// started, waits for the other ranks, and says what the program has left behind. Handles that
+    /// are left are good for nothing but dropping.
+    ///
+    /// # Errors
+    /// [`PeerFailed`](crate::ErrorKind::PeerFailed) if a rank died instead;
+    /// [`Job`](crate::ErrorKind::Job) if the launcher could not be told.
+    pub fn finalize(self) -> Result<Leaks> {
+        let hosted = self.comm.hosted();
+        let leaks = Leaks {
+            communicators: self.comm.live() - 1,
+        };
+        hosted.leave(Leave::Orderly)?;
+        if leaks != Leaks::default() {
+            tracing::warn!(rank = self.rank(), %leaks, "left behind");
+        }
+        Ok(leaks)
+    }
+
+    pub(crate) fn keep(&self) -> Comm<L, D> {
+        self.comm.clone()
+    }
+}
+
+/// What a program had left when it called [`World::finalize`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leaks {
+    /// Communicators besides the world's that are still alive.
+    pub communicators: u32,
+}
+
+impl std::fmt::Display for Leaks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} communicator(s) not dropped", self.communicators)
+    }
+}
