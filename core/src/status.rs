@@ -1,5 +1,7 @@
 //! What a completed operation says of itself.
 
+use portolan_datatype::Datatype;
+
 use crate::error::ErrorKind;
 
 /// Source, tag, error, byte count and cancellation of a completed operation (`MPI_Status`).
@@ -38,6 +40,20 @@ impl Status {
             cancelled: true,
             ..Self::EMPTY
         }
+    }
+
+    /// How many values of `T` were delivered (`MPI_Get_count`); `None` if they end inside one.
+    ///
+    /// ```
+    /// use portolan_core::Status;
+    ///
+    /// let status = Status::received(0, 7, 24);
+    /// assert_eq!(status.count::<f64>(), Some(3));
+    /// assert_eq!(status.count::<[f64; 2]>(), None);
+    /// ```
+    #[must_use]
+    pub fn count<T: Datatype>(&self) -> Option<usize> {
+        T::layout().count(usize::try_from(self.bytes).ok()?)
     }
 
     /// A successful receive of `bytes` bytes.
