@@ -76,6 +76,12 @@ impl RingTx {
         unsafe { self.push_marked(header, data, len, BULK) }
     }
 
+    /// Where the next message begins, in cells since the start.
+    #[cfg(test)]
+    pub(crate) fn position(&self) -> u64 {
+        self.pos
+    }
+
     /// Whether a message with `len` bytes of payload would find room now.
     #[inline(always)]
     pub(crate) fn room(&mut self, len: usize) -> Pushed {

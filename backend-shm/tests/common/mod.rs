@@ -1,0 +1,92 @@
+//! What the tests of this crate share: a sink that checks order and content, and generated traffic.
+#![allow(dead_code)]
+
+use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
+use portolan_shm::Shm;
+
+/// A small generator of numbers (SplitMix64): the same seed gives the same traffic.
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// Sizes around every limit that matters, and anything between.
+    pub fn size(&mut self, bulk: usize) -> usize {
+        const EDGES: [usize; 14] =
+            [0, 1, 8, 31, 32, 33, 95, 96, 97, 216, 217, 1055, 1056, 1057];
+        match self.below(10) {
+            0..=4 => EDGES[self.below(EDGES.len() as u64) as usize],
+            5..=7 => self.below(300) as usize,
+            8 => self.below(bulk as u64 + 1) as usize,
+            _ => bulk,
+        }
+    }
+}
+
+/// Byte `at` of message `number` from `from` to `to`.
+pub fn byte(from: u32, to: u32, number: u32, at: usize) -> u8 {
+    (from as usize * 131 + to as usize * 31 + number as usize * 7 + at) as u8
+}
+
+/// Checks that each sender's messages arrive in order and whole.
+pub struct Checker {
+    pub own: u32,
+    pub expected: Vec<u32>,
+    pub arrived: u64,
+    /// Peers whose packets are refused at the moment.
+    pub closed: Vec<bool>,
+}
+
+impl Checker {
+    pub fn new(own: u32, ranks: u32) -> Self {
+        let n = ranks as usize;
+        Self { own, expected: vec![0; n], arrived: 0, closed: vec![false; n] }
+    }
+}
+
+impl Sink for Checker {
+    fn accepts(&mut self, peer: u32) -> bool {
+        !self.closed[peer as usize]
+    }
+
+    fn packet(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
+        let number = &mut self.expected[peer as usize];
+        assert!(!self.closed[peer as usize], "a packet that was refused");
+        assert_eq!(header.tag, *number, "order of {peer} → {}", self.own);
+        assert_eq!(header.source, peer);
+        assert_eq!(header.cookie as usize, payload.len(), "{peer} → {}: message {number}", self.own);
+        let bytes = payload.to_vec();
+        for (at, &got) in bytes.iter().enumerate() {
+            assert_eq!(got, byte(peer, self.own, *number, at), "{peer} → {}: byte {at} of message {number}, {} bytes", self.own, bytes.len());
+        }
+        *number += 1;
+        self.arrived += 1;
+    }
+}
+
+/// Tries to send message `number` of `len` bytes to `to`.
+pub fn send(shm: &mut Shm, to: u32, number: u32, len: usize) -> Sent {
+    let from = shm.rank();
+    let header = Header { kind: 1, source: from, tag: number, cookie: len as u32, ..Header::default() };
+    let bytes: Vec<u8> = (0..len).map(|at| byte(from, to, number, at)).collect();
+    // SAFETY: `to` exists and is another rank; the vector has `len` bytes, and all are copied.
+    unsafe {
+        if len <= shm.limits().short {
+            shm.send_short(to, &header, bytes.as_ptr(), len)
+        } else {
+            shm.send_bulk(to, &header, len, |place| {
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, len);
+            })
+        }
+    }
+}

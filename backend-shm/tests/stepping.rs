@@ -1,0 +1,259 @@
+//! One thread steps several ranks in an order of its choosing: nothing depends on threads.
+
+mod common;
+
+use common::{Checker, Numbers, send};
+use portolan_core::transport::{Sent, Transport, TransportCaps};
+use portolan_shm::{Cma, Config, Shm, in_process_with};
+
+fn job(n: u32) -> Vec<Shm> {
+    in_process_with(n, &Config::default()).unwrap()
+}
+
+fn sinks(n: u32) -> Vec<Checker> {
+    (0..n).map(|rank| Checker::new(rank, n)).collect()
+}
+
+#[test]
+fn random_steps_keep_every_pair_in_order() {
+    for seed in 0..30 {
+        let n = 2 + (seed % 4) as u32;
+        let config = Config { ring: 4096, bulk: 64 << 10, ..Config::default() };
+        let mut ranks = in_process_with(n, &config).unwrap();
+        let (mut sinks, mut numbers) = (sinks(n), Numbers(seed));
+        let mut sent = vec![vec![0_u32; n as usize]; n as usize];
+        let bulk = ranks[0].limits().bulk;
+        for _ in 0..3000 {
+            let from = numbers.below(n.into()) as u32;
+            match numbers.below(3) {
+                0 => {
+                    ranks[from as usize].poll(&mut sinks[from as usize]);
+                }
+                1 => {
+                    let peer = numbers.below(n.into()) as usize;
+                    let closed = &mut sinks[from as usize].closed[peer];
+                    *closed = !*closed && numbers.below(4) == 0;
+                }
+                _ => {
+                    let to = numbers.below(n.into()) as u32;
+                    let next = &mut sent[from as usize][to as usize];
+                    if to != from
+                        && send(&mut ranks[from as usize], to, *next, numbers.size(bulk)) == Sent::Done
+                    {
+                        *next += 1;
+                    }
+                }
+            }
+        }
+        for (rank, sink) in sinks.iter_mut().enumerate() {
+            sink.closed.fill(false);
+            while ranks[rank].poll(sink) > 0 {}
+            for from in 0..n as usize {
+                assert_eq!(sink.expected[from], sent[from][rank], "seed {seed}: {from} → {rank}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_refused_sender_does_not_hold_up_others() {
+    let (mut ranks, mut sinks) = (job(3), sinks(3));
+    assert_eq!(send(&mut ranks[0], 2, 0, 8), Sent::Done);
+    assert_eq!(send(&mut ranks[1], 2, 0, 8), Sent::Done);
+    sinks[2].closed[0] = true;
+    ranks[2].poll(&mut sinks[2]);
+    assert_eq!(sinks[2].expected, [0, 1, 0]);
+    sinks[2].closed[0] = false;
+    ranks[2].poll(&mut sinks[2]);
+    assert_eq!(sinks[2].expected, [1, 1, 0]);
+}
+
+#[test]
+fn a_full_ring_refuses_and_recovers() {
+    let (mut ranks, mut sinks) = (job(2), sinks(2));
+    let mut sent = 0;
+    // The pair's first packets go one by one.
+    for _ in 0..1_000_000 {
+        match send(&mut ranks[0], 1, sent, 8) {
+            Sent::Done => sent += 1,
+            Sent::Full if sent < 3 => assert!(ranks[1].poll(&mut sinks[1]) > 0),
+            Sent::Full => break,
+            Sent::Gone => panic!("gone"),
+        }
+    }
+    let full = sent;
+    assert!((200..1_000_000).contains(&full), "{full}");
+    while ranks[1].poll(&mut sinks[1]) > 0 {}
+    assert_eq!(send(&mut ranks[0], 1, sent, 8), Sent::Done);
+    while ranks[1].poll(&mut sinks[1]) > 0 {}
+    assert_eq!(sinks[1].expected[0], full + 1);
+}
+
+#[test]
+fn memory_grows_with_the_pairs_that_talk() {
+    let (mut ranks, mut sinks) = (job(64), sinks(64));
+    let before = ranks[0].memory_used();
+    for round in 0..10 {
+        while send(&mut ranks[0], 1, round, 8) != Sent::Done {
+            ranks[1].poll(&mut sinks[1]);
+        }
+    }
+    let with_one = ranks[0].memory_used();
+    assert!((8 << 10..80 << 10).contains(&(with_one - before)), "{}", with_one - before);
+    assert_eq!(ranks[2].memory_used(), before, "a rank that talks to nobody has no rings");
+    assert_eq!(send(&mut ranks[0], 2, 0, 8), Sent::Done);
+    assert_eq!(ranks[0].memory_used(), with_one, "a first packet needs no ring");
+}
+
+#[test]
+fn a_rank_that_left_takes_no_more() {
+    let mut ranks = job(2);
+    let last = ranks.pop().unwrap();
+    drop(last);
+    let mut outcome = Sent::Done;
+    for number in 0..10_000 {
+        outcome = send(&mut ranks[0], 1, number, 8);
+        if outcome != Sent::Done {
+            break;
+        }
+    }
+    assert_eq!(outcome, Sent::Gone);
+    assert!(ranks[0].failure_of(1).unwrap().contains("left the job"));
+    assert_eq!(ranks[0].failures(), 0, "leaving is not a failure");
+}
+
+#[test]
+fn a_declared_death_is_known_to_all_and_what_was_sent_still_arrives() {
+    let (mut ranks, mut sinks) = (job(3), sinks(3));
+    let mut sent = 0;
+    while sent < 20 {
+        match send(&mut ranks[1], 0, sent, 100) {
+            Sent::Done => sent += 1,
+            _ => assert!(ranks[0].poll(&mut sinks[0]) > 0),
+        }
+    }
+    let (epoch, bell) = (ranks[0].failures(), ranks[0].bell());
+    let seen = bell.seen();
+    ranks[2].declare_failed(1, "it made no sense");
+    assert_ne!(ranks[0].failures(), epoch);
+    assert_ne!(bell.seen(), seen, "sleepers are woken");
+    assert_eq!(ranks[0].failure_of(1).as_deref(), Some("it made no sense"));
+    assert_eq!(ranks[0].failure_of(2), None);
+    while ranks[0].poll(&mut sinks[0]) > 0 {}
+    assert_eq!(sinks[0].expected[1], 20);
+    assert_eq!(send(&mut ranks[0], 1, 0, 8), Sent::Gone);
+    assert_eq!(send(&mut ranks[0], 2, 0, 8), Sent::Done);
+    // A second reason does not replace the first.
+    ranks[0].declare_failed(1, "something else");
+    assert_eq!(ranks[2].failure_of(1).as_deref(), Some("it made no sense"));
+}
+
+#[test]
+fn a_rank_whose_thread_panics_is_dead() {
+    let mut ranks = job(2);
+    let second = ranks.pop().unwrap();
+    let thread = std::thread::spawn(move || {
+        let _held = second;
+        std::panic::resume_unwind(Box::new("as a test"));
+    });
+    assert!(thread.join().is_err());
+    assert_eq!(ranks[0].failure_of(1).as_deref(), Some("it panicked"));
+}
+
+#[test]
+fn a_sender_without_room_that_falls_asleep_is_woken() {
+    let (mut ranks, mut sinks) = (job(2), sinks(2));
+    let mut sent = 0;
+    while send(&mut ranks[0], 1, sent, 8) == Sent::Done {
+        sent += 1;
+    }
+    // In the inbox: delivery makes room.
+    let bell = ranks[0].bell();
+    let seen = bell.seen();
+    ranks[0].arm();
+    assert_eq!(bell.seen(), seen);
+    ranks[1].poll(&mut sinks[1]);
+    assert_ne!(bell.seen(), seen, "room in the inbox");
+    ranks[0].disarm();
+    // In the ring, and room that came before the sleep was announced.
+    while send(&mut ranks[0], 1, sent, 8) == Sent::Done {
+        sent += 1;
+    }
+    while ranks[1].poll(&mut sinks[1]) > 0 {}
+    let seen = bell.seen();
+    ranks[0].arm();
+    assert_ne!(bell.seen(), seen, "room in the ring, made before");
+    ranks[0].disarm();
+}
+
+#[test]
+fn direct_memory_is_shared_zeroed_and_checked() {
+    let mut ranks = job(3);
+    let memory = ranks[0].alloc(10_000).unwrap();
+    assert_eq!(memory.ptr as usize % 4096, 0);
+    let (seen, len) = ranks[2].map(0, &memory.key).unwrap();
+    assert_eq!(len, 10_000);
+    // SAFETY: 10000 bytes of shared memory, used by this thread alone.
+    unsafe {
+        assert!((0..len).all(|at| *memory.ptr.add(at) == 0));
+        memory.ptr.write_bytes(0xee, len);
+        assert_eq!(*seen.add(9_999), 0xee);
+    }
+    assert_eq!(ranks[2].map(1, &memory.key), None, "it belongs to another rank");
+    for byte in 0..32 {
+        let mut key = memory.key;
+        key[byte] ^= 0x10;
+        assert_eq!(ranks[1].map(0, &key), None, "byte {byte}");
+    }
+    // SAFETY: nobody uses it any more.
+    unsafe { ranks[0].free(memory) };
+    assert_eq!(ranks[2].map(0, &memory.key), None, "freed");
+    let again = ranks[0].alloc(10_000).unwrap();
+    assert_ne!(again.key, memory.key, "another generation");
+    // SAFETY: as above.
+    unsafe { assert!((0..10_000).all(|at| *again.ptr.add(at) == 0), "zeroed on reuse") };
+}
+
+#[test]
+fn too_much_direct_memory_is_an_error_with_a_remedy() {
+    let mut ranks = in_process_with(1, &Config { max: 8 << 20, ..Config::default() }).unwrap();
+    let error = ranks[0].alloc(64 << 20).unwrap_err();
+    assert_eq!(error.kind(), portolan_core::ErrorKind::Exhausted);
+    assert!(error.to_string().contains("PORTOLAN_SHM_MAX"), "{error}");
+    assert!(error.to_string().contains("rank 0"), "{error}");
+    assert!(ranks[0].alloc(usize::MAX - 5000).is_err());
+    assert!(ranks[0].alloc(1 << 20).is_ok(), "less is there");
+}
+
+#[test]
+fn pulling_waits_for_the_sender_to_be_outside() {
+    use portolan_core::transport::Pulled;
+    let mut ranks = job(2);
+    let data = vec![42_u8; 100_000];
+    let mut target = vec![0_u8; 50_000];
+    // SAFETY: the vector lives until the exposure is withdrawn.
+    let exposure = unsafe { ranks[0].expose(data.as_ptr(), data.len()) }.unwrap();
+    ranks[0].set_present(true);
+    // SAFETY: the target has that many bytes.
+    let mut pull = |ranks: &mut Vec<Shm>| unsafe {
+        ranks[1].pull(0, &exposure, 1000, target.as_mut_ptr(), 50_000)
+    };
+    assert_eq!(pull(&mut ranks), Pulled::Stream);
+    ranks[0].set_present(false);
+    assert_eq!(pull(&mut ranks), Pulled::Done);
+    ranks[0].withdraw(&exposure);
+    assert_eq!(pull(&mut ranks), Pulled::Stream);
+    assert!(target.iter().all(|&byte| byte == 42));
+}
+
+#[test]
+fn capabilities_are_what_is_wired() {
+    let mut off = in_process_with(1, &Config { cma: Cma::Off, ..Config::default() }).unwrap();
+    assert!(!off[0].caps().contains(TransportCaps::PULL));
+    // SAFETY: nothing is read without the capability.
+    assert_eq!(unsafe { off[0].expose(std::ptr::null(), 0) }, None);
+    let on = job(1);
+    assert!(on[0].caps().contains(TransportCaps::PULL | TransportCaps::DIRECT));
+    assert!(!on[0].caps().contains(TransportCaps::PROCESSES));
+    assert!(on[0].describe().iter().any(|(name, _)| name == "large copies"));
+}

@@ -1,0 +1,141 @@
+//! Ranks on threads that send each other everything: order and content, awake and asleep.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Checker, Numbers, send};
+use portolan_core::transport::{Sent, Transport};
+use portolan_shm::{Config, Shm, in_process_with};
+
+/// Guard against hangs: no test comes near it.
+const GUARD: Duration = Duration::from_secs(30);
+
+/// What one rank still has to send.
+struct Outbox {
+    numbers: Numbers,
+    count: u32,
+    sent: Vec<u32>,
+    /// Size of the next message to each rank.
+    size: Vec<usize>,
+    bulk: usize,
+}
+
+impl Outbox {
+    fn new(shm: &Shm, count: u32, seed: u64) -> Self {
+        let ranks = shm.size() as usize;
+        let mut sent = vec![0; ranks];
+        sent[shm.rank() as usize] = count;
+        let numbers = Numbers(seed + u64::from(shm.rank()));
+        Self { numbers, count, sent, size: vec![0; ranks], bulk: shm.limits().bulk }
+    }
+
+    fn done(&self) -> bool {
+        self.sent.iter().all(|&sent| sent == self.count)
+    }
+
+    /// Tries to send one message to each rank; whether any went.
+    fn step(&mut self, shm: &mut Shm) -> bool {
+        let mut moved = false;
+        for to in 0..shm.size() {
+            let at = to as usize;
+            if self.sent[at] == self.count {
+                continue;
+            }
+            match send(shm, to, self.sent[at], self.size[at]) {
+                Sent::Done => {
+                    self.sent[at] += 1;
+                    self.size[at] = self.numbers.size(self.bulk);
+                    moved = true;
+                }
+                Sent::Full => {}
+                Sent::Gone => panic!("{:?}", shm.failure_of(to)),
+            }
+        }
+        moved
+    }
+}
+
+/// Sends `count` messages from this rank to each other rank and receives as many from each.
+fn exchange(shm: &mut Shm, count: u32, seed: u64, asleep: bool) {
+    let mut sink = Checker::new(shm.rank(), shm.size());
+    let mut outbox = Outbox::new(shm, count, seed);
+    let all = u64::from(count) * u64::from(shm.size() - 1);
+    let bell = shm.bell();
+    while !outbox.done() || sink.arrived < all {
+        let moved = outbox.step(shm) | (shm.poll(&mut sink) > 0);
+        if moved {
+            continue;
+        }
+        if asleep {
+            let seen = bell.seen();
+            shm.arm();
+            if shm.poll(&mut sink) == 0 {
+                bell.sleep(seen, Some(GUARD));
+            }
+            shm.disarm();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn run(ranks: u32, count: u32, seed: u64, asleep: bool, config: &Config) {
+    let start = std::time::Instant::now();
+    let all = in_process_with(ranks, config).unwrap();
+    let barrier = std::sync::Barrier::new(ranks as usize);
+    std::thread::scope(|scope| {
+        for mut shm in all {
+            let barrier = &barrier;
+            scope.spawn(move || {
+                exchange(&mut shm, count, seed, asleep);
+                // Nobody leaves while others may still wait for room.
+                barrier.wait();
+            });
+        }
+    });
+    assert!(start.elapsed() < GUARD, "a sleeper was woken by the guard");
+}
+
+#[test]
+fn two_ranks() {
+    run(2, 3000, 1, false, &Config::default());
+}
+
+#[test]
+fn five_ranks() {
+    run(5, 400, 2, false, &Config::default());
+}
+
+#[test]
+fn eight_ranks() {
+    run(8, 150, 3, false, &Config::default());
+}
+
+#[test]
+fn small_rings_and_areas() {
+    let config = Config { ring: 4096, bulk: 32 << 10, ..Config::default() };
+    run(3, 1000, 4, false, &config);
+}
+
+#[test]
+fn two_ranks_that_sleep() {
+    run(2, 1500, 5, true, &Config::default());
+}
+
+#[test]
+fn four_ranks_that_sleep_with_little_room() {
+    let config = Config { ring: 4096, bulk: 32 << 10, ..Config::default() };
+    run(4, 300, 6, true, &config);
+}
+
+#[test]
+fn without_membarrier() {
+    let config = Config { fenced: true, ..Config::default() };
+    run(3, 500, 7, true, &config);
+}
+
+#[test]
+fn more_ranks_than_slots_in_an_inbox() {
+    run(70, 3, 8, true, &Config { bulk: 32 << 10, ..Config::default() });
+}
