@@ -185,10 +185,36 @@ unsafe fn copy_blocks<P: Place, const PACK: bool, const SWAP: bool>(
             16 => copy_all::<P, 16, PACK>(place, blocks, stream, apart),
             24 => copy_all::<P, 24, PACK>(place, blocks, stream, apart),
             32 => copy_all::<P, 32, PACK>(place, blocks, stream, apart),
-            48 => copy_all::<P, 48, PACK>(place, blocks, stream, apart),
             64 => copy_all::<P, 64, PACK>(place, blocks, stream, apart),
+            3 => copy_ends::<P, 2, PACK>(place, blocks, stream, apart),
+            5..8 => copy_ends::<P, 4, PACK>(place, blocks, stream, apart),
+            9..16 => copy_ends::<P, 8, PACK>(place, blocks, stream, apart),
+            17..32 => copy_ends::<P, 16, PACK>(place, blocks, stream, apart),
+            33..64 => copy_ends::<P, 32, PACK>(place, blocks, stream, apart),
             bytes => copy_any::<P, PACK>(place, blocks, stream, apart, bytes),
         }
+    }
+}
+
+/// Calls `f` with each block's displacement and its place in the stream. Four at a time: without
+/// that the two additions to go from one block to the next take longer than a copy.
+#[inline(always)]
+fn each(blocks: Blocks, apart: usize, mut f: impl FnMut(isize, usize)) {
+    let (stride, mut disp, mut offset) = (blocks.stride, blocks.disp, 0usize);
+    let (stride2, apart2) = (stride.wrapping_mul(2), apart.wrapping_mul(2));
+    for _ in 0..blocks.count / 4 {
+        let (disp2, offset2) = (disp.wrapping_add(stride2), offset.wrapping_add(apart2));
+        f(disp, offset);
+        f(disp.wrapping_add(stride), offset.wrapping_add(apart));
+        f(disp2, offset2);
+        f(disp2.wrapping_add(stride), offset2.wrapping_add(apart));
+        disp = disp2.wrapping_add(stride2);
+        offset = offset2.wrapping_add(apart2);
+    }
+    for _ in 0..blocks.count % 4 {
+        f(disp, offset);
+        disp = disp.wrapping_add(stride);
+        offset = offset.wrapping_add(apart);
     }
 }
 
@@ -200,13 +226,32 @@ unsafe fn copy_all<P: Place, const N: usize, const PACK: bool>(
     stream: *mut u8,
     apart: usize,
 ) {
-    let (mut disp, mut offset) = (blocks.disp, 0);
-    for _ in 0..blocks.count {
+    each(blocks, apart, |disp, offset| {
         // SAFETY: from the caller.
         unsafe { copy::<PACK>(place.at(disp), stream.wrapping_add(offset), N) };
-        disp = disp.wrapping_add(blocks.stride);
-        offset = offset.wrapping_add(apart);
-    }
+    });
+}
+
+/// Blocks of `N` to `2 N` bytes: the first and the last `N` bytes of each, which may overlap. Two
+/// copies of a size that is known cost less than one call with a size that is not.
+///
+/// # Safety
+/// As [`copy_blocks`], for blocks of `N` to `2 N` bytes.
+unsafe fn copy_ends<P: Place, const N: usize, const PACK: bool>(
+    place: P,
+    blocks: Blocks,
+    stream: *mut u8,
+    apart: usize,
+) {
+    let last = blocks.bytes - N;
+    each(blocks, apart, |disp, offset| {
+        // SAFETY: from the caller; both ends lie within the block.
+        unsafe {
+            let end = place.at(disp.wrapping_add(last as isize));
+            copy::<PACK>(place.at(disp), stream.wrapping_add(offset), N);
+            copy::<PACK>(end, stream.wrapping_add(offset + last), N);
+        }
+    });
 }
 
 /// # Safety
@@ -218,13 +263,10 @@ unsafe fn copy_any<P: Place, const PACK: bool>(
     apart: usize,
     bytes: usize,
 ) {
-    let (mut disp, mut offset) = (blocks.disp, 0);
-    for _ in 0..blocks.count {
+    each(blocks, apart, |disp, offset| {
         // SAFETY: from the caller.
         unsafe { copy::<PACK>(place.at(disp), stream.wrapping_add(offset), bytes) };
-        disp = disp.wrapping_add(blocks.stride);
-        offset = offset.wrapping_add(apart);
-    }
+    });
 }
 
 /// # Safety
@@ -266,26 +308,19 @@ unsafe fn swap_all<P: Place, T: Number, const PACK: bool>(
     stream: *mut u8,
     apart: usize,
 ) {
-    // One number in each block is by far the most frequent case but one, a single long block:
-    // either is one simple loop.
-    if blocks.bytes == size_of::<T>() {
-        let (mut disp, mut offset) = (blocks.disp, 0);
-        for _ in 0..blocks.count {
+    let numbers = blocks.bytes / size_of::<T>();
+    // A number by itself is frequent enough for a loop without a loop inside.
+    if numbers == 1 {
+        each(blocks, apart, |disp, offset| {
             // SAFETY: from the caller.
             unsafe { swap_run::<T, PACK>(place.at(disp), stream.wrapping_add(offset), 1) };
-            disp = disp.wrapping_add(blocks.stride);
-            offset = offset.wrapping_add(apart);
-        }
+        });
         return;
     }
-    let numbers = blocks.bytes / size_of::<T>();
-    let (mut disp, mut offset) = (blocks.disp, 0);
-    for _ in 0..blocks.count {
+    each(blocks, apart, |disp, offset| {
         // SAFETY: from the caller.
         unsafe { swap_run::<T, PACK>(place.at(disp), stream.wrapping_add(offset), numbers) };
-        disp = disp.wrapping_add(blocks.stride);
-        offset = offset.wrapping_add(apart);
-    }
+    });
 }
 
 /// # Safety

@@ -119,7 +119,6 @@ impl Span<'_> {
     /// # Safety
     /// As [`run_kernel`].
     unsafe fn walk<K: Kernel, P: Place>(self, kernel: K, place: P) {
-        let items = self.program.items(self.count);
         let (program, stream, left) = (self.program, self.stream, self.len);
         let mut walk = Walk {
             program,
@@ -129,7 +128,12 @@ impl Span<'_> {
             left,
         };
         // SAFETY: from the caller.
-        unsafe { walk.step(&items, 0, self.position) };
+        unsafe {
+            match program.body(&program.root) {
+                [only] if self.count == 1 => walk.step(only, 0, self.position),
+                _ => walk.step(&program.items(self.count), 0, self.position),
+            }
+        }
         debug_assert_eq!(walk.left, 0);
     }
 }
