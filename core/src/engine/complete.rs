@@ -197,7 +197,7 @@ impl<T: Transport> State<T> {
         let cancelled = match &entry.op {
             Op::Recv(op) => match op.stage {
                 RecvStage::Posted(id) => self.proto.posted.cancel(id).is_some(),
-                RecvStage::Transfer(_) => false,
+                RecvStage::Matched | RecvStage::Transfer(_) => false,
             },
             Op::Send(op) => {
                 let (peer, word) = (op.args.dest.index(), op.word);

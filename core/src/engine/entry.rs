@@ -31,7 +31,9 @@ pub(super) struct Entry {
 /// What the request is for.
 pub(super) enum Op {
     Idle,
-    Send(SendOp),
+    /// Boxed, like a transfer below: only messages that wait or are long have one, and a posted
+    /// receive stays small.
+    Send(Box<SendOp>),
     Recv(RecvOp),
     Upper(Box<dyn Upper>),
     Fetch(FetchOp),
@@ -75,8 +77,10 @@ pub(super) struct RecvOp {
 pub(super) enum RecvStage {
     /// Waits for a message.
     Posted(PostedId),
+    /// Is matched, within the call that goes on with it.
+    Matched,
     /// Is matched with an offer whose data is on its way.
-    Transfer(Transfer),
+    Transfer(Box<Transfer>),
 }
 
 /// The data of an offer on its way.
@@ -187,7 +191,7 @@ impl Entry {
                 "one-sided fetch of {} bytes from world rank {}",
                 op.len, op.peer
             )),
-            Op::Idle | Op::Upper(_) => None,
+            Op::Recv(_) | Op::Idle | Op::Upper(_) => None,
         }
     }
 }

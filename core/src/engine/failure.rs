@@ -94,7 +94,7 @@ impl Proto {
                             }
                         }
                     },
-                    RecvStage::Transfer(_) => {}
+                    RecvStage::Matched | RecvStage::Transfer(_) => {}
                 },
                 _ => {}
             }

@@ -97,7 +97,7 @@ impl<T: Transport> State<T> {
                 let op = RecvOp {
                     pattern,
                     data,
-                    stage: placeholder(&header),
+                    stage: RecvStage::Matched,
                 };
                 self.proto.table.entry(index).op = Op::Recv(op);
                 self.proto
@@ -109,7 +109,7 @@ impl<T: Transport> State<T> {
                 let op = RecvOp {
                     pattern,
                     data,
-                    stage: placeholder(&header),
+                    stage: RecvStage::Matched,
                 };
                 self.proto.table.entry(index).op = Op::Recv(op);
                 self.start_transfer(index, peer, &header, &body);
@@ -118,26 +118,13 @@ impl<T: Transport> State<T> {
                 let op = RecvOp {
                     pattern,
                     data,
-                    stage: placeholder(&header),
+                    stage: RecvStage::Matched,
                 };
                 self.proto.table.entry(index).op = Op::Recv(op);
                 self.proto.finish_loop(send, index, &header);
             }
         }
     }
-}
-
-/// The stage of a receive between its match and what follows within the same call.
-fn placeholder(header: &Header) -> RecvStage {
-    RecvStage::Transfer(super::entry::Transfer {
-        peer: u32::MAX,
-        header: *header,
-        rep: MsgRep::Native,
-        total: 0,
-        wanted: 0,
-        done: 0,
-        exposure: None,
-    })
 }
 
 impl Proto {

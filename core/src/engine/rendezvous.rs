@@ -118,7 +118,7 @@ impl<T: Transport> State<T> {
             self.proto.acknowledge(peer, header.cookie);
             return self.proto.complete(index, status);
         };
-        op.stage = RecvStage::Transfer(Transfer {
+        op.stage = RecvStage::Transfer(Box::new(Transfer {
             peer,
             header: *header,
             rep,
@@ -126,7 +126,7 @@ impl<T: Transport> State<T> {
             wanted: sent.min(op.data.len()),
             done: 0,
             exposure: body.exposure,
-        });
+        }));
         if self.proto.peers[peer as usize].flags & super::outgoing::Peer::FAILED != 0 {
             return self.proto.fail_request(index, peer);
         }

@@ -146,7 +146,7 @@ impl<T: Transport> State<T> {
             word: None,
             exposure: None,
         };
-        self.proto.table.entry(index).op = Op::Send(op);
+        self.proto.table.entry(index).op = Op::Send(Box::new(op));
         if peer == self.proto.me {
             return self.loop_send(index);
         }
