@@ -56,6 +56,8 @@ pub(crate) enum Leave {
     Orderly,
     /// The program finished, as far as can be seen.
     Dropped,
+    /// The program said that it failed.
+    Failed,
     /// A panic is under way, or ended the rank's thread.
     Panicked,
 }
@@ -99,12 +101,14 @@ impl<D: Device> Hosted<D> {
         if self.left.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let troubled = how == Leave::Dropped && self.troubled.load(Ordering::Relaxed);
-        if how == Leave::Panicked || troubled {
-            let why = match how {
-                Leave::Panicked => "it panicked",
-                _ => "it left after an error, without World::finalize",
-            };
+        let troubled = self.troubled.load(Ordering::Relaxed);
+        let why = match how {
+            Leave::Panicked => Some("it panicked"),
+            Leave::Failed => Some("it ended with an error"),
+            Leave::Dropped if troubled => Some("it left after an error, without World::finalize"),
+            Leave::Dropped | Leave::Orderly => None,
+        };
+        if let Some(why) = why {
             self.device.declare_self_failed(why);
             return Ok(());
         }

@@ -22,15 +22,15 @@
 //!
 //! // As a program of processes: `let world = portolan::init()?; ring(&world.comm())?;`
 //! // Here, as four threads of this one:
-//! let sums = portolan::threads(4, |world| ring(&world.comm()))?;
-//! assert_eq!(sums[0].as_ref().unwrap(), &6);
+//! let sums = portolan::try_threads(4, |world| ring(&world.comm()))?;
+//! assert_eq!(sums, [6, 0, 0, 0]);
 //! # Ok::<(), portolan::Error>(())
 //! ```
 //!
 //! # Where to begin
 //! - [`init`] or a [`Builder`] gives a [`World`], the world a [`Comm`], and that has all the calls;
 //!   its documentation has a table of them.
-//! - [`threads`] runs a whole job in one process: for tests and for trying things out.
+//! - [`threads`] and [`try_threads`] run a whole job in one process: for tests and for trying things out.
 //! - [`Datatype`] says what can be sent, and can be derived; a [`Layout`] describes data with gaps.
 //! - `docs/guide.md` in the repository is a short tour.
 //!
@@ -75,5 +75,5 @@ pub use comm::{
     StableBufMut, wait_all, wait_any, wait_some,
 };
 pub use hosted::Hosted;
-pub use ranks::{Jobs, threads};
+pub use ranks::{Jobs, threads, try_threads};
 pub use world::{Leaks, World};

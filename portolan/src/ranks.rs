@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -29,6 +30,32 @@ use crate::{Builder, World};
 /// [`PeerFailed`](ErrorKind::PeerFailed).
 pub fn threads<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Result<Vec<R>> {
     Builder::new().threads(n, body)
+}
+
+/// Runs a job whose ranks are `n` threads of this process and may fail.
+///
+/// A rank that returns an error is declared failed to the others, so that nobody waits for it, and
+/// the error that came first is the job's.
+///
+/// ```
+/// let error = portolan::try_threads(2, |world| {
+///     let comm = world.comm();
+///     match comm.rank() {
+///         0 => comm.send(&[1.5], 9, 0), // there is no rank 9
+///         _ => comm.recv_one::<f64>(0, 0).map(drop), // does not hang
+///     }
+/// })
+/// .unwrap_err();
+/// assert_eq!(error.kind(), portolan::ErrorKind::InvalidRank);
+/// ```
+///
+/// # Errors
+/// The first error of a rank, or those of [`Builder::threads`].
+///
+/// # Panics
+/// If a rank does; the panic names it.
+pub fn try_threads<R: Send>(n: u32, body: impl Fn(World) -> Result<R> + Sync) -> Result<Vec<R>> {
+    Builder::new().try_threads(n, body)
 }
 
 /// Jobs whose ranks live in this process and are driven by hand.
@@ -94,6 +121,60 @@ impl<L: Level> Builder<L> {
     where
         crate::AnyDevice<L>: Send,
     {
+        self.run(n, &body, &|_| Leave::Dropped)
+    }
+
+    /// Runs a job whose ranks are `n` threads of this process and may fail. See [`try_threads`].
+    ///
+    /// # Errors
+    /// The first error of a rank, or those of [`threads`](Self::threads).
+    ///
+    /// # Panics
+    /// If a rank does; the panic names it.
+    pub fn try_threads<R: Send>(
+        self,
+        n: u32,
+        body: impl Fn(World<L>) -> Result<R> + Sync,
+    ) -> Result<Vec<R>>
+    where
+        crate::AnyDevice<L>: Send,
+    {
+        let failures = AtomicU32::new(0);
+        let numbered = |world| {
+            // Relaxed: the order among ranks that fail at the same time does not matter.
+            body(world).map_err(|error| (failures.fetch_add(1, Ordering::Relaxed), error))
+        };
+        let leave = |outcome: &Result<R, _>| match outcome {
+            Ok(_) => Leave::Orderly,
+            Err(_) => Leave::Failed,
+        };
+        let mut results = Vec::new();
+        let mut first: Option<(u32, Error)> = None;
+        for outcome in self.run(n, &numbered, &leave)? {
+            match outcome {
+                Ok(result) => results.push(result),
+                Err(error) if first.as_ref().is_none_or(|first| error.0 < first.0) => {
+                    first = Some(error);
+                }
+                Err(_) => {}
+            }
+        }
+        match first {
+            Some((_, error)) => Err(error),
+            None => Ok(results),
+        }
+    }
+
+    /// Runs `body` on every rank; `leave` says how a rank leaves after what it returned.
+    fn run<R: Send>(
+        self,
+        n: u32,
+        body: &(impl Fn(World<L>) -> R + Sync),
+        leave: &(impl Fn(&R) -> Leave + Sync),
+    ) -> Result<Vec<R>>
+    where
+        crate::AnyDevice<L>: Send,
+    {
         let (devices, settings) = self.devices(n, "threads")?;
         let panics = Panics::default();
         let run = |device| {
@@ -106,19 +187,18 @@ impl<L: Level> Builder<L> {
             let rank = world.rank();
             // The rank ends here even if the program leaks its handles.
             let kept = world.keep();
-            match catch_unwind(AssertUnwindSafe(|| body(world))) {
-                Ok(result) => {
-                    if let Err(error) = kept.hosted().leave(Leave::Dropped) {
-                        tracing::warn!(rank, %error, "the rank did not end in good order");
-                    }
-                    Ok(Some(result))
-                }
+            let outcome = catch_unwind(AssertUnwindSafe(|| body(world)));
+            let how = match &outcome {
+                Ok(result) => leave(result),
                 Err(payload) => {
                     panics.add(rank, payload.as_ref());
-                    kept.hosted().leave(Leave::Panicked)?;
-                    Ok(None)
+                    Leave::Panicked
                 }
+            };
+            if let Err(error) = kept.hosted().leave(how) {
+                tracing::warn!(rank, %error, "the rank did not end in good order");
             }
+            Ok(outcome.ok())
         };
         let outcomes = thread::scope(|scope| start(scope, devices, &run))?;
         if let Some(first) = panics.first() {

@@ -44,13 +44,13 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// This is a simple one: a reduction along a binomial tree to rank 0, then a broadcast.
     ///
     /// ```
-    /// let sums = portolan::threads(5, |world| -> portolan::Result<u32> {
+    /// let sums = portolan::try_threads(5, |world| {
     ///     let comm = world.comm();
     ///     let mut sum = [comm.rank()];
     ///     comm.allreduce(&mut sum, |a, b| a + b)?;
     ///     Ok(sum[0])
     /// })?;
-    /// assert!(sums.into_iter().all(|sum| sum.unwrap() == 10));
+    /// assert_eq!(sums, [10; 5]);
     /// # Ok::<(), portolan::Error>(())
     /// ```
     ///

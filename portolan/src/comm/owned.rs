@@ -59,7 +59,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// `MPI_Isend`): a `Vec`, `Box<[T]>`, `Arc<[T]>` or `&'static [T]`.
     ///
     /// ```
-    /// portolan::threads(2, |world| -> portolan::Result<()> {
+    /// portolan::try_threads(2, |world| {
     ///     let comm = world.comm();
     ///     let other = 1 - comm.rank();
     ///     let incoming = comm.irecv_owned(vec![0.0; 3], other, 7)?;
@@ -68,10 +68,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///     let reusable: Vec<f64> = outgoing.wait()?.buf;
     ///     assert_eq!(reusable.len(), 3);
     ///     Ok(())
-    /// })?
-    /// .into_iter()
-    /// .collect()
-    /// # ; Ok::<(), portolan::Error>(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
     /// ```
     ///
     /// # Errors

@@ -14,7 +14,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// Makes a persistent send (MPI-4 section 3.9, `MPI_Send_init`).
     ///
     /// ```
-    /// portolan::threads(2, |world| -> portolan::Result<()> {
+    /// portolan::try_threads(2, |world| {
     ///     let comm = world.comm();
     ///     let other = 1 - comm.rank();
     ///     let mut incoming = comm.recv_init(vec![0u64; 1], other, 0)?;
@@ -28,10 +28,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///         assert_eq!(incoming.buf()?, [step]);
     ///     }
     ///     Ok(())
-    /// })?
-    /// .into_iter()
-    /// .collect()
-    /// # ; Ok::<(), portolan::Error>(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
     /// ```
     ///
     /// # Errors

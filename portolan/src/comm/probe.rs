@@ -39,7 +39,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// length is known (MPI-4 section 3.8.2, `MPI_Mprobe`).
     ///
     /// ```
-    /// portolan::threads(2, |world| -> portolan::Result<()> {
+    /// portolan::try_threads(2, |world| {
     ///     let comm = world.comm();
     ///     if comm.rank() == 0 {
     ///         return comm.send(&[1u32, 2, 3], 1, 0);
@@ -49,10 +49,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///     message.recv_into(&mut buf)?;
     ///     assert_eq!(buf, [1, 2, 3]);
     ///     Ok(())
-    /// })?
-    /// .into_iter()
-    /// .collect()
-    /// # ; Ok::<(), portolan::Error>(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
     /// ```
     ///
     /// # Errors

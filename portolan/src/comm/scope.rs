@@ -28,7 +28,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// cancelled is cancelled.
     ///
     /// ```
-    /// portolan::threads(4, |world| -> portolan::Result<()> {
+    /// portolan::try_threads(4, |world| {
     ///     let comm = world.comm();
     ///     let (me, n) = (comm.rank(), comm.size());
     ///     let (mine, mut theirs) = ([me; 100], [0; 100]);
@@ -40,10 +40,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///         assert_eq!((values[99], status.bytes), ((me + n - 1) % n, 400));
     ///         Ok(())
     ///     })
-    /// })?
-    /// .into_iter()
-    /// .collect()
-    /// # ; Ok::<(), portolan::Error>(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
     /// ```
     ///
     /// # Errors

@@ -14,7 +14,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// A short message leaves at once; a long one waits for its receive.
     ///
     /// ```
-    /// portolan::threads(2, |world| -> portolan::Result<()> {
+    /// portolan::try_threads(2, |world| {
     ///     let comm = world.comm();
     ///     if comm.rank() == 0 {
     ///         comm.send(&[1.5, 2.5], 1, 7)?;
@@ -23,10 +23,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///         assert_eq!((values.as_slice(), status.source), (&[1.5, 2.5][..], 0));
     ///     }
     ///     Ok(())
-    /// })?
-    /// .into_iter()
-    /// .collect()
-    /// # ; Ok::<(), portolan::Error>(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
     /// ```
     ///
     /// # Errors

@@ -14,7 +14,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// ```
     /// use portolan::Layout;
     ///
-    /// portolan::threads(2, |world| -> portolan::Result<()> {
+    /// portolan::try_threads(2, |world| {
     ///     let comm = world.comm();
     ///     // Three rows of four: row by row in memory.
     ///     let mut matrix: Vec<f64> = (0..12).map(f64::from).collect();
@@ -26,10 +26,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///         assert_eq!([matrix[3], matrix[7], matrix[11]], [1.0, 5.0, 9.0]);
     ///         Ok(())
     ///     }
-    /// })?
-    /// .into_iter()
-    /// .collect()
-    /// # ; Ok::<(), portolan::Error>(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
     /// ```
     ///
     /// # Errors

@@ -36,7 +36,7 @@ type Outcome<R> = Result<Completion<<R as OwnedRequest>::Buf>, Failed<<R as Owne
 /// Waits for all requests (MPI-4 section 3.7.5, `MPI_Waitall`); results are in their order.
 ///
 /// ```
-/// portolan::threads(3, |world| -> portolan::Result<()> {
+/// portolan::try_threads(3, |world| {
 ///     let comm = world.comm();
 ///     if comm.rank() != 0 {
 ///         return comm.send(&[comm.rank()], 0, 0);
@@ -50,10 +50,8 @@ type Outcome<R> = Result<Completion<<R as OwnedRequest>::Buf>, Failed<<R as Owne
 ///         assert_eq!(done.buf, [done.status.source]);
 ///     }
 ///     Ok(())
-/// })?
-/// .into_iter()
-/// .collect()
-/// # ; Ok::<(), portolan::Error>(())
+/// })?;
+/// # Ok::<(), portolan::Error>(())
 /// ```
 pub fn wait_all<R: OwnedRequest>(requests: impl IntoIterator<Item = R>) -> Vec<Outcome<R>> {
     // Waiting for one makes progress on all.
