@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+use portolan_core::config::{OnFailure, SettingValue};
 
 /// Message passing between the ranks of a job: start one, or see what this machine offers.
 #[derive(Debug, Parser)]
@@ -58,9 +59,10 @@ pub(crate) struct RunArgs {
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) variables: Vec<(String, String)>,
 
-    /// When a rank fails: end the others, or let them go on
-    #[arg(long, value_name = "WHAT", default_value = "abort")]
-    pub(crate) on_failure: OnFailure,
+    /// When a rank fails: end the others (`abort`), or let them go on (`return`); sets and overrides
+    /// PORTOLAN_ON_FAILURE
+    #[arg(long, value_name = "WHAT", value_parser = OnFailure::parse)]
+    pub(crate) on_failure: Option<OnFailure>,
 
     /// The program, and what it is given
     #[arg(
@@ -70,15 +72,6 @@ pub(crate) struct RunArgs {
         value_name = "PROGRAM"
     )]
     pub(crate) command: Vec<OsString>,
-}
-
-/// What a rank's failure means for the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OnFailure {
-    /// They are ended.
-    Abort,
-    /// They go on, and calls that need the dead rank give an error.
-    Return,
 }
 
 /// `portolan info`.

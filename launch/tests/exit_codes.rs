@@ -72,6 +72,34 @@ fn with_return_the_others_go_on_and_the_failure_still_counts() {
 }
 
 #[test]
+fn the_environment_decides_unless_the_option_does() {
+    let script =
+        "[ $PMI_RANK = 1 ] && exit 9; [ $PORTOLAN_ON_FAILURE = return ] || exec sleep 1000";
+    let set = ["--env", "PORTOLAN_ON_FAILURE=return"];
+    let go_on = run_script(2, &set, script);
+    go_on.expect_code(9);
+    assert_eq!(
+        go_on.out,
+        "went on
+"
+    );
+    let ended = run_script(2, &[&set[..], &["--on-failure", "abort"]].concat(), script);
+    ended.expect_code(9).expect_err(&["ended the other rank"]);
+}
+
+#[test]
+fn a_setting_that_no_rank_could_use_is_refused_once() {
+    let outcome = run_script(4, &["--env", "PORTOLAN_WAIT=maybe"], "echo started");
+    outcome
+        .expect_code(125)
+        .expect_err(&["PORTOLAN_WAIT=maybe", "one of auto, spin"]);
+    assert_eq!(
+        (&*outcome.out, outcome.err.matches("PORTOLAN_WAIT").count()),
+        ("", 1)
+    );
+}
+
+#[test]
 fn a_program_that_is_not_there_is_127() {
     run(&["-n", "2", "--", "no-such-program-anywhere"])
         .expect_code(127)

@@ -4,12 +4,13 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use portolan_core::config::OnFailure;
+
 use super::output::{Output, Stream};
 use super::pmi::{Reaction, Server};
 use super::rank::Rank;
 use super::stdin::Terminal;
 use super::verdict::{self, Failure};
-use crate::cli::OnFailure;
 use crate::os::{self, Guard, Interest, Signals, Status};
 
 /// Between `SIGTERM` and `SIGKILL`. With the time to notice and to die it stays below a second.
@@ -18,6 +19,9 @@ const GRACE: Duration = Duration::from_millis(700);
 const REPORT: Duration = Duration::from_millis(1000);
 /// For output of processes that have left the job and still hold its pipes.
 const DRAIN: Duration = Duration::from_millis(500);
+
+/// How often a launcher in the background looks whether it may read the terminal again.
+const FOREGROUND: Duration = Duration::from_millis(300);
 
 /// A job whose ranks have been started.
 pub(super) struct Job {
@@ -153,7 +157,13 @@ impl EventLoop {
             Phase::Reporting { until } | Phase::Draining { until } => Some(until),
             Phase::Ending { kill_at } => kill_at,
         };
-        until.map(|until| until.saturating_duration_since(Instant::now()))
+        let clock = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let terminal = self.job.terminal.as_ref();
+        let background = terminal.filter(|terminal| terminal.interest().is_none());
+        clock
+            .into_iter()
+            .chain(background.map(|_| FOREGROUND))
+            .min()
     }
 }
 
@@ -166,12 +176,6 @@ impl EventLoop {
                 libc::SIGTSTP => {
                     self.signal_all(libc::SIGTSTP);
                     os::stop_self();
-                }
-                libc::SIGCONT => {
-                    self.signal_all(libc::SIGCONT);
-                    if let Some(terminal) = &mut self.job.terminal {
-                        terminal.resume();
-                    }
                 }
                 libc::SIGTTIN | libc::SIGTTOU => {}
                 libc::SIGHUP | libc::SIGINT | libc::SIGQUIT | libc::SIGTERM => self.pass_on(signal),
@@ -238,6 +242,7 @@ impl EventLoop {
         let running = self.job.ranks.iter().filter(|rank| rank.running).count();
         let others = match running {
             0 => String::new(),
+            1 => "; the other rank goes on (--on-failure return)".to_owned(),
             n => format!("; {} go on (--on-failure return)", verdict::others(n)),
         };
         self.job.output.say(&format!("{}{others}", failure.text));

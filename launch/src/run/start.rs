@@ -1,5 +1,6 @@
 //! Starts the ranks.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use portolan_core::config::{OnFailure, Settings};
 use portolan_core::job::JOB_ID_VARIABLE;
 
 use super::event_loop::Job;
@@ -15,7 +17,7 @@ use super::output::{LabelledPipe, Output, Stream};
 use super::rank::{PmiStream, Rank};
 use super::verdict::Failure;
 use super::{pmi, shm, stdin};
-use crate::cli::{OnFailure, RunArgs};
+use crate::cli::RunArgs;
 use crate::os::{self, ChildSetup, CpuSet, Guard, SignalMask, Signals};
 
 /// Variables of other launchers' protocols, which would contradict ours in a rank.
@@ -31,6 +33,7 @@ const FOREIGN_PREFIXES: &[&str] = &["PMIX_", "OMPI_COMM_WORLD_"];
 /// Starts every rank, or none.
 pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
     let program = find_program(&args.command[0])?;
+    let on_failure = on_failure(args)?;
     let cpus = args
         .bind
         .plan(args.ranks)
@@ -50,6 +53,7 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
         args,
         program: &program,
         job_id: &job_id,
+        on_failure,
         memory: &memory,
         group: guard.group(),
         mask: signals.before(),
@@ -73,7 +77,7 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
         guard: Some(guard),
         output,
         terminal,
-        on_failure: args.on_failure,
+        on_failure,
         timeout: args.timeout,
     })
 }
@@ -83,6 +87,7 @@ struct Plan<'a> {
     args: &'a RunArgs,
     program: &'a Path,
     job_id: &'a str,
+    on_failure: OnFailure,
     memory: &'a OwnedFd,
     group: i32,
     mask: SignalMask,
@@ -136,12 +141,10 @@ impl Plan<'_> {
         if let Some(transport) = &self.args.transport {
             command.env("PORTOLAN_TRANSPORT", transport);
         }
-        if self.args.on_failure == OnFailure::Return {
-            command.env("PORTOLAN_ON_FAILURE", "return");
-        }
         for (name, value) in &self.args.variables {
             command.env(name, value);
         }
+        command.env("PORTOLAN_ON_FAILURE", self.on_failure.to_string());
         // What tells a rank who it is comes last: nothing may contradict it.
         command
             .env("PMI_FD", pmi.to_string())
@@ -185,6 +188,22 @@ impl Plan<'_> {
             text: format!("cannot start rank {rank} ({program}): {error}{hint}"),
         }
     }
+}
+
+/// What a rank's death means: the option, else what the ranks' environment will say.
+///
+/// A setting that no rank could use is refused here, once, instead of by every rank.
+fn on_failure(args: &RunArgs) -> Result<OnFailure, Failure> {
+    let inherited = std::env::vars_os();
+    let given = args
+        .variables
+        .iter()
+        .map(|(name, value)| (name.into(), value.into()));
+    // The last of several of one name counts, as in a rank's environment.
+    let variables: BTreeMap<OsString, OsString> = inherited.chain(given).collect();
+    let settings = Settings::from_variables(variables);
+    let settings = settings.map_err(|error| Failure::launcher(&error.to_string()))?;
+    Ok(args.on_failure.unwrap_or(settings.on_failure()))
 }
 
 fn is_foreign(name: &OsStr) -> bool {

@@ -17,8 +17,6 @@ pub(super) struct Terminal {
     rank: PipeWriter,
     /// Typed and not yet passed on; at most a page, which a writable pipe takes at once.
     typed: Vec<u8>,
-    /// The launcher is in the background, and may not read until it is continued.
-    suspended: bool,
 }
 
 /// Rank 0's standard input, and what has to be pumped into it if it is a terminal.
@@ -32,18 +30,21 @@ pub(super) fn for_rank_0() -> io::Result<(Stdio, Option<Terminal>)> {
         terminal,
         rank,
         typed: Vec::new(),
-        suspended: false,
     };
     Ok((read.into(), Some(pump)))
 }
 
 impl Terminal {
-    /// What to wait for, if there is anything to do.
+    /// What to wait for; `None` while the launcher is in the background, where it may not read.
+    ///
+    /// Nothing tells a process that it has come to the foreground (a shell sends `SIGCONT` only to
+    /// stopped ones), so somebody has to ask again from time to time.
     pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         if !self.typed.is_empty() {
             return Some((self.rank.as_fd(), Interest::Write));
         }
-        (!self.suspended).then(|| (self.terminal.as_fd(), Interest::Read))
+        let terminal = self.terminal.as_fd();
+        is_in_foreground(terminal).then_some((terminal, Interest::Read))
     }
 
     /// Does what [`interest`](Self::interest) waited for; `None` at the end of input.
@@ -56,10 +57,6 @@ impl Terminal {
             let written = self.rank.write(&self.typed);
             return written.map(|n| drop(self.typed.drain(..n))).is_ok();
         }
-        if !is_in_foreground(self.terminal.as_fd()) {
-            self.suspended = true;
-            return true;
-        }
         let mut page = [0; 4096];
         match self.terminal.read(&mut page) {
             Ok(0) => false,
@@ -67,12 +64,11 @@ impl Terminal {
                 self.typed.extend(&page[..n]);
                 true
             }
-            Err(error) => error.kind() == io::ErrorKind::Interrupted,
+            // EIO: went to the background since `interest` looked.
+            Err(error) => {
+                let raw = error.raw_os_error();
+                error.kind() == io::ErrorKind::Interrupted || raw == Some(libc::EIO)
+            }
         }
-    }
-
-    /// The launcher has been continued, perhaps in the foreground.
-    pub(super) fn resume(&mut self) {
-        self.suspended = false;
     }
 }

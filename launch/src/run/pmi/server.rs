@@ -264,7 +264,9 @@ impl Server {
     pub(in super::super) fn stuck_fence(&self) -> Option<StuckFence> {
         let find = |test: fn(&Rank) -> bool| (0..).zip(&self.ranks).find(|(_, rank)| test(rank));
         let (waiting, _) = find(|rank| rank.in_fence)?;
-        let (missing, rank) = find(|rank| rank.left || rank.gone)?;
+        // One that has left because of another that died is not the one to name.
+        let missing = find(|rank| rank.gone && !rank.left).or_else(|| find(|rank| rank.left));
+        let (missing, rank) = missing?;
         Some(StuckFence {
             missing,
             has_left: rank.left,
@@ -393,6 +395,20 @@ mod tests {
                 ..stuck
             })
         );
+    }
+
+    #[test]
+    fn the_rank_that_died_is_named_before_those_that_left_because_of_it() {
+        let mut server = server(3);
+        server.gone(2);
+        say(&mut server, 0, "cmd=finalize");
+        say(&mut server, 1, "cmd=barrier_in");
+        let stuck = StuckFence {
+            missing: 2,
+            has_left: false,
+            waiting: 1,
+        };
+        assert_eq!(server.stuck_fence(), Some(stuck));
     }
 
     #[test]

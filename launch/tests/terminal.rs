@@ -1,0 +1,90 @@
+//! The launcher on a terminal: what is typed reaches rank 0, and Ctrl-C ends the job.
+
+mod common;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+
+use common::{finish, portolan};
+
+/// `portolan run -n 2 -- sh -c SCRIPT` as a shell would start it: in the foreground of a terminal.
+///
+/// Gives the process, whose outputs are pipes, and the terminal's other end.
+fn on_terminal(script: &str) -> (Child, File) {
+    let (mut keyboard, mut terminal) = (0, 0);
+    let none = std::ptr::null_mut();
+    // SAFETY: both places are writable; the three pointers may be null and say "nothing wanted".
+    let opened = unsafe {
+        libc::openpty(
+            &raw mut keyboard,
+            &raw mut terminal,
+            none,
+            none.cast(),
+            none.cast(),
+        )
+    };
+    assert_eq!(
+        opened,
+        0,
+        "no terminal: {}",
+        std::io::Error::last_os_error()
+    );
+    // SAFETY: the call above has made both, and nobody else owns them.
+    let (keyboard, terminal) =
+        unsafe { (File::from_raw_fd(keyboard), OwnedFd::from_raw_fd(terminal)) };
+    let mut command = portolan(&["run", "-n", "2", "--", "sh", "-c", script]);
+    let keyboard_fd = keyboard.as_raw_fd();
+    command.stdin(Stdio::from(terminal));
+    // SAFETY: system calls on numbers only, between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            libc::close(keyboard_fd);
+            libc::setsid();
+            // Makes the standard input the session's terminal, and this process its foreground.
+            match libc::ioctl(0, libc::TIOCSCTTY, 0) {
+                -1 => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            }
+        });
+    }
+    let child = command.spawn().expect("the command starts");
+    (child, keyboard)
+}
+
+/// Reads until both ranks have said `up`.
+fn wait_until_up(child: &mut Child) {
+    let mut out = child.stdout.take().unwrap();
+    out.read_exact(&mut [0; 6]).expect("both ranks say `up`");
+    child.stdout = Some(out);
+}
+
+#[test]
+fn what_is_typed_reaches_rank_0_and_nobody_else() {
+    let (child, mut keyboard) = on_terminal("read x; echo $PMI_RANK got $x");
+    keyboard.write_all(b"hello\n").unwrap();
+    let outcome = finish(child);
+    outcome.expect_code(0);
+    assert_eq!(outcome.sorted(), ["0 got hello", "1 got"]);
+}
+
+#[test]
+fn the_end_of_typing_is_the_end_of_input() {
+    let (child, mut keyboard) = on_terminal("cat; echo $PMI_RANK ends");
+    keyboard.write_all(b"one\n\x04").unwrap();
+    let outcome = finish(child);
+    outcome.expect_code(0);
+    assert_eq!(outcome.sorted(), ["0 ends", "1 ends", "one"]);
+}
+
+#[test]
+fn control_c_ends_the_job() {
+    let (mut child, mut keyboard) = on_terminal("echo up; exec sleep 1000");
+    wait_until_up(&mut child);
+    keyboard.write_all(b"\x03").unwrap();
+    finish(child)
+        .expect_code(130)
+        .expect_err(&["signal 2 (SIGINT)"]);
+}
