@@ -1,1 +1,55 @@
-//! Being written.
+//! One suite of tests, run over every Portolan device.
+//!
+//! **What it is.** The contract of [`Device`](portolan_core::Device) as tests. A backend says how
+//! its devices are made ([`Sut`], or [`Transports`] for a transport under the engine) and adds one
+//! line to a test file:
+//!
+//! ```text
+//! portolan_conformance::suite!(Over<MyTransports>);
+//! ```
+//!
+//! That line becomes one `#[test]` per case and number of ranks (1, 2, 3, 4, 5 and 8), in modules by
+//! subject; ranks are threads. The same cases run over processes: a program that has opened its
+//! device hands it to [`run_process`], under any launcher.
+//!
+//! **What it is not.** It measures nothing and knows no backend. What a device may choose (when a
+//! large send completes, say) it does not test.
+//!
+//! **Who calls it.** The tests of each backend, here or elsewhere: the crate is for backends that
+//! are not Portolan's too.
+//!
+//! **Rules.**
+//! - A *case* ([`Case`]) gets a [`Rank`] of a job and may share the job with other cases: contexts
+//!   and handler ids are its own. A *job test* makes its own jobs, because it kills ranks, changes
+//!   settings or uses several threads.
+//! - A skip says why, prints a line that begins with `skipped:`, and is counted. A run that ran
+//!   nothing fails.
+//! - A capability bit is tested both ways: where it is not set, the operation must really not be
+//!   there.
+//! - Nothing depends on how fast the machine is. A watchdog names a case that hangs and ends the
+//!   test program, after minutes.
+//! - What is random follows from a seed that the failure message names.
+
+pub mod bytes;
+pub mod jobs;
+pub mod subjects;
+
+mod case;
+mod over;
+mod pending;
+mod plain;
+mod process;
+mod rank;
+mod suite;
+mod sut;
+mod watchdog;
+
+pub use case::{Case, Skip, Verdict, cases};
+pub use over::{Over, Transports};
+pub use pending::Pending;
+pub use plain::Plain;
+pub use process::{Summary, run_process};
+pub use rank::Rank;
+pub use suite::{run_case, run_cases_in_one_job, run_job};
+pub use sut::{Job, Sut};
+pub use watchdog::Watchdog;

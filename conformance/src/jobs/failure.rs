@@ -1,0 +1,166 @@
+//! Ranks that fail, and what the others see of it.
+
+use portolan_core::device::{Check, HandlerId};
+use portolan_core::{Device, Error, ErrorKind, ProcId, SendMode};
+
+use crate::bytes::{check, content};
+use crate::case::Verdict;
+use crate::rank::Rank;
+use crate::sut::{Job, Sut};
+
+/// Runs `doomed` on the last rank, which fails afterwards, and `others` on the others, who are told
+/// which rank it is.
+fn mourn<S: Sut>(
+    ranks: u32,
+    doomed: impl Fn(&Rank<'_, S::Device>) + Sync,
+    others: impl Fn(&Rank<'_, S::Device>, u32) + Sync,
+) -> Verdict {
+    S::run(&Job::new(ranks), |device| {
+        let rank = Rank::new(device, 0);
+        if rank.me() == rank.last() {
+            doomed(&rank);
+            device.declare_self_failed("it is what this test is about");
+        } else {
+            others(&rank, rank.last());
+        }
+    });
+    Ok(())
+}
+
+/// The error is about the rank that failed, and names it.
+#[track_caller]
+fn names(error: &Error, rank: u32) {
+    assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
+    assert_eq!(error.peer(), Some(rank), "{error}");
+    assert!(error.to_string().contains(&rank.to_string()), "{error}");
+}
+
+/// Tells the doomed rank that one is ready, and lets it wait for all.
+fn ready<D: Device>(rank: &Rank<'_, D>) {
+    rank.send(&rank.to(rank.last(), 77), &[]).expect("telling that one is ready");
+}
+
+fn all_ready<D: Device>(rank: &Rank<'_, D>) {
+    for peer in 0..rank.last() {
+        rank.take(&rank.from(peer, 77), 0);
+    }
+}
+
+/// Makes progress until the failure is known here.
+fn notice<D: Device>(rank: &Rank<'_, D>, dead: u32) {
+    while rank.device.failure_of(ProcId::new(dead)).is_none() {
+        // Progress itself may report the failure.
+        let _ = rank.device.device_check(Check::NonBlocking);
+        std::thread::yield_now();
+    }
+    let why = rank.device.failure_of(ProcId::new(dead)).expect("it is known");
+    assert!(why.contains("what this test is about"), "{why}");
+}
+
+/// Receives that wait for the rank that fails end with an error, blocking or not.
+pub fn waiting_receives<S: Sut>(ranks: u32) -> Verdict {
+    mourn::<S>(ranks, all_ready, |rank, dead| {
+        let any_tag = rank.irecv(&rank.from(dead, None), 8);
+        let one_tag = rank.irecv(&rank.from(dead, 1), 8);
+        ready(rank);
+        let error = rank.recv(&rank.from(dead, 2), &mut [0; 8]).expect_err("from a dead rank");
+        names(&error, dead);
+        for pending in [one_tag, any_tag] {
+            names(&rank.finish(pending).0.expect_err("from a dead rank"), dead);
+        }
+        // And those that come later.
+        names(&rank.recv(&rank.from(dead, 2), &mut [0; 8]).expect_err("from a dead rank"), dead);
+        let late = rank.irecv(&rank.from(dead, 2), 8);
+        names(&rank.finish(late).0.expect_err("from a dead rank"), dead);
+    })
+}
+
+/// Receives from any source end too: the message may have been the dead rank's.
+pub fn wildcards<S: Sut>(ranks: u32) -> Verdict {
+    mourn::<S>(ranks, all_ready, |rank, dead| {
+        let pending = rank.irecv(&rank.from(None, 1), 8);
+        ready(rank);
+        names(&rank.finish(pending).0.expect_err("a wildcard, and a rank died"), dead);
+    })
+}
+
+/// Sends to a dead rank end with an error, whether it dies before or while they wait.
+pub fn sends<S: Sut>(ranks: u32) -> Verdict {
+    mourn::<S>(ranks, all_ready, |rank, dead| {
+        let long = rank.isend(&rank.to(dead, 1), content(1, rank.long()));
+        let synchronous = rank.to(dead, 2).mode(SendMode::Synchronous);
+        let short = rank.isend(&synchronous, content(1, 8));
+        ready(rank);
+        for pending in [long, short] {
+            names(&rank.finish(pending).0.expect_err("to a dead rank"), dead);
+        }
+        notice(rank, dead);
+        let error = rank.send(&rank.to(dead, 1), b"late").expect_err("to a dead rank");
+        names(&error, dead);
+        let error = rank.send(&synchronous, &content(1, rank.long())).expect_err("to a dead rank");
+        names(&error, dead);
+    })
+}
+
+/// Probes, active messages and flushes know it too.
+pub fn probes_and_active<S: Sut>(ranks: u32) -> Verdict {
+    mourn::<S>(ranks, all_ready, |rank, dead| {
+        ready(rank);
+        let error = rank.device.probe_unchecked(&rank.from(dead, 1)).expect_err("a dead rank");
+        names(&error, dead);
+        notice(rank, dead);
+        let error = rank.device.iprobe_unchecked(&rank.from(dead, 1)).expect_err("a dead rank");
+        names(&error, dead);
+        let (peer, id) = (ProcId::new(dead), HandlerId(HandlerId::OTHER));
+        let error = rank.device.active_send(peer, id, [0, 0], &[]).expect_err("a dead rank");
+        names(&error, dead);
+    })
+}
+
+/// What a rank had sent before it failed is received.
+pub fn what_was_sent_arrives<S: Sut>(ranks: u32) -> Verdict {
+    let doomed = |rank: &Rank<'_, S::Device>| {
+        for peer in 0..rank.last() {
+            for tag in 0..20 {
+                rank.send(&rank.to(peer, tag), &content(u64::from(tag), 100)).expect("a send");
+            }
+        }
+        all_ready(rank);
+    };
+    mourn::<S>(ranks, doomed, |rank, dead| {
+        // The last message is here, so all are.
+        rank.device.probe_unchecked(&rank.from(dead, 19)).expect("sent before the end");
+        ready(rank);
+        notice(rank, dead);
+        for tag in 0..20 {
+            let (_, bytes) = rank.take(&rank.from(dead, tag), 100);
+            check(&bytes, u64::from(tag), "sent before the end");
+        }
+        names(&rank.recv(&rank.from(dead, None), &mut [0]).expect_err("no more"), dead);
+    })
+}
+
+/// The others go on talking, in every protocol.
+pub fn the_rest_talk<S: Sut>(ranks: u32) -> Verdict {
+    mourn::<S>(ranks, all_ready, |rank, dead| {
+        ready(rank);
+        notice(rank, dead);
+        let (next, previous) = ((rank.me() + 1) % dead, (rank.me() + dead - 1) % dead);
+        for len in [0, 100, rank.long()] {
+            let received = rank.irecv(&rank.from(previous, 5), len);
+            let sent = rank.isend(&rank.to(next, 5), content(5, len));
+            check(&rank.done(received).1, 5, "among the living");
+            rank.done(sent);
+        }
+    })
+}
+
+/// The end of the device reports the failure instead of waiting for the dead.
+pub fn the_end<S: Sut>(ranks: u32) -> Verdict {
+    mourn::<S>(ranks, all_ready, |rank, dead| {
+        ready(rank);
+        let error = rank.device.end().expect_err("a rank is missing");
+        assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
+        notice(rank, dead);
+    })
+}

@@ -1,0 +1,107 @@
+//! Several threads on one device.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use portolan_core::Device;
+use portolan_core::device::Caps;
+
+use crate::bytes::{check, content};
+use crate::case::Verdict;
+use crate::rank::Rank;
+use crate::sut::{Job, Sut};
+
+/// Threads that exchange messages.
+const TRAFFIC: u32 = 4;
+/// Messages that each of them exchanges.
+const MESSAGES: u32 = 400;
+
+/// Processor time that the calling thread has used, in seconds.
+fn processor_time() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the answer.
+    let outcome = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    assert_eq!(outcome, 0, "this system cannot say what a thread has used");
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+/// Messages around the ring in the tag of one thread; returns the processor time it took.
+fn traffic<D: Device>(rank: &Rank<'_, D>, thread: u32) -> f64 {
+    let before = processor_time();
+    for round in 0..MESSAGES {
+        let len = if round % 40 == 39 { rank.long() } else { round as usize };
+        let seed = u64::from(thread) << 32 | u64::from(round);
+        let received = rank.irecv(&rank.from(rank.previous(), thread), len);
+        let sent = rank.isend(&rank.to(rank.next(), thread), content(seed, len));
+        check(&rank.done(received).1, seed, &format!("thread {thread}, message {round}"));
+        rank.done(sent);
+    }
+    processor_time() - before
+}
+
+/// One thread is blocked in wait, one only tests, four exchange messages. The blocked one is woken
+/// by whoever makes progress, and sleeps until then.
+pub fn blocked_testing_and_traffic<S: Sut>(ranks: u32) -> Verdict {
+    const BLOCKED: u32 = 100;
+    const TESTED: u32 = 101;
+    S::run_shared(&Job::new(ranks), |device| {
+        let rank = &Rank::new(device, 0);
+        thread::scope(|scope| {
+            let blocked = scope.spawn(move || {
+                let before = processor_time();
+                let (_, bytes) = rank.take(&rank.from(rank.previous(), BLOCKED), 5);
+                assert_eq!(bytes, b"awake");
+                processor_time() - before
+            });
+            let tested = scope.spawn(move || {
+                let pending = rank.irecv(&rank.from(rank.previous(), TESTED), 6);
+                while device.test(pending.request).expect("test").is_none() {
+                    thread::yield_now();
+                }
+                assert_eq!(rank.reclaim(pending), b"tested");
+            });
+            let threads: Vec<_> =
+                (0..TRAFFIC).map(|n| scope.spawn(move || traffic(rank, n))).collect();
+            let used: f64 = threads.into_iter().map(|t| t.join().expect("traffic")).sum();
+            rank.send(&rank.to(rank.next(), TESTED), b"tested").expect("a small send");
+            rank.send(&rank.to(rank.next(), BLOCKED), b"awake").expect("a small send");
+            tested.join().expect("the testing thread");
+            let blocked = blocked.join().expect("the blocked thread");
+            if device.attributes().caps.contains(Caps::SLEEP) {
+                // About not spinning, not about speed: a spinning thread uses what one of the
+                // others uses, or more.
+                let share = used / f64::from(TRAFFIC);
+                assert!(blocked < share / 2.0 + 0.05, "asleep {blocked} s, in traffic {share} s");
+            }
+        });
+    });
+    Ok(())
+}
+
+/// Every thread waits for messages of its own, which other threads' progress may bring; and one
+/// thread completes what another started.
+pub fn one_queue_each<S: Sut>(ranks: u32) -> Verdict {
+    S::run_shared(&Job::new(ranks), |device| {
+        let rank = &Rank::new(device, 0);
+        let started = AtomicBool::new(false);
+        let early = rank.irecv(&rank.from(rank.previous(), 50), 4);
+        let request = early.request;
+        thread::scope(|scope| {
+            for thread in 0..TRAFFIC {
+                scope.spawn(move || traffic(rank, thread));
+            }
+            let started = &started;
+            // Completes a request that the main thread started.
+            scope.spawn(move || {
+                started.store(true, Ordering::Relaxed);
+                assert_eq!(device.wait(request).expect("wait").bytes, 4);
+            });
+            while !started.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+            rank.send(&rank.to(rank.next(), 50), b"four").expect("a small send");
+        });
+        assert_eq!(rank.reclaim(early), b"four");
+    });
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! The suite on the reference transport: as it is, cramped, and under decorators that make the
+//! worst of what the contract allows.
+
+use portolan_conformance::{Job, Over, Transports, suite};
+use portolan_core::transport::decorate::{Decorated, Delay, Refuse};
+use portolan_core::transport::memory::{self, Memory, Options};
+use portolan_core::transport::{Limits, TransportCaps};
+
+/// The reference transport as it is.
+struct Plain;
+
+impl Transports for Plain {
+    type Transport = Memory;
+
+    const NAME: &'static str = "memory";
+
+    fn open(job: &Job) -> Vec<Memory> {
+        memory::network(job.ranks)
+    }
+}
+
+mod plain {
+    use super::*;
+    suite!(Over<Plain>);
+}
+
+/// The smallest that the contract allows, without any extra: the transport is full all the time.
+struct Cramped;
+
+impl Transports for Cramped {
+    type Transport = Memory;
+
+    const NAME: &'static str = "memory, cramped";
+
+    fn open(job: &Job) -> Vec<Memory> {
+        let limits = Limits { short: 192, bulk: 1024, eager: 500 };
+        let (packets, per_poll) = (2, 1);
+        let caps = TransportCaps::empty();
+        memory::network_with(job.ranks, Options { packets, per_poll, limits, caps, ..Options::default() })
+    }
+}
+
+mod cramped {
+    use super::*;
+    suite!(Over<Cramped>, few);
+}
+
+/// Packets wait for random times.
+struct Delayed;
+
+impl Transports for Delayed {
+    type Transport = Decorated<Memory, Delay>;
+
+    const NAME: &'static str = "memory, delayed";
+
+    fn open(job: &Job) -> Vec<Self::Transport> {
+        let ranks = memory::network(job.ranks).into_iter();
+        ranks.zip(0..).map(|(rank, n)| Decorated::new(rank, Delay::new(n, 5))).collect()
+    }
+}
+
+mod delayed {
+    use super::*;
+    suite!(Over<Delayed>, few);
+}
+
+/// One packet in three is refused though there is room, and the others are delayed.
+struct Refused;
+
+impl Transports for Refused {
+    type Transport = Decorated<Decorated<Memory, Delay>, Refuse>;
+
+    const NAME: &'static str = "memory, refusing";
+
+    fn open(job: &Job) -> Vec<Self::Transport> {
+        let decorate = |(rank, n)| {
+            Decorated::new(Decorated::new(rank, Delay::new(n, 2)), Refuse::new(n, 3))
+        };
+        memory::network(job.ranks).into_iter().zip(0..).map(decorate).collect()
+    }
+}
+
+mod refused {
+    use super::*;
+    suite!(Over<Refused>, few);
+}
