@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::{Program, Step};
+use super::{Kind, Program, Step};
 use crate::Layout;
 use crate::layout::{Contents, Part};
 
@@ -12,6 +12,12 @@ use crate::layout::{Contents, Part};
 /// can merge across their ends; longer ones are shared. It bounds the size of a program by a
 /// multiple of the arguments it was made from.
 const INLINE_STEPS: usize = 8;
+
+/// Equal blocks that are worth a list of displacements, if their distances are not equal.
+const LIST_BLOCKS: usize = 4;
+
+/// Blocks at equal distances that are better off with a stride of their own than within a list.
+const REGULAR_RUN: usize = 16;
 
 /// Blocks in a body that are moved tile by tile, see [`Step::tile`].
 const TILE_BLOCKS: usize = 16;
@@ -23,6 +29,7 @@ impl Program {
         let mut compiler = Compiler {
             by_width,
             steps: Vec::new(),
+            lists: Vec::new(),
             bodies: HashMap::new(),
         };
         let body = compiler.body_of(layout);
@@ -35,6 +42,7 @@ impl Program {
         };
         Program {
             steps: compiler.steps.into(),
+            lists: compiler.lists.into(),
             root,
             size,
             extent,
@@ -47,6 +55,7 @@ struct Compiler {
     by_width: bool,
     /// Published bodies, one after the other.
     steps: Vec<Step>,
+    lists: Vec<isize>,
     /// Bodies of the layouts met so far: a layout used in many places is compiled once.
     bodies: HashMap<usize, Rc<Body>>,
 }
@@ -76,7 +85,7 @@ impl Compiler {
             self.place(&part, &mut out);
         }
         let body = Rc::new(Body {
-            steps: fold(out),
+            steps: fold(out, &mut self.lists),
             published: std::cell::OnceCell::new(),
         });
         self.bodies.insert(layout.identity(), Rc::clone(&body));
@@ -107,13 +116,13 @@ impl Compiler {
                 None => {
                     let bytes = step.total();
                     let steps = [Step { start: 0, ..step }];
-                    let body = self.publish(&steps);
                     let tile = is_tile(&steps);
+                    let steps = self.publish(&steps);
+                    let kind = Kind::Body { steps, tile };
                     Step {
                         count,
                         stride,
-                        body,
-                        tile,
+                        kind,
                         ..Step::block(bytes, 1)
                     }
                 }
@@ -131,19 +140,23 @@ impl Compiler {
                 body.published.get_or_init(|| range).clone()
             }
         };
+        let (steps, tile) = (range, is_tile(&body.steps));
+        let kind = Kind::Body { steps, tile };
         Step {
-            body: range,
-            tile: is_tile(&body.steps),
+            kind,
             ..Step::block(bytes, 1)
         }
     }
 
     fn publish(&mut self, body: &[Step]) -> Range<u32> {
-        let index = |i: usize| u32::try_from(i).expect("a layout of 2^32 blocks needs 300 GiB");
         let first = index(self.steps.len());
         self.steps.extend_from_slice(body);
         first..index(self.steps.len())
     }
+}
+
+fn index(i: usize) -> u32 {
+    u32::try_from(i).expect("a layout of 2^32 blocks needs more memory than there is")
 }
 
 /// Whether a body is best moved tile by tile.
@@ -177,13 +190,30 @@ fn append(out: &mut Vec<Step>, mut step: Step, disp: isize) {
     out.push(step);
 }
 
-/// Turns three or more equal blocks at equal distances into one step.
-fn fold(steps: Vec<Step>) -> Vec<Step> {
+/// Turns equal blocks that follow each other into one step: with a stride if they are at equal
+/// distances, else with a list of their displacements.
+fn fold(steps: Vec<Step>, lists: &mut Vec<isize>) -> Vec<Step> {
     let mut out = Vec::with_capacity(steps.len());
     let mut rest = &*steps;
     while let [first, ..] = rest {
         let (run, stride) = regular(rest);
-        if run >= 3 {
+        let listed = if run < REGULAR_RUN {
+            irregular(rest)
+        } else {
+            0
+        };
+        if listed >= LIST_BLOCKS && listed > run {
+            let start = index(lists.len());
+            lists.extend(rest[..listed].iter().map(|step| step.disp));
+            let kind = Kind::Listed(start..index(lists.len()));
+            out.push(Step {
+                disp: 0,
+                count: listed,
+                kind,
+                ..first.clone()
+            });
+            rest = &rest[listed..];
+        } else if run >= 3 {
             out.push(Step {
                 count: run,
                 stride,
@@ -198,23 +228,42 @@ fn fold(steps: Vec<Step>) -> Vec<Step> {
     out
 }
 
-/// How many steps from the first on are equal single blocks at equal distances.
+/// Whether two steps are single blocks of the same size and kind.
+fn alike(a: &Step, b: &Step) -> bool {
+    let single = |s: &Step| s.is_block() && s.count == 1;
+    single(a) && single(b) && a.bytes == b.bytes && a.width == b.width
+}
+
+/// How many steps from the first on are equal blocks at equal distances.
 fn regular(steps: &[Step]) -> (usize, isize) {
     let [first, second, ..] = steps else {
         return (1, 0);
     };
-    let same =
-        |s: &Step| s.is_block() && s.count == 1 && s.bytes == first.bytes && s.width == first.width;
-    let stride = second.disp.wrapping_sub(first.disp);
-    if !same(first) || !same(second) {
+    if !alike(first, second) {
         return (1, 0);
     }
-    let more = steps
+    let distance = |pair: &[Step]| pair[1].disp.wrapping_sub(pair[0].disp);
+    let stride = distance(&steps[..2]);
+    let more = steps[1..]
         .windows(2)
-        .skip(1)
-        .take_while(|w| same(&w[1]) && w[1].disp.wrapping_sub(w[0].disp) == stride)
+        .take_while(|pair| alike(&pair[0], &pair[1]) && distance(pair) == stride)
         .count();
     (2 + more, stride)
+}
+
+/// How many steps from the first on are equal blocks, up to where many are at equal distances.
+fn irregular(steps: &[Step]) -> usize {
+    let mut found = 0;
+    while let Some(step) = steps.get(found).filter(|step| alike(step, &steps[0])) {
+        debug_assert!(step.is_block());
+        let (run, _) = regular(&steps[found..]);
+        if run >= REGULAR_RUN {
+            break;
+        }
+        // The last of a run may begin the next one.
+        found += (run - 1).max(1);
+    }
+    found
 }
 
 #[cfg(test)]
@@ -252,6 +301,28 @@ mod tests {
             (vector[0].count, vector[0].stride, vector[0].bytes),
             (5, 28, 8)
         );
+        Ok(())
+    }
+
+    #[test]
+    fn an_irregular_index_is_one_step_with_a_list() -> Result<(), LayoutError> {
+        let places: Vec<isize> = (0..1000).map(|i| i * i % 1009 * 2).collect();
+        let layout = Layout::indexed_block(1, &places, &Layout::of::<f64>())?;
+        let steps = root(&layout);
+        assert_eq!((steps.len(), steps[0].count, steps[0].bytes), (1, 1000, 8));
+        // A long regular part in between has a step of its own.
+        let places: Vec<isize> = [0, 3, 4, 9, 20]
+            .into_iter()
+            .chain((0..50).map(|i| 40 + 3 * i))
+            .collect();
+        let layout = Layout::indexed_block(1, &places, &Layout::of::<f64>())?;
+        let counts: Vec<_> = root(&layout).iter().map(|step| step.count).collect();
+        assert_eq!(
+            counts.iter().sum::<usize>(),
+            54,
+            "3 and 4 are one block: {counts:?}"
+        );
+        assert!(counts.contains(&50) || counts.contains(&51), "{counts:?}");
         Ok(())
     }
 

@@ -31,8 +31,21 @@ impl Place for Absolute {
 }
 
 /// Equal blocks in memory.
+pub(crate) trait Blocks: Copy {
+    /// Bytes of each.
+    fn bytes(self) -> usize;
+
+    /// The displacement of the only block, if there is only one.
+    fn only(self) -> Option<isize>;
+
+    /// Calls `f` with each block's displacement and its place in the stream, where blocks are
+    /// `apart` bytes apart.
+    fn each(self, apart: usize, f: impl FnMut(isize, usize));
+}
+
+/// Blocks at equal distances.
 #[derive(Clone, Copy)]
-pub(crate) struct Blocks {
+pub(crate) struct Strided {
     /// Displacement of the first.
     pub(super) disp: isize,
     /// Bytes from one to the next.
@@ -42,6 +55,72 @@ pub(crate) struct Blocks {
     pub(super) bytes: usize,
 }
 
+impl Blocks for Strided {
+    #[inline(always)]
+    fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    #[inline(always)]
+    fn only(self) -> Option<isize> {
+        (self.count == 1).then_some(self.disp)
+    }
+
+    /// Four at a time: without that the two additions to go from one block to the next take longer
+    /// than a copy.
+    #[inline(always)]
+    fn each(self, apart: usize, mut f: impl FnMut(isize, usize)) {
+        let (stride, mut disp, mut offset) = (self.stride, self.disp, 0usize);
+        let (stride2, apart2) = (stride.wrapping_mul(2), apart.wrapping_mul(2));
+        for _ in 0..self.count / 4 {
+            let (disp2, offset2) = (disp.wrapping_add(stride2), offset.wrapping_add(apart2));
+            f(disp, offset);
+            f(disp.wrapping_add(stride), offset.wrapping_add(apart));
+            f(disp2, offset2);
+            f(disp2.wrapping_add(stride), offset2.wrapping_add(apart));
+            disp = disp2.wrapping_add(stride2);
+            offset = offset2.wrapping_add(apart2);
+        }
+        for _ in 0..self.count % 4 {
+            f(disp, offset);
+            disp = disp.wrapping_add(stride);
+            offset = offset.wrapping_add(apart);
+        }
+    }
+}
+
+/// Blocks at displacements of their own.
+#[derive(Clone, Copy)]
+pub(crate) struct Listed<'a> {
+    /// Added to each displacement.
+    pub(super) base: isize,
+    pub(super) list: &'a [isize],
+    /// Bytes of each.
+    pub(super) bytes: usize,
+}
+
+impl Blocks for Listed<'_> {
+    #[inline(always)]
+    fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    #[inline(always)]
+    fn only(self) -> Option<isize> {
+        let [disp] = self.list else { return None };
+        Some(self.base.wrapping_add(*disp))
+    }
+
+    #[inline(always)]
+    fn each(self, apart: usize, mut f: impl FnMut(isize, usize)) {
+        let mut offset = 0usize;
+        for disp in self.list {
+            f(self.base.wrapping_add(*disp), offset);
+            offset = offset.wrapping_add(apart);
+        }
+    }
+}
+
 /// What is done with the blocks of a program.
 pub(crate) trait Kernel: Copy {
     /// Treats blocks that lie `apart` bytes apart in the stream.
@@ -49,10 +128,10 @@ pub(crate) trait Kernel: Copy {
     /// # Safety
     /// All blocks are valid in memory, and their places in the stream, for what the kernel does
     /// to either; the two do not overlap. A block's size is a multiple of `width`.
-    unsafe fn blocks<P: Place>(
+    unsafe fn blocks<P: Place, B: Blocks>(
         self,
         place: P,
-        blocks: Blocks,
+        blocks: B,
         stream: *mut u8,
         apart: usize,
         width: usize,
@@ -78,16 +157,16 @@ pub(crate) trait Kernel: Copy {
 pub(super) struct Copier<const PACK: bool, const SWAP: bool>;
 
 impl<const PACK: bool, const SWAP: bool> Kernel for Copier<PACK, SWAP> {
-    unsafe fn blocks<P: Place>(
+    unsafe fn blocks<P: Place, B: Blocks>(
         self,
         place: P,
-        blocks: Blocks,
+        blocks: B,
         stream: *mut u8,
         apart: usize,
         width: usize,
     ) {
         // SAFETY: from the caller.
-        unsafe { copy_blocks::<P, PACK, SWAP>(place, blocks, stream, apart, width) }
+        unsafe { copy_blocks::<P, B, PACK, SWAP>(place, blocks, stream, apart, width) }
     }
 
     unsafe fn piece<P: Place>(
@@ -115,22 +194,19 @@ pub(crate) struct Reducer {
 }
 
 impl Kernel for Reducer {
-    unsafe fn blocks<P: Place>(
+    unsafe fn blocks<P: Place, B: Blocks>(
         self,
         place: P,
-        blocks: Blocks,
+        blocks: B,
         stream: *mut u8,
         apart: usize,
         _: usize,
     ) {
-        let elements = blocks.bytes / self.element;
-        let (mut disp, mut offset) = (blocks.disp, 0);
-        for _ in 0..blocks.count {
+        let elements = blocks.bytes() / self.element;
+        blocks.each(apart, |disp, offset| {
             // SAFETY: from the caller.
             unsafe { (self.combine)(stream.wrapping_add(offset), place.at(disp), elements) };
-            disp = disp.wrapping_add(blocks.stride);
-            offset = offset.wrapping_add(apart);
-        }
+        });
     }
 
     unsafe fn piece<P: Place>(
@@ -153,9 +229,9 @@ impl Kernel for Reducer {
 /// # Safety
 /// All blocks are valid for reads if `PACK`, else for writes; their places in the stream the other
 /// way; the two do not overlap. If `SWAP`, a block's size is a multiple of `width`.
-unsafe fn copy_blocks<P: Place, const PACK: bool, const SWAP: bool>(
+unsafe fn copy_blocks<P: Place, B: Blocks, const PACK: bool, const SWAP: bool>(
     place: P,
-    blocks: Blocks,
+    blocks: B,
     stream: *mut u8,
     apart: usize,
     width: usize,
@@ -164,69 +240,47 @@ unsafe fn copy_blocks<P: Place, const PACK: bool, const SWAP: bool>(
     unsafe {
         if SWAP && width > 1 {
             match width {
-                2 => swap_all::<P, u16, PACK>(place, blocks, stream, apart),
-                4 => swap_all::<P, u32, PACK>(place, blocks, stream, apart),
-                8 => swap_all::<P, u64, PACK>(place, blocks, stream, apart),
-                16 => swap_all::<P, u128, PACK>(place, blocks, stream, apart),
+                2 => swap_all::<P, B, u16, PACK>(place, blocks, stream, apart),
+                4 => swap_all::<P, B, u32, PACK>(place, blocks, stream, apart),
+                8 => swap_all::<P, B, u64, PACK>(place, blocks, stream, apart),
+                16 => swap_all::<P, B, u128, PACK>(place, blocks, stream, apart),
                 _ => unreachable!("numbers are 1, 2, 4, 8 or 16 bytes wide, not {width}"),
             }
             return;
         }
-        if blocks.count == 1 {
-            copy::<PACK>(place.at(blocks.disp), stream, blocks.bytes);
+        if let Some(disp) = blocks.only() {
+            copy::<PACK>(place.at(disp), stream, blocks.bytes());
             return;
         }
-        match blocks.bytes {
-            1 => copy_all::<P, 1, PACK>(place, blocks, stream, apart),
-            2 => copy_all::<P, 2, PACK>(place, blocks, stream, apart),
-            4 => copy_all::<P, 4, PACK>(place, blocks, stream, apart),
-            8 => copy_all::<P, 8, PACK>(place, blocks, stream, apart),
-            12 => copy_all::<P, 12, PACK>(place, blocks, stream, apart),
-            16 => copy_all::<P, 16, PACK>(place, blocks, stream, apart),
-            24 => copy_all::<P, 24, PACK>(place, blocks, stream, apart),
-            32 => copy_all::<P, 32, PACK>(place, blocks, stream, apart),
-            64 => copy_all::<P, 64, PACK>(place, blocks, stream, apart),
-            3 => copy_ends::<P, 2, PACK>(place, blocks, stream, apart),
-            5..8 => copy_ends::<P, 4, PACK>(place, blocks, stream, apart),
-            9..16 => copy_ends::<P, 8, PACK>(place, blocks, stream, apart),
-            17..32 => copy_ends::<P, 16, PACK>(place, blocks, stream, apart),
-            33..64 => copy_ends::<P, 32, PACK>(place, blocks, stream, apart),
-            bytes => copy_any::<P, PACK>(place, blocks, stream, apart, bytes),
+        match blocks.bytes() {
+            1 => copy_all::<P, B, 1, PACK>(place, blocks, stream, apart),
+            2 => copy_all::<P, B, 2, PACK>(place, blocks, stream, apart),
+            4 => copy_all::<P, B, 4, PACK>(place, blocks, stream, apart),
+            8 => copy_all::<P, B, 8, PACK>(place, blocks, stream, apart),
+            12 => copy_all::<P, B, 12, PACK>(place, blocks, stream, apart),
+            16 => copy_all::<P, B, 16, PACK>(place, blocks, stream, apart),
+            24 => copy_all::<P, B, 24, PACK>(place, blocks, stream, apart),
+            32 => copy_all::<P, B, 32, PACK>(place, blocks, stream, apart),
+            64 => copy_all::<P, B, 64, PACK>(place, blocks, stream, apart),
+            3 => copy_ends::<P, B, 2, PACK>(place, blocks, stream, apart),
+            5..8 => copy_ends::<P, B, 4, PACK>(place, blocks, stream, apart),
+            9..16 => copy_ends::<P, B, 8, PACK>(place, blocks, stream, apart),
+            17..32 => copy_ends::<P, B, 16, PACK>(place, blocks, stream, apart),
+            33..64 => copy_ends::<P, B, 32, PACK>(place, blocks, stream, apart),
+            bytes => copy_any::<P, B, PACK>(place, blocks, stream, apart, bytes),
         }
-    }
-}
-
-/// Calls `f` with each block's displacement and its place in the stream. Four at a time: without
-/// that the two additions to go from one block to the next take longer than a copy.
-#[inline(always)]
-fn each(blocks: Blocks, apart: usize, mut f: impl FnMut(isize, usize)) {
-    let (stride, mut disp, mut offset) = (blocks.stride, blocks.disp, 0usize);
-    let (stride2, apart2) = (stride.wrapping_mul(2), apart.wrapping_mul(2));
-    for _ in 0..blocks.count / 4 {
-        let (disp2, offset2) = (disp.wrapping_add(stride2), offset.wrapping_add(apart2));
-        f(disp, offset);
-        f(disp.wrapping_add(stride), offset.wrapping_add(apart));
-        f(disp2, offset2);
-        f(disp2.wrapping_add(stride), offset2.wrapping_add(apart));
-        disp = disp2.wrapping_add(stride2);
-        offset = offset2.wrapping_add(apart2);
-    }
-    for _ in 0..blocks.count % 4 {
-        f(disp, offset);
-        disp = disp.wrapping_add(stride);
-        offset = offset.wrapping_add(apart);
     }
 }
 
 /// # Safety
 /// As [`copy_blocks`], for blocks of `N` bytes.
-unsafe fn copy_all<P: Place, const N: usize, const PACK: bool>(
+unsafe fn copy_all<P: Place, B: Blocks, const N: usize, const PACK: bool>(
     place: P,
-    blocks: Blocks,
+    blocks: B,
     stream: *mut u8,
     apart: usize,
 ) {
-    each(blocks, apart, |disp, offset| {
+    blocks.each(apart, |disp, offset| {
         // SAFETY: from the caller.
         unsafe { copy::<PACK>(place.at(disp), stream.wrapping_add(offset), N) };
     });
@@ -237,14 +291,14 @@ unsafe fn copy_all<P: Place, const N: usize, const PACK: bool>(
 ///
 /// # Safety
 /// As [`copy_blocks`], for blocks of `N` to `2 N` bytes.
-unsafe fn copy_ends<P: Place, const N: usize, const PACK: bool>(
+unsafe fn copy_ends<P: Place, B: Blocks, const N: usize, const PACK: bool>(
     place: P,
-    blocks: Blocks,
+    blocks: B,
     stream: *mut u8,
     apart: usize,
 ) {
-    let last = blocks.bytes - N;
-    each(blocks, apart, |disp, offset| {
+    let last = blocks.bytes() - N;
+    blocks.each(apart, |disp, offset| {
         // SAFETY: from the caller; both ends lie within the block.
         unsafe {
             let end = place.at(disp.wrapping_add(last as isize));
@@ -256,14 +310,14 @@ unsafe fn copy_ends<P: Place, const N: usize, const PACK: bool>(
 
 /// # Safety
 /// As [`copy_blocks`].
-unsafe fn copy_any<P: Place, const PACK: bool>(
+unsafe fn copy_any<P: Place, B: Blocks, const PACK: bool>(
     place: P,
-    blocks: Blocks,
+    blocks: B,
     stream: *mut u8,
     apart: usize,
     bytes: usize,
 ) {
-    each(blocks, apart, |disp, offset| {
+    blocks.each(apart, |disp, offset| {
         // SAFETY: from the caller.
         unsafe { copy::<PACK>(place.at(disp), stream.wrapping_add(offset), bytes) };
     });
@@ -302,22 +356,22 @@ numbers!(u16, u32, u64, u128);
 
 /// # Safety
 /// As [`copy_blocks`], for numbers of type `T`.
-unsafe fn swap_all<P: Place, T: Number, const PACK: bool>(
+unsafe fn swap_all<P: Place, B: Blocks, T: Number, const PACK: bool>(
     place: P,
-    blocks: Blocks,
+    blocks: B,
     stream: *mut u8,
     apart: usize,
 ) {
-    let numbers = blocks.bytes / size_of::<T>();
+    let numbers = blocks.bytes() / size_of::<T>();
     // A number by itself is frequent enough for a loop without a loop inside.
     if numbers == 1 {
-        each(blocks, apart, |disp, offset| {
+        blocks.each(apart, |disp, offset| {
             // SAFETY: from the caller.
             unsafe { swap_run::<T, PACK>(place.at(disp), stream.wrapping_add(offset), 1) };
         });
         return;
     }
-    each(blocks, apart, |disp, offset| {
+    blocks.each(apart, |disp, offset| {
         // SAFETY: from the caller.
         unsafe { swap_run::<T, PACK>(place.at(disp), stream.wrapping_add(offset), numbers) };
     });
@@ -378,14 +432,14 @@ unsafe fn copy_piece<P: Place, const PACK: bool, const SWAP: bool>(
                 disp.wrapping_add(first_whole as isize),
                 last_whole - first_whole,
             );
-            let run = Blocks {
+            let run = Strided {
                 disp,
                 stride: 0,
                 count: 1,
                 bytes,
             };
             let stream = stream.wrapping_add(first_whole - inside);
-            copy_blocks::<P, PACK, true>(place, run, stream, bytes, width);
+            copy_blocks::<P, Strided, PACK, true>(place, run, stream, bytes, width);
         }
     }
 }

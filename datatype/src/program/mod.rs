@@ -3,9 +3,10 @@
 //! A program is one array of steps. A step without a body moves blocks of bytes at a stride; a
 //! step with a body runs a range of other steps at a stride. Within a body, steps are in the order
 //! of the packed stream, and each knows where in the stream it starts, so any byte is found by one
-//! binary search per level. Adjacent blocks are merged, blocks at equal distances become one step,
-//! and nested strides that continue each other become one stride: contiguous data, however it
-//! was described, is a single step with a single block.
+//! binary search per level. Adjacent blocks are merged, equal blocks become one step (at a stride
+//! if their distances are equal, else with a list of displacements), and nested strides that
+//! continue each other become one stride: contiguous data, however it was described, is a single
+//! step with a single block.
 
 mod compile;
 mod kernels;
@@ -21,6 +22,8 @@ pub(crate) use walk::{Direction, run_kernel, transfer};
 #[derive(Debug)]
 pub struct Program {
     steps: Box<[Step]>,
+    /// Displacements of the blocks of steps with a list.
+    lists: Box<[isize]>,
     root: Range<u32>,
     size: usize,
     extent: isize,
@@ -41,29 +44,42 @@ pub(crate) struct Step {
     pub(crate) bytes: usize,
     /// Width of the numbers in a block; 1 if nothing need be known about them.
     pub(crate) width: usize,
-    /// The steps of one repetition; empty if it is a block of `bytes` bytes.
-    pub(crate) body: Range<u32>,
-    /// Whether the body is a few blocks only, which are better moved one after the other for
-    /// many repetitions at a time.
-    pub(crate) tile: bool,
+    pub(crate) kind: Kind,
+}
+
+/// What one repetition of a step is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A block of bytes.
+    Block,
+    /// A block of bytes, at a displacement of its own (the stride is not used): the range of them
+    /// in the program's lists.
+    Listed(Range<u32>),
+    /// A body of other steps.
+    Body {
+        steps: Range<u32>,
+        /// Whether the body is a few blocks only, which are better moved one after the other for
+        /// many repetitions at a time.
+        tile: bool,
+    },
 }
 
 impl Step {
     fn block(bytes: usize, width: usize) -> Step {
+        let (start, disp, count, stride) = (0, 0, 1, 0);
         Step {
-            start: 0,
-            disp: 0,
-            count: 1,
-            stride: 0,
+            start,
+            disp,
+            count,
+            stride,
             bytes,
             width,
-            body: 0..0,
-            tile: false,
+            kind: Kind::Block,
         }
     }
 
     fn is_block(&self) -> bool {
-        self.body.is_empty()
+        matches!(self.kind, Kind::Block)
     }
 
     /// Bytes of the packed stream in all repetitions.
@@ -84,6 +100,9 @@ impl Step {
                 (step.count, step.stride) = (count, stride);
             }
             return Some(step);
+        }
+        if matches!(self.kind, Kind::Listed(_)) {
+            return None;
         }
         let span = isize::try_from(self.count).ok()?.checked_mul(self.stride)?;
         if stride != span {
@@ -112,11 +131,15 @@ impl Program {
 
     /// Bytes of memory that the program occupies.
     pub fn memory(&self) -> usize {
-        size_of_val(&*self.steps)
+        size_of_val(&*self.steps) + size_of_val(&*self.lists)
     }
 
     fn body(&self, range: &Range<u32>) -> &[Step] {
         &self.steps[range.start as usize..range.end as usize]
+    }
+
+    fn list(&self, range: &Range<u32>) -> &[isize] {
+        &self.lists[range.start as usize..range.end as usize]
     }
 
     /// The step that moves `count` items placed at their extent.
@@ -126,17 +149,13 @@ impl Program {
         {
             return step;
         }
-        let tile = compile::is_tile(self.body(&self.root));
-        let (stride, bytes, body) = (self.extent, self.size, self.root.clone());
+        let steps = self.root.clone();
+        let tile = compile::is_tile(self.body(&steps));
         Step {
-            start: 0,
-            disp: 0,
             count,
-            stride,
-            bytes,
-            width: 1,
-            body,
-            tile,
+            stride: self.extent,
+            kind: Kind::Body { steps, tile },
+            ..Step::block(self.size, 1)
         }
     }
 }

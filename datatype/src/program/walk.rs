@@ -3,8 +3,8 @@
 //! Budget: no allocation, no lock, no system call. A whole step is one call of a kernel; only the
 //! first and the last piece of a range are looked for.
 
-use super::kernels::{Absolute, Blocks, Copier, Kernel, Place, Relative};
-use super::{Program, Step};
+use super::kernels::{Absolute, Copier, Kernel, Listed, Place, Relative, Strided};
+use super::{Kind, Program, Step};
 
 /// Repetitions moved together when a body is a tile: few enough that the lines of memory they
 /// touch stay in the first-level cache until the last block of the body has been moved.
@@ -158,7 +158,6 @@ impl<K: Kernel, P: Place> Walk<'_, K, P> {
     /// As [`transfer`]; so for all methods.
     unsafe fn step(&mut self, step: &Step, base: isize, position: usize) {
         let base = base.wrapping_add(step.disp);
-        let at = |index: usize| base.wrapping_add((index as isize).wrapping_mul(step.stride));
         let (mut index, inside) = match position {
             0 => (0, 0),
             _ => (position / step.bytes, position % step.bytes),
@@ -166,7 +165,7 @@ impl<K: Kernel, P: Place> Walk<'_, K, P> {
         // SAFETY: the pieces below are disjoint, in order, and within the range.
         unsafe {
             if inside != 0 {
-                self.piece(step, at(index), inside);
+                self.piece(step, base, index, inside);
                 index += 1;
             }
             let rest = step.count - index;
@@ -176,35 +175,47 @@ impl<K: Kernel, P: Place> Walk<'_, K, P> {
                 self.left / step.bytes
             };
             if whole > 0 {
-                self.whole(step, at(index), whole);
+                self.whole(step, base, index, whole);
                 index += whole;
             }
             if self.left > 0 && index < step.count {
-                self.piece(step, at(index), 0);
+                self.piece(step, base, index, 0);
             }
         }
     }
 
-    /// Moves `count` whole repetitions, the first of them placed at `base`.
-    unsafe fn whole(&mut self, step: &Step, base: isize, count: usize) {
-        let bytes = count * step.bytes;
-        // SAFETY: `bytes` is at most `left`, because the caller counted them.
+    /// Moves `count` whole repetitions from `first` on, of a step whose first lies at `base`.
+    unsafe fn whole(&mut self, step: &Step, base: isize, first: usize, count: usize) {
+        let (program, stride, bytes) = (self.program, step.stride, step.bytes);
+        let disp = strided(base, first, stride);
+        // SAFETY: the repetitions' bytes are at most `left`, because the caller counted them.
         unsafe {
-            if step.is_block() {
-                let blocks = Blocks {
-                    disp: base,
-                    stride: step.stride,
-                    count,
-                    bytes: step.bytes,
-                };
-                self.kernel
-                    .blocks(self.place, blocks, self.stream, step.bytes, step.width);
-                self.advance(bytes);
-            } else if step.tile {
-                self.tiles(step, base, count);
-            } else {
-                for index in 0..count as isize {
-                    self.body(step, base.wrapping_add(index.wrapping_mul(step.stride)), 0);
+            match &step.kind {
+                Kind::Block => {
+                    let blocks = Strided {
+                        disp,
+                        stride,
+                        count,
+                        bytes,
+                    };
+                    self.kernel
+                        .blocks(self.place, blocks, self.stream, bytes, step.width);
+                    self.advance(count * bytes);
+                }
+                Kind::Listed(range) => {
+                    let list = &program.list(range)[first..first + count];
+                    let blocks = Listed { base, list, bytes };
+                    self.kernel
+                        .blocks(self.place, blocks, self.stream, bytes, step.width);
+                    self.advance(count * bytes);
+                }
+                Kind::Body { steps, tile: true } => {
+                    self.tiles(program.body(steps), disp, stride, count, bytes);
+                }
+                Kind::Body { steps, tile: false } => {
+                    for index in 0..count {
+                        self.body(program.body(steps), strided(disp, index, stride), 0);
+                    }
                 }
             }
         }
@@ -212,55 +223,65 @@ impl<K: Kernel, P: Place> Walk<'_, K, P> {
 
     /// Moves `count` whole repetitions of a body of few blocks: block by block for a whole tile,
     /// which makes one long strided loop of many short ones.
-    unsafe fn tiles(&mut self, step: &Step, base: isize, count: usize) {
+    unsafe fn tiles(
+        &mut self,
+        body: &[Step],
+        base: isize,
+        stride: isize,
+        count: usize,
+        apart: usize,
+    ) {
         let mut done = 0;
         while done < count {
             let now = TILE.min(count - done);
-            let base = base.wrapping_add((done as isize).wrapping_mul(step.stride));
-            for block in self.program.body(&step.body) {
-                for index in 0..block.count {
-                    let disp = (index as isize).wrapping_mul(block.stride);
-                    let disp = base.wrapping_add(block.disp).wrapping_add(disp);
-                    let (stride, bytes) = (step.stride, block.bytes);
-                    let blocks = Blocks {
+            let base = strided(base, done, stride);
+            for step in body {
+                for index in 0..step.count {
+                    let disp = strided(base.wrapping_add(step.disp), index, step.stride);
+                    let blocks = Strided {
                         disp,
                         stride,
                         count: now,
-                        bytes,
+                        bytes: step.bytes,
                     };
                     // SAFETY: in the stream of one repetition this block begins at
-                    // `start + index * bytes`; repetitions are `step.bytes` apart.
+                    // `start + index * bytes`; repetitions are `apart` bytes apart.
                     unsafe {
-                        let stream = self.stream.add(block.start + index * bytes);
+                        let stream = self.stream.add(step.start + index * step.bytes);
                         self.kernel
-                            .blocks(self.place, blocks, stream, step.bytes, block.width);
+                            .blocks(self.place, blocks, stream, apart, step.width);
                     }
                 }
             }
             // SAFETY: the tile was within the range.
-            unsafe { self.advance(now * step.bytes) };
+            unsafe { self.advance(now * apart) };
             done += now;
         }
     }
 
-    /// Moves part of one repetition, from byte `inside` of its stream on.
-    unsafe fn piece(&mut self, step: &Step, base: isize, inside: usize) {
+    /// Moves part of repetition `index` of a step whose first lies at `base`, from byte `inside`
+    /// of its stream on.
+    unsafe fn piece(&mut self, step: &Step, base: isize, index: usize, inside: usize) {
+        let program = self.program;
+        let disp = match &step.kind {
+            Kind::Listed(range) => base.wrapping_add(program.list(range)[index]),
+            Kind::Block | Kind::Body { .. } => strided(base, index, step.stride),
+        };
         // SAFETY: the piece ends with the repetition or with the range.
         unsafe {
-            if step.is_block() {
-                let bytes = self.left.min(step.bytes - inside);
-                self.kernel
-                    .piece(self.place, base, inside, bytes, self.stream, step.width);
-                self.advance(bytes);
-            } else {
-                self.body(step, base, inside);
+            if let Kind::Body { steps, .. } = &step.kind {
+                self.body(program.body(steps), disp, inside);
+                return;
             }
+            let bytes = self.left.min(step.bytes - inside);
+            self.kernel
+                .piece(self.place, disp, inside, bytes, self.stream, step.width);
+            self.advance(bytes);
         }
     }
 
-    /// Runs the body of a step placed at `base`, from byte `position` of its stream on.
-    unsafe fn body(&mut self, step: &Step, base: isize, mut position: usize) {
-        let steps = self.program.body(&step.body);
+    /// Runs a body placed at `base`, from byte `position` of its stream on.
+    unsafe fn body(&mut self, steps: &[Step], base: isize, mut position: usize) {
         let first = match position {
             0 => 0,
             _ => steps.partition_point(|s| s.start <= position) - 1,
@@ -281,4 +302,10 @@ impl<K: Kernel, P: Place> Walk<'_, K, P> {
         self.stream = unsafe { self.stream.add(bytes) };
         self.left -= bytes;
     }
+}
+
+/// Where repetition `index` lies.
+#[inline(always)]
+fn strided(base: isize, index: usize, stride: isize) -> isize {
+    base.wrapping_add((index as isize).wrapping_mul(stride))
 }
