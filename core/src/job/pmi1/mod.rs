@@ -20,6 +20,8 @@
 //! Neither does any input or output, and neither panics on any bytes.
 
 mod client;
+#[cfg(test)]
+mod client_tests;
 mod connect;
 mod keys;
 mod lines;
