@@ -107,7 +107,7 @@ fn launchers_that_cannot_be_used_are_refused_with_the_reason() {
             "refused while agreeing on the protocol's version: joined_before",
         ),
         (
-            &[INIT, limits],
+            &[INIT, limits, NAME],
             "it leaves 15 bytes for a value, 32 are needed",
         ),
         (&[INIT, "cmd=maxes vallen_max=much\n"], "no vallen_max in"),
