@@ -6,7 +6,8 @@ use crate::{Layout, Primitive};
 ///
 /// Derive it for structs and for enums without data:
 ///
-/// ```
+#[cfg_attr(feature = "derive", doc = "```")]
+#[cfg_attr(not(feature = "derive"), doc = "```ignore")]
 /// use portolan_datatype::{Datatype, Layout};
 ///
 /// #[derive(Clone, Copy, Datatype)]

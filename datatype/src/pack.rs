@@ -19,7 +19,7 @@ impl Layout {
     ///   writes to it meanwhile.
     /// - `dst` is valid for writes of `len` bytes, and does not overlap that data.
     /// - A null `buf` says that displacements are absolute addresses (`MPI_BOTTOM`); the
-    ///   provenance of what lies there must have been exposed ([`pointer::expose_provenance`]).
+    ///   provenance of what lies there must have been exposed (see [`std::ptr::with_exposed_provenance`]).
     ///
     /// Neither pointer needs any alignment.
     ///

@@ -324,6 +324,7 @@ fn operators_of_the_users_own() {
 }
 
 /// No operator makes a value that its type does not have.
+#[cfg(feature = "derive")]
 #[test]
 fn results_are_values() {
     use std::num::NonZero;

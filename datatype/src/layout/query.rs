@@ -68,8 +68,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`LayoutError::Overflow`].
-    pub fn packed_size(&self, count: usize, rep: MsgRep) -> Result<usize, LayoutError> {
-        let _ = rep;
+    pub fn packed_size(&self, count: usize, _rep: MsgRep) -> Result<usize, LayoutError> {
         let (constructor, what) = ("packed_size", "the packed size");
         self.size()
             .checked_mul(count)

@@ -19,7 +19,7 @@ const LIST_BLOCKS: usize = 4;
 /// Blocks at equal distances that are better off with a stride of their own than within a list.
 const REGULAR_RUN: usize = 16;
 
-/// Blocks in a body that are moved tile by tile, see [`Step::tile`].
+/// Blocks in a body that are moved tile by tile, see [`Kind::Body`].
 const TILE_BLOCKS: usize = 16;
 
 impl Program {
@@ -269,7 +269,7 @@ fn irregular(steps: &[Step]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LayoutError;
+    use crate::{LayoutError, Order};
 
     fn root(layout: &Layout) -> Vec<Step> {
         let program = layout.commit();
@@ -301,6 +301,33 @@ mod tests {
             (vector[0].count, vector[0].stride, vector[0].bytes),
             (5, 28, 8)
         );
+        Ok(())
+    }
+
+    /// The picture in `docs/datatypes.md`.
+    #[test]
+    fn a_column_of_structures_is_a_body_and_a_stride() -> Result<(), LayoutError> {
+        let fields = [Layout::of::<i32>(), Layout::of::<f64>()];
+        let item = Layout::structure(&[1, 1], &[0, 8], &fields)?;
+        let column = Layout::subarray(&[3, 4], &[3, 1], &[0, 1], Order::C, &item)?;
+        let program = column.commit();
+        let block = |start, disp, bytes| Step {
+            start,
+            disp,
+            ..Step::block(bytes, 1)
+        };
+        let kind = Kind::Body {
+            steps: 0..2,
+            tile: true,
+        };
+        let root = Step {
+            count: 3,
+            stride: 64,
+            kind,
+            ..Step::block(12, 1)
+        };
+        assert_eq!(*program.steps, [block(0, 16, 4), block(4, 24, 8), root]);
+        assert_eq!(program.root, 2..3);
         Ok(())
     }
 
