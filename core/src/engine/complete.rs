@@ -92,42 +92,52 @@ impl Proto {
     #[cold]
     #[inline(never)]
     fn operation_error(&mut self, index: u32, kind: ErrorKind, status: Status) -> Error {
-        let me = self.me;
-        let entry = self.table.entry(index);
-        let (source, tag) = (status.source, status.tag);
+        let failure = self.table.entry(index).failure.clone();
+        match failure {
+            Some((peer, why)) if kind == ErrorKind::PeerFailed => {
+                Error::new(kind, format!("world rank {peer} has failed: {why}"))
+                    .about_peer(peer)
+                    .with_status(status)
+                    .on_rank(self.me)
+            }
+            _ => self.status_error(kind, status),
+        }
+    }
+
+    /// The error that a status stands for.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn status_error(&self, kind: ErrorKind, status: Status) -> Error {
+        let Status {
+            source,
+            tag,
+            bytes,
+            sent,
+            ..
+        } = status;
+        let what = format!("a message of {sent} bytes from rank {source} with tag {tag}");
         let error = match kind {
             ErrorKind::Truncated => Error::new(
                 kind,
                 format!(
-                    "a message of {} bytes from rank {source} with tag {tag} was cut to the buffer's \
-                     {} bytes, {} were lost",
-                    status.sent,
-                    status.bytes,
-                    status.sent - status.bytes
+                    "{what} was cut to the buffer's {bytes} bytes, {} were lost",
+                    sent - bytes
                 ),
             )
             .remedy("receive into a larger buffer, or probe for the length first"),
             ErrorKind::TypeMismatch => Error::new(
                 kind,
-                format!(
-                    "a message of {} bytes from rank {source} with tag {tag} is of another type than \
-                     the receive; its data was dropped",
-                    status.sent
-                ),
+                format!("{what} is of another type than the receive; its data was dropped"),
             )
             .remedy("use the same element type on both sides, or bytes to receive anything"),
-            ErrorKind::PeerFailed => {
-                let (peer, why) =
-                    entry.failure.clone().unwrap_or_else(|| (source, "it has died".into()));
-                Error::new(kind, format!("world rank {peer} has failed: {why}")).about_peer(peer)
+            ErrorKind::PeerMisbehaved => Error::new(kind, format!("{what} is damaged")),
+            ErrorKind::RemoteAccess => {
+                Error::new(kind, "the peer refused the access: its region is gone")
+                    .remedy("free regions after the last access, with a barrier between")
             }
-            ErrorKind::PeerMisbehaved => Error::new(
-                kind,
-                format!("a message from rank {source} with tag {tag} is damaged"),
-            ),
             _ => Error::new(kind, format!("the operation failed: {kind:?}")),
         };
-        error.with_status(status).on_rank(me)
+        error.with_status(status).on_rank(self.me)
     }
 
     /// Gives a request up.

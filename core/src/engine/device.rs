@@ -37,6 +37,35 @@ impl<T: Transport, L: Level> Engine<T, L> {
         }
     }
 
+    /// Receives: polls with the receive in hand for as long as the lock is held, then as an ordinary
+    /// receive.
+    ///
+    /// # Safety
+    /// `from` must be legal, and the buffer writable for the length of the call.
+    #[inline]
+    unsafe fn recv_blocking(&self, from: &Pattern, data: Data) -> Result<Status> {
+        let request = {
+            let mut state = self.state.lock();
+            match state.take_in_hand(from, data) {
+                Ok(()) => {
+                    self.poll_in_hand(&mut state);
+                    match state.put_down()? {
+                        Ok(status) => {
+                            return match status.error {
+                                None => Ok(status),
+                                Some(kind) => Err(state.proto.status_error(kind, status)),
+                            };
+                        }
+                        Err(request) => request,
+                    }
+                }
+                // SAFETY: the caller's promise.
+                Err(data) => unsafe { state.start_recv(from, data)? },
+            }
+        };
+        self.wait(request)
+    }
+
     /// A send that could not leave at once.
     #[cold]
     #[inline(never)]
@@ -124,8 +153,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
     #[inline]
     unsafe fn recv_contig_unchecked(&self, from: &Pattern, buf: ContigBuf) -> Result<Status> {
         // SAFETY: the caller keeps the buffer until this returns, which is after completion.
-        let request = unsafe { self.state.lock().start_recv(from, Data::Contig(buf))? };
-        self.wait(request)
+        unsafe { self.recv_blocking(from, Data::Contig(buf)) }
     }
 
     #[inline]
@@ -186,9 +214,9 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
     }
 
     unsafe fn recv_datatype_unchecked(&self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Status> {
+        let data = Data::typed(&buf, portolan_datatype::MsgRep::Native)?;
         // SAFETY: the caller keeps the buffer until this returns, which is after completion.
-        let request = unsafe { self.irecv_datatype_unchecked(from, buf)? };
-        self.wait(request)
+        unsafe { self.recv_blocking(from, data) }
     }
 
     unsafe fn irecv_datatype_unchecked(

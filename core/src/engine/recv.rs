@@ -131,54 +131,40 @@ impl Proto {
     /// An eager message has arrived.
     #[inline]
     pub(super) fn on_eager(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
-        match self.posted.match_arrival(&envelope(header)) {
-            Some(index) => self.deliver(index, peer, header, payload),
-            None => self.store(peer, header, payload),
+        if let Some(index) = self.posted.match_arrival(&envelope(header)) {
+            return self.deliver(index, peer, header, payload);
         }
+        // The receive in hand is the latest: it comes after all posted ones.
+        if let Some(hand) = &mut self.in_hand
+            && hand.outcome.is_none()
+            && hand.pattern.matches(&envelope(header))
+        {
+            let status = place(&hand.data, header, payload, self.check_signature);
+            hand.outcome = Some(status);
+            return self.delivered(peer, header, &status);
+        }
+        self.store(peer, header, payload);
     }
 
     /// Gives a message with all of its data to the receive that it matched.
     #[inline]
     pub(super) fn deliver(&mut self, index: u32, peer: u32, header: &Header, payload: Payload<'_>) {
-        let check = self.check_signature;
         let Op::Recv(op) = &self.table.entry(index).op else {
             debug_assert!(false, "posted receives are receives");
             return;
         };
-        let room = op.data.len();
-        let len = payload.len().min(room);
-        let mut status = Status {
-            source: header.source,
-            tag: header.tag,
-            error: None,
-            bytes: len as u64,
-            sent: payload.len() as u64,
-            cancelled: false,
-        };
-        if check && !signatures_match(header.signature, &op.data, payload.len()) {
-            status.error = Some(ErrorKind::TypeMismatch);
-            status.bytes = 0;
-        } else {
-            match MsgRep::from_code(header.rep) {
-                // SAFETY: a posted receive's buffer is the device's until the request completes;
-                // `len` is at most its length and the payload's; the payload is in the transport's
-                // or the heap's memory, apart from it.
-                Some(rep) => unsafe { op.data.write(0, payload.as_ptr(), len, rep) },
-                None => {
-                    status.error = Some(ErrorKind::PeerMisbehaved);
-                    status.bytes = 0;
-                }
-            }
-            if payload.len() > room && status.error.is_none() {
-                status.error = Some(ErrorKind::Truncated);
-            }
-        }
+        let status = place(&op.data, header, payload, self.check_signature);
+        self.delivered(peer, header, &status);
+        self.complete(index, status);
+    }
+
+    #[inline]
+    fn delivered(&mut self, peer: u32, header: &Header, status: &Status) {
         if header.flags & flags::SYNCHRONOUS != 0 {
             self.acknowledge(peer, header.cookie);
         }
         self.counters.eager_received += 1;
         self.counters.bytes_received += status.bytes;
-        self.complete(index, status);
     }
 
     /// Tells a sender that its message was matched, or that its offer has been pulled.
@@ -192,6 +178,107 @@ impl Proto {
         };
         self.queue_control(peer, header, &[]);
     }
+}
+
+/// A blocking receive that its thread holds in hand while it polls with the lock held: the latest of
+/// all receives, without a slot and without a place in the queue. Before the lock is given up it
+/// becomes an ordinary receive.
+pub(super) struct InHand {
+    pub(super) pattern: Pattern,
+    pub(super) data: Data,
+    pub(super) outcome: Option<Status>,
+    /// It had to become an ordinary receive.
+    pub(super) request: Option<Request>,
+}
+
+impl<T: Transport> State<T> {
+    /// Takes a receive in hand, unless something that has happened concerns it already.
+    #[inline]
+    pub(super) fn take_in_hand(&mut self, pattern: &Pattern, data: Data) -> Result<(), Data> {
+        if !self.proto.unexpected.is_empty() || !self.proto.failed.is_empty() {
+            return Err(data);
+        }
+        self.proto.in_hand = Some(InHand {
+            pattern: *pattern,
+            data,
+            outcome: None,
+            request: None,
+        });
+        Ok(())
+    }
+
+    /// Whether the receive in hand needs the thread's attention.
+    #[inline]
+    pub(super) fn hand_is_done(&self) -> bool {
+        let hand = self.proto.in_hand.as_ref();
+        hand.is_none_or(|hand| hand.outcome.is_some() || hand.request.is_some())
+    }
+
+    /// Puts the receive in hand down: its status, or the ordinary receive that it has become.
+    #[inline]
+    pub(super) fn put_down(&mut self) -> Result<Result<Status, Request>> {
+        let Some(hand) = self.proto.in_hand.take() else {
+            return Ok(Ok(Status::EMPTY));
+        };
+        match (hand.outcome, hand.request) {
+            (Some(status), _) => Ok(Ok(status)),
+            (None, Some(request)) => Ok(Err(request)),
+            // SAFETY: the receiving thread keeps the buffer until its call returns.
+            (None, None) => unsafe { self.start_recv(&hand.pattern, hand.data).map(Err) },
+        }
+    }
+
+    /// Makes the receive in hand an ordinary one, because an offer has arrived that it may match.
+    pub(super) fn post_in_hand(&mut self) {
+        let Some(mut hand) = self.proto.in_hand.take() else {
+            return;
+        };
+        if hand.outcome.is_none() && hand.request.is_none() {
+            let data = std::mem::replace(&mut hand.data, Data::NONE);
+            // SAFETY: as in `put_down`. Without slots the receive stays in hand, and is tried again.
+            match unsafe { self.start_recv(&hand.pattern, data.clone()) } {
+                Ok(request) => hand.request = Some(request),
+                Err(_) => hand.data = data,
+            }
+        }
+        self.proto.in_hand = Some(hand);
+    }
+}
+
+/// Copies a message that is here to a receive's buffer; says how that went.
+#[inline]
+fn place(data: &Data, header: &Header, payload: Payload<'_>, check: bool) -> Status {
+    let room = data.len();
+    let len = payload.len().min(room);
+    let mut status = Status {
+        source: header.source,
+        tag: header.tag,
+        error: None,
+        bytes: len as u64,
+        sent: payload.len() as u64,
+        cancelled: false,
+    };
+    if check && !signatures_match(header.signature, data, payload.len()) {
+        return Status {
+            error: Some(ErrorKind::TypeMismatch),
+            bytes: 0,
+            ..status
+        };
+    }
+    let Some(rep) = MsgRep::from_code(header.rep) else {
+        return Status {
+            error: Some(ErrorKind::PeerMisbehaved),
+            bytes: 0,
+            ..status
+        };
+    };
+    // SAFETY: the buffer of a receive is the device's until it is over; `len` is at most its length
+    // and the payload's; the payload is in the transport's or the heap's memory, apart from it.
+    unsafe { data.write(0, payload.as_ptr(), len, rep) };
+    if payload.len() > room {
+        status.error = Some(ErrorKind::Truncated);
+    }
+    status
 }
 
 /// Whether a message of `sent` bytes with this signature may be received into `data`.

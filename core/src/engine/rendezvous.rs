@@ -66,6 +66,7 @@ impl<T: Transport> State<T> {
     /// the transport; nothing else is delivered before.
     pub(super) fn match_offer(&mut self, peer: u32, header: &Header, body: &OfferBody) {
         let envelope = envelope(header);
+        self.post_in_hand();
         if self.proto.posted.peek_arrival(&envelope).is_none() {
             self.proto.counters.unexpected += 1;
             let arrived = Arrived::Offer {

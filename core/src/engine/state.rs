@@ -8,6 +8,7 @@ use super::active::ActiveState;
 use super::entry::Table;
 use super::one_sided::Regions;
 use super::outgoing::{Peer, Stream};
+use super::recv::InHand;
 use super::shared::Shared;
 use super::unexpected::{Arrived, OfferBody, Taken};
 use crate::config::Settings;
@@ -33,6 +34,7 @@ pub(super) struct Proto {
     pub(super) posted: PostedQueue<u32>,
     pub(super) unexpected: UnexpectedQueue<Arrived>,
     pub(super) taken: Taken,
+    pub(super) in_hand: Option<InHand>,
     /// Heap memory of stored messages, and the most that it may be before peers are told to hold.
     pub(super) stored_bytes: usize,
     pub(super) stored_max: usize,
@@ -90,6 +92,7 @@ impl<T: Transport> State<T> {
             posted: PostedQueue::new(),
             unexpected: UnexpectedQueue::new(),
             taken: Taken::default(),
+            in_hand: None,
             stored_bytes: 0,
             stored_max: settings.unexpected_max(),
             holding: Vec::new(),

@@ -151,6 +151,23 @@ impl<T: Transport, L: Level> Engine<T, L> {
         result
     }
 
+    /// Polls until the receive in hand is done, as long as a wait spins with the lock held.
+    #[inline]
+    pub(super) fn poll_in_hand(&self, state: &mut State<T>) {
+        state.transport.set_present(true);
+        let turns = if L::MULTIPLE { 1 } else { self.policy.spin };
+        let mut polls = 0;
+        while polls < turns {
+            if state.progress() == 0 {
+                std::hint::spin_loop();
+            } else if state.hand_is_done() {
+                break;
+            }
+            polls += 1;
+        }
+        state.transport.set_present(false);
+    }
+
     #[cold]
     #[inline(never)]
     fn block_slowly<R>(

@@ -42,41 +42,48 @@ impl State {
 
 /// Slots in the first chunk; each further chunk doubles the table.
 const FIRST: usize = 1024;
-const CHUNKS: usize = 11;
-const _: () = assert!(FIRST << (CHUNKS - 1) == Request::MAX_ACTIVE);
+const CHUNKS: usize = 10;
+const _: () = assert!(FIRST << CHUNKS == Request::MAX_ACTIVE);
 
 /// The words of all slots of a channel, in chunks that never move.
 #[derive(Debug)]
 pub(crate) struct StateWords {
-    chunks: [OnceLock<Box<[AtomicU64]>>; CHUNKS],
+    /// The slots that almost every program stays in, reachable without a look-up.
+    first: Box<[AtomicU64; FIRST]>,
+    /// The others, in chunks that double.
+    more: [OnceLock<Box<[AtomicU64]>>; CHUNKS],
 }
 
 impl StateWords {
     pub(crate) fn new() -> Self {
-        let words = Self {
-            chunks: [const { OnceLock::new() }; CHUNKS],
-        };
-        words.reserve(0);
-        words
+        Self {
+            first: Box::new([const { AtomicU64::new(0) }; FIRST]),
+            more: [const { OnceLock::new() }; CHUNKS],
+        }
     }
 
     /// Makes sure that slot `index` has a word.
     pub(crate) fn reserve(&self, index: u32) {
-        let (chunk, _) = place(index);
-        self.chunks[chunk].get_or_init(|| {
-            let len = if chunk == 0 {
-                FIRST
-            } else {
-                FIRST << (chunk - 1)
-            };
-            (0..len).map(|_| AtomicU64::new(0)).collect()
-        });
+        if index as usize >= FIRST {
+            let (chunk, _) = place(index);
+            self.more[chunk]
+                .get_or_init(|| (0..FIRST << chunk).map(|_| AtomicU64::new(0)).collect());
+        }
     }
 
     #[inline]
     fn word(&self, index: u32) -> Option<&AtomicU64> {
+        match self.first.get(index as usize) {
+            Some(word) => Some(word),
+            None => self.word_beyond(index),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn word_beyond(&self, index: u32) -> Option<&AtomicU64> {
         let (chunk, offset) = place(index);
-        self.chunks.get(chunk)?.get()?.get(offset)
+        self.more.get(chunk)?.get()?.get(offset)
     }
 
     /// Generation and state of a slot; generation 0 if there is no such slot.
@@ -110,15 +117,11 @@ impl StateWords {
     }
 }
 
-/// Chunk and offset of a slot.
-#[inline]
+/// Chunk and offset of a slot beyond the first.
 fn place(index: u32) -> (usize, usize) {
     let index = index as usize;
-    if index < FIRST {
-        return (0, index);
-    }
-    let chunk = (index / FIRST).ilog2() as usize + 1;
-    (chunk, index - (FIRST << (chunk - 1)))
+    let chunk = (index / FIRST).ilog2() as usize;
+    (chunk, index - (FIRST << chunk))
 }
 
 #[cfg(test)]
@@ -127,12 +130,10 @@ mod tests {
 
     #[test]
     fn places_are_dense() {
-        assert_eq!(place(0), (0, 0));
-        assert_eq!(place(1023), (0, 1023));
-        assert_eq!(place(1024), (1, 0));
-        assert_eq!(place(2047), (1, 1023));
-        assert_eq!(place(2048), (2, 0));
-        assert_eq!(place(Request::MAX_ACTIVE as u32 - 1), (10, 512 * 1024 - 1));
+        assert_eq!(place(1024), (0, 0));
+        assert_eq!(place(2047), (0, 1023));
+        assert_eq!(place(2048), (1, 0));
+        assert_eq!(place(Request::MAX_ACTIVE as u32 - 1), (9, 512 * 1024 - 1));
     }
 
     #[test]
