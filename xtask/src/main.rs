@@ -1,2 +1,56 @@
-//! Being written.
-fn main() {}
+//! Repository chores: `cargo xtask test`, `cargo xtask check-layout`, `cargo xtask docs`.
+//!
+//! - [`test`]: runs the lanes that say whether the tree is good, and counts what they ran.
+//! - [`layout`]: the house rules that a program can check.
+//! - [`docs`]: writes the pages of `docs/` that are made from the source.
+//!
+//! Nothing here is needed to build or use Portolan.
+
+#![forbid(unsafe_code)]
+// A program for people: its results are what it prints.
+#![allow(clippy::print_stderr, clippy::print_stdout)]
+
+mod docs;
+mod layout;
+mod repo;
+mod test;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use repo::Repo;
+
+/// Anything that stops a chore: its text is what the person at the terminal reads.
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// Chores of Portolan's repository.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the test lanes and count what passed, failed and was skipped
+    Test(test::Args),
+    /// Check the rules of the house: folders, names, sizes, documents
+    CheckLayout,
+    /// Write the pages of docs/ that are made from the source
+    Docs,
+}
+
+fn main() -> ExitCode {
+    let outcome = Repo::find().and_then(|repo| match Cli::parse().command {
+        Command::Test(args) => test::main(&repo, &args),
+        Command::CheckLayout => layout::main(&repo),
+        Command::Docs => docs::main(&repo),
+    });
+    outcome.unwrap_or_else(|failure| {
+        eprintln!("xtask: {failure}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,122 @@
+//! Rules about crates and their folders.
+
+use super::file;
+use crate::repo::{Repo, SourceFile};
+
+/// What a reader who knows one backend finds in every other.
+const BACKEND_FILES: &[&str] = &[
+    "lib.rs",
+    "config.rs",
+    "caps.rs",
+    "addr.rs",
+    "send.rs",
+    "progress.rs",
+    "one_sided.rs",
+];
+
+/// Every crate has its line in the code map, by folder and package.
+pub(super) fn crates_are_in_the_map(repo: &Repo, files: &[SourceFile]) -> Vec<String> {
+    let Some(map) = file(files, "ARCHITECTURE.md") else {
+        return vec!["ARCHITECTURE.md is missing".to_owned()];
+    };
+    let missing = repo.crates.iter().filter(|member| {
+        let folder = format!("`{}/`", member.folder);
+        !map.text.contains(&folder) || !map.text.contains(&format!("`{}`", member.package))
+    });
+    missing
+        .map(|m| {
+            format!(
+                "ARCHITECTURE.md: no line for `{}/` (`{}`)",
+                m.folder, m.package
+            )
+        })
+        .collect()
+}
+
+/// Every backend has the files that all backends have.
+pub(super) fn backends_are_alike(repo: &Repo, files: &[SourceFile]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for member in repo.backends() {
+        for name in BACKEND_FILES {
+            let path = format!("{}/src/{name}", member.folder);
+            if file(files, &path).is_none() {
+                problems.push(format!("{path}: missing; every backend has one"));
+            }
+        }
+    }
+    problems
+}
+
+/// The root of a library is a table of contents: prose, attributes, `mod` and `pub use`.
+pub(super) fn library_roots_are_tables(repo: &Repo, files: &[SourceFile]) -> Vec<String> {
+    let roots = repo
+        .crates
+        .iter()
+        .map(|member| format!("{}/src/lib.rs", member.folder));
+    let roots = roots.filter_map(|path| file(files, &path));
+    roots.flat_map(logic_in_root).collect()
+}
+
+fn logic_in_root(root: &SourceFile) -> Vec<String> {
+    // A procedural macro must be defined in the root of its crate.
+    if root.text.contains("#[proc_macro") {
+        return Vec::new();
+    }
+    let logic = |line: &str| {
+        let words = line
+            .trim_start_matches("pub ")
+            .trim_start_matches("pub(crate) ");
+        [
+            "fn ",
+            "unsafe fn ",
+            "const fn ",
+            "struct ",
+            "enum ",
+            "trait ",
+            "impl ",
+            "impl<",
+        ]
+        .iter()
+        .any(|word| words.starts_with(word))
+    };
+    let numbered = root.text.lines().zip(1..);
+    let found = numbered.filter(|(line, _)| logic(line));
+    found
+        .map(|(line, number)| format!("{}:{number}: {line}", root.path))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::made_up;
+
+    #[test]
+    fn logic_in_a_root_is_found() {
+        let table = made_up(
+            "a/src/lib.rs",
+            "//! fn in prose\nmod a;\npub use a::{A, b};\n",
+        );
+        assert!(logic_in_root(&table).is_empty());
+        for line in [
+            "fn a() {}",
+            "pub fn a() {}",
+            "pub(crate) struct A;",
+            "impl A {}",
+        ] {
+            assert_eq!(
+                logic_in_root(&made_up("a/src/lib.rs", line)).len(),
+                1,
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_crate_that_is_not_on_the_map_is_found() {
+        let repo = Repo::find().unwrap();
+        let map = made_up("ARCHITECTURE.md", "| `core/` | `portolan-core` |");
+        let problems = crates_are_in_the_map(&repo, &[map]);
+        assert_eq!(problems.len(), repo.crates.len() - 1, "{problems:?}");
+    }
+}

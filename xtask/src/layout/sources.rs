@@ -1,0 +1,196 @@
+//! Rules about the text of the sources.
+
+use crate::repo::{Repo, SourceFile};
+
+/// Longest source file, in lines. Most should have less than 400.
+const LONGEST: usize = 700;
+
+/// How many lines above an unsafe block its argument may begin.
+const REACH: usize = 12;
+
+/// What must not be in a committed source: in two parts, because this is one.
+const UNDONE: &[(&str, &str)] = &[
+    ("TO", "DO"),
+    ("FIX", "ME"),
+    ("XX", "X"),
+    ("db", "g!("),
+    ("unimpl", "emented!"),
+    ("to", "do!"),
+];
+
+/// Folders that exist on one person's machine only.
+const MACHINES: &[&str] = &["work", "home", "root", "Users", "tmp/target"];
+
+/// Crates whose results are what they print.
+const PROGRAMS: &[&str] = &["launch/", "xtask/", "examples/", "benches/"];
+
+fn rust(files: &[SourceFile]) -> impl Iterator<Item = &SourceFile> {
+    files.iter().filter(|file| file.path.ends_with(".rs"))
+}
+
+/// The lines that are code, with their numbers.
+fn code(file: &SourceFile) -> impl Iterator<Item = (usize, &str)> {
+    let numbered = file
+        .text
+        .lines()
+        .zip(1..)
+        .map(|(line, number)| (number, line));
+    numbered.filter(|(_, line)| !line.trim_start().starts_with("//"))
+}
+
+/// No source file is longer than [`LONGEST`] lines.
+pub(super) fn files_are_short(_: &Repo, files: &[SourceFile]) -> Vec<String> {
+    let long = rust(files).map(|file| (file, file.text.lines().count()));
+    long.filter(|(_, lines)| *lines > LONGEST)
+        .map(|(file, lines)| format!("{}: {lines} lines; at most {LONGEST}", file.path))
+        .collect()
+}
+
+/// Libraries report through values and `tracing`, not by printing.
+pub(super) fn libraries_do_not_print(_: &Repo, files: &[SourceFile]) -> Vec<String> {
+    let library = |file: &&SourceFile| {
+        let own = !PROGRAMS
+            .iter()
+            .any(|program| file.path.starts_with(program));
+        own && file.path.contains("/src/") && !file.path.contains("tests")
+    };
+    let mut problems = Vec::new();
+    for file in rust(files).filter(library) {
+        for (number, line) in code(file) {
+            let words = line.trim_start();
+            if ["println!(", "print!(", "eprintln!(", "eprint!("]
+                .iter()
+                .any(|p| words.starts_with(p))
+            {
+                problems.push(format!("{}:{number}: a library prints", file.path));
+            }
+        }
+    }
+    problems
+}
+
+/// No reminder to do something later, and no debugging aid.
+pub(super) fn nothing_is_left_undone(_: &Repo, files: &[SourceFile]) -> Vec<String> {
+    let words: Vec<_> = UNDONE.iter().map(|(a, b)| [*a, *b].concat()).collect();
+    let texts = files
+        .iter()
+        .filter(|f| f.path.ends_with(".rs") || f.path.ends_with(".md"));
+    let mut problems = Vec::new();
+    for file in texts.filter(|file| file.path != "CONTRIBUTING.md") {
+        for (line, number) in file.text.lines().zip(1..) {
+            if let Some(word) = words.iter().find(|word| has_word(line, word)) {
+                problems.push(format!("{}:{number}: {word}", file.path));
+            }
+        }
+    }
+    problems
+}
+
+/// Whether `word` is in `line`, and not as a part of a longer one.
+fn has_word(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(at, _)| {
+        let within = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let before = line[..at].chars().next_back();
+        let after = line[at + word.len()..].chars().next();
+        // What ends in a bracket may be followed by anything.
+        let ends = word.ends_with(['(', '!']) || !after.is_some_and(within);
+        !before.is_some_and(within) && ends
+    })
+}
+
+/// Every unsafe block and implementation has its argument above it. Clippy sees most of them; this
+/// sees those in macros too.
+pub(super) fn unsafe_code_is_argued_for(_: &Repo, files: &[SourceFile]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for file in rust(files) {
+        let lines: Vec<_> = file.text.lines().collect();
+        for (number, line) in code(file) {
+            let needs = has_word(line, "unsafe {") || line.trim_start().starts_with("unsafe impl");
+            let quoted = line.contains('"') || line.contains("=> {");
+            let near = &lines[number.saturating_sub(REACH + 1)..number];
+            let argued = near.iter().any(|line| line.contains("SAFETY"));
+            if needs && !quoted && !argued {
+                problems.push(format!("{}:{number}: no SAFETY comment", file.path));
+            }
+        }
+    }
+    problems
+}
+
+/// Nothing that is committed knows the folders of the machine on which it was written.
+pub(super) fn no_machine_is_named(_: &Repo, files: &[SourceFile]) -> Vec<String> {
+    let folders: Vec<_> = MACHINES.iter().map(|name| format!("/{name}/")).collect();
+    let mut problems = Vec::new();
+    for file in files {
+        for (line, number) in file.text.lines().zip(1..) {
+            if let Some(folder) = folders.iter().find(|folder| has_path(line, folder)) {
+                problems.push(format!("{}:{number}: a path in {folder}", file.path));
+            }
+        }
+    }
+    problems
+}
+
+/// Whether an absolute path into `folder` is in `line`: not a part of a relative one.
+fn has_path(line: &str, folder: &str) -> bool {
+    line.match_indices(folder).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_ascii_alphanumeric() || "._-}>".contains(c))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::made_up;
+
+    fn repo() -> Repo {
+        Repo::find().unwrap()
+    }
+
+    #[test]
+    fn a_long_file_is_found() {
+        let long = made_up("a.rs", &"\n".repeat(LONGEST + 1));
+        assert_eq!(files_are_short(&repo(), &[long]).len(), 1);
+        assert!(files_are_short(&repo(), &[made_up("a.rs", "\n")]).is_empty());
+    }
+
+    #[test]
+    fn printing_is_found_in_libraries_only() {
+        let text = "// println!(\n    println!(\"x\");\n";
+        assert_eq!(
+            libraries_do_not_print(&repo(), &[made_up("core/src/a.rs", text)]),
+            ["core/src/a.rs:2: a library prints"]
+        );
+        assert!(libraries_do_not_print(&repo(), &[made_up("launch/src/a.rs", text)]).is_empty());
+    }
+
+    #[test]
+    fn reminders_are_found() {
+        let word = ["TO", "DO"].concat();
+        let file = made_up("a.rs", &format!("x\n// {word}: y\nlet S{word} = 1;\n"));
+        assert_eq!(
+            nothing_is_left_undone(&repo(), &[file]),
+            [format!("a.rs:2: {word}")]
+        );
+    }
+
+    #[test]
+    fn unargued_unsafe_code_is_found() {
+        let block = ["unsafe", " { f() }"].concat();
+        let bare = made_up("a.rs", &format!("fn a() {{\n    {block}\n}}\n"));
+        assert_eq!(unsafe_code_is_argued_for(&repo(), &[bare]).len(), 1);
+        let argued = made_up("a.rs", &format!("// SAFETY: because.\n{block}\n"));
+        assert!(unsafe_code_is_argued_for(&repo(), &[argued]).is_empty());
+    }
+
+    #[test]
+    fn absolute_paths_are_found() {
+        let path = ["/wo", "rk/main"].concat();
+        assert_eq!(
+            no_machine_is_named(&repo(), &[made_up("a.md", &path)]).len(),
+            1
+        );
+        assert!(no_machine_is_named(&repo(), &[made_up("a.md", &format!("at{path}"))]).is_empty());
+    }
+}

@@ -1,0 +1,228 @@
+//! What ran: counts, and the lines of test programs from which they come.
+
+use std::collections::BTreeMap;
+
+/// How many checks passed, failed and were skipped, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) passed: u64,
+    pub(super) failed: u64,
+    /// Reasons for skipping, with how often and for what first.
+    pub(super) skips: BTreeMap<String, (u64, String)>,
+}
+
+impl Counts {
+    /// How many were skipped.
+    pub(super) fn skipped(&self) -> u64 {
+        self.skips.values().map(|(count, _)| count).sum()
+    }
+
+    /// Notes that `what` was skipped.
+    pub(super) fn skip(&mut self, what: &str, reason: &str) {
+        let entry = self
+            .skips
+            .entry(reason.to_owned())
+            .or_insert_with(|| (0, what.to_owned()));
+        entry.0 += 1;
+    }
+
+    /// Adds what somebody else counted.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        for (reason, (count, what)) in &other.skips {
+            let entry = self
+                .skips
+                .entry(reason.clone())
+                .or_insert_with(|| (0, what.clone()));
+            entry.0 += count;
+        }
+    }
+}
+
+/// How a program reports its checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// It does not: the exit code is the one check.
+    ExitCode,
+    /// As libtest does: `test result:` lines count. A line `skipped: WHAT: WHY` says that a test
+    /// which returned did not apply.
+    Libtest,
+    /// As the conformance programs do: `passed: WHAT` and `skipped: WHAT: WHY`, a line per case.
+    Cases,
+}
+
+/// Reads the lines of one program.
+#[derive(Debug)]
+pub(super) struct Reader {
+    dialect: Dialect,
+    counts: Counts,
+    /// Tests of the test binary at hand that were left out: name and reason.
+    ignored: Vec<(String, String)>,
+    /// Tests of the test binary at hand that returned because they do not apply.
+    returned: Vec<(String, String)>,
+    /// What the program said about all that it leaves out.
+    default_reason: String,
+}
+
+impl Reader {
+    pub(super) fn new(dialect: Dialect) -> Self {
+        Self {
+            dialect,
+            counts: Counts::default(),
+            ignored: Vec::new(),
+            returned: Vec::new(),
+            default_reason: "ignored; no reason given".to_owned(),
+        }
+    }
+
+    /// Takes a line.
+    pub(super) fn line(&mut self, line: &str) {
+        match self.dialect {
+            Dialect::ExitCode => {}
+            Dialect::Libtest => self.libtest(line),
+            Dialect::Cases => self.case(line),
+        }
+    }
+
+    fn libtest(&mut self, line: &str) {
+        if let Some(result) = line.strip_prefix("test result: ") {
+            return self.result(result);
+        }
+        if let Some(reason) = line.strip_prefix("ignored: ") {
+            reason.clone_into(&mut self.default_reason);
+            return;
+        }
+        let named = line
+            .strip_prefix("test ")
+            .and_then(|rest| rest.rsplit_once(" ... "));
+        if let Some((name, verdict)) = named
+            && let Some(rest) = verdict.strip_prefix("ignored")
+        {
+            let reason = rest.strip_prefix(", ").unwrap_or(&self.default_reason);
+            self.ignored.push((name.to_owned(), reason.to_owned()));
+            return;
+        }
+        // A test that runs alone has its name printed on the same line first.
+        let said = named.map_or(line, |(_, said)| said);
+        if let Some((what, reason)) = skipped(said) {
+            self.returned.push((what.to_owned(), reason.to_owned()));
+        }
+    }
+
+    /// The closing line of a test binary.
+    fn result(&mut self, result: &str) {
+        let passed = number_before(result, " passed");
+        self.counts.failed += number_before(result, " failed");
+        let mut left = number_before(result, " ignored");
+        for (name, reason) in self.ignored.drain(..).take(left as usize) {
+            self.counts.skip(&name, &reason);
+            left -= 1;
+        }
+        for _ in 0..left {
+            self.counts.skip("a test", &self.default_reason);
+        }
+        // libtest counts these as passed; here they are skipped, and nothing counts twice.
+        let mut applied = passed;
+        for (what, reason) in self.returned.drain(..).take(passed as usize) {
+            self.counts.skip(&what, &reason);
+            applied -= 1;
+        }
+        self.counts.passed += applied;
+    }
+
+    fn case(&mut self, line: &str) {
+        if line.starts_with("passed: ") {
+            self.counts.passed += 1;
+        } else if let Some((what, reason)) = skipped(line) {
+            self.counts.skip(what, reason);
+        }
+    }
+
+    /// What was counted, given whether the program itself succeeded.
+    pub(super) fn finish(self, succeeded: bool) -> Counts {
+        let mut counts = self.counts;
+        if self.dialect == Dialect::ExitCode && succeeded {
+            counts.passed += 1;
+        }
+        // A crash, a time-out, a compile error: no line tells of them.
+        if !succeeded && counts.failed == 0 {
+            counts.failed = 1;
+        }
+        counts
+    }
+}
+
+/// The number that stands before `word`.
+fn number_before(text: &str, word: &str) -> u64 {
+    let before = text.split_once(word).map_or("", |(before, _)| before);
+    let digits = before
+        .rsplit(|c: char| !c.is_ascii_digit())
+        .next()
+        .unwrap_or("");
+    digits.parse().unwrap_or(0)
+}
+
+/// `skipped: WHAT: WHY`.
+fn skipped(line: &str) -> Option<(&str, &str)> {
+    let rest = line.strip_prefix("skipped: ")?;
+    Some(rest.split_once(": ").unwrap_or((rest, "no reason given")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(dialect: Dialect, succeeded: bool, lines: &str) -> Counts {
+        let mut reader = Reader::new(dialect);
+        lines.lines().for_each(|line| reader.line(line));
+        reader.finish(succeeded)
+    }
+
+    const OK: &str = "test result: ok. 5 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out";
+
+    #[test]
+    fn libtest_results_add_up() {
+        let one = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 9 filtered out";
+        let counts = read(Dialect::Libtest, false, &format!("{OK}\nnoise\n{one}\n"));
+        assert_eq!((counts.passed, counts.failed, counts.skipped()), (17, 3, 2));
+    }
+
+    #[test]
+    fn reasons_are_kept() {
+        let lines = format!(
+            "ignored: needs a package\ntest a::b ... ignored, needs a GPU\ntest c ... ignored\n\
+             skipped: shm pull at 2 ranks: refused: by a filter\n{OK}\n"
+        );
+        let counts = read(Dialect::Libtest, true, &lines);
+        assert_eq!((counts.passed, counts.failed, counts.skipped()), (4, 0, 3));
+        let reasons: Vec<_> = counts.skips.keys().map(String::as_str).collect();
+        assert_eq!(
+            reasons,
+            ["needs a GPU", "needs a package", "refused: by a filter"]
+        );
+    }
+
+    #[test]
+    fn a_skip_on_the_line_of_a_test_counts() {
+        let lines = format!("test x::y ... skipped: x: no reason today\nok\n{OK}");
+        let counts = read(Dialect::Libtest, true, &lines);
+        assert_eq!(counts.skips["no reason today"], (1, "x".to_owned()));
+    }
+
+    #[test]
+    fn cases_are_counted_by_line() {
+        let lines = "passed: a::b\nskipped: c::d: needs 3 ranks\npassed: e::f\nsummary: x";
+        let counts = read(Dialect::Cases, true, lines);
+        assert_eq!((counts.passed, counts.failed, counts.skipped()), (2, 0, 1));
+    }
+
+    #[test]
+    fn a_program_that_dies_without_a_word_has_failed() {
+        for dialect in [Dialect::ExitCode, Dialect::Libtest, Dialect::Cases] {
+            assert_eq!(read(dialect, false, "").failed, 1, "{dialect:?}");
+        }
+        assert_eq!(read(Dialect::ExitCode, true, "").passed, 1);
+        assert_eq!(read(Dialect::Libtest, true, "").passed, 0);
+    }
+}

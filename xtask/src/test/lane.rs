@@ -1,0 +1,213 @@
+//! The lanes, and what they run with.
+
+use std::fs::File;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::counts::{Counts, Dialect};
+use super::leftovers::{self, Leftovers};
+use super::step::Step;
+use super::{ranks, sanitize, stock};
+use crate::{Failure, Repo};
+
+/// One way of testing the tree.
+pub(super) struct Lane {
+    pub(super) name: &'static str,
+    /// One line for people.
+    pub(super) about: &'static str,
+    pub(super) run: fn(&mut Run<'_>) -> Result<(), Failure>,
+}
+
+/// All lanes, in the order in which they run: what fails fast comes first, what looks back last.
+pub(super) const LANES: &[Lane] = &[
+    Lane {
+        name: "fmt",
+        about: "the sources are formatted",
+        run: stock::fmt,
+    },
+    Lane {
+        name: "layout",
+        about: "the rules of the house hold",
+        run: stock::layout,
+    },
+    Lane {
+        name: "clippy",
+        about: "no lint complains, in any target",
+        run: stock::clippy,
+    },
+    Lane {
+        name: "unit",
+        about: "unit, property, integration and doc tests",
+        run: stock::unit,
+    },
+    Lane {
+        name: "examples",
+        about: "every example gives what it should",
+        run: stock::examples,
+    },
+    Lane {
+        name: "conformance",
+        about: "the suite, ranks as processes",
+        run: ranks::conformance,
+    },
+    Lane {
+        name: "interop",
+        about: "with MPICH on the other side",
+        run: ranks::interop,
+    },
+    Lane {
+        name: "loom",
+        about: "every interleaving of the lock-free parts",
+        run: sanitize::loom,
+    },
+    Lane {
+        name: "asan",
+        about: "the tests under the address sanitizer",
+        run: sanitize::asan,
+    },
+    Lane {
+        name: "tsan",
+        about: "rings, bell, slots: thread sanitizer",
+        run: sanitize::tsan,
+    },
+    Lane {
+        name: "docs",
+        about: "the documentation builds, links hold",
+        run: stock::docs,
+    },
+    Lane {
+        name: "leftovers",
+        about: "nothing of ours is left behind",
+        run: leftovers::lane,
+    },
+];
+
+/// Longest that one program of a lane may take.
+const LIMIT: Duration = Duration::from_secs(40 * 60);
+
+/// A lane while it runs.
+pub(super) struct Run<'a> {
+    pub(super) repo: &'a Repo,
+    /// The full matrix was asked for.
+    pub(super) all: bool,
+    /// What was there before the first lane.
+    pub(super) before: &'a Leftovers,
+    log: File,
+    verbose: bool,
+    counts: Counts,
+    not_here: bool,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        repo: &'a Repo,
+        log: File,
+        before: &'a Leftovers,
+        all: bool,
+        verbose: bool,
+    ) -> Self {
+        Self {
+            repo,
+            all,
+            before,
+            log,
+            verbose,
+            counts: Counts::default(),
+            not_here: false,
+        }
+    }
+
+    /// Runs a program and counts its checks. Returns whether all is well.
+    pub(super) fn step(
+        &mut self,
+        what: &str,
+        dialect: Dialect,
+        command: Command,
+    ) -> Result<bool, Failure> {
+        let step = Step {
+            what,
+            command,
+            dialect,
+            limit: LIMIT,
+        };
+        let counts = step.run(&mut self.log, self.verbose)?;
+        self.counts.add(&counts);
+        Ok(counts.failed == 0)
+    }
+
+    /// Runs a program that must succeed before anything can be counted. Returns whether it did.
+    pub(super) fn prepare(&mut self, what: &str, command: Command) -> Result<bool, Failure> {
+        let step = Step {
+            what,
+            command,
+            dialect: Dialect::ExitCode,
+            limit: LIMIT,
+        };
+        let counts = step.run(&mut self.log, self.verbose)?;
+        self.counts.failed += counts.failed;
+        Ok(counts.failed == 0)
+    }
+
+    /// Counts a check that was made here.
+    pub(super) fn check(&mut self, what: &str, problems: &[String]) {
+        for problem in problems {
+            println!("    {what}: {problem}");
+        }
+        if problems.is_empty() {
+            self.counts.passed += 1;
+        } else {
+            self.counts.failed += 1;
+        }
+    }
+
+    /// The lane cannot run on this machine.
+    pub(super) fn not_here(&mut self, reason: &str) {
+        println!("    skipped: {reason}");
+        self.counts.skip("the lane", reason);
+        self.not_here = true;
+    }
+
+    /// Whether the lane cannot run on this machine.
+    pub(super) fn is_not_here(&self) -> bool {
+        self.not_here
+    }
+
+    /// What was counted.
+    pub(super) fn finish(self) -> Counts {
+        self.counts
+    }
+
+    /// Sets what makes tests do more, if the full matrix was asked for.
+    pub(super) fn thorough(&self, command: &mut Command) {
+        if self.all {
+            command
+                .env("PORTOLAN_TEST_HUGE", "1")
+                .env("PROPTEST_CASES", "4096");
+        }
+    }
+
+    /// Cargo of the nightly toolchain, building into a folder of its own; `None` without one.
+    pub(super) fn nightly(&self, folder: &str) -> Option<Command> {
+        let works = |mut command: Command| {
+            let command = command
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .stdin(Stdio::null());
+            command.status().is_ok_and(|status| status.success())
+        };
+        let nightly = |words: &[&str]| {
+            let mut command = self.repo.command("rustup");
+            command.args(["run", "nightly"]).args(words);
+            command
+        };
+        if !works(nightly(&["cargo", "--version"])) {
+            return None;
+        }
+        let mut command = nightly(&["cargo"]);
+        command.env(
+            "CARGO_TARGET_DIR",
+            self.repo.target().join("lanes").join(folder),
+        );
+        Some(command)
+    }
+}

@@ -1,0 +1,101 @@
+//! What a run may leave behind, and must not.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::lane::Run;
+use crate::{Failure, Repo};
+
+/// What lies around: shared memory, sockets without a file, processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Leftovers {
+    memory: BTreeSet<String>,
+    sockets: BTreeSet<String>,
+    processes: BTreeSet<String>,
+}
+
+/// Nothing is there that was not there before the first lane.
+pub(super) fn lane(run: &mut Run<'_>) -> Result<(), Failure> {
+    let now = Leftovers::look(run.repo);
+    let new = |before: &BTreeSet<String>, now: &BTreeSet<String>| -> Vec<String> {
+        now.difference(before).cloned().collect()
+    };
+    run.check("files in /dev/shm", &new(&run.before.memory, &now.memory));
+    run.check("abstract sockets", &new(&run.before.sockets, &now.sockets));
+    run.check("processes", &new(&run.before.processes, &now.processes));
+    Ok(())
+}
+
+impl Leftovers {
+    /// What is there now.
+    pub(super) fn look(repo: &Repo) -> Self {
+        Self {
+            memory: shared_memory(),
+            sockets: sockets(),
+            processes: processes(repo),
+        }
+    }
+}
+
+fn shared_memory() -> BTreeSet<String> {
+    let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    // MPICH runs under our launcher too, which has to clean up after it.
+    names
+        .filter(|name| name.contains("portolan") || name.contains("mpich"))
+        .collect()
+}
+
+fn sockets() -> BTreeSet<String> {
+    let list = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let names = list.lines().filter_map(|line| line.rsplit_once(" @"));
+    let ours = names.filter(|(_, name)| name.contains("portolan"));
+    ours.map(|(_, name)| format!("@{name}")).collect()
+}
+
+/// Processes that run a program from the build folder, but for this one.
+fn processes(repo: &Repo) -> BTreeSet<String> {
+    let Ok(target) = repo.target().canonicalize() else {
+        return BTreeSet::new();
+    };
+    let me = std::process::id().to_string();
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = entry.file_name().to_string_lossy().into_owned();
+        if pid == me || !pid.bytes().all(|byte| byte.is_ascii_digit()) {
+            continue;
+        }
+        // A process that has ended meanwhile, or is somebody else's, has no link to read.
+        if let Ok(program) = fs::read_link(entry.path().join("exe"))
+            && program.starts_with(&target)
+            && !program.ends_with("xtask")
+        {
+            found.insert(format!("process {pid}: {}", program.display()));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_test_is_seen_as_no_leftover() {
+        let repo = Repo::find().unwrap();
+        let me = format!("process {}:", std::process::id());
+        assert!(processes(&repo).iter().all(|line| !line.starts_with(&me)));
+    }
+
+    #[test]
+    fn an_abstract_socket_is_seen() {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::{SocketAddr, UnixListener};
+        let name = format!("portolan-xtask-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        assert!(sockets().contains(&format!("@{name}")));
+        drop(listener);
+        assert!(!sockets().contains(&format!("@{name}")));
+    }
+}

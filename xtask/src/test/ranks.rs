@@ -1,0 +1,159 @@
+//! The lanes in which ranks are processes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::counts::Dialect;
+use super::lane::Run;
+use crate::Failure;
+
+/// Job sizes, as everywhere in this project: odd ones find what even ones hide.
+const SIZES: &[u32] = &[1, 2, 3, 4, 5, 8];
+
+/// More ranks than any machine has cores, for the full matrix.
+const MORE: &[u32] = &[6, 7, 12, 16];
+
+/// The example by which a backend runs the suite as processes.
+const PROGRAM: &str = "conformance_rank";
+
+/// The suite over every backend, under our own launcher.
+pub(super) fn conformance(run: &mut Run<'_>) -> Result<(), Failure> {
+    let Some(launcher) = launcher(run)? else {
+        return Ok(());
+    };
+    let sizes = if run.all {
+        [SIZES, MORE].concat()
+    } else {
+        SIZES.to_vec()
+    };
+    for package in backends(run) {
+        let Some(program) = program(run, &package)? else {
+            continue;
+        };
+        for ranks in &sizes {
+            let mut command = run.repo.command(&launcher);
+            command
+                .args(["run", "-n", &ranks.to_string(), "--"])
+                .arg(&program);
+            run.thorough(&mut command);
+            let what = format!("{package}, {ranks} processes");
+            run.step(&what, Dialect::Cases, command)?;
+        }
+    }
+    Ok(())
+}
+
+/// Our ranks under MPICH's launcher, and MPICH's ranks under ours: neither side is tested against
+/// itself alone.
+pub(super) fn interop(run: &mut Run<'_>) -> Result<(), Failure> {
+    let Some(hydra) = ["mpiexec.hydra", "mpiexec.mpich"]
+        .into_iter()
+        .find(|name| starts(name))
+    else {
+        run.not_here("MPICH is not installed (package mpich)");
+        return Ok(());
+    };
+    for package in backends(run) {
+        let Some(program) = program(run, &package)? else {
+            continue;
+        };
+        for ranks in SIZES {
+            let mut command = run.repo.command(hydra);
+            command.args(["-n", &ranks.to_string()]).arg(&program);
+            let what = format!("{package}, {ranks} processes under {hydra}");
+            run.step(&what, Dialect::Cases, command)?;
+        }
+    }
+    for filter in ["hydra", "mpich"] {
+        let words = [
+            "test",
+            "--package",
+            "portolan-launch",
+            "--test",
+            "pmi",
+            "--locked",
+            "--",
+        ];
+        let mut command = run.repo.cargo(&words);
+        command.arg(filter);
+        run.step(
+            &format!("the launcher's tests with {filter}"),
+            Dialect::Libtest,
+            command,
+        )?;
+    }
+    Ok(())
+}
+
+/// Backends that have a program for the suite.
+fn backends(run: &Run<'_>) -> Vec<String> {
+    let has = |folder: &str| {
+        run.repo
+            .path(&format!("{folder}/examples/{PROGRAM}.rs"))
+            .is_file()
+    };
+    let members = run.repo.backends().filter(|member| has(&member.folder));
+    members.map(|member| member.package.clone()).collect()
+}
+
+/// Builds the launcher and says where it is.
+fn launcher(run: &mut Run<'_>) -> Result<Option<PathBuf>, Failure> {
+    let words = [
+        "build",
+        "--package",
+        "portolan-launch",
+        "--bin",
+        "portolan",
+        "--locked",
+    ];
+    let command = run.repo.cargo(&words);
+    let path = run.repo.target().join("debug").join("portolan");
+    built(run, "the launcher", command, path)
+}
+
+/// Builds a backend's program and says where it is.
+fn program(run: &mut Run<'_>, package: &str) -> Result<Option<PathBuf>, Failure> {
+    let command = run.repo.cargo(&[
+        "build",
+        "--package",
+        package,
+        "--example",
+        PROGRAM,
+        "--locked",
+    ]);
+    // Backends give their programs the same name, and so the same place: each is moved away before
+    // the next is built.
+    let place = run
+        .repo
+        .target()
+        .join("debug")
+        .join("examples")
+        .join(PROGRAM);
+    let own = place.with_file_name(format!("{PROGRAM}-of-{package}"));
+    let Some(place) = built(run, package, command, place)? else {
+        return Ok(None);
+    };
+    std::fs::copy(&place, &own)?;
+    Ok(Some(own))
+}
+
+fn built(
+    run: &mut Run<'_>,
+    what: &str,
+    command: Command,
+    path: PathBuf,
+) -> Result<Option<PathBuf>, Failure> {
+    let good = run.prepare(&format!("building {what}"), command)?;
+    Ok((good && Path::new(&path).is_file()).then_some(path))
+}
+
+/// Whether a program is there and starts.
+fn starts(name: &str) -> bool {
+    let mut command = Command::new(name);
+    command
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}

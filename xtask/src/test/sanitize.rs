@@ -1,0 +1,127 @@
+//! The lanes that look closer: the model checker and the sanitizers.
+
+use std::fs;
+
+use super::counts::Dialect;
+use super::lane::Run;
+use crate::Failure;
+
+/// The target must be named, so that build scripts and procedural macros, which run in the
+/// compiler, are built without the flags.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Crates with `unsafe` code, and the suite that drives them.
+const UNSAFE: &[&str] = &[
+    "portolan-core",
+    "portolan-datatype",
+    "portolan-shm",
+    "portolan-conformance",
+    "portolan",
+];
+
+/// The test of `portolan-shm` that is made for the thread sanitizer: raw threads and atomics alone,
+/// because the standard library is not instrumented.
+const TSAN_TEST: &str = "tsan_harness";
+
+const NO_NIGHTLY: &str = "there is no nightly toolchain (rustup toolchain install nightly)";
+
+/// The lock-free structures under loom, in the crates that have models of them.
+pub(super) fn loom(run: &mut Run<'_>) -> Result<(), Failure> {
+    let has_models = |folder: &str| {
+        fs::read_to_string(run.repo.path(&format!("{folder}/Cargo.toml")))
+            .is_ok_and(|manifest| manifest.contains("cfg(loom)") && manifest.contains("loom ="))
+    };
+    let members = run
+        .repo
+        .crates
+        .iter()
+        .filter(|member| has_models(&member.folder));
+    let packages: Vec<_> = members.map(|member| member.package.clone()).collect();
+    for package in packages {
+        let mut command = run
+            .repo
+            .cargo(&["test", "--package", &package, "--lib", "--locked"]);
+        command.env("RUSTFLAGS", "--cfg loom");
+        command.env(
+            "CARGO_TARGET_DIR",
+            run.repo.target().join("lanes").join("loom"),
+        );
+        run.step(&format!("models of {package}"), Dialect::Libtest, command)?;
+    }
+    Ok(())
+}
+
+/// The tests of every crate with `unsafe` code under the address sanitizer.
+pub(super) fn asan(run: &mut Run<'_>) -> Result<(), Failure> {
+    let Some(mut command) = run.nightly("asan") else {
+        run.not_here(NO_NIGHTLY);
+        return Ok(());
+    };
+    command.args([
+        "test",
+        "--target",
+        TARGET,
+        "--locked",
+        "--no-fail-fast",
+        "--lib",
+    ]);
+    for package in UNSAFE {
+        command.args(["--package", package]);
+    }
+    for test in integration_tests(run) {
+        command.args(["--test", &test]);
+    }
+    command.args(["--", "--show-output"]);
+    command.env("RUSTFLAGS", "-Zsanitizer=address");
+    // Leaks are safe in Rust, and some tests leak on purpose.
+    command.env(
+        "ASAN_OPTIONS",
+        "detect_leaks=0:detect_stack_use_after_return=1",
+    );
+    run.thorough(&mut command);
+    run.step("address sanitizer", Dialect::Libtest, command)?;
+    Ok(())
+}
+
+/// The harness of the lock-free structures under the thread sanitizer.
+pub(super) fn tsan(run: &mut Run<'_>) -> Result<(), Failure> {
+    let Some(mut command) = run.nightly("tsan") else {
+        run.not_here(NO_NIGHTLY);
+        return Ok(());
+    };
+    command.args(["test", "--target", TARGET, "--locked"]);
+    command.args(["--package", "portolan-shm", "--test", TSAN_TEST]);
+    command.env("RUSTFLAGS", "-Zsanitizer=thread");
+    command.env("TSAN_OPTIONS", "halt_on_error=1");
+    run.step("thread sanitizer", Dialect::Libtest, command)?;
+    Ok(())
+}
+
+/// Names of the integration tests of [`UNSAFE`], without those that run the compiler: what it says
+/// differs between toolchains.
+fn integration_tests(run: &Run<'_>) -> Vec<String> {
+    let mut names = Vec::new();
+    for member in run
+        .repo
+        .crates
+        .iter()
+        .filter(|m| UNSAFE.contains(&m.package.as_str()))
+    {
+        let folder = run.repo.path(&member.folder).join("tests");
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let name = path
+                .file_stem()
+                .and_then(|name| name.to_str())
+                .map(str::to_owned);
+            let rust = path.extension().is_some_and(|extension| extension == "rs");
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            if let (true, Some(name)) = (rust && !text.contains("trybuild"), name) {
+                names.push(name);
+            }
+        }
+    }
+    names.sort();
+    names.dedup();
+    names
+}
