@@ -69,6 +69,7 @@ macro_rules! complex {
         // SAFETY: two floating-point numbers side by side are the primitive, without padding.
         unsafe impl Datatype for Complex<$t> {
             const CONTIGUOUS: bool = true;
+            const PACKED_SIZE: usize = size_of::<Self>();
             const ANY_BITS: bool = true;
             const HOMOGENEOUS: Option<Primitive> = Some(Primitive::$primitive);
 

@@ -31,6 +31,7 @@ use crate::{Layout, Primitive};
 ///   `size_of::<Self>()`.
 /// - If `CONTIGUOUS`, then `layout().is_contiguous()`: all bytes of the value are data, in the
 ///   order of the packed stream.
+/// - `PACKED_SIZE` is `layout().size()`.
 /// - If `ANY_BITS`, every bit pattern of the data is a valid value, with any bytes as padding.
 /// - If `HOMOGENEOUS` is `Some(p)`, then all of the data is `p`.
 /// - If `is_valid(value)` returns true, the bytes at `value` are a valid value of `Self`.
@@ -47,6 +48,9 @@ pub unsafe trait Datatype: Copy + Send + Sync + 'static {
     /// Whether the value's bytes, in their order in memory, are its packed stream: there is no
     /// padding, and fields lie in the order of declaration.
     const CONTIGUOUS: bool;
+
+    /// Bytes of data in a value: its size without padding, and the size of its layout.
+    const PACKED_SIZE: usize;
 
     /// Whether every bit pattern is a valid value, so that a receive needs no check.
     const ANY_BITS: bool;

@@ -13,6 +13,7 @@ macro_rules! primitives {
         // the check holds.
         unsafe impl Datatype for $t {
             const CONTIGUOUS: bool = true;
+            const PACKED_SIZE: usize = size_of::<$t>();
             const ANY_BITS: bool = $any;
             const HOMOGENEOUS: Option<Primitive> = Some(Primitive::$primitive);
 
@@ -78,6 +79,7 @@ macro_rules! non_zeros {
         // SAFETY: `NonZero` has the layout of its integer, and every value but zero.
         unsafe impl Datatype for NonZero<$t> {
             const CONTIGUOUS: bool = true;
+            const PACKED_SIZE: usize = size_of::<$t>();
             const ANY_BITS: bool = false;
             const HOMOGENEOUS: Option<Primitive> = <$t>::HOMOGENEOUS;
 
@@ -101,6 +103,7 @@ macro_rules! transparent {
         // SAFETY: the type is `repr(transparent)` over its only field.
         unsafe impl<T: Datatype> Datatype for $wrapper<T> {
             const CONTIGUOUS: bool = T::CONTIGUOUS;
+            const PACKED_SIZE: usize = T::PACKED_SIZE;
             const ANY_BITS: bool = T::ANY_BITS;
             const HOMOGENEOUS: Option<Primitive> = T::HOMOGENEOUS;
 
@@ -120,6 +123,7 @@ transparent!(Wrapping, Saturating);
 // SAFETY: an array is its elements, one after the other without gaps.
 unsafe impl<T: Datatype, const N: usize> Datatype for [T; N] {
     const CONTIGUOUS: bool = T::CONTIGUOUS || N == 0;
+    const PACKED_SIZE: usize = N * T::PACKED_SIZE;
     const ANY_BITS: bool = T::ANY_BITS || N == 0;
     const HOMOGENEOUS: Option<Primitive> = T::HOMOGENEOUS;
 
@@ -137,6 +141,7 @@ unsafe impl<T: Datatype, const N: usize> Datatype for [T; N] {
 // SAFETY: there is no data.
 unsafe impl<T: Send + Sync + 'static + ?Sized> Datatype for PhantomData<T> {
     const CONTIGUOUS: bool = true;
+    const PACKED_SIZE: usize = 0;
     const ANY_BITS: bool = true;
     const HOMOGENEOUS: Option<Primitive> = None;
 
@@ -152,6 +157,7 @@ unsafe impl<T: Send + Sync + 'static + ?Sized> Datatype for PhantomData<T> {
 // SAFETY: there is no data.
 unsafe impl Datatype for () {
     const CONTIGUOUS: bool = true;
+    const PACKED_SIZE: usize = 0;
     const ANY_BITS: bool = true;
     const HOMOGENEOUS: Option<Primitive> = None;
 
@@ -180,6 +186,7 @@ macro_rules! tuples {
                 )+
                 dense && end == size_of::<Self>()
             };
+            const PACKED_SIZE: usize = 0 $(+ $t::PACKED_SIZE)+;
             const ANY_BITS: bool = $($t::ANY_BITS)&&+;
             const HOMOGENEOUS: Option<Primitive> = {
                 let (mut primitive, mut bytes) = (None, 0);

@@ -23,6 +23,7 @@ pub struct Pair<T> {
 unsafe impl<T: Datatype> Datatype for Pair<T> {
     const CONTIGUOUS: bool =
         T::CONTIGUOUS && size_of::<T>() + size_of::<i32>() == size_of::<Self>();
+    const PACKED_SIZE: usize = T::PACKED_SIZE + size_of::<i32>();
     const ANY_BITS: bool = T::ANY_BITS;
     const HOMOGENEOUS: Option<Primitive> = same_primitive(
         T::HOMOGENEOUS,

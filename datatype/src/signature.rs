@@ -5,6 +5,8 @@
 //! a polynomial over the field of 2^61 − 1 elements: the hash of a concatenation follows from
 //! the hashes of its parts, and that of `n` repetitions takes O(log n) steps.
 
+use std::fmt;
+
 use crate::Primitive;
 
 /// The type signature of a message.
@@ -62,6 +64,17 @@ impl Signature {
             return None;
         }
         Primitive::from_code(self.0 as u8)
+    }
+}
+
+/// For messages to people: the primitive, `anything`, or the hash of a mixed sequence.
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0, self.primitive()) {
+            (0, _) => f.write_str("anything"),
+            (_, Some(primitive)) => write!(f, "{primitive}"),
+            (bits, None) => write!(f, "mixed types ({:08x})", bits & !MIXED),
+        }
     }
 }
 

@@ -48,6 +48,7 @@ fn keeps_its_promises<T: Datatype>() {
     );
     assert_eq!(layout.is_contiguous(), T::CONTIGUOUS, "{name}");
     assert_eq!(layout.homogeneous(), T::HOMOGENEOUS, "{name}");
+    assert_eq!(layout.size(), T::PACKED_SIZE, "{name}");
     assert_eq!(T::layout(), layout, "{name}");
     assert_eq!(T::layout().handles(), layout.handles(), "{name}");
 }

@@ -87,6 +87,69 @@ proptest! {
     }
 }
 
+fn counts() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        4 => 0usize..4,
+        1 => Just(usize::MAX),
+        1 => Just(isize::MAX as usize),
+        2 => (0u32..64).prop_map(|bit| 1 << bit),
+        1 => any::<usize>(),
+    ]
+}
+
+fn places_of_any_size() -> impl Strategy<Value = isize> {
+    prop_oneof![
+        4 => -8isize..9,
+        1 => Just(isize::MIN),
+        1 => Just(isize::MAX),
+        2 => (0u32..64).prop_map(|bit| (1usize << bit) as isize),
+        1 => any::<isize>(),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever the arguments, a constructor returns, and what it returns can be asked anything.
+    #[test]
+    fn no_argument_is_too_extreme(
+        steps in prop::collection::vec(
+            (0usize..11, counts(), counts(), places_of_any_size(), places_of_any_size()), 1..6,
+        ),
+        n in counts(),
+    ) {
+        let mut old = Layout::structure(
+            &[1, 1], &[0, 8], &[Layout::of::<u16>(), Layout::of::<f64>()],
+        ).expect("small");
+        for (which, a, b, c, d) in steps {
+            let dim = |size, distribution, ranks| DarrayDim { size, distribution, ranks };
+            let built = match which {
+                0 => Layout::contiguous(a, &old),
+                1 => Layout::vector(a, b, c, &old),
+                2 => Layout::hvector(a, b, c, &old),
+                3 => Layout::indexed(&[a, b], &[c, d], &old),
+                4 => Layout::hindexed(&[a, b], &[c, d], &old),
+                5 => Layout::indexed_block(a, &[c, d, 1], &old),
+                6 => Layout::hindexed_block(a, &[c, d, 1], &old),
+                7 => Layout::structure(&[a, b], &[c, d], &[old.clone(), Layout::of::<u32>()]),
+                8 => Layout::subarray(&[a, b], &[a / 2, 1], &[a / 4, 0], Order::C, &old),
+                9 => Layout::darray(
+                    2, 1, &[dim(a, Distribution::CyclicOf(b), 2)], Order::Fortran, &old,
+                ),
+                _ => Layout::resized(&old, c, d),
+            };
+            let Ok(layout) = built else { continue };
+            prop_assert!(layout.true_extent() >= 0);
+            prop_assert_eq!(layout.ub().checked_sub(layout.lb()), Some(layout.extent()));
+            let _ = (layout.span(n), layout.packed_size(n, MsgRep::Swapped), layout.signature(n));
+            let _ = (layout.elements(n), layout.count(n), layout.is_contiguous());
+            prop_assert!(layout.commit().len() < 200);
+            prop_assert_eq!(layout.elements(layout.size()).is_some(), true);
+            old = layout;
+        }
+    }
+}
+
 #[test]
 fn bad_arguments_are_named() {
     let int = Layout::of::<i32>();

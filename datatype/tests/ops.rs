@@ -312,6 +312,32 @@ fn operators_of_the_users_own() {
         Err(OpError::LengthMismatch { input: 2, inout: 1 })
     );
 
+    // Parts of a stream: whole items only.
+    let layout = Layout::of::<[i32; 2]>();
+    let stream: Vec<u8> = [5, 6, 7, 8i32]
+        .iter()
+        .flat_map(|x| x.to_ne_bytes())
+        .collect();
+    let mut inout = [[0, 0], [1, 1], [2, 2]];
+    let to = inout.as_mut_ptr().cast::<u8>();
+    // SAFETY: three items, of which the last two are changed; the second call changes nothing.
+    let (whole, split) = unsafe {
+        (
+            subtract.apply_packed(&layout, 3, 8, stream.as_ptr(), 16, to),
+            subtract.apply_packed(&layout, 3, 4, stream.as_ptr(), 8, to),
+        )
+    };
+    assert_eq!(whole, Ok(()));
+    assert!(matches!(
+        split,
+        Err(OpError::SplitElement {
+            position: 4,
+            end: 12,
+            element: 8
+        })
+    ));
+    assert_eq!(inout, [[0, 0], [4, 5], [5, 6]]);
+
     let maximum = |layout: &Layout, count: usize, input: *const u8, inout: *mut u8| {
         for i in 0..layout.size() * count {
             // SAFETY: applied to contiguous bytes only.

@@ -94,6 +94,9 @@ fn bits_survive_the_envelope() {
     let signature = Layout::of::<Pair<f64>>().signature(24);
     assert_eq!(Signature::from_bits(signature.bits()), signature);
     assert_eq!(signature.primitive(), None);
+    assert!(signature.to_string().starts_with("mixed types ("));
+    assert_eq!(Layout::of::<f64>().signature(24).to_string(), "f64");
+    assert_eq!(Signature::ANY.to_string(), "anything");
     assert_eq!(
         Layout::of::<f64>().signature(24).primitive(),
         Some(Primitive::F64)

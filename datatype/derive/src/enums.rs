@@ -45,6 +45,7 @@ pub(crate) fn expand(
             #[automatically_derived]
             unsafe impl __portolan::Datatype for #name {
                 const CONTIGUOUS: bool = true;
+                const PACKED_SIZE: usize = ::core::mem::size_of::<#repr>();
                 const ANY_BITS: bool = false;
                 const HOMOGENEOUS: ::core::option::Option<__portolan::Primitive> =
                     <#repr as __portolan::Datatype>::HOMOGENEOUS;

@@ -39,6 +39,8 @@ pub(crate) fn expand(
             #[allow(trivial_bounds, clippy::all)]
             unsafe impl #impl_generics __portolan::Datatype for #name #type_generics #where_clause {
                 const CONTIGUOUS: bool = #contiguous;
+                const PACKED_SIZE: usize =
+                    0 #(+ <#types as __portolan::Datatype>::PACKED_SIZE)*;
                 const ANY_BITS: bool = true #(&& <#types as __portolan::Datatype>::ANY_BITS)*;
                 const HOMOGENEOUS: ::core::option::Option<__portolan::Primitive> = {
                     let mut primitive = ::core::option::Option::None;
