@@ -5,8 +5,8 @@
 //!   read the word (seen)                      publish the packet
 //!   sleeping := ARMED                         (compiler fence)
 //!   membarrier: every rank's CPU fences       read sleeping
-//!   poll once more                              ≠ AWAKE: word += 1; ARMED → RUNG: futex wake
-//!   futex wait while word = seen
+//!   poll once more                              ARMED → RUNG: word += 1, futex wake
+//!   futex wait while word = seen                RUNG: somebody else is at it
 //! ```
 //!
 //! Without the barrier the sender's read could be taken before its packet is visible, while the sleeper's poll
@@ -15,6 +15,7 @@
 //! `fenced` is set for the whole job before it starts, and both sides use a fence.
 //!
 //! Of several senders that find the sleeper armed, one makes the system call; the others see `RUNG`.
+//! (If that one is killed between its swap and the call, its death rings every bell.)
 
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use crate::sync::{AtomicU32, compiler_fence, fence};
@@ -87,11 +88,13 @@ impl BellWords {
     #[cold]
     #[inline(never)]
     fn wake(&self) {
-        // SYNC 1: pairs with the Acquire in `seen`.
-        self.word.fetch_add(1, Release);
-        // AcqRel: the word changes before anyone can see `RUNG` and rely on this wake.
+        // The swap comes before the change of the word. The other way round, a slow sender could
+        // change the word before a sleeper reads it and swap after that sleeper has armed: then
+        // `RUNG` would promise a change that the sleeper has seen already, and the next sender, which
+        // relies on it, would leave it asleep. (Loom found this.)
+        // AcqRel: orders the swap before the change below, and after what was published.
         if self.sleeping.compare_exchange(ARMED, RUNG, AcqRel, Relaxed).is_ok() {
-            self.futex_wake();
+            self.ring();
         }
     }
 

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use portolan_core::Result;
 use portolan_core::transport::DirectMemory;
+use portolan_core::{Error, ErrorKind, Result};
 
 use crate::segment::Segment;
 use crate::sync::AtomicU64;
@@ -73,16 +73,24 @@ impl Heap {
             }
             None => segment.extend(total, "memory for direct access")?.0,
         };
+        let (Some(block), Some(ptr)) =
+            (block(segment, offset), segment.at(offset + PAGE, len.max(1)))
+        else {
+            return Err(Error::new(
+                ErrorKind::PeerMisbehaved,
+                "some rank has overwritten the head of the shared segment",
+            )
+            .remedy("look for writes through wild pointers")
+            .on_device("shm"));
+        };
         self.used += total;
         self.generation += 1;
         let key = Key([u64::from(rank), offset, len as u64, self.generation]);
-        let block = block(segment, offset).expect("an extent that was just allocated");
         block.owner.store(key.0[0], Relaxed);
         block.len.store(key.0[2], Relaxed);
         block.generation.store(key.0[3], Relaxed);
         // SYNC: publishes the three above to `map`.
         block.magic.store(MAGIC, Release);
-        let ptr = segment.at(offset + PAGE, len.max(1)).expect("an extent that was just allocated");
         Ok(DirectMemory { ptr, len, key: key.bytes() })
     }
 

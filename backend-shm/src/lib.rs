@@ -57,6 +57,8 @@ mod config;
 mod hand_over;
 #[cfg(not(loom))]
 mod heap;
+#[cfg(all(test, not(loom)))]
+mod hostile;
 mod inbox;
 #[cfg(not(loom))]
 mod link;

@@ -270,7 +270,6 @@ pub(crate) fn unblocked(shm: &Shm, peer: u32) -> bool {
 
 fn broken(shm: &mut Shm, peer: u32) -> Sent {
     misbehaved(shm, peer, "it overwrote its position in a ring with nonsense");
-    shm.outgoing[peer as usize].ring = None;
     Sent::Gone
 }
 
@@ -278,7 +277,10 @@ fn broken(shm: &mut Shm, peer: u32) -> Sent {
 #[cold]
 pub(crate) fn misbehaved(shm: &mut Shm, peer: u32, what: &str) {
     shm.segment.fail(peer, &format!("rank {peer} misbehaved, noticed by rank {}: {what}", shm.rank));
-    shm.outgoing[peer as usize].gone = shm.segment.reason(peer);
+    let out = &mut shm.outgoing[peer as usize];
+    out.ring = None;
+    out.bulk = None;
+    out.gone = shm.segment.reason(peer);
 }
 
 /// Memory ran out in the middle of the job: this rank cannot go on, and says why to all.

@@ -67,10 +67,27 @@ pub(crate) struct Ends {
 #[cfg_attr(not(loom), repr(C, align(128)))]
 pub(crate) struct Starved(pub(crate) AtomicU32);
 
+#[cfg(loom)]
+impl Ends {
+    pub(crate) fn new() -> Self {
+        Self {
+            consumed: AtomicU64::new(0),
+            bulk_consumed: AtomicU64::new(0),
+            starved: Starved(AtomicU32::new(0)),
+        }
+    }
+}
+
 /// How many cells a message with `len` bytes of payload takes.
 #[inline(always)]
 pub(crate) fn cells_for(len: usize) -> u32 {
     if len <= INLINE { 1 } else { 1 + (len - INLINE).div_ceil(CELL) as u32 }
+}
+
+/// What payload has to look like to be taken for a message at `pos`, for the tests.
+#[cfg(test)]
+pub(crate) fn forged(pos: u64, len: usize) -> u64 {
+    control(pos, len, 0)
 }
 
 /// The tag of position `pos`: odd, and different for positions less than 2^31 cells apart.

@@ -75,7 +75,7 @@ fn a_payload_that_mimics_a_control_word_is_not_a_message() {
         for cell in 0..3 {
             // What would begin a message there one lap later.
             let later = pos + cell + 1 + u64::from(cells);
-            let word = control(later, 8, 0).to_le_bytes();
+            let word = forged(later, 8).to_le_bytes();
             let at = INLINE + cell as usize * CELL;
             bytes[at..at + 8].copy_from_slice(&word);
         }

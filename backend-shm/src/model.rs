@@ -1,0 +1,278 @@
+//! Model checking: every interleaving of a few steps, by loom.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p portolan-shm --lib --release`. The structures are the real
+//! ones over loom's atomics. `membarrier` cannot be said in loom; a fence on both sides stands for it.
+
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU32;
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use loom::thread;
+
+use crate::bell::BellWords;
+use crate::inbox::{Inbox, Kind};
+use crate::ring::{Cell, Cells, Ends, INLINE, Polled, Pushed, RingRx, RingTx, forged};
+
+const CELLS: u32 = 4;
+const SPARE: u32 = 2;
+
+/// Explores with at most three preemptions, or as many as `LOOM_MAX_PREEMPTIONS` says: minutes
+/// become seconds, and the mistakes that loom has found here needed two.
+fn check(steps: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.check(steps);
+}
+
+struct Ring {
+    cells: Box<[Cell]>,
+    ends: Ends,
+}
+
+impl Ring {
+    fn new() -> Arc<Self> {
+        let cells = (0..CELLS + SPARE).map(|_| Cell::new()).collect();
+        Arc::new(Self { cells, ends: Ends::new() })
+    }
+
+    fn cells(&self) -> Cells {
+        // SAFETY: each test makes one sender and one receiver, which do not outlive the ring.
+        unsafe { Cells::new(self.cells.as_ptr(), CELLS, SPARE) }
+    }
+
+    fn tx(&self) -> RingTx {
+        // SAFETY: as above.
+        unsafe { RingTx::new(self.cells(), &raw const self.ends) }
+    }
+
+    fn rx(&self) -> RingRx {
+        // SAFETY: as above.
+        unsafe { RingRx::new(self.cells(), &raw const self.ends) }
+    }
+}
+
+/// Loom's cells hold one word of header and one of payload.
+fn push(tx: &mut RingTx, number: u64, payload: u64, len: usize) -> Pushed {
+    // SAFETY: one word is all that the model's cells read.
+    unsafe { tx.push([number, 0, 0], (&raw const payload).cast(), len) }
+}
+
+fn pop(rx: &mut RingRx) -> Option<(u64, u64, usize)> {
+    match rx.poll() {
+        Polled::Empty => None,
+        Polled::Broken => panic!("a correct sender was taken for a broken one"),
+        Polled::Message { index, len, .. } => {
+            // SAFETY: `poll` has just found the message.
+            let [number, payload, _] = unsafe { rx.cells().header(index) };
+            rx.consume(len);
+            Some((number, payload, len))
+        }
+    }
+}
+
+fn pop_blocking(rx: &mut RingRx) -> (u64, u64, usize) {
+    loop {
+        match pop(rx) {
+            Some(message) => return message,
+            None => thread::yield_now(),
+        }
+    }
+}
+
+/// Sends one- and two-cell messages round the ring, more than fit at once, whose payload looks
+/// like the control word that the receiver will look for next.
+#[test]
+fn a_ring_hands_over_in_order_and_never_takes_payload_for_a_message() {
+    check(|| {
+        let ring = Ring::new();
+        let sender = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || {
+                let mut tx = ring.tx();
+                for number in 0..3_u64 {
+                    let len = INLINE + number as usize % 2;
+                    // One lap after the second cell of a message at the present position.
+                    let lie = forged(tx.position() + 1 + u64::from(CELLS), 0);
+                    while push(&mut tx, number, lie, len) != Pushed::Done {
+                        thread::yield_now();
+                    }
+                }
+            })
+        };
+        let mut rx = ring.rx();
+        for number in 0..3 {
+            let (got, _, len) = pop_blocking(&mut rx);
+            assert_eq!((got, len), (number, INLINE + number as usize % 2));
+        }
+        assert_eq!(pop(&mut rx), None, "nothing else was sent");
+        sender.join().unwrap();
+        assert_eq!(pop(&mut rx), None);
+    });
+}
+
+#[test]
+fn a_long_message_at_the_end_of_the_ring_runs_over() {
+    check(|| {
+        let ring = Ring::new();
+        let (mut tx, mut rx) = (ring.tx(), ring.rx());
+        for number in 0..3 {
+            assert_eq!(push(&mut tx, number, 0, 0), Pushed::Done);
+            assert_eq!(pop_blocking(&mut rx).0, number);
+        }
+        let sender = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || {
+                let _keeps = ring;
+                for number in 3..5 {
+                    // The first of these takes the last cell and two spare ones.
+                    while push(&mut tx, number, forged(4 + 4, 0), INLINE + 65) != Pushed::Done {
+                        thread::yield_now();
+                    }
+                }
+            })
+        };
+        assert_eq!(pop_blocking(&mut rx).0, 3);
+        assert_eq!(pop_blocking(&mut rx).0, 4);
+        assert_eq!(pop(&mut rx), None);
+        sender.join().unwrap();
+    });
+}
+
+/// Whoever sleeps after it has announced so and looked once more is woken.
+#[test]
+fn no_wake_up_is_lost() {
+    check(|| {
+        let shared = Arc::new((BellWords::new(), AtomicU32::new(0)));
+        let senders: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    shared.1.fetch_add(1, Release);
+                    shared.0.wake_if_asleep(false);
+                })
+            })
+            .collect();
+        let (bell, mail) = &*shared;
+        while mail.load(Acquire) < 2 {
+            let seen = bell.seen();
+            assert!(bell.arm(false));
+            if mail.load(Acquire) < 2 {
+                bell.sleep(seen);
+            }
+            bell.disarm();
+        }
+        for sender in senders {
+            sender.join().unwrap();
+        }
+    });
+}
+
+/// A sender without room that falls asleep is woken by the receiver that makes some.
+#[test]
+fn a_starved_sender_is_woken() {
+    check(|| {
+        let shared = Arc::new((Ring::new(), BellWords::new()));
+        let mut tx = shared.0.tx();
+        for number in 0..3 {
+            assert_eq!(push(&mut tx, number, 0, 0), Pushed::Done);
+        }
+        let receiver = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (ring, bell) = &*shared;
+                let mut rx = ring.rx();
+                for number in 0..4 {
+                    let (got, _, _) = pop_blocking(&mut rx);
+                    assert_eq!(got, number);
+                    let starved = &ring.ends.starved.0;
+                    bell.wake_if(false, || {
+                        starved.load(Relaxed) != 0 && starved.swap(0, Relaxed) != 0
+                    });
+                }
+            })
+        };
+        let (ring, bell) = &*shared;
+        while push(&mut tx, 3, 0, 0) != Pushed::Done {
+            let seen = bell.seen();
+            ring.ends.starved.0.store(1, Relaxed);
+            assert!(bell.arm(false));
+            let still_full = tx.room(0) != Pushed::Done;
+            if still_full {
+                bell.sleep(seen);
+            }
+            bell.disarm();
+        }
+        receiver.join().unwrap();
+    });
+}
+
+fn post(inbox: &Inbox, from: u32, number: u32, kind: Kind) -> crate::inbox::Posted {
+    loop {
+        // SAFETY: no bytes.
+        let posted = unsafe {
+            inbox.post(from, number, kind, [number.into(), 0, 0], std::ptr::dangling(), 0)
+        };
+        match posted {
+            Some(posted) => return posted,
+            None => thread::yield_now(),
+        }
+    }
+}
+
+/// A pair that moves from the inbox to its ring keeps its order, while another rank uses
+/// the same inbox.
+#[test]
+fn the_switch_from_inbox_to_ring_keeps_the_order() {
+    check(|| {
+        let shared = Arc::new((Inbox::new(), Ring::new()));
+        let sender = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (inbox, ring) = &*shared;
+                let first = post(inbox, 0, 0, Kind::Packet);
+                while !inbox.delivered(first) {
+                    thread::yield_now();
+                }
+                let mut tx = ring.tx();
+                let _ = post(inbox, 0, 1, Kind::Ring);
+                assert_eq!(push(&mut tx, 1, 0, 0), Pushed::Done);
+            })
+        };
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let _ = post(&shared.0, 1, 0, Kind::Packet);
+            })
+        };
+        let (inbox, ring) = &*shared;
+        let (mut expected, mut from_other) = (0, 0);
+        let mut rx = None;
+        while expected < 2 || from_other < 1 {
+            let mut bits = inbox.pending();
+            let mut moved = bits != 0;
+            while bits != 0 {
+                let slot = bits.trailing_zeros();
+                bits &= bits - 1;
+                let arrived = inbox.look(slot).expect("a slot whose bit is set");
+                if arrived.from == 1 {
+                    from_other += 1;
+                } else if arrived.kind == Kind::Ring as u32 {
+                    rx = Some(ring.rx());
+                } else {
+                    assert_eq!(arrived.header[0], expected);
+                    expected += 1;
+                }
+                inbox.free(slot);
+            }
+            if let Some((number, _, _)) = rx.as_mut().and_then(pop) {
+                assert_eq!(number, expected);
+                expected += 1;
+                moved = true;
+            }
+            if !moved {
+                thread::yield_now();
+            }
+        }
+        sender.join().unwrap();
+        other.join().unwrap();
+    });
+}
