@@ -38,11 +38,17 @@ pub fn init() -> Result<World> {
 /// assert_eq!(worlds, ["shm", "shm"]);
 /// # Ok::<(), portolan::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[must_use]
 pub struct Builder<L: Level = Single> {
     given: Vec<(String, String)>,
     level: PhantomData<fn() -> L>,
+}
+
+impl<L: Level> Clone for Builder<L> {
+    fn clone(&self) -> Self {
+        Self { given: self.given.clone(), level: PhantomData }
+    }
 }
 
 impl Default for Builder<Single> {
@@ -97,6 +103,20 @@ impl<L: Level> Builder<L> {
     /// # Errors
     /// As [`init`].
     pub fn build(self) -> Result<World<L>> {
+        World::host(self.device()?)
+    }
+
+    /// Joins the job as [`build`](Self::build) does, and gives the bare device: for programs and
+    /// libraries on the device interface alone, which need no communicator (`MPID_Init` of the
+    /// paper; `portolan-core` has its other routines).
+    ///
+    /// The job is left by [`Device::end`](crate::Device::end), or when the device is dropped, which
+    /// waits for the other ranks: a program that gives up calls
+    /// [`Device::abort`](crate::Device::abort).
+    ///
+    /// # Errors
+    /// As [`init`].
+    pub fn device(self) -> Result<Hosted<AnyDevice<L>>> {
         let settings = self.settings()?;
         let mut bootstrap = job::from_environment().map_err(job_error)?;
         let candidates = candidates(Place::Processes);
@@ -112,7 +132,7 @@ impl<L: Level> Builder<L> {
             fatal_failures: settings.on_failure() == OnFailure::Abort,
             bootstrap: Some(bootstrap),
         };
-        World::host(Hosted::new(device, &settings, ending))
+        Ok(Hosted::new(device, &settings, ending))
     }
 
     /// The devices of a job of `n` ranks within this process.

@@ -28,7 +28,8 @@
 //! ```
 //!
 //! # Where to begin
-//! - [`init`] or a [`Builder`] gives a [`World`], the world a [`Comm`], and that has all the calls;
+//! - [`run`] is the body of a program's `main`: it joins the job and sees to errors. [`init`] or a
+//!   [`Builder`] gives a [`World`], the world a [`Comm`], and that has all the calls;
 //!   its documentation has a table of them.
 //! - [`threads`] and [`try_threads`] run a whole job in one process: for tests and for trying things out.
 //! - [`Datatype`] says what can be sent, and can be derived; a [`Layout`] describes data with gaps.
@@ -57,6 +58,7 @@ mod choose;
 mod comm;
 mod hosted;
 mod ranks;
+mod run;
 mod world;
 
 pub use portolan_core::comm::{Errors, Key, Source, Tag, Tags};
@@ -76,4 +78,5 @@ pub use comm::{
 };
 pub use hosted::Hosted;
 pub use ranks::{Jobs, threads, try_threads};
+pub use run::run;
 pub use world::{Leaks, World};

@@ -1,0 +1,104 @@
+//! The `main` of a program that is a rank: joins the job, and leaves it in the right way.
+
+use std::error::Error as AnyError;
+use std::io::Write;
+use std::process::ExitCode;
+
+use portolan_core::Error;
+use portolan_core::level::Level;
+
+use crate::hosted::Leave;
+use crate::{Builder, World};
+
+/// Joins the job that this process was started for, runs `body`, and ends the rank's part in the
+/// job: the body of a `main`.
+///
+/// If `body` fails, with an error of this crate or of the program's own, the error is printed with
+/// the rank's number, the rank is declared failed, so that nobody waits for it, and the exit code is
+/// 1. (A program that calls [`init`](crate::init) itself and returns an error of its own from
+/// `main` would first wait for the other ranks when its world is dropped.)
+///
+/// ```
+/// use std::process::ExitCode;
+///
+/// fn main() -> ExitCode {
+///     portolan::run(|world| {
+///         world.comm().barrier()?;
+///         println!("rank {} of {}", world.rank(), world.size());
+///         portolan::Result::Ok(())
+///     })
+/// }
+/// ```
+///
+/// # Panics
+/// If `body` does; the rank is declared failed then, too.
+pub fn run<E>(body: impl FnOnce(World) -> Result<(), E>) -> ExitCode
+where
+    E: Into<Box<dyn AnyError + Send + Sync>>,
+{
+    Builder::new().run(body)
+}
+
+impl<L: Level> Builder<L> {
+    /// Joins the job, runs `body` and leaves the job. See [`run`].
+    ///
+    /// # Panics
+    /// If `body` does.
+    pub fn run<E>(self, body: impl FnOnce(World<L>) -> Result<(), E>) -> ExitCode
+    where
+        E: Into<Box<dyn AnyError + Send + Sync>>,
+    {
+        let world = match self.build() {
+            Ok(world) => world,
+            Err(error) => return report(&error.to_string()),
+        };
+        // Outlives what `body` drops: a rank that fails must not wait for the others there.
+        let kept = world.keep();
+        let rank = world.rank();
+        match body(world) {
+            Ok(()) => match kept.hosted().leave(Leave::Orderly) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => report(&error.on_rank(rank).to_string()),
+            },
+            Err(error) => {
+                // Before the others hear of it: they may end the job, and this process with it.
+                let code = report(&describe(error.into(), rank));
+                // Nothing is waited for, and nothing can be done about an error in it.
+                let _ = kept.hosted().leave(Leave::Failed);
+                code
+            }
+        }
+    }
+}
+
+/// The error as text, with the rank.
+fn describe(error: Box<dyn AnyError + Send + Sync>, rank: u32) -> String {
+    match error.downcast::<Error>() {
+        Ok(ours) => ours.on_rank(rank).to_string(),
+        Err(theirs) => format!("rank {rank}: {theirs}"),
+    }
+}
+
+#[cold]
+fn report(text: &str) -> ExitCode {
+    // One write, so that the lines of several ranks do not mix. Without a standard error there is
+    // nobody to tell.
+    let _ = std::io::stderr().write_all(format!("error: {text}\n").as_bytes());
+    ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_core::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn every_error_names_its_rank_once() {
+        let ours = Error::new(ErrorKind::InvalidTag, "tag 7 is wrong");
+        assert_eq!(describe(ours.into(), 3), "rank 3: tag 7 is wrong");
+        let elsewhere = Error::new(ErrorKind::InvalidTag, "tag 7 is wrong").on_rank(2);
+        assert_eq!(describe(elsewhere.into(), 3), "rank 2: tag 7 is wrong");
+        assert_eq!(describe("no input".into(), 3), "rank 3: no input");
+    }
+}
