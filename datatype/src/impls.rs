@@ -128,7 +128,8 @@ unsafe impl<T: Datatype, const N: usize> Datatype for [T; N] {
     const HOMOGENEOUS: Option<Primitive> = T::HOMOGENEOUS;
 
     fn layout() -> Layout {
-        cached_layout::<Self>(|| Layout::contiguous(N, &T::layout()))
+        // SAFETY: elements lie one after the other.
+        unsafe { cached_layout::<Self>(|| Layout::contiguous(N, &T::layout())) }
     }
 
     unsafe fn is_valid(value: *const Self) -> bool {
@@ -162,7 +163,8 @@ unsafe impl Datatype for () {
     const HOMOGENEOUS: Option<Primitive> = None;
 
     fn layout() -> Layout {
-        cached_layout::<Self>(|| Layout::structure(&[], &[], &[]))
+        // SAFETY: there is no data.
+        unsafe { cached_layout::<Self>(|| Layout::structure(&[], &[], &[])) }
     }
 
     unsafe fn is_valid(_: *const Self) -> bool {
@@ -200,12 +202,14 @@ macro_rules! tuples {
             };
 
             fn layout() -> Layout {
-                cached_layout::<Self>(|| {
+                let build = || {
                     let offsets = [$(offset_of!(Self, $index) as isize),+];
                     let fields = [$($t::layout()),+];
                     let data = Layout::structure(&[1; [$($index),+].len()], &offsets, &fields)?;
                     Layout::resized(&data, 0, size_of::<Self>() as isize)
-                })
+                };
+                // SAFETY: each field is at its offset, and the extent is the size.
+                unsafe { cached_layout::<Self>(build) }
             }
 
             unsafe fn is_valid(value: *const Self) -> bool {

@@ -33,11 +33,13 @@ unsafe impl<T: Datatype> Datatype for Pair<T> {
     );
 
     fn layout() -> Layout {
-        cached_layout::<Self>(|| {
+        let build = || {
             let offsets = [0, offset_of!(Self, index) as isize];
             let data = Layout::structure(&[1, 1], &offsets, &[T::layout(), i32::layout()])?;
             Layout::resized(&data, 0, size_of::<Self>() as isize)
-        })
+        };
+        // SAFETY: each field is at its offset, and the extent is the size.
+        unsafe { cached_layout::<Self>(build) }
     }
 
     unsafe fn is_valid(value: *const Self) -> bool {

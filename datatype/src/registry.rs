@@ -14,9 +14,14 @@ static LAYOUTS: LazyLock<RwLock<HashMap<TypeId, Layout>>> = LazyLock::new(RwLock
 /// The layout of `T`, built by `build` at the first call. For implementations of [`Datatype`] for
 /// generic types; others keep theirs in a `OnceLock`.
 ///
+/// # Safety
+/// `build` returns what [`Datatype::layout`] of `T` must return: it is what every later call gets.
+///
 /// # Panics
 /// If `build` fails: the layout of a Rust type always fits the address space.
-pub fn cached_layout<T: Datatype>(build: impl FnOnce() -> Result<Layout, LayoutError>) -> Layout {
+pub unsafe fn cached_layout<T: Datatype>(
+    build: impl FnOnce() -> Result<Layout, LayoutError>,
+) -> Layout {
     let id = TypeId::of::<T>();
     if let Some(layout) = LAYOUTS
         .read()

@@ -183,7 +183,10 @@ fn layout(members: &[Member], types: &[&Type], has_static: bool) -> TokenStream 
         }
     };
     if !has_static {
-        return quote!(__portolan::cached_layout::<Self>(#build));
+        return quote! {
+            // SAFETY: each field is at its offset, and the extent is the size.
+            unsafe { __portolan::cached_layout::<Self>(#build) }
+        };
     }
     quote! {
         static LAYOUT: ::std::sync::OnceLock<__portolan::Layout> = ::std::sync::OnceLock::new();

@@ -200,22 +200,36 @@ impl Op {
             }
         }
         whole(layout.size())?;
-        let skip = position / layout.size();
-        let extent = layout.extent();
-        // One item after the other, put into the shape that the operator knows.
-        let items = len / layout.size();
+        let (first, items) = (position / layout.size(), len / layout.size());
+        let first = (first as isize).wrapping_mul(layout.extent());
+        // SAFETY: from the caller; the range is of whole items.
+        unsafe { self.apply_items(layout, items, stream, inout.wrapping_offset(first)) }
+    }
+
+    /// Combines `items` packed items one after the other, each put into the shape that the
+    /// operator knows.
+    ///
+    /// # Safety
+    /// As [`apply_packed`](Self::apply_packed), for `items` items from the first.
+    unsafe fn apply_items(
+        &self,
+        layout: &Layout,
+        items: usize,
+        stream: *const u8,
+        inout: *mut u8,
+    ) -> Result<(), OpError> {
         let span = layout
             .span(1)
             .expect("bounds were checked when the layout was built");
         let mut item = vec![0u8; (span.end - span.start) as usize];
         let base = item.as_mut_ptr().wrapping_offset(-span.start);
         for index in 0..items {
-            let offset = ((skip + index) as isize).wrapping_mul(extent);
+            let at = (index as isize).wrapping_mul(layout.extent());
             // SAFETY: `item` holds the span of one item; `stream` has one item more.
             unsafe {
                 let from = stream.add(index * layout.size());
                 layout.unpack_range(base, 1, 0, from, layout.size(), MsgRep::Native);
-                self.apply(layout, 1, base, inout.wrapping_offset(offset))?;
+                self.apply(layout, 1, base, inout.wrapping_offset(at))?;
             }
         }
         Ok(())
