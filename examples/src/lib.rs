@@ -1,1 +1,18 @@
-//! Being written.
+//! What the larger example programs are made of: things people copy from, too.
+//!
+//! **What it is.** The heat equation ([`heat`]) and least squares ([`least_squares`], with a reader
+//! of Matrix Market files) as functions of a communicator, so that a program, a test with threads as
+//! ranks and `portolan demo` run the same code. The programs are in `src/bin/`, and `README.md` lists
+//! them.
+//!
+//! **What it is not.** A library of solvers: these are the simplest methods that are still honest,
+//! and the interface is not stable.
+//!
+//! **Who calls it.** The programs, the tests, and the command `portolan` for its `demo`.
+//!
+//! **Invariants.** Every result is checked against one that is known by other means. The fields of
+//! [`heat`] are the same, bit for bit, on any number of ranks.
+
+#![forbid(unsafe_code)]
+
+pub mod heat;
