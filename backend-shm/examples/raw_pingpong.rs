@@ -112,7 +112,10 @@ fn both(len: usize, work: impl Fn(&mut Shm, &mut Last, &[u8], bool) + Sync) -> f
     let run = |shm: &mut Shm, first: bool| {
         pin(usize::from(!first));
         let bytes = vec![7; len];
-        let mut sink = Last { count: 0, buffer: vec![0; 1 << 16] };
+        let mut sink = Last {
+            count: 0,
+            buffer: vec![0; 1 << 16],
+        };
         work(shm, &mut sink, &bytes, first);
         sink.count = 0;
         let start = Instant::now();

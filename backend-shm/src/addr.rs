@@ -32,29 +32,49 @@ impl Address {
     pub(crate) fn own(layout: u64) -> Self {
         // SAFETY: no arguments, cannot fail.
         let user = unsafe { libc::geteuid() };
-        Self { node: node(), process: Process::own(), user, layout, host: node_name() }
+        Self {
+            node: node(),
+            process: Process::own(),
+            user,
+            layout,
+            host: node_name(),
+        }
     }
 
     pub(crate) fn to_text(&self) -> String {
         let Process { pid, start } = self.process;
-        format!("{} {pid} {start} {} {:x} {}", self.node, self.user, self.layout, self.host)
+        format!(
+            "{} {pid} {start} {} {:x} {}",
+            self.node, self.user, self.layout, self.host
+        )
     }
 
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let mut parts = text.splitn(6, ' ');
         let node = parts.next()?.to_owned();
-        let process =
-            Process { pid: parts.next()?.parse().ok()?, start: parts.next()?.parse().ok()? };
+        let process = Process {
+            pid: parts.next()?.parse().ok()?,
+            start: parts.next()?.parse().ok()?,
+        };
         let user = parts.next()?.parse().ok()?;
         let layout = u64::from_str_radix(parts.next()?, 16).ok()?;
-        Some(Self { node, process, user, layout, host: parts.next()?.to_owned() })
+        Some(Self {
+            node,
+            process,
+            user,
+            layout,
+            host: parts.next()?.to_owned(),
+        })
     }
 }
 
 impl Process {
     pub(crate) fn own() -> Self {
         let pid = std::process::id();
-        Self { pid, start: start_of(pid).unwrap_or(0) }
+        Self {
+            pid,
+            start: start_of(pid).unwrap_or(0),
+        }
     }
 
     /// Whether the process with this number is still the one meant.
@@ -114,7 +134,13 @@ mod tests {
     fn this_process_is_the_one_it_was() {
         let own = Process::own();
         assert!(own.start > 0 && own.is_current());
-        assert!(!Process { start: own.start + 1, ..own }.is_current());
+        assert!(
+            !Process {
+                start: own.start + 1,
+                ..own
+            }
+            .is_current()
+        );
     }
 
     #[test]

@@ -93,7 +93,11 @@ impl BellWords {
         // `RUNG` would promise a change that the sleeper has seen already, and the next sender, which
         // relies on it, would leave it asleep. (Loom found this.)
         // AcqRel: orders the swap before the change below, and after what was published.
-        if self.sleeping.compare_exchange(ARMED, RUNG, AcqRel, Relaxed).is_ok() {
+        if self
+            .sleeping
+            .compare_exchange(ARMED, RUNG, AcqRel, Relaxed)
+            .is_ok()
+        {
             self.ring();
         }
     }
@@ -123,12 +127,27 @@ mod futex {
             // SAFETY: the word is valid, aligned and stays mapped during the call; `time` is null
             // or points to a timespec. Every result (woken, value differs, signal, time is up)
             // means the same: look again.
-            unsafe { libc::syscall(libc::SYS_futex, &raw const self.word, libc::FUTEX_WAIT, seen, time) };
+            unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    &raw const self.word,
+                    libc::FUTEX_WAIT,
+                    seen,
+                    time,
+                )
+            };
         }
 
         pub(super) fn futex_wake(&self) {
             // SAFETY: as above. Not FUTEX_PRIVATE: other processes sleep on the same page of a file.
-            unsafe { libc::syscall(libc::SYS_futex, &raw const self.word, libc::FUTEX_WAKE, i32::MAX) };
+            unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    &raw const self.word,
+                    libc::FUTEX_WAKE,
+                    i32::MAX,
+                )
+            };
         }
     }
 }
@@ -137,7 +156,13 @@ mod futex {
 #[cfg(not(loom))]
 pub(crate) fn register_barrier() -> bool {
     // SAFETY: two integers.
-    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0) == 0 }
+    unsafe {
+        libc::syscall(
+            libc::SYS_membarrier,
+            libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED,
+            0,
+        ) == 0
+    }
 }
 
 /// Makes every running thread of every registered process execute a full barrier. Fails only
@@ -145,7 +170,13 @@ pub(crate) fn register_barrier() -> bool {
 #[cfg(not(loom))]
 fn barrier_everywhere() -> bool {
     // SAFETY: two integers.
-    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0) == 0 }
+    unsafe {
+        libc::syscall(
+            libc::SYS_membarrier,
+            libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED,
+            0,
+        ) == 0
+    }
 }
 
 #[cfg(loom)]

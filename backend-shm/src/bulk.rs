@@ -43,7 +43,11 @@ pub(crate) const DESCRIPTOR: usize = size_of::<Descriptor>();
 #[inline]
 fn place(pos: u64, len: u64, size: u64) -> u64 {
     let at = pos & (size - 1);
-    if at + len > size { pos + (size - at) } else { pos }
+    if at + len > size {
+        pos + (size - at)
+    } else {
+        pos
+    }
 }
 
 /// The sender's half.
@@ -74,7 +78,13 @@ impl BulkTx {
     /// The sender's half of the area of `size` bytes (a power of two) at `area` in the segment.
     pub(crate) fn new(segment: &Segment, area: u64, size: u64) -> Option<Self> {
         let base = segment.at(area, size as usize)?;
-        Some(Self { base, area, size, pos: 0, consumed: 0 })
+        Some(Self {
+            base,
+            area,
+            size,
+            pos: 0,
+            consumed: 0,
+        })
     }
 
     /// Room for `len` bytes, if there is; nothing is taken until [`advance`](Self::advance).
@@ -96,7 +106,14 @@ impl BulkTx {
         let at = (start & (self.size - 1)) as usize;
         // `place` saw to it that `at + len` is at most the size of the area.
         let ptr = self.base.wrapping_add(at);
-        Ok(Some(Piece { ptr, descriptor: Descriptor { area: self.area, start, len: len as u64 } }))
+        Ok(Some(Piece {
+            ptr,
+            descriptor: Descriptor {
+                area: self.area,
+                start,
+                len: len as u64,
+            },
+        }))
     }
 
     /// Takes a piece that has been filled.
@@ -131,7 +148,10 @@ impl BulkRx {
         if descriptor.area != self.area || self.base == 0 {
             self.adopt(segment, descriptor.area, size)?;
         }
-        Some(((self.base + at as usize) as *const u8, descriptor.len as usize))
+        Some((
+            (self.base + at as usize) as *const u8,
+            descriptor.len as usize,
+        ))
     }
 
     #[cold]
@@ -148,7 +168,9 @@ impl BulkRx {
     /// Goes past a piece that has been read.
     #[inline]
     pub(crate) fn done(&self, descriptor: &Descriptor, ends: &Ends) {
-        let end = descriptor.start.wrapping_add(descriptor.len.next_multiple_of(ALIGN));
+        let end = descriptor
+            .start
+            .wrapping_add(descriptor.len.next_multiple_of(ALIGN));
         // SYNC 1: pairs with the Acquire load in `BulkTx::piece`.
         ends.bulk_consumed.store(end, Release);
     }

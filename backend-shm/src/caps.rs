@@ -27,6 +27,14 @@ pub(crate) fn caps(config: &Config, processes: bool) -> TransportCaps {
 
 pub(crate) fn limits(config: &Config, bulk_bytes: u64) -> Limits {
     let bulk = BULK.min(bulk_bytes as usize / 4);
-    let eager = if config.eager == 0 { EAGER } else { config.eager };
-    Limits { short: SHORT, bulk, eager }
+    let eager = if config.eager == 0 {
+        EAGER
+    } else {
+        config.eager
+    };
+    Limits {
+        short: SHORT,
+        bulk,
+        eager,
+    }
 }

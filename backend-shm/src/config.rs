@@ -37,7 +37,14 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { ring: 16 << 10, bulk: 512 << 10, max: 0, eager: 0, cma: Cma::Auto, fenced: false }
+        Self {
+            ring: 16 << 10,
+            bulk: 512 << 10,
+            max: 0,
+            eager: 0,
+            cma: Cma::Auto,
+            fenced: false,
+        }
     }
 }
 
@@ -65,7 +72,11 @@ impl Config {
         Geometry {
             ring_cells: (cells as u32).next_power_of_two(),
             bulk_bytes: self.bulk.clamp(32 << 10, 1 << 30).next_power_of_two() as u64,
-            total: if self.max == 0 { twice_the_memory() } else { (self.max as u64).next_multiple_of(4096) },
+            total: if self.max == 0 {
+                twice_the_memory()
+            } else {
+                (self.max as u64).next_multiple_of(4096)
+            },
         }
     }
 }
@@ -74,9 +85,19 @@ impl Config {
 /// space only, and the real limits are looked at before every extent.
 fn twice_the_memory() -> u64 {
     // SAFETY: two questions about constants of the system.
-    let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    let bytes = u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(page).unwrap_or(0));
-    bytes.saturating_mul(2).max(1 << 30).next_multiple_of(1 << 20)
+    let (pages, page) = unsafe {
+        (
+            libc::sysconf(libc::_SC_PHYS_PAGES),
+            libc::sysconf(libc::_SC_PAGESIZE),
+        )
+    };
+    let bytes = u64::try_from(pages)
+        .unwrap_or(0)
+        .saturating_mul(u64::try_from(page).unwrap_or(0));
+    bytes
+        .saturating_mul(2)
+        .max(1 << 30)
+        .next_multiple_of(1 << 20)
 }
 
 #[cfg(test)]
@@ -85,7 +106,12 @@ mod tests {
 
     #[test]
     fn odd_sizes_become_usable_ones() {
-        let config = Config { ring: 1, bulk: 100_000, max: 5_000_000, ..Config::default() };
+        let config = Config {
+            ring: 1,
+            bulk: 100_000,
+            max: 5_000_000,
+            ..Config::default()
+        };
         let geometry = config.geometry();
         assert_eq!(geometry.ring_cells, MIN_CELLS);
         assert_eq!(geometry.bulk_bytes, 131_072);

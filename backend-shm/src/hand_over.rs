@@ -67,14 +67,21 @@ impl Giver {
     ) -> Result<(), String> {
         let (nowhere, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: a listening socket; the address is not wanted.
-        let fd = unsafe {
-            libc::accept4(self.socket.as_raw_fd(), nowhere, no_len, libc::SOCK_CLOEXEC)
-        };
+        let fd =
+            unsafe { libc::accept4(self.socket.as_raw_fd(), nowhere, no_len, libc::SOCK_CLOEXEC) };
         let Ok(peer) = owned(fd) else { return Ok(()) };
-        let Ok(who) = credentials(&peer) else { return Ok(()) };
-        let known = waiting.iter().position(|(_, it)| it.pid as libc::pid_t == who.pid);
+        let Ok(who) = credentials(&peer) else {
+            return Ok(());
+        };
+        let known = waiting
+            .iter()
+            .position(|(_, it)| it.pid as libc::pid_t == who.pid);
         let Some(at) = known.filter(|_| who.uid == user) else {
-            tracing::warn!(pid = who.pid, uid = who.uid, "a stranger asked for the shared memory");
+            tracing::warn!(
+                pid = who.pid,
+                uid = who.uid,
+                "a stranger asked for the shared memory"
+            );
             return Ok(());
         };
         let (rank, process) = waiting.swap_remove(at);
@@ -99,7 +106,10 @@ pub(crate) fn take(name: &str, giver: Process, user: u32) -> io::Result<OwnedFd>
         )));
     }
     if !readable(socket.as_raw_fd(), Instant::now() + PATIENCE) {
-        return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {PATIENCE:?}")));
+        return Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("no answer within {PATIENCE:?}"),
+        ));
     }
     receive_file(&socket)
 }
@@ -116,7 +126,11 @@ fn owned(fd: i32) -> io::Result<OwnedFd> {
 }
 
 fn check(result: i32) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// The abstract address of a name: a zero byte, then the name. Names are short ASCII.
@@ -135,7 +149,11 @@ fn address(name: &str) -> (libc::sockaddr_un, libc::socklen_t) {
 
 /// Who is at the other end, as the kernel knows it.
 fn credentials(socket: &OwnedFd) -> io::Result<libc::ucred> {
-    let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut who = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: room for a `ucred` and its length.
     check(unsafe {
@@ -152,8 +170,14 @@ fn credentials(socket: &OwnedFd) -> io::Result<libc::ucred> {
 
 fn readable(fd: RawFd, deadline: Instant) -> bool {
     loop {
-        let left = deadline.saturating_duration_since(Instant::now()).as_millis();
-        let mut asked = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let left = deadline
+            .saturating_duration_since(Instant::now())
+            .as_millis();
+        let mut asked = libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
         // SAFETY: one entry.
         let ready = unsafe { libc::poll(&raw mut asked, 1, left.min(60_000) as i32) };
         if ready > 0 {
@@ -172,7 +196,10 @@ struct Control([u8; 64]);
 fn send_file(socket: &OwnedFd, file: RawFd) -> io::Result<()> {
     let mut control = Control([0; 64]);
     let mut byte = [b'P'];
-    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    let mut part = libc::iovec {
+        iov_base: byte.as_mut_ptr().cast(),
+        iov_len: 1,
+    };
     let message = message(&mut part, &mut control);
     // SAFETY: `control` is large enough and aligned for one header with one descriptor, which the
     // macros of the system lay out; all pointers are valid during the call.
@@ -181,7 +208,9 @@ fn send_file(socket: &OwnedFd, file: RawFd) -> io::Result<()> {
         (*header).cmsg_level = libc::SOL_SOCKET;
         (*header).cmsg_type = libc::SCM_RIGHTS;
         (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
-        libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(file);
+        libc::CMSG_DATA(header)
+            .cast::<RawFd>()
+            .write_unaligned(file);
         libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
     } as i32)
 }
@@ -189,10 +218,14 @@ fn send_file(socket: &OwnedFd, file: RawFd) -> io::Result<()> {
 fn receive_file(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let mut control = Control([0; 64]);
     let mut byte = [0];
-    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    let mut part = libc::iovec {
+        iov_base: byte.as_mut_ptr().cast(),
+        iov_len: 1,
+    };
     let mut message = message(&mut part, &mut control);
     // SAFETY: all pointers are valid during the call.
-    let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    let got =
+        unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
     check(got as i32)?;
     // SAFETY: the kernel has filled `control` and its length; the header, if there is one, lies in it.
     let file = unsafe {
@@ -254,7 +287,10 @@ mod tests {
     fn another_process_than_expected_is_refused_on_both_sides() {
         let (process, user) = me();
         let giver = Giver::new().unwrap();
-        let stranger = Process { pid: process.pid + 1, ..process };
+        let stranger = Process {
+            pid: process.pid + 1,
+            ..process
+        };
         let error = take(giver.name(), stranger, user).unwrap_err();
         assert!(error.to_string().contains("answered instead"), "{error}");
         let error = take(giver.name(), process, user + 1).unwrap_err();
@@ -265,8 +301,14 @@ mod tests {
         let name = giver.name().to_owned();
         let taker = std::thread::spawn(move || take(&name, process, user));
         let mut waiting = vec![(7, stranger)];
-        giver.serve_one(file.as_raw_fd(), &mut waiting, user).unwrap();
+        giver
+            .serve_one(file.as_raw_fd(), &mut waiting, user)
+            .unwrap();
         assert!(taker.join().unwrap().is_err());
-        assert_eq!(waiting, [(7, stranger)], "the stranger got nothing, and rank 7 is waited for");
+        assert_eq!(
+            waiting,
+            [(7, stranger)],
+            "the stranger got nothing, and rank 7 is waited for"
+        );
     }
 }

@@ -40,7 +40,8 @@ impl Key {
     }
 
     fn from_bytes(bytes: &[u8; 32]) -> Self {
-        let word = |n: usize| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().unwrap_or([0; 8]));
+        let word =
+            |n: usize| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().unwrap_or([0; 8]));
         Self([word(0), word(1), word(2), word(3)])
     }
 }
@@ -60,8 +61,16 @@ impl Heap {
         self.used
     }
 
-    pub(crate) fn alloc(&mut self, segment: &Segment, rank: u32, len: usize) -> Result<DirectMemory> {
-        let total = (len as u64).max(1).next_multiple_of(PAGE).saturating_add(PAGE);
+    pub(crate) fn alloc(
+        &mut self,
+        segment: &Segment,
+        rank: u32,
+        len: usize,
+    ) -> Result<DirectMemory> {
+        let total = (len as u64)
+            .max(1)
+            .next_multiple_of(PAGE)
+            .saturating_add(PAGE);
         let offset = match self.take(total) {
             Some(offset) => {
                 if let Err(error) = segment.restore(offset, total, "memory for direct access") {
@@ -73,9 +82,10 @@ impl Heap {
             }
             None => segment.extend(total, "memory for direct access")?.0,
         };
-        let (Some(block), Some(ptr)) =
-            (block(segment, offset), segment.at(offset + PAGE, len.max(1)))
-        else {
+        let (Some(block), Some(ptr)) = (
+            block(segment, offset),
+            segment.at(offset + PAGE, len.max(1)),
+        ) else {
             return Err(Error::new(
                 ErrorKind::PeerMisbehaved,
                 "some rank has overwritten the head of the shared segment",
@@ -91,12 +101,21 @@ impl Heap {
         block.generation.store(key.0[3], Relaxed);
         // SYNC: publishes the three above to `map`.
         block.magic.store(MAGIC, Release);
-        Ok(DirectMemory { ptr, len, key: key.bytes() })
+        Ok(DirectMemory {
+            ptr,
+            len,
+            key: key.bytes(),
+        })
     }
 
     pub(crate) fn free(&mut self, segment: &Segment, rank: u32, memory: &DirectMemory) {
-        let Some(offset) = find(segment, rank, &memory.key) else { return };
-        let total = Key::from_bytes(&memory.key).0[2].max(1).next_multiple_of(PAGE) + PAGE;
+        let Some(offset) = find(segment, rank, &memory.key) else {
+            return;
+        };
+        let total = Key::from_bytes(&memory.key).0[2]
+            .max(1)
+            .next_multiple_of(PAGE)
+            + PAGE;
         if let Some(block) = block(segment, offset) {
             block.magic.store(0, Relaxed);
         }

@@ -26,7 +26,11 @@ impl Sink for Reader {
 
     fn packet(&mut self, peer: u32, _header: &Header, payload: Payload<'_>) {
         assert!(peer < self.ranks);
-        self.sum += payload.to_vec().iter().map(|&byte| u64::from(byte)).sum::<u64>();
+        self.sum += payload
+            .to_vec()
+            .iter()
+            .map(|&byte| u64::from(byte))
+            .sum::<u64>();
     }
 }
 
@@ -46,9 +50,18 @@ fn send(shm: &mut Shm, to: u32, len: usize) -> Sent {
 
 /// Two ranks with rings and bulk areas in both directions.
 fn pair() -> Vec<Shm> {
-    let config = Config { ring: 4096, bulk: 32 << 10, max: 64 << 20, ..Config::default() };
+    let config = Config {
+        ring: 4096,
+        bulk: 32 << 10,
+        max: 64 << 20,
+        ..Config::default()
+    };
     let mut ranks = in_process_with(2, &config).unwrap();
-    let mut reader = Reader { ranks: 2, asked: 0, sum: 0 };
+    let mut reader = Reader {
+        ranks: 2,
+        asked: 0,
+        sum: 0,
+    };
     for _ in 0..6 {
         for (from, to) in [(0, 1), (1, 0)] {
             let _ = send(&mut ranks[from], to as u32, 40);
@@ -56,7 +69,11 @@ fn pair() -> Vec<Shm> {
             ranks[to].poll(&mut reader);
         }
     }
-    assert!(ranks.iter().all(|shm| shm.outgoing.iter().any(|out| out.bulk.is_some())));
+    assert!(
+        ranks
+            .iter()
+            .all(|shm| shm.outgoing.iter().any(|out| out.bulk.is_some()))
+    );
     ranks
 }
 
@@ -89,7 +106,9 @@ fn scribble(shm: &Shm, target: Target, at: usize, word: u64) {
     // SAFETY: the place is in the used part of the segment, which is mapped; it is a word that peers
     // may write at any time.
     unsafe {
-        let base = std::ptr::from_ref(shm.segment.head()).cast_mut().cast::<u8>();
+        let base = std::ptr::from_ref(shm.segment.head())
+            .cast_mut()
+            .cast::<u8>();
         base.add(place).cast::<u64>().write_volatile(word);
     }
 }
@@ -108,7 +127,12 @@ fn word() -> impl Strategy<Value = u64> {
 }
 
 fn target() -> impl Strategy<Value = Target> {
-    prop_oneof![Just(Target::Head), Just(Target::Area), Just(Target::Extents), Just(Target::RingHeads)]
+    prop_oneof![
+        Just(Target::Head),
+        Just(Target::Area),
+        Just(Target::Extents),
+        Just(Target::RingHeads)
+    ]
 }
 
 proptest! {
@@ -143,11 +167,17 @@ proptest! {
 fn noise_does_no_harm() {
     for seed in 1..40_u64 {
         let mut ranks = pair();
-        let mut reader = Reader { ranks: 2, asked: 0, sum: 0 };
+        let mut reader = Reader {
+            ranks: 2,
+            asked: 0,
+            sum: 0,
+        };
         let mut noise = seed;
         for round in 0..20 {
             for at in 0..2000 {
-                noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(at as u64 | 1);
+                noise = noise
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(at as u64 | 1);
                 scribble(&ranks[0], Target::Extents, noise as usize >> 8, noise);
             }
             let _ = send(&mut ranks[0], 1, 200 * round);
@@ -162,7 +192,11 @@ fn noise_does_no_harm() {
 #[test]
 fn nonsense_in_a_ring_is_the_end_of_the_peer() {
     let mut ranks = pair();
-    let mut reader = Reader { ranks: 2, asked: 0, sum: 0 };
+    let mut reader = Reader {
+        ranks: 2,
+        asked: 0,
+        sum: 0,
+    };
     let control = ranks[1].incoming[0].ring.cells();
     let lies: Vec<u64> = (0..64).map(|n| ring::forged(n, 1 << 20)).collect();
     // Whatever the receiver's position is, its cell claims a message that is too long.
@@ -171,7 +205,10 @@ fn nonsense_in_a_ring_is_the_end_of_the_peer() {
     }
     ranks[1].poll(&mut reader);
     let why = ranks[0].failure_of(0).expect("rank 0 is dead");
-    assert!(why.contains("rank 0 misbehaved, noticed by rank 1"), "{why}");
+    assert!(
+        why.contains("rank 0 misbehaved, noticed by rank 1"),
+        "{why}"
+    );
     assert_eq!(send(&mut ranks[1], 0, 8), Sent::Gone);
 }
 
@@ -179,7 +216,11 @@ fn nonsense_in_a_ring_is_the_end_of_the_peer() {
 fn a_descriptor_of_foreign_memory_is_the_end_of_the_peer() {
     for area in [0, 4096, u64::MAX - 63, 64 << 20] {
         let mut ranks = pair();
-        let mut reader = Reader { ranks: 2, asked: 0, sum: 0 };
+        let mut reader = Reader {
+            ranks: 2,
+            asked: 0,
+            sum: 0,
+        };
         let words: [u64; 3] = [area, 0, 100];
         let ring = ranks[0].outgoing[1].ring.as_mut().unwrap();
         // SAFETY: 24 bytes.

@@ -190,7 +190,9 @@ impl Inbox {
     /// Whether a slot is free; a hint.
     pub(crate) fn has_room(&self) -> bool {
         // SYNC 3: as in `claim`.
-        self.slots.iter().any(|slot| slot.word.load(Acquire) == FREE)
+        self.slots
+            .iter()
+            .any(|slot| slot.word.load(Acquire) == FREE)
     }
 
     /// Whether a sender found no free slot since the last call.
@@ -225,7 +227,12 @@ impl Inbox {
     pub(crate) fn new() -> Self {
         let slot = || Slot {
             word: AtomicU64::new(FREE),
-            body: UnsafeCell::new(Body { header: [0; 3], kind: 0, len: 0, payload: [0; PAYLOAD] }),
+            body: UnsafeCell::new(Body {
+                header: [0; 3],
+                kind: 0,
+                len: 0,
+                payload: [0; PAYLOAD],
+            }),
         };
         Self {
             pending: AtomicU64::new(0),
@@ -246,7 +253,16 @@ mod tests {
 
     fn post(inbox: &Inbox, from: u32, bytes: &[u8]) -> Option<Posted> {
         // SAFETY: a slice of at most `PAYLOAD` bytes.
-        unsafe { inbox.post(from, 7, Kind::Packet, [1, 2, 3], bytes.as_ptr(), bytes.len()) }
+        unsafe {
+            inbox.post(
+                from,
+                7,
+                Kind::Packet,
+                [1, 2, 3],
+                bytes.as_ptr(),
+                bytes.len(),
+            )
+        }
     }
 
     #[test]
@@ -257,7 +273,10 @@ mod tests {
         assert_eq!(bits.count_ones(), 1);
         let slot = bits.trailing_zeros();
         let arrived = inbox.look(slot).unwrap();
-        assert_eq!((arrived.from, arrived.header, arrived.len), (5, [1, 2, 3], 5));
+        assert_eq!(
+            (arrived.from, arrived.header, arrived.len),
+            (5, [1, 2, 3], 5)
+        );
         assert!(!inbox.delivered(posted));
         inbox.free(slot);
         assert!(inbox.delivered(posted));

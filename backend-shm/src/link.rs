@@ -43,7 +43,10 @@ pub(crate) struct Seen {
 
 impl Seen {
     pub(crate) fn now(ends: &Ends) -> Self {
-        Self { consumed: ends.consumed.load(Relaxed), bulk: ends.bulk_consumed.load(Relaxed) }
+        Self {
+            consumed: ends.consumed.load(Relaxed),
+            bulk: ends.bulk_consumed.load(Relaxed),
+        }
     }
 }
 
@@ -87,13 +90,24 @@ unsafe impl Send for Incoming {}
 
 impl Incoming {
     /// Adopts the ring that `peer` has announced at `offset`; `None` if there is none.
-    pub(crate) fn adopt(segment: &Segment, peer: u32, offset: u64, cells: u32, spare: u32) -> Option<Self> {
+    pub(crate) fn adopt(
+        segment: &Segment,
+        peer: u32,
+        offset: u64,
+        cells: u32,
+        spare: u32,
+    ) -> Option<Self> {
         let (cells, ends) = ring_at(segment, offset, cells, spare)?;
         segment.touch(offset, ring_bytes(cells.count(), spare));
         // SAFETY: `ring_at` found both inside of the segment, which outlives this; the segment has
         // one receiver per ring, because its offset was sent to this rank alone.
         let ring = unsafe { RingRx::new(cells, ends) };
-        Some(Self { peer, ring, bulk: BulkRx::default(), bell: &raw const segment.rank(peer).bell })
+        Some(Self {
+            peer,
+            ring,
+            bulk: BulkRx::default(),
+            bell: &raw const segment.rank(peer).bell,
+        })
     }
 
     /// The sender's bell.
@@ -120,7 +134,10 @@ pub(crate) fn ring_at(
         return None;
     }
     let base = segment.at(offset, ring_bytes(cells, spare) as usize)?;
-    let first = base.wrapping_add(size_of::<Ends>()).cast::<Cell>().cast_const();
+    let first = base
+        .wrapping_add(size_of::<Ends>())
+        .cast::<Cell>()
+        .cast_const();
     // SAFETY: the bytes are mapped as long as the segment, aligned, and valid whatever they hold;
     // that there is one sender and one receiver is what the announcement is for.
     let cells = unsafe { Cells::new(first, cells, spare) };

@@ -39,14 +39,22 @@ fn check_against(need: u64, what: &str, room: Option<Room>) -> Result<()> {
 /// The tightest limit; `None` where none can be read. `root` is `/` but in tests.
 pub(crate) fn room(root: &Path) -> Option<Room> {
     let machine = machine(root);
-    let groups = groups(root).into_iter().filter_map(|directory| group(&directory));
-    machine.into_iter().chain(groups).min_by_key(|room| room.bytes)
+    let groups = groups(root)
+        .into_iter()
+        .filter_map(|directory| group(&directory));
+    machine
+        .into_iter()
+        .chain(groups)
+        .min_by_key(|room| room.bytes)
 }
 
 fn machine(root: &Path) -> Option<Room> {
     let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let kib = field(&text, "MemAvailable:")?;
-    Some(Room { bytes: kib.saturating_mul(1024), by: "the machine (MemAvailable)".into() })
+    Some(Room {
+        bytes: kib.saturating_mul(1024),
+        by: "the machine (MemAvailable)".into(),
+    })
 }
 
 /// The directories of the control groups that limit this process, with all their ancestors.
@@ -56,12 +64,16 @@ fn groups(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for line in memberships.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            continue;
+        };
         let unified = controllers.is_empty();
         if !unified && !controllers.split(',').any(|name| name == "memory") {
             continue;
         }
-        let Some((top, mount)) = mount_of(&mounts, unified) else { continue };
+        let Some((top, mount)) = mount_of(&mounts, unified) else {
+            continue;
+        };
         // Seen from inside a container, the path may lead outside of what is mounted.
         let below = Path::new(path).strip_prefix(&top).unwrap_or(Path::new(""));
         let mount = root.join(mount.strip_prefix("/").unwrap_or(&mount));
@@ -90,24 +102,35 @@ fn mount_of(mounts: &str, unified: bool) -> Option<(PathBuf, PathBuf)> {
 /// What one control group leaves: its limit less its use, caches that can be dropped not counted.
 fn group(directory: &Path) -> Option<Room> {
     let number = |file: &str| -> Option<u64> {
-        fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok()
+        fs::read_to_string(directory.join(file))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
     };
     let limits = ["memory.max", "memory.high", "memory.limit_in_bytes"];
-    let (file, limit) =
-        limits.iter().filter_map(|file| Some((file, number(file)?))).min_by_key(|(_, limit)| *limit)?;
+    let (file, limit) = limits
+        .iter()
+        .filter_map(|file| Some((file, number(file)?)))
+        .min_by_key(|(_, limit)| *limit)?;
     let used = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
     let stat = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
     let cache = field(&stat, "total_inactive_file").or_else(|| field(&stat, "inactive_file"));
     Some(Room {
         bytes: limit.saturating_sub(used.saturating_sub(cache.unwrap_or(0))),
-        by: format!("the control group's limit {limit} ({})", directory.join(file).display()),
+        by: format!(
+            "the control group's limit {limit} ({})",
+            directory.join(file).display()
+        ),
     })
 }
 
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let mut words = line.split_whitespace();
-        (words.next()? == name).then(|| words.next()?.parse().ok()).flatten()
+        (words.next()? == name)
+            .then(|| words.next()?.parse().ok())
+            .flatten()
     })
 }
 
@@ -119,7 +142,8 @@ mod tests {
 
     impl Fake {
         fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("portolan-limit-{name}-{}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("portolan-limit-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             Self(path)
         }
@@ -143,13 +167,19 @@ mod tests {
     #[test]
     fn the_tightest_ancestor_decides() {
         let fake = Fake::new("v2")
-            .with("proc/meminfo", "MemTotal: 99 kB\nMemAvailable: 1000000 kB\n")
+            .with(
+                "proc/meminfo",
+                "MemTotal: 99 kB\nMemAvailable: 1000000 kB\n",
+            )
             .with("proc/self/mountinfo", V2)
             .with("proc/self/cgroup", "0::/job/step\n")
             .with("sys/fs/cgroup/job/step/memory.max", "max\n")
             .with("sys/fs/cgroup/job/memory.max", "50000000\n")
             .with("sys/fs/cgroup/job/memory.current", "20000000\n")
-            .with("sys/fs/cgroup/job/memory.stat", "anon 5\ninactive_file 1000000\n");
+            .with(
+                "sys/fs/cgroup/job/memory.stat",
+                "anon 5\ninactive_file 1000000\n",
+            );
         let room = room(&fake.0).unwrap();
         assert_eq!(room.bytes, 31_000_000);
         assert!(room.by.contains("job/memory.max"), "{}", room.by);
@@ -159,7 +189,10 @@ mod tests {
     fn version_one_counts_too_and_a_container_s_path_is_survived() {
         let fake = Fake::new("v1")
             .with("proc/meminfo", "MemAvailable: 1000000 kB\n")
-            .with("proc/self/mountinfo", "31 20 0:27 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n")
+            .with(
+                "proc/self/mountinfo",
+                "31 20 0:27 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+            )
             .with("proc/self/cgroup", "4:memory:/elsewhere\n3:cpu:/x\n")
             .with("sys/fs/cgroup/memory/memory.limit_in_bytes", "8000000\n")
             .with("sys/fs/cgroup/memory/memory.usage_in_bytes", "7000000\n");
@@ -168,12 +201,18 @@ mod tests {
 
     #[test]
     fn a_shortage_names_need_have_and_remedy() {
-        let room = Some(Room { bytes: 5 << 20, by: "the control group's limit".into() });
+        let room = Some(Room {
+            bytes: 5 << 20,
+            by: "the control group's limit".into(),
+        });
         assert!(check_against(1 << 20, "a ring", room.clone()).is_ok());
         let error = check_against(2 << 20, "a ring", room).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Exhausted);
         let text = error.to_string();
-        assert!(text.contains("a ring needs 2097152 bytes") && text.contains("5242880"), "{text}");
+        assert!(
+            text.contains("a ring needs 2097152 bytes") && text.contains("5242880"),
+            "{text}"
+        );
         assert!(text.contains("PORTOLAN_SHM_RING"), "{text}");
     }
 

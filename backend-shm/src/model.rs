@@ -31,7 +31,10 @@ struct Ring {
 impl Ring {
     fn new() -> Arc<Self> {
         let cells = (0..CELLS + SPARE).map(|_| Cell::new()).collect();
-        Arc::new(Self { cells, ends: Ends::new() })
+        Arc::new(Self {
+            cells,
+            ends: Ends::new(),
+        })
     }
 
     fn cells(&self) -> Cells {
@@ -209,7 +212,14 @@ fn post(inbox: &Inbox, from: u32, number: u32, kind: Kind) -> crate::inbox::Post
     loop {
         // SAFETY: no bytes.
         let posted = unsafe {
-            inbox.post(from, number, kind, [number.into(), 0, 0], std::ptr::dangling(), 0)
+            inbox.post(
+                from,
+                number,
+                kind,
+                [number.into(), 0, 0],
+                std::ptr::dangling(),
+                0,
+            )
         };
         match posted {
             Some(posted) => return posted,

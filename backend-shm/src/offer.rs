@@ -45,7 +45,10 @@ pub(crate) struct Offers {
 
 impl Offers {
     pub(crate) fn new() -> Self {
-        Self { free: (0..OFFERS as u32).collect(), cancelled: Vec::new() }
+        Self {
+            free: (0..OFFERS as u32).collect(),
+            cancelled: Vec::new(),
+        }
     }
 
     pub(crate) fn open(&mut self, own: &RankArea) -> Option<u32> {
@@ -73,7 +76,11 @@ impl Offers {
     }
 
     pub(crate) fn cancel(&mut self, own: &RankArea, number: u32) -> bool {
-        let done = swap(&own.offers.0[place(number)], word(number, OPEN), word(number, CANCELLED));
+        let done = swap(
+            &own.offers.0[place(number)],
+            word(number, OPEN),
+            word(number, CANCELLED),
+        );
         if done {
             self.cancelled.push(number);
         }
@@ -105,7 +112,12 @@ pub(crate) fn take(area: &RankArea, number: u32) -> bool {
         return true;
     }
     // Release: pairs with the Acquire in `reap`.
-    let _ = at.compare_exchange(word(number, CANCELLED), word(number, FREE), Release, Relaxed);
+    let _ = at.compare_exchange(
+        word(number, CANCELLED),
+        word(number, FREE),
+        Release,
+        Relaxed,
+    );
     false
 }
 

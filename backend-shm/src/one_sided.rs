@@ -36,7 +36,10 @@ pub(crate) unsafe fn pull(
     }
     let probe_at = area.identity.probe_at.load(Relaxed);
     // SAFETY: the caller's promise.
-    match unsafe { shm.puller.read(peer, exposure, offset, target, len, probe_at) } {
+    match unsafe {
+        shm.puller
+            .read(peer, exposure, offset, target, len, probe_at)
+    } {
         // A number may have been given to another process after the rank's death: what was read is
         // the rank's only if it still lives.
         Read::Done if shm.watches_dead(peer) || shm.segment.life(peer).dead() => Pulled::Gone,
@@ -51,8 +54,14 @@ pub(crate) fn describe(shm: &Shm) -> Vec<(String, String)> {
     let kib = |bytes: u64| format!("{} KiB", bytes >> 10);
     let fact = |name: &str, value: String| (name.to_owned(), value);
     vec![
-        fact("segment", format!("{} MiB of address space", shm.segment.total() >> 20)),
-        fact("ring per pair", kib(u64::from(shm.geometry.ring_cells) * CELL as u64)),
+        fact(
+            "segment",
+            format!("{} MiB of address space", shm.segment.total() >> 20),
+        ),
+        fact(
+            "ring per pair",
+            kib(u64::from(shm.geometry.ring_cells) * CELL as u64),
+        ),
         fact("bulk area per pair", kib(shm.geometry.bulk_bytes)),
         fact("large copies", large_copies(shm)),
         fact("wake-up", wake_up(shm).to_owned()),
@@ -73,12 +82,16 @@ fn large_copies(shm: &Shm) -> String {
         (Puller::Within(_), _) => "direct copies",
         (Puller::Across { .. }, _) => "process_vm_readv",
     };
-    let when = if shm.config.cma == Cma::On { "" } else { " while the sender is outside, else through shared chunks" };
-    let refused = (0..shm.segment.ranks()).filter(|&peer| peer != shm.rank).find_map(|peer| {
-        match shm.puller.access(peer) {
+    let when = if shm.config.cma == Cma::On {
+        ""
+    } else {
+        " while the sender is outside, else through shared chunks"
+    };
+    let refused = (0..shm.segment.ranks())
+        .filter(|&peer| peer != shm.rank)
+        .find_map(|peer| match shm.puller.access(peer) {
             Access::Refused(why) => Some(format!("; refused for rank {peer}: {why}")),
             _ => None,
-        }
-    });
+        });
     format!("{way}{when}{}", refused.unwrap_or_default())
 }

@@ -51,8 +51,13 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Shm, Error>
     let (rank, size) = (job.rank(), job.size());
     check_size(size)?;
     let own = Address::own(layout_hash());
-    job.put(&address_key(rank), &own.to_text()).map_err(job_failed)?;
-    let mut origin = if rank == 0 { Some(publish(job, size, config)?) } else { None };
+    job.put(&address_key(rank), &own.to_text())
+        .map_err(job_failed)?;
+    let mut origin = if rank == 0 {
+        Some(publish(job, size, config)?)
+    } else {
+        None
+    };
     job.fence().map_err(job_failed)?;
     let everyone = addresses(job, size)?;
     judge(&own, &everyone)?;
@@ -68,7 +73,13 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Shm, Error>
     job.fence().map_err(job_failed)?;
     let processes: Vec<Process> = everyone.iter().map(|address| address.process).collect();
     let watcher = Watcher::start(Arc::clone(&segment), rank, processes.clone())?;
-    Shm::new(segment, rank, config.clone(), Puller::across(processes), Some(watcher))
+    Shm::new(
+        segment,
+        rank,
+        config.clone(),
+        Puller::across(processes),
+        Some(watcher),
+    )
 }
 
 /// All ranks of a job inside this process: for ranks that are threads, or that one thread
@@ -115,7 +126,10 @@ pub fn probe() -> Result<(), String> {
             self.0 = true;
         }
     }
-    let config = Config { max: 64 << 20, ..Config::default() };
+    let config = Config {
+        max: 64 << 20,
+        ..Config::default()
+    };
     let mut ranks = in_process_with(2, &config).map_err(|error| error.to_string())?;
     // SAFETY: rank 1 exists and is not rank 0; no bytes are read.
     let sent = unsafe { ranks[0].send_short(1, &Header::default(), std::ptr::null(), 0) };
@@ -123,14 +137,19 @@ pub fn probe() -> Result<(), String> {
     ranks[1].poll(&mut heard);
     match (sent, heard.0) {
         (Sent::Done, true) => Ok(()),
-        (sent, heard) => Err(format!("a message did not arrive ({sent:?}, heard: {heard})")),
+        (sent, heard) => Err(format!(
+            "a message did not arrive ({sent:?}, heard: {heard})"
+        )),
     }
 }
 
 fn check_size(n: u32) -> Result<()> {
     if n == 0 || n > MAX_RANKS {
-        return Err(Error::new(ErrorKind::InvalidArgument, format!("a job of {n} ranks cannot be made"))
-            .remedy(format!("use 1 to {MAX_RANKS} ranks")));
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("a job of {n} ranks cannot be made"),
+        )
+        .remedy(format!("use 1 to {MAX_RANKS} ranks")));
     }
     Ok(())
 }
@@ -144,7 +163,10 @@ fn introduce(segment: &Segment, rank: u32, process: Process, config: &Config) {
     let identity = &segment.rank(rank).identity;
     identity.pid.store(process.pid, Relaxed);
     identity.start.store(process.start, Relaxed);
-    identity.probe_at.store((&raw const identity.probe).expose_provenance() as u64, Relaxed);
+    identity.probe_at.store(
+        (&raw const identity.probe).expose_provenance() as u64,
+        Relaxed,
+    );
     // Release: pairs with the Acquire in `Segment::life`.
     identity.life.store(Life::Running as u32, Release);
 }
@@ -163,15 +185,22 @@ impl Origin {
     /// Gives the file to everyone who has to fetch it.
     fn share(&mut self, everyone: &[Address]) -> Result<Segment> {
         let Some(segment) = self.segment.take() else {
-            return Err(Error::new(ErrorKind::Internal, "the segment was shared twice"));
+            return Err(Error::new(
+                ErrorKind::Internal,
+                "the segment was shared twice",
+            ));
         };
         if let Some(giver) = &self.giver {
-            let others: Vec<(u32, Process)> =
-                (1..).zip(&everyone[1..]).map(|(rank, address)| (rank, address.process)).collect();
-            giver.give(segment.fd(), &others, everyone[0].user).map_err(|why| {
-                Error::new(ErrorKind::Job, why)
-                    .remedy("look for an earlier message of those ranks")
-            })?;
+            let others: Vec<(u32, Process)> = (1..)
+                .zip(&everyone[1..])
+                .map(|(rank, address)| (rank, address.process))
+                .collect();
+            giver
+                .give(segment.fd(), &others, everyone[0].user)
+                .map_err(|why| {
+                    Error::new(ErrorKind::Job, why)
+                        .remedy("look for an earlier message of those ranks")
+                })?;
         }
         Ok(segment)
     }
@@ -201,18 +230,39 @@ fn make(job: &dyn Bootstrap, size: u32, config: &Config) -> Result<(Origin, Stri
     if let Some(fd) = job.inherited("shm") {
         let segment = Segment::prepare(duplicate(fd)?, size, geometry)?;
         let how = format!("inherited {}", inode(segment.fd())?);
-        return Ok((Origin { segment: Some(segment), giver: None }, how));
+        return Ok((
+            Origin {
+                segment: Some(segment),
+                giver: None,
+            },
+            how,
+        ));
     }
     let segment = Some(Segment::prepare(memory_file()?, size, geometry)?);
     if size == 1 {
-        return Ok((Origin { segment, giver: None }, "alone".into()));
+        return Ok((
+            Origin {
+                segment,
+                giver: None,
+            },
+            "alone".into(),
+        ));
     }
     let giver = Giver::new().map_err(|error| {
-        Error::new(ErrorKind::TransportUnavailable, format!("an abstract socket could not be made: {error}"))
-            .remedy("start the program with `portolan run`, which hands the memory over without one")
+        Error::new(
+            ErrorKind::TransportUnavailable,
+            format!("an abstract socket could not be made: {error}"),
+        )
+        .remedy("start the program with `portolan run`, which hands the memory over without one")
     })?;
     let how = format!("socket {}", giver.name());
-    Ok((Origin { segment, giver: Some(giver) }, how))
+    Ok((
+        Origin {
+            segment,
+            giver: Some(giver),
+        },
+        how,
+    ))
 }
 
 /// Takes the file that rank 0 has made.
@@ -222,23 +272,38 @@ fn fetch(job: &mut dyn Bootstrap, giver: &Address) -> Result<OwnedFd> {
     match how.split_once(' ') {
         Some(("inherited", expected)) => {
             let Some(fd) = job.inherited("shm") else {
-                return Err(unavailable("rank 0 was given shared memory by the launcher, this rank was not".into())
-                    .remedy("do not close descriptors between the launcher and the program"));
+                return Err(unavailable(
+                    "rank 0 was given shared memory by the launcher, this rank was not".into(),
+                )
+                .remedy("do not close descriptors between the launcher and the program"));
             };
             let file = duplicate(fd)?;
             if inode(file.as_raw_fd())? != expected {
-                return Err(unavailable(format!("descriptor {fd} is not the shared memory of this job"))
-                    .remedy("unset PORTOLAN_SHM_FD, or do not reuse descriptors before the program starts"));
+                return Err(unavailable(format!(
+                    "descriptor {fd} is not the shared memory of this job"
+                ))
+                .remedy(
+                    "unset PORTOLAN_SHM_FD, or do not reuse descriptors before the program starts",
+                ));
             }
             Ok(file)
         }
-        Some(("socket", name)) => hand_over::take(name, giver.process, giver.user).map_err(|error| {
-            unavailable(format!("fetching the shared memory from rank 0 (pid {}) failed: {error}", giver.process.pid))
+        Some(("socket", name)) => {
+            hand_over::take(name, giver.process, giver.user).map_err(|error| {
+                unavailable(format!(
+                    "fetching the shared memory from rank 0 (pid {}) failed: {error}",
+                    giver.process.pid
+                ))
                 .remedy("run all ranks of a node as one user, in one container")
-        }),
-        Some(("error", why)) => Err(unavailable(format!("rank 0 could not make the shared memory: {why}"))),
-        _ => Err(unavailable(format!("rank 0 said {how:?} about the shared memory"))
-            .remedy("start all ranks from builds of one version")),
+            })
+        }
+        Some(("error", why)) => Err(unavailable(format!(
+            "rank 0 could not make the shared memory: {why}"
+        ))),
+        _ => Err(
+            unavailable(format!("rank 0 said {how:?} about the shared memory"))
+                .remedy("start all ranks from builds of one version"),
+        ),
     }
 }
 
@@ -246,9 +311,12 @@ fn addresses(job: &mut dyn Bootstrap, size: u32) -> Result<Vec<Address>> {
     let read = |rank: u32| {
         let text = job.get(&address_key(rank)).map_err(job_failed)?;
         Address::from_text(&text).ok_or_else(|| {
-            Error::new(ErrorKind::Job, format!("rank {rank} gave an address that makes no sense: {text:?}"))
-                .about_peer(rank)
-                .remedy("start all ranks from builds of one version")
+            Error::new(
+                ErrorKind::Job,
+                format!("rank {rank} gave an address that makes no sense: {text:?}"),
+            )
+            .about_peer(rank)
+            .remedy("start all ranks from builds of one version")
         })
     };
     (0..size).map(read).collect()
@@ -258,8 +326,13 @@ fn addresses(job: &mut dyn Bootstrap, size: u32) -> Result<Vec<Address>> {
 fn judge(own: &Address, everyone: &[Address]) -> Result<()> {
     let first = &everyone[0];
     let ranks = |differs: &dyn Fn(&Address) -> bool| -> Vec<String> {
-        let others = everyone.iter().enumerate().filter(|(_, address)| differs(address));
-        others.map(|(rank, address)| format!("{rank} (on {})", address.host)).collect()
+        let others = everyone
+            .iter()
+            .enumerate()
+            .filter(|(_, address)| differs(address));
+        others
+            .map(|(rank, address)| format!("{rank} (on {})", address.host))
+            .collect()
     };
     let elsewhere = ranks(&|address| address.node != first.node);
     if !elsewhere.is_empty() {
@@ -277,7 +350,10 @@ fn judge(own: &Address, everyone: &[Address]) -> Result<()> {
     if !other_builds.is_empty() {
         return Err(Error::new(
             ErrorKind::TransportUnavailable,
-            format!("built from another version than rank 0: {}", shown(&other_builds)),
+            format!(
+                "built from another version than rank 0: {}",
+                shown(&other_builds)
+            ),
         )
         .remedy("start all ranks from builds of one version"));
     }
@@ -285,7 +361,11 @@ fn judge(own: &Address, everyone: &[Address]) -> Result<()> {
     if !other_users.is_empty() {
         return Err(Error::new(
             ErrorKind::TransportUnavailable,
-            format!("another user than rank 0's ({}): {}", first.user, shown(&other_users)),
+            format!(
+                "another user than rank 0's ({}): {}",
+                first.user,
+                shown(&other_users)
+            ),
         )
         .remedy("start all ranks as one user"));
     }
@@ -297,15 +377,22 @@ fn judge(own: &Address, everyone: &[Address]) -> Result<()> {
 fn shown(ranks: &[String]) -> String {
     let more = ranks.len().saturating_sub(8);
     let list = ranks.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
-    if more == 0 { format!("ranks {list}") } else { format!("ranks {list} and {more} more") }
+    if more == 0 {
+        format!("ranks {list}")
+    } else {
+        format!("ranks {list} and {more} more")
+    }
 }
 
 fn duplicate(fd: RawFd) -> Result<OwnedFd> {
     // SAFETY: the bootstrap's descriptor, which it keeps open during this call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     borrowed.try_clone_to_owned().map_err(|error| {
-        Error::new(ErrorKind::TransportUnavailable, format!("descriptor {fd} of the launcher cannot be used: {error}"))
-            .remedy("do not close descriptors between the launcher and the program")
+        Error::new(
+            ErrorKind::TransportUnavailable,
+            format!("descriptor {fd} of the launcher cannot be used: {error}"),
+        )
+        .remedy("do not close descriptors between the launcher and the program")
     })
 }
 
@@ -316,7 +403,10 @@ fn inode(fd: RawFd) -> Result<String> {
     // SAFETY: room for the result.
     if unsafe { libc::fstat(fd, &raw mut stat) } != 0 {
         let error = std::io::Error::last_os_error();
-        return Err(Error::new(ErrorKind::TransportUnavailable, format!("descriptor {fd}: {error}")));
+        return Err(Error::new(
+            ErrorKind::TransportUnavailable,
+            format!("descriptor {fd}: {error}"),
+        ));
     }
     Ok(format!("{}:{}", stat.st_dev, stat.st_ino))
 }
@@ -345,9 +435,19 @@ mod tests {
         let own = address("a", hash, 0);
         let ask = |other: Address| judge(&own, &[own.clone(), other]).map_err(|e| e.to_string());
         assert_eq!(ask(own.clone()), Ok(()));
-        assert!(ask(address("b", hash, 0)).unwrap_err().contains("not on the node of rank 0 (here), or in another container there: ranks 1 (on here)"));
-        assert!(ask(address("a", hash + 1, 0)).unwrap_err().contains("built from another version"));
-        assert!(ask(address("a", hash, 5)).unwrap_err().contains("another user"));
+        assert!(ask(address("b", hash, 0)).unwrap_err().contains(
+            "not on the node of rank 0 (here), or in another container there: ranks 1 (on here)"
+        ));
+        assert!(
+            ask(address("a", hash + 1, 0))
+                .unwrap_err()
+                .contains("built from another version")
+        );
+        assert!(
+            ask(address("a", hash, 5))
+                .unwrap_err()
+                .contains("another user")
+        );
     }
 
     #[test]

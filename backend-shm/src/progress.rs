@@ -37,7 +37,11 @@ pub(crate) fn poll<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
         let at = shm.turn + n;
         delivered += poll_ring(shm, if at >= count { at - count } else { at }, sink);
     }
-    shm.turn = if shm.turn + 1 >= count { 0 } else { shm.turn + 1 };
+    shm.turn = if shm.turn + 1 >= count {
+        0
+    } else {
+        shm.turn + 1
+    };
     delivered
 }
 
@@ -66,7 +70,10 @@ fn drain<S: Sink>(
             Polled::Empty => break,
             Polled::Message { index, len, bulk } => (index, len, bulk),
             Polled::Broken => {
-                return (delivered, Some("it wrote a control word that no packet has"));
+                return (
+                    delivered,
+                    Some("it wrote a control word that no packet has"),
+                );
             }
         };
         if !sink.accepts(from.peer) {
@@ -80,7 +87,10 @@ fn drain<S: Sink>(
         let payload = unsafe { Payload::new(cells.payload(index), len) };
         if bulk {
             if !deliver_bulk(from, segment, fenced, size, &header, payload, sink) {
-                return (delivered, Some("it described a packet outside of its bulk area"));
+                return (
+                    delivered,
+                    Some("it described a packet outside of its bulk area"),
+                );
             }
         } else {
             sink.packet(from.peer, &header, payload);
@@ -104,9 +114,13 @@ fn deliver_bulk<S: Sink>(
     payload: Payload<'_>,
     sink: &mut S,
 ) -> bool {
-    let Some(bytes) = payload.first::<DESCRIPTOR>() else { return false };
+    let Some(bytes) = payload.first::<DESCRIPTOR>() else {
+        return false;
+    };
     let descriptor = Descriptor::from_bytes(bytes);
-    let Some((ptr, len)) = from.bulk.find(segment, &descriptor, size, BULK) else { return false };
+    let Some((ptr, len)) = from.bulk.find(segment, &descriptor, size, BULK) else {
+        return false;
+    };
     // SAFETY: `find` has checked that the bytes lie in the allocated part of the segment; the
     // sender leaves them alone until `done`.
     sink.packet(from.peer, header, unsafe { Payload::new(ptr, len) });
@@ -166,12 +180,21 @@ fn poll_inbox<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
 /// From now on packets of the sender come through its ring.
 fn adopt_ring(shm: &mut Shm, arrived: &Arrived) {
     let [offset, cells, spare] = arrived.header;
-    let known = shm.incoming.iter().any(|incoming| incoming.peer == arrived.from);
+    let known = shm
+        .incoming
+        .iter()
+        .any(|incoming| incoming.peer == arrived.from);
     let sizes = (u64::from(shm.geometry.ring_cells), u64::from(SPARE));
     let ring = if known || (cells, spare) != sizes || arrived.kind != Kind::Ring as u32 {
         None
     } else {
-        Incoming::adopt(&shm.segment, arrived.from, offset, shm.geometry.ring_cells, SPARE)
+        Incoming::adopt(
+            &shm.segment,
+            arrived.from,
+            offset,
+            shm.geometry.ring_cells,
+            SPARE,
+        )
     };
     match ring {
         Some(ring) => shm.incoming.push(ring),

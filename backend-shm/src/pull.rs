@@ -46,7 +46,13 @@ impl Place {
         let bytes = &exposure.0;
         let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
         let short = |at: usize| u32::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
-        Self { addr: long(0), len: long(8), id: long(16), pid: short(24), rank: short(28) }
+        Self {
+            addr: long(0),
+            len: long(8),
+            id: long(16),
+            pid: short(24),
+            rank: short(28),
+        }
     }
 }
 
@@ -65,7 +71,10 @@ pub(crate) enum Puller {
     /// Ranks of one process.
     Within(Arc<Exposed>),
     /// Other processes, by rank.
-    Across { peers: Vec<Process>, access: Vec<Access> },
+    Across {
+        peers: Vec<Process>,
+        access: Vec<Access>,
+    },
 }
 
 /// What became of reading.
@@ -88,7 +97,14 @@ impl Puller {
             Self::Across { .. } => 0,
         };
         let (addr, pid) = (data.expose_provenance() as u64, std::process::id());
-        Place { addr, len: len as u64, id, pid, rank }.to_exposure()
+        Place {
+            addr,
+            len: len as u64,
+            id,
+            pid,
+            rank,
+        }
+        .to_exposure()
     }
 
     pub(crate) fn withdraw(&self, exposure: &Exposure) {
@@ -120,14 +136,20 @@ impl Puller {
         probe_at: u64,
     ) -> Read {
         let place = Place::from_exposure(exposure);
-        let inside = offset.checked_add(len as u64).is_some_and(|end| end <= place.len);
+        let inside = offset
+            .checked_add(len as u64)
+            .is_some_and(|end| end <= place.len);
         if place.rank != peer || !inside {
             return Read::No;
         }
         match self {
             Self::Within(exposed) => {
                 // SAFETY: the caller's promise.
-                if unsafe { exposed.copy(&place, offset, target, len) } { Read::Done } else { Read::No }
+                if unsafe { exposed.copy(&place, offset, target, len) } {
+                    Read::Done
+                } else {
+                    Read::No
+                }
             }
             Self::Across { peers, access } => {
                 let (process, access) = (peers[peer as usize], &mut access[peer as usize]);
@@ -189,13 +211,26 @@ unsafe fn read_all(pid: u32, from: u64, target: *mut u8, len: usize) -> io::Resu
     let mut done = 0;
     while done < len {
         let piece = (len - done).min(PIECE);
-        let local = libc::iovec { iov_base: target.wrapping_add(done).cast(), iov_len: piece };
+        let local = libc::iovec {
+            iov_base: target.wrapping_add(done).cast(),
+            iov_len: piece,
+        };
         let at = from.wrapping_add(done as u64);
-        let remote = libc::iovec { iov_base: at as usize as *mut libc::c_void, iov_len: piece };
+        let remote = libc::iovec {
+            iov_base: at as usize as *mut libc::c_void,
+            iov_len: piece,
+        };
         // SAFETY: the kernel checks the remote range; the local one is `piece` bytes within what
         // the caller vouches for.
         let got = unsafe {
-            libc::process_vm_readv(pid as libc::pid_t, &raw const local, 1, &raw const remote, 1, 0)
+            libc::process_vm_readv(
+                pid as libc::pid_t,
+                &raw const local,
+                1,
+                &raw const remote,
+                1,
+                0,
+            )
         };
         match got {
             0 => return Err(io::Error::from_raw_os_error(libc::EFAULT)),
@@ -225,7 +260,11 @@ impl Exposed {
     fn insert(&self, data: *const u8, len: usize) -> u64 {
         // Relaxed: the number only has to be new.
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let span = Span { addr: data.expose_provenance(), len, open: RwLock::new(true) };
+        let span = Span {
+            addr: data.expose_provenance(),
+            len,
+            open: RwLock::new(true),
+        };
         self.lock().insert(id, Arc::new(span));
         id
     }
@@ -249,7 +288,9 @@ impl Exposed {
         let span = self.lock().get(&place.id).cloned();
         let Some(span) = span else { return false };
         let open = span.open.read().unwrap_or_else(PoisonError::into_inner);
-        let inside = offset.checked_add(len as u64).is_some_and(|end| end <= span.len as u64);
+        let inside = offset
+            .checked_add(len as u64)
+            .is_some_and(|end| end <= span.len as u64);
         if !*open || span.addr as u64 != place.addr || !inside {
             return false;
         }
@@ -308,7 +349,13 @@ mod tests {
         assert_eq!(try_access(std::process::id(), at), Access::Works);
         let other = 0_u64;
         let at = (&raw const other).expose_provenance() as u64;
-        assert!(matches!(try_access(std::process::id(), at), Access::Refused(_)));
-        assert!(matches!(try_access(std::process::id(), 16), Access::Refused(_)));
+        assert!(matches!(
+            try_access(std::process::id(), at),
+            Access::Refused(_)
+        ));
+        assert!(matches!(
+            try_access(std::process::id(), 16),
+            Access::Refused(_)
+        ));
     }
 }

@@ -75,7 +75,13 @@ pub(crate) unsafe fn bulk<F: FnOnce(*mut u8)>(
 #[inline(always)]
 unsafe fn push_descriptor(ring: &mut RingTx, header: &Header, piece: &Piece) -> Pushed {
     // SAFETY: the descriptor lives on this stack and is `DESCRIPTOR` bytes long.
-    unsafe { ring.push_bulk(header.to_words(), (&raw const piece.descriptor).cast(), DESCRIPTOR) }
+    unsafe {
+        ring.push_bulk(
+            header.to_words(),
+            (&raw const piece.descriptor).cast(),
+            DESCRIPTOR,
+        )
+    }
 }
 
 enum Ready {
@@ -86,7 +92,13 @@ enum Ready {
 /// No ring yet, no room, or no peer.
 #[cold]
 #[inline(never)]
-unsafe fn slow_short(shm: &mut Shm, peer: u32, header: &Header, data: *const u8, len: usize) -> Sent {
+unsafe fn slow_short(
+    shm: &mut Shm,
+    peer: u32,
+    header: &Header,
+    data: *const u8,
+    len: usize,
+) -> Sent {
     let out = &shm.outgoing[peer as usize];
     let begins = out.ring.is_none() && out.unannounced.is_none();
     if begins && out.gone.is_none() && out.first_packets < FIRST_PACKETS && len <= inbox::PAYLOAD {
@@ -99,7 +111,9 @@ unsafe fn slow_short(shm: &mut Shm, peer: u32, header: &Header, data: *const u8,
     }
     let fenced = shm.fenced;
     let out = &mut shm.outgoing[peer as usize];
-    let Some(ring) = &mut out.ring else { return Sent::Full };
+    let Some(ring) = &mut out.ring else {
+        return Sent::Full;
+    };
     // SAFETY: the caller's promise, passed on.
     match unsafe { ring.push(header.to_words(), data, len) } {
         Pushed::Done => {
@@ -179,9 +193,15 @@ fn announce(shm: &mut Shm, peer: u32) -> Ready {
         return Ready::No(no_room(shm, peer));
     }
     let cells = shm.geometry.ring_cells;
-    let Some(offset) = shm.outgoing[peer as usize].unannounced else { return Ready::Yes };
+    let Some(offset) = shm.outgoing[peer as usize].unannounced else {
+        return Ready::Yes;
+    };
     let Some((memory, ends)) = ring_at(&shm.segment, offset, cells, SPARE) else {
-        return Ready::No(exhausted(shm, peer, "a ring was allocated outside of the segment"));
+        return Ready::No(exhausted(
+            shm,
+            peer,
+            "a ring was allocated outside of the segment",
+        ));
     };
     let header = [offset, u64::from(cells), u64::from(SPARE)];
     if !post(shm, peer, Kind::Ring, header, &[]) {
@@ -196,7 +216,13 @@ fn announce(shm: &mut Shm, peer: u32) -> Ready {
 
 /// # Safety
 /// `len` bytes at `data` are readable, and `len` is at most what a slot holds.
-unsafe fn through_inbox(shm: &mut Shm, peer: u32, header: &Header, data: *const u8, len: usize) -> Sent {
+unsafe fn through_inbox(
+    shm: &mut Shm,
+    peer: u32,
+    header: &Header,
+    data: *const u8,
+    len: usize,
+) -> Sent {
     if !inbox_is_free(shm, peer) {
         // A second packet while the first one waits: worth a ring.
         shm.outgoing[peer as usize].first_packets = FIRST_PACKETS;
@@ -229,7 +255,10 @@ fn post(shm: &mut Shm, peer: u32, kind: Kind, header: [u64; 3], bytes: &[u8]) ->
     let out = &mut shm.outgoing[peer as usize];
     let number = out.first_packets;
     // SAFETY: a slice, which the callers keep to at most `inbox::PAYLOAD` bytes.
-    out.posted = unsafe { area.inbox.post(shm.rank, number, kind, header, bytes.as_ptr(), bytes.len()) };
+    out.posted = unsafe {
+        area.inbox
+            .post(shm.rank, number, kind, header, bytes.as_ptr(), bytes.len())
+    };
     if out.posted.is_some() {
         area.bell.wake_if_asleep(shm.fenced);
     }
@@ -244,7 +273,10 @@ fn no_room(shm: &mut Shm, peer: u32) -> Sent {
         return Sent::Gone;
     }
     let out = &mut shm.outgoing[peer as usize];
-    let seen = out.ring.as_ref().map_or_else(Seen::default, |ring| Seen::now(ring.ends()));
+    let seen = out
+        .ring
+        .as_ref()
+        .map_or_else(Seen::default, |ring| Seen::now(ring.ends()));
     if let Some(ring) = &out.ring {
         // Relaxed: ordered by the barrier of `arm`, which comes between this and a sleep.
         ring.ends().starved.0.store(1, Relaxed);
@@ -263,20 +295,31 @@ pub(crate) fn unblocked(shm: &Shm, peer: u32) -> bool {
         (Some(ring), Some(seen)) => Seen::now(ring.ends()) != seen,
         (None, Some(_)) => {
             let inbox = &shm.segment.rank(peer).inbox;
-            out.posted.map_or_else(|| inbox.has_room(), |posted| inbox.delivered(posted))
+            out.posted
+                .map_or_else(|| inbox.has_room(), |posted| inbox.delivered(posted))
         }
     }
 }
 
 fn broken(shm: &mut Shm, peer: u32) -> Sent {
-    misbehaved(shm, peer, "it overwrote its position in a ring with nonsense");
+    misbehaved(
+        shm,
+        peer,
+        "it overwrote its position in a ring with nonsense",
+    );
     Sent::Gone
 }
 
 /// Reports a peer that writes what no correct peer writes.
 #[cold]
 pub(crate) fn misbehaved(shm: &mut Shm, peer: u32, what: &str) {
-    shm.segment.fail(peer, &format!("rank {peer} misbehaved, noticed by rank {}: {what}", shm.rank));
+    shm.segment.fail(
+        peer,
+        &format!(
+            "rank {peer} misbehaved, noticed by rank {}: {what}",
+            shm.rank
+        ),
+    );
     let out = &mut shm.outgoing[peer as usize];
     out.ring = None;
     out.bulk = None;

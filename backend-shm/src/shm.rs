@@ -17,8 +17,8 @@ use crate::offer::{self, Offers};
 use crate::pull::Puller;
 use crate::segment::layout::Life;
 use crate::segment::{Geometry, Segment};
-use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::AtomicU32;
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::watch::Watcher;
 use crate::{caps, progress, send};
 
@@ -107,7 +107,9 @@ impl Shm {
 
     /// Whether the system says that the process of `peer` has ended.
     pub(crate) fn watches_dead(&self, peer: u32) -> bool {
-        self.watcher.as_ref().is_some_and(|watcher| watcher.has_ended(peer))
+        self.watcher
+            .as_ref()
+            .is_some_and(|watcher| watcher.has_ended(peer))
     }
 
     /// The word that counts dead ranks.
@@ -149,7 +151,13 @@ impl Transport for Shm {
     }
 
     #[inline]
-    unsafe fn send_short(&mut self, peer: u32, header: &Header, data: *const u8, len: usize) -> Sent {
+    unsafe fn send_short(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        data: *const u8,
+        len: usize,
+    ) -> Sent {
         // SAFETY: the caller's promise, passed on.
         unsafe { send::short(self, peer, header, data, len) }
     }
@@ -177,7 +185,9 @@ impl Transport for Shm {
 
     fn arm(&mut self) {
         let sure = progress::arm(self);
-        self.bell.unsure.store(!sure, std::sync::atomic::Ordering::Relaxed);
+        self.bell
+            .unsure
+            .store(!sure, std::sync::atomic::Ordering::Relaxed);
     }
 
     fn disarm(&mut self) {
@@ -199,7 +209,9 @@ impl Transport for Shm {
         if peer >= self.size() {
             return None;
         }
-        self.segment.reason(peer).or_else(|| self.outgoing[peer as usize].gone.clone())
+        self.segment
+            .reason(peer)
+            .or_else(|| self.outgoing[peer as usize].gone.clone())
     }
 
     fn declare_failed(&mut self, peer: u32, why: &str) {
@@ -209,7 +221,9 @@ impl Transport for Shm {
     }
 
     unsafe fn expose(&mut self, data: *const u8, len: usize) -> Option<Exposure> {
-        self.caps.contains(TransportCaps::PULL).then(|| self.puller.expose(self.rank, data, len))
+        self.caps
+            .contains(TransportCaps::PULL)
+            .then(|| self.puller.expose(self.rank, data, len))
     }
 
     fn withdraw(&mut self, exposure: &Exposure) {
@@ -245,7 +259,9 @@ impl Transport for Shm {
     }
 
     fn alloc(&mut self, len: usize) -> Result<DirectMemory> {
-        self.heap.alloc(&self.segment, self.rank, len).map_err(|e| e.on_rank(self.rank))
+        self.heap
+            .alloc(&self.segment, self.rank, len)
+            .map_err(|e| e.on_rank(self.rank))
     }
 
     unsafe fn free(&mut self, memory: DirectMemory) {
@@ -274,7 +290,12 @@ impl Drop for Shm {
         // Only a rank at work can finish: one that was declared dead stays so.
         // Release: everything that this rank has sent is visible to whoever sees that it left.
         let life = &self.segment.rank(self.rank).identity.life;
-        let _ = life.compare_exchange(Life::Running as u32, Life::Finished as u32, Release, Relaxed);
+        let _ = life.compare_exchange(
+            Life::Running as u32,
+            Life::Finished as u32,
+            Release,
+            Relaxed,
+        );
         drop(self.watcher.take());
         for peer in 0..self.segment.ranks() {
             self.segment.rank(peer).bell.wake_if_asleep(true);
@@ -307,7 +328,11 @@ impl Bell for RankBell {
 
     fn sleep(&self, seen: u32, limit: Option<Duration>) {
         let unsure = self.unsure.load(std::sync::atomic::Ordering::Relaxed);
-        let limit = if unsure { Some(limit.map_or(BRIEF, |l| l.min(BRIEF))) } else { limit };
+        let limit = if unsure {
+            Some(limit.map_or(BRIEF, |l| l.min(BRIEF)))
+        } else {
+            limit
+        };
         self.words().sleep(seen, limit);
     }
 

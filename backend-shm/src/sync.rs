@@ -5,9 +5,7 @@
 
 #[cfg(not(loom))]
 mod real {
-    pub(crate) use std::sync::atomic::{
-        AtomicU32, AtomicU64, Ordering, compiler_fence, fence,
-    };
+    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 
     /// A cell that is read and written through raw pointers; loom's has the same methods.
     #[derive(Debug, Default)]

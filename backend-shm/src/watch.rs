@@ -37,7 +37,11 @@ impl Watcher {
     pub(crate) fn start(segment: Arc<Segment>, own: u32, processes: Vec<Process>) -> Result<Self> {
         let mut others = Vec::with_capacity(processes.len());
         for (rank, &process) in processes.iter().enumerate() {
-            let watched = if rank as u32 == own { None } else { descriptor(process)? };
+            let watched = if rank as u32 == own {
+                None
+            } else {
+                descriptor(process)?
+            };
             if watched.is_none() && rank as u32 != own {
                 died(&segment, rank as u32, process);
             }
@@ -50,15 +54,29 @@ impl Watcher {
         }
         // SAFETY: a descriptor that nobody else has.
         let end = unsafe { OwnedFd::from_raw_fd(end) };
-        let shared = Arc::new(Shared { segment, others, processes, end });
+        let shared = Arc::new(Shared {
+            segment,
+            others,
+            processes,
+            end,
+        });
         let thread = spawn(Arc::clone(&shared))?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
     }
 
     /// Whether the process of `rank` has ended, asked of the system now.
     pub(crate) fn has_ended(&self, rank: u32) -> bool {
-        let Some(fd) = &self.shared.others[rank as usize] else { return true };
-        let mut asked = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let Some(fd) = &self.shared.others[rank as usize] else {
+            return true;
+        };
+        let mut asked = libc::pollfd {
+            fd: fd.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
         // SAFETY: one entry, no waiting.
         unsafe { libc::poll(&raw mut asked, 1, 0) > 0 }
     }
@@ -108,17 +126,27 @@ fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>> {
     // SAFETY: the mask that was there before.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
     thread.map_err(|error| {
-        Error::new(ErrorKind::Exhausted, format!("the thread that watches the other ranks did not start: {error}"))
-            .remedy("raise the limit of processes (ulimit -u)")
-            .on_device("shm")
+        Error::new(
+            ErrorKind::Exhausted,
+            format!("the thread that watches the other ranks did not start: {error}"),
+        )
+        .remedy("raise the limit of processes (ulimit -u)")
+        .on_device("shm")
     })
 }
 
 fn watch(shared: &Shared) {
-    let entry = |fd: i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let entry = |fd: i32| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
     // poll(2) skips entries whose descriptor is negative.
-    let mut entries: Vec<libc::pollfd> =
-        shared.others.iter().map(|fd| entry(fd.as_ref().map_or(-1, AsRawFd::as_raw_fd))).collect();
+    let mut entries: Vec<libc::pollfd> = shared
+        .others
+        .iter()
+        .map(|fd| entry(fd.as_ref().map_or(-1, AsRawFd::as_raw_fd)))
+        .collect();
     entries.push(entry(shared.end.as_raw_fd()));
     let end = entries.len() - 1;
     loop {
@@ -127,7 +155,11 @@ fn watch(shared: &Shared) {
         if ready < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
             return;
         }
-        for (rank, entry) in entries[..end].iter_mut().enumerate().filter(|(_, e)| e.revents != 0) {
+        for (rank, entry) in entries[..end]
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, e)| e.revents != 0)
+        {
             died(&shared.segment, rank as u32, shared.processes[rank]);
             entry.fd = -1;
             entry.revents = 0;
@@ -141,7 +173,10 @@ fn watch(shared: &Shared) {
 /// The process of `rank` has ended: a death, unless it had left.
 fn died(segment: &Segment, rank: u32, process: Process) {
     if segment.life(rank) != Life::Finished {
-        segment.fail(rank, &format!("the process of rank {rank} (pid {}) has died", process.pid));
+        segment.fail(
+            rank,
+            &format!("the process of rank {rank} (pid {}) has died", process.pid),
+        );
     }
 }
 

@@ -18,7 +18,11 @@ fn sinks(n: u32) -> Vec<Checker> {
 fn random_steps_keep_every_pair_in_order() {
     for seed in 0..30 {
         let n = 2 + (seed % 4) as u32;
-        let config = Config { ring: 4096, bulk: 64 << 10, ..Config::default() };
+        let config = Config {
+            ring: 4096,
+            bulk: 64 << 10,
+            ..Config::default()
+        };
         let mut ranks = in_process_with(n, &config).unwrap();
         let (mut sinks, mut numbers) = (sinks(n), Numbers(seed));
         let mut sent = vec![vec![0_u32; n as usize]; n as usize];
@@ -38,7 +42,8 @@ fn random_steps_keep_every_pair_in_order() {
                     let to = numbers.below(n.into()) as u32;
                     let next = &mut sent[from as usize][to as usize];
                     if to != from
-                        && send(&mut ranks[from as usize], to, *next, numbers.size(bulk)) == Sent::Done
+                        && send(&mut ranks[from as usize], to, *next, numbers.size(bulk))
+                            == Sent::Done
                     {
                         *next += 1;
                     }
@@ -49,7 +54,10 @@ fn random_steps_keep_every_pair_in_order() {
             sink.closed.fill(false);
             while ranks[rank].poll(sink) > 0 {}
             for from in 0..n as usize {
-                assert_eq!(sink.expected[from], sent[from][rank], "seed {seed}: {from} → {rank}");
+                assert_eq!(
+                    sink.expected[from], sent[from][rank],
+                    "seed {seed}: {from} → {rank}"
+                );
             }
         }
     }
@@ -99,10 +107,22 @@ fn memory_grows_with_the_pairs_that_talk() {
         }
     }
     let with_one = ranks[0].memory_used();
-    assert!((8 << 10..80 << 10).contains(&(with_one - before)), "{}", with_one - before);
-    assert_eq!(ranks[2].memory_used(), before, "a rank that talks to nobody has no rings");
+    assert!(
+        (8 << 10..80 << 10).contains(&(with_one - before)),
+        "{}",
+        with_one - before
+    );
+    assert_eq!(
+        ranks[2].memory_used(),
+        before,
+        "a rank that talks to nobody has no rings"
+    );
     assert_eq!(send(&mut ranks[0], 2, 0, 8), Sent::Done);
-    assert_eq!(ranks[0].memory_used(), with_one, "a first packet needs no ring");
+    assert_eq!(
+        ranks[0].memory_used(),
+        with_one,
+        "a first packet needs no ring"
+    );
 }
 
 #[test]
@@ -199,7 +219,11 @@ fn direct_memory_is_shared_zeroed_and_checked() {
         memory.ptr.write_bytes(0xee, len);
         assert_eq!(*seen.add(9_999), 0xee);
     }
-    assert_eq!(ranks[2].map(1, &memory.key), None, "it belongs to another rank");
+    assert_eq!(
+        ranks[2].map(1, &memory.key),
+        None,
+        "it belongs to another rank"
+    );
     for byte in 0..32 {
         let mut key = memory.key;
         key[byte] ^= 0x10;
@@ -211,12 +235,24 @@ fn direct_memory_is_shared_zeroed_and_checked() {
     let again = ranks[0].alloc(10_000).unwrap();
     assert_ne!(again.key, memory.key, "another generation");
     // SAFETY: as above.
-    unsafe { assert!((0..10_000).all(|at| *again.ptr.add(at) == 0), "zeroed on reuse") };
+    unsafe {
+        assert!(
+            (0..10_000).all(|at| *again.ptr.add(at) == 0),
+            "zeroed on reuse"
+        )
+    };
 }
 
 #[test]
 fn too_much_direct_memory_is_an_error_with_a_remedy() {
-    let mut ranks = in_process_with(1, &Config { max: 8 << 20, ..Config::default() }).unwrap();
+    let mut ranks = in_process_with(
+        1,
+        &Config {
+            max: 8 << 20,
+            ..Config::default()
+        },
+    )
+    .unwrap();
     let error = ranks[0].alloc(64 << 20).unwrap_err();
     assert_eq!(error.kind(), portolan_core::ErrorKind::Exhausted);
     assert!(error.to_string().contains("PORTOLAN_SHM_MAX"), "{error}");
@@ -248,12 +284,28 @@ fn pulling_waits_for_the_sender_to_be_outside() {
 
 #[test]
 fn capabilities_are_what_is_wired() {
-    let mut off = in_process_with(1, &Config { cma: Cma::Off, ..Config::default() }).unwrap();
+    let mut off = in_process_with(
+        1,
+        &Config {
+            cma: Cma::Off,
+            ..Config::default()
+        },
+    )
+    .unwrap();
     assert!(!off[0].caps().contains(TransportCaps::PULL));
     // SAFETY: nothing is read without the capability.
     assert_eq!(unsafe { off[0].expose(std::ptr::null(), 0) }, None);
     let on = job(1);
-    assert!(on[0].caps().contains(TransportCaps::PULL | TransportCaps::DIRECT));
+    assert!(
+        on[0]
+            .caps()
+            .contains(TransportCaps::PULL | TransportCaps::DIRECT)
+    );
     assert!(!on[0].caps().contains(TransportCaps::PROCESSES));
-    assert!(on[0].describe().iter().any(|(name, _)| name == "large copies"));
+    assert!(
+        on[0]
+            .describe()
+            .iter()
+            .any(|(name, _)| name == "large copies")
+    );
 }

@@ -27,7 +27,13 @@ impl Outbox {
         let mut sent = vec![0; ranks];
         sent[shm.rank() as usize] = count;
         let numbers = Numbers(seed + u64::from(shm.rank()));
-        Self { numbers, count, sent, size: vec![0; ranks], bulk: shm.limits().bulk }
+        Self {
+            numbers,
+            count,
+            sent,
+            size: vec![0; ranks],
+            bulk: shm.limits().bulk,
+        }
     }
 
     fn done(&self) -> bool {
@@ -114,7 +120,11 @@ fn eight_ranks() {
 
 #[test]
 fn small_rings_and_areas() {
-    let config = Config { ring: 4096, bulk: 32 << 10, ..Config::default() };
+    let config = Config {
+        ring: 4096,
+        bulk: 32 << 10,
+        ..Config::default()
+    };
     run(3, 1000, 4, false, &config);
 }
 
@@ -125,17 +135,33 @@ fn two_ranks_that_sleep() {
 
 #[test]
 fn four_ranks_that_sleep_with_little_room() {
-    let config = Config { ring: 4096, bulk: 32 << 10, ..Config::default() };
+    let config = Config {
+        ring: 4096,
+        bulk: 32 << 10,
+        ..Config::default()
+    };
     run(4, 300, 6, true, &config);
 }
 
 #[test]
 fn without_membarrier() {
-    let config = Config { fenced: true, ..Config::default() };
+    let config = Config {
+        fenced: true,
+        ..Config::default()
+    };
     run(3, 500, 7, true, &config);
 }
 
 #[test]
 fn more_ranks_than_slots_in_an_inbox() {
-    run(70, 3, 8, true, &Config { bulk: 32 << 10, ..Config::default() });
+    run(
+        70,
+        3,
+        8,
+        true,
+        &Config {
+            bulk: 32 << 10,
+            ..Config::default()
+        },
+    );
 }

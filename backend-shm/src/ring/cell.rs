@@ -44,7 +44,11 @@ impl Cells {
     /// at most one sender and one receiver may use the ring.
     pub(crate) unsafe fn new(first: *const Cell, count: u32, spare: u32) -> Self {
         debug_assert!(count.is_power_of_two());
-        Self { first, count, spare }
+        Self {
+            first,
+            count,
+            spare,
+        }
     }
 
     #[inline(always)]
@@ -110,7 +114,11 @@ impl Cells {
     #[inline(always)]
     fn body(&self, index: u32) -> *mut u8 {
         debug_assert!(index < self.count);
-        self.first.wrapping_add(index as usize).cast_mut().cast::<u8>().wrapping_add(8)
+        self.first
+            .wrapping_add(index as usize)
+            .cast_mut()
+            .cast::<u8>()
+            .wrapping_add(8)
     }
 }
 
@@ -162,7 +170,10 @@ struct Body {
 #[cfg(loom)]
 impl Cell {
     pub(crate) fn new() -> Self {
-        Self { control: AtomicU64::new(0), body: UnsafeCell::new(Body::default()) }
+        Self {
+            control: AtomicU64::new(0),
+            body: UnsafeCell::new(Body::default()),
+        }
     }
 }
 
@@ -180,13 +191,22 @@ impl Cells {
                 cell.control.store(word, Relaxed);
             }
             // SAFETY: loom checks that the sender is alone here.
-            cell.body.with_mut(|body| unsafe { *body = Body { header: header[0], payload: word } });
+            cell.body.with_mut(|body| unsafe {
+                *body = Body {
+                    header: header[0],
+                    payload: word,
+                }
+            });
         }
     }
 
     /// See the other `header`.
     pub(crate) unsafe fn header(&self, index: u32) -> [u64; 3] {
         // SAFETY: loom checks that no one writes here.
-        unsafe { (*self.first.add(index as usize)).body.with(|body| [(*body).header, (*body).payload, 0]) }
+        unsafe {
+            (*self.first.add(index as usize))
+                .body
+                .with(|body| [(*body).header, (*body).payload, 0])
+        }
     }
 }

@@ -81,7 +81,11 @@ impl Ends {
 /// How many cells a message with `len` bytes of payload takes.
 #[inline(always)]
 pub(crate) fn cells_for(len: usize) -> u32 {
-    if len <= INLINE { 1 } else { 1 + (len - INLINE).div_ceil(CELL) as u32 }
+    if len <= INLINE {
+        1
+    } else {
+        1 + (len - INLINE).div_ceil(CELL) as u32
+    }
 }
 
 /// What payload has to look like to be taken for a message at `pos`, for the tests.

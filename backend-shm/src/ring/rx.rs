@@ -44,7 +44,15 @@ impl RingRx {
     pub(crate) unsafe fn new(cells: Cells, ends: *const Ends) -> Self {
         let quarter = u64::from(cells.count() / 4);
         let longest = super::INLINE + cells.spare() as usize * super::CELL;
-        Self { cells, ends, pos: 0, published: 0, quarter, longest, silent: false }
+        Self {
+            cells,
+            ends,
+            pos: 0,
+            published: 0,
+            quarter,
+            longest,
+            silent: false,
+        }
     }
 
     /// The words that both sides share.
@@ -78,7 +86,11 @@ impl RingRx {
         if len > self.longest {
             return Polled::Broken;
         }
-        Polled::Message { index, len, bulk: control & BULK != 0 }
+        Polled::Message {
+            index,
+            len,
+            bulk: control & BULK != 0,
+        }
     }
 
     /// Goes past a message of `len` bytes, which has been read. Returns whether the sender was told

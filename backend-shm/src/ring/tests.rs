@@ -22,8 +22,16 @@ impl Ring {
             let memory = alloc_zeroed(layout);
             let first = memory.add(size_of::<Ends>()).cast::<Cell>();
             let cells = Cells::new(first, cells, spare);
-            let (tx, rx) = (RingTx::new(cells, memory.cast()), RingRx::new(cells, memory.cast()));
-            Self { memory, layout, tx, rx }
+            let (tx, rx) = (
+                RingTx::new(cells, memory.cast()),
+                RingRx::new(cells, memory.cast()),
+            );
+            Self {
+                memory,
+                layout,
+                tx,
+                rx,
+            }
         }
     }
 
@@ -33,7 +41,9 @@ impl Ring {
     }
 
     fn pop(&mut self) -> Option<(u64, Vec<u8>)> {
-        let Polled::Message { index, len, bulk } = self.rx.poll() else { return None };
+        let Polled::Message { index, len, bulk } = self.rx.poll() else {
+            return None;
+        };
         assert!(!bulk);
         // SAFETY: `poll` has just found the message.
         let (header, bytes) = unsafe {
@@ -99,7 +109,10 @@ fn an_impossible_position_of_the_receiver_is_noticed() {
         assert_eq!(ring.push(n, b""), Pushed::Done);
     }
     assert_eq!(ring.push(63, b""), Pushed::Full);
-    ring.tx.ends().consumed.store(1000, std::sync::atomic::Ordering::Relaxed);
+    ring.tx
+        .ends()
+        .consumed
+        .store(1000, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(ring.push(63, b""), Pushed::Broken);
 }
 
@@ -108,7 +121,10 @@ fn an_impossible_length_is_noticed() {
     let mut ring = Ring::new(64, 4);
     ring.push(0, b"");
     let word = control(0, INLINE + 4 * CELL + 1, 0);
-    ring.rx.cells().control(0).store(word, std::sync::atomic::Ordering::Relaxed);
+    ring.rx
+        .cells()
+        .control(0)
+        .store(word, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(ring.rx.poll(), Polled::Broken);
 }
 

@@ -41,7 +41,13 @@ impl RingTx {
     /// `ends` must be valid as long as the result is used, and belong to the ring of `cells`.
     pub(crate) unsafe fn new(cells: Cells, ends: *const Ends) -> Self {
         let words = (cells.count() as usize).div_ceil(64);
-        Self { cells, ends, pos: 0, limit: u64::from(cells.count()), dirty: vec![0; words].into() }
+        Self {
+            cells,
+            ends,
+            pos: 0,
+            limit: u64::from(cells.count()),
+            dirty: vec![0; words].into(),
+        }
     }
 
     /// The words that both sides share.
@@ -85,7 +91,11 @@ impl RingTx {
     /// Whether a message with `len` bytes of payload would find room now.
     #[inline(always)]
     pub(crate) fn room(&mut self, len: usize) -> Pushed {
-        if self.end(len) < self.limit { Pushed::Done } else { self.refresh(self.end(len)) }
+        if self.end(len) < self.limit {
+            Pushed::Done
+        } else {
+            self.refresh(self.end(len))
+        }
     }
 
     #[inline(always)]
@@ -114,7 +124,9 @@ impl RingTx {
         self.clear_next(self.cells.index(end));
         // SYNC 1: makes the cells, and the cleared control word of the cell that follows, visible
         // to the receiver's Acquire load in `RingRx::poll`.
-        self.cells.control(index).store(control(self.pos, len, bulk), Release);
+        self.cells
+            .control(index)
+            .store(control(self.pos, len, bulk), Release);
         self.pos = end;
         Pushed::Done
     }
@@ -156,6 +168,10 @@ impl RingTx {
             return Pushed::Broken;
         }
         self.limit = limit;
-        if end < limit { Pushed::Done } else { Pushed::Full }
+        if end < limit {
+            Pushed::Done
+        } else {
+            Pushed::Full
+        }
     }
 }

@@ -30,7 +30,10 @@ pub(crate) fn memory_file() -> Result<OwnedFd> {
     // SAFETY: a C string and flags.
     let fd = unsafe { libc::memfd_create(c"portolan".as_ptr(), flags) };
     if fd < 0 {
-        return Err(refused("memfd_create", "this needs Linux 3.17 and /proc/sys/vm/memfd_noexec below 2"));
+        return Err(refused(
+            "memfd_create",
+            "this needs Linux 3.17 and /proc/sys/vm/memfd_noexec below 2",
+        ));
     }
     // SAFETY: a descriptor that nobody else has.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -52,12 +55,18 @@ impl Segment {
         }
         // SAFETY: a descriptor and a length.
         if unsafe { libc::ftruncate(file.as_raw_fd(), geometry.total as libc::off_t) } != 0 {
-            return Err(refused("ftruncate of the segment", "lower PORTOLAN_SHM_MAX"));
+            return Err(refused(
+                "ftruncate of the segment",
+                "lower PORTOLAN_SHM_MAX",
+            ));
         }
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         // SAFETY: a descriptor and flags.
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
-            return Err(refused("sealing the segment", "the launcher must create it with MFD_ALLOW_SEALING"));
+            return Err(refused(
+                "sealing the segment",
+                "the launcher must create it with MFD_ALLOW_SEALING",
+            ));
         }
         memory_limit::check(start, "the segment's head")?;
         allocate(file.as_raw_fd(), 0, start)?;
@@ -83,7 +92,9 @@ impl Segment {
     pub(crate) fn attach(file: OwnedFd, ranks: u32) -> Result<Self> {
         let total = sealed_size(&file)?;
         if total < data_start(ranks) as usize {
-            return Err(unusable(format!("a file of {total} bytes is too small for {ranks} ranks")));
+            return Err(unusable(format!(
+                "a file of {total} bytes is too small for {ranks} ranks"
+            )));
         }
         let segment = map(file, total, ranks)?;
         let head = segment.head();
@@ -123,7 +134,11 @@ impl Segment {
             && (MIN_CELLS..=MAX_CELLS).contains(&cells)
             && geometry.bulk_bytes.is_multiple_of(PAGE)
             && (1 << 12..=1 << 32).contains(&geometry.bulk_bytes);
-        if sound { Ok(geometry) } else { Err(unusable(format!("its sizes make no sense: {geometry:?}"))) }
+        if sound {
+            Ok(geometry)
+        } else {
+            Err(unusable(format!("its sizes make no sense: {geometry:?}")))
+        }
     }
 }
 
@@ -133,7 +148,9 @@ fn sealed_size(file: &OwnedFd) -> Result<usize> {
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     let needed = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
     if seals < 0 || seals & needed != needed {
-        return Err(unusable("the file handed over is not a sealed memory file".to_owned()));
+        return Err(unusable(
+            "the file handed over is not a sealed memory file".to_owned(),
+        ));
     }
     // SAFETY: all zero is a valid `stat`, which the call overwrites.
     let mut stat = unsafe { std::mem::zeroed::<libc::stat>() };
@@ -163,7 +180,12 @@ fn map(file: OwnedFd, total: usize, ranks: u32) -> Result<Segment> {
             "lower PORTOLAN_SHM_MAX or raise the limit of address space (ulimit -v)",
         ));
     }
-    Ok(Segment { base: base.cast(), total, ranks, file })
+    Ok(Segment {
+        base: base.cast(),
+        total,
+        ranks,
+        file,
+    })
 }
 
 fn refused(what: &str, remedy: &str) -> Error {
@@ -172,7 +194,9 @@ fn refused(what: &str, remedy: &str) -> Error {
         Some(libc::ENOMEM | libc::ENOSPC | libc::EMFILE | libc::ENFILE) => ErrorKind::Exhausted,
         _ => ErrorKind::TransportUnavailable,
     };
-    Error::new(kind, format!("{what} was refused: {error}")).remedy(remedy).on_device("shm")
+    Error::new(kind, format!("{what} was refused: {error}"))
+        .remedy(remedy)
+        .on_device("shm")
 }
 
 fn unusable(why: String) -> Error {

@@ -18,7 +18,10 @@ pub(crate) const PAGE: u64 = 4096;
 impl Segment {
     /// Allocates a zeroed extent of at least `len` bytes for `what`; gives its offset and length.
     pub(crate) fn extend(&self, len: u64, what: &str) -> Result<(u64, u64)> {
-        let len = len.max(1).checked_next_multiple_of(PAGE).ok_or_else(|| self.full(len, what))?;
+        let len = len
+            .max(1)
+            .checked_next_multiple_of(PAGE)
+            .ok_or_else(|| self.full(len, what))?;
         memory_limit::check(len, what)?;
         let offset = self.reserve(len).ok_or_else(|| self.full(len, what))?;
         allocate(self.fd(), offset, len)?;
@@ -30,7 +33,8 @@ impl Segment {
         let used = &self.head().used.0;
         // Relaxed: the word orders nothing; whoever learns an offset learns it from its owner.
         used.fetch_update(Relaxed, Relaxed, |used| {
-            used.checked_add(len).filter(|end| *end <= self.total as u64)
+            used.checked_add(len)
+                .filter(|end| *end <= self.total as u64)
         })
         .ok()
     }

@@ -61,7 +61,11 @@ impl Segment {
         assert!(rank < self.ranks, "rank {rank} of {}", self.ranks);
         // SAFETY: `data_start(ranks)` bytes are mapped, and the areas lie in them behind the head.
         unsafe {
-            &*self.base.add(size_of::<Head>()).cast::<RankArea>().add(rank as usize)
+            &*self
+                .base
+                .add(size_of::<Head>())
+                .cast::<RankArea>()
+                .add(rank as usize)
         }
     }
 
@@ -123,7 +127,10 @@ impl Segment {
         if life == Life::Failing || len == 0 {
             return Some("the rank failed; whoever noticed died before it could say why".into());
         }
-        let bytes: Vec<u8> = identity.reason[..len].iter().map(|b| b.load(Relaxed)).collect();
+        let bytes: Vec<u8> = identity.reason[..len]
+            .iter()
+            .map(|b| b.load(Relaxed))
+            .collect();
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 }

@@ -2,7 +2,11 @@ use super::*;
 use crate::config::Config;
 
 fn geometry() -> Geometry {
-    Config { max: 64 << 20, ..Config::default() }.geometry()
+    Config {
+        max: 64 << 20,
+        ..Config::default()
+    }
+    .geometry()
 }
 
 fn fresh(ranks: u32) -> Segment {
@@ -11,7 +15,9 @@ fn fresh(ranks: u32) -> Segment {
 
 fn again(segment: &Segment) -> OwnedFd {
     // SAFETY: the segment keeps its descriptor open.
-    unsafe { std::os::fd::BorrowedFd::borrow_raw(segment.fd()) }.try_clone_to_owned().unwrap()
+    unsafe { std::os::fd::BorrowedFd::borrow_raw(segment.fd()) }
+        .try_clone_to_owned()
+        .unwrap()
 }
 
 #[test]
@@ -33,7 +39,10 @@ fn nothing_outside_of_the_extents_can_be_addressed() {
     let segment = fresh(1);
     let (offset, len) = segment.extend(4096, "a test").unwrap();
     assert!(segment.at(offset, len as usize).is_some());
-    assert!(segment.at(offset, len as usize + 1).is_none(), "beyond what is used");
+    assert!(
+        segment.at(offset, len as usize + 1).is_none(),
+        "beyond what is used"
+    );
     assert!(segment.at(0, 8).is_none(), "the head");
     assert!(segment.at(u64::MAX, 8).is_none());
     assert!(segment.at(u64::MAX - 3, usize::MAX).is_none());
@@ -42,9 +51,18 @@ fn nothing_outside_of_the_extents_can_be_addressed() {
 #[test]
 fn a_segment_that_is_not_one_is_refused() {
     let open = memory_file().unwrap();
-    assert!(Segment::attach(open, 1).unwrap_err().to_string().contains("not a sealed memory file"));
+    assert!(
+        Segment::attach(open, 1)
+            .unwrap_err()
+            .to_string()
+            .contains("not a sealed memory file")
+    );
     let segment = fresh(2);
-    let refused = |ranks| Segment::attach(again(&segment), ranks).unwrap_err().to_string();
+    let refused = |ranks| {
+        Segment::attach(again(&segment), ranks)
+            .unwrap_err()
+            .to_string()
+    };
     assert!(refused(3).contains("is for 2 ranks, this job has 3"));
     segment.head().layout.fetch_add(1, Relaxed);
     assert!(refused(2).contains("builds of one version"));
@@ -75,8 +93,14 @@ fn extents_end_with_the_file_and_say_so() {
         }
     };
     assert_eq!(extents, 7);
-    assert!(error.to_string().contains("raise PORTOLAN_SHM_MAX"), "{error}");
-    assert!(segment.extend(1 << 20, "a test").is_ok(), "a smaller one fits");
+    assert!(
+        error.to_string().contains("raise PORTOLAN_SHM_MAX"),
+        "{error}"
+    );
+    assert!(
+        segment.extend(1 << 20, "a test").is_ok(),
+        "a smaller one fits"
+    );
     assert!(segment.extend(u64::MAX, "a test").is_err());
 }
 
@@ -95,9 +119,15 @@ fn a_released_extent_is_zero_again() {
 
 #[test]
 fn too_small_a_file_is_refused() {
-    let tiny = Geometry { total: 8192, ..geometry() };
+    let tiny = Geometry {
+        total: 8192,
+        ..geometry()
+    };
     let error = Segment::prepare(memory_file().unwrap(), 4, tiny).unwrap_err();
-    assert!(error.to_string().contains("raise PORTOLAN_SHM_MAX"), "{error}");
+    assert!(
+        error.to_string().contains("raise PORTOLAN_SHM_MAX"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -112,6 +142,15 @@ fn long_reasons_are_cut_between_characters() {
 #[test]
 fn a_reason_whose_writer_was_killed_is_a_death_all_the_same() {
     let segment = fresh(1);
-    segment.rank(0).identity.life.store(Life::Failing as u32, Relaxed);
-    assert!(segment.reason(0).unwrap().contains("died before it could say why"));
+    segment
+        .rank(0)
+        .identity
+        .life
+        .store(Life::Failing as u32, Relaxed);
+    assert!(
+        segment
+            .reason(0)
+            .unwrap()
+            .contains("died before it could say why")
+    );
 }

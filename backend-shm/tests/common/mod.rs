@@ -1,5 +1,7 @@
 //! What the tests of this crate share: a sink that checks order and content, and generated traffic.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub)] // each test file uses a part of it
+
+pub mod files;
 
 use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
 use portolan_shm::Shm;
@@ -22,8 +24,7 @@ impl Numbers {
 
     /// Sizes around every limit that matters, and anything between.
     pub fn size(&mut self, bulk: usize) -> usize {
-        const EDGES: [usize; 14] =
-            [0, 1, 8, 31, 32, 33, 95, 96, 97, 216, 217, 1055, 1056, 1057];
+        const EDGES: [usize; 14] = [0, 1, 8, 31, 32, 33, 95, 96, 97, 216, 217, 1055, 1056, 1057];
         match self.below(10) {
             0..=4 => EDGES[self.below(EDGES.len() as u64) as usize],
             5..=7 => self.below(300) as usize,
@@ -50,7 +51,12 @@ pub struct Checker {
 impl Checker {
     pub fn new(own: u32, ranks: u32) -> Self {
         let n = ranks as usize;
-        Self { own, expected: vec![0; n], arrived: 0, closed: vec![false; n] }
+        Self {
+            own,
+            expected: vec![0; n],
+            arrived: 0,
+            closed: vec![false; n],
+        }
     }
 }
 
@@ -64,10 +70,21 @@ impl Sink for Checker {
         assert!(!self.closed[peer as usize], "a packet that was refused");
         assert_eq!(header.tag, *number, "order of {peer} → {}", self.own);
         assert_eq!(header.source, peer);
-        assert_eq!(header.cookie as usize, payload.len(), "{peer} → {}: message {number}", self.own);
+        assert_eq!(
+            header.cookie as usize,
+            payload.len(),
+            "{peer} → {}: message {number}",
+            self.own
+        );
         let bytes = payload.to_vec();
         for (at, &got) in bytes.iter().enumerate() {
-            assert_eq!(got, byte(peer, self.own, *number, at), "{peer} → {}: byte {at} of message {number}, {} bytes", self.own, bytes.len());
+            assert_eq!(
+                got,
+                byte(peer, self.own, *number, at),
+                "{peer} → {}: byte {at} of message {number}, {} bytes",
+                self.own,
+                bytes.len()
+            );
         }
         *number += 1;
         self.arrived += 1;
@@ -77,7 +94,13 @@ impl Sink for Checker {
 /// Tries to send message `number` of `len` bytes to `to`.
 pub fn send(shm: &mut Shm, to: u32, number: u32, len: usize) -> Sent {
     let from = shm.rank();
-    let header = Header { kind: 1, source: from, tag: number, cookie: len as u32, ..Header::default() };
+    let header = Header {
+        kind: 1,
+        source: from,
+        tag: number,
+        cookie: len as u32,
+        ..Header::default()
+    };
     let bytes: Vec<u8> = (0..len).map(|at| byte(from, to, number, at)).collect();
     // SAFETY: `to` exists and is another rank; the vector has `len` bytes, and all are copied.
     unsafe {
