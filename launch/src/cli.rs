@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
-use portolan_core::config::{OnFailure, SettingValue};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use portolan_core::config::{Bytes, OnFailure, SettingValue};
 
 /// Message passing between the ranks of a job: start one, or see what this machine offers.
 #[derive(Debug, Parser)]
@@ -17,6 +17,8 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Measure latency, bandwidth or message rate between ranks
+    Bench(BenchArgs),
     /// Start N ranks of a program on this machine
     Run(RunArgs),
     /// Show version, transports, settings and limits
@@ -74,6 +76,49 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
+/// `portolan bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// What to measure
+    pub(crate) kind: BenchKind,
+
+    /// Number of ranks; those of the first half talk to those of the second, all at once
+    #[arg(short = 'n', long = "ranks", value_name = "N", default_value_t = 2,
+          value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    pub(crate) ranks: u32,
+
+    /// Sizes of the messages, such as 8,64k,1M; unset means a range that fits
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes)]
+    pub(crate) bytes: Vec<usize>,
+
+    /// Time for each size
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.3, value_parser = positive)]
+    pub(crate) seconds: f64,
+
+    /// One JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Transport to use; unset means the best usable one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) transport: Option<String>,
+
+    /// Processors, as for `run`; unset means a core for each rank if there are enough
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) bind: Option<crate::run::Bind>,
+}
+
+/// What `portolan bench` measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BenchKind {
+    /// Half the time of a round trip, in microseconds
+    Latency,
+    /// Bytes per second, one way, many messages at a time, in units of 10⁶
+    Bandwidth,
+    /// Messages per second, one way, many at a time
+    Rate,
+}
+
 /// `portolan info`.
 #[derive(Debug, Args)]
 pub(crate) struct InfoArgs {
@@ -93,6 +138,14 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .and_then(|s| Duration::try_from_secs_f64(s).ok());
     time.filter(|time| !time.is_zero())
         .ok_or_else(|| "not a time in seconds above 0".to_owned())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    seconds(text).map(|time| time.as_secs_f64())
+}
+
+fn bytes(text: &str) -> Result<usize, String> {
+    Bytes::parse(text).map(|bytes| bytes.0)
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -117,7 +170,7 @@ mod tests {
         let words = ["portolan", "run"].iter().chain(words);
         match Cli::try_parse_from(words)?.command {
             Command::Run(args) => Ok(args),
-            Command::Info(_) => unreachable!("`run` was asked for"),
+            other => unreachable!("`run` was asked for, not {other:?}"),
         }
     }
 

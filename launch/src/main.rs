@@ -1,5 +1,6 @@
 //! The `portolan` command: starts jobs and says what this machine can do.
 //!
+//! - [`bench`]: measures between ranks.
 //! - [`run`]: starts the ranks of a job as processes, speaks PMI-1 to them, ends them together.
 //! - [`info`]: version, transports, settings with their origin, limits that matter.
 //! - [`os`]: the operating system's calls, behind safe functions.
@@ -7,6 +8,7 @@
 //! The launcher is one thread around one `poll`. It reads the host's clock (deadlines, time-outs),
 //! which nothing above core may do in a rank.
 
+mod bench;
 mod cli;
 mod info;
 mod os;
@@ -20,6 +22,7 @@ use cli::{Cli, Command};
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Bench(args) => bench::main(args),
         Command::Info(args) => info::main(&args),
         Command::Run(args) => run::main(args),
     }

@@ -9,27 +9,53 @@ pub(super) struct Backend {
     pub(super) what: &'static str,
     /// Whether this command has it.
     pub(super) compiled_in: bool,
-    /// Why it cannot be used here; `None` if nothing speaks against it.
+    /// Why it cannot be used here; `None` if it was tried and works.
     pub(super) obstacle: Option<String>,
 }
 
-/// Every transport of the project, in order of preference.
+/// Every transport of the project with what it is, in order of preference.
+const KNOWN: &[(&str, &str)] = &[
+    ("shm", "shared memory inside a node"),
+    ("memory", "threads of one process, the reference for tests"),
+];
+
+/// Every transport of the project. Those compiled in are tried.
 pub(super) fn backends() -> Vec<Backend> {
-    let shm = cfg!(feature = "shm");
-    vec![Backend {
-        name: "shm",
-        what: "shared memory inside a node",
-        compiled_in: shm,
-        obstacle: if shm {
-            shm_obstacle()
-        } else {
-            Some("not compiled in".to_owned())
-        },
-    }]
+    let compiled = portolan::transports();
+    let known = KNOWN.iter().map(|&(name, what)| {
+        match compiled.iter().find(|transport| transport.name == name) {
+            Some(found) => Backend {
+                name,
+                what,
+                compiled_in: true,
+                obstacle: found.unusable.clone(),
+            },
+            None => {
+                let obstacle = Some("not compiled in".to_owned());
+                Backend {
+                    name,
+                    what,
+                    compiled_in: false,
+                    obstacle,
+                }
+            }
+        }
+    });
+    known.collect()
 }
 
-/// What shared memory needs of the system: a file without a name.
-fn shm_obstacle() -> Option<String> {
-    let file = crate::os::memory_file(c"portolan-info");
-    file.err().map(|error| format!("memfd_create: {error}"))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_transport_that_is_compiled_in_is_known_here() {
+        for transport in portolan::transports() {
+            assert!(
+                KNOWN.iter().any(|(name, _)| *name == transport.name),
+                "{}",
+                transport.name
+            );
+        }
+    }
 }
