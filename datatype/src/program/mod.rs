@@ -8,6 +8,7 @@
 //! continue each other become one stride: contiguous data, however it was described, is a single
 //! step with a single block.
 
+mod blocks;
 mod compile;
 mod kernels;
 mod walk;

@@ -3,7 +3,8 @@
 //! Budget: no allocation, no lock, no system call. A whole step is one call of a kernel; only the
 //! first and the last piece of a range are looked for.
 
-use super::kernels::{Absolute, Copier, Kernel, Listed, Place, Relative, Strided};
+use super::blocks::{Absolute, Listed, Place, Relative, Strided};
+use super::kernels::{Copier, Kernel};
 use super::{Kind, Program, Step};
 
 /// Repetitions moved together when a body is a tile: few enough that the lines of memory they
