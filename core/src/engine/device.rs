@@ -73,6 +73,17 @@ impl<T: Transport, L: Level> Engine<T, L> {
         let request = {
             let mut state = self.state.lock();
             if args.mode == SendMode::Buffered {
+                // Progress may make room, and is due: a program that only sends buffered would
+                // never make any.
+                state.progress();
+                let tried = match &data {
+                    // SAFETY: the caller's promise.
+                    Data::Contig(buf) => unsafe { state.try_eager_contig(args, buf) },
+                    Data::Typed { .. } => Launched::No,
+                };
+                if tried == Launched::Yes {
+                    return Ok(());
+                }
                 return Err(may_block(args, data.len()).on_rank(self.shared.rank));
             }
             if args.dest.index() == state.proto.me {

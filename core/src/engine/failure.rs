@@ -15,12 +15,15 @@ impl<T: Transport> State<T> {
     /// The transport has found peers dead.
     pub(super) fn notice_failures(&mut self) {
         self.proto.failures_seen = self.transport.failures();
+        // Whom the others hold to be dead can talk to none of them: what it waits for has to end.
+        let outcast = self.transport.failure_of(self.proto.me);
+        let outcast = outcast.map(|why| format!("this rank was declared failed: {why}"));
         for peer in 0..self.proto.peers.len() as u32 {
             let known = self.proto.peers[peer as usize].flags & Peer::FAILED != 0;
             if known || peer == self.proto.me {
                 continue;
             }
-            if let Some(why) = self.transport.failure_of(peer) {
+            if let Some(why) = self.transport.failure_of(peer).or_else(|| outcast.clone()) {
                 self.fail_peer(peer, why.into());
             }
         }

@@ -66,27 +66,56 @@ impl<T: Transport, L: Level> Engine<T, L> {
     }
 
     /// A dissemination barrier on the device's own context.
+    ///
+    /// A rank that finds another dead goes on to the last round, because the living wait for its
+    /// messages, and says so in them: whoever hears of the dead rank's arrival in a healthy barrier
+    /// hears of its death in this one.
     fn farewell(&self) -> Result<()> {
         let (me, size) = (self.attributes.world_rank, self.attributes.world_size);
-        let nothing = ContigBuf::from_bytes(&[]);
+        let mut trouble = None;
         let mut distance = 1;
         while distance < size {
-            let to = ProcId::new((me + distance) % size);
-            let from = (me + size - distance % size) % size;
-            let pattern = Pattern::exact(&Envelope {
-                context: OWN_CONTEXT,
-                source: from,
-                tag: distance,
-            });
-            // SAFETY: the peers are ranks of the job, and the buffers are empty.
-            unsafe {
-                let receive = self.irecv_contig_unchecked(&pattern, nothing)?;
-                self.send_contig_unchecked(&SendArgs::new(to, OWN_CONTEXT, me, distance), nothing)?;
-                self.wait(receive)?;
+            let from = (me + size - distance) % size;
+            match self.farewell_round(distance, trouble.is_some()) {
+                Ok(false) => {}
+                Ok(true) => {
+                    trouble.get_or_insert_with(|| {
+                        let what = format!("rank {from} reports at the end that a rank has failed");
+                        Error::new(ErrorKind::PeerFailed, what)
+                            .remedy("look at the output of the ranks that failed")
+                            .on_rank(me)
+                    });
+                }
+                Err(error) => {
+                    trouble.get_or_insert(error);
+                }
             }
             distance *= 2;
         }
-        Ok(())
+        trouble.map_or(Ok(()), Err)
+    }
+
+    /// One round of the barrier: tells the rank at `distance` whether there was trouble, and returns
+    /// what the rank at that distance on the other side says.
+    fn farewell_round(&self, distance: u32, trouble: bool) -> Result<bool> {
+        let (me, size) = (self.attributes.world_rank, self.attributes.world_size);
+        let to = ProcId::new((me + distance) % size);
+        let pattern = Pattern::exact(&Envelope {
+            context: OWN_CONTEXT,
+            source: (me + size - distance) % size,
+            tag: distance,
+        });
+        let (mine, mut theirs) = ([u8::from(trouble)], [0_u8]);
+        let args = SendArgs::new(to, OWN_CONTEXT, me, distance);
+        // SAFETY: the peers are ranks of the job; `mine` outlives the call, and `theirs` the receive,
+        // because nothing returns before it was waited for.
+        let (sent, received) = unsafe {
+            let receive =
+                self.irecv_contig_unchecked(&pattern, ContigBuf::from_bytes_mut(&mut theirs))?;
+            let sent = self.send_contig_unchecked(&args, ContigBuf::from_bytes(&mine));
+            (sent, self.wait(receive))
+        };
+        sent.and(received.map(|_| theirs[0] != 0))
     }
 
     /// Ends the whole job.
