@@ -89,6 +89,8 @@ pub fn cancel<S: Sut>(ranks: u32) -> Verdict {
 pub fn pull<S: Sut>(ranks: u32) -> Verdict {
     const LEN: usize = 8 << 20;
     const CHECKS: u32 = 2000;
+    const STARTED: u64 = 1;
+    const LOOKED: u64 = 2;
     let verdicts = S::run(&Job::new(ranks), |device| {
         let rank = Rank::new(device, 0);
         if !has(&rank, Caps::DIRECT) {
@@ -109,14 +111,19 @@ pub fn pull<S: Sut>(ranks: u32) -> Verdict {
         let word = unsafe { AtomicU64::from_ptr(word) };
         if rank.me() == 0 {
             let sent = rank.isend(&rank.to(1, 1), content(1, LEN));
-            // Outside of the library from here on. Acquire: pairs with the store of rank 1.
-            while word.load(Ordering::Acquire) == 0 {
+            // Outside of the library from here on. Release and Acquire pair with rank 1's below.
+            word.store(STARTED, Ordering::Release);
+            while word.load(Ordering::Acquire) != LOOKED {
                 thread::yield_now();
             }
             rank.done(sent);
         } else if rank.me() == 1 {
             let received = rank.irecv(&rank.from(0, 1), LEN);
             let mut alone = false;
+            // Acquire: pairs with rank 0's store.
+            while word.load(Ordering::Acquire) != STARTED {
+                thread::yield_now();
+            }
             for _ in 0..CHECKS {
                 rank.progress();
                 thread::yield_now();
@@ -125,8 +132,8 @@ pub fn pull<S: Sut>(ranks: u32) -> Verdict {
                     break;
                 }
             }
-            // Release: pairs with the load of rank 0.
-            word.store(1, Ordering::Release);
+            // Release: pairs with rank 0's load.
+            word.store(LOOKED, Ordering::Release);
             check(&rank.done(received).1, 1, "the long message");
             assert_eq!(alone, has(&rank, Caps::PULL), "received without the sender: {alone}");
         }
