@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -19,6 +20,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure latency, bandwidth or message rate between ranks
     Bench(BenchArgs),
+    /// Compute a picture with four processes, and measure what they talk through
+    Demo(DemoArgs),
     /// Start N ranks of a program on this machine
     Run(RunArgs),
     /// Show version, transports, settings and limits
@@ -117,6 +120,31 @@ pub(crate) enum BenchKind {
     Bandwidth,
     /// Messages per second, one way, many at a time
     Rate,
+}
+
+/// `portolan demo`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Number of ranks that compute
+    #[arg(short = 'n', long = "ranks", value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) ranks: u32,
+
+    /// Points of the grid in each direction
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) size: u32,
+
+    /// Time steps
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) steps: u32,
+
+    /// Where to write the picture
+    #[arg(long, value_name = "FILE", default_value = "heat.png")]
+    pub(crate) output: PathBuf,
+
+    /// Transport to use; unset means the best usable one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) transport: Option<String>,
 }
 
 /// `portolan info`.

@@ -2,14 +2,18 @@
 //!
 //! - [`bench`]: measures between ranks.
 //! - [`run`]: starts the ranks of a job as processes, speaks PMI-1 to them, ends them together.
+//! - [`demo`]: computes something that can be seen, and measures.
 //! - [`info`]: version, transports, settings with their origin, limits that matter.
+//! - [`again`]: starts the command itself as ranks; `bench` and `demo` are such jobs.
 //! - [`os`]: the operating system's calls, behind safe functions.
 //!
 //! The launcher is one thread around one `poll`. It reads the host's clock (deadlines, time-outs),
 //! which nothing above core may do in a rank.
 
+mod again;
 mod bench;
 mod cli;
+mod demo;
 mod info;
 mod os;
 mod run;
@@ -23,7 +27,8 @@ use cli::{Cli, Command};
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Bench(args) => bench::main(args),
+        Command::Demo(args) => demo::main(&args),
         Command::Info(args) => info::main(&args),
-        Command::Run(args) => run::main(args),
+        Command::Run(args) => run::main(&args),
     }
 }

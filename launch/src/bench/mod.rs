@@ -1,6 +1,6 @@
 //! `portolan bench`: latency, bandwidth and message rate between ranks, as table or as JSON lines.
 //!
-//! Started by hand the command starts itself as a job ([`crate::run`]); started by a launcher, ours
+//! Started by hand the command starts itself as a job ([`crate::again`]); started by a launcher, ours
 //! or another, it is a rank of that job and measures. So `mpiexec -n 2 portolan bench latency`
 //! measures under Hydra.
 //!
@@ -12,46 +12,22 @@ mod report;
 
 use std::process::ExitCode;
 
-use crate::cli::{BenchArgs, BenchKind, RunArgs};
-use crate::os;
-use crate::run::Bind;
+use crate::again::{self, Again};
+use crate::cli::{BenchArgs, BenchKind};
 
 /// Measures, or starts the job that measures.
 pub(crate) fn main(args: BenchArgs) -> ExitCode {
-    let in_a_job = ["PMI_FD", "PMI_PORT"]
-        .iter()
-        .any(|name| std::env::var_os(name).is_some());
-    if in_a_job { rank(&args) } else { start(args) }
-}
-
-/// Starts this command again as the ranks of a job.
-fn start(args: BenchArgs) -> ExitCode {
-    let program = match std::env::current_exe() {
-        Ok(program) => program,
-        Err(error) => {
-            report::complain(&format!("cannot find this program's own file: {error}"));
-            return ExitCode::from(125);
-        }
-    };
-    let cores = os::allowed_cpus().map_or(1, |cpus| cpus.len());
-    let bind = args.bind.unwrap_or(if args.ranks as usize <= cores {
-        Bind::Core
-    } else {
-        Bind::None
-    });
-    let command = std::iter::once(program.into())
-        .chain(std::env::args_os().skip(1))
-        .collect();
-    crate::run::main(RunArgs {
+    if again::is_rank() {
+        return rank(&args);
+    }
+    let job = Again {
         ranks: args.ranks,
+        bind: args.bind,
         transport: args.transport,
-        bind,
-        label: false,
-        timeout: None,
         variables: Vec::new(),
-        on_failure: None,
-        command,
-    })
+        words: std::env::args_os().skip(1).collect(),
+    };
+    ExitCode::from(job.run())
 }
 
 /// This process's part in the measurement.

@@ -109,12 +109,3 @@ impl Report {
         }
     }
 }
-
-/// Says what went wrong before there is a job.
-#[expect(
-    clippy::print_stderr,
-    reason = "this is where the command talks to its user"
-)]
-pub(super) fn complain(text: &str) {
-    eprintln!("portolan bench: {text}");
-}

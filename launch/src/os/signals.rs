@@ -45,7 +45,7 @@ impl SignalMask {
 }
 
 impl Signals {
-    /// Blocks the signals that are read here. They stay blocked, also in children that do not
+    /// Blocks the signals that are read here, until this is dropped; also in children, unless they
     /// [apply](SignalMask::apply) the mask from [before](Self::before).
     pub(crate) fn watch() -> io::Result<Self> {
         let mut set = MaybeUninit::uninit();
@@ -97,6 +97,14 @@ impl Signals {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+impl Drop for Signals {
+    /// Signals act again as they did before: those that nobody has read included.
+    fn drop(&mut self) {
+        // Fails for no mask that has been one.
+        let _ = self.before.apply();
     }
 }
 

@@ -28,18 +28,24 @@ mod stdin;
 mod verdict;
 
 pub(crate) use bind::Bind;
+pub(crate) use verdict::say;
 
 use std::process::ExitCode;
 
 use crate::cli::RunArgs;
 
-/// Runs the job; the result is the command's exit code.
-pub(crate) fn main(args: RunArgs) -> ExitCode {
-    match start::start(&args) {
-        Ok(job) => ExitCode::from(event_loop::run(job)),
+/// The command: runs the job that `args` describe.
+pub(crate) fn main(args: &RunArgs) -> ExitCode {
+    ExitCode::from(run(args))
+}
+
+/// Runs a job to its end; the result is its exit code. May be used again for the next job.
+pub(crate) fn run(args: &RunArgs) -> u8 {
+    match start::start(args) {
+        Ok(job) => event_loop::run(job),
         Err(failure) => {
-            verdict::say(&failure.text);
-            ExitCode::from(failure.code)
+            say(&failure.text);
+            failure.code
         }
     }
 }

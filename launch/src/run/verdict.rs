@@ -154,7 +154,7 @@ fn signal_code(signal: i32) -> u8 {
     clippy::print_stderr,
     reason = "this is where the command talks to its user"
 )]
-pub(super) fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     eprintln!("portolan run: {text}");
 }
 

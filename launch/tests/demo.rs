@@ -1,0 +1,52 @@
+//! `portolan demo`: the main job, on real input, from one command.
+
+mod common;
+
+use std::path::Path;
+
+use common::{outcome, portolan};
+
+#[test]
+fn the_demo_draws_says_what_it_chose_and_measures() {
+    let picture = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo.png");
+    let _ = std::fs::remove_file(&picture);
+    let mut command = portolan(&["demo", "--size", "96", "--steps", "50", "--output"]);
+    command.arg(&picture);
+    let outcome = outcome(command, b"");
+    outcome.expect_code(0);
+    let file = std::fs::read(&picture).expect("the picture is there");
+    assert!(file.starts_with(b"\x89PNG\r\n"), "it is no picture");
+    for part in [
+        "# heat equation, 96 × 96 points, 50 steps, 4 ranks in 2 × 2 blocks",
+        &format!("picture: {}", picture.display()),
+        "# latency over shm, 2 ranks",
+        "# bandwidth over shm, 2 ranks",
+    ] {
+        assert!(
+            outcome.out.contains(part),
+            "`{part}` is missing: {outcome:#?}"
+        );
+    }
+    // What was chosen and why, once.
+    assert_eq!(outcome.err.matches("shm").count(), 1, "{outcome:#?}");
+}
+
+#[test]
+fn a_demo_that_cannot_draw_fails_with_the_reason_and_measures_nothing() {
+    let outcome = outcome(
+        portolan(&[
+            "demo",
+            "--size",
+            "32",
+            "--steps",
+            "5",
+            "--output",
+            "/no/such/folder/x.png",
+        ]),
+        b"",
+    );
+    outcome
+        .expect_code(1)
+        .expect_err(&["/no/such/folder/x.png"]);
+    assert!(!outcome.out.contains("latency"), "{outcome:#?}");
+}
