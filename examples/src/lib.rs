@@ -16,3 +16,4 @@
 #![forbid(unsafe_code)]
 
 pub mod heat;
+pub mod least_squares;
