@@ -1,0 +1,74 @@
+//! The second example program of the paper on the abstract device interface (section 7): as the
+//! first, with a nonblocking receive.
+//!
+//! Written on the device alone; beyond the paper's it checks the data. The device trusts the caller
+//! with the buffer of a nonblocking operation, hence the `unsafe` block: `portolan::Comm` has
+//! nonblocking operations without.
+//!
+//! ```text
+//! portolan run -n 2 -- target/release/adi_nonblocking
+//! ```
+
+#![allow(clippy::print_stdout)]
+
+use portolan::{Error, ErrorKind, Result};
+use portolan_core::matching::{Envelope, Pattern};
+use portolan_core::{Adi, Device, ProcId, SendArgs};
+
+const ROUND_TRIPS: usize = 10_000;
+const LEN: usize = 256;
+const CONTEXT: u32 = 0;
+const TAG: u32 = 0;
+
+fn main() -> Result<()> {
+    let device = portolan::Builder::new().device()?; // MPID_Init
+    if let Err(error) = round_trips(&device) {
+        device.abort(1, Some("adi_nonblocking"), Some(&error.to_string())); // MPID_Abort
+    }
+    device.end() // MPID_End
+}
+
+fn round_trips(device: &impl Device) -> Result<()> {
+    let (me, size) = (
+        device.attributes().world_rank,
+        device.attributes().world_size,
+    );
+    if size < 2 {
+        let error = Error::new(ErrorKind::InvalidArgument, format!("a job of {size} rank"));
+        return Err(error.remedy("start 2 ranks or more").on_rank(me));
+    }
+    if me > 1 {
+        return Ok(());
+    }
+    let other = 1 - me;
+    let to = SendArgs::new(ProcId::new(other), CONTEXT, me, TAG);
+    let from = Pattern::exact(&Envelope {
+        context: CONTEXT,
+        source: other,
+        tag: TAG,
+    });
+    let mut buf = [0; LEN];
+    for i in 0..ROUND_TRIPS {
+        if me == 0 {
+            let sent = [i as u8; LEN];
+            device.send_contig(&to, &sent)?; // MPID_SendContig
+            // SAFETY: `buf` is not touched before the next line, which returns only when the
+            // request is over, whatever it returns; it is not moved or dropped before either.
+            let request = unsafe { device.irecv_contig(&from, buf.as_mut_ptr(), LEN)? }; // MPID_IrecvContig
+            device.wait(request)?; // MPID_RecvComplete
+            assert_eq!(buf, sent.map(|byte| !byte), "round trip {i}");
+        } else {
+            let status = device.recv_contig(&from, &mut buf)?; // MPID_RecvContig
+            assert_eq!(
+                (status.source, status.bytes),
+                (0, LEN as u64),
+                "round trip {i}"
+            );
+            device.send_contig(&to, &buf.map(|byte| !byte))?;
+        }
+    }
+    if me == 0 {
+        println!("{ROUND_TRIPS} round trips of {LEN} bytes, nonblocking: all data as sent");
+    }
+    Ok(())
+}
