@@ -1,15 +1,19 @@
 //! Latency and bandwidth of the bare transport between two pinned threads, next to what the machine
-//! can do: `cargo run --release -p portolan-shm --example raw_pingpong`.
+//! can do: `cargo run --release -p portolan-shm --example raw_pingpong [SAMPLES]`.
 //!
-//! The hand-over of one cache line by load and store is measured before and after, because hosts
-//! move virtual processors about and everything here is a multiple of it.
+//! Each figure comes from many short samples: the least, which is what the code costs while nobody
+//! disturbs it, and the median. The hand-over of one cache line by load and store is measured
+//! in the same run, because hosts move virtual processors about and everything here is a multiple of it.
+//! `PORTOLAN_SHM_…` settings are honoured.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use portolan_core::config::Settings;
 use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
-use portolan_shm::{Config, Shm, in_process_with};
+use portolan_shm::{Shm, in_process};
 
+/// Counts packets and copies them to where a user's buffer would be.
 struct Last {
     count: u64,
     buffer: Vec<u8>,
@@ -44,13 +48,27 @@ fn pin(core: usize) {
     }
 }
 
+/// Sends a message of any size, in pieces if it is long.
 #[inline(always)]
-fn send(shm: &mut Shm, bytes: &[u8], sink: &mut Last) {
+fn send(shm: &mut Shm, bytes: &[u8], sink: &mut Last) -> u64 {
+    let limits = shm.limits();
+    if bytes.len() <= limits.short {
+        send_piece(shm, bytes, true, sink);
+        return 1;
+    }
+    let pieces = bytes.chunks(limits.bulk);
+    let count = pieces.len() as u64;
+    pieces.for_each(|piece| send_piece(shm, piece, false, sink));
+    count
+}
+
+#[inline(always)]
+fn send_piece(shm: &mut Shm, bytes: &[u8], short: bool, sink: &mut Last) {
     let peer = 1 - shm.rank();
     loop {
         // SAFETY: the peer exists; the slice is readable and filled into as many bytes.
         let sent = unsafe {
-            if bytes.len() <= shm.limits().short {
+            if short {
                 shm.send_short(peer, &Header::default(), bytes.as_ptr(), bytes.len())
             } else {
                 shm.send_bulk(peer, &Header::default(), bytes.len(), |to| {
@@ -62,111 +80,144 @@ fn send(shm: &mut Shm, bytes: &[u8], sink: &mut Last) {
             Sent::Done => return,
             Sent::Full => {
                 shm.poll(sink);
-                std::hint::spin_loop();
             }
             Sent::Gone => panic!("{:?}", shm.failure_of(peer)),
         }
     }
 }
 
+#[inline(always)]
 fn wait(shm: &mut Shm, sink: &mut Last, count: u64) {
     while sink.count < count {
         shm.poll(sink);
     }
 }
 
-/// Nanoseconds, one way.
-fn ping_pong(len: usize, rounds: u64) -> f64 {
-    both(len, move |shm, sink, bytes, first| {
-        for round in 1..=rounds {
-            if first {
-                send(shm, bytes, sink);
-                wait(shm, sink, round);
-            } else {
-                wait(shm, sink, round);
-                send(shm, bytes, sink);
-            }
-        }
-    }) / (2 * rounds) as f64
+/// Least and median of the samples of one measurement, in nanoseconds.
+#[derive(Clone, Copy)]
+struct Figure {
+    least: f64,
+    median: f64,
 }
 
-/// Nanoseconds per packet in one direction.
-fn stream(len: usize, packets: u64) -> f64 {
-    both(len, move |shm, sink, bytes, first| {
-        if first {
-            for _ in 0..packets {
-                send(shm, bytes, sink);
-            }
-            wait(shm, sink, 1);
-        } else {
-            wait(shm, sink, packets);
-            send(shm, &bytes[..0], sink);
-        }
-    }) / packets as f64
+fn figure(mut samples: Vec<f64>) -> Figure {
+    samples.sort_by(f64::total_cmp);
+    Figure { least: samples[0], median: samples[samples.len() / 2] }
 }
 
-/// Runs `work` on both ranks, twice, and gives the nanoseconds of the second time.
-fn both(len: usize, work: impl Fn(&mut Shm, &mut Last, &[u8], bool) + Sync) -> f64 {
-    let mut ranks = in_process_with(2, &Config::default()).expect("shared memory");
+/// Runs `sample` on both ranks, `samples` times; it says what its time is to be divided by.
+fn both(
+    len: usize,
+    samples: usize,
+    divisor: f64,
+    sample: impl Fn(&mut Shm, &mut Last, &[u8], bool) + Sync,
+) -> Figure {
+    let settings = Settings::from_env().expect("settings");
+    let mut ranks = in_process(2, &settings).expect("shared memory");
     let (one, two) = ranks.split_at_mut(1);
     let run = |shm: &mut Shm, first: bool| {
         pin(usize::from(!first));
         let bytes = vec![7; len];
-        let mut sink = Last {
-            count: 0,
-            buffer: vec![0; 1 << 16],
-        };
-        work(shm, &mut sink, &bytes, first);
-        sink.count = 0;
-        let start = Instant::now();
-        work(shm, &mut sink, &bytes, first);
-        start.elapsed().as_nanos() as f64
+        let mut sink = Last { count: 0, buffer: vec![0; 1 << 17] };
+        let times = (0..samples + samples / 8).map(|_| {
+            sink.count = 0;
+            let start = Instant::now();
+            sample(shm, &mut sink, &bytes, first);
+            start.elapsed().as_nanos() as f64 / divisor
+        });
+        figure(times.skip(samples / 8).collect())
     };
     std::thread::scope(|scope| {
         let other = scope.spawn(|| run(&mut two[0], false));
-        let time = run(&mut one[0], true);
+        let figure = run(&mut one[0], true);
         other.join().expect("the other rank");
-        time
+        figure
     })
 }
 
-/// One way, in nanoseconds: a line handed over by load and store.
-fn line() -> f64 {
-    #[repr(align(128))]
-    struct Line(AtomicU64);
-    let lines = [Line(AtomicU64::new(0)), Line(AtomicU64::new(0))];
-    let rounds = 200_000;
-    let play = |core: usize| {
-        pin(core);
-        let start = Instant::now();
-        for round in 1..=rounds {
-            if core == 0 {
-                lines[0].0.store(round, Ordering::Release);
-            }
-            while lines[1 - core].0.load(Ordering::Acquire) != round {}
-            if core == 1 {
-                lines[1].0.store(round, Ordering::Release);
+/// One way.
+fn ping_pong(len: usize, samples: usize) -> Figure {
+    const ROUNDS: u64 = 50;
+    both(len, samples, 2.0 * ROUNDS as f64, |shm, sink, bytes, first| {
+        let mut expected = 0;
+        for _ in 0..ROUNDS {
+            if first {
+                expected += send(shm, bytes, sink);
+                wait(shm, sink, expected);
+            } else {
+                expected += bytes.len().div_ceil(shm.limits().bulk).max(1) as u64;
+                wait(shm, sink, expected);
+                send(shm, bytes, sink);
             }
         }
-        start.elapsed().as_nanos() as f64
+    })
+}
+
+/// Per message, in one direction.
+fn stream(len: usize, samples: usize) -> Figure {
+    let count = (2_000_000 / (len + 100)).clamp(20, 4000) as u64;
+    both(len, samples, count as f64, |shm, sink, bytes, first| {
+        if first {
+            for _ in 0..count {
+                send(shm, bytes, sink);
+            }
+            wait(shm, sink, 1);
+        } else {
+            let pieces = bytes.len().div_ceil(shm.limits().bulk).max(1) as u64;
+            wait(shm, sink, count * pieces);
+            send(shm, &bytes[..0], sink);
+        }
+    })
+}
+
+/// One way: a line handed over by load and store.
+fn line(samples: usize) -> Figure {
+    #[repr(align(128))]
+    struct Line(AtomicU64);
+    const ROUNDS: u64 = 100;
+    let lines = [Line(AtomicU64::new(0)), Line(AtomicU64::new(0))];
+    let play = |core: usize| {
+        pin(core);
+        let mut round = 0;
+        let times = (0..samples).map(|_| {
+            let start = Instant::now();
+            for _ in 0..ROUNDS {
+                round += 1;
+                if core == 0 {
+                    lines[0].0.store(round, Ordering::Release);
+                }
+                while lines[1 - core].0.load(Ordering::Acquire) != round {}
+                if core == 1 {
+                    lines[1].0.store(round, Ordering::Release);
+                }
+            }
+            start.elapsed().as_nanos() as f64 / (2 * ROUNDS) as f64
+        });
+        figure(times.collect())
     };
     std::thread::scope(|scope| {
         scope.spawn(|| play(1));
         play(0)
-    }) / (2 * rounds) as f64
+    })
 }
 
 #[allow(clippy::print_stdout)]
 fn main() {
-    println!("line {:.1} ns", line());
-    for len in [0, 8, 32, 64, 200, 512, 1024, 2048, 4096, 8192, 16384, 32768] {
-        let rounds = (200_000_000 / (1000 + len as u64)).min(200_000);
-        let latency = ping_pong(len, rounds);
-        let each = stream(len, rounds);
+    let samples = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(400);
+    let show = |name: &str, f: Figure| println!("{name}: {:.1} ns (median {:.1})", f.least, f.median);
+    show("cache line, one way", line(samples));
+    println!("{:>9} {:>10} {:>10} {:>10} {:>10} {:>8}", "bytes", "one way", "median", "each", "median", "GB/s");
+    for len in [0, 8, 32, 64, 200, 512, 1024, 2048, 4096, 8192, 16384, 65536, 1 << 20, 4 << 20] {
+        let samples = (samples * 10_000 / (10_000 + len)).max(20);
+        let (way, each) = (ping_pong(len, samples), stream(len, samples));
         println!(
-            "{len:>6} bytes: {latency:8.1} ns one way, {each:8.1} ns per packet, {:6.2} GB/s",
-            len as f64 / each
+            "{len:>9} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>8.2}",
+            way.least,
+            way.median,
+            each.least,
+            each.median,
+            len as f64 / each.least
         );
     }
-    println!("line {:.1} ns", line());
+    show("cache line, one way", line(samples));
 }

@@ -7,7 +7,7 @@ use crate::config::{Cma, Config};
 use crate::ring::{CELL, INLINE};
 
 /// Cells behind the first that a short packet may take.
-pub(crate) const SPARE: u32 = 16;
+pub(crate) const SPARE: u32 = 3;
 /// Largest payload of a short packet: one cell's, and that of the cells that follow.
 pub(crate) const SHORT: usize = INLINE + SPARE as usize * CELL;
 /// Largest payload of a bulk packet: of a size that is still in the first-level cache of the

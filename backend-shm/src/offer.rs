@@ -26,7 +26,7 @@ const GENERATION: u32 = u32::MAX >> PLACE_BITS;
 
 #[inline]
 fn word(number: u32, state: u32) -> u32 {
-    (number >> PLACE_BITS) << 2 | state
+    ((number >> PLACE_BITS) << 2) | state
 }
 
 #[inline]
@@ -102,7 +102,7 @@ impl Offers {
 /// The next number for the same word.
 fn next(number: u32) -> u32 {
     let generation = ((number >> PLACE_BITS) + 1) & GENERATION;
-    generation << PLACE_BITS | number % OFFERS as u32
+    (generation << PLACE_BITS) | (number % OFFERS as u32)
 }
 
 /// Receiver: takes an offer of the rank whose area this is; closes the word if it was cancelled.

@@ -320,11 +320,10 @@ fn pull(job: &mut Files, refused: Option<&str>) {
     if shm.rank() == 0 {
         // SAFETY: the vector lives until the end of this function.
         let exposure = unsafe { shm.expose(data.as_ptr(), data.len()) }.unwrap();
+        let (header, bytes) = (Header::default(), &exposure.0);
         // SAFETY: 32 bytes to another rank.
-        assert_eq!(
-            unsafe { shm.send_short(1, &Header::default(), exposure.0.as_ptr(), 32) },
-            Sent::Done
-        );
+        let sent = unsafe { shm.send_short(1, &header, bytes.as_ptr(), bytes.len()) };
+        assert_eq!(sent, Sent::Done);
         job.fence().unwrap();
         shm.withdraw(&exposure);
         return;

@@ -53,11 +53,8 @@ fn random_steps_keep_every_pair_in_order() {
         for (rank, sink) in sinks.iter_mut().enumerate() {
             sink.closed.fill(false);
             while ranks[rank].poll(sink) > 0 {}
-            for from in 0..n as usize {
-                assert_eq!(
-                    sink.expected[from], sent[from][rank],
-                    "seed {seed}: {from} → {rank}"
-                );
+            for (from, row) in sent.iter().enumerate() {
+                assert_eq!(sink.expected[from], row[rank], "seed {seed}: {from} → {rank}");
             }
         }
     }
@@ -239,7 +236,7 @@ fn direct_memory_is_shared_zeroed_and_checked() {
         assert!(
             (0..10_000).all(|at| *again.ptr.add(at) == 0),
             "zeroed on reuse"
-        )
+        );
     };
 }
 
