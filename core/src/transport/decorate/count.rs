@@ -47,8 +47,8 @@ impl Counters {
 #[derive(Clone, Debug)]
 pub struct Count(Arc<[Counters; KINDS]>);
 
-/// Kind numbers 1 to 8, and 0 for whatever else a header says.
-const KINDS: usize = 9;
+/// The numbers of the kinds, and 0 for whatever else a header says.
+const KINDS: usize = PacketKind::Credit as usize + 1;
 
 impl Default for Count {
     fn default() -> Self {
