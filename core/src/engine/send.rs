@@ -4,6 +4,8 @@
 //! calls, 0 locked instructions at level `Single`; one test of the peer's flags, one of the length,
 //! one of the mode.
 
+use std::mem::MaybeUninit;
+
 use portolan_datatype::Signature;
 
 use super::data::Data;
@@ -37,6 +39,11 @@ pub(super) fn header(kind: PacketKind, args: &SendArgs, signature: u32) -> Heade
         cookie: 0,
     }
 }
+
+/// Largest packed data of a layout that travels in the packet of its envelope: it is packed on the
+/// stack first, so that it goes there like contiguous data. Longer data is packed into the
+/// transport's memory.
+const IN_ENVELOPE: usize = 192;
 
 /// Whether a message may leave at once, and did.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -104,13 +111,21 @@ impl<T: Transport> State<T> {
             return Launched::No;
         }
         let header = header(PacketKind::Eager, args, signature.bits());
-        // SAFETY: the caller vouches for the buffer and the peer; `bytes` is the packed size, all of
-        // which `pack_range` writes.
-        let sent = unsafe {
-            self.transport.send_bulk(peer, &header, bytes, |target| {
-                buf.layout
-                    .pack_range(buf.ptr, buf.count, 0, target, bytes, args.rep);
-            })
+        // SAFETY: the caller vouches for the buffer; `bytes` is the packed size, all of which is
+        // written.
+        let pack = |target: *mut u8| unsafe {
+            buf.layout.pack_range(buf.ptr, buf.count, 0, target, bytes, args.rep);
+        };
+        let sent = if bytes <= self.proto.limits.short.min(IN_ENVELOPE) {
+            let mut packed = [const { MaybeUninit::<u8>::uninit() }; IN_ENVELOPE];
+            pack(packed.as_mut_ptr().cast());
+            // SAFETY: the caller vouches for the peer; `pack` wrote the first `bytes` of `packed`,
+            // and they are no more than `short`.
+            unsafe { self.transport.send_short(peer, &header, packed.as_ptr().cast(), bytes) }
+        } else {
+            // SAFETY: the caller vouches for the peer; `eager` is at most `bulk`, and `pack` writes
+            // all of it.
+            unsafe { self.transport.send_bulk(peer, &header, bytes, pack) }
         };
         if sent == Sent::Done {
             self.proto.counters.eager_sent += 1;
