@@ -69,6 +69,23 @@ fn a_reader_that_leaves_ends_the_ranks_output_and_not_the_launcher() {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let mut command = portolan(&["run", "-n", "2", "--label", "--", "echo", "lost"]);
+    command.stdout(full);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        err.contains("cannot write the ranks' output: No space left"),
+        "{err}"
+    );
+}
+
+#[test]
 fn standard_input_goes_to_rank_0_alone() {
     let script = "echo $PMI_RANK $(cat)";
     let args = ["run", "-n", "3", "--", "sh", "-c", script];

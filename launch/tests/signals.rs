@@ -83,6 +83,14 @@ fn nothing_outlives_a_killed_launcher() {
 }
 
 #[test]
+fn ranks_that_have_left_the_group_do_not_outlive_a_killed_launcher() {
+    let args = ["run", "-n", "2", "--", "setsid", "sh", "-c", WAIT];
+    let (child, _) = started(portolan(&args), 2);
+    signal(child.id(), libc::SIGKILL);
+    assert_eq!(finish(child).code, None);
+}
+
+#[test]
 fn what_a_rank_leaves_behind_ends_with_the_job() {
     let (child, said) = running(&[], "sleep 1000 & echo up $!", 3);
     finish(child).expect_code(0);

@@ -118,7 +118,7 @@ impl EventLoop {
                 Source::Pipe(rank, pipe) => {
                     self.job.ranks[rank].pipes[pipe].read_some(&mut self.job.output);
                 }
-                Source::Sink(stream) => self.job.output.sink(stream).write_some(),
+                Source::Sink(stream) => self.write_some(stream),
                 Source::Terminal => {
                     self.job.terminal = self.job.terminal.take().and_then(Terminal::turn);
                 }
@@ -127,6 +127,15 @@ impl EventLoop {
         self.check_fence();
         self.check_clock();
         Ok(())
+    }
+
+    fn write_some(&mut self, stream: Stream) {
+        self.job.output.sink(stream).write_some();
+        if let Some(error) = self.job.output.take_error() {
+            let failure = Failure::launcher(&format!("cannot write the ranks' output: {error}"));
+            self.job.output.say(&failure.text);
+            self.note(&failure);
+        }
     }
 
     fn watched(&self) -> Vec<(BorrowedFd<'_>, Interest, Source)> {

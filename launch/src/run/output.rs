@@ -57,10 +57,12 @@ impl Output {
 
     /// Gives up what has not been written.
     pub(super) fn discard(&mut self) {
-        for sink in &mut self.sinks {
-            sink.closed = true;
-            sink.waiting.clear();
-        }
+        self.sinks.iter_mut().for_each(Sink::close);
+    }
+
+    /// Why output of the ranks was lost, if it was; said once.
+    pub(super) fn take_error(&mut self) -> Option<io::Error> {
+        self.sinks.iter_mut().find_map(|sink| sink.error.take())
     }
 
     /// A remark of the launcher itself, as a line of its own.
@@ -74,8 +76,10 @@ impl Output {
 pub(super) struct Sink {
     file: File,
     waiting: VecDeque<u8>,
-    /// The reader has gone: nothing can be written any more.
+    /// Nothing can be written any more.
     closed: bool,
+    /// Why, if it is not just that the reader has gone.
+    error: Option<io::Error>,
 }
 
 impl Sink {
@@ -84,7 +88,13 @@ impl Sink {
             file,
             waiting: VecDeque::new(),
             closed: false,
+            error: None,
         }
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        self.waiting.clear();
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -104,9 +114,10 @@ impl Sink {
             Ok(n) => drop(self.waiting.drain(..n)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => {
-                self.closed = true;
-                self.waiting.clear();
+            Err(error) => {
+                self.close();
+                // A reader that has seen enough, such as `head`, is nothing to complain about.
+                self.error = Some(error).filter(|e| e.kind() != io::ErrorKind::BrokenPipe);
             }
         }
     }
