@@ -121,7 +121,7 @@ impl<L: Level> Builder<L> {
     where
         crate::AnyDevice<L>: Send,
     {
-        self.run(n, &body, &|_| Leave::Dropped)
+        self.run_all(n, &body, &|_| Leave::Dropped)
     }
 
     /// Runs a job whose ranks are `n` threads of this process and may fail. See [`try_threads`].
@@ -150,7 +150,7 @@ impl<L: Level> Builder<L> {
         };
         let mut results = Vec::new();
         let mut first: Option<(u32, Error)> = None;
-        for outcome in self.run(n, &numbered, &leave)? {
+        for outcome in self.run_all(n, &numbered, &leave)? {
             match outcome {
                 Ok(result) => results.push(result),
                 Err(error) if first.as_ref().is_none_or(|first| error.0 < first.0) => {
@@ -166,7 +166,7 @@ impl<L: Level> Builder<L> {
     }
 
     /// Runs `body` on every rank; `leave` says how a rank leaves after what it returned.
-    fn run<R: Send>(
+    fn run_all<R: Send>(
         self,
         n: u32,
         body: &(impl Fn(World<L>) -> R + Sync),

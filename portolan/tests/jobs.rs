@@ -1,0 +1,322 @@
+//! Jobs inside one process: how they start, end and fail.
+
+mod common;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use common::{SIZES, jobs, jobs_with};
+use portolan::{Builder, ErrorKind, Errors, Jobs, Key, Source, Tags};
+
+#[test]
+fn a_job_needs_a_rank() {
+    assert_eq!(
+        portolan::threads(0, |_| ()).unwrap_err().kind(),
+        ErrorKind::InvalidArgument
+    );
+    assert_eq!(
+        Jobs::in_process(0).unwrap_err().kind(),
+        ErrorKind::InvalidArgument
+    );
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_errors() {
+    let error = Builder::new()
+        .transport("pigeons")
+        .threads(2, |_| ())
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TransportUnavailable);
+    let text = error.to_string();
+    assert!(
+        text.starts_with(
+            "transport `pigeons` was requested (by the program) but is not usable\n  compiled in: "
+        ),
+        "{text}"
+    );
+    let error = Builder::new()
+        .setting("SPINN", "1")
+        .threads(2, |_| ())
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidSetting);
+    assert!(
+        error.to_string().contains("did you mean PORTOLAN_SPIN?"),
+        "{error}"
+    );
+}
+
+/// A panic is an event for the others, and names its rank.
+#[test]
+fn a_panic_ends_the_waiting_of_the_others_and_names_its_rank() {
+    for transport in common::transports() {
+        let failures = AtomicU32::new(0);
+        let outcome = std::panic::catch_unwind(|| {
+            Builder::new().transport(transport).threads(4, |world| {
+                let comm = world.comm();
+                if comm.rank() == 2 {
+                    panic!("out of luck");
+                }
+                let error = comm.recv_one::<u8>(2, 0).unwrap_err();
+                assert_eq!(
+                    (error.kind(), error.peer()),
+                    (ErrorKind::PeerFailed, Some(2))
+                );
+                failures.fetch_add(1, Ordering::Relaxed);
+            })
+        });
+        let payload = outcome.unwrap_err();
+        assert_eq!(
+            payload.downcast_ref::<String>().unwrap(),
+            "rank 2 panicked: out of luck"
+        );
+        assert_eq!(failures.load(Ordering::Relaxed), 3);
+    }
+}
+
+#[test]
+fn the_first_error_of_a_rank_is_the_jobs() {
+    let error = portolan::try_threads(3, |world| {
+        let comm = world.comm();
+        match comm.rank() {
+            1 => comm.send(&[0u8], 17, 0),
+            _ => comm.recv_one::<u8>(1, 0).map(drop),
+        }
+    })
+    .unwrap_err();
+    assert_eq!(
+        (error.kind(), error.rank()),
+        (ErrorKind::InvalidRank, Some(1))
+    );
+}
+
+/// SND-16 and COR-07: handles that are leaked or outlive the end do not keep others waiting.
+#[test]
+fn leaked_handles_do_not_keep_the_job_from_ending() {
+    jobs(&[3], |world| {
+        if world.rank() == 1 {
+            std::mem::forget(world);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn finalize_says_what_was_left() {
+    jobs(&SIZES, |world| {
+        let comm = world.comm();
+        let extra = comm.dup()?;
+        assert_eq!(world.finalize()?.communicators, 1);
+        drop((comm, extra));
+        Ok(())
+    });
+    jobs(&[2], |world| {
+        drop(world.comm().dup()?);
+        assert_eq!(world.finalize()?.communicators, 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_rank_that_gives_up_after_an_error_does_not_wait_and_is_not_waited_for() {
+    let results = portolan::threads(2, |world| {
+        let comm = world.comm();
+        if comm.rank() == 0 {
+            comm.send(&[0u8], 5, 0)
+        } else {
+            comm.recv_one::<u8>(0, 0).map(drop)
+        }
+    })
+    .unwrap();
+    assert_eq!(
+        results[0].as_ref().unwrap_err().kind(),
+        ErrorKind::InvalidRank
+    );
+    let error = results[1].as_ref().unwrap_err();
+    assert_eq!(
+        (error.kind(), error.peer()),
+        (ErrorKind::PeerFailed, Some(0))
+    );
+    assert!(error.to_string().contains("left after an error"), "{error}");
+}
+
+#[test]
+fn one_thread_steps_several_ranks() {
+    let worlds = Jobs::in_process(5).unwrap();
+    let comms: Vec<_> = worlds.iter().map(portolan::World::comm).collect();
+    let mut incoming = Vec::new();
+    for comm in &comms {
+        incoming.push(
+            comm.irecv_owned(vec![0u32; 1], Source::Any, Tags::Any)
+                .unwrap(),
+        );
+    }
+    for comm in &comms {
+        let right = (comm.rank() + 1) % comm.size();
+        comm.isend_owned(vec![comm.rank()], right, 0)
+            .unwrap()
+            .wait()
+            .unwrap();
+    }
+    // One wait over requests of several ranks.
+    let mut seen = 0;
+    while let Some((_, outcome)) = portolan::wait_any(&mut incoming).unwrap() {
+        let done = outcome.unwrap();
+        assert_eq!(done.buf[0], done.status.source);
+        seen |= 1 << done.buf[0];
+    }
+    assert_eq!(seen, 0b11111);
+}
+
+#[test]
+fn worlds_live_side_by_side() {
+    jobs(&[2], |outer| {
+        let inner = portolan::try_threads(3, |inner| {
+            let comm = inner.comm();
+            let mut sum = [comm.rank()];
+            comm.allreduce(&mut sum, |a, b| a + b)?;
+            Ok(sum[0])
+        })?;
+        assert_eq!(inner, [3, 3, 3]);
+        outer.comm().barrier()
+    });
+}
+
+#[test]
+fn duplicates_keep_their_messages_apart() {
+    jobs(&SIZES, |world| {
+        let comm = world.comm();
+        let (me, n) = (comm.rank(), comm.size());
+        let other = comm.dup()?;
+        assert!(!other.same_as(&comm) && other.same_as(&other.clone()));
+        let (left, right) = ((me + n - 1) % n, (me + 1) % n);
+        comm.bsend(&[1u8], right, 0)?;
+        other.bsend(&[2u8], right, 0)?;
+        assert_eq!(other.recv::<u8>(left, 0)?.0, [2]);
+        assert_eq!(comm.recv::<u8>(Source::Any, Tags::Any)?.0, [1]);
+        // Ids come back: many more communicators than there are ids, over time.
+        for _ in 0..50 {
+            let third = other.dup()?;
+            third.barrier()?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn names_error_modes_and_attributes_are_kept_and_inherited() {
+    jobs(&[2], |world| {
+        let comm = world.comm();
+        assert_eq!(comm.name(), "world");
+        comm.set_name("mine");
+        comm.set_errors(Errors::Return);
+        let inherited = Key::<u32>::new().on_copy(|n| Some(n + 1));
+        let private = Key::<u32>::new();
+        comm.set_attribute(&inherited, 1);
+        comm.set_attribute(&private, 2);
+        let other = comm.dup()?;
+        assert_eq!(other.errors(), Errors::Return);
+        assert_eq!(other.attribute(&inherited).as_deref(), Some(&2));
+        assert!(other.attribute(&private).is_none());
+        assert!(comm.delete_attribute(&private) && !comm.delete_attribute(&private));
+        assert_eq!(world.comm().name(), "mine");
+        Ok(())
+    });
+}
+
+#[test]
+fn threads_of_one_rank_share_a_communicator() {
+    jobs_with(Builder::new().multiple(), &[2, 3], |world| {
+        let comm = world.comm();
+        let (me, n) = (comm.rank(), comm.size());
+        let (left, right) = ((me + n - 1) % n, (me + 1) % n);
+        std::thread::scope(|threads| {
+            let comm = &comm;
+            let running: Vec<_> = (0..4u32)
+                .map(|tag| {
+                    threads.spawn(move || -> portolan::Result<()> {
+                        for step in 0..200u32 {
+                            let mut got = [0];
+                            comm.sendrecv(&[me + step], right, tag, &mut got, left, tag)?;
+                            assert_eq!(got, [left + step]);
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            running
+                .into_iter()
+                .try_for_each(|thread| thread.join().unwrap())
+        })
+    });
+}
+
+/// Creations from different parents at once agree on different ids and never wait for each other.
+#[test]
+fn threads_make_communicators_at_the_same_time() {
+    jobs_with(Builder::new().multiple(), &[2, 3], |world| {
+        let comm = world.comm();
+        let parents = [comm.dup()?, comm.dup()?, comm.dup()?];
+        let made = Mutex::new(Vec::new());
+        std::thread::scope(|threads| {
+            let running: Vec<_> = parents
+                .iter()
+                .map(|parent| {
+                    threads.spawn(|| -> portolan::Result<()> {
+                        for _ in 0..10 {
+                            let child = parent.dup()?;
+                            child.barrier()?;
+                            made.lock().unwrap().push(child);
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            running
+                .into_iter()
+                .try_for_each(|thread| thread.join().unwrap())
+        })?;
+        assert_eq!(made.into_inner().unwrap().len(), 30);
+        Ok(())
+    });
+}
+
+#[test]
+fn collectives_agree_at_every_size() {
+    jobs(&SIZES, |world| {
+        let comm = world.comm();
+        let (me, n) = (comm.rank(), comm.size());
+        for root in 0..n {
+            for length in [0usize, 1, 5, 60_000] {
+                let mut data = vec![if me == root { 1.5 } else { 0.0 }; length];
+                comm.broadcast(&mut data, root)?;
+                assert!(data.iter().all(|&x| x == 1.5));
+            }
+            let mut flags = [me == root, me != root];
+            comm.broadcast(&mut flags, root)?;
+            assert_eq!(flags, [true, false]);
+            let all = comm.gather(&vec![me; me as usize], root)?;
+            assert_eq!(all.is_some(), me == root);
+            for (rank, values) in (0..n).zip(all.unwrap_or_default()) {
+                assert_eq!(values, vec![rank; rank as usize]);
+            }
+        }
+        let mut sum = [u64::from(me), 1];
+        comm.allreduce(&mut sum, |a, b| a + b)?;
+        assert_eq!(sum, [u64::from(n * (n - 1) / 2), u64::from(n)]);
+        // Associative and not commutative: keeps the left operand's first digit, the right one's last.
+        let mut ends = [(me, me)];
+        comm.allreduce(&mut ends, |a, b| (a.0, b.1))?;
+        assert_eq!(ends, [(0, n - 1)]);
+        comm.barrier()
+    });
+}
+
+#[test]
+fn lengths_that_differ_in_a_collective_are_noticed() {
+    let error = portolan::try_threads(2, |world| {
+        let comm = world.comm();
+        comm.broadcast(&mut vec![0u8; 2 + comm.rank() as usize], 0)
+    })
+    .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
+}
