@@ -100,8 +100,9 @@ impl StateWords {
     #[inline]
     pub(crate) fn state_of(&self, request: Request) -> Option<State> {
         let (generation, state) = self.get(request.index());
-        (generation == request.generation() && state != State::Free && generation != 0)
-            .then_some(state)
+        // Compared whole: bits of the channel that say something else make another handle.
+        let whole = u64::from(generation) << 32 | u64::from(request.index());
+        (request.to_bits() == whole && state != State::Free && generation != 0).then_some(state)
     }
 
     /// Writes a slot's word. Only under the channel's lock.
