@@ -35,6 +35,7 @@ pub fn probe_keeps_the_message<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         check(&bytes, 4, "a probed message");
         assert_eq!(rank.device.iprobe_unchecked(&pattern).expect("iprobe"), None);
         rank.done(sent);
+        rank.barrier(); // the next message must not come before everybody has looked
     }
     Ok(())
 }
@@ -101,6 +102,7 @@ pub fn discarded<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         assert!(!status.cancelled);
         fails(rank.device.discard(message), ErrorKind::InvalidRequest, "a second discard");
         assert_eq!(rank.device.iprobe_unchecked(&pattern).expect("iprobe"), None);
+        rank.barrier(); // the next message must not come before everybody has looked
     }
     Ok(())
 }
