@@ -52,10 +52,10 @@ fn round_trips(device: &impl Device) -> Result<()> {
         if me == 0 {
             let sent = [i as u8; LEN];
             device.send_contig(&to, &sent)?; // MPID_SendContig
-            // SAFETY: `buf` is not touched before the next line, which returns only when the
-            // request is over, whatever it returns; it is not moved or dropped before either.
-            let request = unsafe { device.irecv_contig(&from, buf.as_mut_ptr(), LEN)? }; // MPID_IrecvContig
-            device.wait(request)?; // MPID_RecvComplete
+            // SAFETY: `buf` is not touched before `wait`, which returns only when the request
+            // is over, whatever it returns; it is not moved or dropped before either.
+            let request = unsafe { device.irecv_contig(&from, buf.as_mut_ptr(), LEN)? };
+            device.wait(request)?; // the two are MPID_IrecvContig and MPID_RecvComplete
             assert_eq!(buf, sent.map(|byte| !byte), "round trip {i}");
         } else {
             let status = device.recv_contig(&from, &mut buf)?; // MPID_RecvContig

@@ -1,0 +1,175 @@
+//! Starts the examples as processes, with the command `portolan`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use libtest_mimic::Failed;
+
+/// Seconds after which a job that has not ended is taken for one that never will.
+const GUARD: &str = "120";
+
+/// A job that is to be started.
+#[derive(Debug)]
+pub(crate) struct Job {
+    program: &'static str,
+    ranks: u32,
+    args: Vec<String>,
+}
+
+impl Job {
+    pub(crate) fn new(program: &'static str, ranks: u32) -> Self {
+        Self {
+            program,
+            ranks,
+            args: Vec::new(),
+        }
+    }
+
+    pub(crate) fn option(mut self, name: &str, value: impl AsRef<Path>) -> Self {
+        let value = value
+            .as_ref()
+            .to_str()
+            .expect("arguments of the tests are texts");
+        self.args.extend([name.to_owned(), value.to_owned()]);
+        self
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(&self) -> Outcome {
+        let mut command = Command::new(portolan());
+        command
+            .args([
+                "run",
+                "--timeout",
+                GUARD,
+                "-n",
+                &self.ranks.to_string(),
+                "--",
+            ])
+            .arg(program(self.program))
+            .args(&self.args)
+            .stdin(Stdio::null());
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            if ["PORTOLAN_", "PMI", "OMPI_"]
+                .iter()
+                .any(|ours| name.starts_with(ours))
+            {
+                command.env_remove(&*name);
+            }
+        }
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = command.output().expect("the command starts");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Outcome {
+            code: status.code(),
+            out: text(stdout),
+            err: text(stderr),
+        }
+    }
+}
+
+/// What came out of a job.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    code: Option<i32>,
+    pub(crate) out: String,
+    err: String,
+}
+
+impl Outcome {
+    /// It succeeded, and said nothing on its standard error.
+    pub(crate) fn succeeded(self) -> Result<Self, Failed> {
+        match (self.code, self.err.as_str()) {
+            (Some(0), "") => Ok(self),
+            _ => Err(format!("it did not succeed: {self:#?}").into()),
+        }
+    }
+
+    /// It failed by itself (not by the guard's time), and said all of this on its standard error.
+    pub(crate) fn failed(self, code: i32, parts: &[&str]) -> Result<Self, Failed> {
+        if self.code != Some(code) {
+            return Err(format!("its code is not {code}: {self:#?}").into());
+        }
+        match parts.iter().find(|part| !self.err.contains(**part)) {
+            None => Ok(self),
+            Some(part) => Err(format!("`{part}` is missing: {self:#?}").into()),
+        }
+    }
+
+    /// The standard output is these lines, in any order: ranks run side by side.
+    pub(crate) fn lines(&self, mut expected: Vec<String>) -> Result<(), Failed> {
+        let mut lines: Vec<_> = self.out.lines().collect();
+        lines.sort_unstable();
+        expected.sort_unstable();
+        if lines == expected {
+            return Ok(());
+        }
+        Err(format!("it should have said {expected:#?}: {self:#?}").into())
+    }
+
+    /// The number behind a word that begins a line, or follows another on it.
+    pub(crate) fn number(&self, name: &str) -> Result<f64, Failed> {
+        let found = self.out.split_once(name).and_then(|(_, rest)| {
+            let word = rest.split_whitespace().next()?;
+            word.trim_end_matches([';', ',']).parse().ok()
+        });
+        found.ok_or_else(|| format!("no number after `{name}`: {self:#?}").into())
+    }
+}
+
+/// The command `portolan`, built from this workspace in the manner of this test.
+fn portolan() -> &'static Path {
+    static COMMAND: OnceLock<PathBuf> = OnceLock::new();
+    COMMAND.get_or_init(|| {
+        // This test is TARGET/PROFILE/deps/run-…
+        let test = std::env::current_exe().expect("a test knows where it is");
+        let folder = test
+            .ancestors()
+            .nth(2)
+            .expect("a test is in a folder of its profile");
+        let target = folder
+            .parent()
+            .expect("a profile's folder is in the target's");
+        let profile = match folder.file_name().and_then(|name| name.to_str()) {
+            None | Some("debug") => "dev",
+            Some(name) => name,
+        };
+        let built = Command::new(env!("CARGO"))
+            .args([
+                "build",
+                "--quiet",
+                "--package",
+                "portolan-launch",
+                "--bin",
+                "portolan",
+            ])
+            .args(["--profile", profile, "--target-dir"])
+            .arg(target)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status();
+        assert!(
+            built.is_ok_and(|status| status.success()),
+            "cannot build the command"
+        );
+        folder.join("portolan")
+    })
+}
+
+/// Where an example is.
+fn program(name: &str) -> &'static str {
+    match name {
+        "adi_blocking" => env!("CARGO_BIN_EXE_adi_blocking"),
+        "adi_nonblocking" => env!("CARGO_BIN_EXE_adi_nonblocking"),
+        "heat" => env!("CARGO_BIN_EXE_heat"),
+        "hello" => env!("CARGO_BIN_EXE_hello"),
+        "least_squares" => env!("CARGO_BIN_EXE_least_squares"),
+        "master_worker" => env!("CARGO_BIN_EXE_master_worker"),
+        "ring" => env!("CARGO_BIN_EXE_ring"),
+        _ => panic!("there is no example {name}"),
+    }
+}

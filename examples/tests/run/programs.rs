@@ -1,0 +1,151 @@
+//! The examples do what they say.
+
+use std::fs;
+use std::path::Path;
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::command::Job;
+
+/// Next to the repository, where it is there.
+const MATRIX: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../shared/data/well1850.mtx"
+);
+const RHS: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../shared/data/well1850_rhs1.mtx"
+);
+
+/// Checks a program in a job of some ranks.
+type Check = fn(u32) -> Result<(), Failed>;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let here = Path::new(MATRIX).exists() && Path::new(RHS).exists();
+    if !here {
+        eprintln!("ignored: ../shared/data/well1850.mtx is not next to the repository");
+    }
+    let programs: [(&str, &[u32], Check, bool); 8] = [
+        ("hello", &[1, 2, 3, 4, 5, 8], hello, true),
+        ("ring", &[1, 2, 3, 4, 5, 8], ring, true),
+        ("adi_blocking", &[2, 3, 4], adi_blocking, true),
+        ("adi_nonblocking", &[2, 3, 4], adi_nonblocking, true),
+        ("heat", &[1, 2, 3, 4, 5, 8], heat, true),
+        ("least_squares", &[1, 2, 3, 4, 5, 8], least_squares, true),
+        ("least_squares_well1850", &[1, 2, 3, 4], well1850, here),
+        ("master_worker", &[1, 2, 3, 4, 5, 8], master_worker, true),
+    ];
+    let mut trials = Vec::new();
+    for (name, sizes, check, possible) in programs {
+        for &ranks in sizes {
+            let trial = Trial::test(format!("{name}_{ranks}"), move || check(ranks));
+            trials.push(trial.with_ignored_flag(!possible));
+        }
+    }
+    trials.push(Trial::test(
+        "heat_is_the_same_on_any_number_of_ranks",
+        same_picture,
+    ));
+    trials
+}
+
+fn hello(ranks: u32) -> Result<(), Failed> {
+    let line = |rank| format!("hello from rank {rank} of {ranks} over shm");
+    let outcome = Job::new("hello", ranks).run().succeeded()?;
+    outcome.lines((0..ranks).map(line).collect())
+}
+
+fn ring(ranks: u32) -> Result<(), Failed> {
+    let (sum, last) = (ranks * (ranks - 1) / 2, ranks - 1);
+    let line = format!("the sum of {ranks} ranks is {sum}, says rank {last}");
+    Job::new("ring", ranks).run().succeeded()?.lines(vec![line])
+}
+
+fn adi_blocking(ranks: u32) -> Result<(), Failed> {
+    let line = "10000 round trips of 256 bytes, blocking: all data as sent";
+    let outcome = Job::new("adi_blocking", ranks).run().succeeded()?;
+    outcome.lines(vec![line.to_owned()])
+}
+
+fn adi_nonblocking(ranks: u32) -> Result<(), Failed> {
+    let line = "10000 round trips of 256 bytes, nonblocking: all data as sent";
+    let outcome = Job::new("adi_nonblocking", ranks).run().succeeded()?;
+    outcome.lines(vec![line.to_owned()])
+}
+
+fn master_worker(ranks: u32) -> Result<(), Failed> {
+    let line = "2000 paths, the longest of 182 numbers, sum of all 237424897";
+    Job::new("master_worker", ranks)
+        .run()
+        .succeeded()?
+        .lines(vec![line.to_owned()])
+}
+
+fn heat(ranks: u32) -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let picture = folder.path().join("heat.png");
+    // Not a multiple of any number of blocks but 1.
+    let job = Job::new("heat", ranks)
+        .option("--size", "127")
+        .option("--steps", "200");
+    let outcome = job.option("--output", &picture).run().succeeded()?;
+    // The program itself compares the two, and fails.
+    let (error, scheme) = (
+        outcome.number("largest error ")?,
+        outcome.number("own is ")?,
+    );
+    assert!(
+        error > 0.0 && error <= scheme * 1.001 && scheme < 1e-2,
+        "{error} {scheme}"
+    );
+    let decoder = png::Decoder::new(std::io::BufReader::new(fs::File::open(picture)?));
+    let info = decoder.read_info()?.info().size();
+    // Four pixels for each point, and margins of a 32nd.
+    let (panel, margin) = (127 * 4, 127 * 4 / 32);
+    assert_eq!(info, (2 * panel + 3 * margin, panel + 2 * margin));
+    Ok(())
+}
+
+fn same_picture() -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let mut pictures = Vec::new();
+    for ranks in [1, 3, 4] {
+        let picture = folder.path().join(format!("{ranks}.png"));
+        let job = Job::new("heat", ranks)
+            .option("--size", "50")
+            .option("--steps", "100");
+        job.option("--output", &picture).run().succeeded()?;
+        pictures.push(fs::read(picture)?);
+    }
+    assert!(pictures[0].len() > 1000 && pictures.iter().all(|other| *other == pictures[0]));
+    Ok(())
+}
+
+fn least_squares(ranks: u32) -> Result<(), Failed> {
+    // The program compares with the solution that it knows.
+    let job = Job::new("least_squares", ranks).option("--size", "333");
+    let outcome = job.run().succeeded()?;
+    assert!(outcome.number("optimality ")? <= 1e-12);
+    assert!(outcome.number("largest error ")? <= 1e-9);
+    Ok(())
+}
+
+fn well1850(ranks: u32) -> Result<(), Failed> {
+    let job = Job::new("least_squares", ranks)
+        .option("--matrix", MATRIX)
+        .option("--rhs", RHS);
+    let outcome = job.run().succeeded()?;
+    assert!(outcome.number("optimality ")? <= 1e-12, "{outcome:?}");
+    // Found with other programs, for the whole problem.
+    for (name, expected) in [
+        ("residual norm ", 1.278_139_346_42),
+        ("solution norm ", 16_184.102_512_5),
+    ] {
+        let found = outcome.number(name)?;
+        assert!(
+            (found / expected - 1.0).abs() <= 1e-9,
+            "{name}{found}, not {expected}"
+        );
+    }
+    Ok(())
+}
