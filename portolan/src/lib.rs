@@ -20,7 +20,7 @@
 //!     Ok(0)
 //! }
 //!
-//! // As a program of processes: `let world = portolan::init()?; ring(&world.comm())?;`
+//! // As a program of processes: `portolan::run(|world| ring(&world.comm()).map(drop))` in `main`.
 //! // Here, as four threads of this one:
 //! let sums = portolan::try_threads(4, |world| ring(&world.comm()))?;
 //! assert_eq!(sums, [6, 0, 0, 0]);
@@ -80,3 +80,8 @@ pub use hosted::Hosted;
 pub use ranks::{Jobs, threads, try_threads};
 pub use run::run;
 pub use world::{Leaks, World};
+
+/// The program in the README, as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+mod readme {}
