@@ -1,1 +1,305 @@
-//! Unit tests of what the conformance suite cannot see from outside.
+//! What the conformance suite cannot see from outside: an engine against a peer that sends anything.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::Engine;
+use crate::config::Settings;
+use crate::device::{Check, Device, SendMode};
+use crate::level::{Level, Single, StateLock};
+use crate::matching::Pattern;
+use crate::transport::{Bell, Header, Limits, Payload, Sent, Sink, Transport, TransportCaps};
+use crate::{Adi, ErrorKind, ProcId, Request, SendArgs};
+
+/// A transport whose peer is a script: the test hands in packets, and sees what was sent.
+struct Scripted {
+    arriving: VecDeque<(Header, Vec<u8>)>,
+    sent: Vec<Header>,
+    failed: Option<String>,
+}
+
+struct NoBell(AtomicU32);
+
+impl Bell for NoBell {
+    fn seen(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+    fn sleep(&self, _seen: u32, _limit: Option<Duration>) {}
+    fn ring(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Transport for Scripted {
+    fn name(&self) -> &'static str {
+        "scripted"
+    }
+    fn caps(&self) -> TransportCaps {
+        TransportCaps::empty()
+    }
+    fn limits(&self) -> Limits {
+        Limits {
+            short: 192,
+            bulk: 1024,
+            eager: 512,
+        }
+    }
+    fn rank(&self) -> u32 {
+        0
+    }
+    fn size(&self) -> u32 {
+        2
+    }
+    fn node_of(&self, _peer: u32) -> u32 {
+        0
+    }
+    fn node_name(&self) -> String {
+        "here".to_owned()
+    }
+    unsafe fn send_short(&mut self, _: u32, header: &Header, _: *const u8, _: usize) -> Sent {
+        self.sent.push(*header);
+        Sent::Done
+    }
+    unsafe fn send_bulk<F: FnOnce(*mut u8)>(
+        &mut self,
+        _: u32,
+        header: &Header,
+        len: usize,
+        fill: F,
+    ) -> Sent {
+        fill(vec![0_u8; len].as_mut_ptr());
+        self.sent.push(*header);
+        Sent::Done
+    }
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
+        let mut packets = 0;
+        while sink.accepts(1)
+            && let Some((header, bytes)) = self.arriving.pop_front()
+        {
+            sink.packet(1, &header, Payload::from_slice(&bytes));
+            packets += 1;
+        }
+        packets
+    }
+    fn bell(&self) -> Arc<dyn Bell> {
+        Arc::new(NoBell(AtomicU32::new(0)))
+    }
+    fn arm(&mut self) {}
+    fn disarm(&mut self) {}
+    fn failures(&self) -> u32 {
+        u32::from(self.failed.is_some())
+    }
+    fn failure_of(&self, peer: u32) -> Option<String> {
+        self.failed.clone().filter(|_| peer == 1)
+    }
+    fn declare_failed(&mut self, _peer: u32, why: &str) {
+        self.failed = Some(why.to_owned());
+    }
+}
+
+fn engine() -> Engine<Scripted, Single> {
+    let transport = Scripted {
+        arriving: VecDeque::new(),
+        sent: Vec::new(),
+        failed: None,
+    };
+    Engine::new(transport, &Settings::default()).expect("an engine over a script")
+}
+
+fn arrives<L: Level>(engine: &Engine<Scripted, L>, header: Header, bytes: &[u8]) {
+    engine
+        .state
+        .lock()
+        .transport
+        .arriving
+        .push_back((header, bytes.to_vec()));
+}
+
+/// A rank with one operation of every sort under way: two sends on offer, a synchronous one that was
+/// sent, receives with and without wildcards, a get that was asked for.
+struct Busy {
+    engine: Engine<Scripted, Single>,
+    requests: Vec<Request>,
+    // Kept alive for the operations; the engine goes first.
+    _buffers: Vec<Vec<u8>>,
+}
+
+fn busy() -> Busy {
+    let engine = engine();
+    let mut buffers: Vec<Vec<u8>> = (0..6).map(|_| vec![7_u8; 2000]).collect();
+    let mut requests = Vec::new();
+    let to = SendArgs::new(ProcId::new(1), 3, 0, 5);
+    let patterns = [(Some(1), Some(5)), (None, Some(6)), (None, None)];
+    let at: Vec<*mut u8> = buffers
+        .iter_mut()
+        .map(|buffer| buffer.as_mut_ptr())
+        .collect();
+    // SAFETY: the buffers have 2000 bytes each and outlive the engine, see `Busy`.
+    unsafe {
+        requests.push(engine.isend_contig(&to, at[0], 2000).unwrap());
+        requests.push(engine.isend_contig(&to, at[1], 900).unwrap());
+        requests.push(
+            engine
+                .isend_contig(&to.mode(SendMode::Synchronous), at[2], 8)
+                .unwrap(),
+        );
+        for (i, (source, tag)) in patterns.into_iter().enumerate() {
+            let from = Pattern {
+                context: 3,
+                source,
+                tag,
+            };
+            requests.push(
+                engine
+                    .irecv_contig(&from, at[3 + i], 100 * (i + 1))
+                    .unwrap(),
+            );
+        }
+    }
+    Busy {
+        engine,
+        requests,
+        _buffers: buffers,
+    }
+}
+
+/// Any header: half of the time with values that mean something to a busy engine.
+fn headers(cookies: Vec<u32>) -> impl Strategy<Value = Header> {
+    let word = |near: Vec<u32>| prop_oneof![any::<u32>(), prop::sample::select(near)];
+    let small = || prop_oneof![any::<u8>(), 0_u8..10];
+    (
+        (small(), small(), small(), any::<u8>()),
+        (word(vec![3]), word(vec![0, 1]), word(vec![5, 6])),
+        (word(vec![0, 1]), word(cookies)),
+    )
+        .prop_map(
+            |((kind, flags, rep, channel), (context, source, tag), (signature, cookie))| Header {
+                kind,
+                flags,
+                rep,
+                channel,
+                context,
+                source,
+                tag,
+                signature,
+                cookie,
+            },
+        )
+}
+
+fn payloads(cookies: Vec<u32>) -> impl Strategy<Value = Vec<u8>> {
+    // Bodies that look like those of offers and takes, and any bytes.
+    let body = (prop::sample::select(cookies), 0_u64..3000, 0_u64..3000).prop_map(|(a, b, c)| {
+        let mut bytes = u64::from(a).to_le_bytes().to_vec();
+        bytes.extend(b.to_le_bytes());
+        bytes.extend(c.to_le_bytes());
+        bytes.resize(48, 0);
+        bytes
+    });
+    prop_oneof![prop::collection::vec(any::<u8>(), 0..1100), body]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    /// Whatever arrives, the engine neither panics nor writes outside of a buffer, and every request
+    /// stays one that can be asked about, cancelled and given up.
+    #[test]
+    fn any_packets_are_survived(
+        packets in {
+            let busy = busy();
+            let cookies: Vec<u32> = busy.requests.iter().map(|request| request.to_short()).collect();
+            prop::collection::vec((headers(cookies.clone()), payloads(cookies)), 1..12)
+        }
+    ) {
+        let busy = busy();
+        for (header, bytes) in &packets {
+            arrives(&busy.engine, *header, bytes);
+        }
+        for _ in 0..2 * packets.len() + 4 {
+            busy.engine.device_check(Check::NonBlocking).unwrap();
+        }
+        let failed = busy.engine.failure_of(ProcId::new(1)).is_some();
+        for &request in &busy.requests {
+            busy.engine.cancel(request).unwrap();
+            let outcome = busy.engine.test(request);
+            // With the peer declared dead nothing is left waiting.
+            prop_assert!(!failed || !matches!(outcome, Ok(None)));
+        }
+        prop_assert!(busy._buffers.iter().all(|buffer| buffer.len() == 2000));
+    }
+}
+
+#[test]
+fn a_peer_that_sends_nonsense_is_declared_failed() {
+    let busy = busy();
+    let nonsense = Header {
+        kind: 200,
+        ..Header::default()
+    };
+    arrives(&busy.engine, nonsense, &[]);
+    busy.engine.device_check(Check::NonBlocking).unwrap();
+    let error = busy.engine.wait(busy.requests[0]).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.peer()),
+        (ErrorKind::PeerFailed, Some(1))
+    );
+    assert!(
+        error.to_string().contains("packet of no known kind"),
+        "{error}"
+    );
+}
+
+#[test]
+fn acknowledgements_of_others_messages_are_refused() {
+    let busy = busy();
+    let cookie = busy.requests[3].to_short(); // A receive, which nobody can acknowledge.
+    let done = crate::transport::PacketKind::Done as u8;
+    arrives(
+        &busy.engine,
+        Header {
+            kind: done,
+            cookie,
+            ..Header::default()
+        },
+        &[],
+    );
+    busy.engine.device_check(Check::NonBlocking).unwrap();
+    assert!(busy.engine.failure_of(ProcId::new(1)).is_some());
+}
+
+#[test]
+fn a_taken_offer_streams_what_was_asked_for() {
+    let busy = busy();
+    let cookie = busy.requests[0].to_short();
+    let mut body = [0_u8; 24];
+    body[..4].copy_from_slice(&77_u32.to_le_bytes());
+    body[8..16].copy_from_slice(&500_u64.to_le_bytes());
+    body[16..].copy_from_slice(&2000_u64.to_le_bytes());
+    let take = crate::transport::PacketKind::Take as u8;
+    arrives(
+        &busy.engine,
+        Header {
+            kind: take,
+            cookie,
+            ..Header::default()
+        },
+        &body,
+    );
+    for _ in 0..3 {
+        busy.engine.device_check(Check::NonBlocking).unwrap();
+    }
+    let sent = &busy.engine.state.lock().transport.sent;
+    let data = crate::transport::PacketKind::Data as u8;
+    let pieces: Vec<_> = sent.iter().filter(|header| header.kind == data).collect();
+    assert_eq!(pieces.len(), 2, "1500 bytes in pieces of at most 1024");
+    assert!(pieces.iter().all(|header| header.cookie == 77));
+    assert!(
+        busy.engine.shared.words.state_of(busy.requests[0])
+            == Some(crate::request::State::Complete)
+    );
+}
