@@ -65,11 +65,9 @@ impl<D: Device> Communicator<D> {
         }
         for child in tree.children() {
             let args = self.collective_args(child, Tag(BCAST))?;
+            let buf = ContigBuf::from_bytes(data);
             // SAFETY: the arguments are legal; `data` is borrowed for the length of the call.
-            unsafe {
-                self.device()
-                    .send_contig_unchecked(&args, ContigBuf::from_bytes(data))?
-            };
+            unsafe { self.device().send_contig_unchecked(&args, buf)? };
         }
         Ok(())
     }

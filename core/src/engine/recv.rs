@@ -124,6 +124,11 @@ impl<T: Transport> State<T> {
                 self.proto.finish_loop(send, index, &header);
             }
         }
+        // An acknowledgement leaves now: this rank may be away for long before it polls again, and the
+        // sender waits for it.
+        if self.proto.has_outgoing() {
+            self.flush_outgoing();
+        }
     }
 }
 
