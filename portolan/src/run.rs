@@ -14,9 +14,9 @@ use crate::{Builder, World};
 /// job: the body of a `main`.
 ///
 /// If `body` fails, with an error of this crate or of the program's own, the error is printed with
-/// the rank's number, the rank is declared failed, so that nobody waits for it, and the exit code is
-/// 1. (A program that calls [`init`](crate::init) itself and returns an error of its own from
-/// `main` would first wait for the other ranks when its world is dropped.)
+/// the rank's number, the rank is declared failed, so that nobody waits for it, and the process is
+/// to end with exit code 1. A program that calls [`init`](crate::init) itself, and returns an error
+/// of its own from `main`, would first wait for the other ranks when its world is dropped.
 ///
 /// ```
 /// use std::process::ExitCode;

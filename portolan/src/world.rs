@@ -18,6 +18,9 @@ use crate::hosted::{Ending, Hosted, Leave};
 /// - a panic is under way;
 /// - a call of this rank has returned an error (other than that another rank has failed): the
 ///   program may be on its way out by `?`. A program that goes on after an error calls `finalize`.
+///
+/// Errors of the program's own (a file that is missing) are not seen here: a program that may have
+/// some leaves its body to [`run`](crate::run), which treats all errors alike.
 #[derive(Debug)]
 pub struct World<L: Level = Single, D: Device = AnyDevice<L>> {
     comm: Comm<L, D>,
