@@ -40,8 +40,10 @@ pub fn sizes(eager_max: usize) -> Vec<usize> {
     let mut sizes = vec![0, 1, 3, 7, 24, 40, 96, 192, 5000, 3 << 14];
     sizes.extend((3..=18).map(|bit| 1 << bit));
     sizes.extend([eager_max, eager_max * 2, (1 << 20) + 5]);
-    let mut around: Vec<_> =
-        sizes.iter().flat_map(|&n| [n.saturating_sub(1), n, n + 1]).collect();
+    let mut around: Vec<_> = sizes
+        .iter()
+        .flat_map(|&n| [n.saturating_sub(1), n, n + 1])
+        .collect();
     around.sort_unstable();
     around.dedup();
     around

@@ -30,5 +30,5 @@ impl<D> std::fmt::Debug for Case<D> {
 /// Every case, in the order of the suite.
 #[must_use]
 pub fn cases<D: Device>() -> Vec<Case<D>> {
-    crate::with_cases!(registry {D})
+    crate::with_cases!(registry { D })
 }

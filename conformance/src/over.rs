@@ -62,13 +62,18 @@ fn on_threads<T: Send, D: Device, R: Send>(
             result
         }));
         result.map_err(|panic| {
-            first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+            first
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get_or_insert(panic);
             device.declare_self_failed("its thread panicked");
         })
     };
     let results: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> =
-            parts.into_iter().map(|part| scope.spawn(|| rank(part))).collect();
+        let threads: Vec<_> = parts
+            .into_iter()
+            .map(|part| scope.spawn(|| rank(part)))
+            .collect();
         threads.into_iter().map(|thread| thread.join()).collect()
     });
     if let Some(panic) = first.into_inner().unwrap_or_else(PoisonError::into_inner) {

@@ -40,16 +40,28 @@ pub fn run_process<D: Device>(
     filter: &str,
     out: &mut dyn Write,
 ) -> std::io::Result<Summary> {
-    let (rank, size) = (device.attributes().world_rank, device.attributes().world_size);
+    let (rank, size) = (
+        device.attributes().world_rank,
+        device.attributes().world_size,
+    );
     let mut summary = Summary::default();
-    let mut line = |text: String| if rank == 0 { writeln!(out, "{text}") } else { Ok(()) };
+    let mut line = |text: String| {
+        if rank == 0 {
+            writeln!(out, "{text}")
+        } else {
+            Ok(())
+        }
+    };
     for (case, number) in cases::<D>().iter().zip(0..) {
         if !case.name.contains(filter) {
             continue;
         }
         if size < case.min_ranks {
             summary.skipped += 1;
-            line(format!("skipped: {}: needs {} ranks", case.name, case.min_ranks))?;
+            line(format!(
+                "skipped: {}: needs {} ranks",
+                case.name, case.min_ranks
+            ))?;
             continue;
         }
         let watchdog = Watchdog::new(&format!("{} on rank {rank}", case.name));
@@ -73,10 +85,14 @@ pub fn run_process<D: Device>(
     let jobs: &[&str] = crate::with_cases!(jobs {});
     for name in jobs.iter().filter(|name| name.contains(filter)) {
         summary.skipped += 1;
-        line(format!("skipped: {name}: makes jobs of its own, with threads as ranks"))?;
+        line(format!(
+            "skipped: {name}: makes jobs of its own, with threads as ranks"
+        ))?;
     }
     let Summary { passed, skipped } = summary;
     let name = device.attributes().name;
-    line(format!("summary: {name}, {size} processes: {passed} passed, {skipped} skipped"))?;
+    line(format!(
+        "summary: {name}, {size} processes: {passed} passed, {skipped} skipped"
+    ))?;
     Ok(summary)
 }

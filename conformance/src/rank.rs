@@ -86,13 +86,20 @@ impl<'d, D: Device> Rank<'d, D> {
 
     /// What a receive asks for, in the case's first context.
     pub fn from(&self, source: impl Into<Option<u32>>, tag: impl Into<Option<u32>>) -> Pattern {
-        Pattern { context: self.context(0), source: source.into(), tag: tag.into() }
+        Pattern {
+            context: self.context(0),
+            source: source.into(),
+            tag: tag.into(),
+        }
     }
 
     /// Sends and returns when the bytes may be used again.
     pub fn send(&self, args: &SendArgs, bytes: &[u8]) -> Result<()> {
         // SAFETY: cases name legal ranks and tags; the slice outlives the call.
-        unsafe { self.device.send_contig_unchecked(args, ContigBuf::from_bytes(bytes)) }
+        unsafe {
+            self.device
+                .send_contig_unchecked(args, ContigBuf::from_bytes(bytes))
+        }
     }
 
     /// Starts a send.
@@ -104,7 +111,12 @@ impl<'d, D: Device> Rank<'d, D> {
     pub fn isend_signed(&self, args: &SendArgs, bytes: Vec<u8>, signature: Signature) -> Pending {
         let memory = Pending::lend(bytes);
         let (ptr, len) = (memory.cast::<u8>(), memory.len());
-        let buf = ContigBuf { ptr, len, signature, memory: MemoryKind::Host };
+        let buf = ContigBuf {
+            ptr,
+            len,
+            signature,
+            memory: MemoryKind::Host,
+        };
         // SAFETY: cases name legal ranks and tags; lent memory stays until the operation is over.
         let request = unsafe { self.device.isend_contig_unchecked(args, buf) };
         Pending::new(request.expect("a request for a send"), memory)
@@ -113,7 +125,10 @@ impl<'d, D: Device> Rank<'d, D> {
     /// Receives into `bytes`.
     pub fn recv(&self, from: &Pattern, bytes: &mut [u8]) -> Result<Status> {
         // SAFETY: patterns of cases are legal; the slice outlives the call.
-        unsafe { self.device.recv_contig_unchecked(from, ContigBuf::from_bytes_mut(bytes)) }
+        unsafe {
+            self.device
+                .recv_contig_unchecked(from, ContigBuf::from_bytes_mut(bytes))
+        }
     }
 
     /// Starts a receive of up to `len` bytes.
@@ -126,7 +141,12 @@ impl<'d, D: Device> Rank<'d, D> {
         // The memory starts with bytes that no content has in a row.
         let memory = Pending::lend(vec![0xee; len]);
         let ptr = memory.cast::<u8>();
-        let buf = ContigBuf { ptr, len, signature, memory: MemoryKind::Host };
+        let buf = ContigBuf {
+            ptr,
+            len,
+            signature,
+            memory: MemoryKind::Host,
+        };
         // SAFETY: patterns of cases are legal; lent memory stays until the operation is over.
         let request = unsafe { self.device.irecv_contig_unchecked(from, buf) };
         Pending::new(request.expect("a request for a receive"), memory)
@@ -157,7 +177,10 @@ impl<'d, D: Device> Rank<'d, D> {
     /// If the request is not complete.
     #[track_caller]
     pub fn reclaim(&self, pending: Pending) -> Vec<u8> {
-        assert!(self.device.is_complete(pending.request), "the request is still active");
+        assert!(
+            self.device.is_complete(pending.request),
+            "the request is still active"
+        );
         // SAFETY: it is complete, or stale, which it only becomes when it was completed.
         unsafe { pending.over() }
     }
@@ -187,8 +210,19 @@ impl<'d, D: Device> Rank<'d, D> {
         memory: &[u8],
         origin: usize,
     ) -> Result<()> {
-        let ptr = place(layout, count, memory.as_ptr().cast_mut(), memory.len(), origin);
-        let buf = TypedBuf { ptr, count, layout, memory: MemoryKind::Host };
+        let ptr = place(
+            layout,
+            count,
+            memory.as_ptr().cast_mut(),
+            memory.len(),
+            origin,
+        );
+        let buf = TypedBuf {
+            ptr,
+            count,
+            layout,
+            memory: MemoryKind::Host,
+        };
         // SAFETY: `place` checked that the layout stays within the slice; sends only read.
         unsafe { self.device.send_datatype_unchecked(args, buf) }
     }
@@ -204,7 +238,12 @@ impl<'d, D: Device> Rank<'d, D> {
     ) -> Pending {
         let memory = Pending::lend(memory);
         let ptr = place(layout, count, memory.cast(), memory.len(), origin);
-        let buf = TypedBuf { ptr, count, layout, memory: MemoryKind::Host };
+        let buf = TypedBuf {
+            ptr,
+            count,
+            layout,
+            memory: MemoryKind::Host,
+        };
         // SAFETY: as in `send_typed`; lent memory stays until the operation is over.
         let request = unsafe { self.device.isend_datatype_unchecked(args, buf) };
         Pending::new(request.expect("a request for a send"), memory)
@@ -220,7 +259,12 @@ impl<'d, D: Device> Rank<'d, D> {
         origin: usize,
     ) -> Result<Status> {
         let ptr = place(layout, count, memory.as_mut_ptr(), memory.len(), origin);
-        let buf = TypedBuf { ptr, count, layout, memory: MemoryKind::Host };
+        let buf = TypedBuf {
+            ptr,
+            count,
+            layout,
+            memory: MemoryKind::Host,
+        };
         // SAFETY: `place` checked that the layout stays within the slice.
         unsafe { self.device.recv_datatype_unchecked(from, buf) }
     }
@@ -236,7 +280,12 @@ impl<'d, D: Device> Rank<'d, D> {
     ) -> Pending {
         let memory = Pending::lend(memory);
         let ptr = place(layout, count, memory.cast(), memory.len(), origin);
-        let buf = TypedBuf { ptr, count, layout, memory: MemoryKind::Host };
+        let buf = TypedBuf {
+            ptr,
+            count,
+            layout,
+            memory: MemoryKind::Host,
+        };
         // SAFETY: as in `recv_typed`; lent memory stays until the operation is over.
         let request = unsafe { self.device.irecv_datatype_unchecked(from, buf) };
         Pending::new(request.expect("a request for a receive"), memory)
@@ -246,7 +295,12 @@ impl<'d, D: Device> Rank<'d, D> {
     pub fn send_init(&self, args: &SendArgs, bytes: Vec<u8>) -> Pending {
         let memory = Pending::lend(bytes);
         let (ptr, count) = (memory.cast::<u8>(), memory.len());
-        let buf = TypedBuf { ptr, count, layout: &Layout::byte(), memory: MemoryKind::Host };
+        let buf = TypedBuf {
+            ptr,
+            count,
+            layout: &Layout::byte(),
+            memory: MemoryKind::Host,
+        };
         // SAFETY: cases name legal ranks and tags; lent memory stays as long as the request.
         let request = unsafe { self.device.send_init_unchecked(args, buf) };
         Pending::new(request.expect("a persistent request"), memory)
@@ -256,7 +310,12 @@ impl<'d, D: Device> Rank<'d, D> {
     pub fn recv_init(&self, from: &Pattern, len: usize) -> Pending {
         let memory = Pending::lend(vec![0xee; len]);
         let (ptr, count) = (memory.cast::<u8>(), len);
-        let buf = TypedBuf { ptr, count, layout: &Layout::byte(), memory: MemoryKind::Host };
+        let buf = TypedBuf {
+            ptr,
+            count,
+            layout: &Layout::byte(),
+            memory: MemoryKind::Host,
+        };
         // SAFETY: patterns of cases are legal; lent memory stays as long as the request.
         let request = unsafe { self.device.recv_init_unchecked(from, buf) };
         Pending::new(request.expect("a persistent request"), memory)
@@ -266,7 +325,12 @@ impl<'d, D: Device> Rank<'d, D> {
     pub fn imrecv(&self, message: Message, len: usize) -> Result<Pending> {
         let memory = Pending::lend(vec![0xee; len]);
         let (ptr, count) = (memory.cast::<u8>(), len);
-        let buf = TypedBuf { ptr, count, layout: &Layout::byte(), memory: MemoryKind::Host };
+        let buf = TypedBuf {
+            ptr,
+            count,
+            layout: &Layout::byte(),
+            memory: MemoryKind::Host,
+        };
         // SAFETY: lent memory stays until the operation is over.
         match unsafe { self.device.imrecv_unchecked(message, buf) } {
             Ok(request) => Ok(Pending::new(request, memory)),
@@ -284,14 +348,18 @@ impl<'d, D: Device> Rank<'d, D> {
     /// If the request cannot be freed.
     #[track_caller]
     pub fn abandon(&self, pending: Pending) -> Request {
-        self.device.free(pending.request).expect("freeing an active request");
+        self.device
+            .free(pending.request)
+            .expect("freeing an active request");
         pending.request
     }
 
     /// Makes progress once.
     #[track_caller]
     pub fn progress(&self) {
-        self.device.device_check(Check::NonBlocking).expect("progress");
+        self.device
+            .device_check(Check::NonBlocking)
+            .expect("progress");
     }
 
     /// Makes progress until `met`: for what no request says.
@@ -316,9 +384,14 @@ impl<'d, D: Device> Rank<'d, D> {
                 return;
             }
             let (to, from) = ((me + distance) % size, (me + size - distance) % size);
-            let pattern = Pattern { context, source: Some(from), tag: Some(round) };
+            let pattern = Pattern {
+                context,
+                source: Some(from),
+                tag: Some(round),
+            };
             let arrived = self.irecv(&pattern, 0);
-            self.send(&SendArgs::new(ProcId::new(to), context, me, round), &[]).expect("barrier");
+            self.send(&SendArgs::new(ProcId::new(to), context, me, round), &[])
+                .expect("barrier");
             self.done(arrived);
         }
     }
@@ -330,9 +403,14 @@ impl<'d, D: Device> Rank<'d, D> {
     #[track_caller]
     pub fn all_gather(&self, mine: &[u8]) -> Vec<Vec<u8>> {
         let context = self.number * CONTEXTS + BARRIER;
-        let pattern = |from| Pattern { context, source: Some(from), tag: Some(99) };
-        let receives: Vec<_> =
-            (0..self.size()).map(|from| self.irecv(&pattern(from), 1 << 16)).collect();
+        let pattern = |from| Pattern {
+            context,
+            source: Some(from),
+            tag: Some(99),
+        };
+        let receives: Vec<_> = (0..self.size())
+            .map(|from| self.irecv(&pattern(from), 1 << 16))
+            .collect();
         for to in 0..self.size() {
             let args = SendArgs::new(ProcId::new(to), context, self.me(), 99);
             self.send(&args, mine).expect("gather");
@@ -353,7 +431,11 @@ impl<'d, D: Device> Rank<'d, D> {
 #[track_caller]
 fn place(layout: &Layout, count: usize, ptr: *mut u8, len: usize, origin: usize) -> *mut u8 {
     let span = layout.span(count).expect("a layout that fits into memory");
-    let fits = |offset: isize| origin.checked_add_signed(offset).is_some_and(|at| at <= len);
+    let fits = |offset: isize| {
+        origin
+            .checked_add_signed(offset)
+            .is_some_and(|at| at <= len)
+    };
     let fits = span.is_empty() || (fits(span.start) && fits(span.end));
     assert!(fits, "{span:?} at {origin} is not within {len} bytes");
     ptr.wrapping_add(origin)

@@ -13,8 +13,12 @@ use crate::watchdog::Watchdog;
 /// The tests lie in one module per subject, next to the invocation.
 #[macro_export]
 macro_rules! suite {
-    ($sut:ty) => { $crate::with_cases!(tests {full, $sut}); };
-    ($sut:ty, few) => { $crate::with_cases!(tests {few, $sut}); };
+    ($sut:ty) => {
+        $crate::with_cases!(tests { full, $sut });
+    };
+    ($sut:ty, few) => {
+        $crate::with_cases!(tests { few, $sut });
+    };
 }
 
 /// The list of cases, each with the least number of ranks that it needs.
@@ -200,8 +204,16 @@ macro_rules! at_ranks {
 pub fn run_case<S: Sut>(name: &str, ranks: u32, case: fn(&Rank<'_, S::Device>) -> Verdict) {
     let _watchdog = Watchdog::new(&title::<S>(name, ranks));
     let verdicts = S::run(&Job::new(ranks), |device| case(&Rank::new(device, 0)));
-    assert_eq!(verdicts.len(), ranks as usize, "{} ran other ranks than asked for", S::NAME);
-    assert!(verdicts.iter().all(|v| *v == verdicts[0]), "skipped by some ranks: {verdicts:?}");
+    assert_eq!(
+        verdicts.len(),
+        ranks as usize,
+        "{} ran other ranks than asked for",
+        S::NAME
+    );
+    assert!(
+        verdicts.iter().all(|v| *v == verdicts[0]),
+        "skipped by some ranks: {verdicts:?}"
+    );
     tell::<S>(name, ranks, &verdicts[0]);
 }
 

@@ -39,7 +39,11 @@ impl Job {
     /// they are threads of the test program.
     #[must_use]
     pub fn new(ranks: u32) -> Self {
-        Self { ranks, settings: Settings::default() }.set("ON_FAILURE", "return")
+        Self {
+            ranks,
+            settings: Settings::default(),
+        }
+        .set("ON_FAILURE", "return")
     }
 
     /// The same with a setting changed, by its name without the prefix.

@@ -13,7 +13,9 @@ const LIMIT: u64 = 300;
 const VARIABLE: &str = "PORTOLAN_TEST_LIMIT";
 
 fn limit() -> Duration {
-    let given = std::env::var(VARIABLE).ok().and_then(|text| text.parse().ok());
+    let given = std::env::var(VARIABLE)
+        .ok()
+        .and_then(|text| text.parse().ok());
     Duration::from_secs(given.unwrap_or(LIMIT))
 }
 
@@ -43,7 +45,10 @@ impl Watchdog {
                 std::process::abort();
             }
         };
-        Self { done: Some(done), thread: Some(thread::spawn(watch)) }
+        Self {
+            done: Some(done),
+            thread: Some(thread::spawn(watch)),
+        }
     }
 }
 

@@ -33,10 +33,23 @@ impl Transports for Cramped {
     const NAME: &'static str = "memory, cramped";
 
     fn open(job: &Job) -> Vec<Memory> {
-        let limits = Limits { short: 192, bulk: 1024, eager: 500 };
+        let limits = Limits {
+            short: 192,
+            bulk: 1024,
+            eager: 500,
+        };
         let (packets, per_poll) = (2, 1);
         let caps = TransportCaps::empty();
-        memory::network_with(job.ranks, Options { packets, per_poll, limits, caps, ..Options::default() })
+        memory::network_with(
+            job.ranks,
+            Options {
+                packets,
+                per_poll,
+                limits,
+                caps,
+                ..Options::default()
+            },
+        )
     }
 }
 
@@ -55,7 +68,10 @@ impl Transports for Delayed {
 
     fn open(job: &Job) -> Vec<Self::Transport> {
         let ranks = memory::network(job.ranks).into_iter();
-        ranks.zip(0..).map(|(rank, n)| Decorated::new(rank, Delay::new(n, 5))).collect()
+        ranks
+            .zip(0..)
+            .map(|(rank, n)| Decorated::new(rank, Delay::new(n, 5)))
+            .collect()
     }
 }
 
@@ -73,10 +89,13 @@ impl Transports for Refused {
     const NAME: &'static str = "memory, refusing";
 
     fn open(job: &Job) -> Vec<Self::Transport> {
-        let decorate = |(rank, n)| {
-            Decorated::new(Decorated::new(rank, Delay::new(n, 2)), Refuse::new(n, 3))
-        };
-        memory::network(job.ranks).into_iter().zip(0..).map(decorate).collect()
+        let decorate =
+            |(rank, n)| Decorated::new(Decorated::new(rank, Delay::new(n, 2)), Refuse::new(n, 3));
+        memory::network(job.ranks)
+            .into_iter()
+            .zip(0..)
+            .map(decorate)
+            .collect()
     }
 }
 

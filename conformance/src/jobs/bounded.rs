@@ -22,19 +22,29 @@ pub fn flood<S: Sut>(ranks: u32) -> Verdict {
                 .collect();
             rank.barrier();
             // Rank 0 is in the library and has received nothing.
-            let waiting = sends.iter().filter(|s| !device.is_complete(s.request)).count();
+            let waiting = sends
+                .iter()
+                .filter(|s| !device.is_complete(s.request))
+                .count();
             rank.barrier();
             for pending in sends {
                 rank.done(pending);
             }
-            assert!(waiting > MANY / 2, "only {waiting} of {MANY} messages waited here");
+            assert!(
+                waiting > MANY / 2,
+                "only {waiting} of {MANY} messages waited here"
+            );
         } else {
             rank.barrier();
             rank.barrier();
             for n in 0..MANY {
                 for sender in 1..ranks {
                     let (_, bytes) = rank.take(&rank.from(sender, 1), LEN);
-                    check(&bytes, number(sender, n), &format!("message {n} of rank {sender}"));
+                    check(
+                        &bytes,
+                        number(sender, n),
+                        &format!("message {n} of rank {sender}"),
+                    );
                 }
             }
         }

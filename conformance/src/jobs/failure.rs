@@ -37,7 +37,8 @@ fn names(error: &Error, rank: u32) {
 
 /// Tells the doomed rank that one is ready, and lets it wait for all.
 fn ready<D: Device>(rank: &Rank<'_, D>) {
-    rank.send(&rank.to(rank.last(), 77), &[]).expect("telling that one is ready");
+    rank.send(&rank.to(rank.last(), 77), &[])
+        .expect("telling that one is ready");
 }
 
 fn all_ready<D: Device>(rank: &Rank<'_, D>) {
@@ -53,7 +54,10 @@ fn notice<D: Device>(rank: &Rank<'_, D>, dead: u32) {
         let _ = rank.device.device_check(Check::NonBlocking);
         std::thread::yield_now();
     }
-    let why = rank.device.failure_of(ProcId::new(dead)).expect("it is known");
+    let why = rank
+        .device
+        .failure_of(ProcId::new(dead))
+        .expect("it is known");
     assert!(why.contains("what this test is about"), "{why}");
 }
 
@@ -63,13 +67,20 @@ pub fn waiting_receives<S: Sut>(ranks: u32) -> Verdict {
         let any_tag = rank.irecv(&rank.from(dead, None), 8);
         let one_tag = rank.irecv(&rank.from(dead, 1), 8);
         ready(rank);
-        let error = rank.recv(&rank.from(dead, 2), &mut [0; 8]).expect_err("from a dead rank");
+        let error = rank
+            .recv(&rank.from(dead, 2), &mut [0; 8])
+            .expect_err("from a dead rank");
         names(&error, dead);
         for pending in [one_tag, any_tag] {
             names(&rank.finish(pending).0.expect_err("from a dead rank"), dead);
         }
         // And those that come later.
-        names(&rank.recv(&rank.from(dead, 2), &mut [0; 8]).expect_err("from a dead rank"), dead);
+        names(
+            &rank
+                .recv(&rank.from(dead, 2), &mut [0; 8])
+                .expect_err("from a dead rank"),
+            dead,
+        );
         let late = rank.irecv(&rank.from(dead, 2), 8);
         names(&rank.finish(late).0.expect_err("from a dead rank"), dead);
     })
@@ -80,7 +91,13 @@ pub fn wildcards<S: Sut>(ranks: u32) -> Verdict {
     mourn::<S>(ranks, all_ready, |rank, dead| {
         let pending = rank.irecv(&rank.from(None, 1), 8);
         ready(rank);
-        names(&rank.finish(pending).0.expect_err("a wildcard, and a rank died"), dead);
+        names(
+            &rank
+                .finish(pending)
+                .0
+                .expect_err("a wildcard, and a rank died"),
+            dead,
+        );
     })
 }
 
@@ -95,9 +112,13 @@ pub fn sends<S: Sut>(ranks: u32) -> Verdict {
             names(&rank.finish(pending).0.expect_err("to a dead rank"), dead);
         }
         notice(rank, dead);
-        let error = rank.send(&rank.to(dead, 1), b"late").expect_err("to a dead rank");
+        let error = rank
+            .send(&rank.to(dead, 1), b"late")
+            .expect_err("to a dead rank");
         names(&error, dead);
-        let error = rank.send(&synchronous, &content(1, rank.long())).expect_err("to a dead rank");
+        let error = rank
+            .send(&synchronous, &content(1, rank.long()))
+            .expect_err("to a dead rank");
         names(&error, dead);
     })
 }
@@ -106,13 +127,22 @@ pub fn sends<S: Sut>(ranks: u32) -> Verdict {
 pub fn probes_and_active<S: Sut>(ranks: u32) -> Verdict {
     mourn::<S>(ranks, all_ready, |rank, dead| {
         ready(rank);
-        let error = rank.device.probe_unchecked(&rank.from(dead, 1)).expect_err("a dead rank");
+        let error = rank
+            .device
+            .probe_unchecked(&rank.from(dead, 1))
+            .expect_err("a dead rank");
         names(&error, dead);
         notice(rank, dead);
-        let error = rank.device.iprobe_unchecked(&rank.from(dead, 1)).expect_err("a dead rank");
+        let error = rank
+            .device
+            .iprobe_unchecked(&rank.from(dead, 1))
+            .expect_err("a dead rank");
         names(&error, dead);
         let (peer, id) = (ProcId::new(dead), HandlerId(HandlerId::OTHER));
-        let error = rank.device.active_send(peer, id, [0, 0], &[]).expect_err("a dead rank");
+        let error = rank
+            .device
+            .active_send(peer, id, [0, 0], &[])
+            .expect_err("a dead rank");
         names(&error, dead);
     })
 }
@@ -122,21 +152,29 @@ pub fn what_was_sent_arrives<S: Sut>(ranks: u32) -> Verdict {
     let doomed = |rank: &Rank<'_, S::Device>| {
         for peer in 0..rank.last() {
             for tag in 0..20 {
-                rank.send(&rank.to(peer, tag), &content(u64::from(tag), 100)).expect("a send");
+                rank.send(&rank.to(peer, tag), &content(u64::from(tag), 100))
+                    .expect("a send");
             }
         }
         all_ready(rank);
     };
     mourn::<S>(ranks, doomed, |rank, dead| {
         // The last message is here, so all are.
-        rank.device.probe_unchecked(&rank.from(dead, 19)).expect("sent before the end");
+        rank.device
+            .probe_unchecked(&rank.from(dead, 19))
+            .expect("sent before the end");
         ready(rank);
         notice(rank, dead);
         for tag in 0..20 {
             let (_, bytes) = rank.take(&rank.from(dead, tag), 100);
             check(&bytes, u64::from(tag), "sent before the end");
         }
-        names(&rank.recv(&rank.from(dead, None), &mut [0]).expect_err("no more"), dead);
+        names(
+            &rank
+                .recv(&rank.from(dead, None), &mut [0])
+                .expect_err("no more"),
+            dead,
+        );
     })
 }
 

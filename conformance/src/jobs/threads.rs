@@ -18,7 +18,10 @@ const MESSAGES: u32 = 400;
 
 /// Processor time that the calling thread has used, in seconds.
 fn processor_time() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `time` is a valid place for the answer.
     let outcome = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     assert_eq!(outcome, 0, "this system cannot say what a thread has used");
@@ -29,11 +32,19 @@ fn processor_time() -> f64 {
 fn traffic<D: Device>(rank: &Rank<'_, D>, thread: u32) -> f64 {
     let before = processor_time();
     for round in 0..MESSAGES {
-        let len = if round % 40 == 39 { rank.long() } else { round as usize };
+        let len = if round % 40 == 39 {
+            rank.long()
+        } else {
+            round as usize
+        };
         let seed = u64::from(thread) << 32 | u64::from(round);
         let received = rank.irecv(&rank.from(rank.previous(), thread), len);
         let sent = rank.isend(&rank.to(rank.next(), thread), content(seed, len));
-        check(&rank.done(received).1, seed, &format!("thread {thread}, message {round}"));
+        check(
+            &rank.done(received).1,
+            seed,
+            &format!("thread {thread}, message {round}"),
+        );
         rank.done(sent);
     }
     processor_time() - before
@@ -60,18 +71,27 @@ pub fn blocked_testing_and_traffic<S: Sut>(ranks: u32) -> Verdict {
                 }
                 assert_eq!(rank.reclaim(pending), b"tested");
             });
-            let threads: Vec<_> =
-                (0..TRAFFIC).map(|n| scope.spawn(move || traffic(rank, n))).collect();
-            let used: f64 = threads.into_iter().map(|t| t.join().expect("traffic")).sum();
-            rank.send(&rank.to(rank.next(), TESTED), b"tested").expect("a small send");
-            rank.send(&rank.to(rank.next(), BLOCKED), b"awake").expect("a small send");
+            let threads: Vec<_> = (0..TRAFFIC)
+                .map(|n| scope.spawn(move || traffic(rank, n)))
+                .collect();
+            let used: f64 = threads
+                .into_iter()
+                .map(|t| t.join().expect("traffic"))
+                .sum();
+            rank.send(&rank.to(rank.next(), TESTED), b"tested")
+                .expect("a small send");
+            rank.send(&rank.to(rank.next(), BLOCKED), b"awake")
+                .expect("a small send");
             tested.join().expect("the testing thread");
             let blocked = blocked.join().expect("the blocked thread");
             if device.attributes().caps.contains(Caps::SLEEP) {
                 // About not spinning, not about speed: a spinning thread uses what one of the
                 // others uses, or more.
                 let share = used / f64::from(TRAFFIC);
-                assert!(blocked < share / 2.0 + 0.05, "asleep {blocked} s, in traffic {share} s");
+                assert!(
+                    blocked < share / 2.0 + 0.05,
+                    "asleep {blocked} s, in traffic {share} s"
+                );
             }
         });
     });
@@ -99,7 +119,8 @@ pub fn one_queue_each<S: Sut>(ranks: u32) -> Verdict {
             while !started.load(Ordering::Relaxed) {
                 thread::yield_now();
             }
-            rank.send(&rank.to(rank.next(), 50), b"four").expect("a small send");
+            rank.send(&rank.to(rank.next(), 50), b"four")
+                .expect("a small send");
         });
         assert_eq!(rank.reclaim(early), b"four");
     });

@@ -19,12 +19,13 @@ fn id<D: Device>(rank: &Rank<'_, D>, n: u32) -> HandlerId {
 fn recorder<D: Device>(rank: &Rank<'_, D>, id: HandlerId) -> Arc<Mutex<Vec<Record>>> {
     let records = Arc::new(Mutex::new(Vec::new()));
     let target = Arc::clone(&records);
-    let handler = move |_: &mut dyn Port,
-                        message: ActiveMessage<'_>| {
+    let handler = move |_: &mut dyn Port, message: ActiveMessage<'_>| {
         let record = (message.from.index(), message.args, message.payload.to_vec());
         target.lock().expect("no handler panics").push(record);
     };
-    rank.device.register_handler(id, Box::new(handler)).expect("registering a handler");
+    rank.device
+        .register_handler(id, Box::new(handler))
+        .expect("registering a handler");
     records
 }
 
@@ -48,7 +49,9 @@ pub fn order<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         let payload = content(number as u64, lengths[number % lengths.len()]);
         for peer in 0..rank.size() {
             let args = [number as u64, u64::from(rank.me())];
-            rank.device.active_send(ProcId::new(peer), id, args, &payload).expect("a message");
+            rank.device
+                .active_send(ProcId::new(peer), id, args, &payload)
+                .expect("a message");
         }
     }
     let total = ROUNDS * lengths.len() * rank.size() as usize;
@@ -59,7 +62,10 @@ pub fn order<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         for (number, (_, args, payload)) in theirs.enumerate() {
             assert_eq!(*args, [number as u64, u64::from(peer)]);
             let expected = content(number as u64, lengths[number % lengths.len()]);
-            assert!(*payload == expected, "payload {number} of rank {peer} differs");
+            assert!(
+                *payload == expected,
+                "payload {number} of rank {peer} differs"
+            );
         }
     }
     drop(records);
@@ -72,7 +78,9 @@ pub fn kept_until_registered<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let id = id(rank, 0);
     for number in 0..50 {
         let (peer, payload) = (ProcId::new(rank.next()), content(number, 40));
-        rank.device.active_send(peer, id, [number, 0], &payload).expect("a message");
+        rank.device
+            .active_send(peer, id, [number, 0], &payload)
+            .expect("a message");
     }
     rank.barrier();
     for _ in 0..20 {
@@ -94,13 +102,23 @@ pub fn errors<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let (device, id) = (rank.device, id(rank, 0));
     let records = recorder(rank, id);
     let again = device.register_handler(id, Box::new(|_, _| ()));
-    fails(again, ErrorKind::InvalidArgument, "a second handler for an id");
+    fails(
+        again,
+        ErrorKind::InvalidArgument,
+        "a second handler for an id",
+    );
     let nobody = device.active_send(ProcId::new(rank.size()), id, [0, 0], &[]);
     fails(nobody, ErrorKind::InvalidRank, "a rank that is not there");
     let long = vec![0; device.attributes().active_max + 1];
     let too_long = device.active_send(ProcId::new(rank.next()), id, [0, 0], &long);
-    fails(too_long, ErrorKind::InvalidCount, "a payload that is too long");
-    device.active_send(ProcId::new(rank.next()), id, [7, 7], &[]).expect("a message");
+    fails(
+        too_long,
+        ErrorKind::InvalidCount,
+        "a payload that is too long",
+    );
+    device
+        .active_send(ProcId::new(rank.next()), id, [7, 7], &[])
+        .expect("a message");
     rank.until(|| !records.lock().expect("no handler panics").is_empty());
     assert_eq!(records.lock().expect("no handler panics")[0].1, [7, 7]);
     rank.barrier();
@@ -113,12 +131,17 @@ pub fn to_oneself<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let records = recorder(rank, id);
     for (number, len) in (0..).zip(lengths(rank)) {
         let payload = content(number, len);
-        rank.device.active_send(ProcId::new(rank.me()), id, [number, 1], &payload).expect("a message");
+        rank.device
+            .active_send(ProcId::new(rank.me()), id, [number, 1], &payload)
+            .expect("a message");
     }
     let lengths = lengths(rank);
     rank.until(|| records.lock().expect("no handler panics").len() == lengths.len());
-    for (record, (number, len)) in
-        records.lock().expect("no handler panics").iter().zip((0..).zip(lengths))
+    for (record, (number, len)) in records
+        .lock()
+        .expect("no handler panics")
+        .iter()
+        .zip((0..).zip(lengths))
     {
         assert_eq!(*record, (rank.me(), [number, 1], content(number, len)));
     }
@@ -130,18 +153,24 @@ fn echo<D: Device>(rank: &Rank<'_, D>) -> (HandlerId, Arc<AtomicU64>) {
     let (request, reply) = (id(rank, 0), id(rank, 1));
     let answers = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&answers);
-    let count = move |_: &mut dyn Port,
-                      message: ActiveMessage<'_>| {
-        assert_eq!(message.payload.to_vec(), content(message.args[0], message.args[1] as usize));
+    let count = move |_: &mut dyn Port, message: ActiveMessage<'_>| {
+        assert_eq!(
+            message.payload.to_vec(),
+            content(message.args[0], message.args[1] as usize)
+        );
         counter.fetch_add(1, Ordering::Relaxed);
     };
-    let answer = move |port: &mut dyn Port,
-                       message: ActiveMessage<'_>| {
+    let answer = move |port: &mut dyn Port, message: ActiveMessage<'_>| {
         let payload = message.payload.to_vec();
-        port.send(message.from, reply, message.args, &payload).expect("an answer");
+        port.send(message.from, reply, message.args, &payload)
+            .expect("an answer");
     };
-    rank.device.register_handler(reply, Box::new(count)).expect("registering a handler");
-    rank.device.register_handler(request, Box::new(answer)).expect("registering a handler");
+    rank.device
+        .register_handler(reply, Box::new(count))
+        .expect("registering a handler");
+    rank.device
+        .register_handler(request, Box::new(answer))
+        .expect("registering a handler");
     (request, answers)
 }
 
@@ -188,9 +217,12 @@ pub fn while_blocked<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         } else {
             let before = answers.load(Ordering::Relaxed);
             let (peer, payload) = (ProcId::new(sleeper), content(5, 30));
-            rank.device.active_send(peer, request, [5, 30], &payload).expect("a request");
+            rank.device
+                .active_send(peer, request, [5, 30], &payload)
+                .expect("a request");
             rank.until(|| answers.load(Ordering::Relaxed) > before);
-            rank.send(&rank.to(sleeper, sleeper), &[]).expect("a release");
+            rank.send(&rank.to(sleeper, sleeper), &[])
+                .expect("a release");
         }
     }
     rank.barrier();
@@ -208,7 +240,8 @@ pub fn hooks<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         assert_eq!(port.me(), ProcId::new(me));
         let run = counter.fetch_add(1, Ordering::Relaxed);
         if run < 10 {
-            port.send(to, id, [u64::from(run), 0], &run.to_le_bytes()).expect("a message");
+            port.send(to, id, [u64::from(run), 0], &run.to_le_bytes())
+                .expect("a message");
         }
         run < 10
     }));
@@ -216,7 +249,11 @@ pub fn hooks<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     rank.until(|| records.lock().expect("no handler panics").len() == 10);
     let records = records.lock().expect("no handler panics");
     for (number, record) in (0..10_u32).zip(records.iter()) {
-        let expected = (rank.previous(), [u64::from(number), 0], number.to_le_bytes().to_vec());
+        let expected = (
+            rank.previous(),
+            [u64::from(number), 0],
+            number.to_le_bytes().to_vec(),
+        );
         assert_eq!(*record, expected);
     }
     drop(records);

@@ -14,10 +14,16 @@ fn refused<D: Device, T>(
     kind: ErrorKind,
     value: impl ToString,
 ) {
-    let Err(error) = outcome else { panic!("a wrong argument was accepted") };
+    let Err(error) = outcome else {
+        panic!("a wrong argument was accepted")
+    };
     let text = error.to_string();
     assert_eq!(error.kind(), kind, "{text}");
-    assert!(text.contains(&value.to_string()), "does not name {}: {text}", value.to_string());
+    assert!(
+        text.contains(&value.to_string()),
+        "does not name {}: {text}",
+        value.to_string()
+    );
     assert_eq!(error.rank(), Some(rank.me()), "{text}");
     assert!(text.contains(';'), "has no remedy: {text}");
 }
@@ -30,13 +36,23 @@ pub fn arguments<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let bad_context = device.attributes().max_context_id.checked_add(1);
 
     let to_nobody = rank.to(nobody, 0);
-    refused(rank, device.send_contig(&to_nobody, &[1]), ErrorKind::InvalidRank, nobody);
+    refused(
+        rank,
+        device.send_contig(&to_nobody, &[1]),
+        ErrorKind::InvalidRank,
+        nobody,
+    );
     if let Some(tag) = bad_tag {
         let sent = device.send_contig(&rank.to(rank.next(), tag), &[1]);
         refused(rank, sent, ErrorKind::InvalidTag, tag);
         let received = device.recv_contig(&rank.from(None, tag), &mut [0]);
         refused(rank, received, ErrorKind::InvalidTag, tag);
-        refused(rank, device.iprobe(&rank.from(None, tag)), ErrorKind::InvalidTag, tag);
+        refused(
+            rank,
+            device.iprobe(&rank.from(None, tag)),
+            ErrorKind::InvalidTag,
+            tag,
+        );
     }
     if let Some(context) = bad_context {
         let mut args = rank.to(rank.next(), 0);
@@ -55,8 +71,15 @@ pub fn arguments<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let outcome = device.send_datatype(&rank.to(rank.next(), 0), &[0; 79], 0, 10, &doubles);
     refused(rank, outcome, ErrorKind::InvalidBuffer, 79);
     let mut position = 1;
-    let outcome =
-        device.pack(&[0; 80], 0, 10, &doubles, MsgRep::Native, &mut [0; 80], &mut position);
+    let outcome = device.pack(
+        &[0; 80],
+        0,
+        10,
+        &doubles,
+        MsgRep::Native,
+        &mut [0; 80],
+        &mut position,
+    );
     refused(rank, outcome, ErrorKind::Truncated, 80);
     assert_eq!(position, 1, "a refused pack moved the position");
     // Nothing of all this was sent.

@@ -17,11 +17,19 @@ pub fn blocking_in_every_mode<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             let received = rank.irecv(&rank.from(rank.previous(), tag), len);
             rank.barrier();
             let bytes = content(seed(rank.me(), rank.next(), len), len);
-            rank.send(&rank.to(rank.next(), tag).mode(mode), &bytes).expect("a blocking send");
+            rank.send(&rank.to(rank.next(), tag).mode(mode), &bytes)
+                .expect("a blocking send");
             let (status, bytes) = rank.done(received);
             assert_eq!((status.source, status.tag), (rank.previous(), tag));
-            assert_eq!((status.bytes, status.sent, status.error), (len as u64, len as u64, None));
-            check(&bytes, seed(rank.previous(), rank.me(), len), &format!("{mode:?} {len}"));
+            assert_eq!(
+                (status.bytes, status.sent, status.error),
+                (len as u64, len as u64, None)
+            );
+            check(
+                &bytes,
+                seed(rank.previous(), rank.me(), len),
+                &format!("{mode:?} {len}"),
+            );
         }
     }
     Ok(())
@@ -39,7 +47,11 @@ pub fn nonblocking_in_every_mode<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             let sent = rank.isend(&rank.to(rank.next(), tag).mode(mode), bytes);
             let (status, bytes) = rank.take(&rank.from(rank.previous(), tag), len);
             assert_eq!(status.bytes, len as u64);
-            check(&bytes, seed(rank.previous(), rank.me(), len), &format!("{mode:?} {len}"));
+            check(
+                &bytes,
+                seed(rank.previous(), rank.me(), len),
+                &format!("{mode:?} {len}"),
+            );
             let (status, _) = rank.done(sent);
             assert!(!status.cancelled && status.error.is_none());
         }
@@ -85,7 +97,8 @@ pub fn empty_messages<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     unsafe { rank.device.send_contig_unchecked(&args, nothing) }.expect("an empty send");
     // SAFETY: there are no bytes to write.
     let status = unsafe {
-        rank.device.recv_contig_unchecked(&rank.from(rank.previous(), 3), nothing)
+        rank.device
+            .recv_contig_unchecked(&rank.from(rank.previous(), 3), nothing)
     };
     assert_eq!(status.expect("an empty receive").bytes, 0);
     Ok(())
@@ -103,7 +116,8 @@ fn one_large<D: Device>(rank: &Rank<'_, D>, len: usize) {
         assert_eq!((status.bytes, status.sent), (len as u64, len as u64));
         check(&bytes, 9, "the large message");
     } else if rank.me() == 0 {
-        rank.send(&rank.to(rank.last(), 64), &content(9, len)).expect("the large send");
+        rank.send(&rank.to(rank.last(), 64), &content(9, len))
+            .expect("the large send");
     }
 }
 
@@ -124,10 +138,15 @@ pub fn more_than_four_gibibytes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let free = free_memory();
     // All ranks must decide alike, whatever each of them has seen.
     let all = rank.all_gather(&free.to_le_bytes());
-    let lengths = all.iter().map(|b| b.as_slice().try_into().map_or(0, u64::from_le_bytes));
+    let lengths = all
+        .iter()
+        .map(|b| b.as_slice().try_into().map_or(0, u64::from_le_bytes));
     let least = lengths.min().unwrap_or(0);
     if least < 16 << 30 {
-        return Err(Skip(format!("needs 16 GiB of free memory, not {} MiB", least >> 20)));
+        return Err(Skip(format!(
+            "needs 16 GiB of free memory, not {} MiB",
+            least >> 20
+        )));
     }
     one_large(rank, (4 << 30) + 4097);
     Ok(())
@@ -136,23 +155,38 @@ pub fn more_than_four_gibibytes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 /// Bytes of memory that are available, as Linux says.
 fn free_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
     let kibibytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
     kibibytes.unwrap_or(0_u64) << 10
 }
 
 /// Everybody sends to everybody at once, small and large: nobody waits for ever.
 pub fn everybody_to_everybody<D: Device>(rank: &Rank<'_, D>) -> Verdict {
-    for (len, tag) in [8, rank.eager_max(), rank.long(), 300_000].into_iter().zip(0..) {
-        let receives: Vec<_> =
-            (0..rank.size()).map(|peer| rank.irecv(&rank.from(peer, tag), len)).collect();
+    for (len, tag) in [8, rank.eager_max(), rank.long(), 300_000]
+        .into_iter()
+        .zip(0..)
+    {
+        let receives: Vec<_> = (0..rank.size())
+            .map(|peer| rank.irecv(&rank.from(peer, tag), len))
+            .collect();
         let sends: Vec<_> = (0..rank.size())
-            .map(|peer| rank.isend(&rank.to(peer, tag), content(seed(rank.me(), peer, len), len)))
+            .map(|peer| {
+                rank.isend(
+                    &rank.to(peer, tag),
+                    content(seed(rank.me(), peer, len), len),
+                )
+            })
             .collect();
         for (pending, peer) in receives.into_iter().zip(0..) {
             let (status, bytes) = rank.done(pending);
             assert_eq!((status.source, status.bytes), (peer, len as u64));
-            check(&bytes, seed(peer, rank.me(), len), &format!("{len} from {peer}"));
+            check(
+                &bytes,
+                seed(peer, rank.me(), len),
+                &format!("{len} from {peer}"),
+            );
         }
         for pending in sends {
             rank.done(pending);

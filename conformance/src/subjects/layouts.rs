@@ -22,7 +22,12 @@ impl Sample {
         let span = layout.span(count).expect("a layout that fits into memory");
         let origin = usize::try_from(7 - span.start.min(0)).expect("a position");
         let memory = origin.checked_add_signed(span.end.max(0)).expect("an end") + 9;
-        Self { layout, count, memory, origin }
+        Self {
+            layout,
+            count,
+            memory,
+            origin,
+        }
     }
 
     /// The packed stream of the items in `memory`.
@@ -32,9 +37,8 @@ impl Sample {
         let ptr = memory.as_ptr().wrapping_add(self.origin);
         let (layout, count) = (&self.layout, self.count);
         // SAFETY: `new` made `memory` large enough for the span around `origin`.
-        let done = unsafe {
-            layout.pack_range(ptr, count, 0, packed.as_mut_ptr(), size, MsgRep::Native)
-        };
+        let done =
+            unsafe { layout.pack_range(ptr, count, 0, packed.as_mut_ptr(), size, MsgRep::Native) };
         assert_eq!(done, size);
         packed
     }
@@ -55,7 +59,13 @@ fn exchange<D: Device>(rank: &Rank<'_, D>, out: &Sample, into: &Sample, posted_f
     let (from, to) = (rank.from(rank.previous(), 1), rank.to(rank.next(), 1));
     let source = content(u64::from(rank.me()), out.memory);
     let post = || {
-        rank.irecv_typed(&from, &into.layout, into.count, vec![0xee; into.memory], into.origin)
+        rank.irecv_typed(
+            &from,
+            &into.layout,
+            into.count,
+            vec![0xee; into.memory],
+            into.origin,
+        )
     };
     let early = posted_first.then(post);
     rank.barrier();
@@ -63,10 +73,18 @@ fn exchange<D: Device>(rank: &Rank<'_, D>, out: &Sample, into: &Sample, posted_f
     let pending = early.unwrap_or_else(post);
     let (status, memory) = rank.done(pending);
     let packed = out.pack(&content(u64::from(rank.previous()), out.memory));
-    assert_eq!((status.bytes, status.sent), (packed.len() as u64, packed.len() as u64));
+    assert_eq!(
+        (status.bytes, status.sent),
+        (packed.len() as u64, packed.len() as u64)
+    );
     let expected = into.unpacked(vec![0xee; into.memory], &packed);
     if let Some(at) = memory.iter().zip(&expected).position(|(a, b)| a != b) {
-        panic!("byte {at} of {}: {} for {}", memory.len(), memory[at], expected[at]);
+        panic!(
+            "byte {at} of {}: {} for {}",
+            memory.len(),
+            memory[at],
+            expected[at]
+        );
     }
     rank.done(sent);
 }
@@ -169,12 +187,19 @@ pub fn freed_early<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         rank.irecv_typed(&from, &short_lived, sample.count, memory, sample.origin)
     };
     let source = content(1, sample.memory);
-    let (to, origin) = (rank.to(rank.next(), 1).mode(SendMode::Synchronous), sample.origin);
+    let (to, origin) = (
+        rank.to(rank.next(), 1).mode(SendMode::Synchronous),
+        sample.origin,
+    );
     let sent = rank.isend_typed(&to, &layout, sample.count, source.clone(), origin);
     let (_, memory) = rank.done(received);
     assert_eq!(sample.pack(&memory), sample.pack(&source));
     rank.done(sent);
-    assert_eq!(layout.handles(), handles, "a completed operation still holds the layout");
+    assert_eq!(
+        layout.handles(),
+        handles,
+        "a completed operation still holds the layout"
+    );
     Ok(())
 }
 
@@ -193,7 +218,8 @@ pub fn blocking<D: Device>(rank: &Rank<'_, D>) -> Verdict {
                     let memory = vec![0; sample.memory];
                     rank.irecv_typed(&from, &layout, count, memory, sample.origin)
                 });
-                rank.send_typed(&to, &layout, count, &source, sample.origin).expect("a send");
+                rank.send_typed(&to, &layout, count, &source, sample.origin)
+                    .expect("a send");
                 status = match early {
                     Some(pending) => {
                         let (status, received) = rank.done(pending);
@@ -208,7 +234,8 @@ pub fn blocking<D: Device>(rank: &Rank<'_, D>) -> Verdict {
                 status = rank
                     .recv_typed(&from, &layout, count, &mut memory, sample.origin)
                     .expect("a receive");
-                rank.send_typed(&to, &layout, count, &source, sample.origin).expect("a send");
+                rank.send_typed(&to, &layout, count, &source, sample.origin)
+                    .expect("a send");
             }
             assert_eq!(status.bytes, (layout.size() * count) as u64);
             assert_eq!(sample.pack(&memory), sample.pack(&source));

@@ -50,7 +50,10 @@ pub fn contexts<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 /// A rank can send to itself, whatever comes first, in every size.
 pub fn to_oneself<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let me = rank.me();
-    for (len, tag) in [0, 1, 100, rank.eager_max(), rank.long(), 1 << 20].into_iter().zip(0..) {
+    for (len, tag) in [0, 1, 100, rank.eager_max(), rank.long(), 1 << 20]
+        .into_iter()
+        .zip(0..)
+    {
         let received = rank.irecv(&rank.from(me, tag), len);
         let sent = rank.isend(&rank.to(me, tag), content(1, len));
         let (status, bytes) = rank.done(received);
@@ -72,11 +75,15 @@ pub fn extreme_tags<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let largest = rank.device.attributes().tag_ub;
     let tags = [0, 1, 32767, largest / 2, largest - 1, largest];
     for tag in tags {
-        rank.send(&rank.to(rank.next(), tag), &tag.to_le_bytes()).expect("a small send");
+        rank.send(&rank.to(rank.next(), tag), &tag.to_le_bytes())
+            .expect("a small send");
     }
     for tag in tags.into_iter().rev() {
         let (status, bytes) = rank.take(&rank.from(rank.previous(), tag), 4);
-        assert_eq!((status.tag, bytes.as_slice()), (tag, tag.to_le_bytes().as_slice()));
+        assert_eq!(
+            (status.tag, bytes.as_slice()),
+            (tag, tag.to_le_bytes().as_slice())
+        );
     }
     Ok(())
 }
@@ -89,7 +96,10 @@ pub fn shorter_messages<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         let (status, bytes) = rank.done(received);
         assert_eq!((status.bytes, status.sent), (len as u64, len as u64));
         check(&bytes[..len], 3, "a shorter message");
-        assert!(bytes[len..].iter().all(|&byte| byte == 0xee), "bytes behind {len} were touched");
+        assert!(
+            bytes[len..].iter().all(|&byte| byte == 0xee),
+            "bytes behind {len} were touched"
+        );
         rank.done(sent);
     }
     Ok(())

@@ -15,7 +15,10 @@ pub fn synchronous<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         rank.barrier();
         for _ in 0..50 {
             rank.progress();
-            assert!(!rank.device.is_complete(sent.request), "{len} bytes complete without a match");
+            assert!(
+                !rank.device.is_complete(sent.request),
+                "{len} bytes complete without a match"
+            );
             let peeked = rank.device.peek(sent.request).expect("peek");
             assert_eq!(peeked, None, "{len} bytes");
         }
@@ -38,7 +41,11 @@ pub fn ready<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         rank.done(sent);
         // A broken promise is not punished here: a counter shows it.
         let sent = rank.isend(&args, content(3, len));
-        check(&rank.take(&rank.from(rank.previous(), 2), len).1, 3, "a ready message");
+        check(
+            &rank.take(&rank.from(rank.previous(), 2), len).1,
+            3,
+            "a ready message",
+        );
         rank.done(sent);
     }
     Ok(())
@@ -69,10 +76,17 @@ pub fn buffered<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for (len, tag) in [0, 8, 1000, 100_000, 8 << 20].into_iter().zip(0_u32..) {
         let pattern = rank.from(rank.previous(), tag);
         if theirs[tag as usize] == 1 {
-            check(&rank.take(&pattern, len).1, u64::from(tag), "a buffered message");
+            check(
+                &rank.take(&pattern, len).1,
+                u64::from(tag),
+                "a buffered message",
+            );
         }
         rank.barrier(); // what was not sent would be here by now
-        assert_eq!(rank.device.iprobe_unchecked(&pattern).expect("iprobe"), None);
+        assert_eq!(
+            rank.device.iprobe_unchecked(&pattern).expect("iprobe"),
+            None
+        );
     }
     Ok(())
 }
@@ -81,7 +95,8 @@ pub fn buffered<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 /// every device here has room for a few.
 pub fn standard_completes_when_small<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for number in 0..8_u8 {
-        rank.send(&rank.to(rank.next(), 3), &[number]).expect("a small send");
+        rank.send(&rank.to(rank.next(), 3), &[number])
+            .expect("a small send");
     }
     for number in 0..8_u8 {
         assert_eq!(rank.take(&rank.from(rank.previous(), 3), 1).1, [number]);

@@ -26,7 +26,9 @@ impl<'r, 'd, D: Device> Window<'r, 'd, D> {
     /// The regions that everybody has already.
     fn of(rank: &'r Rank<'d, D>, mine: Region) -> Self {
         let keys = rank.all_gather(&mine.key.0).into_iter();
-        let keys = keys.map(|bytes| RegionKey(bytes.try_into().expect("a key"))).collect();
+        let keys = keys
+            .map(|bytes| RegionKey(bytes.try_into().expect("a key")))
+            .collect();
         Self { rank, mine, keys }
     }
 
@@ -42,8 +44,11 @@ impl<'r, 'd, D: Device> Window<'r, 'd, D> {
     fn put(&self, peer: u32, offset: u64, bytes: &[u8]) -> Result<Status> {
         let (key, to) = (self.key(peer), ProcId::new(peer));
         // SAFETY: the slice is borrowed until the request has completed.
-        let request =
-            unsafe { self.rank.device.put(to, key, offset, bytes.as_ptr(), bytes.len()) };
+        let request = unsafe {
+            self.rank
+                .device
+                .put(to, key, offset, bytes.as_ptr(), bytes.len())
+        };
         self.complete(request)
     }
 
@@ -51,8 +56,11 @@ impl<'r, 'd, D: Device> Window<'r, 'd, D> {
     fn get(&self, peer: u32, offset: u64, bytes: &mut [u8]) -> Result<Status> {
         let (key, to) = (self.key(peer), ProcId::new(peer));
         // SAFETY: the slice is borrowed until the request has completed.
-        let request =
-            unsafe { self.rank.device.get(to, key, offset, bytes.as_mut_ptr(), bytes.len()) };
+        let request = unsafe {
+            self.rank
+                .device
+                .get(to, key, offset, bytes.as_mut_ptr(), bytes.len())
+        };
         self.complete(request)
     }
 
@@ -61,8 +69,11 @@ impl<'r, 'd, D: Device> Window<'r, 'd, D> {
         let mut fetched = u64::MAX;
         let (key, to) = (self.key(peer), ProcId::new(peer));
         // SAFETY: `fetched` lives until the request has completed.
-        let request =
-            unsafe { self.rank.device.atomic(to, key, offset, width, op, &raw mut fetched) };
+        let request = unsafe {
+            self.rank
+                .device
+                .atomic(to, key, offset, width, op, &raw mut fetched)
+        };
         self.complete(request).map(|_| fetched)
     }
 
@@ -75,7 +86,12 @@ impl<'r, 'd, D: Device> Window<'r, 'd, D> {
         assert!(offset + len <= self.mine.len);
         let mut bytes = vec![0; len];
         // SAFETY: the range is inside the region, which lives; barriers keep writers away.
-        unsafe { self.mine.ptr.add(offset).copy_to_nonoverlapping(bytes.as_mut_ptr(), len) };
+        unsafe {
+            self.mine
+                .ptr
+                .add(offset)
+                .copy_to_nonoverlapping(bytes.as_mut_ptr(), len)
+        };
         bytes
     }
 
@@ -83,7 +99,11 @@ impl<'r, 'd, D: Device> Window<'r, 'd, D> {
     fn fill(&self, bytes: &[u8]) {
         assert!(bytes.len() <= self.mine.len);
         // SAFETY: as in `read`.
-        unsafe { self.mine.ptr.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        unsafe {
+            self.mine
+                .ptr
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+        };
     }
 
     /// Frees the regions, when everybody is done with them.
@@ -103,16 +123,26 @@ fn exchange<D: Device>(window: &Window<'_, '_, D>, len: usize, offset: usize) {
     window.flush(next);
     let mut back = vec![0; len];
     window.get(next, offset as u64, &mut back).expect("get");
-    assert!(back == bytes, "rank {next} does not have what was put there ({len} bytes)");
+    assert!(
+        back == bytes,
+        "rank {next} does not have what was put there ({len} bytes)"
+    );
     rank.barrier();
-    check(&window.read(offset, len), u64::from(previous) + 1, "what was put here");
+    check(
+        &window.read(offset, len),
+        u64::from(previous) + 1,
+        "what was put here",
+    );
     rank.barrier();
 }
 
 /// What is put is there after a flush, and what is got is what is there.
 pub fn put_and_get<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let window = Window::new(rank, 1 << 16);
-    assert!(window.read(0, 1 << 16).iter().all(|&byte| byte == 0), "a new region is not zeroed");
+    assert!(
+        window.read(0, 1 << 16).iter().all(|&byte| byte == 0),
+        "a new region is not zeroed"
+    );
     window.fill(&content(u64::from(rank.me()) + 50, 1 << 16));
     rank.barrier();
     for peer in 0..rank.size() {
@@ -137,7 +167,9 @@ pub fn registered<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let window = Window::of(rank, region);
     exchange(&window, len, 0);
     exchange(&window, 999, 1001);
-    let before = window.atomic(rank.next(), 0, AtomicWidth::W64, AtomicOp::Swap(5)).expect("swap");
+    let before = window
+        .atomic(rank.next(), 0, AtomicWidth::W64, AtomicOp::Swap(5))
+        .expect("swap");
     assert_ne!(before, u64::MAX, "nothing was fetched");
     window.free();
     // SAFETY: the box made this pointer, and the region is gone.
@@ -148,7 +180,22 @@ pub fn registered<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 /// Every size, at any alignment.
 pub fn sizes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let window = Window::new(rank, (2 << 20) + 64);
-    for len in [0, 1, 7, 8, 9, 191, 192, 193, 1000, 4096, 16384, 65_537, (1 << 20) + 3, 2 << 20] {
+    for len in [
+        0,
+        1,
+        7,
+        8,
+        9,
+        191,
+        192,
+        193,
+        1000,
+        4096,
+        16384,
+        65_537,
+        (1 << 20) + 3,
+        2 << 20,
+    ] {
         for offset in [0, 1, 33] {
             exchange(&window, len, offset);
         }
@@ -166,8 +213,13 @@ pub fn fetch_and_add<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         let mut last = None;
         let mut sum = 0_u64;
         for _ in 0..TIMES {
-            let former = window.atomic(0, offset, width, AtomicOp::Add(1)).expect("fetch and add");
-            assert!(last.is_none_or(|last| former > last), "{former} after {last:?}");
+            let former = window
+                .atomic(0, offset, width, AtomicOp::Add(1))
+                .expect("fetch and add");
+            assert!(
+                last.is_none_or(|last| former > last),
+                "{former} after {last:?}"
+            );
             last = Some(former);
             sum += former;
         }
@@ -177,8 +229,14 @@ pub fn fetch_and_add<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             .map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
             .sum();
         let count = TIMES * u64::from(rank.size());
-        assert_eq!(total, count * (count - 1) / 2, "a value was fetched twice or never");
-        let counter = window.atomic(0, offset, width, AtomicOp::Load).expect("load");
+        assert_eq!(
+            total,
+            count * (count - 1) / 2,
+            "a value was fetched twice or never"
+        );
+        let counter = window
+            .atomic(0, offset, width, AtomicOp::Load)
+            .expect("load");
         assert_eq!(counter, count);
         rank.barrier();
     }
@@ -205,9 +263,18 @@ fn any_op(random: &mut Random, value: u64) -> AtomicOp {
     match random.below(9) {
         0 => AtomicOp::Load,
         1 => AtomicOp::Swap(n),
-        2 => AtomicOp::CompareSwap { expected: value, new: n },
-        3 => AtomicOp::CompareSwap { expected: value ^ 1, new: n },
-        4 => AtomicOp::MaskedSwap { mask: random.bits(), value: n },
+        2 => AtomicOp::CompareSwap {
+            expected: value,
+            new: n,
+        },
+        3 => AtomicOp::CompareSwap {
+            expected: value ^ 1,
+            new: n,
+        },
+        4 => AtomicOp::MaskedSwap {
+            mask: random.bits(),
+            value: n,
+        },
         5 => AtomicOp::Add(n),
         6 => AtomicOp::And(n),
         7 => AtomicOp::Or(n),
@@ -220,12 +287,14 @@ fn halved(op: AtomicOp) -> AtomicOp {
     let low = |n: u64| n & 0xffff_ffff;
     match op {
         AtomicOp::Swap(n) => AtomicOp::Swap(low(n)),
-        AtomicOp::CompareSwap { expected, new } => {
-            AtomicOp::CompareSwap { expected: low(expected), new: low(new) }
-        }
-        AtomicOp::MaskedSwap { mask, value } => {
-            AtomicOp::MaskedSwap { mask: low(mask), value: low(value) }
-        }
+        AtomicOp::CompareSwap { expected, new } => AtomicOp::CompareSwap {
+            expected: low(expected),
+            new: low(new),
+        },
+        AtomicOp::MaskedSwap { mask, value } => AtomicOp::MaskedSwap {
+            mask: low(mask),
+            value: low(value),
+        },
         AtomicOp::Add(n) => AtomicOp::Add(low(n)),
         AtomicOp::And(n) => AtomicOp::And(low(n)),
         AtomicOp::Or(n) => AtomicOp::Or(low(n)),
@@ -241,12 +310,16 @@ pub fn atomics<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let (mut wide, mut narrow) = (0_u64, 0_u64);
     for step in 0..400 {
         let op = any_op(&mut random, wide);
-        let former = window.atomic(rank.next(), 16, AtomicWidth::W64, op).expect("an atomic");
+        let former = window
+            .atomic(rank.next(), 16, AtomicWidth::W64, op)
+            .expect("an atomic");
         assert_eq!(former, wide, "step {step}: {op:?}");
         wide = model(op, wide);
 
         let op = halved(any_op(&mut random, narrow));
-        let former = window.atomic(rank.next(), 36, AtomicWidth::W32, op).expect("an atomic");
+        let former = window
+            .atomic(rank.next(), 36, AtomicWidth::W32, op)
+            .expect("an atomic");
         assert_eq!(former, narrow, "step {step}: {op:?} on 32 bits");
         narrow = model(op, narrow) & 0xffff_ffff;
     }
@@ -254,8 +327,10 @@ pub fn atomics<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let (key, to) = (window.key(rank.next()), ProcId::new(rank.next()));
     let (width, op) = (AtomicWidth::W64, AtomicOp::Add(1));
     // SAFETY: nothing is fetched.
-    let request =
-        unsafe { rank.device.atomic(to, key, 16, width, op, std::ptr::null_mut()) };
+    let request = unsafe {
+        rank.device
+            .atomic(to, key, 16, width, op, std::ptr::null_mut())
+    };
     window.complete(request).expect("an atomic without a fetch");
     window.flush(rank.next());
     rank.barrier();
@@ -273,23 +348,41 @@ pub fn bounds<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let (peer, end) = (rank.next(), window.mine.len as u64);
     let mut bytes = [1; 16];
     for offset in [end, end - 15, end + 1, u64::MAX, u64::MAX - 15, 1 << 63] {
-        fails(window.put(peer, offset, &bytes), ErrorKind::RemoteAccess, "a put outside");
-        fails(window.get(peer, offset, &mut bytes), ErrorKind::RemoteAccess, "a get outside");
+        fails(
+            window.put(peer, offset, &bytes),
+            ErrorKind::RemoteAccess,
+            "a put outside",
+        );
+        fails(
+            window.get(peer, offset, &mut bytes),
+            ErrorKind::RemoteAccess,
+            "a get outside",
+        );
     }
-    for (width, offsets) in
-        [(AtomicWidth::W64, [end, end - 7, 4, 1]), (AtomicWidth::W32, [end, end - 3, 2, 1])]
-    {
+    for (width, offsets) in [
+        (AtomicWidth::W64, [end, end - 7, 4, 1]),
+        (AtomicWidth::W32, [end, end - 3, 2, 1]),
+    ] {
         for offset in offsets {
             let outcome = window.atomic(peer, offset, width, AtomicOp::Add(1));
-            fails(outcome, ErrorKind::RemoteAccess, &format!("{width:?} at {offset}"));
+            fails(
+                outcome,
+                ErrorKind::RemoteAccess,
+                &format!("{width:?} at {offset}"),
+            );
         }
     }
-    window.put(peer, end - 16, &bytes).expect("a put up to the end");
+    window
+        .put(peer, end - 16, &bytes)
+        .expect("a put up to the end");
     window.put(peer, end, &[]).expect("nothing, at the end");
     window.flush(peer);
     rank.barrier();
     let all = window.read(0, window.mine.len);
-    assert!(all[..all.len() - 16].iter().all(|&byte| byte == 0), "a refused access wrote");
+    assert!(
+        all[..all.len() - 16].iter().all(|&byte| byte == 0),
+        "a refused access wrote"
+    );
     window.free();
     Ok(())
 }
@@ -327,7 +420,11 @@ pub fn freed<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     rank.barrier();
     let mut bytes = [0; 8];
     let outcome = window.get(rank.next(), 0, &mut bytes);
-    fails(outcome, ErrorKind::RemoteAccess, "a get from a region that was freed");
+    fails(
+        outcome,
+        ErrorKind::RemoteAccess,
+        "a get from a region that was freed",
+    );
     // SAFETY: the region is not live, which is what is tested.
     let again = unsafe { rank.device.free_region(window.mine) };
     fails(again, ErrorKind::RemoteAccess, "freeing a region twice");
@@ -338,20 +435,33 @@ pub fn freed<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 /// Where memory can be reached directly it is the same memory, and else there is no pointer.
 pub fn direct<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let window = Window::new(rank, 4096);
-    let pointer = rank.device.direct(ProcId::new(rank.next()), window.key(rank.next()));
+    let pointer = rank
+        .device
+        .direct(ProcId::new(rank.next()), window.key(rank.next()));
     if rank.device.attributes().caps.contains(Caps::DIRECT) {
-        let pointer = pointer.expect("the device says that it has direct memory").cast::<u64>();
+        let pointer = pointer
+            .expect("the device says that it has direct memory")
+            .cast::<u64>();
         // SAFETY: the region has 4096 bytes, page aligned, and nobody else writes these eight.
         unsafe { pointer.add(3).write_volatile(u64::from(rank.me()) + 9) };
         rank.barrier();
         let found = window.read(24, 8);
         assert_eq!(found, (u64::from(rank.previous()) + 9).to_ne_bytes());
     } else if rank.next() != rank.me() {
-        assert_eq!(pointer, None, "the device says that it has no direct memory");
+        assert_eq!(
+            pointer, None,
+            "the device says that it has no direct memory"
+        );
     }
     let nonsense = RegionKey([0x5a; 56]);
-    assert_eq!(rank.device.direct(ProcId::new(rank.next()), &nonsense), None);
-    assert_eq!(rank.device.direct(ProcId::new(rank.size() + 3), &nonsense), None);
+    assert_eq!(
+        rank.device.direct(ProcId::new(rank.next()), &nonsense),
+        None
+    );
+    assert_eq!(
+        rank.device.direct(ProcId::new(rank.size() + 3), &nonsense),
+        None
+    );
     window.free();
     Ok(())
 }

@@ -24,7 +24,9 @@ fn any_size(random: &mut Random, eager_max: usize, long: usize) -> usize {
 /// The sizes of a sender's messages, in order: known to both sides.
 fn plan<D: Device>(rank: &Rank<'_, D>, sender: u32) -> Vec<usize> {
     let mut random = Random::new(1000 + u64::from(sender));
-    (0..MESSAGES).map(|_| any_size(&mut random, rank.eager_max(), rank.long())).collect()
+    (0..MESSAGES)
+        .map(|_| any_size(&mut random, rank.eager_max(), rank.long()))
+        .collect()
 }
 
 fn seed_of(sender: u32, number: usize) -> u64 {
@@ -62,22 +64,38 @@ fn collect<D: Device>(rank: &Rank<'_, D>, senders: &[u32]) {
         let sender = status.source as usize;
         let number = next[sender];
         next[sender] += 1;
-        assert_eq!(bytes.len(), plans[sender][number], "message {number} of rank {sender}");
-        check(&bytes, seed_of(status.source, number), &format!("message {number} of {sender}"));
+        assert_eq!(
+            bytes.len(),
+            plans[sender][number],
+            "message {number} of rank {sender}"
+        );
+        check(
+            &bytes,
+            seed_of(status.source, number),
+            &format!("message {number} of {sender}"),
+        );
     }
-    assert!(senders.iter().all(|&sender| next[sender as usize] == MESSAGES));
+    assert!(
+        senders
+            .iter()
+            .all(|&sender| next[sender as usize] == MESSAGES)
+    );
 }
 
 /// Nonblocking on both sides, waited for backwards.
 pub fn nonblocking_across_sizes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let longest = rank.long() + 4096;
-    let receives: Vec<_> =
-        (0..MESSAGES).map(|_| rank.irecv(&rank.from(rank.previous(), None), longest)).collect();
+    let receives: Vec<_> = (0..MESSAGES)
+        .map(|_| rank.irecv(&rank.from(rank.previous(), None), longest))
+        .collect();
     let sends: Vec<_> = plan(rank, rank.me())
         .into_iter()
         .enumerate()
         .map(|(n, len)| {
-            rank.isend(&rank.to(rank.next(), n as u32), content(seed_of(rank.me(), n), len))
+            rank.isend(
+                &rank.to(rank.next(), n as u32),
+                content(seed_of(rank.me(), n), len),
+            )
         })
         .collect();
     for pending in sends.into_iter().rev() {
@@ -86,8 +104,15 @@ pub fn nonblocking_across_sizes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let plan = plan(rank, rank.previous());
     for (number, pending) in receives.into_iter().enumerate().rev() {
         let (status, bytes) = rank.done(pending);
-        assert_eq!((status.tag as usize, status.bytes as usize), (number, plan[number]));
-        check(&bytes[..plan[number]], seed_of(rank.previous(), number), "a message");
+        assert_eq!(
+            (status.tag as usize, status.bytes as usize),
+            (number, plan[number])
+        );
+        check(
+            &bytes[..plan[number]],
+            seed_of(rank.previous(), number),
+            "a message",
+        );
     }
     Ok(())
 }
@@ -103,7 +128,8 @@ pub fn posted_receives<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         .collect();
     rank.barrier();
     for number in 0..100_u64 {
-        rank.send(&rank.to(rank.next(), 9), &number.to_le_bytes()).expect("a small send");
+        rank.send(&rank.to(rank.next(), 9), &number.to_le_bytes())
+            .expect("a small send");
     }
     for (number, pending) in (0..100_u64).zip(receives) {
         assert_eq!(rank.done(pending).1, number.to_le_bytes());
@@ -123,7 +149,10 @@ pub fn tags_choose<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for tag in (0..20).rev() {
         for number in 0..5_u8 {
             let (_, bytes) = rank.take(&rank.from(rank.previous(), tag), rank.long());
-            assert!(bytes.iter().all(|&byte| byte == number), "tag {tag}: not number {number}");
+            assert!(
+                bytes.iter().all(|&byte| byte == number),
+                "tag {tag}: not number {number}"
+            );
         }
     }
     for pending in sends {
@@ -141,13 +170,20 @@ pub fn wildcards_and_exact<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         rank.from(rank.previous(), None),
     ];
     for first in 0..4 {
-        let receives: Vec<_> = (0..4).map(|n| rank.irecv(&patterns[(first + n) % 4], 1)).collect();
+        let receives: Vec<_> = (0..4)
+            .map(|n| rank.irecv(&patterns[(first + n) % 4], 1))
+            .collect();
         rank.barrier();
         for number in 0..4 {
-            rank.send(&rank.to(rank.next(), 1), &[number]).expect("a small send");
+            rank.send(&rank.to(rank.next(), 1), &[number])
+                .expect("a small send");
         }
         for (number, pending) in (0..4_u8).zip(receives) {
-            assert_eq!(rank.done(pending).1, [number], "starting with pattern {first}");
+            assert_eq!(
+                rank.done(pending).1,
+                [number],
+                "starting with pattern {first}"
+            );
         }
     }
     Ok(())

@@ -9,8 +9,14 @@ use crate::rank::{Rank, fails};
 
 /// Ends a persistent request and returns its memory.
 fn retire<D: Device>(rank: &Rank<'_, D>, pending: Pending) {
-    rank.device.free(pending.request).expect("freeing an inactive request");
-    fails(rank.device.wait(pending.request), ErrorKind::InvalidRequest, "waiting for a freed one");
+    rank.device
+        .free(pending.request)
+        .expect("freeing an inactive request");
+    fails(
+        rank.device.wait(pending.request),
+        ErrorKind::InvalidRequest,
+        "waiting for a freed one",
+    );
     rank.reclaim(pending);
 }
 
@@ -18,7 +24,11 @@ fn retire<D: Device>(rank: &Rank<'_, D>, pending: Pending) {
 pub fn receive_with_wildcards<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let long = rank.long();
     let receive = rank.recv_init(&rank.from(None, None), long);
-    for (round, len) in [4, 100, 0, long, 7].into_iter().zip(0..).map(|(len, n)| (n, len)) {
+    for (round, len) in [4, 100, 0, long, 7]
+        .into_iter()
+        .zip(0..)
+        .map(|(len, n)| (n, len))
+    {
         rank.device.start(receive.request).expect("start");
         let sent = rank.isend(&rank.to(rank.next(), round), content(u64::from(round), len));
         let status = rank.device.wait(receive.request).expect("wait");
@@ -59,19 +69,35 @@ pub fn misuse<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let device = rank.device;
     let receive = rank.recv_init(&rank.from(rank.previous(), 1), 4);
     assert!(device.is_complete(receive.request));
-    assert_eq!(device.test(receive.request).expect("test"), Some(Status::EMPTY));
+    assert_eq!(
+        device.test(receive.request).expect("test"),
+        Some(Status::EMPTY)
+    );
     assert_eq!(device.wait(receive.request).expect("wait"), Status::EMPTY);
     device.start(receive.request).expect("start");
     assert!(!device.is_complete(receive.request));
-    fails(device.start(receive.request), ErrorKind::InvalidRequest, "starting an active request");
+    fails(
+        device.start(receive.request),
+        ErrorKind::InvalidRequest,
+        "starting an active request",
+    );
     rank.barrier();
-    rank.send(&rank.to(rank.next(), 1), b"once").expect("a small send");
+    rank.send(&rank.to(rank.next(), 1), b"once")
+        .expect("a small send");
     assert_eq!(device.wait(receive.request).expect("wait").bytes, 4);
-    assert_eq!(device.test(receive.request).expect("test"), Some(Status::EMPTY));
+    assert_eq!(
+        device.test(receive.request).expect("test"),
+        Some(Status::EMPTY)
+    );
 
     let once = rank.irecv(&rank.from(rank.previous(), 2), 4);
-    fails(device.start(once.request), ErrorKind::InvalidRequest, "starting a receive");
-    rank.send(&rank.to(rank.next(), 2), b"once").expect("a small send");
+    fails(
+        device.start(once.request),
+        ErrorKind::InvalidRequest,
+        "starting a receive",
+    );
+    rank.send(&rank.to(rank.next(), 2), b"once")
+        .expect("a small send");
     rank.done(once);
     retire(rank, receive);
     Ok(())
@@ -86,7 +112,8 @@ pub fn cancelled<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         assert!(rank.device.wait(receive.request).expect("wait").cancelled);
         rank.device.start(receive.request).expect("start");
         rank.barrier();
-        rank.send(&rank.to(rank.next(), 1), &round.to_le_bytes()).expect("a small send");
+        rank.send(&rank.to(rank.next(), 1), &round.to_le_bytes())
+            .expect("a small send");
         let status = rank.device.wait(receive.request).expect("wait");
         assert!(!status.cancelled && status.bytes == 4);
         // SAFETY: the request is inactive.

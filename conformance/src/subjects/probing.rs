@@ -10,8 +10,14 @@ use crate::rank::{Rank, fails};
 pub fn nothing_there<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for pattern in [rank.from(None, None), rank.from(rank.previous(), 1)] {
         for _ in 0..50 {
-            assert_eq!(rank.device.iprobe_unchecked(&pattern).expect("iprobe"), None);
-            assert_eq!(rank.device.improbe_unchecked(&pattern).expect("improbe"), None);
+            assert_eq!(
+                rank.device.iprobe_unchecked(&pattern).expect("iprobe"),
+                None
+            );
+            assert_eq!(
+                rank.device.improbe_unchecked(&pattern).expect("improbe"),
+                None
+            );
         }
     }
     rank.barrier(); // nobody goes on and sends before everybody has looked
@@ -33,7 +39,10 @@ pub fn probe_keeps_the_message<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         let (status, bytes) = rank.take(&pattern, len);
         assert_eq!(status.bytes, len as u64);
         check(&bytes, 4, "a probed message");
-        assert_eq!(rank.device.iprobe_unchecked(&pattern).expect("iprobe"), None);
+        assert_eq!(
+            rank.device.iprobe_unchecked(&pattern).expect("iprobe"),
+            None
+        );
         rank.done(sent);
         rank.barrier(); // the next message must not come before everybody has looked
     }
@@ -43,12 +52,25 @@ pub fn probe_keeps_the_message<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 /// Of several messages, a probe sees the one that a receive with its pattern would get.
 pub fn probe_sees_the_earliest<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for (tag, len) in [(3, 30), (2, 20), (3, 31), (1, 10)] {
-        rank.send(&rank.to(rank.next(), tag), &content(5, len)).expect("a small send");
+        rank.send(&rank.to(rank.next(), tag), &content(5, len))
+            .expect("a small send");
     }
     let previous = rank.previous();
-    for (tag, seen, len) in [(None, 3, 30), (Some(1), 1, 10), (Some(3), 3, 30), (Some(2), 2, 20)] {
-        let status = rank.device.probe_unchecked(&rank.from(previous, tag)).expect("probe");
-        assert_eq!((status.tag, status.bytes), (seen, len), "probing for tag {tag:?}");
+    for (tag, seen, len) in [
+        (None, 3, 30),
+        (Some(1), 1, 10),
+        (Some(3), 3, 30),
+        (Some(2), 2, 20),
+    ] {
+        let status = rank
+            .device
+            .probe_unchecked(&rank.from(previous, tag))
+            .expect("probe");
+        assert_eq!(
+            (status.tag, status.bytes),
+            (seen, len),
+            "probing for tag {tag:?}"
+        );
     }
     for (tag, len) in [(3, 30), (2, 20), (3, 31), (1, 10)] {
         let (status, _) = rank.take(&rank.from(previous, None), 100);
@@ -66,7 +88,10 @@ pub fn matched<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         assert_eq!((status.source, status.bytes), (rank.previous(), len as u64));
         let pending = rank.imrecv(message, len).expect("imrecv");
         let (status, bytes) = rank.done(pending);
-        assert_eq!((status.source, status.tag, status.bytes), (rank.previous(), 4, len as u64));
+        assert_eq!(
+            (status.source, status.tag, status.bytes),
+            (rank.previous(), 4, len as u64)
+        );
         check(&bytes, 7, "a taken message");
         rank.done(sent);
     }
@@ -76,13 +101,17 @@ pub fn matched<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 /// What a matched probe took, no receive or probe sees; and messages may be received in any order.
 pub fn taken_messages_are_gone<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for number in 0..3_u8 {
-        rank.send(&rank.to(rank.next(), 1), &[number]).expect("a small send");
+        rank.send(&rank.to(rank.next(), 1), &[number])
+            .expect("a small send");
     }
     let pattern = rank.from(rank.previous(), None);
     let first = rank.device.mprobe_unchecked(&pattern).expect("mprobe").0;
     let second = rank.device.mprobe_unchecked(&pattern).expect("mprobe").0;
     assert_eq!(rank.take(&pattern, 1).1, [2]);
-    assert_eq!(rank.device.iprobe_unchecked(&pattern).expect("iprobe"), None);
+    assert_eq!(
+        rank.device.iprobe_unchecked(&pattern).expect("iprobe"),
+        None
+    );
     for (message, number) in [(second, 1), (first, 0)] {
         let pending = rank.imrecv(message, 1).expect("imrecv");
         assert_eq!(rank.done(pending).1, [number]);
@@ -93,15 +122,24 @@ pub fn taken_messages_are_gone<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 /// A discarded message counts as received: even a synchronous send of it completes.
 pub fn discarded<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for len in [0, 10, rank.long()] {
-        let args = rank.to(rank.next(), 8).mode(portolan_core::SendMode::Synchronous);
+        let args = rank
+            .to(rank.next(), 8)
+            .mode(portolan_core::SendMode::Synchronous);
         let sent = rank.isend(&args, content(8, len));
         let pattern = rank.from(rank.previous(), 8);
         let (message, _) = rank.device.mprobe_unchecked(&pattern).expect("mprobe");
         rank.device.discard(message).expect("discard");
         let (status, _) = rank.done(sent);
         assert!(!status.cancelled);
-        fails(rank.device.discard(message), ErrorKind::InvalidRequest, "a second discard");
-        assert_eq!(rank.device.iprobe_unchecked(&pattern).expect("iprobe"), None);
+        fails(
+            rank.device.discard(message),
+            ErrorKind::InvalidRequest,
+            "a second discard",
+        );
+        assert_eq!(
+            rank.device.iprobe_unchecked(&pattern).expect("iprobe"),
+            None
+        );
         rank.barrier(); // the next message must not come before everybody has looked
     }
     Ok(())
@@ -111,12 +149,21 @@ pub fn discarded<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 pub fn stale_messages<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let mut stale = Vec::new();
     for number in 0..20_u8 {
-        rank.send(&rank.to(rank.next(), 2), &[number]).expect("a small send");
+        rank.send(&rank.to(rank.next(), 2), &[number])
+            .expect("a small send");
         let pattern = rank.from(rank.previous(), 2);
         let (message, _) = rank.device.mprobe_unchecked(&pattern).expect("mprobe");
         for &old in &stale {
-            fails(rank.imrecv(old, 1), ErrorKind::InvalidRequest, "receiving a stale message");
-            fails(rank.device.discard(old), ErrorKind::InvalidRequest, "discarding it");
+            fails(
+                rank.imrecv(old, 1),
+                ErrorKind::InvalidRequest,
+                "receiving a stale message",
+            );
+            fails(
+                rank.device.discard(old),
+                ErrorKind::InvalidRequest,
+                "discarding it",
+            );
         }
         let pending = rank.imrecv(message, 1).expect("imrecv");
         assert_eq!(rank.done(pending).1, [number]);
@@ -130,14 +177,21 @@ pub fn wildcards<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let mut sends = Vec::new();
     for peer in 0..rank.size() {
         for number in 0..10_u32 {
-            let len = if number == 7 { rank.long() } else { number as usize * 33 };
+            let len = if number == 7 {
+                rank.long()
+            } else {
+                number as usize * 33
+            };
             let seed = u64::from(rank.me()) * 100 + u64::from(number);
             sends.push(rank.isend(&rank.to(peer, number), content(seed, len)));
         }
     }
     let mut next = vec![0; rank.size() as usize];
     for _ in 0..10 * rank.size() {
-        let status = rank.device.probe_unchecked(&rank.from(None, None)).expect("probe");
+        let status = rank
+            .device
+            .probe_unchecked(&rank.from(None, None))
+            .expect("probe");
         let number = &mut next[status.source as usize];
         assert_eq!(status.tag, *number, "from rank {}", status.source);
         *number += 1;

@@ -13,10 +13,19 @@ pub fn epoch<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let received = rank.irecv(&rank.from(rank.me(), 1), 8);
     let before = rank.device.completion_epoch();
     rank.progress();
-    assert_eq!(rank.device.completion_epoch(), before, "nothing completed, but the epoch moved");
-    rank.send(&rank.to(rank.me(), 1), &[1; 8]).expect("a small send");
+    assert_eq!(
+        rank.device.completion_epoch(),
+        before,
+        "nothing completed, but the epoch moved"
+    );
+    rank.send(&rank.to(rank.me(), 1), &[1; 8])
+        .expect("a small send");
     rank.until(|| rank.device.is_complete(received.request));
-    assert_ne!(rank.device.completion_epoch(), before, "a completion did not move the epoch");
+    assert_ne!(
+        rank.device.completion_epoch(),
+        before,
+        "a completion did not move the epoch"
+    );
     rank.done(received);
     Ok(())
 }
@@ -25,10 +34,13 @@ pub fn epoch<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 pub fn blocking_check<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let first = rank.irecv(&rank.from(rank.me(), 1), 8);
     let old = rank.device.completion_epoch();
-    rank.send(&rank.to(rank.me(), 1), &[1; 8]).expect("a small send");
+    rank.send(&rank.to(rank.me(), 1), &[1; 8])
+        .expect("a small send");
     rank.until(|| rank.device.is_complete(first.request));
     // This would wait for ever if it did not look at the epoch first.
-    rank.device.device_check(Check::Blocking(old)).expect("a check that has reason to return");
+    rank.device
+        .device_check(Check::Blocking(old))
+        .expect("a check that has reason to return");
     rank.done(first);
     Ok(())
 }
@@ -45,10 +57,16 @@ pub fn no_lost_wakeups<D: Device>(rank: &Rank<'_, D>) -> Verdict {
                 if rank.device.test(request).expect("test").is_some() {
                     break;
                 }
-                rank.device.device_check(Check::Blocking(epoch)).expect("a blocking check");
+                rank.device
+                    .device_check(Check::Blocking(epoch))
+                    .expect("a blocking check");
             }
         }
-        check(&rank.reclaim(received), u64::from(round), "a tested receive");
+        check(
+            &rank.reclaim(received),
+            u64::from(round),
+            "a tested receive",
+        );
         rank.reclaim(sent);
     }
     Ok(())
@@ -61,8 +79,9 @@ pub fn blocked_while_others_talk<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         let sent: Vec<_> = (0..rank.size())
             .map(|peer| rank.isend(&rank.to(peer, 1), content(2, rank.long())))
             .collect();
-        let receives: Vec<_> =
-            (0..rank.size()).map(|peer| rank.irecv(&rank.from(peer, 1), rank.long())).collect();
+        let receives: Vec<_> = (0..rank.size())
+            .map(|peer| rank.irecv(&rank.from(peer, 1), rank.long()))
+            .collect();
         if rank.me() == sleeper {
             let releasers = if rank.size() == 1 { 1 } else { rank.size() - 1 };
             if rank.size() == 1 {

@@ -14,14 +14,24 @@ pub fn actions<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         for partner in [None, Some(rank.next())] {
             let (rep, action) = rank.device.msg_rep(partner, layout);
             let undo = rank.device.msg_act(partner, layout, rep);
-            assert_eq!(action.reverses(), undo.reverses(), "{layout:?} to {partner:?}");
+            assert_eq!(
+                action.reverses(),
+                undo.reverses(),
+                "{layout:?} to {partner:?}"
+            );
         }
-        let copy = rank.device.msg_act(Some(rank.next()), layout, MsgRep::Native);
+        let copy = rank
+            .device
+            .msg_act(Some(rank.next()), layout, MsgRep::Native);
         assert_eq!(copy, MsgAction::Copy, "data of a rank of the same machine");
     }
-    let swap = rank.device.msg_act(Some(rank.next()), &layouts[0], MsgRep::Swapped);
+    let swap = rank
+        .device
+        .msg_act(Some(rank.next()), &layouts[0], MsgRep::Swapped);
     assert!(swap.reverses());
-    let opaque = rank.device.msg_act(Some(rank.next()), &layouts[1], MsgRep::Swapped);
+    let opaque = rank
+        .device
+        .msg_act(Some(rank.next()), &layouts[1], MsgRep::Swapped);
     assert_eq!(opaque, MsgAction::Copy, "bytes have no order");
     Ok(())
 }
@@ -57,7 +67,13 @@ fn receive_and_compare<D: Device>(rank: &Rank<'_, D>, count: usize, what: &str) 
     let layout = record();
     let mut memory = vec![0; 24 * count];
     let status = rank
-        .recv_typed(&rank.from(rank.previous(), 1), &layout, count, &mut memory, 0)
+        .recv_typed(
+            &rank.from(rank.previous(), 1),
+            &layout,
+            count,
+            &mut memory,
+            0,
+        )
         .unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_eq!(status.bytes, 15 * count as u64, "{what}");
     let (found, wanted) = (
@@ -75,7 +91,10 @@ pub fn foreign_sender<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         for count in counts(rank) {
             let bytes = packed(&layout, &records(count), count, rep);
             let signature = layout.signature(bytes.len());
-            let args = SendArgs { rep, ..rank.to(rank.next(), 1) };
+            let args = SendArgs {
+                rep,
+                ..rank.to(rank.next(), 1)
+            };
             let sent = rank.isend_signed(&args, bytes, signature);
             receive_and_compare(rank, count, &format!("{count} records packed as {rep:?}"));
             rank.done(sent);
@@ -89,7 +108,10 @@ pub fn external32<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let layout = record();
     for rep in [MsgRep::Native, MsgRep::Swapped, MsgRep::External32] {
         for count in counts(rank) {
-            let args = SendArgs { rep, ..rank.to(rank.next(), 1) };
+            let args = SendArgs {
+                rep,
+                ..rank.to(rank.next(), 1)
+            };
             let sent = rank.isend_typed(&args, &layout, count, records(count), 0);
             receive_and_compare(rank, count, &format!("{count} records sent as {rep:?}"));
             rank.done(sent);
@@ -112,7 +134,9 @@ pub fn packed_data<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         let mut received = vec![0; bytes.len()];
         let from = rank.from(rank.previous(), 1);
         let (kind, len) = (Layout::packed(), bytes.len());
-        let status = rank.recv_typed(&from, &kind, len, &mut received, 0).expect("a receive");
+        let status = rank
+            .recv_typed(&from, &kind, len, &mut received, 0)
+            .expect("a receive");
         assert_eq!(status.bytes, bytes.len() as u64);
         assert!(received == bytes, "received as packed: the data differs");
         rank.done(sent);

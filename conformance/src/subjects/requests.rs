@@ -18,7 +18,12 @@ use crate::rank::{Rank, fails};
 /// It is never stale; that it is empty at every call is all that can be asked of it.
 fn refused<D: Device>(device: &D, request: Request) {
     if matches!(device.test(request), Ok(Some(Status::EMPTY))) {
-        assert_eq!(device.wait(request).expect("a request that is born complete"), Status::EMPTY);
+        assert_eq!(
+            device
+                .wait(request)
+                .expect("a request that is born complete"),
+            Status::EMPTY
+        );
         assert!(device.is_complete(request));
         return;
     }
@@ -29,9 +34,16 @@ fn refused<D: Device>(device: &D, request: Request) {
     fails(device.cancel(request), kind, "cancel");
     fails(device.free(request), kind, "free");
     fails(device.start(request), kind, "start");
-    let completion = Completion { keep: Box::new(()), then: None };
+    let completion = Completion {
+        keep: Box::new(()),
+        then: None,
+    };
     fails(device.attach(request, completion), kind, "attach");
-    fails(device.complete_upper(request, Status::EMPTY), kind, "complete_upper");
+    fails(
+        device.complete_upper(request, Status::EMPTY),
+        kind,
+        "complete_upper",
+    );
 }
 
 /// A request that was completed is stale, even when its slot is in use again.
@@ -44,10 +56,16 @@ pub fn stale<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         let sent = rank.isend(&args, vec![round]);
         for &request in &gone {
             refused(rank.device, request);
-            assert!(rank.device.is_complete(request), "a stale request never completes");
+            assert!(
+                rank.device.is_complete(request),
+                "a stale request never completes"
+            );
         }
         let requests = [received.request, sent.request];
-        assert!(gone.iter().all(|old| !requests.contains(old)), "a request was given out twice");
+        assert!(
+            gone.iter().all(|old| !requests.contains(old)),
+            "a request was given out twice"
+        );
         assert_eq!(rank.done(received).1, [round]);
         rank.done(sent);
         gone.extend(requests);
@@ -68,7 +86,8 @@ pub fn forged<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     }
     assert!(!rank.device.is_complete(pending.request));
     rank.barrier();
-    rank.send(&rank.to(rank.next(), 1), b"real").expect("a small send");
+    rank.send(&rank.to(rank.next(), 1), b"real")
+        .expect("a small send");
     assert_eq!(rank.done(pending).1, b"real");
     Ok(())
 }
@@ -78,9 +97,19 @@ pub fn null<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let device = rank.device;
     assert!(device.is_complete(Request::NULL));
     assert_eq!(device.wait(Request::NULL).expect("wait"), Status::EMPTY);
-    assert_eq!(device.test(Request::NULL).expect("test"), Some(Status::EMPTY));
-    assert_eq!(device.peek(Request::NULL).expect("peek"), Some(Status::EMPTY));
-    fails(device.start(Request::NULL), ErrorKind::InvalidRequest, "starting nothing");
+    assert_eq!(
+        device.test(Request::NULL).expect("test"),
+        Some(Status::EMPTY)
+    );
+    assert_eq!(
+        device.peek(Request::NULL).expect("peek"),
+        Some(Status::EMPTY)
+    );
+    fails(
+        device.start(Request::NULL),
+        ErrorKind::InvalidRequest,
+        "starting nothing",
+    );
     Ok(())
 }
 
@@ -99,9 +128,17 @@ pub fn test_and_peek<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             seen.is_some()
         });
         assert!(device.is_complete(received.request));
-        assert_eq!(device.peek(received.request).expect("peek"), seen, "peeking changed it");
+        assert_eq!(
+            device.peek(received.request).expect("peek"),
+            seen,
+            "peeking changed it"
+        );
         assert_eq!(device.test(received.request).expect("test"), seen);
-        fails(device.test(received.request), ErrorKind::InvalidRequest, "a second test");
+        fails(
+            device.test(received.request),
+            ErrorKind::InvalidRequest,
+            "a second test",
+        );
         check(&rank.reclaim(received), 1, "a tested receive");
         rank.until(|| device.test(sent.request).expect("test").is_some());
         rank.reclaim(sent);
@@ -115,7 +152,11 @@ pub fn free_while_active<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         let sent = rank.isend(&rank.to(rank.next(), 1), content(1, len));
         let request = rank.abandon(sent);
         refused(rank.device, request);
-        check(&rank.take(&rank.from(rank.previous(), 1), len).1, 1, "a freed send");
+        check(
+            &rank.take(&rank.from(rank.previous(), 1), len).1,
+            1,
+            "a freed send",
+        );
         rank.until(|| rank.device.is_complete(request));
         rank.barrier();
     }
@@ -130,7 +171,11 @@ struct Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        assert_eq!(self.completed.load(Ordering::Relaxed), 1, "dropped before it was complete");
+        assert_eq!(
+            self.completed.load(Ordering::Relaxed),
+            1,
+            "dropped before it was complete"
+        );
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -138,19 +183,41 @@ impl Drop for Kept {
 fn note(kept: &mut (dyn Any + Send), status: Status) -> Status {
     let kept = kept.downcast_ref::<Kept>().expect("what was attached");
     kept.completed.fetch_add(1, Ordering::Relaxed);
-    Status { tag: status.tag.wrapping_add(1000), ..status }
+    Status {
+        tag: status.tag.wrapping_add(1000),
+        ..status
+    }
 }
 
 /// What is attached to a request is kept until the operation is over, whether its handle is
 /// waited for or freed.
 pub fn attached<D: Device>(rank: &Rank<'_, D>) -> Verdict {
-    for (len, freed) in [(5, false), (5, true), (rank.long(), false), (rank.long(), true)] {
+    for (len, freed) in [
+        (5, false),
+        (5, true),
+        (rank.long(), false),
+        (rank.long(), true),
+    ] {
         let (completed, dropped) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-        let keep = Kept { completed: Arc::clone(&completed), dropped: Arc::clone(&dropped) };
+        let keep = Kept {
+            completed: Arc::clone(&completed),
+            dropped: Arc::clone(&dropped),
+        };
         let received = rank.irecv(&rank.from(rank.previous(), 1), len);
-        let completion = Completion { keep: Box::new(keep), then: Some(note) };
-        rank.device.attach(received.request, completion).expect("attach");
-        assert_eq!((completed.load(Ordering::Relaxed), dropped.load(Ordering::Relaxed)), (0, 0));
+        let completion = Completion {
+            keep: Box::new(keep),
+            then: Some(note),
+        };
+        rank.device
+            .attach(received.request, completion)
+            .expect("attach");
+        assert_eq!(
+            (
+                completed.load(Ordering::Relaxed),
+                dropped.load(Ordering::Relaxed)
+            ),
+            (0, 0)
+        );
         let received = if freed {
             rank.abandon(received);
             None
@@ -162,12 +229,18 @@ pub fn attached<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         match received {
             Some(pending) => {
                 let (status, bytes) = rank.done(pending);
-                assert_eq!(status.tag, 1001, "the status is what the completion made of it");
+                assert_eq!(
+                    status.tag, 1001,
+                    "the status is what the completion made of it"
+                );
                 check(&bytes, 1, "with a completion");
             }
             None => rank.until(|| dropped.load(Ordering::Relaxed) > 0),
         }
-        let counts = (completed.load(Ordering::Relaxed), dropped.load(Ordering::Relaxed));
+        let counts = (
+            completed.load(Ordering::Relaxed),
+            dropped.load(Ordering::Relaxed),
+        );
         assert_eq!(counts, (1, 1), "{len} bytes, freed: {freed}");
         rank.done(sent);
     }

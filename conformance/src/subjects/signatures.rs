@@ -20,7 +20,10 @@ pub fn mismatch<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             let wrong = rank.isend_signed(&to, content(1, len), doubles);
             let right = rank.isend_signed(&to, content(2, len), longs);
             let pending = early.unwrap_or_else(|| rank.irecv_signed(&from, len, longs));
-            let error = rank.finish(pending).0.expect_err("doubles received as integers");
+            let error = rank
+                .finish(pending)
+                .0
+                .expect_err("doubles received as integers");
             assert_eq!(error.kind(), ErrorKind::TypeMismatch, "{error}");
             let pending = rank.irecv_signed(&from, len, longs);
             assert_eq!(rank.done(pending).1, content(2, len), "the next message");
@@ -35,7 +38,11 @@ pub fn mismatch<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 pub fn bytes_match_everything<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let doubles = Signature::homogeneous(Primitive::F64);
     let longs = Signature::homogeneous(Primitive::I64);
-    let pairs = [(doubles, Signature::ANY, 64), (Signature::ANY, longs, 64), (doubles, doubles, 64)];
+    let pairs = [
+        (doubles, Signature::ANY, 64),
+        (Signature::ANY, longs, 64),
+        (doubles, doubles, 64),
+    ];
     for (sent, received, len) in pairs {
         let pending = rank.isend_signed(&rank.to(rank.next(), 1), content(1, len), sent);
         let receive = rank.irecv_signed(&rank.from(rank.previous(), 1), len, received);
@@ -43,7 +50,8 @@ pub fn bytes_match_everything<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         rank.done(pending);
     }
     let empty = Layout::of::<f64>();
-    rank.send_typed(&rank.to(rank.next(), 2), &empty, 0, &[], 0).expect("no doubles");
+    rank.send_typed(&rank.to(rank.next(), 2), &empty, 0, &[], 0)
+        .expect("no doubles");
     let receive = rank.irecv_signed(&rank.from(rank.previous(), 2), 8, longs);
     assert_eq!(rank.done(receive).0.bytes, 0);
     Ok(())
@@ -53,8 +61,10 @@ pub fn bytes_match_everything<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 /// longer one; it does not match another sequence.
 pub fn mixed_types<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let (int, double) = (Layout::of::<i32>(), Layout::of::<f64>());
-    let spread = Layout::structure(&[1, 1], &[0, 8], &[int.clone(), double.clone()]).expect("spread");
-    let backwards = Layout::structure(&[1, 1], &[8, 0], &[int.clone(), double.clone()]).expect("backwards");
+    let spread =
+        Layout::structure(&[1, 1], &[0, 8], &[int.clone(), double.clone()]).expect("spread");
+    let backwards =
+        Layout::structure(&[1, 1], &[8, 0], &[int.clone(), double.clone()]).expect("backwards");
     let other = Layout::structure(&[1, 1], &[0, 8], &[double, int]).expect("other");
     let from = rank.from(rank.previous(), 1);
     for count in [1, 3, rank.long() / 12] {

@@ -14,7 +14,8 @@ pub fn unexpected_messages<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     const MANY: u32 = 100_000;
     if rank.me() == rank.last() {
         for tag in 0..MANY {
-            rank.send(&rank.to(0, tag), &tag.to_le_bytes()).expect("a small send");
+            rank.send(&rank.to(0, tag), &tag.to_le_bytes())
+                .expect("a small send");
         }
     }
     rank.barrier(); // behind all of them, from the last rank
@@ -23,7 +24,12 @@ pub fn unexpected_messages<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             let (_, bytes) = rank.take(&rank.from(rank.last(), tag), 4);
             assert_eq!(bytes, tag.to_le_bytes());
         }
-        assert_eq!(rank.device.iprobe_unchecked(&rank.from(None, None)).expect("iprobe"), None);
+        assert_eq!(
+            rank.device
+                .iprobe_unchecked(&rank.from(None, None))
+                .expect("iprobe"),
+            None
+        );
     }
     Ok(())
 }
@@ -37,7 +43,10 @@ pub fn requests_run_out<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let pattern = rank.from(rank.me(), 1);
     let buf = portolan_core::ContigBuf::from_bytes_mut(&mut []);
     let error = loop {
-        assert!(requests.len() <= Request::MAX_ACTIVE, "more requests than there can be");
+        assert!(
+            requests.len() <= Request::MAX_ACTIVE,
+            "more requests than there can be"
+        );
         // SAFETY: there are no bytes to write.
         match unsafe { rank.device.irecv_contig_unchecked(&pattern, buf) } {
             Ok(request) => requests.push(request),
@@ -45,7 +54,11 @@ pub fn requests_run_out<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         }
     };
     assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
-    assert!(requests.len() >= 65_536, "only {} requests at once", requests.len());
+    assert!(
+        requests.len() >= 65_536,
+        "only {} requests at once",
+        requests.len()
+    );
     for &request in &requests {
         rank.device.cancel(request).expect("cancel");
     }
@@ -53,7 +66,8 @@ pub fn requests_run_out<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         assert!(rank.device.wait(request).expect("wait").cancelled);
     }
     let received = rank.irecv(&pattern, 1);
-    rank.send(&rank.to(rank.me(), 1), &[1]).expect("a small send");
+    rank.send(&rank.to(rank.me(), 1), &[1])
+        .expect("a small send");
     assert_eq!(rank.done(received).1, [1]);
     Ok(())
 }
@@ -88,7 +102,12 @@ fn pattern<D: Device>(rank: &Rank<'_, D>, class: u32, source: u32, tag: u32) -> 
 /// The messages from one rank to another, in order.
 fn plan<D: Device>(rank: &Rank<'_, D>, from: u32, to: u32) -> Vec<Planned> {
     let mut random = Random::new(seed(from, to, 4711));
-    let modes = [SendMode::Standard, SendMode::Standard, SendMode::Synchronous, SendMode::Buffered];
+    let modes = [
+        SendMode::Standard,
+        SendMode::Standard,
+        SendMode::Synchronous,
+        SendMode::Buffered,
+    ];
     (0..MESSAGES)
         .map(|number| Planned {
             class: random.below(u64::from(CLASSES)) as u32,
@@ -130,13 +149,19 @@ impl<'r, 'd, D: Device> Soak<'r, 'd, D> {
     fn new(rank: &'r Rank<'d, D>) -> Self {
         let mut random = Random::new(u64::from(rank.me()) + 99);
         let mut wanted: Vec<_> = (0..rank.size())
-            .flat_map(|from| plan(rank, from, rank.me()).into_iter().map(move |m| (from, m)))
+            .flat_map(|from| {
+                plan(rank, from, rank.me())
+                    .into_iter()
+                    .map(move |m| (from, m))
+            })
             .map(|(from, m)| (m.class, pattern(rank, m.class, from, m.tag)))
             .collect();
         for last in (1..wanted.len()).rev() {
             wanted.swap(last, random.below(last as u64 + 1) as usize);
         }
-        let sends = (0..rank.size()).map(|to| plan(rank, rank.me(), to).into_iter()).collect();
+        let sends = (0..rank.size())
+            .map(|to| plan(rank, rank.me(), to).into_iter())
+            .collect();
         Self {
             rank,
             random,
@@ -164,8 +189,12 @@ impl<'r, 'd, D: Device> Soak<'r, 'd, D> {
 
     fn send(&mut self, to: u32, message: &Planned) {
         let (rank, bytes) = (self.rank, content(message.seed, message.len));
-        let args =
-            SendArgs::new(ProcId::new(to), rank.context(message.class), rank.me(), message.tag);
+        let args = SendArgs::new(
+            ProcId::new(to),
+            rank.context(message.class),
+            rank.me(),
+            message.tag,
+        );
         if message.mode == SendMode::Buffered {
             match rank.send(&args.mode(SendMode::Buffered), &bytes) {
                 Ok(()) => return,
@@ -174,22 +203,31 @@ impl<'r, 'd, D: Device> Soak<'r, 'd, D> {
             }
             self.sending.push(rank.isend(&args, bytes));
         } else {
-            self.sending.push(rank.isend(&args.mode(message.mode), bytes));
+            self.sending
+                .push(rank.isend(&args.mode(message.mode), bytes));
         }
     }
 
     /// Posts the next receive. Returns whether one was left.
     fn post_receive(&mut self) -> bool {
-        let Some((class, pattern)) = self.wanted.pop() else { return false };
+        let Some((class, pattern)) = self.wanted.pop() else {
+            return false;
+        };
         let pending = self.rank.irecv(&pattern, self.longest);
         self.receiving.push((self.received.len(), pending));
-        self.received.push(Received { class, pattern, outcome: None });
+        self.received.push(Received {
+            class,
+            pattern,
+            outcome: None,
+        });
         true
     }
 
     /// Makes the next receive by a blocking call, or through a matched probe.
     fn receive_now(&mut self) -> bool {
-        let Some((class, pattern)) = self.wanted.pop() else { return false };
+        let Some((class, pattern)) = self.wanted.pop() else {
+            return false;
+        };
         let rank = self.rank;
         let outcome = if self.random.one_in(2) {
             rank.take(&pattern, self.longest)
@@ -198,7 +236,11 @@ impl<'r, 'd, D: Device> Soak<'r, 'd, D> {
             let pending = rank.imrecv(message, status.bytes as usize).expect("imrecv");
             rank.done(pending)
         };
-        self.received.push(Received { class, pattern, outcome: Some(outcome) });
+        self.received.push(Received {
+            class,
+            pattern,
+            outcome: Some(outcome),
+        });
         true
     }
 
@@ -206,7 +248,13 @@ impl<'r, 'd, D: Device> Soak<'r, 'd, D> {
     fn test_one(&mut self) {
         if !self.sending.is_empty() && self.random.one_in(2) {
             let chosen = self.random.below(self.sending.len() as u64) as usize;
-            if self.rank.device.test(self.sending[chosen].request).expect("test").is_some() {
+            if self
+                .rank
+                .device
+                .test(self.sending[chosen].request)
+                .expect("test")
+                .is_some()
+            {
                 self.rank.reclaim(self.sending.swap_remove(chosen));
             }
         } else if !self.receiving.is_empty() {
@@ -237,7 +285,11 @@ impl<'r, 'd, D: Device> Soak<'r, 'd, D> {
         }
         while !self.wanted.is_empty() {
             let now = self.random.one_in(3);
-            let _ = if now { self.receive_now() } else { self.post_receive() };
+            let _ = if now {
+                self.receive_now()
+            } else {
+                self.post_receive()
+            };
             self.test_one();
         }
         for (place, pending) in std::mem::take(&mut self.receiving) {
@@ -256,7 +308,10 @@ impl<'r, 'd, D: Device> Soak<'r, 'd, D> {
             .map(|from| plan(rank, from, rank.me()).into_iter().map(Some).collect())
             .collect();
         for (number, received) in self.received.iter().enumerate() {
-            let (status, bytes) = received.outcome.as_ref().expect("every receive was completed");
+            let (status, bytes) = received
+                .outcome
+                .as_ref()
+                .expect("every receive was completed");
             let theirs = &mut plans[status.source as usize];
             // The earliest message of that source that the receive could have got.
             let fits = |m: &Planned| {
@@ -266,11 +321,21 @@ impl<'r, 'd, D: Device> Soak<'r, 'd, D> {
             let message = earliest
                 .and_then(Option::take)
                 .unwrap_or_else(|| panic!("receive {number} got a message too many: {status:?}"));
-            assert_eq!((status.tag, status.bytes), (message.tag, message.len as u64), "{number}");
+            assert_eq!(
+                (status.tag, status.bytes),
+                (message.tag, message.len as u64),
+                "{number}"
+            );
             let expected = content(message.seed, message.len);
-            assert!(bytes[..message.len] == expected, "receive {number}: wrong bytes");
+            assert!(
+                bytes[..message.len] == expected,
+                "receive {number}: wrong bytes"
+            );
         }
-        assert!(plans.iter().flatten().all(Option::is_none), "messages were not received");
+        assert!(
+            plans.iter().flatten().all(Option::is_none),
+            "messages were not received"
+        );
     }
 }
 

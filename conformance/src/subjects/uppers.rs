@@ -19,18 +19,26 @@ struct Counted {
 impl Upper for Counted {
     fn query(&mut self, status: Status) -> Status {
         self.queries.fetch_add(1, Ordering::Relaxed);
-        Status { tag: 4242, ..status }
+        Status {
+            tag: 4242,
+            ..status
+        }
     }
 
     fn cancel(&mut self, complete: bool) -> bool {
-        self.cancels.fetch_add(if complete { 100 } else { 1 }, Ordering::Relaxed);
+        self.cancels
+            .fetch_add(if complete { 100 } else { 1 }, Ordering::Relaxed);
         self.obeys
     }
 }
 
 fn counted(obeys: bool) -> (Counted, Arc<AtomicU32>, Arc<AtomicU32>) {
     let (queries, cancels) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let upper = Counted { queries: Arc::clone(&queries), cancels: Arc::clone(&cancels), obeys };
+    let upper = Counted {
+        queries: Arc::clone(&queries),
+        cancels: Arc::clone(&cancels),
+        obeys,
+    };
     (upper, queries, cancels)
 }
 
@@ -41,20 +49,27 @@ pub fn completed<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let request = device.upper_request(Box::new(upper)).expect("a request");
     assert_eq!(device.test(request).expect("test"), None);
     assert!(!device.is_complete(request));
-    device.complete_upper(request, Status::received(3, 1, 99)).expect("completing it");
+    device
+        .complete_upper(request, Status::received(3, 1, 99))
+        .expect("completing it");
     assert!(device.is_complete(request));
     let again = device.complete_upper(request, Status::EMPTY);
     fails(again, ErrorKind::InvalidRequest, "completing it twice");
     let status = device.wait(request).expect("wait");
     assert_eq!((status.source, status.tag, status.bytes), (3, 4242, 99));
     assert!(queries.load(Ordering::Relaxed) >= 1);
-    fails(device.wait(request), ErrorKind::InvalidRequest, "waiting twice");
+    fails(
+        device.wait(request),
+        ErrorKind::InvalidRequest,
+        "waiting twice",
+    );
 
     // Only requests of this kind are completed so.
     let receive = rank.irecv(&rank.from(rank.previous(), 1), 1);
     let wrong = device.complete_upper(receive.request, Status::EMPTY);
     fails(wrong, ErrorKind::InvalidRequest, "completing a receive");
-    rank.send(&rank.to(rank.next(), 1), &[1]).expect("a small send");
+    rank.send(&rank.to(rank.next(), 1), &[1])
+        .expect("a small send");
     rank.done(receive);
     Ok(())
 }
@@ -72,10 +87,20 @@ pub fn cancelled<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let request = device.upper_request(Box::new(upper)).expect("a request");
     device.cancel(request).expect("cancel");
     assert_eq!(cancels.load(Ordering::Relaxed), 1);
-    assert_eq!(device.test(request).expect("test"), None, "the owner refused");
-    device.complete_upper(request, Status::EMPTY).expect("completing it");
+    assert_eq!(
+        device.test(request).expect("test"),
+        None,
+        "the owner refused"
+    );
+    device
+        .complete_upper(request, Status::EMPTY)
+        .expect("completing it");
     device.cancel(request).expect("cancel");
-    assert_eq!(cancels.load(Ordering::Relaxed), 101, "not told that it was complete");
+    assert_eq!(
+        cancels.load(Ordering::Relaxed),
+        101,
+        "not told that it was complete"
+    );
     assert!(!device.wait(request).expect("wait").cancelled);
     Ok(())
 }
@@ -83,12 +108,16 @@ pub fn cancelled<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 /// A progress hook completes it while the caller waits.
 pub fn completed_by_a_hook<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let (upper, _, _) = counted(false);
-    let request = rank.device.upper_request(Box::new(upper)).expect("a request");
+    let request = rank
+        .device
+        .upper_request(Box::new(upper))
+        .expect("a request");
     let mut left = 20;
     rank.device.register_hook(Box::new(move |port| {
         left -= i32::from(left >= 0);
         if left == 0 {
-            port.complete(request, Status::received(1, 2, 3)).expect("completing it");
+            port.complete(request, Status::received(1, 2, 3))
+                .expect("completing it");
         }
         left >= 0
     }));
