@@ -47,7 +47,10 @@ pub struct Builder<L: Level = Single> {
 
 impl<L: Level> Clone for Builder<L> {
     fn clone(&self) -> Self {
-        Self { given: self.given.clone(), level: PhantomData }
+        Self {
+            given: self.given.clone(),
+            level: PhantomData,
+        }
     }
 }
 
