@@ -5,7 +5,9 @@ use super::lane::Run;
 use crate::{Failure, layout};
 
 pub(super) fn fmt(run: &mut Run<'_>) -> Result<(), Failure> {
-    let command = run.repo.cargo(&["fmt", "--all", "--check"]);
+    let command = run
+        .repo
+        .cargo(&["fmt", "--all", "--check", "--", "--color", "never"]);
     run.step("cargo fmt", Dialect::ExitCode, command)?;
     Ok(())
 }
