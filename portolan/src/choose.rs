@@ -60,11 +60,18 @@ pub(crate) fn candidates(place: Place) -> Vec<TransportInfo> {
     all
 }
 
+/// The transport that somebody asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    name: String,
+    /// How, as people read it.
+    by: String,
+}
+
 /// What one rank wants and can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Vote {
-    /// The transport asked for, and by what.
-    wanted: Option<(String, String)>,
+    wanted: Option<Wanted>,
     /// What is compiled in, the best first, and why it cannot be used.
     candidates: Vec<(String, Option<String>)>,
 }
@@ -76,7 +83,10 @@ impl Vote {
                 Some(Origin::Builder) => "by the program".to_owned(),
                 _ => format!("PORTOLAN_TRANSPORT={name}"),
             };
-            (name.to_owned(), by)
+            Wanted {
+                name: name.to_owned(),
+                by,
+            }
         });
         let candidates = candidates
             .iter()
@@ -89,7 +99,7 @@ impl Vote {
     fn encode(&self) -> String {
         let clean = |text: &str| text.replace(['\t', '\n'], " ");
         let mut text = match &self.wanted {
-            Some((name, by)) => format!("{}\t{}", clean(name), clean(by)),
+            Some(Wanted { name, by }) => format!("{}\t{}", clean(name), clean(by)),
             None => String::new(),
         };
         for (name, unusable) in &self.candidates {
@@ -110,7 +120,7 @@ impl Vote {
         let wanted = lines
             .next()
             .map(field)
-            .and_then(|(name, by)| Some((name, by?)));
+            .and_then(|(name, by)| Some(Wanted { name, by: by? }));
         Self {
             wanted,
             candidates: lines.map(field).collect(),
@@ -156,11 +166,11 @@ pub(crate) fn decide(votes: &[Vote]) -> Result<Choice> {
         votes.iter().all(vote_of)
     };
     match &first.wanted {
-        Some((name, by)) if usable(name) => Ok(Choice {
+        Some(Wanted { name, by }) if usable(name) => Ok(Choice {
             name: name.clone(),
             why: format!("asked for: {by}"),
         }),
-        Some((name, by)) => {
+        Some(Wanted { name, by }) => {
             let mut text = format!("transport `{name}` was requested ({by}) but is not usable");
             text.push_str(&inventory(votes, &usable));
             for why in reasons(votes, name) {
@@ -252,20 +262,20 @@ fn remedy(votes: &[Vote], name: &str, usable: &dyn Fn(&str) -> bool) -> String {
 }
 
 fn disagreement(votes: &[Vote]) -> String {
-    let mut groups: Vec<(&Option<(String, String)>, Vec<usize>)> = Vec::new();
+    let mut groups: Vec<(Option<&Wanted>, Vec<usize>)> = Vec::new();
     for (rank, vote) in votes.iter().enumerate() {
         match groups
             .iter_mut()
-            .find(|(wanted, _)| **wanted == vote.wanted)
+            .find(|(wanted, _)| *wanted == vote.wanted.as_ref())
         {
             Some((_, ranks)) => ranks.push(rank),
-            None => groups.push((&vote.wanted, vec![rank])),
+            None => groups.push((vote.wanted.as_ref(), vec![rank])),
         }
     }
     let mut text = format!("{} ranks disagree on the transport", votes.len());
     for (wanted, ranks) in groups {
         let wanted = match wanted {
-            Some((name, by)) => format!("{name} ({by})"),
+            Some(Wanted { name, by }) => format!("{name} ({by})"),
             None => "the best usable one (nothing was asked for)".to_owned(),
         };
         let _ = write!(text, "\n  {}: {wanted}", rank_list(&ranks));
@@ -292,7 +302,10 @@ mod tests {
 
     fn vote(wanted: Option<&str>, candidates: &[(&str, Option<&str>)]) -> Vote {
         Vote {
-            wanted: wanted.map(|name| (name.to_owned(), format!("PORTOLAN_TRANSPORT={name}"))),
+            wanted: wanted.map(|name| Wanted {
+                name: name.to_owned(),
+                by: format!("PORTOLAN_TRANSPORT={name}"),
+            }),
             candidates: candidates
                 .iter()
                 .map(|(name, why)| ((*name).to_owned(), why.map(str::to_owned)))

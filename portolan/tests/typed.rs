@@ -23,7 +23,7 @@ fn particle(n: u32) -> Particle {
     Particle {
         position: [f64::from(n), 0.5, -1.0],
         charge: n as i8,
-        alive: n % 2 == 0,
+        alive: n.is_multiple_of(2),
     }
 }
 

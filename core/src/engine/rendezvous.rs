@@ -292,8 +292,8 @@ impl Proto {
         // it (just checked) and comes from the transport's memory.
         unsafe {
             op.data
-                .write(transfer.done, payload.as_ptr(), payload.len(), transfer.rep)
-        };
+                .write(transfer.done, payload.as_ptr(), payload.len(), transfer.rep);
+        }
         transfer.done += payload.len();
         if transfer.done == transfer.wanted {
             let status = transfer.status();

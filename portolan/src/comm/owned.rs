@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use portolan_core::comm::{Source, Tag, Tags};
 use portolan_core::level::{Level, Single};
 use portolan_core::{Device, Error, Request, Result, SendMode, Status, device};
-use portolan_datatype::Datatype;
 
 use super::parts::Held;
+use super::raw::any_bits;
 use super::{Comm, OwnedRequest, StableBuf, StableBufMut};
 use crate::any::AnyDevice;
 use crate::hosted::Hosted;
@@ -132,10 +132,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         tag: impl Into<Tags>,
     ) -> Result<RecvRequest<B, L, D>, Failed<B>> {
         const {
-            assert!(
-                <B::Item as Datatype>::ANY_BITS,
-                "not every bit pattern is a value"
-            )
+            any_bits::<B::Item>();
         };
         let held = Held::new(buf);
         let started = self

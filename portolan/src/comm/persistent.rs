@@ -3,10 +3,10 @@
 use portolan_core::comm::{Source, Tag, Tags};
 use portolan_core::level::{Level, Single};
 use portolan_core::{Device, ErrorKind, Request, Result, SendMode, Status};
-use portolan_datatype::Datatype;
 
 use super::owned::abandon;
 use super::parts::Held;
+use super::raw::any_bits;
 use super::{Comm, Failed, StableBuf, StableBufMut};
 use crate::any::AnyDevice;
 
@@ -65,10 +65,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         tag: impl Into<Tags>,
     ) -> Result<PersistentRecv<B, L, D>, Failed<B>> {
         const {
-            assert!(
-                <B::Item as Datatype>::ANY_BITS,
-                "not every bit pattern is a value"
-            )
+            any_bits::<B::Item>();
         };
         let held = Held::new(buf);
         let made = self

@@ -13,6 +13,23 @@ use portolan_datatype::{Datatype, Layout, Signature};
 
 use super::Comm;
 
+/// Refuses, when the program is compiled, to receive in the background into a type with invalid bit
+/// patterns: nobody looks at the values before the program does.
+pub(super) const fn any_bits<T: Datatype>() {
+    assert!(
+        T::ANY_BITS,
+        "not every bit pattern is a value of this type: use recv or match_recv"
+    );
+}
+
+/// Refuses, when the program is compiled, to look at a type with padding as bytes.
+pub(super) const fn all_bytes<T: Datatype>() {
+    assert!(
+        T::CONTIGUOUS,
+        "the buffer's type has padding, whose bytes have no value"
+    );
+}
+
 /// The signature of `T`'s values, if they can go as contiguous bytes of one primitive.
 #[inline(always)]
 const fn contiguous<T: Datatype>() -> Option<Signature> {

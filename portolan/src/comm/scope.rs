@@ -18,6 +18,7 @@ use portolan_core::{Device, Error, Request, Result, SendMode, Status};
 use portolan_datatype::{Datatype, Layout};
 
 use super::Comm;
+use super::raw::{all_bytes, any_bits};
 use crate::any::AnyDevice;
 
 impl<L: Level, D: Device> Comm<L, D> {
@@ -144,10 +145,7 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         tag: impl Into<Tag>,
     ) -> Result<ScopedSend<'scope, L, D>> {
         const {
-            assert!(
-                T::CONTIGUOUS,
-                "the buffer's type has padding, which has no value"
-            )
+            all_bytes::<T>();
         };
         let comm = self.comm;
         comm.raise(comm.check_span(size_of_val(base), count, layout))?;
@@ -175,7 +173,9 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         source: impl Into<Source>,
         tag: impl Into<Tags>,
     ) -> Result<ScopedRecv<'scope, T, L, D>> {
-        const { assert!(T::ANY_BITS, "not every bit pattern is a value of this type") };
+        const {
+            any_bits::<T>();
+        };
         let (ptr, len) = (NonNull::from(&mut *buf).cast::<T>(), buf.len());
         let started = self
             .comm
@@ -210,10 +210,8 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         tag: impl Into<Tags>,
     ) -> Result<ScopedRecv<'scope, T, L, D>> {
         const {
-            assert!(
-                T::CONTIGUOUS && T::ANY_BITS,
-                "the buffer's type cannot hold any bits"
-            )
+            all_bytes::<T>();
+            any_bits::<T>();
         };
         let comm = self.comm;
         comm.raise(comm.check_span(size_of_val(base), count, layout))?;

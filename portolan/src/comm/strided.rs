@@ -6,6 +6,7 @@ use portolan_core::{Device, ErrorKind, Result, SendMode, Status};
 use portolan_datatype::{Datatype, Layout};
 
 use super::Comm;
+use super::raw::{all_bytes, any_bits};
 
 impl<L: Level, D: Device> Comm<L, D> {
     /// Sends `count` items of a layout whose displacements count from the beginning of `base`
@@ -42,10 +43,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         tag: impl Into<Tag>,
     ) -> Result<()> {
         const {
-            assert!(
-                T::CONTIGUOUS,
-                "the buffer's type has padding, which has no value"
-            )
+            all_bytes::<T>();
         };
         self.raise(self.check_span(size_of_val(base), count, layout))?;
         let args = self.raise(self.inner.send_args(SendMode::Standard, dest, tag.into()))?;
@@ -70,10 +68,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         tag: impl Into<Tags>,
     ) -> Result<Status> {
         const {
-            assert!(
-                T::CONTIGUOUS && T::ANY_BITS,
-                "the buffer's type cannot hold any bits"
-            )
+            all_bytes::<T>();
+            any_bits::<T>();
         };
         self.raise(self.check_span(size_of_val(base), count, layout))?;
         let pattern = self.raise(self.inner.pattern(source.into(), tag.into()))?;
