@@ -22,11 +22,13 @@ use crate::{Builder, World};
 /// use std::process::ExitCode;
 ///
 /// fn main() -> ExitCode {
-///     portolan::run(|world| {
-///         world.comm().barrier()?;
-///         println!("rank {} of {}", world.rank(), world.size());
-///         portolan::Result::Ok(())
-///     })
+///     portolan::run(program)
+/// }
+///
+/// fn program(world: portolan::World) -> portolan::Result<()> {
+///     world.comm().barrier()?;
+///     println!("rank {} of {}", world.rank(), world.size());
+///     Ok(())
 /// }
 /// ```
 ///
