@@ -146,6 +146,10 @@ macro_rules! delegate_device {
 }
 pub(crate) use delegate_device;
 
+#[cfg_attr(
+    not(any(feature = "memory", feature = "shm")),
+    allow(unused_variables, reason = "there is no device to hand the arguments to")
+)]
 impl<L: Level> Device for AnyDevice<L> {
     delegate_device!(each_variant);
 
