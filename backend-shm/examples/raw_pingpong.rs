@@ -102,7 +102,10 @@ struct Figure {
 
 fn figure(mut samples: Vec<f64>) -> Figure {
     samples.sort_by(f64::total_cmp);
-    Figure { least: samples[0], median: samples[samples.len() / 2] }
+    Figure {
+        least: samples[0],
+        median: samples[samples.len() / 2],
+    }
 }
 
 /// Runs `sample` on both ranks, `samples` times; it says what its time is to be divided by.
@@ -118,7 +121,10 @@ fn both(
     let run = |shm: &mut Shm, first: bool| {
         pin(usize::from(!first));
         let bytes = vec![7; len];
-        let mut sink = Last { count: 0, buffer: vec![0; 1 << 17] };
+        let mut sink = Last {
+            count: 0,
+            buffer: vec![0; 1 << 17],
+        };
         let times = (0..samples + samples / 8).map(|_| {
             sink.count = 0;
             let start = Instant::now();
@@ -138,19 +144,24 @@ fn both(
 /// One way.
 fn ping_pong(len: usize, samples: usize) -> Figure {
     const ROUNDS: u64 = 50;
-    both(len, samples, 2.0 * ROUNDS as f64, |shm, sink, bytes, first| {
-        let mut expected = 0;
-        for _ in 0..ROUNDS {
-            if first {
-                expected += send(shm, bytes, sink);
-                wait(shm, sink, expected);
-            } else {
-                expected += bytes.len().div_ceil(shm.limits().bulk).max(1) as u64;
-                wait(shm, sink, expected);
-                send(shm, bytes, sink);
+    both(
+        len,
+        samples,
+        2.0 * ROUNDS as f64,
+        |shm, sink, bytes, first| {
+            let mut expected = 0;
+            for _ in 0..ROUNDS {
+                if first {
+                    expected += send(shm, bytes, sink);
+                    wait(shm, sink, expected);
+                } else {
+                    expected += bytes.len().div_ceil(shm.limits().bulk).max(1) as u64;
+                    wait(shm, sink, expected);
+                    send(shm, bytes, sink);
+                }
             }
-        }
-    })
+        },
+    )
 }
 
 /// Per message, in one direction.
@@ -203,11 +214,33 @@ fn line(samples: usize) -> Figure {
 
 #[allow(clippy::print_stdout)]
 fn main() {
-    let samples = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(400);
-    let show = |name: &str, f: Figure| println!("{name}: {:.1} ns (median {:.1})", f.least, f.median);
+    let samples = std::env::args()
+        .nth(1)
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(400);
+    let show =
+        |name: &str, f: Figure| println!("{name}: {:.1} ns (median {:.1})", f.least, f.median);
     show("cache line, one way", line(samples));
-    println!("{:>9} {:>10} {:>10} {:>10} {:>10} {:>8}", "bytes", "one way", "median", "each", "median", "GB/s");
-    for len in [0, 8, 32, 64, 200, 512, 1024, 2048, 4096, 8192, 16384, 65536, 1 << 20, 4 << 20] {
+    println!(
+        "{:>9} {:>10} {:>10} {:>10} {:>10} {:>8}",
+        "bytes", "one way", "median", "each", "median", "GB/s"
+    );
+    for len in [
+        0,
+        8,
+        32,
+        64,
+        200,
+        512,
+        1024,
+        2048,
+        4096,
+        8192,
+        16384,
+        65536,
+        1 << 20,
+        4 << 20,
+    ] {
         let samples = (samples * 10_000 / (10_000 + len)).max(20);
         let (way, each) = (ping_pong(len, samples), stream(len, samples));
         println!(

@@ -4,8 +4,12 @@
 //! the pair's ring of cells, so the order of a pair is that of its cells. A piece never wraps:
 //! what is left at the end is skipped. The receiver publishes its position after each piece.
 //!
+//! A pair begins with a small area and gets one of full size when that proves too small, or was used
+//! for a while (reusing memory too soon means taking it out of the receiver's first-level cache); positions go
+//! on counting, and each descriptor names its area, so pieces in both may be under way.
+//!
 //! ```text
-//! descriptor: offset of the area in the segment | position of the piece | its length
+//! descriptor: offset of the area in the segment | position of the piece | its length | size of the area
 //! ```
 
 use crate::ring::Ends;
@@ -24,7 +28,9 @@ pub(crate) struct Descriptor {
     /// Position of the piece, in bytes since the start; the place is this modulo the area's size.
     start: u64,
     /// Bytes.
-    len: u64,
+    len: u32,
+    /// Binary logarithm of the area's size.
+    log_size: u32,
 }
 
 impl Descriptor {
@@ -58,6 +64,8 @@ pub(crate) struct BulkTx {
     size: u64,
     pos: u64,
     consumed: u64,
+    /// The position from which on a larger area is wanted.
+    until: u64,
 }
 
 // SAFETY: the pointer leads into the segment; there is one sender's half, and it may move.
@@ -77,6 +85,7 @@ pub(crate) struct Broken;
 impl BulkTx {
     /// The sender's half of the area of `size` bytes (a power of two) at `area` in the segment.
     pub(crate) fn new(segment: &Segment, area: u64, size: u64) -> Option<Self> {
+        debug_assert!(size.is_power_of_two());
         let base = segment.at(area, size as usize)?;
         Some(Self {
             base,
@@ -84,14 +93,42 @@ impl BulkTx {
             size,
             pos: 0,
             consumed: 0,
+            until: u64::MAX,
         })
+    }
+
+    /// The same, to be replaced by a larger area after it was filled a few times.
+    pub(crate) fn small(segment: &Segment, area: u64, size: u64) -> Option<Self> {
+        Some(Self {
+            until: 4 * size,
+            ..Self::new(segment, area, size)?
+        })
+    }
+
+    /// The same pair's half over a larger area.
+    pub(crate) fn moved_to(&self, segment: &Segment, area: u64, size: u64) -> Option<Self> {
+        let (pos, consumed) = (self.pos, self.consumed);
+        Some(Self {
+            pos,
+            consumed,
+            ..Self::new(segment, area, size)?
+        })
+    }
+
+    /// Bytes of the area.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
     }
 
     /// Room for `len` bytes, if there is; nothing is taken until [`advance`](Self::advance).
     #[inline]
     pub(crate) fn piece(&mut self, len: usize, ends: &Ends) -> Result<Option<Piece>, Broken> {
-        let start = place(self.pos, (len as u64).next_multiple_of(ALIGN), self.size);
-        let end = start + (len as u64).next_multiple_of(ALIGN);
+        let room = (len as u64).next_multiple_of(ALIGN);
+        if room > self.size || self.pos >= self.until {
+            return Ok(None);
+        }
+        let start = place(self.pos, room, self.size);
+        let end = start + room;
         if end - self.consumed > self.size {
             // SYNC 1: the receiver's Release in `BulkRx::done` came after its reads.
             let consumed = ends.bulk_consumed.load(Acquire);
@@ -106,20 +143,20 @@ impl BulkTx {
         let at = (start & (self.size - 1)) as usize;
         // `place` saw to it that `at + len` is at most the size of the area.
         let ptr = self.base.wrapping_add(at);
-        Ok(Some(Piece {
-            ptr,
-            descriptor: Descriptor {
-                area: self.area,
-                start,
-                len: len as u64,
-            },
-        }))
+        let log_size = self.size.trailing_zeros();
+        let descriptor = Descriptor {
+            area: self.area,
+            start,
+            len: len as u32,
+            log_size,
+        };
+        Ok(Some(Piece { ptr, descriptor }))
     }
 
     /// Takes a piece that has been filled.
     #[inline]
     pub(crate) fn advance(&mut self, piece: &Piece) {
-        self.pos = piece.descriptor.start + piece.descriptor.len.next_multiple_of(ALIGN);
+        self.pos = piece.descriptor.start + u64::from(piece.descriptor.len).next_multiple_of(ALIGN);
     }
 }
 
@@ -127,41 +164,48 @@ impl BulkTx {
 #[derive(Debug, Default)]
 pub(crate) struct BulkRx {
     area: u64,
+    log_size: u32,
     base: usize,
 }
 
 impl BulkRx {
-    /// Where the bytes are that a descriptor names: inside of an area of `size` bytes that lies
-    /// in the allocated part of the segment, or nowhere.
+    /// Where the bytes are that a descriptor names: at most `longest` of them, inside of an area of
+    /// at most `limit` bytes that lies in the allocated part of the segment; or nowhere.
     #[inline]
     pub(crate) fn find(
         &mut self,
         segment: &Segment,
         descriptor: &Descriptor,
-        size: u64,
+        limit: u64,
         longest: usize,
     ) -> Option<(*const u8, usize)> {
+        if descriptor.area != self.area || descriptor.log_size != self.log_size || self.base == 0 {
+            self.adopt(segment, descriptor, limit)?;
+        }
+        let (size, len) = (1_u64 << self.log_size, descriptor.len as usize);
         let at = descriptor.start & (size - 1);
-        if descriptor.len > longest as u64 || at + descriptor.len > size {
+        if len > longest || at + len as u64 > size {
             return None;
         }
-        if descriptor.area != self.area || self.base == 0 {
-            self.adopt(segment, descriptor.area, size)?;
-        }
         Some((
-            (self.base + at as usize) as *const u8,
-            descriptor.len as usize,
+            std::ptr::with_exposed_provenance(self.base + at as usize),
+            len,
         ))
     }
 
     #[cold]
-    fn adopt(&mut self, segment: &Segment, area: u64, size: u64) -> Option<()> {
-        if !area.is_multiple_of(ALIGN) {
+    fn adopt(&mut self, segment: &Segment, descriptor: &Descriptor, limit: u64) -> Option<()> {
+        let size = 1_u64
+            .checked_shl(descriptor.log_size)
+            .filter(|size| *size <= limit)?;
+        if !descriptor.area.is_multiple_of(ALIGN) || size < ALIGN {
             return None;
         }
-        self.base = segment.at(area, size as usize)?.expose_provenance();
-        self.area = area;
-        segment.touch(area & !4095, size);
+        self.base = segment
+            .at(descriptor.area, size as usize)?
+            .expose_provenance();
+        (self.area, self.log_size) = (descriptor.area, descriptor.log_size);
+        segment.touch(descriptor.area & !4095, size);
         Some(())
     }
 
@@ -170,7 +214,7 @@ impl BulkRx {
     pub(crate) fn done(&self, descriptor: &Descriptor, ends: &Ends) {
         let end = descriptor
             .start
-            .wrapping_add(descriptor.len.next_multiple_of(ALIGN));
+            .wrapping_add(u64::from(descriptor.len).next_multiple_of(ALIGN));
         // SYNC 1: pairs with the Acquire load in `BulkTx::piece`.
         ends.bulk_consumed.store(end, Release);
     }

@@ -4,12 +4,10 @@ use portolan_core::transport::{Limits, TransportCaps};
 
 use crate::bulk::ALIGN;
 use crate::config::{Cma, Config};
-use crate::ring::{CELL, INLINE};
 
-/// Cells behind the first that a short packet may take.
-pub(crate) const SPARE: u32 = 3;
-/// Largest payload of a short packet: one cell's, and that of the cells that follow.
-pub(crate) const SHORT: usize = INLINE + SPARE as usize * CELL;
+/// Largest payload of a short packet. What does not fit a cell is copied to the bulk area; beyond
+/// this, whoever packs does so there.
+pub(crate) const SHORT: usize = 1024;
 /// Largest payload of a bulk packet: of a size that is still in the first-level cache of the
 /// sender's core when the receiver's begins to read it.
 pub(crate) const BULK: usize = 32 << 10;

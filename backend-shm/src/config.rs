@@ -38,8 +38,8 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            ring: 16 << 10,
-            bulk: 512 << 10,
+            ring: 64 << 10,
+            bulk: 256 << 10,
             max: 0,
             eager: 0,
             cma: Cma::Auto,

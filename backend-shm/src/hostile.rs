@@ -95,7 +95,7 @@ fn scribble(shm: &Shm, target: Target, at: usize, word: u64) {
     let head = size_of::<Head>();
     let areas = head + 2 * size_of::<RankArea>();
     // What `pair` has allocated at least, whatever the head says by now.
-    let used = areas + (2 * (4096 + 2048) + 2 * (32 << 10));
+    let used = areas + (2 * (4096 + 4096) + 2 * (32 << 10));
     let (start, len) = match target {
         Target::Head => (0, head),
         Target::Area => (head, size_of::<RankArea>()),
@@ -221,7 +221,7 @@ fn a_descriptor_of_foreign_memory_is_the_end_of_the_peer() {
             asked: 0,
             sum: 0,
         };
-        let words: [u64; 3] = [area, 0, 100];
+        let words: [u64; 3] = [area, 0, 100 | 15 << 32];
         let ring = ranks[0].outgoing[1].ring.as_mut().unwrap();
         // SAFETY: 24 bytes.
         let pushed = unsafe { ring.push_bulk([0; 3], words.as_ptr().cast(), 24) };

@@ -6,7 +6,8 @@
 //!    through the same inbox, after the packet before was delivered. From the moment on at which the
 //!    announcement lies in its slot, packets go into the ring; the receiver learns of the ring after
 //!    everything that came before it, so the order holds whoever is slow.
-//! 3. When a payload does not fit a short packet, the sender allocates the bulk area.
+//! 3. When a payload does not fit a cell, the sender allocates a small bulk area, and when that proves too
+//!    small, one of full size.
 
 use crate::bell::BellWords;
 use crate::bulk::{BulkRx, BulkTx};
@@ -90,15 +91,9 @@ unsafe impl Send for Incoming {}
 
 impl Incoming {
     /// Adopts the ring that `peer` has announced at `offset`; `None` if there is none.
-    pub(crate) fn adopt(
-        segment: &Segment,
-        peer: u32,
-        offset: u64,
-        cells: u32,
-        spare: u32,
-    ) -> Option<Self> {
-        let (cells, ends) = ring_at(segment, offset, cells, spare)?;
-        segment.touch(offset, ring_bytes(cells.count(), spare));
+    pub(crate) fn adopt(segment: &Segment, peer: u32, offset: u64, cells: u32) -> Option<Self> {
+        let (cells, ends) = ring_at(segment, offset, cells)?;
+        segment.touch(offset, ring_bytes(cells.count()));
         // SAFETY: `ring_at` found both inside of the segment, which outlives this; the segment has
         // one receiver per ring, because its offset was sent to this rank alone.
         let ring = unsafe { RingRx::new(cells, ends) };
@@ -119,27 +114,22 @@ impl Incoming {
 }
 
 /// Bytes of a ring in the segment: the words that both sides share, and the cells.
-pub(crate) fn ring_bytes(cells: u32, spare: u32) -> u64 {
-    (size_of::<Ends>() + (cells + spare) as usize * size_of::<Cell>()) as u64
+pub(crate) fn ring_bytes(cells: u32) -> u64 {
+    (size_of::<Ends>() + cells as usize * size_of::<Cell>()) as u64
 }
 
 /// The ring at `offset`, if it lies in the allocated part of the segment.
-pub(crate) fn ring_at(
-    segment: &Segment,
-    offset: u64,
-    cells: u32,
-    spare: u32,
-) -> Option<(Cells, *const Ends)> {
+pub(crate) fn ring_at(segment: &Segment, offset: u64, cells: u32) -> Option<(Cells, *const Ends)> {
     if !offset.is_multiple_of(4096) {
         return None;
     }
-    let base = segment.at(offset, ring_bytes(cells, spare) as usize)?;
+    let base = segment.at(offset, ring_bytes(cells) as usize)?;
     let first = base
         .wrapping_add(size_of::<Ends>())
         .cast::<Cell>()
         .cast_const();
     // SAFETY: the bytes are mapped as long as the segment, aligned, and valid whatever they hold;
     // that there is one sender and one receiver is what the announcement is for.
-    let cells = unsafe { Cells::new(first, cells, spare) };
+    let cells = unsafe { Cells::new(first, cells) };
     Some((cells, base.cast::<Ends>().cast_const()))
 }

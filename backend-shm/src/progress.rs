@@ -8,7 +8,7 @@
 use portolan_core::transport::{Header, Payload, Sink};
 
 use crate::bulk::{DESCRIPTOR, Descriptor};
-use crate::caps::{BULK, SPARE};
+use crate::caps::BULK;
 use crate::inbox::{Arrived, Kind};
 use crate::link::Incoming;
 use crate::ring::Polled;
@@ -82,8 +82,8 @@ fn drain<S: Sink>(
         let cells = from.ring.cells();
         // SAFETY: `poll` has seen the message at `index`.
         let header = Header::from_words(unsafe { cells.header(index) });
-        // SAFETY: `len` bytes of payload lie in the ring's cells and its spare ones (`poll` has
-        // checked it), and stay there until the message is consumed below.
+        // SAFETY: `len` bytes of payload lie in the cell (`poll` has checked it), and stay there
+        // until the message is consumed below.
         let payload = unsafe { Payload::new(cells.payload(index), len) };
         if bulk {
             if !deliver_bulk(from, segment, fenced, size, &header, payload, sink) {
@@ -95,7 +95,7 @@ fn drain<S: Sink>(
         } else {
             sink.packet(from.peer, &header, payload);
         }
-        if from.ring.consume(len) {
+        if from.ring.consume() {
             tell_sender(from, fenced);
         }
         delivered += 1;
@@ -179,22 +179,16 @@ fn poll_inbox<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
 
 /// From now on packets of the sender come through its ring.
 fn adopt_ring(shm: &mut Shm, arrived: &Arrived) {
-    let [offset, cells, spare] = arrived.header;
+    let [offset, cells, _] = arrived.header;
     let known = shm
         .incoming
         .iter()
         .any(|incoming| incoming.peer == arrived.from);
-    let sizes = (u64::from(shm.geometry.ring_cells), u64::from(SPARE));
-    let ring = if known || (cells, spare) != sizes || arrived.kind != Kind::Ring as u32 {
+    let agreed = u64::from(shm.geometry.ring_cells);
+    let ring = if known || cells != agreed || arrived.kind != Kind::Ring as u32 {
         None
     } else {
-        Incoming::adopt(
-            &shm.segment,
-            arrived.from,
-            offset,
-            shm.geometry.ring_cells,
-            SPARE,
-        )
+        Incoming::adopt(&shm.segment, arrived.from, offset, shm.geometry.ring_cells)
     };
     match ring {
         Some(ring) => shm.incoming.push(ring),

@@ -6,14 +6,16 @@
 use portolan_core::transport::{Header, Sent};
 
 use crate::bulk::{BulkTx, DESCRIPTOR, Piece};
-use crate::caps::{SHORT, SPARE};
+use crate::caps::SHORT;
 use crate::inbox::{self, Kind};
 use crate::link::{Seen, ring_at, ring_bytes};
-use crate::ring::{Pushed, RingTx};
+use crate::ring::{INLINE, Pushed, RingTx};
 use crate::segment::layout::Life;
 use crate::shm::Shm;
 use crate::sync::Ordering::Relaxed;
 
+/// Bytes of the bulk area with which a pair begins.
+const FIRST_AREA: u64 = 32 << 10;
 /// Packets that a pair sends through the inbox before it gets a ring.
 const FIRST_PACKETS: u32 = 2;
 
@@ -31,7 +33,15 @@ pub(crate) unsafe fn short(
     let fenced = shm.fenced;
     let out = &mut shm.outgoing[peer as usize];
     if let Some(ring) = &mut out.ring {
-        // SAFETY: the caller's promise; `SHORT` is what the spare cells allow.
+        if len > INLINE {
+            // SAFETY: the caller's promise; `len` bytes are copied into as many.
+            return unsafe {
+                bulk(shm, peer, header, len, |to| {
+                    std::ptr::copy_nonoverlapping(data, to, len)
+                })
+            };
+        }
+        // SAFETY: the caller's promise; `len` is at most `INLINE`.
         if unsafe { ring.push(header.to_words(), data, len) } == Pushed::Done {
             out.bell().wake_if_asleep(fenced);
             return Sent::Done;
@@ -54,7 +64,7 @@ pub(crate) unsafe fn bulk<F: FnOnce(*mut u8)>(
     let fenced = shm.fenced;
     let out = &mut shm.outgoing[peer as usize];
     if let (Some(ring), Some(bulk)) = (&mut out.ring, &mut out.bulk)
-        && ring.room(DESCRIPTOR) == Pushed::Done
+        && ring.room() == Pushed::Done
         && let Ok(Some(piece)) = bulk.piece(len, ring.ends())
     {
         fill(piece.ptr);
@@ -109,19 +119,14 @@ unsafe fn slow_short(
         Ready::No(sent) => return sent,
         Ready::Yes => {}
     }
-    let fenced = shm.fenced;
     let out = &mut shm.outgoing[peer as usize];
-    let Some(ring) = &mut out.ring else {
-        return Sent::Full;
-    };
-    // SAFETY: the caller's promise, passed on.
-    match unsafe { ring.push(header.to_words(), data, len) } {
-        Pushed::Done => {
-            out.bell().wake_if_asleep(fenced);
-            Sent::Done
-        }
-        Pushed::Full => no_room(shm, peer),
-        Pushed::Broken => broken(shm, peer),
+    let room = out.ring.as_mut().map(|ring| (len > INLINE, ring.room()));
+    match room {
+        // SAFETY: the caller's promise; now there is a ring, and room for one more cell, so
+        // whichever way it takes does not come back here.
+        Some((true, _) | (_, Pushed::Done)) => unsafe { short(shm, peer, header, data, len) },
+        Some((_, Pushed::Broken)) => broken(shm, peer),
+        Some((_, Pushed::Full)) | None => no_room(shm, peer),
     }
 }
 
@@ -132,19 +137,27 @@ fn slow_bulk(shm: &mut Shm, peer: u32, len: usize) -> Ready {
     if let Ready::No(sent) = ready(shm, peer) {
         return Ready::No(sent);
     }
-    if shm.outgoing[peer as usize].bulk.is_none()
-        && let Err(sent) = make_bulk(shm, peer)
-    {
-        return Ready::No(sent);
-    }
-    let out = &mut shm.outgoing[peer as usize];
-    let (Some(ring), Some(bulk)) = (&mut out.ring, &mut out.bulk) else {
-        return Ready::No(Sent::Full);
-    };
-    match (ring.room(DESCRIPTOR), bulk.piece(len, ring.ends())) {
-        (Pushed::Done, Ok(Some(_))) => Ready::Yes,
-        (Pushed::Broken, _) | (_, Err(_)) => Ready::No(broken(shm, peer)),
-        _ => Ready::No(no_room(shm, peer)),
+    loop {
+        let out = &mut shm.outgoing[peer as usize];
+        let Some(ring) = &mut out.ring else {
+            return Ready::No(Sent::Full);
+        };
+        if ring.room() == Pushed::Full {
+            return Ready::No(no_room(shm, peer));
+        }
+        let (size, piece) = match &mut out.bulk {
+            None => (0, Ok(None)),
+            Some(bulk) => (bulk.size(), bulk.piece(len, ring.ends())),
+        };
+        match (ring.room(), piece) {
+            (Pushed::Done, Ok(Some(_))) => return Ready::Yes,
+            (Pushed::Broken, _) | (_, Err(_)) => return Ready::No(broken(shm, peer)),
+            _ if size >= shm.geometry.bulk_bytes => return Ready::No(no_room(shm, peer)),
+            _ => {}
+        }
+        if let Err(sent) = grow_bulk(shm, peer, size, len) {
+            return Ready::No(sent);
+        }
     }
 }
 
@@ -168,22 +181,38 @@ fn ready(shm: &mut Shm, peer: u32) -> Ready {
 
 /// Allocates a ring.
 fn make_ring(shm: &mut Shm) -> portolan_core::Result<u64> {
-    let bytes = ring_bytes(shm.geometry.ring_cells, SPARE);
+    let bytes = ring_bytes(shm.geometry.ring_cells);
     let (offset, len) = shm.segment.extend(bytes, "the ring of a pair of ranks")?;
     shm.ring_memory += len;
     Ok(offset)
 }
 
-/// Allocates a bulk area.
-fn make_bulk(shm: &mut Shm, peer: u32) -> Result<(), Sent> {
-    let size = shm.geometry.bulk_bytes;
-    match shm.segment.extend(size, "the bulk area of a pair of ranks") {
-        Ok((offset, len)) => {
-            shm.ring_memory += len;
-            shm.outgoing[peer as usize].bulk = BulkTx::new(&shm.segment, offset, size);
+/// Allocates the pair's first bulk area, or one of full size instead of one of `size` bytes.
+fn grow_bulk(shm: &mut Shm, peer: u32, size: u64, len: usize) -> Result<(), Sent> {
+    let full = shm.geometry.bulk_bytes;
+    let first = size == 0 && len as u64 <= FIRST_AREA / 4 && FIRST_AREA < full;
+    let size = if first { FIRST_AREA } else { full };
+    let (offset, len) = match shm.segment.extend(size, "the bulk area of a pair of ranks") {
+        Ok(extent) => extent,
+        Err(error) => return Err(exhausted(shm, peer, &error.to_string())),
+    };
+    shm.ring_memory += len;
+    let bulk = &mut shm.outgoing[peer as usize].bulk;
+    let grown = match bulk {
+        None if first => BulkTx::small(&shm.segment, offset, size),
+        None => BulkTx::new(&shm.segment, offset, size),
+        Some(smaller) => smaller.moved_to(&shm.segment, offset, size),
+    };
+    match grown {
+        Some(grown) => {
+            *bulk = Some(grown);
             Ok(())
         }
-        Err(error) => Err(exhausted(shm, peer, &error.to_string())),
+        None => Err(exhausted(
+            shm,
+            peer,
+            "a bulk area was allocated outside of the segment",
+        )),
     }
 }
 
@@ -196,14 +225,14 @@ fn announce(shm: &mut Shm, peer: u32) -> Ready {
     let Some(offset) = shm.outgoing[peer as usize].unannounced else {
         return Ready::Yes;
     };
-    let Some((memory, ends)) = ring_at(&shm.segment, offset, cells, SPARE) else {
+    let Some((memory, ends)) = ring_at(&shm.segment, offset, cells) else {
         return Ready::No(exhausted(
             shm,
             peer,
             "a ring was allocated outside of the segment",
         ));
     };
-    let header = [offset, u64::from(cells), u64::from(SPARE)];
+    let header = [offset, u64::from(cells), 0];
     if !post(shm, peer, Kind::Ring, header, &[]) {
         return Ready::No(no_room(shm, peer));
     }

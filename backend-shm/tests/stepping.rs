@@ -54,7 +54,10 @@ fn random_steps_keep_every_pair_in_order() {
             sink.closed.fill(false);
             while ranks[rank].poll(sink) > 0 {}
             for (from, row) in sent.iter().enumerate() {
-                assert_eq!(sink.expected[from], row[rank], "seed {seed}: {from} → {rank}");
+                assert_eq!(
+                    sink.expected[from], row[rank],
+                    "seed {seed}: {from} → {rank}"
+                );
             }
         }
     }

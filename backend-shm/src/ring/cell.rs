@@ -2,7 +2,7 @@
 
 use crate::sync::{AtomicU64, UnsafeCell};
 
-/// One cache line of a ring.
+/// One message of a ring.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(64)))]
 pub(crate) struct Cell {
@@ -21,7 +21,7 @@ struct Body {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Cell>() == super::CELL);
 
-/// The cells of one ring: a power of two of them, and spare ones behind.
+/// The cells of one ring: a power of two of them.
 ///
 /// Copyable, because both the sender's and the receiver's half hold it; whoever makes one promises
 /// that the memory outlives it.
@@ -29,7 +29,6 @@ const _: () = assert!(size_of::<Cell>() == super::CELL);
 pub(crate) struct Cells {
     first: *const Cell,
     count: u32,
-    spare: u32,
 }
 
 // SAFETY: a pointer to memory that is shared between threads by design; what may be touched when is
@@ -37,29 +36,19 @@ pub(crate) struct Cells {
 unsafe impl Send for Cells {}
 
 impl Cells {
-    /// The ring of `count` cells at `first`, followed by `spare` more.
+    /// The ring of `count` cells at `first`.
     ///
     /// # Safety
     /// The cells must be valid as long as the result is used, `count` must be a power of two, and
     /// at most one sender and one receiver may use the ring.
-    pub(crate) unsafe fn new(first: *const Cell, count: u32, spare: u32) -> Self {
+    pub(crate) unsafe fn new(first: *const Cell, count: u32) -> Self {
         debug_assert!(count.is_power_of_two());
-        Self {
-            first,
-            count,
-            spare,
-        }
+        Self { first, count }
     }
 
     #[inline(always)]
     pub(crate) fn count(&self) -> u32 {
         self.count
-    }
-
-    /// Cells behind the ring that a message may run over into.
-    #[inline(always)]
-    pub(crate) fn spare(&self) -> u32 {
-        self.spare
     }
 
     #[inline(always)]
@@ -77,17 +66,16 @@ impl Cells {
 
 #[cfg(not(loom))]
 impl Cells {
-    /// Writes everything of a message but the control word of its first cell.
+    /// Writes everything of a message but its control word.
     ///
     /// # Safety
-    /// The caller is the sender, the cells that the message takes are free, they end within the
-    /// ring and its spare cells, and `len` bytes at `data` are readable.
+    /// The caller is the sender, the cell is free, `len` is at most [`INLINE`](super::INLINE), and
+    /// `len` bytes at `data` are readable.
     #[inline(always)]
     pub(crate) unsafe fn write(&self, index: u32, header: [u64; 3], data: *const u8, len: usize) {
-        debug_assert!(index + super::cells_for(len) <= self.count + self.spare);
-        // SAFETY: the cells are the sender's at the moment and the bytes from the body of the first on are
-        // contiguous (`Cell` is `repr(C)` without padding); `body` is derived from the pointer to
-        // all cells, so its provenance covers the cells that follow.
+        debug_assert!(len <= super::INLINE);
+        // SAFETY: the cell is the sender's at the moment; header and payload lie in its body, one
+        // behind the other.
         unsafe {
             let body = self.body(index);
             body.cast::<[u64; 3]>().write(header);
@@ -95,7 +83,7 @@ impl Cells {
         }
     }
 
-    /// The header of the message whose first cell is `index`.
+    /// The header of the message in cell `index`.
     ///
     /// # Safety
     /// The caller is the receiver and has seen the control word of that message.
@@ -105,7 +93,7 @@ impl Cells {
         unsafe { self.body(index).cast::<[u64; 3]>().read() }
     }
 
-    /// Where the payload of the message whose first cell is `index` begins.
+    /// Where the payload of the message in cell `index` begins.
     #[inline(always)]
     pub(crate) fn payload(&self, index: u32) -> *const u8 {
         self.body(index).wrapping_add(24)
@@ -158,8 +146,7 @@ pub(crate) unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Loom's cells hold one word of header and one of payload; a longer message stomps on the control
-/// words of the cells that follow, as real payload does.
+/// Loom's cells hold one word of header and one of payload.
 #[cfg(loom)]
 #[derive(Debug, Default)]
 struct Body {
@@ -179,34 +166,27 @@ impl Cell {
 
 #[cfg(loom)]
 impl Cells {
-    /// See the other `write`. Payload of every cell is the first word at `data`.
-    pub(crate) unsafe fn write(&self, index: u32, header: [u64; 3], data: *const u8, len: usize) {
-        use crate::sync::Ordering::Relaxed;
+    /// See the other `write`. The payload is the word at `data`.
+    pub(crate) unsafe fn write(&self, index: u32, header: [u64; 3], data: *const u8, _len: usize) {
         // SAFETY: the model passes a pointer to one word.
-        let word = unsafe { data.cast::<u64>().read_unaligned() };
-        for (n, at) in (index..index + super::cells_for(len)).enumerate() {
-            // SAFETY: the model makes rings with enough spare cells.
-            let cell = unsafe { &*self.first.add(at as usize) };
-            if n > 0 {
-                cell.control.store(word, Relaxed);
+        let payload = unsafe { data.cast::<u64>().read_unaligned() };
+        // SAFETY: `index` was masked.
+        let cell = unsafe { &*self.first.add(index as usize) };
+        // SAFETY: loom checks that the sender is alone here.
+        cell.body.with_mut(|body| unsafe {
+            *body = Body {
+                header: header[0],
+                payload,
             }
-            // SAFETY: loom checks that the sender is alone here.
-            cell.body.with_mut(|body| unsafe {
-                *body = Body {
-                    header: header[0],
-                    payload: word,
-                }
-            });
-        }
+        });
     }
 
-    /// See the other `header`.
+    /// See the other `header`; the payload comes behind.
     pub(crate) unsafe fn header(&self, index: u32) -> [u64; 3] {
+        // SAFETY: `index` was masked.
+        let cell = unsafe { &*self.first.add(index as usize) };
         // SAFETY: loom checks that no one writes here.
-        unsafe {
-            (*self.first.add(index as usize))
-                .body
-                .with(|body| [(*body).header, (*body).payload, 0])
-        }
+        cell.body
+            .with(|body| unsafe { [(*body).header, (*body).payload, 0] })
     }
 }

@@ -1,26 +1,20 @@
 //! The ring of one ordered pair: one sender, one receiver, cells of one cache line.
 //!
 //! ```text
-//!        ┌────────────┬──────────────┬────────────────────────────┐
-//! cell p │ control 8  │ header 24    │ first 32 bytes of payload  │  ← one line: a small message
-//!        ├────────────┴──────────────┴────────────────────────────┤
-//! p + 1  │ the next 64 bytes of payload                           │
-//!        └────────────────────────────────────────────────────────┘
+//!      ┌───────────┬───────────┬──────────────────────────────────┐
+//! cell │ control 8 │ header 24 │ up to 32 bytes of payload, or    │
+//!      │           │           │ where in the bulk area it lies   │
+//!      └───────────┴───────────┴──────────────────────────────────┘
 //! control = lap tag (low 32 bits, odd) | length | BULK
 //! ```
 //!
 //! The control word is written last. The receiver polls the very line in which the message arrives,
-//! so a small message costs one transfer of one cache line.
-//!
-//! **What is a message?** A cell holds one for the receiver at position `p` exactly when its control
-//! word carries the tag of `p`. A cell that last began a message carries the tag of an earlier lap.
-//! A cell that last held payload carries anything, even something that looks like a tag; the sender
-//! remembers such cells (`dirty`), and before it publishes a message it clears the control word
-//! of the cell that follows, if that is one of them. The receiver looks there only after it has
-//! seen the message, so it never looks at payload. (`a_payload_that_mimics_a_control_word…` in the tests, and loom.)
-//!
-//! **Contiguity.** A message that begins near the end runs over into spare cells behind the ring; the next
-//! one begins at cell 0. Both sides compute this, so nothing needs to be marked.
+//! so a small message costs one transfer of one cache line. A cell holds a message for the
+//! receiver at position `p` exactly when its control word carries the tag of `p`; before, it carries
+//! that of an earlier lap, or zero. Every message takes one cell, so nothing but control words
+//! ever lies where the receiver looks for one. (Messages over several cells, and cells of two
+//! lines, were tried and are slower from 33 bytes on: a poll of one line makes the processor fetch
+//! its neighbour as well, out of the hands of the sender that is writing it. See `docs/shm.md`.)
 //!
 //! **Room.** The receiver publishes its position after each quarter of the ring; the sender reads it only when
 //! what it remembers does not suffice. A drained ring always shows at least three quarters as free.
@@ -37,10 +31,10 @@ use crate::sync::{AtomicU32, AtomicU64};
 
 /// Bytes of a cell: a cache line.
 pub(crate) const CELL: usize = 64;
-/// Bytes of payload that fit into the first cell of a message.
+/// Bytes of payload that fit into a cell.
 pub(crate) const INLINE: usize = 32;
 /// Fewest cells of a ring.
-pub(crate) const MIN_CELLS: u32 = 64;
+pub(crate) const MIN_CELLS: u32 = 32;
 /// Most cells of a ring.
 pub(crate) const MAX_CELLS: u32 = 1 << 20;
 /// Set in a control word whose payload lies in the bulk area.
@@ -78,17 +72,7 @@ impl Ends {
     }
 }
 
-/// How many cells a message with `len` bytes of payload takes.
-#[inline(always)]
-pub(crate) fn cells_for(len: usize) -> u32 {
-    if len <= INLINE {
-        1
-    } else {
-        1 + (len - INLINE).div_ceil(CELL) as u32
-    }
-}
-
-/// What payload has to look like to be taken for a message at `pos`, for the tests.
+/// What a sender that lies would write to claim a message at `pos`, for the tests.
 #[cfg(test)]
 pub(crate) fn forged(pos: u64, len: usize) -> u64 {
     control(pos, len, 0)

@@ -1,6 +1,6 @@
 //! The receiver's half of a ring.
 
-use super::{BULK, Cells, Ends, LEN_MASK, LEN_SHIFT, cells_for, tag};
+use super::{BULK, Cells, Ends, INLINE, LEN_MASK, LEN_SHIFT, tag};
 use crate::sync::Ordering::{Acquire, Release};
 
 /// What the receiver finds at its position.
@@ -8,11 +8,11 @@ use crate::sync::Ordering::{Acquire, Release};
 pub(crate) enum Polled {
     /// Nothing yet.
     Empty,
-    /// A message of `len` bytes whose first cell is `index`.
+    /// A message of `len` bytes in cell `index`.
     Message {
-        /// First cell.
+        /// Its cell.
         index: u32,
-        /// Bytes of payload; at most what fits the spare cells.
+        /// Bytes of payload; at most [`INLINE`].
         len: usize,
         /// Whether the payload describes a packet in the bulk area.
         bulk: bool,
@@ -29,7 +29,6 @@ pub(crate) struct RingRx {
     pos: u64,
     published: u64,
     quarter: u64,
-    longest: usize,
     silent: bool,
 }
 
@@ -42,15 +41,13 @@ impl RingRx {
     /// # Safety
     /// `ends` must be valid as long as the result is used, and belong to the ring of `cells`.
     pub(crate) unsafe fn new(cells: Cells, ends: *const Ends) -> Self {
-        let quarter = u64::from(cells.count() / 4);
-        let longest = super::INLINE + cells.spare() as usize * super::CELL;
+        let quarter = u64::from(cells.count()).div_ceil(4);
         Self {
             cells,
             ends,
             pos: 0,
             published: 0,
             quarter,
-            longest,
             silent: false,
         }
     }
@@ -83,7 +80,7 @@ impl RingRx {
             return Polled::Empty;
         }
         let len = ((control >> LEN_SHIFT) & LEN_MASK) as usize;
-        if len > self.longest {
+        if len > INLINE {
             return Polled::Broken;
         }
         Polled::Message {
@@ -93,12 +90,11 @@ impl RingRx {
         }
     }
 
-    /// Goes past a message of `len` bytes, which has been read. Returns whether the sender was told
+    /// Goes past the message, which has been read. Returns whether the sender was told
     /// of the room.
     #[inline(always)]
-    pub(crate) fn consume(&mut self, len: usize) -> bool {
-        let left = self.cells.count() - self.cells.index(self.pos);
-        self.pos += u64::from(cells_for(len).min(left));
+    pub(crate) fn consume(&mut self) -> bool {
+        self.pos += 1;
         self.pos - self.published >= self.quarter && self.publish()
     }
 
