@@ -24,7 +24,7 @@ use portolan_examples::heat::{self, HeatConfig};
 #[derive(Debug, Parser)]
 struct Options {
     /// Inner points of the grid in each direction
-    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=16_384))]
     size: u32,
 
     /// Time steps

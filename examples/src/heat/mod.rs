@@ -25,7 +25,7 @@ use portolan::{Comm, Device, Error, ErrorKind, Result};
 
 use blocks::Blocks;
 use modes::Analytic;
-use patch::Patch;
+use patch::{Patch, zeros};
 pub use picture::{Field, PictureError};
 
 /// Length of a time step, in squares of the distance of two points. The scheme is stable up to 1/4.
@@ -103,28 +103,22 @@ pub fn run<L: Level, D: Device>(
             progress(step);
         }
     }
-    // Of rank 0, for the others wait for it here.
+    // Rank 0's, on every rank.
     let mut seconds = [comm.wtime() - begun];
     comm.broadcast(&mut seconds, 0)?;
 
     let end = Analytic::new(size, steps, RATIO);
-    let mut error = [0.0f64];
+    let mut error = [0.0];
     for (at, row) in block.rows.clone().enumerate() {
         for (value, exact) in patch
             .row(at)
             .iter()
             .zip(end.row(row, block.columns.clone()))
         {
-            // Unlike `max`, this keeps a NaN.
-            let difference = (value - exact).abs();
-            error[0] = if difference <= error[0] {
-                error[0]
-            } else {
-                difference
-            };
+            error[0] = worse(error[0], (value - exact).abs());
         }
     }
-    comm.allreduce(&mut error, |a, b| if a >= b { a } else { b })?;
+    comm.allreduce(&mut error, worse)?;
     Ok(HeatReport {
         config: *config,
         blocks: (blocks.down, blocks.across),
@@ -133,6 +127,11 @@ pub fn run<L: Level, D: Device>(
         seconds: seconds[0],
         field: gather(comm, size, blocks, &patch)?,
     })
+}
+
+/// The larger of two errors; unlike `f64::max`, a NaN if one of them is.
+fn worse(a: f64, b: f64) -> f64 {
+    if a >= b || a.is_nan() { a } else { b }
 }
 
 fn check<L: Level, D: Device>(comm: &Comm<L, D>, size: usize, blocks: Blocks) -> Result<()> {
@@ -164,7 +163,7 @@ fn gather<L: Level, D: Device>(
     let Some(parts) = comm.gather(&mine, 0)? else {
         return Ok(None);
     };
-    let mut end = vec![0.0; size * size];
+    let mut end = zeros(size, size)?;
     for (rank, part) in (0..).zip(&parts) {
         let block = blocks.block(rank, size);
         for (row, values) in block.rows.zip(part.chunks_exact(block.columns.len())) {

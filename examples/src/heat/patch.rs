@@ -27,9 +27,8 @@ impl Patch {
     /// The block of `rank`, as `start` has it.
     pub(super) fn new(blocks: Blocks, rank: u32, block: &Block, start: &Analytic) -> Result<Self> {
         let (rows, columns) = (block.rows.len(), block.columns.len());
-        let points = (rows + 2).checked_mul(columns + 2);
-        let mut values = zeros(points, rows, columns)?;
-        let next = zeros(points, rows, columns)?;
+        let mut values = zeros(rows + 2, columns + 2)?;
+        let next = zeros(rows + 2, columns + 2)?;
         for (at, row) in block.rows.clone().enumerate() {
             let begin = (at + 1) * (columns + 2) + 1;
             let targets = &mut values[begin..begin + columns];
@@ -163,17 +162,21 @@ fn update(
     }
 }
 
-fn zeros(points: Option<usize>, rows: usize, columns: usize) -> Result<Vec<f64>> {
+/// Room for a rectangle of points.
+pub(super) fn zeros(rows: usize, columns: usize) -> Result<Vec<f64>> {
     let mut values = Vec::new();
-    let points = points.ok_or_else(|| too_large(rows, columns))?;
-    let room = values.try_reserve_exact(points);
-    room.map_err(|_| too_large(rows, columns))?;
+    let points = rows
+        .checked_mul(columns)
+        .ok_or_else(|| too_large(rows, columns))?;
+    values
+        .try_reserve_exact(points)
+        .map_err(|_| too_large(rows, columns))?;
     values.resize(points, 0.0);
     Ok(values)
 }
 
 #[cold]
 fn too_large(rows: usize, columns: usize) -> Error {
-    let what = format!("no memory for a block of {rows} × {columns} points");
-    Error::new(ErrorKind::Exhausted, what).remedy("choose a smaller size, or more nodes")
+    let what = format!("no memory for {rows} × {columns} points");
+    Error::new(ErrorKind::Exhausted, what).remedy("choose a smaller size")
 }

@@ -37,7 +37,7 @@ pub struct Field {
 
 impl Field {
     /// Writes the picture: before and after, on the same scale of colours, with lines of equal
-    /// temperature. Points of small grids become squares.
+    /// temperature. Small grids are enlarged.
     ///
     /// # Errors
     /// If the file cannot be written, with its name.
@@ -57,11 +57,17 @@ impl Field {
         let scale = Scale::of(&self.start);
         for (number, values) in [&self.start, &self.end].into_iter().enumerate() {
             let left = margin + number * (panel + margin);
-            for y in 0..panel {
+            let panel = Panel {
+                size: self.size,
+                zoom,
+                values,
+                scale: &scale,
+            };
+            for y in 0..panel.side() {
                 let begin = 3 * ((margin + y) * width + left);
-                let row = &mut image[begin..begin + 3 * panel];
+                let row = &mut image[begin..begin + 3 * panel.side()];
                 for (x, pixel) in row.chunks_exact_mut(3).enumerate() {
-                    pixel.copy_from_slice(&self.colour(values, &scale, x / zoom, y / zoom));
+                    pixel.copy_from_slice(&panel.colour(x, y));
                 }
             }
         }
@@ -73,19 +79,54 @@ impl Field {
         writer.write_image_data(&image)?;
         writer.finish()
     }
+}
 
-    /// The colour of a point; darker where the temperature passes an isotherm to the next point.
-    fn colour(&self, values: &[f64], scale: &Scale, x: usize, y: usize) -> [u8; 3] {
-        let at = |x: usize, y: usize| scale.place(values[y * self.size + x]);
-        let here = at(x, y);
+/// One of the two squares of the picture.
+struct Panel<'a> {
+    size: usize,
+    /// Pixels per point, in each direction.
+    zoom: usize,
+    values: &'a [f64],
+    scale: &'a Scale,
+}
+
+impl Panel<'_> {
+    /// Pixels in each direction.
+    fn side(&self) -> usize {
+        self.size * self.zoom
+    }
+
+    /// The colour of a pixel; darker where the temperature passes an isotherm to the next one.
+    fn colour(&self, x: usize, y: usize) -> [u8; 3] {
+        let here = self.place(x, y);
         let band = |place: f64| (place * ISOTHERMS).floor();
-        let last = self.size - 1;
-        let crosses = |x: usize, y: usize| band(at(x.min(last), y.min(last))) != band(here);
         let colour = ramp(here);
-        if crosses(x + 1, y) || crosses(x, y + 1) {
+        if [self.place(x + 1, y), self.place(x, y + 1)].map(band) != [band(here); 2] {
             return colour.map(|channel| (f64::from(channel) * 0.72) as u8);
         }
         colour
+    }
+
+    /// Where the temperature of a pixel is on the scale: interpolated between the points.
+    fn place(&self, x: usize, y: usize) -> f64 {
+        let ((left, right, across), (above, below, down)) = (self.between(x), self.between(y));
+        let row = |y: usize| {
+            let (left, right) = (
+                self.values[y * self.size + left],
+                self.values[y * self.size + right],
+            );
+            left + across * (right - left)
+        };
+        let (above, below) = (row(above), row(below));
+        self.scale.place(above + down * (below - above))
+    }
+
+    /// The points on either side of a pixel, and how far it is from the first to the second.
+    fn between(&self, pixel: usize) -> (usize, usize, f64) {
+        let last = self.size - 1;
+        let at = (pixel as f64 + 0.5) / self.zoom as f64 - 0.5;
+        let at = at.clamp(0.0, last as f64);
+        (at as usize, (at as usize + 1).min(last), at.fract())
     }
 }
 

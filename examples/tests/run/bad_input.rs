@@ -215,7 +215,7 @@ fn wrong_options() -> Result<(), Failed> {
     let job = Job::new("heat", 2).option("--size", "-3");
     job.run().failed(2, &["-3"])?;
     let job = Job::new("heat", 2).option("--size", "4000000000");
-    job.run().failed(2, &["4000000000 is not in 1..=65536"])?;
+    job.run().failed(2, &["4000000000 is not in 1..=16384"])?;
     let job = Job::new("least_squares", 2).option("--tolerance", "nan");
     job.run()
         .failed(1, &["rank 0: stopped at", "raise --tolerance"])
