@@ -1,0 +1,61 @@
+//! The conformance suite on shared memory, with threads as ranks; over processes, see
+//! `examples/conformance_rank.rs`.
+
+use portolan_conformance::{Job, Over, Transports, suite};
+use portolan_shm::Shm;
+
+/// Ranks of one process over the same structures as processes use.
+struct InProcess;
+
+impl Transports for InProcess {
+    type Transport = Shm;
+
+    const NAME: &'static str = "shm";
+
+    fn open(job: &Job) -> Vec<Shm> {
+        portolan_shm::in_process(job.ranks, &job.settings).expect("shared memory for a job")
+    }
+}
+
+mod full {
+    use super::*;
+    suite!(Over<InProcess>);
+}
+
+/// The smallest rings and areas that settings allow: full most of the time.
+struct Cramped;
+
+impl Transports for Cramped {
+    type Transport = Shm;
+
+    const NAME: &'static str = "shm, cramped";
+
+    fn open(job: &Job) -> Vec<Shm> {
+        let job = job.clone().set("SHM_RING", "4k").set("SHM_BULK", "16k");
+        portolan_shm::in_process(job.ranks, &job.settings).expect("shared memory for a job")
+    }
+}
+
+mod cramped {
+    use super::*;
+    suite!(Over<Cramped>, few);
+}
+
+/// Messages of every length by the pipelined copy, none read from the sender's memory.
+struct Streamed;
+
+impl Transports for Streamed {
+    type Transport = Shm;
+
+    const NAME: &'static str = "shm, streamed";
+
+    fn open(job: &Job) -> Vec<Shm> {
+        let job = job.clone().set("SHM_CMA", "off");
+        portolan_shm::in_process(job.ranks, &job.settings).expect("shared memory for a job")
+    }
+}
+
+mod streamed {
+    use super::*;
+    suite!(Over<Streamed>, few);
+}
