@@ -1,0 +1,72 @@
+//! What the benches between ranks share.
+
+// Each bench is a crate of its own and uses what it needs.
+#![allow(dead_code)]
+
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use portolan::{Comm, Result};
+use portolan_benches::{Buffers, Pattern, threads};
+
+/// Messages in a window, as in the OSU suite.
+pub(crate) const WINDOW: u32 = 64;
+
+/// Short measurements: the whole suite is to be run between two changes of the code.
+pub(crate) fn quick() -> Criterion {
+    Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_millis(400))
+        .without_plots()
+}
+
+/// A body that is measured on two ranks: `run(comm, rounds)` must do the same on both sides.
+pub(crate) fn between_two(
+    transport: &str,
+    rounds: u64,
+    run: impl Fn(&Comm, u64) -> Result<()> + Sync,
+) -> Duration {
+    let timed = threads::timed(transport, 2, |comm| {
+        run(comm, rounds / 10 + 10)?;
+        comm.barrier()?;
+        let begun = comm.wtime();
+        run(comm, rounds)?;
+        Ok(comm.wtime() - begun)
+    });
+    timed.unwrap_or_else(|error| panic!("{transport}: {error}"))
+}
+
+/// A pattern over every transport, for messages of some sizes: `PATTERN/TRANSPORT/BYTES`.
+pub(crate) fn pattern(c: &mut Criterion, pattern: Pattern, sizes: &[usize]) {
+    for transport in threads::transports() {
+        for &bytes in sizes {
+            let mut group = c.benchmark_group(pattern.name());
+            match pattern {
+                Pattern::Bandwidth | Pattern::Bibandwidth => {
+                    let window = bytes as u64 * u64::from(WINDOW);
+                    group.throughput(Throughput::Bytes(window));
+                }
+                Pattern::Rate => {
+                    group.throughput(Throughput::Elements(WINDOW.into()));
+                }
+                Pattern::Latency | Pattern::Barrier => {}
+            }
+            group.bench_function(BenchmarkId::new(transport, bytes), |bencher| {
+                bencher.iter_custom(|rounds| {
+                    let time = between_two(transport, rounds, |comm, rounds| {
+                        let mut buffers = Buffers::new(bytes, comm.rank() as u8)?;
+                        pattern.run(comm, rounds, WINDOW, &mut buffers)
+                    });
+                    // One way is half of a round.
+                    if pattern == Pattern::Latency {
+                        time / 2
+                    } else {
+                        time
+                    }
+                });
+            });
+            group.finish();
+        }
+    }
+}

@@ -1,0 +1,12 @@
+/* Megabytes (10^6 bytes) per second one way, as osu_bw. */
+#include "windows.h"
+
+static double bandwidth(const struct peer *peer, double seconds, long rounds)
+{
+    return (double)rounds * peer->window * (double)peer->bytes / seconds / 1e6;
+}
+
+int main(int argc, char **argv)
+{
+    return peer_main(argc, argv, 1, one_way, bandwidth, PEER_SUM);
+}

@@ -1,0 +1,38 @@
+/* Windows of messages, for bandwidth and rate: as benches/src/pattern.rs, `one_way`. */
+#ifndef PORTOLAN_WINDOWS_H
+#define PORTOLAN_WINDOWS_H
+
+#include "peer.h"
+
+static inline void start_sends(const struct peer *peer, MPI_Request *requests)
+{
+    for (int i = 0; i < peer->window; i++)
+        MPI_Isend(peer->send, (int)peer->bytes, MPI_BYTE, peer->partner, MESSAGE, MPI_COMM_WORLD,
+                  &requests[i]);
+}
+
+static inline void start_receives(const struct peer *peer, MPI_Request *requests)
+{
+    for (int i = 0; i < peer->window; i++)
+        MPI_Irecv(peer->receive, (int)peer->bytes, MPI_BYTE, peer->partner, MESSAGE, MPI_COMM_WORLD,
+                  &requests[i]);
+}
+
+static inline void one_way(const struct peer *peer, long rounds)
+{
+    char answer[4] = {0};
+    for (long round = 0; round < rounds && peer->partner >= 0; round++) {
+        if (peer->starts) {
+            start_sends(peer, peer->requests);
+            MPI_Waitall(peer->window, peer->requests, MPI_STATUSES_IGNORE);
+            MPI_Recv(answer, sizeof answer, MPI_BYTE, peer->partner, ANSWER, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+        } else {
+            start_receives(peer, peer->requests);
+            MPI_Waitall(peer->window, peer->requests, MPI_STATUSES_IGNORE);
+            MPI_Send(answer, sizeof answer, MPI_BYTE, peer->partner, ANSWER, MPI_COMM_WORLD);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,114 @@
+//! Many operations at a time on one buffer, as the OSU suite has them.
+
+use std::marker::PhantomData;
+
+use portolan::level::Level;
+use portolan::{Comm, Device, Result, Source, Tag, Tags};
+use portolan_core::comm::NoUnwind;
+use portolan_core::{ContigBuf, Request, SendMode};
+
+/// Operations that are on their way: all sends from one buffer, all receives into another.
+///
+/// The typed interface wants a buffer of its own for every receive. The OSU suite, with whose figures
+/// people compare, receives a whole window into one; so this one goes through the device, as a C
+/// layer would, with the checks that the typed calls make.
+///
+/// Budget: no allocation once a window has been filled.
+#[derive(Debug)]
+pub(crate) struct Window<'a, L: Level, D: Device> {
+    comm: &'a Comm<L, D>,
+    messages: u32,
+    send: ContigBuf,
+    receive: ContigBuf,
+    active: Vec<Request>,
+    // The buffers, borrowed until every request on them is over, which `drop` sees to.
+    buffers: PhantomData<(&'a [u8], &'a mut [u8])>,
+}
+
+impl<'a, L: Level, D: Device> Window<'a, L, D> {
+    pub(crate) fn new(
+        comm: &'a Comm<L, D>,
+        messages: u32,
+        send: &'a [u8],
+        receive: &'a mut [u8],
+    ) -> Self {
+        Self {
+            comm,
+            messages,
+            send: ContigBuf::from_bytes(send),
+            receive: ContigBuf::from_bytes_mut(receive),
+            active: Vec::with_capacity(2 * messages as usize),
+            buffers: PhantomData,
+        }
+    }
+
+    /// Starts a window of sends.
+    #[inline]
+    pub(crate) fn send(&mut self, dest: u32, tag: u32) -> Result<()> {
+        // SAFETY: only requests that are made here are touched.
+        let inner = unsafe { self.comm.communicator() };
+        for _ in 0..self.messages {
+            let args = inner.send_args(SendMode::Standard, dest, Tag::from(tag))?;
+            // SAFETY: the arguments are the communicator's. The buffer is borrowed for the life of
+            // this window, which is not over before the request is.
+            let request = unsafe { inner.device().isend_contig_unchecked(&args, self.send) }?;
+            self.active.push(request);
+        }
+        Ok(())
+    }
+
+    /// Starts a window of receives, all into the same buffer: the last one wins.
+    #[inline]
+    pub(crate) fn receive(&mut self, source: u32, tag: u32) -> Result<()> {
+        // SAFETY: only requests that are made here are touched.
+        let inner = unsafe { self.comm.communicator() };
+        for _ in 0..self.messages {
+            let pattern = inner.pattern(Source::from(source), Tags::from(Tag::from(tag)))?;
+            // SAFETY: the pattern is the communicator's. The buffer is borrowed exclusively for the
+            // life of this window, which is not over before the request is, and not read meanwhile;
+            // that several receives write it leaves bytes of any of them, all of which are valid.
+            let request = unsafe {
+                inner
+                    .device()
+                    .irecv_contig_unchecked(&pattern, self.receive)
+            }?;
+            self.active.push(request);
+        }
+        Ok(())
+    }
+
+    /// Waits for everything that was started; the first error of it.
+    #[inline]
+    pub(crate) fn wait(&mut self) -> Result<()> {
+        // SAFETY: only requests that were made here are touched.
+        let device = unsafe { self.comm.communicator() }.device();
+        let mut outcome = Ok(());
+        for request in self.active.drain(..) {
+            // Over whatever it says.
+            if let Err(error) = device.wait(request)
+                && outcome.is_ok()
+            {
+                outcome = Err(error);
+            }
+        }
+        outcome
+    }
+}
+
+impl<L: Level, D: Device> Drop for Window<'_, L, D> {
+    fn drop(&mut self) {
+        if self.active.is_empty() {
+            return;
+        }
+        // Something failed while the window was being filled.
+        let guard = NoUnwind::new("the end of a window");
+        // SAFETY: only requests that were made here are touched.
+        let device = unsafe { self.comm.communicator() }.device();
+        for &request in &self.active {
+            // Whether it helps shows at the completion.
+            let _ = device.cancel(request);
+        }
+        let _ = self.wait();
+        guard.done();
+    }
+}
