@@ -60,7 +60,14 @@ pub(super) fn asan(run: &mut Run<'_>) -> Result<(), Failure> {
         run.not_here(NO_NIGHTLY);
         return Ok(());
     };
-    command.args(["test", "--target", TARGET, "--locked", "--no-fail-fast", "--tests"]);
+    command.args([
+        "test",
+        "--target",
+        TARGET,
+        "--locked",
+        "--no-fail-fast",
+        "--tests",
+    ]);
     for package in UNSAFE {
         command.args(["--package", package]);
     }
