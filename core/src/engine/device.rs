@@ -467,6 +467,8 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
             "transport memory: {} bytes",
             state.transport.memory_used()
         ));
+        let facts = state.transport.describe().into_iter();
+        lines.extend(facts.map(|(name, value)| format!("transport {name}: {value}")));
         lines
     }
 
