@@ -33,6 +33,46 @@ pub(super) fn crates_are_in_the_map(repo: &Repo, files: &[SourceFile]) -> Vec<St
         .collect()
 }
 
+/// A crate depends only on crates below it in the code map. What tests need is not counted.
+pub(super) fn dependencies_point_down(repo: &Repo, files: &[SourceFile]) -> Vec<String> {
+    let Some(map) = file(files, "ARCHITECTURE.md") else {
+        return vec!["ARCHITECTURE.md is missing".to_owned()];
+    };
+    let place = |package: &str| map.text.find(&format!("| `{package}` |"));
+    let mut problems = Vec::new();
+    for member in &repo.crates {
+        let path = format!("{}/Cargo.toml", member.folder);
+        let Some(manifest) = file(files, &path) else {
+            continue;
+        };
+        for other in repo
+            .crates
+            .iter()
+            .filter(|other| depends(&manifest.text, &other.package))
+        {
+            if place(&other.package) <= place(&member.package) {
+                problems.push(format!(
+                    "{path}: depends on {}, which is above",
+                    other.package
+                ));
+            }
+        }
+    }
+    problems
+}
+
+/// Whether a manifest has `package` among the dependencies that are not for tests alone.
+fn depends(manifest: &str, package: &str) -> bool {
+    let mut counts = false;
+    manifest.lines().any(|line| {
+        if line.starts_with('[') {
+            counts = line.ends_with("dependencies]") && !line.contains("dev-dependencies");
+        }
+        let name = line.split(['.', ' ', '=']).next();
+        counts && name == Some(package)
+    })
+}
+
 /// Every backend has the files that all backends have.
 pub(super) fn backends_are_alike(repo: &Repo, files: &[SourceFile]) -> Vec<String> {
     let mut problems = Vec::new();
@@ -110,6 +150,24 @@ mod tests {
                 "{line}"
             );
         }
+    }
+
+    #[test]
+    fn a_dependency_that_points_up_is_found() {
+        let repo = Repo::find().unwrap();
+        let map = "| `portolan` |\n| `portolan-core` |\n| `portolan-datatype` |\n";
+        let files = |manifest: &str| {
+            [
+                made_up("ARCHITECTURE.md", map),
+                made_up("core/Cargo.toml", manifest),
+            ]
+        };
+        let down = files("[dependencies]\nportolan-datatype.workspace = true\n");
+        assert!(dependencies_point_down(&repo, &down).is_empty());
+        let up = files("[dependencies]\nportolan = { path = \"x\" }\n");
+        assert_eq!(dependencies_point_down(&repo, &up).len(), 1);
+        let test = files("[dev-dependencies]\nportolan.workspace = true\n");
+        assert!(dependencies_point_down(&repo, &test).is_empty());
     }
 
     #[test]

@@ -21,6 +21,10 @@ const RULES: &[Rule] = &[
         "every crate is named in ARCHITECTURE.md",
         house::crates_are_in_the_map,
     ),
+    (
+        "no crate depends on one above it",
+        house::dependencies_point_down,
+    ),
     ("backends have the common files", house::backends_are_alike),
     (
         "lib.rs has prose, mod and pub use only",
