@@ -104,6 +104,9 @@ impl<D: Device> Hosted<D> {
         let troubled = self.troubled.load(Ordering::Relaxed);
         let why = match how {
             Leave::Panicked => Some("it panicked"),
+            // The process is about to end, and the job with it: its launcher is to hear of that from
+            // this rank's exit code, not from a rank that was told before.
+            Leave::Failed if self.fatal_failures => return Ok(()),
             Leave::Failed => Some("it ended with an error"),
             Leave::Dropped if troubled => Some("it left after an error, without World::finalize"),
             Leave::Dropped | Leave::Orderly => None,

@@ -14,8 +14,8 @@ use crate::{Builder, World};
 /// job: the body of a `main`.
 ///
 /// If `body` fails, with an error of this crate or of the program's own, the error is printed with
-/// the rank's number, the rank is declared failed, so that nobody waits for it, and the process is
-/// to end with exit code 1. A program that calls [`init`](crate::init) itself, and returns an error
+/// the rank's number and the process is to end with the exit code 1, at once and without waiting for
+/// other ranks; they notice. A program that calls [`init`](crate::init) itself, and returns an error
 /// of its own from `main`, would first wait for the other ranks when its world is dropped.
 ///
 /// ```
@@ -33,7 +33,7 @@ use crate::{Builder, World};
 /// ```
 ///
 /// # Panics
-/// If `body` does; the rank is declared failed then, too.
+/// If `body` does; nobody is waited for then, either.
 pub fn run<E>(body: impl FnOnce(World) -> Result<(), E>) -> ExitCode
 where
     E: Into<Box<dyn AnyError + Send + Sync>>,
