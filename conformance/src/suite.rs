@@ -96,6 +96,9 @@ macro_rules! with_cases {
                 comms {
                     init_and_free 1, reversed 1, context_in_use 1,
                 }
+                capabilities {
+                    processes 2, direct 1, cancel 1, pull 2,
+                }
                 checked {
                     arguments 1,
                 }
@@ -104,9 +107,6 @@ macro_rules! with_cases {
                 }
             }
             jobs {
-                capabilities {
-                    processes 1, thread_level 1, direct 1, cancel 1, pull 2,
-                }
                 failure {
                     waiting_receives 2, wildcards 2, sends 2, probes_and_active 2,
                     what_was_sent_arrives 2, the_rest_talk 3, the_end 2,
@@ -115,7 +115,7 @@ macro_rules! with_cases {
                     flood 2, tiny_packets 1,
                 }
                 threads {
-                    blocked_testing_and_traffic 1, one_queue_each 1,
+                    blocked_testing_and_traffic 1, one_queue_each 1, capability 1,
                 }
             }
         }

@@ -1,6 +1,5 @@
 //! Tests that make jobs of their own: they kill ranks, change settings, or use several threads.
 
 pub mod bounded;
-pub mod capabilities;
 pub mod failure;
 pub mod threads;

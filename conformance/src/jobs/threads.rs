@@ -126,3 +126,18 @@ pub fn one_queue_each<S: Sut>(ranks: u32) -> Verdict {
     });
     Ok(())
 }
+
+/// The capability `THREAD_MULTIPLE` is set at the level that lets all threads call, and only there.
+pub fn capability<S: Sut>(ranks: u32) -> Verdict {
+    S::run_shared(&Job::new(ranks), |device| {
+        assert!(device.attributes().caps.contains(Caps::THREAD_MULTIPLE));
+    });
+    S::run(&Job::new(ranks), |device| {
+        let shared = std::any::type_name::<S::Device>() == std::any::type_name::<S::Shared>();
+        assert_eq!(
+            device.attributes().caps.contains(Caps::THREAD_MULTIPLE),
+            shared
+        );
+    });
+    Ok(())
+}

@@ -166,7 +166,7 @@ pub fn defaults<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         both_sides(&default, &layout);
         let sample = Sample::new(layout, 50);
         // Even ranks use the defaults, odd ones what the device has.
-        if rank.me() % 2 == 0 {
+        if rank.me().is_multiple_of(2) {
             exchange(&default, &sample, &sample, true);
         } else {
             exchange(rank, &sample, &sample, true);
@@ -212,9 +212,9 @@ pub fn blocking<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             let (to, from) = (rank.to(rank.next(), 2), rank.from(rank.previous(), 2));
             let status: Status;
             let mut memory = vec![0; sample.memory];
-            if rank.me() % 2 == 0 {
+            if rank.me().is_multiple_of(2) {
                 // A blocking send of any length needs a receive that is posted elsewhere.
-                let early = (rank.size() % 2 == 1).then(|| {
+                let early = (!rank.size().is_multiple_of(2)).then(|| {
                     let memory = vec![0; sample.memory];
                     rank.irecv_typed(&from, &layout, count, memory, sample.origin)
                 });

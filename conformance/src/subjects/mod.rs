@@ -2,6 +2,7 @@
 
 pub mod active;
 pub mod cancel;
+pub mod capabilities;
 pub mod checked;
 pub mod comms;
 pub mod completion;

@@ -87,10 +87,7 @@ impl<'r, 'd, D: Device> Window<'r, 'd, D> {
         let mut bytes = vec![0; len];
         // SAFETY: the range is inside the region, which lives; barriers keep writers away.
         unsafe {
-            self.mine
-                .ptr
-                .add(offset)
-                .copy_to_nonoverlapping(bytes.as_mut_ptr(), len)
+            std::ptr::copy_nonoverlapping(self.mine.ptr.add(offset), bytes.as_mut_ptr(), len)
         };
         bytes
     }
@@ -99,11 +96,7 @@ impl<'r, 'd, D: Device> Window<'r, 'd, D> {
     fn fill(&self, bytes: &[u8]) {
         assert!(bytes.len() <= self.mine.len);
         // SAFETY: as in `read`.
-        unsafe {
-            self.mine
-                .ptr
-                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
-        };
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.mine.ptr, bytes.len()) };
     }
 
     /// Frees the regions, when everybody is done with them.
