@@ -5,6 +5,8 @@
 //! job, because whoever sent it would wait for an answer for ever.
 
 mod server;
+#[cfg(test)]
+mod server_tests;
 mod spawn_block;
 
 pub(super) use server::{Reaction, Server, StuckFence};

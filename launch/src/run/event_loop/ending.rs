@@ -1,0 +1,138 @@
+//! The end of the job: asked for, enforced, cleaned up after.
+
+use std::time::{Duration, Instant};
+
+use super::{EventLoop, Phase};
+use crate::os::{self, Guard};
+use crate::run::output::Stream;
+use crate::run::verdict::{self, Failure};
+
+/// Between `SIGTERM` and `SIGKILL`. With the time to notice and to die it stays below a second.
+const GRACE: Duration = Duration::from_millis(700);
+/// For ranks to say what they wait for, before a job that took too long is ended.
+const REPORT: Duration = Duration::from_millis(1000);
+/// For output of processes that have left the job and still hold its pipes.
+const DRAIN: Duration = Duration::from_millis(500);
+
+impl EventLoop {
+    /// Ends the job because of this failure, unless it is ending already.
+    pub(super) fn fail(&mut self, failure: Failure, culprit: Option<usize>) {
+        if !matches!(self.phase, Phase::Running { .. } | Phase::Reporting { .. }) {
+            return;
+        }
+        let others = (0..)
+            .zip(&self.job.ranks)
+            .filter(|(i, r)| r.running && Some(*i) != culprit);
+        let others = others.count();
+        self.note(&failure);
+        self.last_words = Some(match (others, culprit) {
+            (0, _) => failure.text,
+            (1, None) => format!("{}; ended it", failure.text),
+            (n, None) => format!("{}; ended all {n} ranks", failure.text),
+            (n, Some(_)) => format!("{}; ended {}", failure.text, verdict::others(n)),
+        });
+        self.signal_all(libc::SIGTERM);
+        // A stopped process gets SIGTERM when it runs again.
+        self.signal_all(libc::SIGCONT);
+        self.phase = Phase::Ending {
+            kill_at: Some(Instant::now() + GRACE),
+        };
+    }
+
+    pub(super) fn check_clock(&mut self) {
+        let now = Instant::now();
+        match self.phase {
+            Phase::Running {
+                timeout: Some(timeout),
+            } if timeout <= now => self.ask_for_reports(now),
+            Phase::Reporting { until } if until <= now => self.time_out(),
+            Phase::Ending {
+                kill_at: Some(kill_at),
+            } if kill_at <= now => self.kill_all(),
+            Phase::Draining { until } if until <= now => self.stop_draining(now),
+            _ => {}
+        }
+        let ended = self.job.ranks.iter().all(|rank| !rank.running);
+        if ended && !matches!(self.phase, Phase::Draining { .. }) {
+            self.clean_up(now);
+        }
+    }
+
+    /// Asks ranks that can to say what they wait for.
+    pub(super) fn ask_for_reports(&mut self, now: Instant) {
+        let running = self.job.ranks.iter().filter(|rank| rank.running);
+        let able: Vec<_> = running
+            .filter(|rank| os::catches(rank.pid, libc::SIGUSR1))
+            .collect();
+        for rank in &able {
+            os::kill(rank.pid, libc::SIGUSR1);
+        }
+        if able.is_empty() {
+            self.time_out();
+        } else {
+            self.phase = Phase::Reporting {
+                until: now + REPORT,
+            };
+        }
+    }
+
+    pub(super) fn time_out(&mut self) {
+        let running = self.job.ranks.iter().filter(|rank| rank.running);
+        let running: Vec<_> = running.map(|rank| rank.number).collect();
+        let seconds = self.job.timeout.unwrap_or_default().as_secs_f64();
+        self.fail(Failure::timeout(seconds, &running), None);
+    }
+
+    /// To the group of the ranks, and to ranks that have left it.
+    pub(super) fn signal_all(&self, signal: i32) {
+        let Some(guard) = &self.job.guard else { return };
+        os::kill_group(guard.group(), signal);
+        for rank in self.job.ranks.iter().filter(|rank| rank.running) {
+            if os::group_of(rank.pid) != Some(guard.group()) {
+                os::kill(rank.pid, signal);
+            }
+        }
+    }
+
+    pub(super) fn kill_all(&mut self) {
+        self.signal_all(libc::SIGKILL);
+        self.phase = Phase::Ending { kill_at: None };
+    }
+
+    /// All ranks have ended: ends what they have left, and says what there is to say.
+    pub(super) fn clean_up(&mut self, now: Instant) {
+        self.job.guard.take().into_iter().for_each(Guard::finish);
+        // A killed process hands its own children over, so look again until there are none. The
+        // limit is for a kernel that refuses the signal: there is nothing more to be done then.
+        for _ in 0..64 {
+            let left = os::adopted_children();
+            if left.is_empty() {
+                break;
+            }
+            left.into_iter().for_each(os::kill_and_wait);
+        }
+        self.job.terminal = None;
+        if let Some(text) = self.last_words.take() {
+            self.job.output.say(&text);
+        }
+        self.phase = Phase::Draining { until: now + DRAIN };
+    }
+
+    /// Somebody outside the job holds its pipes open, or its output is read slowly.
+    pub(super) fn stop_draining(&mut self, now: Instant) {
+        if [Stream::Out, Stream::Err]
+            .into_iter()
+            .all(|stream| self.job.output.has_room(stream))
+        {
+            self.close_pipes();
+        } else {
+            self.phase = Phase::Draining { until: now + DRAIN };
+        }
+    }
+
+    pub(super) fn close_pipes(&mut self) {
+        for pipe in self.job.ranks.iter_mut().flat_map(|rank| &mut rank.pipes) {
+            pipe.close(&mut self.job.output);
+        }
+    }
+}

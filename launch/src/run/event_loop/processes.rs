@@ -1,0 +1,99 @@
+//! Processes that end, and signals from outside.
+
+use std::io;
+
+use portolan_core::config::OnFailure;
+
+use super::{EventLoop, Phase};
+use crate::os::{self, Status};
+use crate::run::rank::Rank;
+use crate::run::verdict::{self, Failure};
+
+impl EventLoop {
+    pub(super) fn take_signals(&mut self) -> io::Result<()> {
+        while let Some(signal) = self.job.signals.next()? {
+            match signal {
+                libc::SIGCHLD => self.reap(),
+                libc::SIGTSTP => {
+                    self.signal_all(libc::SIGTSTP);
+                    os::stop_self();
+                }
+                libc::SIGTTIN | libc::SIGTTOU => {}
+                libc::SIGHUP | libc::SIGINT | libc::SIGQUIT | libc::SIGTERM => self.pass_on(signal),
+                other => self.signal_all(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody wants the job to end: politely the first time.
+    pub(super) fn pass_on(&mut self, signal: i32) {
+        if matches!(self.phase, Phase::Draining { .. }) {
+            // Only output is left, and whoever asks does not want to wait for its reader.
+            self.close_pipes();
+            self.job.output.discard();
+            return;
+        }
+        if self.passed_on.is_some() {
+            self.fail(Failure::killed_on_request(signal), None);
+            self.kill_all();
+            return;
+        }
+        self.passed_on = Some(signal);
+        self.signal_all(signal);
+    }
+
+    pub(super) fn reap(&mut self) {
+        let mut ended = Vec::new();
+        while let Some((pid, status)) = os::reap() {
+            // Others are the guard and adopted processes.
+            if let Some(rank) = self
+                .job
+                .ranks
+                .iter()
+                .position(|r| r.running && r.pid == pid)
+            {
+                self.job.ranks[rank].running = false;
+                ended.push((rank, status));
+            }
+        }
+        for &(rank, _) in &ended {
+            // What it said before it ended may explain why.
+            self.serve(rank);
+            self.job.ranks[rank].pmi = None;
+            self.job.server.gone(self.job.ranks[rank].number);
+        }
+        // Of several at once, one that was killed is rather the cause than one that gave up.
+        ended.sort_by_key(|(_, status)| matches!(status, Status::Code(_)));
+        for (rank, status) in ended {
+            self.judge(rank, status);
+        }
+    }
+
+    pub(super) fn judge(&mut self, rank: usize, status: Status) {
+        let Rank { number, pid, .. } = self.job.ranks[rank];
+        let Some(failure) = Failure::of_status(number, pid, status, self.passed_on) else {
+            return;
+        };
+        let ends_job = self.job.on_failure == OnFailure::Abort || self.passed_on.is_some();
+        if ends_job || !matches!(self.phase, Phase::Running { .. }) {
+            self.fail(failure, Some(rank));
+            return;
+        }
+        let running = self.job.ranks.iter().filter(|rank| rank.running).count();
+        let others = match running {
+            0 => String::new(),
+            1 => "; the other rank goes on (--on-failure return)".to_owned(),
+            n => format!("; {} go on (--on-failure return)", verdict::others(n)),
+        };
+        self.job.output.say(&format!("{}{others}", failure.text));
+        self.note(&failure);
+    }
+
+    /// The first failure gives the exit code.
+    pub(super) fn note(&mut self, failure: &Failure) {
+        if self.code == 0 {
+            self.code = failure.code;
+        }
+    }
+}

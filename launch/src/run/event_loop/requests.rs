@@ -1,0 +1,75 @@
+//! The ranks' requests, and fences that cannot complete.
+
+use portolan_core::config::OnFailure;
+
+use super::EventLoop;
+use crate::run::pmi::Reaction;
+use crate::run::rank::Rank;
+use crate::run::verdict::Failure;
+
+impl EventLoop {
+    pub(super) fn serve(&mut self, rank: usize) {
+        let Rank {
+            number,
+            ref mut pmi,
+            ..
+        } = self.job.ranks[rank];
+        let Some(stream) = pmi else { return };
+        let (lines, open) = stream.receive();
+        let mut reactions = Vec::new();
+        while let Some(line) = lines.next_line() {
+            let broken = line.is_err();
+            reactions.extend(self.job.server.line(number, line));
+            if broken {
+                break;
+            }
+        }
+        self.act(reactions);
+        if !open {
+            self.job.ranks[rank].pmi = None;
+        }
+    }
+
+    pub(super) fn act(&mut self, reactions: Vec<Reaction>) {
+        for reaction in reactions {
+            match reaction {
+                Reaction::Reply(rank, message) => {
+                    let rank = &mut self.job.ranks[rank as usize];
+                    if rank
+                        .pmi
+                        .as_mut()
+                        .is_some_and(|pmi| pmi.send(&message).is_err())
+                    {
+                        rank.pmi = None;
+                    }
+                }
+                Reaction::Abort { rank, code, reason } => {
+                    // A rank may abort because it has seen another die: that one is the culprit.
+                    self.reap();
+                    let pid = self.job.ranks[rank as usize].pid;
+                    let failure = Failure::abort(rank, pid, code, reason.as_deref());
+                    self.fail(failure, Some(rank as usize));
+                }
+                Reaction::Violation { rank, why } => {
+                    let pid = self.job.ranks[rank as usize].pid;
+                    self.job.ranks[rank as usize].pmi = None;
+                    self.fail(Failure::violation(rank, pid, &why), Some(rank as usize));
+                }
+            }
+        }
+    }
+
+    /// A fence in which ranks wait for one that will not come.
+    pub(super) fn check_fence(&mut self) {
+        let Some(stuck) = self.job.server.stuck_fence() else {
+            return;
+        };
+        if self.job.on_failure == OnFailure::Return {
+            let told = self.job.server.fail_fence(stuck.missing);
+            self.act(told);
+        } else {
+            let pid = self.job.ranks[stuck.missing as usize].pid;
+            self.fail(Failure::missing(&stuck, pid), Some(stuck.missing as usize));
+        }
+    }
+}
