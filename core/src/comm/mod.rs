@@ -18,6 +18,8 @@ mod collective;
 mod context;
 mod guard;
 mod select;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
