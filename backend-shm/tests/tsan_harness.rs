@@ -1,0 +1,174 @@
+//! Ring, inbox, bulk area and bell under traffic between threads, with nothing else around: for the
+//! thread sanitizer, which watches this crate's own accesses.
+//!
+//! ```text
+//! RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+//!     cargo +nightly test -p portolan-shm --test tsan_harness --target x86_64-unknown-linux-gnu
+//! ```
+//!
+//! The standard library is not instrumented in such a build, and the sanitizer knows no fences: what std's
+//! threads and the last drop of an `Arc` do looks like races. So this test has no harness, starts
+//! its threads with `pthread_create`, which the sanitizer does know, and leaks the transports. It
+//! runs as an ordinary test as well. Nor does the sanitizer know `membarrier`: every pair of
+//! accesses that relies on it is an atomic one.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
+use portolan_shm::{Config, Shm, in_process_with};
+
+const RANKS: u32 = 3;
+const MESSAGES: u32 = 400;
+/// Nothing here takes long, unless a wake-up is lost.
+const GUARD: Duration = Duration::from_secs(60);
+
+/// Adds up what arrives, reading every byte.
+struct Sum {
+    next: [u32; RANKS as usize],
+    arrived: u32,
+}
+
+impl Sink for Sum {
+    fn accepts(&mut self, _peer: u32) -> bool {
+        true
+    }
+
+    fn packet(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
+        let next = &mut self.next[peer as usize];
+        assert_eq!(header.tag, *next, "order of {peer}");
+        for at in 0..payload.len() {
+            // SAFETY: below the payload's length; read once.
+            let byte = unsafe { payload.as_ptr().add(at).read() };
+            assert_eq!(byte, (*next as usize + at) as u8);
+        }
+        *next += 1;
+        self.arrived += 1;
+    }
+}
+
+fn size(number: u32) -> usize {
+    [0, 8, 32, 33, 200, 1024, 3000, 20_000][number as usize % 8]
+}
+
+fn send(shm: &mut Shm, to: u32, number: u32) -> bool {
+    let header = Header {
+        tag: number,
+        ..Header::default()
+    };
+    let len = size(number);
+    // SAFETY: `to` is another rank; exactly `len` bytes are written.
+    let sent = unsafe {
+        shm.send_bulk(to, &header, len, |place| {
+            for at in 0..len {
+                place.add(at).write((number as usize + at) as u8);
+            }
+        })
+    };
+    assert_ne!(sent, Sent::Gone);
+    sent == Sent::Done
+}
+
+fn send_small(shm: &mut Shm, to: u32, number: u32) -> bool {
+    let header = Header {
+        tag: number,
+        ..Header::default()
+    };
+    let mut bytes = [0_u8; 32];
+    let len = size(number);
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = (number as usize + at) as u8;
+    }
+    // SAFETY: `to` is another rank; `len` is at most 32 here.
+    let sent = unsafe { shm.send_short(to, &header, bytes.as_ptr(), len) };
+    assert_ne!(sent, Sent::Gone);
+    sent == Sent::Done
+}
+
+/// All to all, asleep where there is nothing to do.
+fn run(shm: &mut Shm) {
+    let own = shm.rank();
+    let bell = shm.bell();
+    let mut sink = Sum {
+        next: [0; RANKS as usize],
+        arrived: 0,
+    };
+    let mut sent = [0; RANKS as usize];
+    sent[own as usize] = MESSAGES;
+    while sink.arrived < MESSAGES * (RANKS - 1) || sent.iter().any(|&sent| sent < MESSAGES) {
+        let mut moved = shm.poll(&mut sink) > 0;
+        for to in 0..RANKS {
+            let number = &mut sent[to as usize];
+            if *number < MESSAGES {
+                let small = size(*number) <= 32;
+                let went = if small {
+                    send_small(shm, to, *number)
+                } else {
+                    send(shm, to, *number)
+                };
+                *number += u32::from(went);
+                moved |= went;
+            }
+        }
+        if !moved {
+            let seen = bell.seen();
+            shm.arm();
+            if shm.poll(&mut sink) == 0 {
+                bell.sleep(seen, Some(GUARD));
+            }
+            shm.disarm();
+        }
+    }
+}
+
+/// Ranks that have nothing left to send.
+static DONE: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn rank(shm: *mut libc::c_void) -> *mut libc::c_void {
+    // SAFETY: `all` gives each thread a transport of its own, which it has leaked.
+    let shm = unsafe { &mut *shm.cast::<Shm>() };
+    run(shm);
+    // Nobody leaves while others may still wait for room.
+    DONE.fetch_add(1, Ordering::AcqRel);
+    while !DONE.load(Ordering::Acquire).is_multiple_of(RANKS) {
+        std::thread::yield_now();
+    }
+    std::ptr::null_mut()
+}
+
+fn all(config: &Config) {
+    let ranks: &'static mut [Shm] = in_process_with(RANKS, config).unwrap().leak();
+    let threads: Vec<libc::pthread_t> = ranks
+        .iter_mut()
+        .map(|shm| {
+            let mut thread = 0;
+            // SAFETY: a function with the right signature, and an argument that lives for ever.
+            let started = unsafe {
+                let shm = std::ptr::from_mut(shm).cast();
+                libc::pthread_create(&raw mut thread, std::ptr::null(), rank, shm)
+            };
+            assert_eq!(started, 0);
+            thread
+        })
+        .collect();
+    for thread in threads {
+        // SAFETY: a thread that was started and not joined yet.
+        assert_eq!(
+            unsafe { libc::pthread_join(thread, std::ptr::null_mut()) },
+            0
+        );
+    }
+}
+
+fn main() {
+    let config = Config {
+        ring: 4096,
+        bulk: 64 << 10,
+        ..Config::default()
+    };
+    all(&config);
+    all(&Config {
+        fenced: true,
+        ..config
+    });
+}
