@@ -248,7 +248,7 @@ mod tests {
 
     fn inbox() -> Box<Inbox> {
         // SAFETY: an inbox is integers; all zero is an empty one.
-        unsafe { Box::<Inbox>::new_zeroed().assume_init() }
+        unsafe { crate::segment::layout::zeroed() }
     }
 
     fn post(inbox: &Inbox, from: u32, bytes: &[u8]) -> Option<Posted> {

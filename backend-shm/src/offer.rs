@@ -132,7 +132,7 @@ mod tests {
 
     fn area() -> Box<RankArea> {
         // SAFETY: integers only; all zero is a fresh area.
-        unsafe { Box::<RankArea>::new_zeroed().assume_init() }
+        unsafe { crate::segment::layout::zeroed() }
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(crate) unsafe fn short(
             // SAFETY: the caller's promise; `len` bytes are copied into as many.
             return unsafe {
                 bulk(shm, peer, header, len, |to| {
-                    std::ptr::copy_nonoverlapping(data, to, len)
+                    std::ptr::copy_nonoverlapping(data, to, len);
                 })
             };
         }

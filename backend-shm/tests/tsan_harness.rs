@@ -153,10 +153,8 @@ fn all(config: &Config) {
         .collect();
     for thread in threads {
         // SAFETY: a thread that was started and not joined yet.
-        assert_eq!(
-            unsafe { libc::pthread_join(thread, std::ptr::null_mut()) },
-            0
-        );
+        let joined = unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
+        assert_eq!(joined, 0);
     }
 }
 

@@ -147,3 +147,20 @@ pub(crate) const fn layout_hash() -> u64 {
     }
     hash
 }
+
+/// A zeroed value on the heap, as it would lie in a fresh segment.
+///
+/// # Safety
+/// All zero must be a valid `T`.
+#[cfg(test)]
+pub(crate) unsafe fn zeroed<T>() -> Box<T> {
+    let layout = std::alloc::Layout::new::<T>();
+    assert!(layout.size() > 0);
+    // SAFETY: the layout is not empty; the memory is that of one `T`, which the caller says is
+    // valid when zeroed.
+    unsafe {
+        let ptr = std::alloc::alloc_zeroed(layout).cast::<T>();
+        assert!(!ptr.is_null());
+        Box::from_raw(ptr)
+    }
+}
