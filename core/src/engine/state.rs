@@ -107,7 +107,8 @@ impl<T: Transport> State<T> {
             active: ActiveState::default(),
             regions: Regions::default(),
             contexts: BTreeMap::new(),
-            failures_seen: transport.failures(),
+            // Different from now: peers that died before this rank came so far are noticed, too.
+            failures_seen: transport.failures().wrapping_sub(1),
             failed: Vec::new(),
             finalized: false,
             counters: Counters::default(),

@@ -102,10 +102,15 @@ impl Transport for Scripted {
 }
 
 fn engine() -> Engine<Scripted, Single> {
+    engine_with(None)
+}
+
+/// An engine whose peer has failed before, or not.
+fn engine_with(failed: Option<&str>) -> Engine<Scripted, Single> {
     let transport = Scripted {
         arriving: VecDeque::new(),
         sent: Vec::new(),
-        failed: None,
+        failed: failed.map(str::to_owned),
     };
     Engine::new(transport, &Settings::default()).expect("an engine over a script")
 }
@@ -251,6 +256,20 @@ fn a_peer_that_sends_nonsense_is_declared_failed() {
     assert!(
         error.to_string().contains("packet of no known kind"),
         "{error}"
+    );
+}
+
+#[test]
+fn a_peer_that_failed_before_the_engine_was_there_is_noticed() {
+    let engine = engine_with(Some("it was in a hurry"));
+    let mut buf = [0_u8; 8];
+    // SAFETY: the buffer outlives the engine's use of it: the request ends below.
+    let request = unsafe { engine.irecv_contig(&Pattern::any(0), buf.as_mut_ptr(), 8) }.unwrap();
+    engine.device_check(Check::NonBlocking).unwrap();
+    let error = engine.test(request).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.peer()),
+        (ErrorKind::PeerFailed, Some(1))
     );
 }
 
