@@ -199,14 +199,20 @@ fn unbroken() -> Result<(), Failed> {
 
 fn missing() -> Result<(), Failed> {
     let nowhere = Path::new("/no/such/folder/A.mtx");
-    let job = Job::new("least_squares", 4)
-        .option("--matrix", nowhere)
-        .option("--rhs", nowhere);
+    let job = || {
+        let job = Job::new("least_squares", 4).option("--matrix", nowhere);
+        job.option("--rhs", nowhere)
+    };
     let says = [
         "error: rank 0: `/no/such/folder/A.mtx`: cannot be read: No such file",
         "give the name",
     ];
-    job.run().failed(1, &says).map(drop)
+    job().run().failed(1, &says)?;
+    // The others wait for what rank 0 will never send, and hear why.
+    let outcome = job().ranks_go_on().run().failed(1, &says)?;
+    outcome
+        .failed(1, &["rank 1: world rank 0 has failed"])
+        .map(drop)
 }
 
 fn wrong_options() -> Result<(), Failed> {

@@ -15,6 +15,7 @@ pub(crate) struct Job {
     program: &'static str,
     ranks: u32,
     args: Vec<String>,
+    on_failure: &'static str,
 }
 
 impl Job {
@@ -23,6 +24,7 @@ impl Job {
             program,
             ranks,
             args: Vec::new(),
+            on_failure: "abort",
         }
     }
 
@@ -35,18 +37,20 @@ impl Job {
         self
     }
 
+    /// Ranks go on when another has failed.
+    pub(crate) fn ranks_go_on(self) -> Self {
+        Self {
+            on_failure: "return",
+            ..self
+        }
+    }
+
     /// Runs it to its end.
     pub(crate) fn run(&self) -> Outcome {
         let mut command = Command::new(portolan());
         command
-            .args([
-                "run",
-                "--timeout",
-                GUARD,
-                "-n",
-                &self.ranks.to_string(),
-                "--",
-            ])
+            .args(["run", "--timeout", GUARD, "--on-failure", self.on_failure])
+            .args(["-n", &self.ranks.to_string(), "--"])
             .arg(program(self.program))
             .args(&self.args)
             .stdin(Stdio::null());
