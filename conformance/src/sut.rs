@@ -36,7 +36,7 @@ pub struct Job {
 
 impl Job {
     /// A job with default settings, except that a failed rank does not end the others: in a test
-    /// they are threads of the test program.
+    /// they are threads of the test program; and that a rank that waits for long says for what.
     #[must_use]
     pub fn new(ranks: u32) -> Self {
         Self {
@@ -44,6 +44,7 @@ impl Job {
             settings: Settings::default(),
         }
         .set("ON_FAILURE", "return")
+        .set("STUCK_AFTER", "20")
     }
 
     /// The same with a setting changed, by its name without the prefix.

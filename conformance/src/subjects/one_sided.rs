@@ -85,10 +85,9 @@ impl<'r, 'd, D: Device> Window<'r, 'd, D> {
     fn read(&self, offset: usize, len: usize) -> Vec<u8> {
         assert!(offset + len <= self.mine.len);
         let mut bytes = vec![0; len];
+        let target = bytes.as_mut_ptr();
         // SAFETY: the range is inside the region, which lives; barriers keep writers away.
-        unsafe {
-            std::ptr::copy_nonoverlapping(self.mine.ptr.add(offset), bytes.as_mut_ptr(), len)
-        };
+        unsafe { std::ptr::copy_nonoverlapping(self.mine.ptr.add(offset), target, len) };
         bytes
     }
 
