@@ -48,8 +48,7 @@ pub(super) enum Dialect {
     /// As libtest does: `test result:` lines count. A line `skipped: WHAT: WHY` says that a test
     /// which returned did not apply.
     Libtest,
-    /// As the conformance programs and the harness of the thread sanitizer do: `passed: WHAT` and
-    /// `skipped: WHAT: WHY`, a line per case.
+    /// As the conformance programs do: `passed: WHAT` and `skipped: WHAT: WHY`, a line per case.
     Cases,
 }
 
