@@ -148,7 +148,10 @@ pub(crate) use delegate_device;
 
 #[cfg_attr(
     not(any(feature = "memory", feature = "shm")),
-    allow(unused_variables, reason = "there is no device to hand the arguments to")
+    allow(
+        unused_variables,
+        reason = "there is no device to hand the arguments to"
+    )
 )]
 impl<L: Level> Device for AnyDevice<L> {
     delegate_device!(each_variant);

@@ -52,6 +52,11 @@
 //! `PORTOLAN_TRANSPORT` or [`Builder::transport`] says; unset means the best one that is usable on
 //! every rank. An explicit choice is honoured or is an error.
 
+/// The programs of the guide are doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide.md")]
+struct Guide;
+
 mod any;
 mod builder;
 mod choose;

@@ -37,7 +37,10 @@ fn everything_started_in_a_scope_is_over_when_it_ends() {
 
 /// SND-01: forgetting a request does not end the borrow of its buffer.
 #[test]
-#[expect(clippy::forget_non_drop, reason = "what a program may do, and what may gain a Drop")]
+#[expect(
+    clippy::forget_non_drop,
+    reason = "what a program may do, and what may gain a Drop"
+)]
 fn forgotten_requests_are_completed_by_the_scope() {
     jobs(&[2], |world| {
         let comm = world.comm();
