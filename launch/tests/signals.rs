@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{finish, is_alive, portolan, signal, started};
+use common::{finish, is_alive, portolan, signal, started, wait_until};
 
 const WAIT: &str = "echo up $$; exec sleep 1000";
 
@@ -144,12 +144,9 @@ fn a_job_stops_and_goes_on_with_its_launcher() {
     };
     signal(child.id(), libc::SIGTSTP);
     // The launcher stops itself last.
-    while !stopped(&child.id().to_string()) {
-        std::thread::yield_now();
-    }
-    while !stopped(pid(&said[0])) {
-        std::thread::yield_now();
-    }
+    let launcher = child.id().to_string();
+    wait_until("the launcher to stop", || stopped(&launcher));
+    wait_until("the rank to stop", || stopped(pid(&said[0])));
     signal(child.id(), libc::SIGCONT);
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"on\n").unwrap();
     let outcome = finish(child);

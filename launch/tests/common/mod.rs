@@ -151,6 +151,15 @@ pub(crate) fn signal(pid: u32, signal: i32) {
     assert_eq!(result, 0, "cannot send signal {signal} to {pid}");
 }
 
+/// Waits for something that no event tells; panics when it is taken for something that will not be.
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < GUARD, "waited in vain for: {what}");
+        thread::yield_now();
+    }
+}
+
 /// Whether a process is there and is not a zombie.
 pub(crate) fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
