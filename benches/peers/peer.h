@@ -11,8 +11,12 @@
 #ifndef PORTOLAN_PEER_H
 #define PORTOLAN_PEER_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sched_setaffinity */
+#endif
 #include <limits.h>
 #include <mpi.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +56,23 @@ static char *peer_buffer(size_t bytes, int fill)
         peer_fail("no memory for a message", "choose a smaller one");
     memset(memory, fill, bytes ? bytes : 1);
     return memory;
+}
+
+/* Puts this rank on its entry of PEER_PROCESSORS, such as "0,1,0,1", if that is set. */
+static void peer_place(const struct peer *peer)
+{
+    const char *list = getenv("PEER_PROCESSORS");
+    for (int at = 0; list && at < peer->rank; at++) {
+        list = strchr(list, ',');
+        list = list ? list + 1 : NULL;
+    }
+    if (!list)
+        return;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(atoi(list), &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0)
+        peer_fail("cannot run on this processor", list);
 }
 
 static double peer_timed(const struct peer *peer, peer_pattern pattern, long rounds)
@@ -106,6 +127,7 @@ static int peer_main(int argc, char **argv, int paired, peer_pattern pattern, pe
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &peer.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &peer.size);
+    peer_place(&peer);
     if (argc < 4)
         peer_fail("usage", "PROGRAM WINDOW LIMIT BYTES:ROUNDS:WARM_UP...");
 

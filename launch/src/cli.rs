@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use portolan_core::config::{Bytes, OnFailure, SettingValue};
+
+use crate::bench::{BenchArgs, BenchRankArgs};
 
 /// Message passing between the ranks of a job: start one, or see what this machine offers.
 #[derive(Debug, Parser)]
@@ -18,8 +20,11 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measure latency, bandwidth or message rate between ranks
+    /// Measure between ranks: latency, bandwidth, message rate and more
     Bench(BenchArgs),
+    /// A rank of `bench`
+    #[command(hide = true)]
+    BenchRank(BenchRankArgs),
     /// Compute a picture with four processes, and measure what they talk through
     Demo(DemoArgs),
     /// Start N ranks of a program on this machine
@@ -79,49 +84,6 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// `portolan bench`.
-#[derive(Debug, Args)]
-pub(crate) struct BenchArgs {
-    /// What to measure
-    pub(crate) kind: BenchKind,
-
-    /// Number of ranks; those of the first half talk to those of the second, all at once
-    #[arg(short = 'n', long = "ranks", value_name = "N", default_value_t = 2,
-          value_parser = clap::value_parser!(u32).range(2..=65_536))]
-    pub(crate) ranks: u32,
-
-    /// Sizes of the messages, such as 8,64k,1M; unset means a range that fits
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes)]
-    pub(crate) bytes: Vec<usize>,
-
-    /// Time for each size
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.3, value_parser = positive)]
-    pub(crate) seconds: f64,
-
-    /// One JSON object per line
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    /// Transport to use; unset means the best usable one
-    #[arg(long, value_name = "NAME")]
-    pub(crate) transport: Option<String>,
-
-    /// Processors, as for `run`; unset means a core for each rank if there are enough
-    #[arg(long, value_name = "WHERE")]
-    pub(crate) bind: Option<crate::run::Bind>,
-}
-
-/// What `portolan bench` measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BenchKind {
-    /// Half the time of a round trip, in microseconds
-    Latency,
-    /// Bytes per second, one way, many messages at a time, in units of 10⁶
-    Bandwidth,
-    /// Messages per second, one way, many at a time
-    Rate,
-}
-
 /// `portolan demo`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
@@ -168,11 +130,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "not a time in seconds above 0".to_owned())
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
     seconds(text).map(|time| time.as_secs_f64())
 }
 
-fn bytes(text: &str) -> Result<usize, String> {
+pub(crate) fn bytes(text: &str) -> Result<usize, String> {
     Bytes::parse(text).map(|bytes| bytes.0)
 }
 

@@ -1,19 +1,24 @@
 //! `portolan demo`: four processes compute something that can be seen, and what they talk through
 //! is measured.
 //!
-//! Three jobs of this command itself, one after the other: the heat equation, then the latency and
-//! the bandwidth between two ranks. The first that fails ends the demo with its exit code.
+//! Two kinds of jobs of this command itself, one after the other: the heat equation, then latency and
+//! bandwidth between two ranks ([`bench`](crate::bench)). The first that fails ends the demo with its
+//! exit code.
 
 use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use portolan::World;
-use portolan_examples::heat::{self, HeatConfig};
+use portolan_examples::heat::{self, HeatConfig, HeatReport};
 
 use crate::again::{self, Again};
-use crate::cli::DemoArgs;
+use crate::cli::{Cli, Command, DemoArgs};
+
+/// Begins the lines of a device's state that say what its transport has chosen.
+const TRANSPORT: &str = "transport ";
 
 /// Starts the jobs, or is a rank of the first.
 pub(crate) fn main(args: &DemoArgs) -> ExitCode {
@@ -28,30 +33,33 @@ pub(crate) fn main(args: &DemoArgs) -> ExitCode {
         variables: vec![("PORTOLAN_REPORT".to_owned(), "on".to_owned())],
         words: std::env::args_os().skip(1).collect(),
     };
-    let bench = |words: &[&str]| Again {
-        ranks: 2,
-        variables: Vec::new(),
-        words: words.iter().map(Into::into).collect(),
-        ..heat.clone()
-    };
-    let latency = bench(&[
-        "bench",
-        "latency",
-        "--seconds",
-        "0.1",
-        "--bytes",
-        "8,1k,64k,1M",
-    ]);
-    let bandwidth = bench(&[
-        "bench",
-        "bandwidth",
-        "--seconds",
-        "0.1",
-        "--bytes",
-        "1k,64k,1M,4M",
-    ]);
-    let codes = [heat, latency, bandwidth].into_iter().map(Again::run);
-    ExitCode::from(codes.into_iter().find(|&code| code != 0).unwrap_or(0))
+    match heat.run() {
+        0 => {}
+        code => return ExitCode::from(code),
+    }
+    for (bench, sizes) in [
+        ("latency", "8,1k,8k,64k,1M"),
+        ("bandwidth", "1k,8k,64k,1M,4M"),
+    ] {
+        let code = measure(args, bench, sizes);
+        if code != ExitCode::SUCCESS {
+            return code;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// A short `portolan bench`, as if it had been typed.
+fn measure(args: &DemoArgs, bench: &str, sizes: &str) -> ExitCode {
+    // Nobody minds if the empty line is not read.
+    let _ = writeln!(io::stdout());
+    let words = ["portolan", "bench", bench, "--sizes", sizes];
+    let limits = ["--repeat", "3", "--seconds", "0.2"];
+    let transport = args.transport.iter().flat_map(|name| ["--transport", name]);
+    match Cli::parse_from(words.into_iter().chain(limits).chain(transport)).command {
+        Command::Bench(bench) => crate::bench::main(&bench),
+        other => unreachable!("a bench was asked for, not {other:?}"),
+    }
 }
 
 /// Computes with the others; rank 0 draws and tells.
@@ -74,27 +82,36 @@ fn rank(args: &DemoArgs, world: &World) -> Result<(), Box<dyn Error + Send + Syn
     let Some(field) = &report.field else {
         return Ok(());
     };
-
     field.write_png(&args.output)?;
     let picture = std::path::absolute(&args.output)?;
-    let (down, across) = report.blocks;
-    writeln!(
-        io::stdout(),
-        "# heat equation, {size} × {size} points, {steps} steps, {ranks} ranks in {down} × {across} \
-         blocks\n{seconds:.2} s, {rate:.0} million points per second; largest error {error:.2e}, the \
-         scheme's own is {bound:.2e}\npicture: {picture}",
-        size = config.size,
-        steps = config.steps,
-        ranks = world.size(),
-        seconds = report.seconds,
-        rate = report.points_per_second() / 1e6,
-        error = report.error,
-        bound = report.error_bound,
-        picture = picture.display(),
-    )?;
+    tell(world, &report)?;
+    writeln!(io::stdout(), "picture: {}", picture.display())?;
     if report.is_right() {
         Ok(())
     } else {
         Err("the result is wrong: please report it".into())
     }
+}
+
+/// What was chosen, what was computed, and how right it is.
+fn tell(world: &World, report: &HeatReport) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let facts = world.describe_state().into_iter();
+    for fact in facts.filter_map(|line| line.strip_prefix(TRANSPORT).map(str::to_owned)) {
+        writeln!(out, "  {fact}")?;
+    }
+    let (down, across) = report.blocks;
+    writeln!(
+        out,
+        "\n# heat equation, {size} × {size} points, {steps} steps, {ranks} ranks in {down} × {across} \
+         blocks\n{seconds:.2} s, {rate:.0} million points per second\nlargest error against the analytic \
+         solution {error:.2e}, the scheme's own is {bound:.2e}",
+        size = report.config.size,
+        steps = report.config.steps,
+        ranks = world.size(),
+        seconds = report.seconds,
+        rate = report.points_per_second() / 1e6,
+        error = report.error,
+        bound = report.error_bound,
+    )
 }

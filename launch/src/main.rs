@@ -26,7 +26,8 @@ use cli::{Cli, Command};
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Bench(args) => bench::main(args),
+        Command::Bench(args) => bench::main(&args),
+        Command::BenchRank(args) => bench::rank_main(&args),
         Command::Demo(args) => demo::main(&args),
         Command::Info(args) => info::main(&args),
         Command::Run(args) => run::main(&args),

@@ -19,6 +19,9 @@ fn the_demo_draws_says_what_it_chose_and_measures() {
     for part in [
         "# heat equation, 96 × 96 points, 50 steps, 4 ranks in 2 × 2 blocks",
         &format!("picture: {}", picture.display()),
+        "large copies: ",
+        "wake-up: ",
+        "largest error against the analytic solution",
         "# latency over shm, 2 ranks",
         "# bandwidth over shm, 2 ranks",
     ] {

@@ -1,82 +1,135 @@
-//! `portolan bench`: latency, bandwidth and message rate between ranks, as table or as JSON lines.
+//! `portolan bench`: measures between ranks, side by side with other implementations.
 //!
-//! Started by hand the command starts itself as a job ([`crate::again`]); started by a launcher, ours
-//! or another, it is a rank of that job and measures. So `mpiexec -n 2 portolan bench latency`
-//! measures under Hydra.
+//! Every sample is a job of its own, started as a user would start it: by `portolan run`, or by a
+//! peer's `mpiexec`. The samples of all contenders take turns, and the machine is looked at in between.
+//! Started by a launcher, ours or another, the command is a rank of that job and measures there: so
+//! `mpiexec -n 2 portolan bench latency` measures under Hydra.
 //!
-//! Time is the device's ([`portolan::Comm::wtime`]), so a machine with virtual time gives its own.
+//! - [`args`]: the command line.
+//! - [`job`]: one sample, and what it says. [`rank`]: its ranks, if they are ours. [`peers`]: if not.
+//! - [`suite`]: samples in turn, and what they come to. [`stats`]: medians.
+//! - [`machine`]: its limits and its state. [`report`]: table and JSON.
+//! - [`failure`]: how long a death goes unnoticed.
 
-mod kernel;
-mod measure;
+mod args;
+mod failure;
+mod job;
+mod machine;
+mod peers;
+mod rank;
 mod report;
+mod stats;
+mod suite;
 
 use std::process::ExitCode;
 
-use crate::again::{self, Again};
-use crate::cli::{BenchArgs, BenchKind};
+use indicatif::{ProgressBar, ProgressStyle};
 
-/// Measures, or starts the job that measures.
-pub(crate) fn main(args: BenchArgs) -> ExitCode {
+pub(crate) use args::{BenchArgs, BenchRankArgs};
+pub(crate) use rank::main as rank_main;
+
+use crate::again;
+use crate::run::Bind;
+use job::{Contender, Job};
+use machine::Probe;
+use peers::Found;
+use portolan_benches::Pattern;
+
+/// Measures, or is a rank that measures.
+pub(crate) fn main(args: &BenchArgs) -> ExitCode {
     if again::is_rank() {
-        return rank(&args);
+        return rank::in_a_job(args);
     }
-    let job = Again {
-        ranks: args.ranks,
-        bind: args.bind,
-        transport: args.transport,
-        variables: Vec::new(),
-        words: std::env::args_os().skip(1).collect(),
+    let ranks = match args.ranks().and_then(|ranks| check_memory(args, ranks)) {
+        Ok(ranks) => ranks,
+        Err(why) => {
+            report::complain(&why);
+            return ExitCode::from(2);
+        }
     };
-    ExitCode::from(job.run())
-}
-
-/// This process's part in the measurement.
-fn rank(args: &BenchArgs) -> ExitCode {
-    portolan::run(|world| {
-        let comm = world.comm();
-        if comm.size() < 2 {
-            let text = "a bench needs two ranks or more: portolan bench -n 2";
-            return Err(portolan::Error::new(
-                portolan::ErrorKind::InvalidArgument,
-                text,
-            ));
+    let Some(pattern) = args.kind.pattern() else {
+        return failure::main(args, ranks);
+    };
+    match measure(args, pattern, ranks) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            report::complain(&why);
+            ExitCode::FAILURE
         }
-        let table = report::Report::new(args, &comm);
-        for &bytes in sizes(args) {
-            let result = measure::measure(args, &comm, bytes)?;
-            table.row(bytes, &result);
-        }
-        Ok(())
-    })
-}
-
-fn sizes(args: &BenchArgs) -> &[usize] {
-    if !args.bytes.is_empty() {
-        return &args.bytes;
     }
-    match args.kind {
-        BenchKind::Latency => &[
-            0,
-            8,
-            64,
-            512,
-            4 << 10,
-            16 << 10,
-            64 << 10,
-            256 << 10,
-            1 << 20,
-            4 << 20,
-        ],
-        BenchKind::Bandwidth => &[
-            64,
-            512,
-            4 << 10,
-            16 << 10,
-            64 << 10,
-            256 << 10,
-            1 << 20,
-            4 << 20,
-        ],
-        BenchKind::Rate => &[8],
+}
+
+fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<(), String> {
+    let probe = Probe::new();
+    let crowded = ranks as usize > probe.cores();
+    let pin = args
+        .pin
+        .clone()
+        .unwrap_or(if crowded { Bind::None } else { Bind::Core });
+    let job = Job {
+        pattern,
+        ranks,
+        window: args.window,
+        limit: args.seconds,
+        plans: args.plans(pattern),
+        pin: pin.clone(),
+        crowded,
+    };
+    let mut contenders: Vec<_> = match &args.transport[..] {
+        [] => vec![Contender::Ours(None)],
+        list => list
+            .iter()
+            .cloned()
+            .map(Some)
+            .map(Contender::Ours)
+            .collect(),
+    };
+    let found = if args.peers {
+        peers::find(pattern, &args.peer_dir, args.tuned)
+    } else {
+        Found::default()
+    };
+    contenders.extend(found.peers.into_iter().map(Contender::Peer));
+
+    let repeat = args.repeat as usize;
+    let bar = bar(pattern, repeat * contenders.len() * job.plans.len());
+    let results = suite::conduct(&job, &contenders, repeat, probe, &mut || bar.inc(1));
+    bar.finish_and_clear();
+    let mut results = results?;
+    results.missing = found.missing;
+    if !results.remarks.is_empty() {
+        report::complain(&results.remarks);
+    }
+    report::write(
+        &results,
+        &report::Head::new(args, pattern, ranks, Some(pin)),
+    );
+    Ok(())
+}
+
+/// Shown where the standard error is a terminal.
+fn bar(pattern: Pattern, figures: usize) -> ProgressBar {
+    let bar = ProgressBar::new(figures as u64).with_message(pattern.name());
+    match ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// Refuses messages for which there is no memory; otherwise the number of ranks again.
+fn check_memory(args: &BenchArgs, ranks: u32) -> Result<u32, String> {
+    let Some(&largest) = args.sizes.iter().max() else {
+        return Ok(ranks);
+    };
+    // Every rank has a buffer to send from and one to receive into.
+    let need = largest as u128 * 2 * u128::from(ranks);
+    match machine::memory_left() {
+        Some(left) if need > u128::from(left) => Err(format!(
+            "messages of {largest} bytes need {} MiB in {ranks} ranks, and {} MiB are left here: use \
+             smaller --sizes",
+            need >> 20,
+            left >> 20
+        )),
+        _ => Ok(ranks),
     }
 }

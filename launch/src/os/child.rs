@@ -38,6 +38,14 @@ impl ChildSetup {
     }
 }
 
+/// Makes the kernel end the process that `command` starts when the thread that starts it ends: a
+/// process that is not waited for must not outlive this one, whatever way it goes.
+pub(crate) fn end_with_this_process(command: &mut Command) {
+    let parent = std::process::id();
+    // SAFETY: the closure runs between fork and exec, makes system calls and reads one number.
+    unsafe { command.pre_exec(move || die_with(parent)) };
+}
+
 /// The kernel kills this process when the launcher's (one) thread ends.
 fn die_with(launcher: u32) -> io::Result<()> {
     // SAFETY: this option takes one number and touches no memory.

@@ -5,6 +5,7 @@
 //! blocked for all of it ([`Signals`]).
 
 mod child;
+mod clock;
 mod guard;
 mod limits;
 mod memory_file;
@@ -12,13 +13,14 @@ mod poll;
 mod process;
 mod signals;
 
-pub(crate) use child::ChildSetup;
+pub(crate) use child::{ChildSetup, end_with_this_process};
+pub(crate) use clock::monotonic_nanoseconds;
 pub(crate) use guard::Guard;
 pub(crate) use limits::{CpuSet, allowed_cpus, limit_memlock, limit_open_files};
 pub(crate) use memory_file::memory_file;
 pub(crate) use poll::{Interest, poll};
 pub(crate) use process::{
-    Status, adopt_orphans, adopted_children, catches, group_of, is_in_foreground, kill,
+    Status, adopt_orphans, adopted_children, catches, group_of, is_in_foreground, is_root, kill,
     kill_and_wait, kill_group, reap, stop_self,
 };
 pub(crate) use signals::{SignalMask, Signals, signal_name};

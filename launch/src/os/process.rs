@@ -91,6 +91,12 @@ pub(crate) fn catches(pid: i32, signal: i32) -> bool {
     mask >> (signal - 1) & 1 == 1
 }
 
+/// Whether this process may do anything.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: geteuid touches no memory of this process.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// Stops this process until somebody continues it, as the shell's Ctrl-Z does.
 pub(crate) fn stop_self() {
     // SAFETY: raise touches no memory; SIGSTOP needs no handler.

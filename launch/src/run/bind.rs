@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
-use std::{fs, io};
+use std::{fmt, fs, io};
 
 use crate::os::{CpuSet, allowed_cpus};
 
@@ -27,6 +27,20 @@ impl FromStr for Bind {
             list => parse_list(list).map(Self::List).ok_or_else(|| {
                 format!("`{list}` is none of: none, core, a list of processors such as 0,2,4-7")
             }),
+        }
+    }
+}
+
+impl fmt::Display for Bind {
+    /// As it is parsed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Core => f.write_str("core"),
+            Self::List(list) => {
+                let list: Vec<_> = list.iter().map(usize::to_string).collect();
+                f.write_str(&list.join(","))
+            }
         }
     }
 }
@@ -82,7 +96,7 @@ impl Bind {
 }
 
 /// The allowed processors, those of one core together, in the order of their first.
-fn cores() -> io::Result<Vec<Vec<usize>>> {
+pub(crate) fn cores() -> io::Result<Vec<Vec<usize>>> {
     let mut cores: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for cpu in allowed_cpus()? {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");

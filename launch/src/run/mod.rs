@@ -27,7 +27,7 @@ mod start;
 mod stdin;
 mod verdict;
 
-pub(crate) use bind::Bind;
+pub(crate) use bind::{Bind, cores};
 pub(crate) use verdict::say;
 
 use std::process::ExitCode;

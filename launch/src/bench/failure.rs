@@ -1,0 +1,158 @@
+//! How long the death of a rank goes unnoticed.
+//!
+//! All ranks wait in a receive; this command kills one of them and takes the time until the receives
+//! of the others have failed, on the one clock that all processes of a machine share.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use portolan::{Error, ErrorKind};
+use portolan_benches::machine::Phase;
+
+use super::args::BenchArgs;
+use super::job::{launcher, start};
+use super::machine::Probe;
+use super::report::{self, Head};
+use super::stats::Summary;
+use super::suite::{Entry, Figure, Name, Results};
+use crate::os;
+use crate::run::Bind;
+
+/// Begins the line of a rank that waits: rank, process id, transport.
+const WAITING: &str = "portolan-waiting";
+/// Begins the line of a rank that has noticed: rank, time in nanoseconds.
+const NOTICED: &str = "portolan-noticed";
+
+/// What the ranks are given to fall asleep, as ranks that wait for long are.
+const REST: Duration = Duration::from_millis(50);
+
+/// The command: measures, and reports.
+pub(super) fn main(args: &BenchArgs, ranks: u32) -> ExitCode {
+    match measure(args, ranks) {
+        Ok((results, head)) => {
+            report::write(&results, &head);
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            report::complain(&why);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(args: &BenchArgs, ranks: u32) -> Result<(Results, Head), String> {
+    let pin = args.pin.clone().unwrap_or(Bind::None);
+    let wanted: Vec<_> = match &args.transport[..] {
+        [] => vec![None],
+        list => list.iter().map(|name| Some(name.as_str())).collect(),
+    };
+    let probe = Probe::new();
+    let mut entries = Vec::new();
+    for transport in wanted {
+        let mut values = Vec::new();
+        let mut name = String::new();
+        for _ in 0..args.repeat {
+            let (transport, slowest) = one_death(ranks, transport, &pin)?;
+            values.push(slowest);
+            name = transport;
+        }
+        let samples = values.len();
+        let summary = Summary::of(values).ok_or("nothing was measured")?;
+        entries.push(Entry {
+            name: Name::Transport(name),
+            figures: Ok(vec![Figure {
+                bytes: 0,
+                summary,
+                samples,
+                dropped: 0,
+                rounds: 1,
+            }]),
+        });
+    }
+    let results = Results {
+        entries,
+        missing: Vec::new(),
+        machine: Some(probe.finish(None::<Phase>)),
+        phase: None,
+        remarks: String::new(),
+    };
+    Ok((results, Head::of_failure(args, ranks, pin)))
+}
+
+/// Kills the last rank of a job; the result is the transport, and the milliseconds until the last of
+/// the others has noticed.
+fn one_death(ranks: u32, transport: Option<&str>, pin: &Bind) -> Result<(String, f64), String> {
+    let mut command = launcher(ranks, transport, pin, &["--on-failure", "return"])?;
+    command.args(["bench-rank", "failure", "--window", "1", "--limit", "1"]);
+    let (mut child, remarks) = start(command)?;
+    let out = child.stdout.take().ok_or("the job has no output")?;
+    let mut lines = BufReader::new(out).lines().map_while(Result::ok);
+
+    let (mut waiting, mut victim, mut name) = (0, None, String::new());
+    while waiting < ranks {
+        let Some(line) = lines.next() else { break };
+        let Some(rest) = line.strip_prefix(WAITING) else {
+            continue;
+        };
+        let words: Vec<_> = rest.split_whitespace().collect();
+        if let [rank, pid, transport] = words[..] {
+            waiting += 1;
+            name = transport.to_owned();
+            if rank.parse() == Ok(ranks - 1) {
+                victim = pid.parse::<i32>().ok().filter(|&pid| pid > 1);
+            }
+        }
+    }
+    let mut last = None;
+    if let (true, Some(victim)) = (waiting == ranks, victim) {
+        thread::sleep(REST);
+        let begun = os::monotonic_nanoseconds();
+        os::kill(victim, libc::SIGKILL);
+        let noticed: Vec<u64> = lines
+            .filter_map(|line| line.strip_prefix(NOTICED)?.trim().parse().ok())
+            .collect();
+        if noticed.len() as u32 == ranks - 1 {
+            last = noticed.into_iter().max().map(|at| at.saturating_sub(begun));
+        }
+    }
+    // That the job fails is what was asked for.
+    let _ = child.wait();
+    let remarks = remarks.text();
+    last.map(|ns| (name, ns as f64 / 1e6)).ok_or_else(|| {
+        format!(
+            "not every rank noticed the death of rank {}\n{remarks}",
+            ranks - 1
+        )
+    })
+}
+
+/// A rank: waits for a message that never comes.
+pub(super) fn rank() -> ExitCode {
+    portolan::run(|world| {
+        let comm = world.comm();
+        let last = comm.size() - 1;
+        comm.barrier()?;
+        let (me, pid) = (comm.rank(), std::process::id());
+        say(&format!("{WAITING} {me} {pid} {}\n", comm.transport()));
+        // The last one waits for itself to be killed; the others wait for it.
+        let source = if me == last { 0 } else { last };
+        match comm.recv_one::<u8>(source, 0) {
+            Err(error) if error.kind() == ErrorKind::PeerFailed => {
+                say(&format!("{NOTICED} {}\n", os::monotonic_nanoseconds()));
+                Ok(())
+            }
+            Err(error) => Err(error),
+            Ok(_) => {
+                let what = "a message has come that nobody sent";
+                Err(Error::new(ErrorKind::Internal, what))
+            }
+        }
+    })
+}
+
+fn say(line: &str) {
+    // Without a listener there is no measurement.
+    let _ = io::stdout().lock().write_all(line.as_bytes());
+}

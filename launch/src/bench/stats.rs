@@ -1,0 +1,65 @@
+//! What many samples come to.
+
+/// Median, and how far the samples are from it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Summary {
+    /// The middle one, or the mean of the middle two.
+    pub(super) median: f64,
+    /// A quarter of the samples are not above this.
+    pub(super) low: f64,
+    /// A quarter of the samples are not below this.
+    pub(super) high: f64,
+    /// The smallest.
+    pub(super) least: f64,
+    /// The greatest.
+    pub(super) most: f64,
+}
+
+impl Summary {
+    /// Of the values, in any order; `None` of none.
+    pub(super) fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        let (&least, &most) = (values.first()?, values.last()?);
+        let at = |share: f64| {
+            // Between neighbours by straight lines, as most programs have it.
+            let place = share * (values.len() - 1) as f64;
+            let (below, above) = (place.floor() as usize, place.ceil() as usize);
+            let weight = place - place.floor();
+            values[below] * (1.0 - weight) + values[above] * weight
+        };
+        Some(Self {
+            median: at(0.5),
+            low: at(0.25),
+            high: at(0.75),
+            least,
+            most,
+        })
+    }
+
+    /// Half the distance of the quartiles, in parts of the median.
+    pub(super) fn spread(&self) -> f64 {
+        (self.high - self.low) / 2.0 / self.median
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        let summary = Summary::of(vec![5.0, 1.0, 3.0, 2.0, 4.0]).unwrap();
+        let expected = Summary {
+            median: 3.0,
+            low: 2.0,
+            high: 4.0,
+            least: 1.0,
+            most: 5.0,
+        };
+        assert_eq!(summary, expected);
+        assert!((summary.spread() - 1.0 / 3.0).abs() < 1e-12);
+        assert_eq!(Summary::of(vec![1.0, 2.0]).unwrap().median, 1.5);
+        assert_eq!(Summary::of(vec![7.0]).unwrap().low, 7.0);
+        assert_eq!(Summary::of(Vec::new()), None);
+    }
+}
