@@ -34,10 +34,12 @@ pub struct ActiveMessage<'a> {
 
 /// Runs inside progress when an active message arrives. Must not block; sends only through the
 /// [`Port`].
+///
+/// A panic ends the process: other operations' buffers are in the device's hands at that moment.
 pub type Handler = Box<dyn FnMut(&mut dyn Port, ActiveMessage<'_>) + Send>;
 
 /// Runs inside progress. Returns whether it got something done. Must not block; sends only through
-/// the [`Port`].
+/// the [`Port`]. A panic ends the process, as in a [`Handler`].
 pub type Hook = Box<dyn FnMut(&mut dyn Port) -> bool + Send>;
 
 /// What a handler or hook may do to the device that is running it.

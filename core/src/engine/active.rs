@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::outgoing::Peer;
 use super::state::{Proto, State};
+use crate::comm::NoUnwind;
 use crate::device::{ActiveMessage, Handler, HandlerId, Hook, Port, ProcId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::request::{Request, State as Stage};
@@ -118,6 +119,7 @@ impl<T: Transport> State<T> {
 
 impl Proto {
     fn check_active(&self, to: ProcId, len: usize) -> Result<u32> {
+        self.check_live()?;
         let peer = to.index();
         if peer as usize >= self.peers.len() {
             return Err(self.error(
@@ -191,7 +193,9 @@ impl Proto {
             args: active_args(header),
             payload,
         };
+        let guard = NoUnwind::new("a handler");
         handler(&mut Context { proto: self }, message);
+        guard.done();
         self.active.handlers.insert(header.context, Some(handler));
         if header.flags & flags::REPLY == 0 {
             self.count_handled(peer);
@@ -238,9 +242,11 @@ impl Proto {
     pub(super) fn run_hooks(&mut self) -> usize {
         let mut hooks = std::mem::take(&mut self.active.hooks);
         let mut done = 0;
+        let guard = NoUnwind::new("a progress hook");
         for hook in &mut hooks {
             done += usize::from(hook(&mut Context { proto: self }));
         }
+        guard.done();
         hooks.append(&mut self.active.hooks);
         self.active.hooks = hooks;
         done

@@ -50,6 +50,7 @@ impl<T: Transport> State<T> {
         self.proto.active.forget(peer);
         self.proto.holding.retain(|&holding| holding != peer);
         self.proto.failed.push(peer);
+        self.proto.trouble = true;
         let lost = self.proto.unexpected.drain_if(
             |_, arrived| matches!(arrived, Arrived::Offer { peer: from, .. } if *from == peer),
         );

@@ -1,7 +1,8 @@
 //! The end: of a device's use, and of the whole job.
 
 use super::Engine;
-use super::state::State;
+use super::outgoing::Peer;
+use super::state::{Proto, State};
 use super::wait::Target;
 use crate::buffer::ContigBuf;
 use crate::device::{Device, ProcId, SendArgs};
@@ -41,9 +42,7 @@ pub(super) fn clock_resolution() -> f64 {
 impl<T: Transport, L: Level> Engine<T, L> {
     /// Completes what was started, then waits for the other ranks.
     pub(super) fn finish(&self) -> Result<()> {
-        if self.state.lock().proto.finalized {
-            return Err(self.finalized());
-        }
+        self.state.lock().proto.check_live()?;
         self.block_until(Target::Any, |state| {
             let proto = &state.proto;
             (!proto.has_outgoing() && proto.table.abandoned == 0).then_some(())
@@ -55,14 +54,12 @@ impl<T: Transport, L: Level> Engine<T, L> {
         });
         let mut state = self.state.lock();
         state.proto.finalized = true;
+        state.proto.trouble = true;
+        for peer in &mut state.proto.peers {
+            peer.flags |= Peer::ENDED;
+        }
         state.proto.tracer = None;
         outcome
-    }
-
-    pub(super) fn finalized(&self) -> Error {
-        Error::new(ErrorKind::Finalized, "the device has been ended")
-            .remedy("make no calls after end")
-            .on_rank(self.shared.rank)
     }
 
     /// A dissemination barrier on the device's own context.
@@ -147,6 +144,24 @@ impl<T: Transport, L: Level> Engine<T, L> {
             .abort_hook
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(hook);
+    }
+}
+
+impl Proto {
+    /// An error if the device has been ended.
+    #[inline]
+    pub(super) fn check_live(&self) -> Result<()> {
+        if self.finalized {
+            Err(self.ended())
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cold]
+    fn ended(&self) -> Error {
+        let what = "the device has been ended".to_owned();
+        self.error(ErrorKind::Finalized, what, "make no calls after the end")
     }
 }
 

@@ -335,6 +335,7 @@ impl<T: Transport> State<T> {
         len: usize,
         align: usize,
     ) -> Result<Reach> {
+        self.proto.check_live()?;
         let parts = KeyParts::of(key);
         let rank = peer.index();
         if rank as usize >= self.proto.peers.len() {

@@ -24,6 +24,8 @@ impl Peer {
     pub(super) const HOLD: u8 = 2;
     /// The peer is dead.
     pub(super) const FAILED: u8 = 4;
+    /// This rank has ended its use of the device.
+    pub(super) const ENDED: u8 = 8;
 }
 
 /// The queues of a peer to which something is waiting to leave.

@@ -42,7 +42,8 @@ impl<T: Transport> State<T> {
             }
             return Ok(Some(shown));
         }
-        if !self.proto.failed.is_empty()
+        self.proto.check_live()?;
+        if self.proto.trouble
             && let Some(peer) = self.proto.failure_for(pattern)
         {
             return Err(self.proto.peer_failed(peer));
@@ -52,6 +53,7 @@ impl<T: Transport> State<T> {
 
     /// Takes the earliest stored message that matches out of matching.
     pub(super) fn matched_probe(&mut self, pattern: &Pattern) -> Result<Option<(Message, Status)>> {
+        self.proto.check_live()?;
         if let Some((envelope, arrived)) = self.take_unexpected(pattern) {
             let status = status(&envelope, &arrived);
             let handle = self.proto.taken.keep(envelope, arrived);

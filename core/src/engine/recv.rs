@@ -24,6 +24,9 @@ impl<T: Transport> State<T> {
     /// `pattern` must be legal; the buffer must stay writable until the request completes.
     #[inline]
     pub(super) unsafe fn start_recv(&mut self, pattern: &Pattern, data: Data) -> Result<Request> {
+        if self.proto.trouble {
+            self.proto.check_live()?;
+        }
         let request = self.proto.table.claim(Op::Idle, Stage::Active)?;
         // SAFETY: the caller's promise.
         unsafe { self.start_recv_in(request.index(), pattern, data) };
@@ -41,7 +44,7 @@ impl<T: Transport> State<T> {
         {
             return self.receive_arrived(index, &envelope, arrived, data);
         }
-        if !self.proto.failed.is_empty()
+        if self.proto.trouble
             && let Some(peer) = self.proto.failure_for(pattern)
         {
             return self.proto.fail_request(index, peer);
@@ -200,7 +203,7 @@ impl<T: Transport> State<T> {
     /// Takes a receive in hand, unless something that has happened concerns it already.
     #[inline]
     pub(super) fn take_in_hand(&mut self, pattern: &Pattern, data: Data) -> Result<(), Data> {
-        if !self.proto.unexpected.is_empty() || !self.proto.failed.is_empty() {
+        if !self.proto.unexpected.is_empty() || self.proto.trouble {
             return Err(data);
         }
         self.proto.in_hand = Some(InHand {

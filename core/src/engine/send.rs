@@ -114,14 +114,18 @@ impl<T: Transport> State<T> {
         // SAFETY: the caller vouches for the buffer; `bytes` is the packed size, all of which is
         // written.
         let pack = |target: *mut u8| unsafe {
-            buf.layout.pack_range(buf.ptr, buf.count, 0, target, bytes, args.rep);
+            buf.layout
+                .pack_range(buf.ptr, buf.count, 0, target, bytes, args.rep);
         };
         let sent = if bytes <= self.proto.limits.short.min(IN_ENVELOPE) {
             let mut packed = [const { MaybeUninit::<u8>::uninit() }; IN_ENVELOPE];
             pack(packed.as_mut_ptr().cast());
             // SAFETY: the caller vouches for the peer; `pack` wrote the first `bytes` of `packed`,
             // and they are no more than `short`.
-            unsafe { self.transport.send_short(peer, &header, packed.as_ptr().cast(), bytes) }
+            unsafe {
+                self.transport
+                    .send_short(peer, &header, packed.as_ptr().cast(), bytes)
+            }
         } else {
             // SAFETY: the caller vouches for the peer; `eager` is at most `bulk`, and `pack` writes
             // all of it.
@@ -142,6 +146,7 @@ impl<T: Transport> State<T> {
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn start_send(&mut self, args: &SendArgs, data: Data) -> Result<Request> {
+        self.proto.check_live()?;
         let request = self.proto.table.claim(Op::Idle, Stage::Active)?;
         // SAFETY: the caller's promise.
         unsafe { self.start_send_in(request.index(), args, data) };
@@ -220,6 +225,7 @@ impl<T: Transport> State<T> {
 
     /// Starts a persistent request again.
     pub(super) fn start_persistent(&mut self, request: Request) -> Result<()> {
+        self.proto.check_live()?;
         let (index, stage) = self.proto.table.resolve(request)?;
         let entry = self.proto.table.entry(index);
         let Some(persistent) = &entry.persistent else {

@@ -61,6 +61,8 @@ pub(super) struct Proto {
     /// World ranks held to be dead.
     pub(super) failed: Vec<u32>,
     pub(super) finalized: bool,
+    /// The device was ended, or a peer has died: receives look twice.
+    pub(super) trouble: bool,
 
     pub(super) counters: Counters,
     /// Whether one of the next two is there.
@@ -111,6 +113,7 @@ impl<T: Transport> State<T> {
             failures_seen: transport.failures().wrapping_sub(1),
             failed: Vec::new(),
             finalized: false,
+            trouble: false,
             counters: Counters::default(),
             traced: false,
             tracer: None,

@@ -322,3 +322,25 @@ fn a_taken_offer_streams_what_was_asked_for() {
             == Some(crate::request::State::Complete)
     );
 }
+
+#[test]
+fn nothing_is_started_after_the_end() {
+    let mut alone = crate::transport::memory::network(1);
+    let transport = alone.pop().expect("one rank");
+    let engine: Engine<_, Single> = Engine::new(transport, &Settings::default()).unwrap();
+    engine.end().unwrap();
+    let to = SendArgs::new(ProcId::new(0), 0, 0, 0);
+    let from = Pattern::any(0);
+    let kinds = [
+        engine.send_contig(&to, b"x").unwrap_err().kind(),
+        engine.recv_contig(&from, &mut [0]).unwrap_err().kind(),
+        engine.iprobe(&from).unwrap_err().kind(),
+        engine.improbe_unchecked(&from).unwrap_err().kind(),
+        engine
+            .flush(ProcId::new(0))
+            .err()
+            .map_or(ErrorKind::Finalized, |e| e.kind()),
+        engine.end().unwrap_err().kind(),
+    ];
+    assert_eq!(kinds, [ErrorKind::Finalized; 6]);
+}
