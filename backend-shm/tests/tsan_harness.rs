@@ -12,6 +12,7 @@
 //! runs as an ordinary test as well. Nor does the sanitizer know `membarrier`: every pair of
 //! accesses that relies on it is an atomic one.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -165,8 +166,19 @@ fn main() {
         ..Config::default()
     };
     all(&config);
+    passed("with membarrier");
     all(&Config {
         fenced: true,
         ..config
     });
+    passed("with fences");
+}
+
+/// A line for whoever counts; the exit code says the same.
+fn passed(what: &str) {
+    // Nothing can be done about a standard output that is closed.
+    let _ = writeln!(
+        std::io::stdout(),
+        "passed: rings, inbox, bulk area and bell {what}"
+    );
 }

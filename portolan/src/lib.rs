@@ -55,7 +55,7 @@
 /// The programs of the guide are doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide.md")]
-struct Guide;
+mod guide {}
 
 mod any;
 mod builder;

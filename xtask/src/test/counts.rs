@@ -48,7 +48,8 @@ pub(super) enum Dialect {
     /// As libtest does: `test result:` lines count. A line `skipped: WHAT: WHY` says that a test
     /// which returned did not apply.
     Libtest,
-    /// As the conformance programs do: `passed: WHAT` and `skipped: WHAT: WHY`, a line per case.
+    /// As the conformance programs and the thread sanitizer's harness do: `passed: WHAT` and
+    /// `skipped: WHAT: WHY`, a line per case.
     Cases,
 }
 

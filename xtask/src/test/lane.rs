@@ -67,7 +67,7 @@ pub(super) const LANES: &[Lane] = &[
     },
     Lane {
         name: "tsan",
-        about: "rings, bell, slots: thread sanitizer",
+        about: "rings, inbox and bell: thread sanitizer",
         run: sanitize::tsan,
     },
     Lane {

@@ -19,12 +19,9 @@ const UNSAFE: &[&str] = &[
     "portolan",
 ];
 
-/// The test of `portolan-shm` that is made for the thread sanitizer: threads and atomics, and as
-/// little of the standard library as possible, because that is not instrumented.
+/// The test of `portolan-shm` that is made for the thread sanitizer: a program without libtest, and
+/// with as little of the standard library as possible, because that is not instrumented.
 const TSAN_TEST: &str = "tsan_harness";
-
-/// What libtest hands from a test's thread to its own, under a lock that the sanitizer cannot see.
-const TSAN_SUPPRESSIONS: &str = "race:test::event::CompletedTest\n";
 
 /// Name of the tests that run the compiler: what it says differs between toolchains.
 const COMPILES: &str = "misuse_does_not_compile";
@@ -96,10 +93,9 @@ pub(super) fn tsan(run: &mut Run<'_>) -> Result<(), Failure> {
     command.args(["--package", "portolan-shm", "--test", TSAN_TEST]);
     // The compiler refuses to mix what is instrumented with what is not, unless it is told to.
     let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
-    let suppressions = run.repo.target().join("lanes").join("tsan.suppressions");
-    fs::write(&suppressions, TSAN_SUPPRESSIONS)?;
-    let options = format!("halt_on_error=1:suppressions={}", suppressions.display());
-    command.env("RUSTFLAGS", flags).env("TSAN_OPTIONS", options);
-    run.step("thread sanitizer", Dialect::Libtest, command)?;
+    command
+        .env("RUSTFLAGS", flags)
+        .env("TSAN_OPTIONS", "halt_on_error=1");
+    run.step("thread sanitizer", Dialect::Cases, command)?;
     Ok(())
 }
