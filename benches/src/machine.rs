@@ -241,6 +241,7 @@ mod tests {
     use crate::allowed_processors;
 
     #[test]
+    #[allow(clippy::print_stderr, reason = "a skip has a reason that is seen")]
     fn two_processors_hand_over_and_copy() {
         let processors = allowed_processors();
         let [one, other, ..] = processors[..] else {

@@ -234,6 +234,12 @@ fn what_makes_no_sense_is_refused() {
     bench(&["latency", "--tuned"])
         .expect_code(2)
         .expect_err(&["--peers"]);
+    bench(&["barrier", "--sizes", "8"])
+        .expect_code(2)
+        .expect_err(&["barrier has no sizes"]);
+    bench(&["failure", "--peers"])
+        .expect_code(2)
+        .expect_err(&["failure is not compared"]);
     bench(&["latency", "--sizes", "4096T"])
         .expect_code(2)
         .expect_err(&["4503599627370496 bytes", "are left here", "smaller --sizes"]);

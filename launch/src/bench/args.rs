@@ -130,7 +130,7 @@ impl BenchKind {
 }
 
 impl BenchArgs {
-    /// How many ranks there are to be, or why that makes no sense.
+    /// How many ranks there are to be, or what makes no sense.
     pub(super) fn ranks(&self) -> Result<u32, String> {
         let usual = match self.kind {
             BenchKind::Barrier => 8,
@@ -144,6 +144,16 @@ impl BenchArgs {
                 "{} needs two ranks or more, not {ranks}: use --ranks 2",
                 self.kind.name()
             ));
+        }
+        let sized = self.kind.pattern().is_some_and(Pattern::is_paired);
+        if !sized && !self.sizes.is_empty() {
+            return Err(format!(
+                "{} has no sizes: leave --sizes out",
+                self.kind.name()
+            ));
+        }
+        if self.peers && self.kind == BenchKind::Failure {
+            return Err("failure is not compared: leave --peers out".to_owned());
         }
         Ok(ranks)
     }

@@ -16,7 +16,7 @@ pub(super) const SAMPLE: &str = "portolan-sample";
 pub(super) const TRANSPORT: &str = "portolan-transport";
 
 /// When a sample that does not end is given up, in seconds.
-const PATIENCE: &str = "600";
+pub(super) const PATIENCE: &str = "600";
 
 /// What is done in a sample, by whoever does it.
 #[derive(Clone, Debug)]

@@ -93,7 +93,14 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<(), String>
 
     let repeat = args.repeat as usize;
     let bar = bar(pattern, repeat * contenders.len() * job.plans.len());
-    let results = suite::conduct(&job, &contenders, repeat, probe, &mut || bar.inc(1));
+    let mut step = || {
+        if bar.length() == Some(bar.position()) {
+            // A sample is being taken again.
+            bar.inc_length(job.plans.len() as u64);
+        }
+        bar.inc(1);
+    };
+    let results = suite::conduct(&job, &contenders, repeat, probe, &mut step);
     bar.finish_and_clear();
     let mut results = results?;
     results.missing = found.missing;

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use portolan_benches::Pattern;
 
-use super::job::Job;
+use super::job::{Job, PATIENCE};
 use crate::os;
 use crate::run::Bind;
 
@@ -124,7 +124,7 @@ pub(super) fn find(pattern: Pattern, folders: &[PathBuf], tuned: bool) -> Found 
 impl Found {
     fn add(&mut self, name: &str, compiler: &Path, starter: &Path, pattern: Pattern, tuned: bool) {
         let built = identify(starter).and_then(|(family, version)| {
-            let program = build(compiler, pattern)?;
+            let program = build(compiler, &version, pattern)?;
             Ok(Peer {
                 family,
                 version,
@@ -222,12 +222,14 @@ impl Peer {
         let core = job.pin == Bind::Core && !job.crowded;
         match self.family {
             Family::Mpich => {
+                command.env("MPIEXEC_TIMEOUT", PATIENCE);
                 command.args(["-bind-to", if core { "core" } else { "none" }]);
             }
             Family::OpenMpi => {
                 if os::is_root() {
                     command.arg("--allow-run-as-root");
                 }
+                command.args(["--timeout", PATIENCE]);
                 command.args(["--bind-to", if core { "core" } else { "none" }]);
                 if job.crowded && self.major() < 5 {
                     command.arg("--oversubscribe");
@@ -279,8 +281,9 @@ fn identify(starter: &Path) -> Result<(Family, String), String> {
 }
 
 /// Builds the program of a pattern, or finds it as it was built before.
-fn build(compiler: &Path, pattern: Pattern) -> Result<PathBuf, String> {
+fn build(compiler: &Path, version: &str, pattern: Pattern) -> Result<PathBuf, String> {
     let mut hasher = DefaultHasher::new();
+    version.hash(&mut hasher);
     compiler
         .canonicalize()
         .unwrap_or_default()

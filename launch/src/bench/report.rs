@@ -315,7 +315,10 @@ fn notes(text: &mut String, results: &Results, compared: Option<&Head>) {
         None if machine.load_store_ns.is_some() => {
             text.push_str(", no phase in common: the figures cannot be compared");
         }
-        None => text.push_str(", one core: its limits cannot be measured"),
+        None if machine.cores == 1 => {
+            text.push_str(", one core: its limits cannot be measured");
+        }
+        None => {}
     }
     if dropped > 0 {
         let _ = write!(text, " ({dropped} samples of other phases left out)");

@@ -38,7 +38,8 @@ impl Summary {
 
     /// Half the distance of the quartiles, in parts of the median.
     pub(super) fn spread(&self) -> f64 {
-        (self.high - self.low) / 2.0 / self.median
+        let half = (self.high - self.low) / 2.0;
+        if half == 0.0 { 0.0 } else { half / self.median }
     }
 }
 
