@@ -42,6 +42,7 @@ pub use device::{Adi, Device, ProcId, SendArgs, SendMode};
 pub use engine::Engine;
 pub use error::{Blame, Error, ErrorKind, Result};
 pub use group::Group;
+pub use observe::{WaitKind, Waiting};
 pub use request::Request;
 pub use status::Status;
 pub use transport::Transport;

@@ -1,6 +1,6 @@
 //! What a completed operation says of itself.
 
-use portolan_datatype::Datatype;
+use portolan_datatype::{Datatype, MsgRep};
 
 use crate::error::ErrorKind;
 
@@ -20,6 +20,9 @@ pub struct Status {
     pub sent: u64,
     /// Whether the operation was cancelled (`MPI_Test_cancelled`). Nothing was transferred then.
     pub cancelled: bool,
+    /// Representation of the bytes that were delivered: native, unless a contiguous receive of bytes
+    /// took them as they came.
+    pub rep: MsgRep,
 }
 
 impl Status {
@@ -31,6 +34,7 @@ impl Status {
         bytes: 0,
         sent: 0,
         cancelled: false,
+        rep: MsgRep::Native,
     };
 
     /// The status of an operation that was cancelled before it matched.
@@ -53,7 +57,13 @@ impl Status {
     /// ```
     #[must_use]
     pub fn count<T: Datatype>(&self) -> Option<usize> {
-        T::layout().count(usize::try_from(self.bytes).ok()?)
+        let bytes = usize::try_from(self.bytes).ok()?;
+        if T::PACKED_SIZE == 0 {
+            return (bytes == 0).then_some(0);
+        }
+        bytes
+            .is_multiple_of(T::PACKED_SIZE)
+            .then(|| bytes / T::PACKED_SIZE)
     }
 
     /// A successful receive of `bytes` bytes.
@@ -67,6 +77,7 @@ impl Status {
             bytes,
             sent: bytes,
             cancelled: false,
+            rep: MsgRep::Native,
         }
     }
 }

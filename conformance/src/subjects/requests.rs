@@ -6,27 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use portolan_core::device::Completion;
 use portolan_core::transport::decorate::Random;
-use portolan_core::{Device, ErrorKind, Request, SendMode, Status};
+use portolan_core::{Device, ErrorKind, Request, Status};
 
 use crate::bytes::{check, content};
 use crate::case::Verdict;
 use crate::rank::{Rank, fails};
 
 /// Every call refuses a request that is gone.
-///
-/// A device may have a request that is born complete, which all sends share that have left at once.
-/// It is never stale; that it is empty at every call is all that can be asked of it.
 fn refused<D: Device>(device: &D, request: Request) {
-    if matches!(device.test(request), Ok(Some(Status::EMPTY))) {
-        assert_eq!(
-            device
-                .wait(request)
-                .expect("a request that is born complete"),
-            Status::EMPTY
-        );
-        assert!(device.is_complete(request));
-        return;
-    }
     let kind = ErrorKind::InvalidRequest;
     fails(device.test(request), kind, "test");
     fails(device.wait(request), kind, "wait");
@@ -51,9 +38,7 @@ pub fn stale<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let mut gone = Vec::new();
     for round in 0..30_u8 {
         let received = rank.irecv(&rank.from(rank.previous(), 1), 1);
-        // Synchronous, so that it cannot be complete before it was given out.
-        let args = rank.to(rank.next(), 1).mode(SendMode::Synchronous);
-        let sent = rank.isend(&args, vec![round]);
+        let sent = rank.isend(&rank.to(rank.next(), 1), vec![round]);
         for &request in &gone {
             refused(rank.device, request);
             assert!(

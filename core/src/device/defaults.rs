@@ -123,10 +123,13 @@ impl Unpack {
             unsafe {
                 let source = self.bytes.as_ptr();
                 self.layout
-                    .unpack_range(self.ptr, self.count, 0, source, len, MsgRep::Native);
+                    .unpack_range(self.ptr, self.count, 0, source, len, status.rep);
             }
         }
-        status
+        Status {
+            rep: MsgRep::Native,
+            ..status
+        }
     }
 }
 

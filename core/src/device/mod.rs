@@ -304,7 +304,7 @@ pub trait Device {
 
     /// Whether a request is complete: a load, no call of the device, no progress (`is_complete` of
     /// the paper). True for [`Request::NULL`], for stale requests (the next call with them says so)
-    /// and for inactive persistent ones.
+    /// and for inactive persistent ones; for one that was given up, when its operation is over.
     fn is_complete(&self, request: Request) -> bool;
 
     /// Makes progress and completes the request if it can be (`MPID_SendIcomplete`,

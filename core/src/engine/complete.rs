@@ -1,6 +1,6 @@
 //! Completion: from the end of an operation to the status in the caller's hands.
 
-use super::entry::{Op, Table};
+use super::entry::Op;
 use super::state::{Proto, State};
 use crate::device::Completion;
 use crate::error::{Error, ErrorKind, Result};
@@ -56,9 +56,6 @@ impl Proto {
     /// Takes the outcome of a complete request: frees it, or makes it inactive if it is persistent.
     #[inline]
     pub(super) fn collect(&mut self, index: u32) -> Result<Status> {
-        if Table::is_done_slot(index) {
-            return Ok(Status::EMPTY);
-        }
         let outcome = self.outcome(index);
         let entry = self.table.entry(index);
         if entry.persistent.is_some() {
@@ -143,9 +140,6 @@ impl Proto {
     /// Gives a request up.
     pub(super) fn free_request(&mut self, request: Request) -> Result<()> {
         let (index, stage) = self.table.resolve(request)?;
-        if Table::is_done_slot(index) {
-            return Ok(());
-        }
         match stage {
             Stage::Active => {
                 let entry = self.table.entry(index);
@@ -166,9 +160,7 @@ impl Proto {
             entry.attached.push(completion);
         } else if let Some(then) = completion.then {
             let status = then(&mut *completion.keep, entry.status);
-            if !Table::is_done_slot(index) {
-                entry.status = status;
-            }
+            entry.status = status;
         }
         Ok(())
     }
@@ -190,9 +182,6 @@ impl<T: Transport> State<T> {
         use super::entry::{RecvStage, SendStage};
 
         let (index, stage) = self.proto.table.resolve(request)?;
-        if Table::is_done_slot(index) {
-            return Ok(());
-        }
         let entry = self.proto.table.entry(index);
         if let Op::Upper(upper) = &mut entry.op {
             let finish = upper.cancel(stage == Stage::Complete);

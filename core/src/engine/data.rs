@@ -75,6 +75,16 @@ impl Data {
         }
     }
 
+    /// The representation in which data that came in `rep` is delivered: a contiguous receive that
+    /// does not say what its bytes are gets them as they came.
+    #[inline]
+    pub(super) fn delivers(&self, rep: MsgRep) -> MsgRep {
+        match self {
+            Self::Contig(buf) if buf.signature.primitive().is_none() => rep,
+            _ => MsgRep::Native,
+        }
+    }
+
     /// Copies `len` bytes of the packed stream from `position` on to `target`.
     ///
     /// # Safety

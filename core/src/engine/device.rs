@@ -175,7 +175,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
             .trace("isend", args.dest.index(), args.envelope.tag, buf.len);
         // SAFETY: the caller's promise.
         if unsafe { state.try_eager_contig(args, &buf) } == Launched::Yes {
-            return Ok(state.proto.table.done());
+            return state.launched();
         }
         // SAFETY: the caller's promise.
         unsafe { state.start_send(args, Data::Contig(buf)) }
@@ -218,7 +218,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         let signature = data.signature(bytes);
         // SAFETY: the caller's promise.
         if unsafe { state.try_eager_typed(args, &buf, bytes, signature) } == Launched::Yes {
-            return Ok(state.proto.table.done());
+            return state.launched();
         }
         // SAFETY: the caller's promise.
         unsafe { state.start_send(args, data) }

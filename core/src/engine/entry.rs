@@ -89,6 +89,8 @@ pub(super) struct Transfer {
     pub(super) peer: u32,
     pub(super) header: Header,
     pub(super) rep: MsgRep,
+    /// Representation of what the receiver gets.
+    pub(super) delivered: MsgRep,
     /// Bytes of the message.
     pub(super) total: u64,
     /// Bytes that the buffer takes: less than `total` if it is too small.
@@ -207,35 +209,15 @@ pub(super) struct Table {
     shared: Arc<Shared>,
 }
 
-/// The slot of the one request that is born complete and never freed: what a nonblocking send
-/// returns when its message has left already.
-const DONE_SLOT: u32 = 0;
-
 impl Table {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let mut table = Self {
+        Self {
             entries: Vec::new(),
             generations: Vec::new(),
             free: Vec::new(),
             abandoned: 0,
             shared,
-        };
-        let done = table
-            .claim(Op::Idle, State::Complete)
-            .expect("a new table has room");
-        debug_assert_eq!(done.index(), DONE_SLOT);
-        table
-    }
-
-    /// The request that is always complete.
-    #[inline]
-    pub(super) fn done(&self) -> Request {
-        Request::new(0, DONE_SLOT, self.generations[0])
-    }
-
-    #[inline]
-    pub(super) fn is_done_slot(index: u32) -> bool {
-        index == DONE_SLOT
+        }
     }
 
     /// A slot for a new request.
@@ -275,7 +257,6 @@ impl Table {
     /// Frees a slot; its handles are stale from now on.
     #[inline]
     pub(super) fn release(&mut self, index: u32) {
-        debug_assert_ne!(index, DONE_SLOT);
         let entry = &mut self.entries[index as usize];
         entry.op = Op::Idle;
         entry.status = Status::EMPTY;

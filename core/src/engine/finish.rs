@@ -12,7 +12,7 @@ use crate::matching::{Envelope, Pattern};
 use crate::transport::Transport;
 
 /// Context of the device's own messages, above every context that it gives out.
-const OWN_CONTEXT: u32 = 0xffff_ff00;
+pub(super) const OWN_CONTEXT: u32 = 0xffff_ff00;
 
 /// What ends the job: gets the exit code and the message.
 pub type AbortHook = Box<dyn FnMut(i32, &str) + Send>;

@@ -62,6 +62,7 @@ impl Proto {
             status.bytes = 0;
         } else {
             copy(&source.0, &target, wanted, source.1);
+            status.rep = target.delivers(source.1);
             if wanted < sent {
                 status.error = Some(ErrorKind::Truncated);
             }

@@ -3,7 +3,8 @@
 //! Where to find what: sending in `send.rs`, receiving in `recv.rs` (the two hot paths), long messages
 //! in `rendezvous.rs`, a rank's messages to itself in `loopback.rs`, early messages in
 //! `unexpected.rs`, what waits for room in `outgoing.rs`, the poll in `progress.rs`, waiting in
-//! `wait.rs`, the end of an operation in `complete.rs`, request slots in `entry.rs`, and the
+//! `wait.rs`, what is said of a wait that is too long in
+//! `stuck.rs`, the end of an operation in `complete.rs`, request slots in `entry.rs`, and the
 //! implementation of [`Device`](crate::Device) in terms of these in `device.rs`.
 //!
 //! **Invariants**
@@ -31,6 +32,7 @@ mod rendezvous;
 mod send;
 mod shared;
 mod state;
+mod stuck;
 mod unexpected;
 mod wait;
 
@@ -40,6 +42,7 @@ mod tests;
 use std::sync::{Arc, Mutex};
 
 pub use finish::AbortHook;
+pub use stuck::StuckHook;
 
 use crate::config::Settings;
 use crate::device::{Attributes, Caps, Which};
@@ -77,6 +80,7 @@ pub struct Engine<T: Transport, L: Level> {
     attributes: Attributes,
     policy: Policy,
     abort_hook: Mutex<Option<AbortHook>>,
+    stuck_hook: Mutex<Option<StuckHook>>,
     state: L::Lock<State<T>>,
 }
 
@@ -108,6 +112,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
             attributes,
             policy,
             abort_hook: Mutex::new(None),
+            stuck_hook: Mutex::new(None),
             state,
         })
     }

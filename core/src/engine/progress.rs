@@ -13,6 +13,7 @@ impl<T: Transport> State<T> {
     #[inline]
     pub(super) fn progress(&mut self) -> usize {
         self.proto.shared.count_poll();
+        self.proto.unpolled = 0;
         let packets = self.transport.poll(&mut Inbound(&mut self.proto));
         if self.proto.work || self.transport.failures() != self.proto.failures_seen {
             return packets + self.work();

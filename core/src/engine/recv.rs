@@ -265,6 +265,7 @@ fn place(data: &Data, header: &Header, payload: Payload<'_>, check: bool) -> Sta
         bytes: len as u64,
         sent: payload.len() as u64,
         cancelled: false,
+        rep: MsgRep::Native,
     };
     if check && !signatures_match(header.signature, data, payload.len()) {
         return Status {
@@ -283,6 +284,7 @@ fn place(data: &Data, header: &Header, payload: Payload<'_>, check: bool) -> Sta
     // SAFETY: the buffer of a receive is the device's until it is over; `len` is at most its length
     // and the payload's; the payload is in the transport's or the heap's memory, apart from it.
     unsafe { data.write(0, payload.as_ptr(), len, rep) };
+    status.rep = data.delivers(rep);
     if payload.len() > room {
         status.error = Some(ErrorKind::Truncated);
     }

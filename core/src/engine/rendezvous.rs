@@ -123,6 +123,7 @@ impl<T: Transport> State<T> {
             peer,
             header: *header,
             rep,
+            delivered: op.data.delivers(rep),
             total: body.total,
             wanted: sent.min(op.data.len()),
             done: 0,
@@ -318,6 +319,7 @@ impl Transfer {
             bytes: self.wanted as u64,
             sent: self.total,
             cancelled: false,
+            rep: self.delivered,
         }
     }
 }

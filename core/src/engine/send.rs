@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use portolan_datatype::Signature;
 
 use super::data::Data;
-use super::entry::{Op, Persistent, SendOp, SendStage, Table};
+use super::entry::{Op, Persistent, SendOp, SendStage};
 use super::outgoing::Peer;
 use super::state::{Proto, State};
 use super::unexpected::OfferBody;
@@ -44,6 +44,9 @@ pub(super) fn header(kind: PacketKind, args: &SendArgs, signature: u32) -> Heade
 /// stack first, so that it goes there like contiguous data. Longer data is packed into the
 /// transport's memory.
 const IN_ENVELOPE: usize = 192;
+
+/// Eager messages in a row after which the sender looks what its peers have to say.
+const UNPOLLED: u32 = 64;
 
 /// Whether a message may leave at once, and did.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -83,8 +86,7 @@ impl<T: Transport> State<T> {
             }
         };
         if sent == Sent::Done {
-            self.proto.counters.eager_sent += 1;
-            self.proto.counters.bytes_sent += buf.len as u64;
+            self.count_eager(buf.len);
             return Launched::Yes;
         }
         Launched::No
@@ -132,11 +134,28 @@ impl<T: Transport> State<T> {
             unsafe { self.transport.send_bulk(peer, &header, bytes, pack) }
         };
         if sent == Sent::Done {
-            self.proto.counters.eager_sent += 1;
-            self.proto.counters.bytes_sent += bytes as u64;
+            self.count_eager(bytes);
             return Launched::Yes;
         }
         Launched::No
+    }
+
+    /// A message has left eagerly. Every so often that makes progress: a rank that only sends would
+    /// never hear that a peer has no more memory for what it sends.
+    #[inline]
+    fn count_eager(&mut self, bytes: usize) {
+        self.proto.counters.eager_sent += 1;
+        self.proto.counters.bytes_sent += bytes as u64;
+        self.proto.unpolled += 1;
+        if self.proto.unpolled == UNPOLLED {
+            self.progress();
+        }
+    }
+
+    /// The request of a send whose message has left already.
+    #[inline]
+    pub(super) fn launched(&mut self) -> Result<Request> {
+        self.proto.table.claim(Op::Idle, Stage::Complete)
     }
 
     /// Starts a send that could not leave at once.
@@ -263,7 +282,6 @@ impl Proto {
     /// Completes a send.
     #[inline]
     pub(super) fn complete_send(&mut self, index: u32) {
-        debug_assert!(!Table::is_done_slot(index));
         self.complete(index, crate::status::Status::EMPTY);
     }
 

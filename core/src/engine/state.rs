@@ -63,6 +63,8 @@ pub(super) struct Proto {
     pub(super) finalized: bool,
     /// The device was ended, or a peer has died: receives look twice.
     pub(super) trouble: bool,
+    /// Messages sent since the last poll.
+    pub(super) unpolled: u32,
 
     pub(super) counters: Counters,
     /// Whether one of the next two is there.
@@ -114,6 +116,7 @@ impl<T: Transport> State<T> {
             failed: Vec::new(),
             finalized: false,
             trouble: false,
+            unpolled: 0,
             counters: Counters::default(),
             traced: false,
             tracer: None,

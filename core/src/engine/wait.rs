@@ -23,7 +23,7 @@ pub(super) struct Policy {
     /// Whether to sleep at all.
     sleep: bool,
     /// How long to wait before saying for what.
-    stuck_after: Option<Duration>,
+    pub(super) stuck_after: Option<Duration>,
 }
 
 /// Times that the core is given away, in the mode `auto`, before sleeping. On an oversubscribed node
@@ -94,15 +94,15 @@ pub(super) enum Target {
 }
 
 /// Where one wait has come to.
-struct Waiter {
-    target: Target,
+pub(super) struct Waiter {
+    pub(super) target: Target,
     polls: u32,
     yields: u32,
     /// The engine's count of polls after this thread's last one.
     seen: u64,
     slept: bool,
-    since: Option<Instant>,
-    reported: bool,
+    pub(super) since: Option<Instant>,
+    pub(super) reported: bool,
 }
 
 impl<T: Transport, L: Level> Engine<T, L> {
@@ -137,7 +137,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
                 polls += 1;
             }
         }
-        let waiter = Waiter {
+        let mut waiter = Waiter {
             target,
             polls,
             yields: 0,
@@ -146,8 +146,11 @@ impl<T: Transport, L: Level> Engine<T, L> {
             since: None,
             reported: false,
         };
-        let result = self.block_slowly(waiter, &mut ready);
+        let result = self.block_slowly(&mut waiter, &mut ready);
         self.state.lock().transport.set_present(false);
+        if waiter.reported {
+            self.say_stuck(&[]);
+        }
         result
     }
 
@@ -172,16 +175,16 @@ impl<T: Transport, L: Level> Engine<T, L> {
     #[inline(never)]
     fn block_slowly<R>(
         &self,
-        mut waiter: Waiter,
+        waiter: &mut Waiter,
         ready: &mut impl FnMut(&mut State<T>) -> Option<R>,
     ) -> R {
         loop {
             if L::MULTIPLE && waiter.slept && self.shared.polls() != waiter.seen {
                 // Another thread polls: rely on its progress.
-                if let Some(result) = self.park(&mut waiter, ready) {
+                if let Some(result) = self.park(waiter, ready) {
                     return result;
                 }
-                self.report_if_stuck(&mut waiter);
+                self.report_if_stuck(waiter);
                 continue;
             }
             {
@@ -206,11 +209,11 @@ impl<T: Transport, L: Level> Engine<T, L> {
                 waiter.yields = waiter.yields.saturating_add(1);
                 std::thread::yield_now();
             } else if self.policy.sleep
-                && let Some(result) = self.sleep(&mut waiter, ready)
+                && let Some(result) = self.sleep(waiter, ready)
             {
                 return result;
             }
-            self.report_if_stuck(&mut waiter);
+            self.report_if_stuck(waiter);
         }
     }
 
@@ -285,25 +288,5 @@ impl<T: Transport, L: Level> Engine<T, L> {
         let limit = self.policy.stuck_after.filter(|_| !waiter.reported)?;
         let waited = waiter.since.map_or(Duration::ZERO, |since| since.elapsed());
         Some(limit.saturating_sub(waited).max(Duration::from_millis(1)))
-    }
-
-    /// Says what this rank is waiting for, once, when it has waited too long.
-    fn report_if_stuck(&self, waiter: &mut Waiter) {
-        let Some(limit) = self.policy.stuck_after else {
-            return;
-        };
-        if waiter.reported || waiter.since.get_or_insert_with(Instant::now).elapsed() < limit {
-            return;
-        }
-        waiter.reported = true;
-        let lines = self.state.lock().proto.describe();
-        let text = format!(
-            "portolan: rank {} has waited for {} s:\n  {}\n",
-            self.shared.rank,
-            limit.as_secs(),
-            lines.join("\n  ")
-        );
-        // Standard error may be closed; there is nobody else to tell.
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
     }
 }

@@ -38,6 +38,8 @@ pub(super) struct Client {
     value_limit: usize,
     inherited: Vec<(&'static str, OwnedFd)>,
     kind: &'static str,
+    /// The launcher understands [`Bootstrap::report`], an extension of ours.
+    takes_reports: bool,
     finalized: bool,
 }
 
@@ -61,6 +63,7 @@ impl Client {
             value_limit: 0,
             inherited,
             kind: "pmi-1",
+            takes_reports: false,
             finalized: false,
         };
         client.agree_on_version()?;
@@ -101,6 +104,7 @@ impl Client {
             .with("pmi_subversion", 1);
         let answer = self.ask(doing, &request, "response_to_init")?;
         self.check_rc(doing, &answer)?;
+        self.takes_reports = answer.field("reports") == Some("1");
         match answer.field("pmi_version") {
             Some("1") => Ok(()),
             other => {
@@ -308,6 +312,17 @@ impl Bootstrap for Client {
         }
         if let Err(error) = self.say(&request) {
             tracing::error!(rank = self.rank, %error, "cannot tell the launcher to abort");
+        }
+    }
+
+    fn report(&mut self, what: &str, text: &str) {
+        let escaped = Message::escape(text);
+        if !self.takes_reports || self.finalized || escaped.len() > LINE_LIMIT {
+            return;
+        }
+        let request = Message::new("report").with("what", what);
+        if let Err(error) = self.say(&request.with("text", escaped)) {
+            tracing::debug!(rank = self.rank, %error, "cannot report to the launcher");
         }
     }
 

@@ -198,6 +198,26 @@ fn a_launcher_that_dies_is_an_error_in_every_call() {
 }
 
 #[test]
+fn reports_go_only_to_a_launcher_that_takes_them() {
+    let say = |init: &str| {
+        let fence = "cmd=barrier_out rc=0\n";
+        let (result, asked) = scripted(&[init, MAXES, NAME, "", fence], |stream| {
+            let mut client = Client::start(Box::new(stream), place()).unwrap();
+            client.report("waiting", "recv,0,0,any,8");
+            client.report("waiting", &" ".repeat(2000));
+            client.fence()
+        });
+        (result.is_ok(), asked[3..].join("; "))
+    };
+    let takes = INIT.replace("rc=0", "rc=0 reports=1");
+    let both = "cmd=report what=waiting text=recv,0,0,any,8; cmd=barrier_in";
+    assert_eq!(say(&takes), (true, both.to_owned()));
+    // This one answers the fence with nothing and hangs up, but has not been told.
+    let (_, asked) = say(INIT);
+    assert_eq!(asked, "cmd=barrier_in");
+}
+
+#[test]
 fn a_fence_without_a_rank_says_which() {
     let answer = "cmd=barrier_out rc=-1 gone=0 msg=rank_0_has_ended\n";
     let (result, _) = joined(&[answer], |mut client| client.fence());

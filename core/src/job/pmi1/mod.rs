@@ -16,6 +16,9 @@
 //! cmd=abort exitcode=3                             (none: the job is ended)
 //! ```
 //!
+//! `portolan run` adds `reports=1` to its answer to `init`, and then takes lines
+//! `cmd=report what=NAME text=TEXT`, which are not answered ([`Bootstrap::report`](super::Bootstrap)).
+//!
 //! [`Message`] is one line, [`Lines`] cuts a stream into lines; the server in the launcher uses both.
 //! Neither does any input or output, and neither panics on any bytes.
 
