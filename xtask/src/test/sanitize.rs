@@ -19,8 +19,8 @@ const UNSAFE: &[&str] = &[
     "portolan",
 ];
 
-/// The test of `portolan-shm` that is made for the thread sanitizer: a program without libtest, and
-/// with as little of the standard library as possible, because that is not instrumented.
+/// The tests of core and `portolan-shm` that are made for the thread sanitizer: programs without
+/// libtest, and with as little of the standard library as possible, because that is not instrumented.
 const TSAN_TEST: &str = "tsan_harness";
 
 /// Name of the tests that run the compiler: what it says differs between toolchains.
@@ -90,7 +90,14 @@ pub(super) fn tsan(run: &mut Run<'_>) -> Result<(), Failure> {
         return Ok(());
     };
     command.args(["test", "--target", TARGET, "--locked"]);
-    command.args(["--package", "portolan-shm", "--test", TSAN_TEST]);
+    command.args([
+        "--package",
+        "portolan-core",
+        "--package",
+        "portolan-shm",
+        "--test",
+        TSAN_TEST,
+    ]);
     // The compiler refuses to mix what is instrumented with what is not, unless it is told to.
     let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
     command
