@@ -129,10 +129,8 @@ fn main() {
     });
     for thread in threads {
         // SAFETY: a thread that was started and not joined yet.
-        assert_eq!(
-            unsafe { libc::pthread_join(thread, std::ptr::null_mut()) },
-            0
-        );
+        let joined = unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
+        assert_eq!(joined, 0);
     }
     // Nothing can be done about a standard output that is closed.
     let _ = writeln!(
