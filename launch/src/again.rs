@@ -49,6 +49,7 @@ impl Again {
             bind,
             label: false,
             timeout: None,
+            stuck_after: None,
             variables: self.variables,
             on_failure: None,
             command: std::iter::once(program.into()).chain(self.words).collect(),

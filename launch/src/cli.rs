@@ -65,6 +65,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
 
+    /// Show who waits for whom when ranks have waited this long (sets PORTOLAN_STUCK_AFTER)
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) stuck_after: Option<Duration>,
+
     /// Set an environment variable for every rank (may be repeated)
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) variables: Vec<(String, String)>,

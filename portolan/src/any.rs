@@ -13,6 +13,7 @@ use portolan_core::device::{
 };
 #[cfg(any(feature = "memory", feature = "shm"))]
 use portolan_core::engine::Engine;
+use portolan_core::engine::StuckHook;
 use portolan_core::level::{Level, Single};
 use portolan_core::matching::Pattern;
 use portolan_core::{ContigBuf, Device, Request, Result, Status, TypedBuf};
@@ -47,6 +48,17 @@ macro_rules! each_variant {
             Self::Never(never, _) => match *never {},
         }
     };
+}
+
+impl<L: Level> AnyDevice<L> {
+    /// Says who hears of waits that last too long.
+    #[cfg_attr(
+        not(any(feature = "memory", feature = "shm")),
+        allow(unused_variables, reason = "there is no device to tell")
+    )]
+    pub(crate) fn on_stuck(&self, hook: StuckHook) {
+        each_variant!(self, device => device.on_stuck(hook));
+    }
 }
 
 /// Writes the methods of [`Device`] that hand their call on. `$dispatch!(self, d => call)` evaluates

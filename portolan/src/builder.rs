@@ -2,18 +2,20 @@
 
 use std::io::Write;
 use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use portolan_core::config::{OnFailure, Origin, SettingError, Settings};
 #[cfg(any(feature = "memory", feature = "shm"))]
 use portolan_core::engine::Engine;
+use portolan_core::engine::StuckHook;
 use portolan_core::job::{self, Bootstrap, JobError};
 use portolan_core::level::{Level, Multiple, Single};
-use portolan_core::{Error, ErrorKind, Result};
+use portolan_core::{Error, ErrorKind, Result, Waiting};
 
 use crate::World;
 use crate::any::AnyDevice;
 use crate::choose::{Choice, Place, Vote, candidates, decide, poll};
-use crate::hosted::{Ending, Hosted};
+use crate::hosted::{Ending, Hosted, Launcher};
 
 /// Joins the job that this process was started for, as a single-threaded rank; a job of one if it
 /// was started by hand (MPI-4 section 11.2.1, `MPI_Init`).
@@ -130,10 +132,12 @@ impl<L: Level> Builder<L> {
             announce(&settings, &choice, size, kind);
         }
         let device = open::<L>(&choice, bootstrap.as_mut(), &settings)?;
+        let launcher: Launcher = Arc::new(Mutex::new(Some(bootstrap)));
+        device.on_stuck(report_to(&launcher));
         let ending = Ending {
             together: true,
             fatal_failures: settings.on_failure() == OnFailure::Abort,
-            bootstrap: Some(bootstrap),
+            launcher,
         };
         Ok(Hosted::new(device, &settings, ending))
     }
@@ -167,6 +171,17 @@ impl<L: Level> Builder<L> {
         }
         Ok(settings)
     }
+}
+
+/// Tells the launcher what this rank has waited for too long, for its picture of who waits for whom.
+fn report_to(launcher: &Launcher) -> StuckHook {
+    let launcher = Arc::clone(launcher);
+    Box::new(move |waits| {
+        let mut launcher = launcher.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bootstrap) = launcher.as_mut() {
+            bootstrap.report("waiting", &Waiting::encode(waits));
+        }
+    })
 }
 
 /// Opens the chosen transport as one process of the job.

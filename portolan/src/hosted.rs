@@ -25,7 +25,7 @@ use crate::comm::Budget;
 pub struct Hosted<D: Device> {
     device: D,
     /// The connection to the launcher, until the job is left.
-    bootstrap: Mutex<Option<Box<dyn Bootstrap>>>,
+    launcher: Launcher,
     /// The rank has left, in whatever way.
     left: AtomicBool,
     /// A call returned an error that the program may be about to die of.
@@ -45,9 +45,12 @@ pub(crate) struct Ending {
     pub(crate) together: bool,
     /// The job ends when the program meets a rank that has died.
     pub(crate) fatal_failures: bool,
-    /// The connection to the launcher, if there is one.
-    pub(crate) bootstrap: Option<Box<dyn Bootstrap>>,
+    pub(crate) launcher: Launcher,
 }
+
+/// The connection to the launcher, if there is one and the job has not been left. The device has it,
+/// too, to report long waits.
+pub(crate) type Launcher = Arc<Mutex<Option<Box<dyn Bootstrap>>>>;
 
 /// How a rank leaves its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +69,7 @@ impl<D: Device> Hosted<D> {
     pub(crate) fn new(device: D, settings: &Settings, ending: Ending) -> Self {
         Self {
             device,
-            bootstrap: Mutex::new(ending.bootstrap),
+            launcher: ending.launcher,
             left: AtomicBool::new(false),
             troubled: AtomicBool::new(false),
             together: ending.together,
@@ -134,7 +137,7 @@ impl<D: Device> Hosted<D> {
     }
 
     fn take_bootstrap(&self) -> Option<Box<dyn Bootstrap>> {
-        self.bootstrap
+        self.launcher
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()

@@ -9,7 +9,7 @@ use std::thread;
 use portolan_core::level::{Level, Single};
 use portolan_core::{Error, ErrorKind, Result};
 
-use crate::hosted::{Ending, Hosted, Leave};
+use crate::hosted::{Ending, Hosted, Launcher, Leave};
 use crate::{Builder, World};
 
 /// Runs a job whose ranks are `n` threads of this process; the results are in the order of ranks.
@@ -98,7 +98,7 @@ impl Jobs {
                 let ending = Ending {
                     together: false,
                     fatal_failures: false,
-                    bootstrap: None,
+                    launcher: Launcher::default(),
                 };
                 World::host(Hosted::new(device, &settings, ending))
             })
@@ -181,7 +181,7 @@ impl<L: Level> Builder<L> {
             let ending = Ending {
                 together: true,
                 fatal_failures: false,
-                bootstrap: None,
+                launcher: Launcher::default(),
             };
             let world = World::host(Hosted::new(device, &settings, ending))?;
             let rank = world.rank();

@@ -6,7 +6,7 @@ use portolan_core::{Device, Result};
 
 use crate::Comm;
 use crate::any::AnyDevice;
-use crate::hosted::{Ending, Hosted, Leave};
+use crate::hosted::{Ending, Hosted, Launcher, Leave};
 
 /// One rank of a job: gives the communicator of all ranks, and ends the rank's part in the job.
 ///
@@ -48,7 +48,7 @@ impl<L: Level, D: Device> World<L, D> {
         let ending = Ending {
             together: true,
             fatal_failures: false,
-            bootstrap: None,
+            launcher: Launcher::default(),
         };
         Self::host(Hosted::new(device, settings, ending))
     }

@@ -6,6 +6,7 @@
 //!                   │ pmi:     the ranks' requests (server.rs answers)
 //!                   │ output:  lines of the ranks, with their labels
 //!                   │ stdin:   the terminal, for rank 0
+//!                   │ stuck:   who waits for whom, of ranks that have waited for long
 //!                   └ verdict: who failed first, and what is said about it
 //! ```
 //!
@@ -25,6 +26,7 @@ mod rank;
 mod shm;
 mod start;
 mod stdin;
+mod stuck;
 mod verdict;
 
 pub(crate) use bind::{Bind, cores};

@@ -15,6 +15,7 @@ use portolan_core::job::JOB_ID_VARIABLE;
 use super::event_loop::Job;
 use super::output::{LabelledPipe, Output, Stream};
 use super::rank::{PmiStream, Rank};
+use super::stuck::Board;
 use super::verdict::Failure;
 use super::{pmi, shm, stdin};
 use crate::cli::RunArgs;
@@ -72,6 +73,7 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
     }
     Ok(Job {
         server: pmi::Server::new(&job_id, args.ranks),
+        board: Board::default(),
         ranks,
         signals,
         guard: Some(guard),
@@ -143,6 +145,9 @@ impl Plan<'_> {
         }
         for (name, value) in &self.args.variables {
             command.env(name, value);
+        }
+        if let Some(time) = self.args.stuck_after {
+            command.env("PORTOLAN_STUCK_AFTER", time.as_secs_f64().to_string());
         }
         command.env("PORTOLAN_ON_FAILURE", self.on_failure.to_string());
         // What tells a rank who it is comes last: nothing may contradict it.

@@ -16,6 +16,7 @@ use super::output::{Output, Stream};
 use super::pmi::Server;
 use super::rank::Rank;
 use super::stdin::Terminal;
+use super::stuck::Board;
 use super::verdict::{self, Failure};
 use crate::os::{self, Guard, Interest, Signals};
 
@@ -26,6 +27,7 @@ const FOREGROUND: Duration = Duration::from_millis(300);
 pub(super) struct Job {
     pub(super) ranks: Vec<Rank>,
     pub(super) server: Server,
+    pub(super) board: Board,
     pub(super) signals: Signals,
     /// Until the ranks have ended.
     pub(super) guard: Option<Guard>,
@@ -166,11 +168,14 @@ impl EventLoop {
             Phase::Ending { kill_at } => kill_at,
         };
         let clock = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let picture = self.job.board.due();
+        let picture = picture.map(|due| due.saturating_duration_since(Instant::now()));
         let terminal = self.job.terminal.as_ref();
         let background = terminal.filter(|terminal| terminal.interest().is_none());
         clock
             .into_iter()
             .chain(background.map(|_| FOREGROUND))
+            .chain(picture)
             .min()
     }
 }

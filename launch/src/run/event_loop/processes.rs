@@ -62,6 +62,7 @@ impl EventLoop {
             self.serve(rank);
             self.job.ranks[rank].pmi = None;
             self.job.server.gone(self.job.ranks[rank].number);
+            self.job.board.forget(self.job.ranks[rank].number);
         }
         // Of several at once, one that was killed is rather the cause than one that gave up.
         ended.sort_by_key(|(_, status)| matches!(status, Status::Code(_)));

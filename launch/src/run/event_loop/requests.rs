@@ -1,10 +1,13 @@
 //! The ranks' requests, and fences that cannot complete.
 
+use std::time::Instant;
+
 use portolan_core::config::OnFailure;
 
 use super::EventLoop;
 use crate::run::pmi::Reaction;
 use crate::run::rank::Rank;
+use crate::run::stuck::Standing;
 use crate::run::verdict::Failure;
 
 impl EventLoop {
@@ -50,12 +53,29 @@ impl EventLoop {
                     let failure = Failure::abort(rank, pid, code, reason.as_deref());
                     self.fail(failure, Some(rank as usize));
                 }
+                Reaction::Waits { rank, report } => {
+                    self.job.board.take(rank, report, Instant::now());
+                }
                 Reaction::Violation { rank, why } => {
                     let pid = self.job.ranks[rank as usize].pid;
                     self.job.ranks[rank as usize].pmi = None;
                     self.fail(Failure::violation(rank, pid, &why), Some(rank as usize));
                 }
             }
+        }
+    }
+
+    /// Shows who waits for whom, if there is news.
+    pub(super) fn show_waits(&mut self) {
+        let server = &self.job.server;
+        let standing = |rank: &Rank| match rank.running {
+            false => Standing::Ended,
+            true if server.is_in_fence(rank.number) => Standing::InFence,
+            true => Standing::Running,
+        };
+        let standings: Vec<_> = self.job.ranks.iter().map(standing).collect();
+        if let Some(picture) = self.job.board.show(&standings) {
+            self.job.output.say(&picture);
         }
     }
 

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
+use portolan_core::Waiting;
 use portolan_core::job::pmi1::{Message, WireError};
 
 use super::spawn_block::{Progress, SpawnBlock};
+use crate::run::stuck::Report;
 
 /// Longest value of one key, as the clients are told; MPICH's own launcher says the same.
 const VALUE_MAX: usize = 1024;
@@ -24,6 +26,13 @@ pub(in super::super) enum Reaction {
         code: i32,
         /// Why, if it said so.
         reason: Option<String>,
+    },
+    /// That rank says what it has waited for too long, or, with an empty list, that it goes on.
+    Waits {
+        /// The rank.
+        rank: u32,
+        /// What it waits for.
+        report: Report,
     },
     /// That rank does not speak the protocol.
     Violation {
@@ -150,6 +159,7 @@ impl Server {
                 reply(Message::new("finalize_ack").with("rc", 0))
             }
             "abort" => vec![abort(rank, message)],
+            "report" => report(rank, message),
             "publish_name" | "unpublish_name" | "lookup_name" => reply(self.service(message)),
             other => vec![violation(rank, format!("unknown command `{other}`"))],
         }
@@ -173,6 +183,8 @@ impl Server {
             .with("pmi_version", 1)
             .with("pmi_subversion", 1)
             .with("rc", 0)
+            // An extension of ours, which other clients do not look for.
+            .with("reports", 1)
     }
 
     fn put(&mut self, message: &Message) -> Message {
@@ -253,6 +265,11 @@ impl Server {
         }
     }
 
+    /// Whether a rank waits in a fence.
+    pub(in super::super) fn is_in_fence(&self, rank: u32) -> bool {
+        self.ranks[rank as usize].in_fence
+    }
+
     /// A rank's process has ended.
     pub(in super::super) fn gone(&mut self, rank: u32) {
         let rank = self.rank(rank);
@@ -297,6 +314,21 @@ fn abort(rank: u32, message: &Message) -> Reaction {
         rank,
         code,
         reason: reason.filter(|text| !text.is_empty()),
+    }
+}
+
+/// A report, which is not answered. Subjects of later versions are nothing to complain about.
+fn report(rank: u32, message: &Message) -> Vec<Reaction> {
+    if message.field("what") != Some("waiting") {
+        return Vec::new();
+    }
+    let text = message.field("text").and_then(Message::unescape);
+    match text.as_deref().and_then(Waiting::decode) {
+        Some((waits, more)) => vec![Reaction::Waits {
+            rank,
+            report: Report { waits, more },
+        }],
+        None => vec![violation(rank, format!("`{message}` reports no waits"))],
     }
 }
 

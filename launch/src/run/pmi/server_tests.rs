@@ -44,6 +44,32 @@ fn keys_are_exchanged_and_written_once() {
 }
 
 #[test]
+fn reports_are_announced_taken_and_not_answered() {
+    let mut server = server(2);
+    let init = answer(&mut server, 1, "cmd=init pmi_version=1 pmi_subversion=1");
+    assert!(init.ends_with(" rc=0 reports=1"), "{init}");
+    let line = "cmd=report what=waiting text=recv,0,0,7,8/send,0,0,1,9/+3";
+    match &say(&mut server, 1, line)[..] {
+        [Reaction::Waits { rank: 1, report }] => {
+            assert_eq!((report.waits.len(), report.more), (2, 3));
+            assert_eq!(report.waits[0].peer, Some(0));
+        }
+        other => panic!("{other:?}"),
+    }
+    let over = say(&mut server, 1, "cmd=report what=waiting text=");
+    assert!(matches!(&over[..], [Reaction::Waits { report, .. }] if report.waits.is_empty()));
+    assert!(say(&mut server, 1, "cmd=report what=weather text=fine").is_empty());
+    for bad in ["", " text=naps", " text=%"] {
+        let line = format!("cmd=report what=waiting{bad}");
+        let said = say(&mut server, 1, &line);
+        assert!(
+            matches!(&said[..], [Reaction::Violation { rank: 1, .. }]),
+            "{line}: {said:?}"
+        );
+    }
+}
+
+#[test]
 fn a_fence_lets_all_go_together() {
     let mut server = server(3);
     for round in 0..3 {
