@@ -6,7 +6,8 @@
  *
  * and rank 0 prints one line per size: "portolan-sample BYTES VALUE ROUNDS". The steps are those of
  * benches/src/measure.rs: warm up, see how long a round takes, take as many rounds as planned but no
- * longer than LIMIT seconds, and put the ranks' values together.
+ * longer than LIMIT seconds, and put the ranks' values together. With PEER_DEPTH defined, BYTES is the
+ * number of receives that wait while messages of 8 bytes pass.
  */
 #ifndef PORTOLAN_PEER_H
 #define PORTOLAN_PEER_H
@@ -21,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MESSAGE = 1, ANSWER = 2, PAGE = 4096 };
+enum { MESSAGE = 1, ANSWER = 2, WAITING = 1000, PAGE = 4096 };
 
 /* What a rank knows while it measures. */
 struct peer {
@@ -93,8 +94,18 @@ static void peer_sample(struct peer *peer, const char *plan, double limit, int p
     if (bytes > INT_MAX)
         peer_fail("longer than a message of MPI with int counts", plan);
     peer->bytes = bytes;
-    peer->send = peer_buffer(bytes, peer->rank);
-    peer->receive = peer_buffer(bytes, 0);
+#ifdef PEER_DEPTH
+    peer->bytes = 8;
+    char aside[8];
+    MPI_Request *waiting = malloc((bytes + 1) * sizeof *waiting);
+    if (!waiting)
+        peer_fail("no memory for so many receives", plan);
+    for (int i = 0; i < (int)bytes && peer->partner >= 0; i++)
+        MPI_Irecv(aside, sizeof aside, MPI_BYTE, peer->partner, WAITING + i, MPI_COMM_WORLD,
+                  &waiting[i]);
+#endif
+    peer->send = peer_buffer(peer->bytes, peer->rank);
+    peer->receive = peer_buffer(peer->bytes, 0);
 
     double each = peer_timed(peer, pattern, warm_up) / (double)warm_up;
     double room = limit / (each > 1e-9 ? each : 1e-9);
@@ -115,6 +126,13 @@ static void peer_sample(struct peer *peer, const char *plan, double limit, int p
         printf("portolan-sample %llu %.9g %ld\n", bytes, result, rounds);
         fflush(stdout);
     }
+#ifdef PEER_DEPTH
+    for (int i = 0; i < (int)bytes && peer->partner >= 0; i++) {
+        MPI_Cancel(&waiting[i]);
+        MPI_Wait(&waiting[i], MPI_STATUS_IGNORE);
+    }
+    free(waiting);
+#endif
     free(peer->send);
     free(peer->receive);
 }

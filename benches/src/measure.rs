@@ -3,7 +3,11 @@
 use portolan::level::Level;
 use portolan::{Comm, Device, Result};
 
+use crate::window::Window;
 use crate::{Buffers, Pattern, Plan, Role};
+
+/// First tag of the receives that wait: above those of the patterns.
+const WAITING: u32 = 1000;
 
 /// What a sample is of, but for the size.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,7 +24,7 @@ pub struct Setup {
 /// What a sample came to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// Length of a message.
+    /// As in the plan.
     pub bytes: usize,
     /// In the pattern's unit: over pairs of ranks the mean (latency) or the sum (others), over ranks
     /// the mean (barrier).
@@ -47,7 +51,14 @@ pub fn measure<L: Level, D: Device>(
         window,
         limit,
     } = *setup;
-    let mut buffers = Buffers::new(plan.bytes, comm.rank() as u8)?;
+    let role = Role::of(comm.rank(), comm.size());
+    let mut buffers = Buffers::new(pattern.message_bytes(plan.bytes), comm.rank() as u8)?;
+    let mut aside = [0_u8; 8];
+    // They are cancelled at the end.
+    let mut waiting = Window::new(comm, pattern.waiting(plan.bytes) as u32, &[], &mut aside);
+    if let Some(peer) = role.peer() {
+        waiting.receive_each(peer, WAITING)?;
+    }
     let mut timed = |rounds| -> Result<f64> {
         comm.barrier()?;
         let begun = comm.wtime();
@@ -61,7 +72,7 @@ pub fn measure<L: Level, D: Device>(
     let [rounds] = rounds;
     let seconds = timed(rounds)?;
 
-    let starts = matches!(Role::of(comm.rank(), comm.size()), Role::Starts { .. });
+    let starts = matches!(role, Role::Starts { .. });
     let counts = starts || !pattern.is_paired();
     let value = pattern.value(seconds, rounds, plan.bytes, window);
     let mut sum = if counts { [value, 1.0] } else { [0.0; 2] };

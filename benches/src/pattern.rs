@@ -24,16 +24,20 @@ pub enum Pattern {
     Rate,
     /// A barrier of all ranks, as `osu_barrier`.
     Barrier,
+    /// Half a round trip of [8 bytes](Self::message_bytes) while receives that do not match are
+    /// waiting on both sides.
+    Depth,
 }
 
 impl Pattern {
     /// Every pattern.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Latency,
         Self::Bandwidth,
         Self::Bibandwidth,
         Self::Rate,
         Self::Barrier,
+        Self::Depth,
     ];
 
     /// Its name, on command lines and in results.
@@ -45,6 +49,7 @@ impl Pattern {
             Self::Bibandwidth => "bibandwidth",
             Self::Rate => "rate",
             Self::Barrier => "barrier",
+            Self::Depth => "depth",
         }
     }
 
@@ -52,7 +57,7 @@ impl Pattern {
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {
-            Self::Latency | Self::Barrier => "us",
+            Self::Latency | Self::Barrier | Self::Depth => "us",
             Self::Bandwidth | Self::Bibandwidth => "MB/s",
             Self::Rate => "messages/s",
         }
@@ -70,13 +75,26 @@ impl Pattern {
         self != Self::Barrier
     }
 
+    /// Length of a message, if the [plan](crate::Plan) says `size`: the same, except where that is
+    /// the number of receives that wait.
+    #[must_use]
+    pub fn message_bytes(self, size: usize) -> usize {
+        if self == Self::Depth { 8 } else { size }
+    }
+
+    /// How many receives wait while messages pass, if the plan says `size`.
+    #[must_use]
+    pub fn waiting(self, size: usize) -> usize {
+        if self == Self::Depth { size } else { 0 }
+    }
+
     /// What it means that so many rounds took that many seconds.
     #[must_use]
     pub fn value(self, seconds: f64, rounds: u64, bytes: usize, window: u32) -> f64 {
         let rounds = rounds as f64;
         let messages = rounds * f64::from(window);
         match self {
-            Self::Latency => seconds / (2.0 * rounds) * 1e6,
+            Self::Latency | Self::Depth => seconds / (2.0 * rounds) * 1e6,
             Self::Bandwidth => messages * bytes as f64 / seconds / 1e6,
             Self::Bibandwidth => 2.0 * messages * bytes as f64 / seconds / 1e6,
             Self::Rate => messages / seconds,
@@ -98,7 +116,7 @@ impl Pattern {
         match (self, Role::of(comm.rank(), comm.size())) {
             (Self::Barrier, _) => (0..rounds).try_for_each(|_| comm.barrier()),
             (_, Role::Rests) => Ok(()),
-            (Self::Latency, role) => ping_pong(comm, role, rounds, buffers),
+            (Self::Latency | Self::Depth, role) => ping_pong(comm, role, rounds, buffers),
             (Self::Bibandwidth, role) => both_ways(comm, role, rounds, window, buffers),
             (_, role) => one_way(comm, role, rounds, window, buffers),
         }

@@ -19,7 +19,7 @@ use crate::Pattern;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Length of a message.
+    /// Length of a message; for [`Pattern::Depth`] the number of receives that wait.
     pub bytes: usize,
     /// Rounds that are timed, if they do not take too long.
     pub rounds: u64,
@@ -39,6 +39,7 @@ impl Plan {
         let rounds = match pattern {
             Pattern::Latency if bytes <= 8 << 10 => 10_000,
             Pattern::Latency => fit(256 << 20, 50, 2000),
+            Pattern::Depth => 10_000,
             Pattern::Barrier => return Self::new(0, 2000, 20),
             _ if bytes <= 1 << 10 => 2000,
             _ if bytes <= 8 << 10 => 500,

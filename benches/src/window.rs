@@ -77,6 +77,14 @@ impl<'a, L: Level, D: Device> Window<'a, L, D> {
         Ok(())
     }
 
+    /// Starts a window of receives with a tag of its own for each, from `first` on.
+    pub(crate) fn receive_each(&mut self, source: u32, first: u32) -> Result<()> {
+        let messages = std::mem::replace(&mut self.messages, 1);
+        let outcome = (0..messages).try_for_each(|i| self.receive(source, first + i));
+        self.messages = messages;
+        outcome
+    }
+
     /// Waits for everything that was started; the first error of it.
     #[inline]
     pub(crate) fn wait(&mut self) -> Result<()> {
@@ -100,7 +108,7 @@ impl<L: Level, D: Device> Drop for Window<'_, L, D> {
         if self.active.is_empty() {
             return;
         }
-        // Something failed while the window was being filled.
+        // Something failed while the window was being filled, or nobody is to come.
         let guard = NoUnwind::new("the end of a window");
         // SAFETY: only requests that were made here are touched.
         let device = unsafe { self.comm.communicator() }.device();

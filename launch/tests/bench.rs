@@ -87,6 +87,17 @@ fn a_barrier_is_measured_with_more_ranks_than_cores_too() {
 }
 
 #[test]
+fn depth_has_a_row_for_each_number_of_waiting_receives() {
+    let (rows, _) = rows(&bench(&["depth", "--sizes", "0,1000", "--json"]));
+    let waiting: Vec<_> = rows.iter().map(|row| row["waiting"].as_u64()).collect();
+    assert_eq!(waiting, [Some(0), Some(1000)]);
+    for row in &rows {
+        expect_row(row, "depth", 2, "us");
+        assert_eq!(row["bytes"], 8);
+    }
+}
+
+#[test]
 fn pairs_are_twice_as_many_ranks() {
     let (rows, _) = rows(&bench(&["rate", "--pairs", "2", "--window", "7", "--json"]));
     expect_row(&rows[0], "rate", 4, "messages/s");

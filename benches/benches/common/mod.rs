@@ -50,7 +50,7 @@ pub(crate) fn pattern(c: &mut Criterion, pattern: Pattern, sizes: &[usize]) {
                 Pattern::Rate => {
                     group.throughput(Throughput::Elements(WINDOW.into()));
                 }
-                Pattern::Latency | Pattern::Barrier => {}
+                Pattern::Latency | Pattern::Barrier | Pattern::Depth => {}
             }
             group.bench_function(BenchmarkId::new(transport, bytes), |bencher| {
                 bencher.iter_custom(|rounds| {

@@ -28,7 +28,8 @@ pub(crate) struct BenchArgs {
           value_parser = clap::value_parser!(u32).range(1..=32_768))]
     pub(crate) pairs: Option<u32>,
 
-    /// Sizes of the messages, such as 8,64k,1M; unset means a range that fits
+    /// Sizes of the messages, such as 8,64k,1M (depth: how many receives wait); unset means a range
+    /// that fits
     #[arg(long, visible_alias = "bytes", value_name = "LIST", value_delimiter = ',', value_parser = bytes)]
     pub(crate) sizes: Vec<usize>,
 
@@ -107,6 +108,8 @@ pub(crate) enum BenchKind {
     Rate,
     /// A barrier of all ranks, in microseconds
     Barrier,
+    /// Latency of 8 bytes while many receives that do not match are waiting
+    Depth,
     /// From the death of a rank until the others' calls fail, in milliseconds
     Failure,
 }
@@ -120,6 +123,7 @@ impl BenchKind {
             Self::Bibandwidth => Some(Pattern::Bibandwidth),
             Self::Rate => Some(Pattern::Rate),
             Self::Barrier => Some(Pattern::Barrier),
+            Self::Depth => Some(Pattern::Depth),
             Self::Failure => None,
         }
     }
@@ -194,6 +198,7 @@ fn usual_sizes(pattern: Pattern) -> &'static [usize] {
     match pattern {
         Pattern::Latency => &SIZES,
         Pattern::Rate => &[8],
+        Pattern::Depth => &[0, 10, 1000, 100_000],
         // Nothing per second is nothing.
         _ => &SIZES[1..],
     }

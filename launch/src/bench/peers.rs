@@ -14,7 +14,12 @@ use crate::os;
 use crate::run::Bind;
 
 /// The sources of the peers' programs, which this command carries along.
-const SOURCES: [(&str, &str); 7] = [
+const SOURCES: [(&str, &str); 9] = [
+    (
+        "ping_pong.h",
+        include_str!("../../../benches/peers/ping_pong.h"),
+    ),
+    ("depth.c", include_str!("../../../benches/peers/depth.c")),
     ("peer.h", include_str!("../../../benches/peers/peer.h")),
     (
         "windows.h",

@@ -17,6 +17,7 @@ pub(super) struct Head {
     pub(super) bench: &'static str,
     pub(super) unit: &'static str,
     pub(super) less_is_better: bool,
+    pattern: Option<Pattern>,
     ranks: u32,
     /// Messages in a window, if there are windows.
     window: Option<u32>,
@@ -35,6 +36,8 @@ struct Row<'a> {
     peer: Option<&'a str>,
     ranks: u32,
     bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<usize>,
     value: f64,
     unit: &'static str,
     best: f64,
@@ -71,11 +74,15 @@ struct Remark<'a> {
 
 impl Head {
     pub(super) fn new(args: &BenchArgs, pattern: Pattern, ranks: u32, pin: Option<Bind>) -> Self {
-        let windows = !matches!(pattern, Pattern::Latency | Pattern::Barrier);
+        let windows = !matches!(
+            pattern,
+            Pattern::Latency | Pattern::Barrier | Pattern::Depth
+        );
         Self {
             bench: pattern.name(),
             unit: pattern.unit(),
             less_is_better: pattern.less_is_better(),
+            pattern: Some(pattern),
             ranks,
             window: windows.then_some(args.window),
             pin,
@@ -89,6 +96,7 @@ impl Head {
             bench: "failure",
             unit: "ms",
             less_is_better: true,
+            pattern: None,
             ranks,
             window: None,
             pin: Some(pin),
@@ -170,7 +178,10 @@ fn row<'a>(results: &'a Results, head: &Head, entry: &'a Entry, figure: &Figure)
         transport: ours.then_some(name),
         peer: (!ours).then_some(name),
         ranks: head.ranks,
-        bytes: figure.bytes,
+        bytes: head
+            .pattern
+            .map_or(0, |pattern| pattern.message_bytes(figure.bytes)),
+        waiting: (head.pattern == Some(Pattern::Depth)).then_some(figure.bytes),
         value: summary.median,
         unit: head.unit,
         best: if head.less_is_better {
@@ -202,7 +213,11 @@ fn table(results: &Results, head: &Head) -> String {
         })
         .collect();
     let width = |name: &str| (name.len() + 2).max(20);
-    let _ = write!(text, "{:>10}", "bytes");
+    let what = match head.pattern {
+        Some(Pattern::Depth) => "waiting",
+        _ => "bytes",
+    };
+    let _ = write!(text, "{what:>10}");
     for (name, _, _) in &shown {
         let _ = write!(text, "{name:>0$}", width(name));
     }
