@@ -84,6 +84,17 @@ static double peer_timed(const struct peer *peer, peer_pattern pattern, long rou
     return MPI_Wtime() - begun;
 }
 
+/* As many rounds of `each` seconds as there is time for, as rank 0 sees it: one at least. */
+static long peer_affordable(long planned, double each, double limit)
+{
+    double room = limit / (each > 1e-9 ? each : 1e-9);
+    long rounds = room < (double)planned ? (long)room : planned;
+    if (rounds < 1)
+        rounds = 1;
+    MPI_Bcast(&rounds, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+    return rounds;
+}
+
 static void peer_sample(struct peer *peer, const char *plan, double limit, int paired,
                         peer_pattern pattern, peer_value value, enum peer_sum sum)
 {
@@ -107,12 +118,11 @@ static void peer_sample(struct peer *peer, const char *plan, double limit, int p
     peer->send = peer_buffer(peer->bytes, peer->rank);
     peer->receive = peer_buffer(peer->bytes, 0);
 
-    double each = peer_timed(peer, pattern, warm_up) / (double)warm_up;
-    double room = limit / (each > 1e-9 ? each : 1e-9);
-    long rounds = room < (double)planned ? (long)room : planned;
-    if (rounds < 1)
-        rounds = 1;
-    MPI_Bcast(&rounds, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+    /* Even the warm-up may be too long. */
+    double each = peer_timed(peer, pattern, 1);
+    warm_up = peer_affordable(warm_up, each, limit / 4);
+    each = peer_timed(peer, pattern, warm_up) / (double)warm_up;
+    long rounds = peer_affordable(planned, each, limit);
     double seconds = peer_timed(peer, pattern, rounds);
 
     double mine[2] = {0, 0}, all[2];

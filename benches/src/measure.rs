@@ -66,10 +66,17 @@ pub fn measure<L: Level, D: Device>(
         Ok(comm.wtime() - begun)
     };
 
-    let each = timed(plan.warm_up)? / plan.warm_up as f64;
-    let mut rounds = [affordable(plan.rounds, each, limit)];
-    comm.broadcast(&mut rounds, 0)?;
-    let [rounds] = rounds;
+    // Rank 0's clock decides for all.
+    let agree = |rounds| -> Result<u64> {
+        let mut rounds = [rounds];
+        comm.broadcast(&mut rounds, 0)?;
+        Ok(rounds[0])
+    };
+    // Even the warm-up may be too long: a queue of 100,000 entries costs some peers 20 ms a message.
+    let first = timed(1)?;
+    let warm_up = agree(affordable(plan.warm_up, first, limit / 4.0))?;
+    let each = timed(warm_up)? / warm_up as f64;
+    let rounds = agree(affordable(plan.rounds, each, limit))?;
     let seconds = timed(rounds)?;
 
     let starts = matches!(role, Role::Starts { .. });
