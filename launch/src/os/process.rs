@@ -91,6 +91,18 @@ pub(crate) fn catches(pid: i32, signal: i32) -> bool {
     mask >> (signal - 1) & 1 == 1
 }
 
+/// Whether a process has begun to end, which others may see of it before it can be reaped.
+pub(crate) fn is_exiting(pid: i32) -> bool {
+    /// `PF_EXITING` of the kernel.
+    const EXITING: u64 = 4;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name, in parentheses, may hold anything; the flags are the ninth field.
+    let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let flags = after_name.split(' ').nth(6);
+    let flags = flags.and_then(|flags| flags.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & EXITING != 0)
+}
+
 /// Whether this process may do anything.
 pub(crate) fn is_root() -> bool {
     // SAFETY: geteuid touches no memory of this process.

@@ -57,16 +57,16 @@ impl EventLoop {
                 ended.push((rank, status));
             }
         }
-        for &(rank, _) in &ended {
+        // Of several at once, one that was killed is rather the cause than one that gave up, and is
+        // judged before what the others have said of it is heard.
+        ended.sort_by_key(|(_, status)| matches!(status, Status::Code(_)));
+        for (rank, status) in ended {
             // What it said before it ended may explain why.
             self.serve(rank);
             self.job.ranks[rank].pmi = None;
-            self.job.server.gone(self.job.ranks[rank].number);
-            self.job.board.forget(self.job.ranks[rank].number);
-        }
-        // Of several at once, one that was killed is rather the cause than one that gave up.
-        ended.sort_by_key(|(_, status)| matches!(status, Status::Code(_)));
-        for (rank, status) in ended {
+            let number = self.job.ranks[rank].number;
+            self.job.server.gone(number);
+            self.job.board.forget(number);
             self.judge(rank, status);
         }
     }

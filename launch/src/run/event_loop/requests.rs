@@ -1,14 +1,18 @@
 //! The ranks' requests, and fences that cannot complete.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use portolan_core::config::OnFailure;
 
 use super::EventLoop;
+use crate::os;
 use crate::run::pmi::Reaction;
 use crate::run::rank::Rank;
 use crate::run::stuck::Standing;
 use crate::run::verdict::Failure;
+
+/// For a process that is ending to have ended. One whose other threads go on never does.
+const DYING: Duration = Duration::from_millis(100);
 
 impl EventLoop {
     pub(super) fn serve(&mut self, rank: usize) {
@@ -48,7 +52,7 @@ impl EventLoop {
                 }
                 Reaction::Abort { rank, code, reason } => {
                     // A rank may abort because it has seen another die: that one is the culprit.
-                    self.reap();
+                    self.await_the_dying(rank);
                     let pid = self.job.ranks[rank as usize].pid;
                     let failure = Failure::abort(rank, pid, code, reason.as_deref());
                     self.fail(failure, Some(rank as usize));
@@ -62,6 +66,21 @@ impl EventLoop {
                     self.fail(Failure::violation(rank, pid, &why), Some(rank as usize));
                 }
             }
+        }
+    }
+
+    /// Takes the ends of processes other than `rank`'s that are ending already: what others see of a
+    /// death, such as a closed descriptor, comes a little before it can be reaped.
+    fn await_the_dying(&mut self, rank: u32) {
+        let until = Instant::now() + DYING;
+        loop {
+            self.reap();
+            let mut others = self.job.ranks.iter().filter(|other| other.number != rank);
+            let dying = others.any(|other| other.running && os::is_exiting(other.pid));
+            if !dying || Instant::now() >= until {
+                return;
+            }
+            std::thread::yield_now();
         }
     }
 

@@ -60,8 +60,6 @@ struct Rank {
     joined: bool,
     /// Has said `finalize`.
     left: bool,
-    /// Its process has ended.
-    gone: bool,
     in_fence: bool,
     /// A request of several lines that is being read.
     block: Option<SpawnBlock>,
@@ -76,6 +74,8 @@ pub(in super::super) struct Server {
     /// Published service names: `MPI_Publish_name`.
     services: HashMap<String, String>,
     ranks: Vec<Rank>,
+    /// Ranks whose processes have ended, in that order: later ones may have followed the first.
+    gone: Vec<u32>,
 }
 
 impl Server {
@@ -87,6 +87,7 @@ impl Server {
             keys: HashMap::from([("PMI_process_mapping".to_owned(), mapping)]),
             services: HashMap::new(),
             ranks: (0..size).map(|_| Rank::default()).collect(),
+            gone: Vec::new(),
         }
     }
 
@@ -272,8 +273,8 @@ impl Server {
 
     /// A rank's process has ended.
     pub(in super::super) fn gone(&mut self, rank: u32) {
+        self.gone.push(rank);
         let rank = self.rank(rank);
-        rank.gone = true;
         rank.in_fence = false;
     }
 
@@ -282,8 +283,12 @@ impl Server {
         let find = |test: fn(&Rank) -> bool| (0..).zip(&self.ranks).find(|(_, rank)| test(rank));
         let (waiting, _) = find(|rank| rank.in_fence)?;
         // One that has left because of another that died is not the one to name.
-        let missing = find(|rank| rank.gone && !rank.left).or_else(|| find(|rank| rank.left));
-        let (missing, rank) = missing?;
+        let gone = self.gone.iter().copied();
+        let died = gone.map(|rank| (rank, &self.ranks[rank as usize]));
+        let (missing, rank) = died
+            .into_iter()
+            .find(|(_, rank)| !rank.left)
+            .or_else(|| find(|rank| rank.left))?;
         Some(StuckFence {
             missing,
             has_left: rank.left,

@@ -1,0 +1,174 @@
+//! Input that makes no sense, from the command line to the program's calls: an error that names the
+//! rank, the value and what to do, a code that is not 0, and nothing left.
+
+// Ranks talk to the tests through their output.
+#![allow(clippy::print_stderr, clippy::print_stdout)]
+
+mod common;
+#[path = "common/rank.rs"]
+mod rank;
+
+use std::process::ExitCode;
+
+use common::Outcome;
+use libtest_mimic::Trial;
+use portolan::{Result, World};
+
+fn main() -> ExitCode {
+    rank::main(play, trials)
+}
+
+/// A setting or an option, and what is said about it.
+const SETTINGS: [(&str, &[&str], i32, &[&str]); 5] = [
+    (
+        "bad_size",
+        &["--env", "PORTOLAN_EAGER_MAX=lots"],
+        125,
+        &["PORTOLAN_EAGER_MAX", "`lots`"],
+    ),
+    (
+        "bad_switch",
+        &["--env", "PORTOLAN_SHM_CMA=maybe"],
+        125,
+        &["PORTOLAN_SHM_CMA", "`maybe`"],
+    ),
+    (
+        "bad_time",
+        &["--env", "PORTOLAN_STUCK_AFTER=soon"],
+        125,
+        &["PORTOLAN_STUCK_AFTER", "`soon` is not a time in seconds"],
+    ),
+    (
+        "bad_policy",
+        &["--env", "PORTOLAN_ON_FAILURE=ignore"],
+        125,
+        &["PORTOLAN_ON_FAILURE", "`ignore`"],
+    ),
+    (
+        "bad_option",
+        &["--stuck-after", "soon"],
+        2,
+        &["--stuck-after", "not a time in seconds"],
+    ),
+];
+
+/// A call of rank 1, and what it says.
+const CALLS: [(&str, &[&str]); 6] = [
+    (
+        "rank",
+        &["error: rank 1 (shm): destination 7 ", "use ranks 0 to 1"],
+    ),
+    (
+        "tag",
+        &["error: rank 1 (shm): tag 4294967295 ", "use tags 0 to "],
+    ),
+    (
+        "root",
+        &["error: rank 1 (shm): root 9 ", "use ranks 0 to 1"],
+    ),
+    ("types", &["error: rank 1: ", "type"]),
+    ("truncated", &["error: rank 1: ", "64", "16"]),
+    ("foreign", &["error: rank 1: no input today"]),
+];
+
+fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (name, options, code, says) in SETTINGS {
+        trials.push(Trial::test(name, move || {
+            let outcome = job(options, 2, "nothing");
+            outcome.expect_code(code).expect_err(says);
+            assert_eq!(outcome.out, "");
+            Ok(())
+        }));
+    }
+    for (name, says) in CALLS {
+        trials.push(Trial::test(format!("call_{name}"), move || {
+            let outcome = job(&[], 2, name);
+            outcome.expect_code(1).expect_err(says);
+            outcome.expect_err(&["rank 1 (pid ", "exited with code 1"]);
+            assert!(rank::shared_files().is_empty());
+            Ok(())
+        }));
+    }
+    trials.push(Trial::test("unknown_transport", || {
+        let outcome = job(&["--transport", "pigeons", "--label"], 3, "nothing");
+        outcome.expect_code(1);
+        let labelled = |rank: u32| {
+            let label = format!("[{rank}] ");
+            let lines = outcome
+                .err
+                .lines()
+                .filter_map(|line| line.strip_prefix(&label));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        // Those that have been ended by the first failure have said nothing.
+        let texts: Vec<_> = (0..3)
+            .map(labelled)
+            .filter(|text| !text.is_empty())
+            .collect();
+        assert!(!texts.is_empty(), "{outcome:#?}");
+        for text in &texts {
+            assert_eq!(text, &texts[0], "{outcome:#?}");
+        }
+        outcome.expect_err(&[
+            "transport `pigeons` was requested (PORTOLAN_TRANSPORT=pigeons) but is not usable",
+            "compiled in: shm     usable here: shm",
+            "fix: ",
+        ]);
+        Ok(())
+    }));
+    trials.push(Trial::test(
+        "misspelt_setting_warns_once_with_the_nearest",
+        || {
+            let outcome = job(&["--env", "PORTOLAN_EAGR_MAX=8K"], 3, "nothing");
+            outcome.expect_code(0);
+            outcome.expect_err(&["PORTOLAN_EAGR_MAX", "PORTOLAN_EAGER_MAX"]);
+            assert_eq!(outcome.err.matches("warning").count(), 1, "{outcome:#?}");
+            Ok(())
+        },
+    ));
+    trials.push(Trial::test("job_larger_than_memory", || {
+        // What each pair of ranks shares makes more than that for 32 of them.
+        let outcome = job(&["--env", "PORTOLAN_SHM_MAX=1M"], 32, "nothing");
+        assert!(
+            !matches!(outcome.code, Some(0 | 124) | None),
+            "{outcome:#?}"
+        );
+        outcome.expect_err(&["too small for 32 ranks", "raise PORTOLAN_SHM_MAX"]);
+        assert!(rank::shared_files().is_empty());
+        Ok(())
+    }));
+    trials
+}
+
+/// A job that is ended if it hangs, with a code that no test expects.
+fn job(options: &[&str], ranks: u32, role: &str) -> Outcome {
+    rank::play(&[&["--timeout", "30"], options].concat(), ranks, role)
+}
+
+fn play(role: &str) -> ExitCode {
+    match role {
+        "foreign" => portolan::run(|world: World| match world.rank() {
+            1 => Err("no input today".into()),
+            _ => Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()),
+        }),
+        _ => portolan::run(|world| act(role, &world)),
+    }
+}
+
+/// Rank 1 errs; rank 0 does what is needed for that.
+fn act(role: &str, world: &World) -> Result<()> {
+    let comm = world.comm();
+    let wrong = comm.rank() == 1;
+    let data = [7_u8; 64];
+    match role {
+        "rank" if wrong => comm.send(&data, 7, 0),
+        "tag" if wrong => comm.send(&data, 0, u32::MAX),
+        "root" if wrong => comm.broadcast(&mut [0_u8; 4], 9),
+        "types" if wrong => comm.recv_into(&mut [0_f64; 8], 0, 0).map(drop),
+        "truncated" if wrong => comm.recv_into(&mut [0_u8; 16], 0, 0).map(drop),
+        "types" => comm.send(&[7_u64; 8], 1, 0),
+        "truncated" => comm.send(&data, 1, 0),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,148 @@
+//! A rank is killed at every kind of place: the others end with it, or see the error and go on, and
+//! nothing is left running.
+//!
+//! The tests know that nothing runs any more because they read the job's output to its end, which
+//! comes when the last process that holds it has ended, and because no process has a pid that a rank
+//! has told. `--timeout` ends a job that hangs, with a code that no test expects.
+
+// Ranks talk to the tests through their output.
+#![allow(clippy::print_stderr, clippy::print_stdout)]
+
+mod common;
+#[path = "common/rank.rs"]
+mod rank;
+#[path = "failure/roles.rs"]
+mod roles;
+
+use std::process::ExitCode;
+
+use common::{Outcome, finish, is_alive, signal, started, wait_until};
+use libtest_mimic::{Failed, Trial};
+
+/// Sizes of the jobs; the last rank is the one that dies.
+const SIZES: [u32; 3] = [2, 3, 5];
+
+/// What the dying rank is doing when somebody kills it.
+const RUNNING: [&str; 5] = [
+    "sending-large",
+    "sending-small",
+    "receiving",
+    "asleep",
+    "barrier",
+];
+
+/// Where in its start a rank kills itself.
+const ATTACHING: [&str; 3] = ["before", "joined", "mapped"];
+
+fn main() -> ExitCode {
+    rank::main(roles::play, trials)
+}
+
+fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for size in SIZES {
+        for role in RUNNING {
+            for on_failure in ["abort", "return"] {
+                trials.push(Trial::test(
+                    format!("killed_{role}_{size}_ranks_{on_failure}"),
+                    move || killed(role, size, on_failure),
+                ));
+            }
+        }
+        for role in ATTACHING {
+            for on_failure in ["abort", "return"] {
+                trials.push(Trial::test(
+                    format!("killed_attaching_{role}_{size}_ranks_{on_failure}"),
+                    move || attaching(role, size, on_failure),
+                ));
+            }
+        }
+    }
+    trials
+}
+
+fn options(on_failure: &str) -> [&str; 4] {
+    ["--timeout", "30", "--on-failure", on_failure]
+}
+
+/// Every rank says that it is ready; then the last one is killed.
+fn killed(role: &str, size: u32, on_failure: &str) -> Result<(), Failed> {
+    let (child, said) = started(
+        rank::command(&options(on_failure), size, role),
+        size as usize,
+    );
+    let pid_of = |rank: u32| {
+        let line = said
+            .iter()
+            .find(|line| line.starts_with(&format!("ready {rank} ")));
+        line.and_then(|line| line.rsplit(' ').next())
+            .expect("every rank says that it is ready")
+    };
+    let victim = size - 1;
+    let pid = pid_of(victim);
+    if role == "asleep" {
+        // It has spun and given the core away before; killed in those it would be as good.
+        wait_until("the rank to sleep", || state(pid) == Some('S'));
+    }
+    signal(pid.parse()?, libc::SIGKILL);
+    let outcome = finish(child);
+    named(&outcome, victim, Some(pid));
+    if on_failure == "return" {
+        everybody_was_told(&outcome, role, victim);
+    }
+    for rank in 0..size {
+        assert!(!is_alive(pid_of(rank)), "rank {rank} is left: {outcome:#?}");
+    }
+    nothing_in_shared_memory()
+}
+
+/// The last rank dies in the middle of its start.
+fn attaching(role: &str, size: u32, on_failure: &str) -> Result<(), Failed> {
+    let outcome = rank::play(&options(on_failure), size, role);
+    named(&outcome, size - 1, None);
+    if on_failure == "return" {
+        for rank in 0..size - 1 {
+            let told = format!("told {rank}: ");
+            assert!(outcome.out.contains(&told), "`{told}`: {outcome:#?}");
+        }
+        let culprit = format!("rank {} ", size - 1);
+        for line in outcome.out.lines() {
+            assert!(line.contains(&culprit), "`{line}`: {outcome:#?}");
+        }
+    }
+    nothing_in_shared_memory()
+}
+
+/// The launcher has ended with the code of the rank that was killed, and has named it.
+fn named(outcome: &Outcome, victim: u32, pid: Option<&str>) {
+    outcome.expect_code(137);
+    let pid = pid.map_or("(pid ".to_owned(), |pid| format!("(pid {pid}, node "));
+    outcome.expect_err(&[
+        &format!("portolan run: rank {victim} {pid}"),
+        "was killed by signal 9 (SIGKILL)",
+    ]);
+}
+
+/// Each of the others had the error, in each of its calls that needed the dead rank, and went on.
+fn everybody_was_told(outcome: &Outcome, role: &str, victim: u32) {
+    for rank in 0..victim {
+        for call in roles::calls(role, rank) {
+            let told = format!("told {rank} {call}: PeerFailed: rank {rank}: world rank {victim} ");
+            assert!(outcome.out.contains(&told), "`{told}`: {outcome:#?}");
+        }
+        let done = format!("done {rank}\n");
+        assert!(outcome.out.contains(&done), "`{done}`: {outcome:#?}");
+    }
+}
+
+fn nothing_in_shared_memory() -> Result<(), Failed> {
+    match rank::shared_files() {
+        files if files.is_empty() => Ok(()),
+        files => Err(format!("in /dev/shm is left: {files:?}").into()),
+    }
+}
+
+fn state(pid: &str) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}

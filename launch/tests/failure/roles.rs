@@ -1,0 +1,149 @@
+//! What the ranks of the failure tests do. The last rank is the victim; rank 0 is its partner.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use portolan::{Comm, Error, ErrorKind, Result, Source, World};
+use portolan_core::job;
+
+const LARGE: usize = 4 << 20;
+
+/// Plays a rank to its end.
+pub(crate) fn play(role: &str) -> ExitCode {
+    match role {
+        "before" | "joined" | "mapped" => start(role),
+        _ => portolan::run(|world| act(role, &world)),
+    }
+}
+
+/// The calls in which a rank waits for the dead one, in their order.
+pub(crate) fn calls(role: &str, rank: u32) -> Vec<&'static str> {
+    let first = match (role, rank) {
+        ("barrier", _) => "barrier",
+        ("receiving", 0) => "send",
+        ("asleep", 0) => "receive",
+        (_, 0) => "receive",
+        (_, 1) => "wildcard",
+        (_, 2) => "ssend",
+        _ => "broadcast",
+    };
+    // Afterwards it is known, and nothing waits.
+    vec![first, "again"]
+}
+
+fn act(role: &str, world: &World) -> Result<()> {
+    let comm = world.comm();
+    let victim = world.size() - 1;
+    say(format!("ready {} {}", world.rank(), std::process::id()));
+    if world.rank() == victim {
+        return suffer(role, &comm);
+    }
+    for call in calls(role, world.rank()) {
+        let error = until_it_fails(call, &comm, victim);
+        say(format!(
+            "told {} {call}: {:?}: {error}",
+            world.rank(),
+            error.kind()
+        ));
+        if error.kind() != ErrorKind::PeerFailed {
+            return Err(error);
+        }
+    }
+    talk_among_the_living(&comm, victim)?;
+    say(format!("done {}", world.rank()));
+    Ok(())
+}
+
+/// What the victim does until it is killed.
+fn suffer(role: &str, comm: &Comm) -> Result<()> {
+    let mut large = vec![1_u8; LARGE];
+    loop {
+        match role {
+            "sending-large" => comm.send(&large, 0, 1)?,
+            "sending-small" => comm.send(&large[..8], 0, 1)?,
+            "receiving" => drop(comm.recv_into(&mut large, 0, 1)?),
+            // From a rank that never sends with this tag.
+            _ => drop(comm.recv_into(&mut large, 0, 99)?),
+        }
+    }
+}
+
+/// Makes one call again and again: the error with which it ends.
+fn until_it_fails(call: &str, comm: &Comm, victim: u32) -> Error {
+    let mut large = vec![0_u8; LARGE];
+    loop {
+        let outcome = match call {
+            "barrier" => comm.barrier(),
+            "broadcast" => comm.broadcast(&mut large[..64], victim),
+            "receive" => comm.recv_into(&mut large, victim, 1).map(drop),
+            "send" => comm.send(&large, victim, 1),
+            "ssend" => comm.ssend(&large[..8], victim, 5),
+            "wildcard" => comm.recv_into(&mut large, Source::Any, 6).map(drop),
+            _ => comm.send(&large[..8], victim, 7),
+        };
+        if let Err(error) = outcome {
+            return error;
+        }
+    }
+}
+
+/// Who is left still has a working communicator: a ring without the dead rank.
+fn talk_among_the_living(comm: &Comm, living: u32) -> Result<()> {
+    let me = comm.rank();
+    let (right, left) = ((me + 1) % living, (me + living - 1) % living);
+    if living > 1 {
+        comm.send_one(&me, right, 8)?;
+        let (number, _) = comm.recv_one::<u32>(left, 8)?;
+        assert_eq!(number, left);
+    }
+    Ok(())
+}
+
+/// Joins the job; the last rank kills itself on the way.
+fn start(role: &str) -> ExitCode {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let (rank, size): (u32, u32) = (number("PMI_RANK").unwrap(), number("PMI_SIZE").unwrap());
+    if rank + 1 == size {
+        match role {
+            "before" => die(),
+            "joined" => {
+                let _job = job::from_environment().expect("the launcher is there");
+                die();
+            }
+            _ => drop(std::thread::spawn(die_when_mapped)),
+        }
+    }
+    // The job may have started before the victim died: then a barrier tells.
+    let outcome = portolan::init().and_then(|world| {
+        loop {
+            world.comm().barrier()?;
+        }
+    });
+    let error: Error = match outcome {
+        Ok(()) => return ExitCode::FAILURE,
+        Err(error) => error,
+    };
+    say(format!("told {rank}: {error}").replace('\n', " "));
+    ExitCode::SUCCESS
+}
+
+/// Kills this process as soon as it has mapped the job's shared memory.
+fn die_when_mapped() {
+    loop {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        if maps.contains("/memfd:") {
+            die();
+        }
+    }
+}
+
+fn die() -> ! {
+    // SAFETY: kill touches no memory of this process; afterwards there is none.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    unreachable!("SIGKILL cannot be survived")
+}
+
+/// One write, so that lines of several ranks do not mix.
+fn say(line: String) {
+    let _ = std::io::stdout().write_all(format!("{line}\n").as_bytes());
+}

@@ -1,0 +1,91 @@
+//! Ranks that wait for each other: the launcher puts their answers together.
+
+// Ranks talk to the tests through their output.
+#![allow(clippy::print_stderr, clippy::print_stdout)]
+
+mod common;
+#[path = "common/rank.rs"]
+mod rank;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Trial;
+use portolan::{Result, World};
+
+/// Options: a guard, and reports as early as they can come without idle waits being reported.
+const OPTIONS: [&str; 4] = ["--timeout", "4", "--stuck-after", "0.2"];
+
+fn main() -> ExitCode {
+    rank::main(play, || {
+        vec![
+            Trial::test("two_ranks_that_receive_from_each_other_are_a_cycle", || {
+                let outcome = rank::play(&OPTIONS, 2, "embrace");
+                outcome.expect_code(124).expect_err(&[
+                    "portolan: rank 0 has waited for 0.2 s:\n",
+                    "who waits for whom: 2 of 2 ranks have waited for long\n",
+                    "\n  rank 0 waits for: receive from rank 1 (context ",
+                    "\n  rank 1 waits for: receive from rank 0 (context ",
+                    ", tag 7, up to 8 bytes)\n",
+                    "\n  cycle: rank 0 → 1 → 0\n",
+                    "the job did not end within 4 s",
+                ]);
+                Ok(())
+            }),
+            Trial::test("ranks_that_do_not_wait_are_told_apart", || {
+                let outcome = rank::play(&OPTIONS, 4, "partial");
+                outcome.expect_code(124).expect_err(&[
+                    "who waits for whom: 2 of 4 ranks have waited for long\n",
+                    "\n  rank 0 waits for: receive from any rank (context ",
+                    ", any tag, up to 1 bytes)\n",
+                    // Nobody receives what is too long to be sent ahead.
+                    "\n  rank 1 waits for: send to rank 0 (context ",
+                    ", tag 3, 8000000 bytes)\n",
+                    "\n  ranks 2-3: not reported: computing, or not waiting for long\n",
+                ]);
+                assert!(!outcome.err.contains("cycle"), "{outcome:#?}");
+                Ok(())
+            }),
+            Trial::test("nothing_is_said_unless_it_is_asked_for", || {
+                let outcome = rank::play(&["--timeout", "2"], 2, "embrace");
+                outcome.expect_code(124);
+                assert!(!outcome.err.contains("waits for"), "{outcome:#?}");
+                Ok(())
+            }),
+        ]
+    })
+}
+
+fn play(role: &str) -> ExitCode {
+    match role {
+        "embrace" => portolan::run(embrace),
+        _ => portolan::run(partial),
+    }
+}
+
+fn embrace(world: World) -> Result<()> {
+    let comm = world.comm();
+    comm.recv_one::<u64>(1 - comm.rank(), 7).map(drop)
+}
+
+fn partial(world: World) -> Result<()> {
+    let comm = world.comm();
+    match comm.rank() {
+        0 => {
+            // On a communicator of its own, so that what rank 1 sends is not received here.
+            let apart = comm.dup()?;
+            let mut byte = [0_u8];
+            apart.recv_into(&mut byte, portolan::Source::Any, portolan::Tags::Any)?;
+        }
+        1 => {
+            let _apart = comm.dup()?;
+            comm.ssend(&vec![0_u8; 8_000_000], 0, 3)?;
+        }
+        _ => {
+            let _apart = comm.dup()?;
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+    Ok(())
+}
