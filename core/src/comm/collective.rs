@@ -17,12 +17,75 @@ impl<D: Device> Communicator<D> {
     ///
     /// By dissemination: in round k each rank signals the one 2^k after it.
     ///
+    /// A rank that finds another dead goes on to the last round, because the living wait for its
+    /// messages, and names the dead one in them: who needs only the living hears of it, too.
+    ///
     /// # Errors
     /// [`PeerFailed`](ErrorKind::PeerFailed).
     pub fn barrier(&self) -> Result<()> {
+        // One more than the world rank of a dead rank; 0 for none.
+        let mut dead = 0;
+        let mut trouble = None;
         self.disseminate(BARRIER, |to, from, tag| {
-            self.exchange(to, &[], from, &mut [], tag).map(drop)
-        })
+            let (sent, heard) = self.barrier_round(to, from, tag, dead)?;
+            for (rank, outcome) in [(to, sent), (from, heard)] {
+                let error = match outcome {
+                    Ok(0) => continue,
+                    Ok(told) => {
+                        dead = told;
+                        self.told_of(told - 1, from)
+                    }
+                    Err(error) if error.kind() == ErrorKind::PeerFailed => {
+                        let process = self.group().process(rank);
+                        dead = process.map_or(dead, |process| process.index() + 1);
+                        error
+                    }
+                    Err(error) => return Err(error),
+                };
+                trouble.get_or_insert(error);
+            }
+            Ok(())
+        })?;
+        trouble.map_or(Ok(()), Err)
+    }
+
+    /// Tells one rank whether there is a dead one, and hears from another: how the send went (0 if
+    /// well), and what was heard. Tries both whatever becomes of one.
+    #[expect(
+        clippy::type_complexity,
+        reason = "two outcomes of one round, used once"
+    )]
+    fn barrier_round(
+        &self,
+        to: u32,
+        from: u32,
+        tag: Tag,
+        dead: u32,
+    ) -> Result<(Result<u32>, Result<u32>)> {
+        let args = self.collective_args(to, tag)?;
+        let pattern = self.collective_pattern(from, tag)?;
+        let (mine, mut theirs) = (dead.to_le_bytes(), [0; 4]);
+        let device = self.device();
+        let guard = NoUnwind::new("a barrier");
+        // SAFETY: the arguments are legal. `mine` lives until this function returns, which it does
+        // only after the request is over, and the guard lets no panic past.
+        let request = unsafe { device.isend_contig_unchecked(&args, ContigBuf::from_bytes(&mine)) };
+        let buf = ContigBuf::from_bytes_mut(&mut theirs);
+        // SAFETY: the pattern is legal; `theirs` lives longer than the call.
+        let heard = unsafe { device.recv_contig_unchecked(&pattern, buf) };
+        let sent = request.and_then(|request| device.wait(request));
+        guard.done();
+        let heard = heard.and_then(|status| self.expect_bytes(&status, 4));
+        Ok((sent.map(|_| 0), heard.map(|()| u32::from_le_bytes(theirs))))
+    }
+
+    #[cold]
+    fn told_of(&self, dead: u32, by: u32) -> Error {
+        self.error(
+            ErrorKind::PeerFailed,
+            format!("world rank {dead} has failed, as rank {by} says"),
+            "look at the output of the rank that failed",
+        )
     }
 
     /// Bitwise and of `words` over all ranks, which all get. Collective, with one length.
