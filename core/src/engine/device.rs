@@ -350,7 +350,9 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
     }
 
     fn probe_unchecked(&self, from: &Pattern) -> Result<Status> {
-        self.block_until(Target::Any, |state| state.probe(from).transpose())
+        self.block_until(Target::Message(*from), |state| {
+            state.probe(from).transpose()
+        })
     }
 
     fn improbe_unchecked(&self, from: &Pattern) -> Result<Option<(Message, Status)>> {
@@ -360,7 +362,9 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
     }
 
     fn mprobe_unchecked(&self, from: &Pattern) -> Result<(Message, Status)> {
-        self.block_until(Target::Any, |state| state.matched_probe(from).transpose())
+        self.block_until(Target::Message(*from), |state| {
+            state.matched_probe(from).transpose()
+        })
     }
 
     unsafe fn imrecv_unchecked(&self, message: Message, buf: TypedBuf<'_>) -> Result<Request> {

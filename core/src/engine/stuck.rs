@@ -10,6 +10,7 @@ use super::finish::OWN_CONTEXT;
 use super::state::Proto;
 use super::wait::{Target, Waiter};
 use crate::level::{Level, StateLock};
+use crate::matching::Pattern;
 use crate::observe::{WaitKind, Waiting};
 use crate::transport::Transport;
 
@@ -72,6 +73,7 @@ impl Proto {
     fn waits(&self, target: Target) -> Vec<Waiting> {
         let named = match target {
             Target::Request(request) => Some(request.index()),
+            Target::Message(pattern) => return vec![self.probing(&pattern)],
             Target::Any => None,
         };
         let all = || self.table.active();
@@ -83,7 +85,7 @@ impl Proto {
         }
         let mut list: Vec<_> = all().filter_map(|(_, e)| self.waiting_of(e)).collect();
         if list.is_empty() || named.is_some() {
-            // A probe has no request; a request of another crate's does not say whom it needs.
+            // An active message has no request; a request of another crate's does not say whom it needs.
             list.push(Waiting {
                 kind: WaitKind::Event,
                 peer: None,
@@ -93,6 +95,18 @@ impl Proto {
             });
         }
         list
+    }
+
+    /// The wait of a probe, which is for a message like that of a receive.
+    fn probing(&self, pattern: &Pattern) -> Waiting {
+        let process = |local| self.process_of(pattern.context, local);
+        Waiting {
+            kind: WaitKind::Probe,
+            peer: pattern.source.and_then(process),
+            context: pattern.context,
+            tag: pattern.tag,
+            bytes: 0,
+        }
     }
 
     fn waiting_of(&self, entry: &Entry) -> Option<Waiting> {

@@ -10,6 +10,7 @@ use super::Engine;
 use super::state::State;
 use crate::config::{Settings, WaitMode};
 use crate::level::{Level, StateLock};
+use crate::matching::Pattern;
 use crate::request::{Request, State as RequestState};
 use crate::transport::{Transport, TransportCaps};
 
@@ -89,6 +90,8 @@ fn allowed_cores() -> usize {
 pub(super) enum Target {
     /// The completion of this request.
     Request(Request),
+    /// The arrival of a message like this.
+    Message(Pattern),
     /// Any completion or arrival.
     Any,
 }
@@ -266,19 +269,19 @@ impl<T: Transport, L: Level> Engine<T, L> {
             }
             match waiter.target {
                 Target::Request(request) => state.proto.table.watch(request),
-                Target::Any => self.shared.add_waiting(),
+                Target::Message(_) | Target::Any => self.shared.add_waiting(),
             }
         }
         match waiter.target {
             Target::Request(request) => self.shared.wait_parked(PARKED_NAP, || {
                 self.shared.words.state_of(request) != Some(RequestState::Active)
             }),
-            Target::Any => self
+            Target::Message(_) | Target::Any => self
                 .shared
                 .wait_parked(PARKED_NAP, || self.shared.epoch() != epoch),
         }
         let mut state = self.state.lock();
-        if let Target::Any = waiter.target {
+        if let Target::Message(_) | Target::Any = waiter.target {
             self.shared.remove_waiting();
         }
         ready(&mut state)

@@ -40,12 +40,14 @@ pub struct Waiting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitKind {
-    /// Something that names nobody: a probe, an active message, a completion of another crate's.
+    /// Something that names nobody: an active message, a completion of another crate's.
     Event,
     /// The others, at the end of the job.
     End,
     /// A one-sided operation with an answer.
     Fetch,
+    /// A message that has not come, of whatever length.
+    Probe,
     /// A message that has not come.
     Receive,
     /// The receiver of a message.
@@ -55,10 +57,11 @@ pub enum WaitKind {
 }
 
 /// The kinds with their names in the text between rank and launcher.
-const KINDS: [(WaitKind, &str); 6] = [
+const KINDS: [(WaitKind, &str); 7] = [
     (WaitKind::Event, "event"),
     (WaitKind::End, "end"),
     (WaitKind::Fetch, "fetch"),
+    (WaitKind::Probe, "probe"),
     (WaitKind::Receive, "recv"),
     (WaitKind::Send, "send"),
     (WaitKind::Transfer, "transfer"),
@@ -134,9 +137,13 @@ impl fmt::Display for Waiting {
             .map_or("any tag".to_owned(), |n| format!("tag {n}"));
         let Self { context, bytes, .. } = self;
         match self.kind {
-            WaitKind::Event => f.write_str("a probe, an active message or another event"),
+            WaitKind::Event => f.write_str("an active message or another event"),
             WaitKind::End => write!(f, "the end of {}", who("the other ranks")),
             WaitKind::Fetch => write!(f, "one-sided fetch of {bytes} bytes from {}", who("a rank")),
+            WaitKind::Probe => {
+                let who = who("any rank");
+                write!(f, "message from {who} (context {context}, {tag})")
+            }
             WaitKind::Receive => {
                 let who = who("any rank");
                 write!(
