@@ -51,10 +51,6 @@ impl<D: Device> Communicator<D> {
 
     /// Tells one rank whether there is a dead one, and hears from another: how the send went (0 if
     /// well), and what was heard. Tries both whatever becomes of one.
-    #[expect(
-        clippy::type_complexity,
-        reason = "two outcomes of one round, used once"
-    )]
     fn barrier_round(
         &self,
         to: u32,

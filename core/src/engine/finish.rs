@@ -128,7 +128,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
         // Standard error may be closed; there is nobody else to tell.
         let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{text}\n").as_bytes());
         let hook = self
-            .abort_hook
+            .hooks
+            .abort
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .take();
@@ -141,7 +142,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
     /// Says what ends the job when this rank aborts: usually the launcher, told by its bootstrap.
     pub fn on_abort(&self, hook: AbortHook) {
         *self
-            .abort_hook
+            .hooks
+            .abort
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(hook);
     }

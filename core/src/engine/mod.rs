@@ -79,9 +79,15 @@ pub struct Engine<T: Transport, L: Level> {
     shared: Arc<Shared>,
     attributes: Attributes,
     policy: Policy,
-    abort_hook: Mutex<Option<AbortHook>>,
-    stuck_hook: Mutex<Option<StuckHook>>,
+    hooks: Box<Hooks>,
     state: L::Lock<State<T>>,
+}
+
+/// Who hears of rare events. Apart, so that the engine itself stays small.
+#[derive(Default)]
+struct Hooks {
+    abort: Mutex<Option<AbortHook>>,
+    stuck: Mutex<Option<StuckHook>>,
 }
 
 impl<T: Transport, L: Level> Engine<T, L> {
@@ -111,8 +117,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
             shared,
             attributes,
             policy,
-            abort_hook: Mutex::new(None),
-            stuck_hook: Mutex::new(None),
+            hooks: Box::default(),
             state,
         })
     }

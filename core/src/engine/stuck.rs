@@ -25,7 +25,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
     /// told of is over it is called with an empty list.
     pub fn on_stuck(&self, hook: StuckHook) {
         let mut place = self
-            .stuck_hook
+            .hooks
+            .stuck
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         *place = Some(hook);
@@ -58,7 +59,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
     #[cold]
     pub(super) fn say_stuck(&self, waits: &[Waiting]) {
         let mut hook = self
-            .stuck_hook
+            .hooks
+            .stuck
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(hook) = hook.as_mut() {
