@@ -62,7 +62,7 @@ fn engine(shared: &Shared) {
         shared.words.set(index, generation, State::Complete);
         // SYNC B: pairs with the Release additions in `reader`, which follow their reads.
         while shared.seen.load(Ordering::Acquire) < READERS * u64::from(round + 1) {
-            std::hint::spin_loop();
+            std::thread::yield_now();
         }
         shared
             .words
@@ -79,10 +79,10 @@ fn reader(shared: &Shared) {
             if request != last {
                 break request;
             }
-            std::hint::spin_loop();
+            std::thread::yield_now();
         };
         while shared.words.state_of(request) != Some(State::Complete) {
-            std::hint::spin_loop();
+            std::thread::yield_now();
         }
         // SAFETY: complete, so the engine has written and does not write before all have read.
         assert_eq!(unsafe { *shared.buffer.get() }, u64::from(round));
