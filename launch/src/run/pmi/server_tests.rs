@@ -135,7 +135,7 @@ fn the_rank_that_died_is_named_before_those_that_left_because_of_it() {
 fn a_rank_joins_once() {
     let mut server = server(1);
     let init = "cmd=init pmi_version=1 pmi_subversion=1";
-    assert!(answer(&mut server, 0, init).ends_with("rc=0"));
+    assert!(answer(&mut server, 0, init).ends_with(" rc=0 reports=1"));
     assert_eq!(
         answer(&mut server, 0, "cmd=finalize"),
         "cmd=finalize_ack rc=0"
