@@ -76,8 +76,9 @@ settings! {
     "ALLOW_SINGLETON" => allow_singleton: bool, default "off", unit "";
 }
 
-/// Names that the launcher sets for its ranks: not settings, and not unknown.
-pub const RESERVED: &[&str] = &["JOB_ID", "SESSION", "SHM_FD"];
+/// Names that the launcher sets for its ranks, or the tests for themselves: not settings, and not
+/// unknown.
+pub const RESERVED: &[&str] = &["JOB_ID", "SESSION", "SHM_FD", "TEST_HUGE", "TEST_LIMIT"];
 
 impl Settings {
     /// The settings that the environment gives.
