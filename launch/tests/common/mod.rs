@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -28,6 +29,17 @@ pub(crate) fn portolan(args: &[&str]) -> Command {
         {
             command.env_remove(&*name);
         }
+    }
+    // Whoever started the tests may ignore signals (`nohup` does, and shells in the background), and
+    // the command would rightly go on ignoring them.
+    // SAFETY: between fork and exec the closure only makes system calls.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
     }
     command
 }
