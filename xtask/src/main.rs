@@ -1,6 +1,6 @@
 //! Repository chores: `cargo xtask test`, `cargo xtask check-layout`, `cargo xtask docs`.
 //!
-//! - [`test`]: runs the lanes that say whether the tree is good, and counts what they ran.
+//! - [`mod@test`]: runs the lanes that say whether the tree is good, and counts what they ran.
 //! - [`layout`]: the house rules that a program can check.
 //! - [`docs`]: writes the pages of `docs/` that are made from the source.
 //!
