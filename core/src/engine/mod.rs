@@ -8,7 +8,7 @@
 //! implementation of [`Device`](crate::Device) in terms of these in `device.rs`.
 //!
 //! **Invariants**
-//! - All state is behind one lock ([`Level`]), but for [`Shared`](shared::Shared), which anyone may read.
+//! - All state is behind one lock ([`Level`]), but for `Shared`, which anyone may read.
 //! - During a poll the transport is borrowed: what needs it is noted and done right after.
 //! - Per peer, tagged messages leave in the order in which they were started: a peer with messages
 //!   that wait for room has a flag set, which keeps later ones from overtaking.
