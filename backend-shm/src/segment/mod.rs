@@ -118,9 +118,18 @@ impl Segment {
 
     /// Why `rank` is held to be dead, if it is.
     pub(crate) fn reason(&self, rank: u32) -> Option<String> {
-        let life = self.life(rank);
+        let mut life = self.life(rank);
         if !life.dead() {
             return None;
+        }
+        // Whoever moved the word is writing the reason. It is done in a moment, if it lives; what is
+        // told here is told once, so that moment is worth waiting for.
+        for _ in 0..WRITING {
+            if life != Life::Failing {
+                break;
+            }
+            std::thread::yield_now();
+            life = self.life(rank);
         }
         let identity = &self.rank(rank).identity;
         let len = (identity.reason_len.load(Relaxed) as usize).min(layout::REASON);
@@ -142,6 +151,10 @@ impl Drop for Segment {
         unsafe { libc::munmap(self.base.cast(), self.total) };
     }
 }
+
+/// Times that the core is given away for a reason that is being written. A writer that was killed at
+/// it never comes to an end.
+const WRITING: usize = 1000;
 
 /// The longest part of `text` that fits into `limit` bytes and ends between two characters.
 fn cut(text: &str, limit: usize) -> &str {
