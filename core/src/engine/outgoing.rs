@@ -66,6 +66,11 @@ pub(super) enum StreamSource {
 /// Pieces of one stream handed over before the next stream has its turn.
 const TURN: usize = 8;
 
+/// Queued sends to one peer that leave in one step of progress. The peer may take them as fast as
+/// they leave, so that the transport is never full: without a limit this rank would not hear that
+/// it is to hold before all had left.
+const SENDS: usize = 64;
+
 impl Proto {
     /// Queues a protocol packet; it leaves at the end of this progress step, or when there is room.
     pub(super) fn queue_control(&mut self, peer: u32, header: Header, payload: &[u8]) {
@@ -148,7 +153,10 @@ impl<T: Transport> State<T> {
             sent += 1;
         }
         if out.control.is_empty() {
-            while let Some(&index) = out.tagged.front() {
+            for _ in 0..SENDS {
+                let Some(&index) = out.tagged.front() else {
+                    break;
+                };
                 if !self.launch(index) {
                     break;
                 }

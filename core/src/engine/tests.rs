@@ -20,6 +20,7 @@ struct Scripted {
     arriving: VecDeque<(Header, Vec<u8>)>,
     sent: Vec<Header>,
     failed: Option<String>,
+    full: bool,
 }
 
 struct NoBell(AtomicU32);
@@ -61,6 +62,9 @@ impl Transport for Scripted {
         "here".to_owned()
     }
     unsafe fn send_short(&mut self, _: u32, header: &Header, _: *const u8, _: usize) -> Sent {
+        if self.full {
+            return Sent::Full;
+        }
         self.sent.push(*header);
         Sent::Done
     }
@@ -71,6 +75,9 @@ impl Transport for Scripted {
         len: usize,
         fill: F,
     ) -> Sent {
+        if self.full {
+            return Sent::Full;
+        }
         fill(vec![0_u8; len].as_mut_ptr());
         self.sent.push(*header);
         Sent::Done
@@ -111,6 +118,7 @@ fn engine_with(failed: Option<&str>) -> Engine<Scripted, Single> {
         arriving: VecDeque::new(),
         sent: Vec::new(),
         failed: failed.map(str::to_owned),
+        full: false,
     };
     Engine::new(transport, &Settings::default()).expect("an engine over a script")
 }
@@ -321,6 +329,45 @@ fn a_taken_offer_streams_what_was_asked_for() {
         busy.engine.shared.words.state_of(busy.requests[0])
             == Some(crate::request::State::Complete)
     );
+}
+
+/// A peer that takes packets as fast as they leave never makes the transport full again; what waited
+/// leaves in turns all the same, so that the peer's word to hold is heard between them.
+#[test]
+fn queued_sends_hear_that_they_are_to_hold() {
+    const MANY: usize = 1000;
+    let engine = engine();
+    let to = SendArgs::new(ProcId::new(1), 3, 0, 5);
+    let byte = 7_u8;
+    engine.state.lock().transport.full = true;
+    for _ in 0..MANY {
+        // SAFETY: the byte outlives the engine's use of it: the test ends with both.
+        let request = unsafe { engine.isend_contig(&to, &raw const byte, 1) };
+        request.expect("a send that waits");
+    }
+    engine.state.lock().transport.full = false;
+    engine.device_check(Check::NonBlocking).unwrap();
+    let hold = Header {
+        kind: crate::transport::PacketKind::Hold as u8,
+        cookie: 1,
+        ..Header::default()
+    };
+    arrives(&engine, hold, &[]);
+    for _ in 0..MANY {
+        engine.device_check(Check::NonBlocking).unwrap();
+    }
+    let sent = &engine.state.lock().transport.sent;
+    let of_kind = |kind| {
+        sent.iter()
+            .filter(|header| header.kind == kind as u8)
+            .count()
+    };
+    let eager = of_kind(crate::transport::PacketKind::Eager);
+    assert!(
+        eager < MANY / 4,
+        "{eager} of {MANY} left before the word was heard"
+    );
+    assert_eq!(of_kind(crate::transport::PacketKind::Offer), MANY - eager);
 }
 
 #[test]
