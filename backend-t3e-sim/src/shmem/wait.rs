@@ -1,0 +1,81 @@
+//! Order, and waiting for others.
+
+use portolan_core::Result;
+
+use super::Shmem;
+use crate::machine::{Addr, Call, Condition, Time};
+
+impl Shmem {
+    /// Every write to a PE before this call arrives before every write to the same PE after it
+    /// (`shmem_fence`). On this machine it is [`quiet`](Self::quiet).
+    ///
+    /// # Errors
+    /// When the machine has stopped.
+    pub fn fence(&mut self) -> Result<()> {
+        self.quiet()
+    }
+
+    /// Waits until every write of this PE has arrived (`shmem_quiet`).
+    ///
+    /// # Errors
+    /// When the machine has stopped.
+    pub fn quiet(&mut self) -> Result<()> {
+        self.done(Call::Quiet)
+    }
+
+    /// Enters the hardware's barrier network and waits for all others (`barrier`). Says nothing of
+    /// writes: see [`barrier_all`](Self::barrier_all).
+    ///
+    /// # Errors
+    /// [`PeerFailed`](portolan_core::ErrorKind::PeerFailed) if a PE fails or leaves instead.
+    pub fn barrier(&mut self) -> Result<()> {
+        self.done(Call::Barrier)
+    }
+
+    /// Waits for all PEs, and for all writes before (`shmem_barrier_all`).
+    ///
+    /// # Errors
+    /// As [`barrier`](Self::barrier).
+    pub fn barrier_all(&mut self) -> Result<()> {
+        self.quiet()?;
+        self.barrier()
+    }
+
+    /// Waits until a word of own memory is no longer `value` (`shmem_wait`).
+    ///
+    /// # Errors
+    /// As [`wait_until`](Self::wait_until).
+    pub fn wait(&mut self, addr: Addr, value: i64) -> Result<()> {
+        self.wait_until(addr, Condition::NotEqual(value))
+    }
+
+    /// Waits until a word of own memory satisfies a condition (`shmem_wait_until`).
+    ///
+    /// # Errors
+    /// [`RemoteAccess`](portolan_core::ErrorKind::RemoteAccess) if there is no such word,
+    /// [`Aborted`](portolan_core::ErrorKind::Aborted) if all PEs wait.
+    pub fn wait_until(&mut self, addr: Addr, until: Condition) -> Result<()> {
+        self.done(Call::WaitUntil { addr, until })
+    }
+
+    /// How often other PEs have changed this PE's memory, as of the end of the last call.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Sleeps until other PEs have changed this PE's memory more than `seen` times (as
+    /// [`changes`](Self::changes) said before the memory was looked at), a PE has failed that had not
+    /// at the end of the last call, or the clock reaches `deadline`. Costs at least one poll.
+    ///
+    /// # Errors
+    /// [`Aborted`](portolan_core::ErrorKind::Aborted) if all PEs wait and none has a deadline.
+    pub fn wait_change(&mut self, seen: u64, deadline: Time) -> Result<()> {
+        let failures = self.failures;
+        self.done(Call::WaitChange {
+            seen,
+            failures,
+            deadline,
+        })
+    }
+}
