@@ -1,8 +1,12 @@
 //! A Cray T3E in virtual time: torus, E-registers, SHMEM and MP_Lite.
 
+mod config;
 pub mod drive;
 pub mod machine;
+mod open;
 pub mod shmem;
 
-pub use machine::{Addr, Atomic, Condition, Costs, Time};
+pub use config::Config;
+pub use machine::{Addr, Atomic, Condition, Costs, Preset, Time, Torus};
+pub use open::{in_process, open, probe, run};
 pub use shmem::Shmem;

@@ -1,12 +1,22 @@
 //! Drivers: what lets the PEs of a machine run as threads, as processes, or step by step.
 //!
 //! The machine itself has no threads and waits for nothing. A driver hands it one call after the
-//! other, and gives the baton to the PE that the machine names.
+//! other, and gives the baton to the PE that the machine names: exactly one PE's program runs.
+
+mod frame;
+mod processes;
+mod step;
+mod threads;
+mod watchdog;
 
 use portolan_core::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Call, Costs, Reply, Time};
+pub use processes::{Host, join};
+pub use step::{Program, step};
+pub use threads::threads;
+
+use crate::machine::{Call, Costs, Machine, Reply, Time};
 
 /// A PE's connection to its machine.
 pub trait Link: Send {
@@ -35,4 +45,16 @@ pub struct Welcome {
     pub slowness: f64,
     /// What things cost.
     pub costs: Costs,
+}
+
+impl Welcome {
+    fn new(machine: &Machine, pe: u32) -> Self {
+        Self {
+            pe,
+            pes: machine.pes(),
+            heap: machine.heap_size(),
+            slowness: machine.slowness(pe),
+            costs: machine.costs().clone(),
+        }
+    }
 }

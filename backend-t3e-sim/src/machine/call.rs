@@ -85,8 +85,8 @@ pub enum Call {
         /// The condition.
         until: Condition,
     },
-    /// Waits until other PEs have changed this PE's memory more often than `seen` times, somebody
-    /// fails, or the clock reaches `deadline`.
+    /// Waits until puts and atomic operations have changed this PE's memory more than `seen` times,
+    /// somebody fails, or the clock reaches `deadline`.
     WaitChange {
         /// [`Reply::changes`] of an earlier call.
         seen: u64,
@@ -222,7 +222,7 @@ impl Condition {
 pub struct Reply {
     /// When the call ended.
     pub clock: Time,
-    /// How often other PEs have changed this PE's memory so far.
+    /// How often puts and atomic operations have changed this PE's memory so far.
     pub changes: u64,
     /// How many PEs have failed so far.
     pub failures: u32,

@@ -11,7 +11,7 @@ mod wait;
 
 use portolan_core::{Error, ErrorKind, Result};
 
-use crate::drive::{Link, Welcome};
+use crate::drive::{Host, Link, Welcome};
 use crate::machine::{Answer, Call, Costs, Reply, Time};
 
 /// One PE.
@@ -27,12 +27,20 @@ pub struct Shmem {
     changes: u64,
     failures: u32,
     left: bool,
+    /// The machine, where it lives in this process: dropped when this PE has left.
+    host: Option<Host>,
 }
 
 impl Shmem {
     /// The PE at the other end of a link.
     #[must_use]
     pub fn new(link: Box<dyn Link>) -> Self {
+        Self::hosted(link, None)
+    }
+
+    /// The same; dropping it waits for all other PEs of a machine that this process emulates.
+    #[must_use]
+    pub fn hosted(link: Box<dyn Link>, host: Option<Host>) -> Self {
         let welcome = link.welcome().clone();
         Self {
             link,
@@ -42,6 +50,7 @@ impl Shmem {
             changes: 0,
             failures: 0,
             left: false,
+            host,
         }
     }
 
@@ -169,6 +178,7 @@ impl Shmem {
 impl Drop for Shmem {
     fn drop(&mut self) {
         self.leave();
+        drop(self.host.take());
     }
 }
 

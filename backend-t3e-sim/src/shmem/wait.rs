@@ -58,13 +58,14 @@ impl Shmem {
         self.done(Call::WaitUntil { addr, until })
     }
 
-    /// How often other PEs have changed this PE's memory, as of the end of the last call.
+    /// How often puts and atomic operations, of this PE or others, have changed this PE's memory, as of
+    /// the end of the last call.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Sleeps until other PEs have changed this PE's memory more than `seen` times (as
+    /// Sleeps until this PE's memory has been changed more than `seen` times (as
     /// [`changes`](Self::changes) said before the memory was looked at), a PE has failed that had not
     /// at the end of the last call, or the clock reaches `deadline`. Costs at least one poll.
     ///

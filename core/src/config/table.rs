@@ -53,6 +53,30 @@ settings! {
     /// not used costs nothing.
     "SHM_MAX" => shm_max: Bytes, default "16G", unit "bytes", range 1 << 20, 1 << 46;
 
+    /// Which machine the T3E emulator is: `t3e-600`, `t3e-900` or `t3e-1200`.
+    "T3E_PRESET" => t3e_preset: Option<String>, default "t3e-900", unit "";
+
+    /// Sides of the emulated torus, such as `8x8x4`; unset means the one that fits the job.
+    "T3E_TORUS" => t3e_torus: Option<String>, default "", unit "nodes";
+
+    /// Seed of everything random on the emulated machine: it reorders what a T3E may reorder. With 0
+    /// nothing is random.
+    "T3E_SEED" => t3e_seed: Count, default "0", unit "", range 0, 1 << 62;
+
+    /// Faults of the emulated machine, separated by commas: `pe:3:2.5` computes 2.5 times as long,
+    /// `link:0:+x:10` takes ten times as long for each byte.
+    "T3E_FAULTS" => t3e_faults: Option<String>, default "", unit "";
+
+    /// Symmetric heap of each emulated PE. What is not touched costs address space only.
+    "T3E_HEAP" => t3e_heap: Bytes, default "16M", unit "bytes", range 0, 1 << 40;
+
+    /// Memory that each emulated PE can allocate for itself: for messages under way.
+    "T3E_ARENA" => t3e_arena: Bytes, default "1G", unit "bytes", range 0, 1 << 40;
+
+    /// An emulated PE whose program makes no call for so long of the host's time stops the machine,
+    /// because all others wait for it; 0 means never.
+    "T3E_WATCHDOG" => t3e_watchdog: Duration, default "60", unit "seconds";
+
     /// What happens when a rank dies: the whole job ends (`abort`), or calls that need the dead rank
     /// give an error (`return`).
     "ON_FAILURE" => on_failure: OnFailure, default "abort", unit "";

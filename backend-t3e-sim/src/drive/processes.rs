@@ -1,0 +1,379 @@
+//! PEs as processes: one of them emulates the machine, in a thread of its own, and all talk to it
+//! through sockets. Exactly one PE runs, so the machine's thread always knows whose call comes next.
+//!
+//! All memory is the machine's: nothing is shared, and nothing is left behind whoever dies when.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Read};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use portolan_core::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+
+use super::watchdog::{REMEDY, complaint};
+use super::{Link, Welcome, frame};
+use crate::machine::{Call, Machine, Next, Refusal, Reply, Time};
+
+/// How often the host looks whether a silent PE is still there.
+const GLANCE: Duration = Duration::from_millis(250);
+
+/// Where the machine of a job can be joined; text that other ranks can be given.
+///
+/// A name in the kernel's table of abstract sockets, and a secret: other users can see the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Address {
+    name: String,
+    secret: u64,
+}
+
+impl Address {
+    fn parse(text: &str) -> Option<Self> {
+        let (name, secret) = text.split_once(' ')?;
+        Some(Self {
+            name: name.to_owned(),
+            secret: u64::from_str_radix(secret, 16).ok()?,
+        })
+    }
+
+    /// Connects, and says who calls.
+    fn greet(&self, pe: u32) -> io::Result<UnixStream> {
+        let name = SocketAddr::from_abstract_name(&self.name)?;
+        let mut stream = UnixStream::connect_addr(&name)?;
+        let secret = self.secret;
+        frame::send(&mut stream, &Hello { pe, secret })?;
+        Ok(stream)
+    }
+}
+
+/// The PE that calls in order to say that the job is not going to start.
+const GIVE_UP: u32 = u32::MAX;
+
+/// What a PE says first.
+#[derive(Debug, Serialize, Deserialize)]
+struct Hello {
+    pe: u32,
+    secret: u64,
+}
+
+/// A machine that is emulated in a thread of this process.
+#[derive(Debug)]
+pub struct Host {
+    address: Address,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Host {
+    /// Starts the thread. A PE whose program makes no call for `patience` stops the machine, if that is
+    /// given.
+    ///
+    /// # Errors
+    /// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if there is no socket or thread to be
+    /// had.
+    pub fn start(machine: Machine, patience: Option<Duration>) -> Result<Self> {
+        let random = || RandomState::new().hash_one(0);
+        let address = Address {
+            name: format!("portolan-t3e-{}-{:016x}", std::process::id(), random()),
+            secret: random(),
+        };
+        let listener = SocketAddr::from_abstract_name(&address.name)
+            .and_then(|name| UnixListener::bind_addr(&name))
+            .map_err(|error| unavailable(format!("no socket for the machine: {error}")))?;
+        let secret = address.secret;
+        let thread = thread::Builder::new()
+            .name("t3e-machine".to_owned())
+            .spawn(move || {
+                if let Err(error) = serve(machine, &listener, secret, patience) {
+                    // The PEs see the ends of their sockets and say so.
+                    tracing::error!("the emulated machine could not be started: {error}");
+                }
+            })
+            .map_err(|error| unavailable(format!("no thread for the machine: {error}")))?;
+        Ok(Self {
+            address,
+            thread: Some(thread),
+        })
+    }
+
+    /// What [`join`] wants to know.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("{} {:016x}", self.address.name, self.address.secret)
+    }
+}
+
+impl Drop for Host {
+    /// Waits until every PE has left: without this process there is no machine. If some have not
+    /// joined yet, none will be able to.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // Refused when all have joined: nobody listens any more.
+            let _ = self.address.greet(GIVE_UP);
+            // A panic in there has been printed, and the PEs have seen their sockets close.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Joins the machine at an address that [`Host::address`] gave, as one of its PEs.
+///
+/// # Errors
+/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if it cannot be reached: it is on another
+/// node, or its process has gone.
+pub fn join(address: &str, pe: u32) -> Result<Box<dyn Link>> {
+    let found = Address::parse(address)
+        .ok_or_else(|| unavailable(format!("the machine's address makes no sense: {address:?}")))?;
+    let connect = || -> io::Result<(UnixStream, Welcome)> {
+        let mut stream = found.greet(pe)?;
+        let welcome = frame::receive(&mut stream)?;
+        Ok((stream, welcome))
+    };
+    let (stream, welcome) = connect().map_err(|error| {
+        unavailable(format!("PE {pe} cannot join the machine of PE 0: {error}"))
+            .remedy("run all ranks of the job on one node, in one network namespace")
+    })?;
+    Ok(Box::new(SocketLink { stream, welcome }))
+}
+
+fn unavailable(what: String) -> Error {
+    Error::new(ErrorKind::TransportUnavailable, what).on_device("t3e-sim")
+}
+
+#[cold]
+fn gone(error: &io::Error) -> Error {
+    let what = format!("the process of PE 0, which emulates the machine, has gone: {error}");
+    Error::new(ErrorKind::PeerFailed, what)
+        .about_peer(0)
+        .on_device("t3e-sim")
+}
+
+struct SocketLink {
+    stream: UnixStream,
+    welcome: Welcome,
+}
+
+impl Link for SocketLink {
+    fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    fn call(&mut self, charged: Time, call: Call) -> Result<Reply> {
+        // Even when the call cannot be sent there may be an answer: why the machine has stopped.
+        let sent = frame::send(&mut self.stream, &(charged, call));
+        let answer = frame::receive::<Result<Reply, Refusal>>(&mut self.stream);
+        match (answer, sent) {
+            (Ok(reply), _) => reply.map_err(Error::from),
+            (Err(_), Err(error)) if error.kind() == io::ErrorKind::InvalidInput => {
+                Err(Error::new(ErrorKind::InvalidCount, error.to_string()).on_device("t3e-sim"))
+            }
+            (Err(error), _) => Err(gone(&error)),
+        }
+    }
+}
+
+/// The PEs' sockets; `None` for those that have died or left.
+struct Server {
+    machine: Machine,
+    streams: Vec<Option<UnixStream>>,
+    patience: Option<Duration>,
+    looked: Instant,
+}
+
+fn serve(
+    machine: Machine,
+    listener: &UnixListener,
+    secret: u64,
+    patience: Option<Duration>,
+) -> io::Result<()> {
+    let streams = gather(&machine, listener, secret)?;
+    let mut server = Server {
+        machine,
+        streams,
+        patience,
+        looked: Instant::now(),
+    };
+    server.run();
+    Ok(())
+}
+
+/// Waits for every PE to join.
+fn gather(
+    machine: &Machine,
+    listener: &UnixListener,
+    secret: u64,
+) -> io::Result<Vec<Option<UnixStream>>> {
+    let mut streams: Vec<Option<UnixStream>> = (0..machine.pes()).map(|_| None).collect();
+    while streams.iter().any(Option::is_none) {
+        let (mut stream, _) = listener.accept()?;
+        stream.set_read_timeout(Some(GLANCE))?;
+        // Whoever says something else is nobody of this job.
+        let Ok(hello) = frame::receive::<Hello>(&mut stream) else {
+            continue;
+        };
+        if hello.secret != secret {
+            continue;
+        }
+        if hello.pe == GIVE_UP {
+            return Err(io::Error::other("not all PEs have joined"));
+        }
+        let Some(place @ None) = streams.get_mut(hello.pe as usize) else {
+            continue;
+        };
+        frame::send(&mut stream, &Welcome::new(machine, hello.pe))?;
+        *place = Some(stream);
+    }
+    Ok(streams)
+}
+
+impl Server {
+    fn run(&mut self) {
+        loop {
+            let runners: Vec<u32> = self.machine.runners().collect();
+            for pe in runners {
+                self.take_call(pe);
+            }
+            if self.run_machine() {
+                continue;
+            }
+            if let Some(refusal) = self.machine.stopped().cloned() {
+                // The answer to the calls that wait, and to the next one of who computes.
+                for pe in 0..self.machine.pes() {
+                    self.answer(pe, &Err(refusal.clone()));
+                }
+            }
+            return;
+        }
+    }
+
+    /// Lets time pass until a PE runs; false when none will.
+    fn run_machine(&mut self) -> bool {
+        while self.machine.stopped().is_none() && self.machine.running() == 0 {
+            match self.machine.advance() {
+                Next::Resume(pe, reply) => {
+                    self.answer(pe, &Ok(reply));
+                    if self.machine.running() == 0 {
+                        // It has left.
+                        self.streams[pe as usize] = None;
+                    }
+                }
+                Next::Deadlock(text) => {
+                    if !self.look_for_the_dead() {
+                        let remedy = "see which PE should have acted first";
+                        self.machine.stop(text, remedy);
+                    }
+                }
+                Next::Finished | Next::Stopped(_) => return false,
+            }
+        }
+        self.machine.stopped().is_none()
+    }
+
+    /// The next call of a PE whose program runs.
+    fn take_call(&mut self, pe: u32) {
+        let why = match self.listen(pe) {
+            Ok(Heard::Call(charged, call)) => {
+                self.machine.submit(pe, charged, call);
+                return;
+            }
+            Ok(Heard::Nothing) => return,
+            Ok(Heard::End) => "its process has ended".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.bury(pe, &why);
+        self.machine.submit(pe, Time::ZERO, Call::Leave);
+    }
+
+    /// Waits for a call of a PE.
+    fn listen(&mut self, pe: u32) -> io::Result<Heard> {
+        let began = Instant::now();
+        loop {
+            if let Some(heard) = self.hear(pe)? {
+                return Ok(heard);
+            }
+            if self.looked.elapsed() >= GLANCE {
+                self.looked = Instant::now();
+                self.look_for_the_dead();
+            }
+            if let Some(patience) = self.patience
+                && began.elapsed() >= patience
+            {
+                let text = complaint(&self.machine, patience);
+                self.machine.stop(text, REMEDY);
+                return Ok(Heard::Nothing);
+            }
+        }
+    }
+
+    /// What a PE says within a moment.
+    fn hear(&mut self, pe: u32) -> io::Result<Option<Heard>> {
+        let Some(stream) = &mut self.streams[pe as usize] else {
+            return Ok(Some(Heard::End));
+        };
+        let mut len = [0; 4];
+        match stream.read(&mut len[..1]) {
+            Ok(0) => return Ok(Some(Heard::End)),
+            Ok(_) => {}
+            Err(error) if is_patient(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        // The rest of a message is on its way.
+        stream.set_read_timeout(None)?;
+        stream.read_exact(&mut len[1..])?;
+        let (charged, call) = frame::receive_rest(stream, len)?;
+        stream.set_read_timeout(Some(GLANCE))?;
+        Ok(Some(Heard::Call(charged, call)))
+    }
+
+    fn answer(&mut self, pe: u32, reply: &Result<Reply, Refusal>) {
+        // A PE that cannot be answered is found dead when its next call is waited for.
+        if let Some(stream) = &mut self.streams[pe as usize]
+            && frame::send(stream, reply).is_err()
+        {
+            self.streams[pe as usize] = None;
+        }
+    }
+
+    /// Declares those failed whose processes have ended while they wait; says whether there were any.
+    fn look_for_the_dead(&mut self) -> bool {
+        let mut found = false;
+        let runners: Vec<u32> = self.machine.runners().collect();
+        for pe in (0..self.machine.pes()).filter(|pe| !runners.contains(pe)) {
+            let Some(stream) = &mut self.streams[pe as usize] else {
+                continue;
+            };
+            // A PE that waits says nothing, so there is nothing to read but the end.
+            let dead = stream.set_nonblocking(true).is_err()
+                || !matches!(stream.read(&mut [0]), Err(error) if is_patient(&error))
+                || stream.set_nonblocking(false).is_err();
+            if dead {
+                self.bury(pe, "its process has ended");
+                found = true;
+            }
+        }
+        found
+    }
+
+    fn bury(&mut self, pe: u32, why: &str) {
+        self.streams[pe as usize] = None;
+        self.machine.declare_failed(pe, why);
+    }
+}
+
+/// What a PE was heard to say.
+enum Heard {
+    Call(Time, Call),
+    /// Nothing more: the socket has ended.
+    End,
+    /// Nothing for so long that the machine has been stopped.
+    Nothing,
+}
+
+/// Nothing has come in time.
+fn is_patient(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}

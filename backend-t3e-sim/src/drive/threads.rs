@@ -1,0 +1,181 @@
+//! PEs as threads of one process: a baton that goes from thread to thread.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use portolan_core::{Error, Result};
+
+use super::{Link, Welcome, watchdog};
+use crate::machine::{Call, Machine, Next, Refusal, Reply, Time};
+
+/// The links of a machine whose PEs are threads of this process, by PE.
+///
+/// Each PE's first call waits until all PEs have made theirs. If `patience` is given, a PE whose program
+/// makes no call for so long of the host's time stops the machine; if it makes none for as long
+/// again, the process ends with a message, because a thread cannot be ended.
+///
+/// # Errors
+/// [`Exhausted`](portolan_core::ErrorKind::Exhausted) if the watchdog cannot be started.
+pub fn threads(machine: Machine, patience: Option<Duration>) -> Result<Vec<Box<dyn Link>>> {
+    let pes = machine.pes();
+    let welcomes: Vec<_> = (0..pes).map(|pe| Welcome::new(&machine, pe)).collect();
+    let baton = Arc::new(Baton {
+        machine: Mutex::new(machine),
+        seats: (0..pes).map(|_| Seat::default()).collect(),
+        calls: AtomicU64::new(0),
+    });
+    if let Some(patience) = patience {
+        watchdog::watch(&baton, patience)?;
+    }
+    let link = |welcome| -> Box<dyn Link> {
+        Box::new(ThreadLink {
+            baton: Arc::clone(&baton),
+            welcome,
+        })
+    };
+    Ok(welcomes.into_iter().map(link).collect())
+}
+
+/// The machine, and where its PEs wait.
+pub(super) struct Baton {
+    machine: Mutex<Machine>,
+    seats: Vec<Seat>,
+    /// Calls so far: what the watchdog looks at.
+    pub(super) calls: AtomicU64,
+}
+
+/// Where a PE waits for the end of its call.
+#[derive(Default)]
+struct Seat(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    thread: Option<Thread>,
+    reply: Option<Result<Reply, Refusal>>,
+}
+
+impl Baton {
+    pub(super) fn machine(&self) -> MutexGuard<'_, Machine> {
+        lock(&self.machine)
+    }
+
+    fn call(&self, pe: u32, charged: Time, call: Call) -> Result<Reply, Refusal> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.seats[pe as usize].sit_down();
+        let mut machine = self.machine();
+        if let Some(refusal) = machine.stopped() {
+            return Err(refusal.clone());
+        }
+        machine.submit(pe, charged, call);
+        let outcome = self.run(&mut machine, pe);
+        drop(machine);
+        match outcome {
+            Handed::Back(reply) => Ok(reply),
+            Handed::On(next, reply) => {
+                self.seats[next as usize].give(Ok(reply));
+                self.seats[pe as usize].wait()
+            }
+            Handed::Nowhere => self.seats[pe as usize].wait(),
+        }
+    }
+
+    /// Lets time pass until a PE runs.
+    fn run(&self, machine: &mut Machine, me: u32) -> Handed {
+        while machine.running() == 0 {
+            match machine.advance() {
+                Next::Resume(pe, reply) if pe == me => {
+                    if machine.running() > 0 {
+                        return Handed::Back(reply);
+                    }
+                    // It has left; somebody else is to run.
+                    self.seats[pe as usize].give(Ok(reply));
+                }
+                Next::Resume(pe, reply) => return Handed::On(pe, reply),
+                Next::Finished => break,
+                Next::Deadlock(text) => machine.stop(text, "see which PE should have acted first"),
+                Next::Stopped(refusal) => {
+                    self.end_all(&refusal);
+                    break;
+                }
+            }
+        }
+        Handed::Nowhere
+    }
+
+    /// Stops the machine and ends all waiting.
+    pub(super) fn stop(&self, machine: &mut Machine, why: String, remedy: &str) {
+        machine.stop(why, remedy);
+        if let Some(refusal) = machine.stopped() {
+            self.end_all(refusal);
+        }
+    }
+
+    fn end_all(&self, refusal: &Refusal) {
+        for seat in &self.seats {
+            seat.give(Err(refusal.clone()));
+        }
+    }
+}
+
+/// Where the baton went.
+enum Handed {
+    /// The caller's own call has ended.
+    Back(Reply),
+    /// This PE's call has ended.
+    On(u32, Reply),
+    /// Other programs run still, or all waiting has ended.
+    Nowhere,
+}
+
+impl Seat {
+    /// Before the call is handed over: whoever ends it knows whom to wake.
+    fn sit_down(&self) {
+        let mut waiting = lock(&self.0);
+        waiting.reply = None;
+        waiting.thread = Some(thread::current());
+    }
+
+    fn give(&self, reply: Result<Reply, Refusal>) {
+        let mut waiting = lock(&self.0);
+        // A reply that is there already comes first: the call had ended before the machine stopped.
+        waiting.reply.get_or_insert(reply);
+        let thread = waiting.thread.clone();
+        drop(waiting);
+        if let Some(thread) = thread {
+            thread.unpark();
+        }
+    }
+
+    fn wait(&self) -> Result<Reply, Refusal> {
+        loop {
+            if let Some(reply) = lock(&self.0).reply.take() {
+                return reply;
+            }
+            thread::park();
+        }
+    }
+}
+
+/// Whoever panics with a lock held leaves nothing half done: the machine is changed by one call at a
+/// time, and a panic inside of it is a mistake of ours that the next call meets again.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct ThreadLink {
+    baton: Arc<Baton>,
+    welcome: Welcome,
+}
+
+impl Link for ThreadLink {
+    fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    fn call(&mut self, charged: Time, call: Call) -> Result<Reply> {
+        let reply = self.baton.call(self.welcome.pe, charged, call);
+        reply.map_err(Error::from)
+    }
+}

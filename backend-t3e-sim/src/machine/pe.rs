@@ -1,0 +1,141 @@
+//! What the machine knows of one PE.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::address::Addr;
+use super::call::{Answer, Call, Condition, Stride};
+use super::memory::Memory;
+use super::registers::Registers;
+use super::time::Time;
+
+/// One PE.
+#[derive(Debug)]
+pub(crate) struct Pe {
+    /// Its clock: while it runs or waits, when its last call ended or began to wait.
+    pub(crate) clock: Time,
+    pub(crate) doing: Doing,
+    pub(crate) memory: Memory,
+    pub(crate) registers: Registers,
+    /// When its memory will have done the atomic operations that have reached it.
+    pub(crate) atomics_done: Time,
+    /// How often puts and atomic operations have changed its memory.
+    pub(crate) changes: u64,
+    /// Which of its sleeps it is in: a deadline of an earlier one counts for nothing.
+    pub(crate) sleep: u64,
+    /// What it says that it is doing.
+    pub(crate) note: String,
+    /// Why it is held to be failed.
+    pub(crate) failed: Option<String>,
+}
+
+/// What a PE is doing.
+#[derive(Debug)]
+pub(crate) enum Doing {
+    /// Its program runs, on the host.
+    Running,
+    /// Its call has not started.
+    Starting(Call),
+    /// It issues a put.
+    Putting(Put),
+    /// It waits for what it gets.
+    Getting(Get),
+    /// It waits for the old value of an atomic operation.
+    Operating { on: u32, addr: Addr },
+    /// It waits until a word satisfies a condition.
+    Until { addr: Addr, until: Condition },
+    /// It waits until its memory changes.
+    Sleeping,
+    /// It waits for all others.
+    Meeting(Meeting),
+    /// Its call has an answer, and ends at a moment that is known.
+    Ending(Answer),
+    /// It has left.
+    Left,
+}
+
+/// A put under way.
+#[derive(Debug)]
+pub(crate) struct Put {
+    pub(crate) to: u32,
+    pub(crate) addr: Addr,
+    pub(crate) data: Arc<Vec<u8>>,
+    pub(crate) stride: Option<Stride>,
+    pub(crate) issued: usize,
+}
+
+/// A get under way.
+#[derive(Debug)]
+pub(crate) struct Get {
+    pub(crate) from: u32,
+    pub(crate) addr: Addr,
+    pub(crate) data: Vec<u8>,
+    pub(crate) stride: Option<Stride>,
+    pub(crate) issued: usize,
+    pub(crate) arrived: usize,
+    /// Whether the next piece waits for a free register.
+    pub(crate) held_up: bool,
+}
+
+/// What PEs do together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Meeting {
+    Barrier,
+    Allocate(usize),
+    Free(Addr),
+}
+
+impl Pe {
+    pub(crate) fn new(memory: Memory) -> Self {
+        Self {
+            clock: Time::ZERO,
+            doing: Doing::Running,
+            memory,
+            registers: Registers::default(),
+            atomics_done: Time::ZERO,
+            changes: 0,
+            sleep: 0,
+            note: String::new(),
+            failed: None,
+        }
+    }
+
+    /// What it waits for, for people; `None` if it does not wait.
+    pub(crate) fn waits_for(&self) -> Option<String> {
+        let mut text = match &self.doing {
+            Doing::Until { addr, until } => format!("the word at {addr} to be {until}"),
+            Doing::Sleeping => "a change of its memory".to_owned(),
+            Doing::Meeting(meeting) => format!("all others to {meeting}"),
+            Doing::Operating { on, addr } => format!("an atomic operation on PE {on}, {addr}"),
+            Doing::Getting(get) => format!("{} bytes from PE {}", get.data.len(), get.from),
+            _ => return None,
+        };
+        if !self.note.is_empty() {
+            let _ = write!(text, " ({})", self.note);
+        }
+        Some(text)
+    }
+}
+
+impl std::fmt::Display for Condition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Equal(n) => write!(f, "{n}"),
+            Self::NotEqual(n) => write!(f, "other than {n}"),
+            Self::Greater(n) => write!(f, "greater than {n}"),
+            Self::GreaterEqual(n) => write!(f, "at least {n}"),
+            Self::Less(n) => write!(f, "less than {n}"),
+            Self::LessEqual(n) => write!(f, "at most {n}"),
+        }
+    }
+}
+
+impl std::fmt::Display for Meeting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Barrier => f.write_str("enter the barrier"),
+            Self::Allocate(len) => write!(f, "allocate {len} bytes"),
+            Self::Free(addr) => write!(f, "free {addr}"),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What arrives when: never early, out of order before a fence, never after.
+
+use portolan_t3e_sim::{Addr, Atomic, Condition, Config, Shmem, Time, run};
+
+fn seeded(seed: u64) -> Config {
+    Config {
+        seed: Some(seed),
+        ..Config::default()
+    }
+}
+
+/// PE 0 puts two words, with or without a fence between them; PE 1 looks at both all the time.
+/// Returns whether it ever saw the second without the first.
+fn second_before_first(config: &Config, fence: bool) -> bool {
+    const ROUNDS: u64 = 20;
+    let seen = run(2, config, |pe| {
+        let words = pe.malloc(128).unwrap();
+        let (first, second) = (words, words + 64);
+        pe.barrier_all().unwrap();
+        let mut out_of_order = false;
+        for round in 1..=ROUNDS {
+            if pe.my_pe() == 0 {
+                pe.put64(1, first, &[round]).unwrap();
+                if fence {
+                    pe.fence().unwrap();
+                }
+                pe.put64(1, second, &[round]).unwrap();
+            } else {
+                let mut last = [0; 2];
+                while last != [round; 2] {
+                    // The second first: what it says then holds for the first, too.
+                    last = [second, first].map(|word| pe.load_u64(word).unwrap());
+                    out_of_order |= last == [round, round - 1];
+                }
+            }
+            pe.barrier_all().unwrap();
+        }
+        out_of_order
+    })
+    .unwrap();
+    seen[1]
+}
+
+#[test]
+fn before_a_fence_writes_may_overtake_each_other_and_after_it_never() {
+    assert!((1..=8).any(|seed| second_before_first(&seeded(seed), false)));
+    assert!((1..=8).all(|seed| !second_before_first(&seeded(seed), true)));
+    assert!(
+        !second_before_first(&Config::default(), false),
+        "channels keep their order"
+    );
+}
+
+/// A small put can come word by word: only words are whole.
+#[test]
+fn a_header_can_come_in_words() {
+    let torn = |config: &Config| {
+        let seen = run(2, config, |pe| {
+            let header = pe.malloc(24).unwrap();
+            pe.barrier_all().unwrap();
+            let mut torn = false;
+            if pe.my_pe() == 0 {
+                pe.put64(1, header, &[1, 1, 1]).unwrap();
+            } else {
+                let mut bytes = [0; 24];
+                while bytes.chunks(8).any(|word| word[0] == 0) {
+                    let seen = pe.changes();
+                    pe.load(header, &mut bytes).unwrap();
+                    let words = bytes.chunks(8).filter(|word| word[0] == 1).count();
+                    torn |= (1..3).contains(&words);
+                    if words < 3 {
+                        pe.wait_change(seen, Time::NEVER).unwrap();
+                    }
+                }
+            }
+            pe.barrier_all().unwrap();
+            torn
+        });
+        seen.unwrap()[1]
+    };
+    assert!((1..=8).any(|seed| torn(&seeded(seed))));
+    assert!(!torn(&Config::default()));
+}
+
+/// Whatever the seed: a write is seen when it has arrived and not before, by who waits and by who polls.
+#[test]
+fn nothing_is_visible_early() {
+    for config in [Config::default(), seeded(1), seeded(2)] {
+        let times = run(2, &config, |pe| {
+            let word = pe.malloc(8).unwrap();
+            pe.barrier_all().unwrap();
+            let begin = pe.clock();
+            if pe.my_pe() == 0 {
+                pe.charge(Time::from_ns(10_000));
+                pe.put64(1, word, &[1]).unwrap();
+                (begin, pe.clock())
+            } else {
+                while pe.load_u64(word).unwrap() == 0 {}
+                (begin, pe.clock())
+            }
+        })
+        .unwrap();
+        let costs = &config.costs;
+        let sent = times[0].1;
+        let earliest = sent + costs.way(1);
+        assert!(
+            times[1].1 >= earliest,
+            "seen at {}, sent at {sent}",
+            times[1].1
+        );
+        assert!(times[1].1 <= earliest + Time::from_ns(2000) + costs.access * 2);
+    }
+}
+
+/// Atomic operations on one word, by all PEs: none is lost, and the memory does one at a time.
+#[test]
+fn atomics_are_atomic_and_queue_at_the_memory() {
+    const EACH: u64 = 20;
+    for config in [Config::default(), seeded(9)] {
+        let all = run(8, &config, |pe| {
+            let words = pe.malloc(32).unwrap();
+            pe.barrier_all().unwrap();
+            let begin = pe.clock();
+            let olds: Vec<u64> = (0..EACH)
+                .map(|_| pe.fetch_increment(0, words).unwrap())
+                .collect();
+            let took = pe.clock() - begin;
+            pe.barrier_all().unwrap();
+            assert_eq!(pe.fetch_add(0, words + 8, 3).unwrap() % 3, 0);
+            pe.masked_swap(0, words + 16, 1 << pe.my_pe(), u64::MAX)
+                .unwrap();
+            pe.barrier_all().unwrap();
+            if pe.my_pe() == 0 {
+                assert_eq!(pe.load_u64(words + 8).unwrap(), 24);
+                assert_eq!(pe.load_u64(words + 16).unwrap(), 0xff);
+                assert_eq!(pe.swap(0, words + 16, 5).unwrap(), 0xff);
+                assert_eq!(pe.compare_swap(0, words + 16, 4, 9).unwrap(), 5);
+                assert_eq!(pe.compare_swap(0, words + 16, 5, 9).unwrap(), 5);
+                assert_eq!(pe.atomic(0, words + 16, Atomic::Swap(0)).unwrap(), 9);
+            }
+            pe.barrier_all().unwrap();
+            (olds, took)
+        })
+        .unwrap();
+        let mut olds: Vec<u64> = all.iter().flat_map(|(olds, _)| olds.clone()).collect();
+        olds.sort_unstable();
+        assert!(olds.iter().copied().eq(0..8 * EACH), "{olds:?}");
+        let longest = all.iter().map(|(_, took)| *took).max().unwrap();
+        assert!(
+            longest >= config.costs.atomic * (8 * EACH),
+            "they did not queue: {longest}"
+        );
+    }
+}
+
+/// A seed says it all: the same times on every run; another seed, other times.
+#[test]
+fn a_seed_reproduces_a_run() {
+    let trace = |config: &Config| run(12, config, busy).unwrap();
+    for config in [Config::default(), seeded(3)] {
+        assert_eq!(trace(&config), trace(&config));
+    }
+    assert_ne!(trace(&seeded(3)), trace(&seeded(4)));
+}
+
+/// Traffic to everybody, with contention; the clock after each step.
+fn busy(pe: &mut Shmem) -> Vec<Time> {
+    let n = pe.n_pes();
+    let inbox = pe.malloc(4096 * n as usize).unwrap();
+    let counter = pe.malloc(8).unwrap();
+    let mut clocks = Vec::new();
+    for step in 1..n {
+        let to = (pe.my_pe() + step) % n;
+        let mine = inbox + 4096 * pe.my_pe() as usize;
+        pe.put(to, mine, &vec![step as u8; 100 * step as usize])
+            .unwrap();
+        pe.fence().unwrap();
+        pe.fetch_increment(to, counter).unwrap();
+        pe.charge(Time::from_ns(u64::from(pe.my_pe()) * 10));
+        clocks.push(pe.clock());
+    }
+    let all = Condition::GreaterEqual(i64::from(n) - 1);
+    pe.wait_until(counter, all).unwrap();
+    pe.barrier_all().unwrap();
+    clocks.push(pe.now().unwrap());
+    clocks
+}
+
+/// Memory of a PE's own can be reached by those that know where it is, and is gone when it is freed.
+#[test]
+fn arenas_are_reached_by_address() {
+    run(2, &Config::default(), |pe| {
+        let mailbox = pe.malloc(8).unwrap();
+        pe.barrier_all().unwrap();
+        if pe.my_pe() == 0 {
+            let buffer = pe.arena_malloc(100).unwrap();
+            pe.put64(1, mailbox, &[buffer.0]).unwrap();
+            pe.barrier_all().unwrap();
+            pe.barrier_all().unwrap();
+            let mut bytes = [0; 100];
+            pe.peek(buffer, &mut bytes).unwrap();
+            assert_eq!(bytes, [7; 100]);
+            pe.arena_free(buffer).unwrap();
+            pe.barrier_all().unwrap();
+        } else {
+            pe.barrier_all().unwrap();
+            let buffer = Addr(pe.load_u64(mailbox).unwrap());
+            pe.put(0, buffer, &[7; 100]).unwrap();
+            pe.barrier_all().unwrap();
+            pe.barrier_all().unwrap();
+            let error = pe.put(0, buffer, &[7; 100]).unwrap_err();
+            assert_eq!(error.kind(), portolan_core::ErrorKind::RemoteAccess);
+        }
+    })
+    .unwrap();
+}
