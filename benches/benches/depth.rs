@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::between_two;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use portolan::{Comm, Result};
-use portolan_benches::{Buffers, Pattern, threads};
+use portolan_benches::{Buffers, Pattern, Steps, threads};
 use portolan_core::matching::{Envelope, Pattern as Wanted, PostedQueue, UnexpectedQueue};
 
 const DEPTHS: [u32; 4] = [0, 10, 1000, 100_000];
@@ -31,9 +31,10 @@ fn past<W>(
         let mut buffers = Buffers::new(8, 1)?;
         let waiting = fill(comm, peer)?;
         comm.barrier()?;
-        Pattern::Latency.run(comm, 100, 1, &mut buffers)?;
+        let steps = Steps::new(Pattern::Latency, 8, 1);
+        steps.run(comm, 100, &mut buffers)?;
         let begun = comm.wtime();
-        Pattern::Latency.run(comm, rounds, 1, &mut buffers)?;
+        steps.run(comm, rounds, &mut buffers)?;
         let seconds = comm.wtime() - begun;
         comm.barrier()?;
         clear(comm, peer, waiting)?;
@@ -173,7 +174,8 @@ fn bare(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new(transport, 0), |bencher| {
             bencher.iter_custom(|rounds| {
                 let time = between_two(transport, rounds, |comm, rounds| {
-                    Pattern::Latency.run(comm, rounds, 1, &mut Buffers::new(8, 1)?)
+                    let steps = Steps::new(Pattern::Latency, 8, 1);
+                    steps.run(comm, rounds, &mut Buffers::new(8, 1)?)
                 });
                 time / 2
             });

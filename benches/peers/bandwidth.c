@@ -8,5 +8,6 @@ static double bandwidth(const struct peer *peer, double seconds, long rounds)
 
 int main(int argc, char **argv)
 {
-    return peer_main(argc, argv, 1, one_way, bandwidth, PEER_SUM);
+    static const struct peer_program program = {.pool = PEER_SUM, .run = one_way, .value = bandwidth};
+    return peer_main(argc, argv, &program);
 }

@@ -1,7 +1,7 @@
 /* A barrier of all ranks in microseconds, as osu_barrier. */
 #include "peer.h"
 
-static void barriers(const struct peer *peer, long rounds)
+static void barriers(struct peer *peer, long rounds)
 {
     (void)peer;
     for (long round = 0; round < rounds; round++)
@@ -16,5 +16,6 @@ static double each(const struct peer *peer, double seconds, long rounds)
 
 int main(int argc, char **argv)
 {
-    return peer_main(argc, argv, 0, barriers, each, PEER_MEAN);
+    static const struct peer_program program = {.counts = PEER_ALL, .run = barriers, .value = each};
+    return peer_main(argc, argv, &program);
 }

@@ -1,8 +1,8 @@
-/* Megabytes (10^6 bytes) per second both ways at a time, as osu_bibw: benches/src/pattern.rs,
+/* Megabytes (10^6 bytes) per second both ways at a time, as osu_bibw: benches/src/pattern/steps.rs,
  * `both_ways`. */
 #include "windows.h"
 
-static void both_ways(const struct peer *peer, long rounds)
+static void both_ways(struct peer *peer, long rounds)
 {
     for (long round = 0; round < rounds && peer->partner >= 0; round++) {
         start_receives(peer, peer->requests);
@@ -18,5 +18,6 @@ static double bandwidth(const struct peer *peer, double seconds, long rounds)
 
 int main(int argc, char **argv)
 {
-    return peer_main(argc, argv, 1, both_ways, bandwidth, PEER_SUM);
+    static const struct peer_program program = {.pool = PEER_SUM, .run = both_ways, .value = bandwidth};
+    return peer_main(argc, argv, &program);
 }

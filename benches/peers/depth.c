@@ -1,8 +1,9 @@
 /* Half a round trip of 8 bytes in microseconds while receives that do not match are waiting. */
-#define PEER_DEPTH
-#include "ping_pong.h"
+#include "waiting.h"
 
 int main(int argc, char **argv)
 {
-    return peer_main(argc, argv, 1, ping_pong, one_way_time, PEER_MEAN);
+    static const struct peer_program program = {.run = ping_pong, .value = one_way_time, .sizes_are_counts = 1,
+                                                .before = put_receives, .after = cancel_receives};
+    return peer_main(argc, argv, &program);
 }

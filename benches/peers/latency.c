@@ -3,5 +3,6 @@
 
 int main(int argc, char **argv)
 {
-    return peer_main(argc, argv, 1, ping_pong, one_way_time, PEER_MEAN);
+    static const struct peer_program program = {.run = ping_pong, .value = one_way_time};
+    return peer_main(argc, argv, &program);
 }

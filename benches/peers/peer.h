@@ -2,12 +2,12 @@
  *
  * Each program is called with the same arguments as ours,
  *
- *     PROGRAM WINDOW LIMIT BYTES:ROUNDS:WARM_UP...
+ *     PROGRAM WINDOW LIMIT THREADS BEGUN BYTES:ROUNDS:WARM_UP...
  *
  * and rank 0 prints one line per size: "portolan-sample BYTES VALUE ROUNDS". The steps are those of
  * benches/src/measure.rs: warm up, see how long a round takes, take as many rounds as planned but no
- * longer than LIMIT seconds, and put the ranks' values together. With PEER_DEPTH defined, BYTES is the
- * number of receives that wait while messages of 8 bytes pass.
+ * longer than LIMIT seconds, and put the ranks' figures together. BEGUN is the moment at which the job
+ * was started, in nanoseconds of CLOCK_MONOTONIC.
  */
 #ifndef PORTOLAN_PEER_H
 #define PORTOLAN_PEER_H
@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MESSAGE = 1, ANSWER = 2, WAITING = 1000, PAGE = 4096 };
 
@@ -30,23 +31,48 @@ struct peer {
     int partner;      /* the rank on the other side, or -1 */
     int starts;       /* whether this rank starts, and takes the time */
     int window;       /* messages in a window */
+    int threads;      /* threads of a rank */
+    double limit;     /* longest time of a size, in seconds */
+    double begun;     /* when the job was started, in seconds of CLOCK_MONOTONIC */
+    size_t plan;      /* what the plan says: a length, or how many wait */
     size_t bytes;     /* length of a message */
     char *send, *receive;
     MPI_Request *requests; /* room for two windows */
+    void *state;           /* the program's own */
 };
 
-/* Repeats a pattern. */
-typedef void (*peer_pattern)(const struct peer *peer, long rounds);
-/* What it means that so many rounds took that many seconds. */
-typedef double (*peer_value)(const struct peer *peer, double seconds, long rounds);
+/* Whose figures count, and how they become one. */
+enum peer_counts { PEER_STARTERS, PEER_ANSWERERS, PEER_ALL };
+enum peer_pool { PEER_MEAN, PEER_SUM, PEER_MOST };
 
-/* How the values of the ranks become one. */
-enum peer_sum { PEER_MEAN, PEER_SUM };
+/* A program. */
+struct peer_program {
+    enum peer_counts counts;
+    enum peer_pool pool;
+    /* Repeats a round, and what it means that so many rounds took that many seconds ... */
+    void (*run)(struct peer *peer, long rounds);
+    double (*value)(const struct peer *peer, double seconds, long rounds);
+    /* ... or takes the figure in another way. */
+    double (*direct)(struct peer *peer, long planned, long warm_up, long *rounds);
+    /* Before and after a size; may be missing. */
+    void (*before)(struct peer *peer);
+    void (*after)(struct peer *peer);
+    int sizes_are_counts; /* messages of 8 bytes, whatever the plan says */
+    int threaded;         /* needs MPI_THREAD_MULTIPLE */
+};
 
 static void peer_fail(const char *what, const char *argument)
 {
     fprintf(stderr, "%s: %s\n", what, argument);
     MPI_Abort(MPI_COMM_WORLD, 2);
+}
+
+static void *peer_memory(size_t bytes)
+{
+    void *memory = malloc(bytes ? bytes : 1);
+    if (!memory)
+        peer_fail("no memory", "choose something smaller");
+    return memory;
 }
 
 /* At the beginning of a page, touched; room for a byte at least. */
@@ -57,6 +83,13 @@ static char *peer_buffer(size_t bytes, int fill)
         peer_fail("no memory for a message", "choose a smaller one");
     memset(memory, fill, bytes ? bytes : 1);
     return memory;
+}
+
+static inline double peer_monotonic(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 /* Puts this rank on its entry of PEER_PROCESSORS, such as "0,1,0,1", if that is set. */
@@ -76,88 +109,96 @@ static void peer_place(const struct peer *peer)
         peer_fail("cannot run on this processor", list);
 }
 
-static double peer_timed(const struct peer *peer, peer_pattern pattern, long rounds)
+static double peer_timed(struct peer *peer, const struct peer_program *program, long rounds)
 {
     MPI_Barrier(MPI_COMM_WORLD);
     double begun = MPI_Wtime();
-    pattern(peer, rounds);
+    program->run(peer, rounds);
     return MPI_Wtime() - begun;
 }
 
-/* As many rounds of `each` seconds as there is time for, as rank 0 sees it: one at least. */
+/* As many rounds of `each` seconds as there is time for, as rank 0 sees it: none if one takes four times
+ * too long. */
 static long peer_affordable(long planned, double each, double limit)
 {
     double room = limit / (each > 1e-9 ? each : 1e-9);
     long rounds = room < (double)planned ? (long)room : planned;
     if (rounds < 1)
-        rounds = 1;
+        rounds = room < 0.25 ? 0 : 1;
     MPI_Bcast(&rounds, 1, MPI_LONG, 0, MPI_COMM_WORLD);
     return rounds;
 }
 
-static void peer_sample(struct peer *peer, const char *plan, double limit, int paired,
-                        peer_pattern pattern, peer_value value, enum peer_sum sum)
+/* The seconds of `*rounds` rounds. */
+static double peer_rounds(struct peer *peer, const struct peer_program *program, long planned,
+                          long warm_up, long *rounds)
 {
-    unsigned long long bytes;
-    long planned, warm_up;
-    if (sscanf(plan, "%llu:%ld:%ld", &bytes, &planned, &warm_up) != 3 || planned < 1 || warm_up < 1)
+    /* Even the warm-up may be too long, and one round may be enough. */
+    double each = peer_timed(peer, program, 1);
+    *rounds = 1;
+    warm_up = peer_affordable(warm_up, each, peer->limit / 4);
+    if (warm_up == 0)
+        return each;
+    each = peer_timed(peer, program, warm_up) / (double)warm_up;
+    *rounds = peer_affordable(planned, each, peer->limit);
+    if (*rounds < 1)
+        *rounds = 1;
+    return peer_timed(peer, program, *rounds);
+}
+
+static void peer_sample(struct peer *peer, const struct peer_program *program, const char *plan)
+{
+    unsigned long long size;
+    long planned, warm_up, rounds = 1;
+    if (sscanf(plan, "%llu:%ld:%ld", &size, &planned, &warm_up) != 3 || planned < 1 || warm_up < 1)
         peer_fail("not of the form BYTES:ROUNDS:WARM_UP", plan);
-    if (bytes > INT_MAX)
+    if (size > INT_MAX)
         peer_fail("longer than a message of MPI with int counts", plan);
-    peer->bytes = bytes;
-#ifdef PEER_DEPTH
-    peer->bytes = 8;
-    char aside[8];
-    MPI_Request *waiting = malloc((bytes + 1) * sizeof *waiting);
-    if (!waiting)
-        peer_fail("no memory for so many receives", plan);
-    for (int i = 0; i < (int)bytes && peer->partner >= 0; i++)
-        MPI_Irecv(aside, sizeof aside, MPI_BYTE, peer->partner, WAITING + i, MPI_COMM_WORLD,
-                  &waiting[i]);
-#endif
+    peer->plan = size;
+    peer->bytes = program->sizes_are_counts ? 8 : size;
     peer->send = peer_buffer(peer->bytes, peer->rank);
     peer->receive = peer_buffer(peer->bytes, 0);
+    if (program->before)
+        program->before(peer);
 
-    /* Even the warm-up may be too long. */
-    double each = peer_timed(peer, pattern, 1);
-    warm_up = peer_affordable(warm_up, each, limit / 4);
-    each = peer_timed(peer, pattern, warm_up) / (double)warm_up;
-    long rounds = peer_affordable(planned, each, limit);
-    double seconds = peer_timed(peer, pattern, rounds);
-
-    double mine[2] = {0, 0}, all[2];
-    if (peer->starts || !paired) {
-        mine[0] = value(peer, seconds, rounds);
-        mine[1] = 1;
+    double value;
+    if (program->direct) {
+        value = program->direct(peer, planned, warm_up, &rounds);
+    } else {
+        double seconds = peer_rounds(peer, program, planned, warm_up, &rounds);
+        value = program->value(peer, seconds, rounds);
     }
-    MPI_Reduce(mine, all, 2, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    int paired = peer->partner >= 0;
+    int counts = program->counts == PEER_ALL || (paired && (program->counts == PEER_STARTERS) == peer->starts);
+    double mine[2] = {counts ? value : 0, counts}, sum[2], most;
+    MPI_Reduce(mine, sum, 2, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    MPI_Reduce(mine, &most, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     if (peer->rank == 0) {
-        double result = sum == PEER_MEAN ? all[0] / all[1] : all[0];
-        printf("portolan-sample %llu %.9g %ld\n", bytes, result, rounds);
+        double result = program->pool == PEER_MEAN  ? sum[0] / sum[1]
+                        : program->pool == PEER_SUM ? sum[0]
+                                                    : most;
+        printf("portolan-sample %llu %.9g %ld\n", size, result, rounds);
         fflush(stdout);
     }
-#ifdef PEER_DEPTH
-    for (int i = 0; i < (int)bytes && peer->partner >= 0; i++) {
-        MPI_Cancel(&waiting[i]);
-        MPI_Wait(&waiting[i], MPI_STATUS_IGNORE);
-    }
-    free(waiting);
-#endif
+    if (program->after)
+        program->after(peer);
     free(peer->send);
     free(peer->receive);
 }
 
 /* The whole of a program. */
-static int peer_main(int argc, char **argv, int paired, peer_pattern pattern, peer_value value,
-                     enum peer_sum sum)
+static int peer_main(int argc, char **argv, const struct peer_program *program)
 {
     struct peer peer = {0};
-    MPI_Init(&argc, &argv);
+    int wanted = program->threaded ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, level;
+    MPI_Init_thread(&argc, &argv, wanted, &level);
+    if (level < wanted)
+        peer_fail("this MPI was built without", "MPI_THREAD_MULTIPLE");
     MPI_Comm_rank(MPI_COMM_WORLD, &peer.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &peer.size);
     peer_place(&peer);
-    if (argc < 4)
-        peer_fail("usage", "PROGRAM WINDOW LIMIT BYTES:ROUNDS:WARM_UP...");
+    if (argc < 6)
+        peer_fail("usage", "PROGRAM WINDOW LIMIT THREADS BEGUN BYTES:ROUNDS:WARM_UP...");
 
     int half = peer.size / 2;
     peer.starts = peer.rank < half;
@@ -165,15 +206,15 @@ static int peer_main(int argc, char **argv, int paired, peer_pattern pattern, pe
                    : peer.rank < 2 * half ? peer.rank - half
                                           : -1;
     peer.window = atoi(argv[1]);
-    if (peer.window < 1)
-        peer_fail("not a window", argv[1]);
-    peer.requests = malloc(2 * (size_t)peer.window * sizeof *peer.requests);
-    if (!peer.requests)
-        peer_fail("no memory for a window of requests", argv[1]);
-    double limit = atof(argv[2]);
+    peer.limit = atof(argv[2]);
+    peer.threads = atoi(argv[3]);
+    peer.begun = atof(argv[4]) * 1e-9;
+    if (peer.window < 1 || peer.threads < 1)
+        peer_fail("not a window or a number of threads", argv[1]);
+    peer.requests = peer_memory(2 * (size_t)peer.window * sizeof *peer.requests);
 
-    for (int at = 3; at < argc; at++)
-        peer_sample(&peer, argv[at], limit, paired, pattern, value, sum);
+    for (int at = 5; at < argc; at++)
+        peer_sample(&peer, program, argv[at]);
     free(peer.requests);
     MPI_Finalize();
     return 0;

@@ -8,5 +8,6 @@ static double rate(const struct peer *peer, double seconds, long rounds)
 
 int main(int argc, char **argv)
 {
-    return peer_main(argc, argv, 1, one_way, rate, PEER_SUM);
+    static const struct peer_program program = {.pool = PEER_SUM, .run = one_way, .value = rate};
+    return peer_main(argc, argv, &program);
 }

@@ -1,4 +1,4 @@
-/* Windows of messages, for bandwidth and rate: as benches/src/pattern.rs, `one_way`. */
+/* Windows of messages, for bandwidth and rate: benches/src/pattern/steps.rs, `one_way`. */
 #ifndef PORTOLAN_WINDOWS_H
 #define PORTOLAN_WINDOWS_H
 
@@ -18,7 +18,7 @@ static inline void start_receives(const struct peer *peer, MPI_Request *requests
                   &requests[i]);
 }
 
-static inline void one_way(const struct peer *peer, long rounds)
+static inline void one_way(struct peer *peer, long rounds)
 {
     char answer[4] = {0};
     for (long round = 0; round < rounds && peer->partner >= 0; round++) {

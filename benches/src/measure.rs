@@ -1,13 +1,11 @@
 //! One sample, on all ranks.
 
-use portolan::level::Level;
-use portolan::{Comm, Device, Result};
+use portolan::level::{Level, Multiple};
+use portolan::{Comm, Device, Error, ErrorKind, Result};
 
-use crate::window::Window;
-use crate::{Buffers, Pattern, Plan, Role};
-
-/// First tag of the receives that wait: above those of the patterns.
-const WAITING: u32 = 1000;
+use crate::pattern::Pool;
+use crate::waiting::Waiting;
+use crate::{Buffers, Pattern, Plan, Role, Steps, direct, many};
 
 /// What a sample is of, but for the size.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,8 +15,27 @@ pub struct Setup {
     /// Messages in a window.
     pub window: u32,
     /// Time that a sample may take, in seconds: there are fewer rounds than planned if they would
-    /// take longer.
+    /// take longer. [`Pattern::Idle`] waits that long.
     pub limit: f64,
+    /// Threads of a rank ([`Pattern::Multithread`]).
+    pub threads: u32,
+    /// When the job was started, in nanoseconds of the [clock](crate::process::monotonic_nanoseconds)
+    /// that all processes share ([`Pattern::Startup`]).
+    pub begun: u64,
+}
+
+impl Setup {
+    /// The usual one: windows of 64, a second, two threads, and a job that starts now.
+    #[must_use]
+    pub fn usual(pattern: Pattern) -> Self {
+        Self {
+            pattern,
+            window: 64,
+            limit: 1.0,
+            threads: 2,
+            begun: crate::process::monotonic_nanoseconds(),
+        }
+    }
 }
 
 /// What a sample came to.
@@ -26,8 +43,8 @@ pub struct Setup {
 pub struct Sample {
     /// As in the plan.
     pub bytes: usize,
-    /// In the pattern's unit: over pairs of ranks the mean (latency) or the sum (others), over ranks
-    /// the mean (barrier).
+    /// In the pattern's unit: over pairs of ranks the mean or the sum (of bandwidths and rates), over
+    /// ranks the mean or (of times to start) the greatest.
     pub value: f64,
     /// Rounds that were timed.
     pub rounds: u64,
@@ -39,33 +56,90 @@ pub struct Sample {
 /// `peers/` do the same step by step.
 ///
 /// # Errors
-/// [`Exhausted`](portolan::ErrorKind::Exhausted) if there is no memory for the messages; those of the
-/// pattern.
+/// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for the messages;
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for [`Pattern::Multithread`], which
+/// [`measure_threads`] measures; those of the pattern.
 pub fn measure<L: Level, D: Device>(
     comm: &Comm<L, D>,
     setup: &Setup,
     plan: &Plan,
 ) -> Result<Sample> {
-    let Setup {
-        pattern,
-        window,
-        limit,
-    } = *setup;
     let role = Role::of(comm.rank(), comm.size());
-    let mut buffers = Buffers::new(pattern.message_bytes(plan.bytes), comm.rank() as u8)?;
-    let mut aside = [0_u8; 8];
-    // They are cancelled at the end.
-    let mut waiting = Window::new(comm, pattern.waiting(plan.bytes) as u32, &[], &mut aside);
-    if let Some(peer) = role.peer() {
-        waiting.receive_each(peer, WAITING)?;
+    match setup.pattern {
+        Pattern::Multithread => {
+            let what = "several threads cannot share a communicator of level Single";
+            let error = Error::new(ErrorKind::InvalidArgument, what);
+            Err(error.remedy("open the job for multiple threads, and call measure_threads"))
+        }
+        Pattern::Overlap => {
+            let (value, rounds) = direct::overlap(comm, role, setup, plan)?;
+            pool(comm, setup.pattern, plan, value, rounds)
+        }
+        Pattern::Idle => {
+            let value = direct::idle(comm, role, setup.limit)?;
+            pool(comm, setup.pattern, plan, value, 1)
+        }
+        Pattern::Startup => {
+            let value = direct::startup(comm, setup.begun)?;
+            pool(comm, setup.pattern, plan, value, 1)
+        }
+        Pattern::MemoryRing | Pattern::MemoryAll => {
+            let value = direct::memory(comm, setup.pattern)?;
+            pool(comm, setup.pattern, plan, value, 1)
+        }
+        pattern => {
+            let mut buffers = Buffers::new(pattern.message_bytes(plan.bytes), comm.rank() as u8)?;
+            let (out, mut aside) = ([0_u8; 8], [0_u8; 8]);
+            let waiting = Waiting::put(comm, pattern, plan.bytes, &out, &mut aside)?;
+            let steps = Steps::new(pattern, plan.bytes, setup.window);
+            let run = |rounds| steps.run(comm, rounds, &mut buffers);
+            let (seconds, rounds) = timed(comm, setup, plan, run)?;
+            waiting.take()?;
+            let value = pattern.value(seconds, rounds, plan.bytes, setup.window);
+            pool(comm, pattern, plan, value, rounds)
+        }
     }
+}
+
+/// Takes one sample of [`Pattern::Multithread`]: each of `setup.threads` threads of a rank has a
+/// thread of another rank as its partner, and all talk at a time.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_threads<D: Device + Sync>(
+    comm: &Comm<Multiple, D>,
+    setup: &Setup,
+    plan: &Plan,
+) -> Result<Sample>
+where
+    Comm<Multiple, D>: Sync,
+{
+    let role = Role::of(comm.rank(), comm.size());
+    let threads = setup.threads.max(1);
+    let mut buffers = (0..threads)
+        .map(|_| Buffers::new(plan.bytes, comm.rank() as u8))
+        .collect::<Result<Vec<_>>>()?;
+    let run = |rounds| many::run(comm, role, rounds, &mut buffers);
+    let (seconds, rounds) = timed(comm, setup, plan, run)?;
+    let value = setup
+        .pattern
+        .value(seconds, rounds, plan.bytes, setup.window);
+    pool(comm, setup.pattern, plan, value, rounds)
+}
+
+/// Warms up, takes as many rounds as are planned and affordable, and says how long they took.
+pub(crate) fn timed<L: Level, D: Device>(
+    comm: &Comm<L, D>,
+    setup: &Setup,
+    plan: &Plan,
+    mut run: impl FnMut(u64) -> Result<()>,
+) -> Result<(f64, u64)> {
     let mut timed = |rounds| -> Result<f64> {
         comm.barrier()?;
         let begun = comm.wtime();
-        pattern.run(comm, rounds, window, &mut buffers)?;
+        run(rounds)?;
         Ok(comm.wtime() - begun)
     };
-
     // Rank 0's clock decides for all.
     let agree = |rounds| -> Result<u64> {
         let mut rounds = [rounds];
@@ -73,22 +147,34 @@ pub fn measure<L: Level, D: Device>(
         Ok(rounds[0])
     };
     // Even the warm-up may be too long: a queue of 100,000 entries costs some peers 20 ms a message.
+    // And one round may be enough: 100,000 matches cost them minutes.
     let first = timed(1)?;
-    let warm_up = agree(affordable(plan.warm_up, first, limit / 4.0))?;
+    let warm_up = agree(affordable(plan.warm_up, first, setup.limit / 4.0))?;
+    if warm_up == 0 {
+        return Ok((first, 1));
+    }
     let each = timed(warm_up)? / warm_up as f64;
-    let rounds = agree(affordable(plan.rounds, each, limit))?;
-    let seconds = timed(rounds)?;
+    let rounds = agree(affordable(plan.rounds, each, setup.limit))?.max(1);
+    Ok((timed(rounds)?, rounds))
+}
 
-    let starts = matches!(role, Role::Starts { .. });
-    let counts = starts || !pattern.is_paired();
-    let value = pattern.value(seconds, rounds, plan.bytes, window);
-    let mut sum = if counts { [value, 1.0] } else { [0.0; 2] };
+/// Puts the figures of the ranks together.
+fn pool<L: Level, D: Device>(
+    comm: &Comm<L, D>,
+    pattern: Pattern,
+    plan: &Plan,
+    mine: f64,
+    rounds: u64,
+) -> Result<Sample> {
+    let counts = pattern.counts(Role::of(comm.rank(), comm.size()));
+    let mut sum = if counts { [mine, 1.0] } else { [0.0; 2] };
+    let mut most = [if counts { mine } else { 0.0 }];
     comm.allreduce(&mut sum, |a, b| a + b)?;
-    let [sum, count] = sum;
-    let value = if pattern.less_is_better() {
-        sum / count
-    } else {
-        sum
+    comm.allreduce(&mut most, f64::max)?;
+    let value = match pattern.pool() {
+        Pool::Mean => sum[0] / sum[1],
+        Pool::Sum => sum[0],
+        Pool::Most => most[0],
     };
     Ok(Sample {
         bytes: plan.bytes,
@@ -97,10 +183,14 @@ pub fn measure<L: Level, D: Device>(
     })
 }
 
-/// As many rounds of `each` seconds as there is time for: one at least, `planned` at most.
-fn affordable(planned: u64, each: f64, limit: f64) -> u64 {
-    let room = (limit / each) as u64;
-    planned.min(room).max(1)
+/// As many rounds of `each` seconds as there is time for: `planned` at most, and none if one takes
+/// four times too long.
+pub(crate) fn affordable(planned: u64, each: f64, limit: f64) -> u64 {
+    let room = limit / each;
+    if room < 0.25 {
+        return 0;
+    }
+    planned.min(room as u64).max(1)
 }
 
 #[cfg(test)]
@@ -111,24 +201,55 @@ mod tests {
     fn rounds_fit_into_the_time() {
         assert_eq!(affordable(100, 1e-6, 1.0), 100);
         assert_eq!(affordable(100, 0.1, 1.0), 10);
-        assert_eq!(affordable(100, 10.0, 1.0), 1);
+        assert_eq!(affordable(100, 3.0, 1.0), 1);
+        assert_eq!(affordable(100, 10.0, 1.0), 0);
         assert_eq!(affordable(100, 0.0, 1.0), 100);
+    }
+
+    fn setup(pattern: Pattern) -> Setup {
+        Setup {
+            window: 8,
+            limit: 0.02,
+            ..Setup::usual(pattern)
+        }
+    }
+
+    fn expect_sample(pattern: Pattern, samples: &[Sample]) {
+        let value = samples[0].value;
+        assert!(value.is_finite() && value >= 0.0, "{pattern:?} {value}");
+        // Nothing may be hidden, and no processor time may be seen, but everything else is something.
+        if !matches!(pattern, Pattern::Overlap | Pattern::Idle) {
+            assert!(value > 0.0, "{pattern:?} {value}");
+        }
+        assert!(samples[0].rounds <= 20);
+        assert!(samples.iter().all(|sample| *sample == samples[0]));
     }
 
     #[test]
     fn a_sample_is_the_same_on_every_rank() {
+        let plan = Plan::with_rounds(16, 20);
         for pattern in Pattern::ALL {
-            let setup = Setup {
-                pattern,
-                window: 8,
-                limit: 1.0,
-            };
-            let plan = Plan::with_rounds(16, 20);
-            let samples =
-                portolan::try_threads(4, |world| measure(&world.comm(), &setup, &plan)).unwrap();
-            assert!(samples[0].value > 0.0 && samples[0].value.is_finite());
-            assert!(samples[0].rounds <= 20);
-            assert!(samples.iter().all(|sample| *sample == samples[0]));
+            if pattern == Pattern::Multithread {
+                continue;
+            }
+            let take = |world: portolan::World| measure(&world.comm(), &setup(pattern), &plan);
+            expect_sample(pattern, &portolan::try_threads(4, take).unwrap());
         }
+    }
+
+    #[test]
+    fn threads_are_measured_where_they_may_call() {
+        let plan = Plan::with_rounds(16, 20);
+        let setup = setup(Pattern::Multithread);
+        let samples = portolan::Builder::new()
+            .multiple()
+            .try_threads(2, |world| measure_threads(&world.comm(), &setup, &plan))
+            .unwrap();
+        expect_sample(Pattern::Multithread, &samples);
+        let refused = portolan::try_threads(2, |world| {
+            let refused = measure(&world.comm(), &setup, &plan);
+            Ok(refused.map_err(|error| error.kind()))
+        });
+        assert_eq!(refused.unwrap()[0], Err(ErrorKind::InvalidArgument));
     }
 }

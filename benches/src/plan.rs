@@ -19,7 +19,7 @@ use crate::Pattern;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Length of a message; for [`Pattern::Depth`] the number of receives that wait.
+    /// Length of a message, or whatever the pattern's [axis](Pattern::axis) is.
     pub bytes: usize,
     /// Rounds that are timed, if they do not take too long.
     pub rounds: u64,
@@ -37,10 +37,15 @@ impl Plan {
             (total / each).clamp(least, most)
         };
         let rounds = match pattern {
-            Pattern::Latency if bytes <= 8 << 10 => 10_000,
-            Pattern::Latency => fit(256 << 20, 50, 2000),
-            Pattern::Depth => 10_000,
+            Pattern::Latency | Pattern::Multithread if bytes <= 8 << 10 => 10_000,
+            Pattern::Latency | Pattern::Multithread => fit(256 << 20, 50, 2000),
+            Pattern::Depth | Pattern::DepthWildcard | Pattern::DepthUnexpected => 10_000,
+            Pattern::DrainReverse | Pattern::DrainRandom => fit(1_000_000, 3, 10_000),
+            Pattern::Overlap => fit(256 << 20, 20, 1000),
             Pattern::Barrier => return Self::new(0, 2000, 20),
+            Pattern::Startup | Pattern::Idle | Pattern::MemoryRing | Pattern::MemoryAll => {
+                return Self::new(0, 1, 1);
+            }
             _ if bytes <= 1 << 10 => 2000,
             _ if bytes <= 8 << 10 => 500,
             _ => fit((1 << 30) / u64::from(window.max(1)), 4, 100),

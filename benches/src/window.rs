@@ -45,9 +45,15 @@ impl<'a, L: Level, D: Device> Window<'a, L, D> {
     /// Starts a window of sends.
     #[inline]
     pub(crate) fn send(&mut self, dest: u32, tag: u32) -> Result<()> {
+        self.send_each(dest, (0..self.messages).map(|_| tag))
+    }
+
+    /// Starts a send with each of these tags.
+    #[inline]
+    pub(crate) fn send_each(&mut self, dest: u32, tags: impl Iterator<Item = u32>) -> Result<()> {
         // SAFETY: only requests that are made here are touched.
         let inner = unsafe { self.comm.communicator() };
-        for _ in 0..self.messages {
+        for tag in tags {
             let args = inner.send_args(SendMode::Standard, dest, Tag::from(tag))?;
             // SAFETY: the arguments are the communicator's. The buffer is borrowed for the life of
             // this window, which is not over before the request is.
@@ -60,10 +66,21 @@ impl<'a, L: Level, D: Device> Window<'a, L, D> {
     /// Starts a window of receives, all into the same buffer: the last one wins.
     #[inline]
     pub(crate) fn receive(&mut self, source: u32, tag: u32) -> Result<()> {
+        self.receive_each(source, (0..self.messages).map(|_| tag))
+    }
+
+    /// Starts a receive with each of these tags, from one source or from any.
+    #[inline]
+    pub(crate) fn receive_each(
+        &mut self,
+        source: impl Into<Source>,
+        tags: impl Iterator<Item = u32>,
+    ) -> Result<()> {
+        let source = source.into();
         // SAFETY: only requests that are made here are touched.
         let inner = unsafe { self.comm.communicator() };
-        for _ in 0..self.messages {
-            let pattern = inner.pattern(Source::from(source), Tags::from(Tag::from(tag)))?;
+        for tag in tags {
+            let pattern = inner.pattern(source, Tags::from(Tag::from(tag)))?;
             // SAFETY: the pattern is the communicator's. The buffer is borrowed exclusively for the
             // life of this window, which is not over before the request is, and not read meanwhile;
             // that several receives write it leaves bytes of any of them, all of which are valid.
@@ -75,14 +92,6 @@ impl<'a, L: Level, D: Device> Window<'a, L, D> {
             self.active.push(request);
         }
         Ok(())
-    }
-
-    /// Starts a window of receives with a tag of its own for each, from `first` on.
-    pub(crate) fn receive_each(&mut self, source: u32, first: u32) -> Result<()> {
-        let messages = std::mem::replace(&mut self.messages, 1);
-        let outcome = (0..messages).try_for_each(|i| self.receive(source, first + i));
-        self.messages = messages;
-        outcome
     }
 
     /// Waits for everything that was started; the first error of it.

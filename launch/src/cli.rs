@@ -25,6 +25,12 @@ pub(crate) enum Command {
     /// A rank of `bench`
     #[command(hide = true)]
     BenchRank(BenchRankArgs),
+    /// Other work beside a bench
+    #[command(hide = true)]
+    BenchSpin {
+        /// Where to spin
+        processor: Option<usize>,
+    },
     /// Compute a picture with four processes, and measure what they talk through
     Demo(DemoArgs),
     /// Start N ranks of a program on this machine

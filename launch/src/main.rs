@@ -28,6 +28,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Bench(args) => bench::main(&args),
         Command::BenchRank(args) => bench::rank_main(&args),
+        Command::BenchSpin { processor } => bench::spin(processor),
         Command::Demo(args) => demo::main(&args),
         Command::Info(args) => info::main(&args),
         Command::Run(args) => run::main(&args),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use portolan::{Comm, Result};
-use portolan_benches::{Buffers, Pattern, threads};
+use portolan_benches::{Buffers, Pattern, Steps, threads};
 
 /// Messages in a window, as in the OSU suite.
 pub(crate) const WINDOW: u32 = 64;
@@ -50,13 +50,13 @@ pub(crate) fn pattern(c: &mut Criterion, pattern: Pattern, sizes: &[usize]) {
                 Pattern::Rate => {
                     group.throughput(Throughput::Elements(WINDOW.into()));
                 }
-                Pattern::Latency | Pattern::Barrier | Pattern::Depth => {}
+                _ => {}
             }
             group.bench_function(BenchmarkId::new(transport, bytes), |bencher| {
                 bencher.iter_custom(|rounds| {
                     let time = between_two(transport, rounds, |comm, rounds| {
                         let mut buffers = Buffers::new(bytes, comm.rank() as u8)?;
-                        pattern.run(comm, rounds, WINDOW, &mut buffers)
+                        Steps::new(pattern, bytes, WINDOW).run(comm, rounds, &mut buffers)
                     });
                     // One way is half of a round.
                     if pattern == Pattern::Latency {

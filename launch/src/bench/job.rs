@@ -6,7 +6,7 @@ use std::thread;
 
 use portolan_benches::{Pattern, Plan, Sample};
 
-use super::peers::Peer;
+use super::peers::{Peer, Tool};
 use crate::os;
 use crate::run::Bind;
 
@@ -24,6 +24,8 @@ pub(super) struct Job {
     pub(super) pattern: Pattern,
     pub(super) ranks: u32,
     pub(super) window: u32,
+    /// Threads of a rank.
+    pub(super) threads: u32,
     /// Longest time of a size, in seconds.
     pub(super) limit: f64,
     pub(super) plans: Vec<Plan>,
@@ -39,11 +41,13 @@ pub(super) enum Contender {
     Ours(Option<String>),
     /// Another implementation.
     Peer(Peer),
+    /// A library below such implementations, by its own program.
+    Tool(Tool),
 }
 
 /// What a sample came to.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct Outcome {
     /// What carried the messages, if it was ours.
     pub(super) transport: Option<String>,
     /// A figure for each plan.
@@ -53,32 +57,53 @@ pub(super) struct Taken {
 }
 
 impl Contender {
+    /// What it is called, as far as that is known before it has run.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Ours(transport) => transport.clone().unwrap_or_else(|| "portolan".to_owned()),
+            Self::Peer(peer) => peer.name(),
+            Self::Tool(tool) => tool.name().to_owned(),
+        }
+    }
+
+    /// Whether it is not ours.
+    pub(super) fn is_peer(&self) -> bool {
+        !matches!(self, Self::Ours(_))
+    }
+
     /// Takes a sample; `step` is called for each figure.
-    pub(super) fn sample(&self, job: &Job, step: &mut dyn FnMut()) -> Result<Taken, String> {
-        let command = match self {
-            Self::Ours(transport) => ours(job, transport.as_deref())?,
-            Self::Peer(peer) => peer.command(job),
+    pub(super) fn sample(&self, job: &Job, step: &mut dyn FnMut()) -> Result<Outcome, String> {
+        let begun = os::monotonic_nanoseconds();
+        let outcome = match self {
+            Self::Ours(transport) => listen(ours(job, transport.as_deref(), begun)?, step)?,
+            Self::Peer(peer) => listen(peer.command(job, begun), step)?,
+            Self::Tool(tool) => Outcome {
+                transport: None,
+                samples: tool.sample(job, step)?,
+                remarks: String::new(),
+            },
         };
-        let taken = listen(command, step)?;
         let expected: Vec<usize> = job.plans.iter().map(|plan| plan.bytes).collect();
-        let got: Vec<usize> = taken.samples.iter().map(|sample| sample.bytes).collect();
+        let got: Vec<usize> = outcome.samples.iter().map(|sample| sample.bytes).collect();
         if got != expected {
             return Err(format!(
                 "it measured sizes {got:?} instead of {expected:?}\n{}",
-                taken.remarks
+                outcome.remarks
             ));
         }
-        Ok(taken)
+        Ok(outcome)
     }
 }
 
 /// This command itself, under its own launcher.
-fn ours(job: &Job, transport: Option<&str>) -> Result<Command, String> {
+fn ours(job: &Job, transport: Option<&str>, begun: u64) -> Result<Command, String> {
     let mut command = launcher(job.ranks, transport, &job.pin, &[])?;
     command
         .args(["bench-rank", job.pattern.name()])
         .args(["--window", &job.window.to_string()])
         .args(["--limit", &job.limit.to_string()])
+        .args(["--threads", &job.threads.to_string()])
+        .args(["--begun", &begun.to_string()])
         .args(job.plans.iter().map(Plan::to_string));
     Ok(command)
 }
@@ -143,7 +168,7 @@ impl Remarks {
     }
 }
 
-fn listen(command: Command, step: &mut dyn FnMut()) -> Result<Taken, String> {
+fn listen(command: Command, step: &mut dyn FnMut()) -> Result<Outcome, String> {
     let (mut child, remarks) = start(command)?;
     let (mut transport, mut samples) = (None, Vec::new());
     if let Some(out) = child.stdout.take() {
@@ -163,7 +188,7 @@ fn listen(command: Command, step: &mut dyn FnMut()) -> Result<Taken, String> {
     if !status.success() {
         return Err(format!("the job failed ({status})\n{}", remarks.trim_end()));
     }
-    Ok(Taken {
+    Ok(Outcome {
         transport,
         samples,
         remarks,

@@ -1,47 +1,65 @@
 //! What the machine was doing while something was measured.
 
 use std::fs;
+use std::time::Instant;
 
-use portolan_benches::machine::{Limits, Phase, copy_of_fresh_memory};
-use serde::Serialize;
+use portolan_benches::machine::{
+    Limits, Phase, copy_of_fresh_memory, pull_of_fresh_memory, yield_to_each_other,
+};
+use portolan_benches::process::{Whose, processor_seconds};
 
+use super::record::{Machine, Taken};
 use super::stats::Summary;
 use crate::run;
 
 /// Sizes of the copies that are timed.
-const COPIES: [usize; 3] = [16 << 10, 256 << 10, 4 << 20];
+const COPIES: [usize; 8] = [
+    256,
+    1 << 10,
+    4 << 10,
+    16 << 10,
+    64 << 10,
+    256 << 10,
+    1 << 20,
+    4 << 20,
+];
 
 /// Looks at the machine between samples.
 #[derive(Debug)]
 pub(super) struct Probe {
     /// Two processors on different cores, if there are any.
     processors: Option<(usize, usize)>,
+    first: Option<usize>,
     cores: usize,
     load: Option<f64>,
     seen: Vec<Limits>,
 }
 
-/// What a [`Probe`] has seen, and the machine's limits.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Machine {
-    pub(super) cores: usize,
-    /// Processes that wanted to run, on average over the last minute, before and after.
-    pub(super) load_before: Option<f64>,
-    pub(super) load_after: Option<f64>,
-    /// Nanoseconds of a cache line's way from one core to another: by storing and loading, and by
-    /// compare-and-swap.
-    pub(super) load_store_ns: Option<f64>,
-    pub(super) compare_and_swap_ns: Option<f64>,
-    /// Bytes, and 10⁶ bytes per second at which a core copies what another has just written.
-    pub(super) copies: Vec<(usize, f64)>,
+/// What a [`Probe`] sees in one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    limits: Option<Limits>,
+    clock: Clock,
+}
+
+/// What has been used until a moment, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    wall: Instant,
+    /// Of all processors, by anybody; and taken by the host.
+    all: Option<(f64, f64)>,
+    /// By this process and by those for which it has waited.
+    ours: f64,
 }
 
 impl Probe {
     pub(super) fn new() -> Self {
         let cores = run::cores().unwrap_or_default();
         let mut firsts = cores.iter().filter_map(|core| core.first().copied());
+        let first = firsts.next();
         Self {
-            processors: firsts.next().zip(firsts.next()),
+            processors: first.zip(firsts.next()),
+            first,
             cores: cores.len(),
             load: load(),
             seen: Vec::new(),
@@ -53,12 +71,15 @@ impl Probe {
         self.cores
     }
 
-    /// The machine's phase now, if it can be told.
-    pub(super) fn look(&mut self) -> Option<Phase> {
-        let (one, other) = self.processors?;
-        let limits = Limits::measure(one, other).ok()?;
-        self.seen.push(limits);
-        Some(limits.phase())
+    /// The machine now.
+    pub(super) fn look(&mut self) -> Look {
+        let measure = |(one, other)| Limits::measure(one, other).ok();
+        let limits = self.processors.and_then(measure);
+        self.seen.extend(limits);
+        Look {
+            limits,
+            clock: Clock::now(),
+        }
     }
 
     /// The end: what was seen, in that phase if there is one.
@@ -69,25 +90,118 @@ impl Probe {
             .filter(|limits| phase.is_none_or(|phase| limits.phase() == phase));
         let median =
             |of: fn(&Limits) -> f64| Some(Summary::of(seen.clone().map(of).collect())?.median);
-        let copies = self.processors.map_or_else(Vec::new, |(one, other)| {
-            let rate =
-                |&bytes: &usize| Some((bytes, copy_of_fresh_memory(one, other, bytes).ok()?));
+        let rates = |seconds: fn(usize, usize, usize) -> Option<f64>| {
+            let rate = |&bytes: &usize| {
+                let (one, other) = self.processors?;
+                let rate = bytes as f64 / seconds(one, other, bytes)? / 1e6;
+                rate.is_finite().then_some((bytes, rate))
+            };
             COPIES.iter().filter_map(rate).collect()
-        });
+        };
         Machine {
+            model: model(),
+            system: system(),
             cores: self.cores,
             load_before: self.load,
             load_after: load(),
             load_store_ns: median(|limits| limits.load_store),
+            one_line_ns: median(|limits| limits.one_line),
             compare_and_swap_ns: median(|limits| limits.compare_and_swap),
-            copies,
+            yield_ns: self.first.and_then(|first| yield_to_each_other(first).ok()),
+            copies: rates(|one, other, bytes| copy_of_fresh_memory(one, other, bytes).ok()),
+            pulls: rates(|one, other, bytes| pull_of_fresh_memory(one, other, bytes).ok()),
         }
     }
+}
+
+impl Look {
+    /// The phase of what was taken between two looks, if it was the same in both.
+    pub(super) fn phase_until(&self, after: &Self) -> Option<Phase> {
+        let phase = self.limits?.phase();
+        (after.limits?.phase() == phase).then_some(phase)
+    }
+
+    /// Notes on a sample that was taken between two looks.
+    pub(super) fn until(&self, after: &Self) -> Taken {
+        let line = |look: &Self| Some(look.limits?.load_store);
+        let (others, stolen) = self.clock.others_until(&after.clock).unzip();
+        Taken {
+            phase: self.phase_until(after).map(|phase| phase.name().to_owned()),
+            before_ns: line(self),
+            after_ns: line(after),
+            others,
+            stolen,
+            counts: false,
+            values: Vec::new(),
+        }
+    }
+}
+
+impl Clock {
+    fn now() -> Self {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        Self {
+            wall: Instant::now(),
+            all: used(&stat),
+            ours: processor_seconds(Whose::Process) + processor_seconds(Whose::Children),
+        }
+    }
+
+    /// What others have used and what the host took, in parts of a core.
+    fn others_until(&self, after: &Self) -> Option<(f64, f64)> {
+        let wall = (after.wall - self.wall).as_secs_f64();
+        let (before, now) = (self.all?, after.all?);
+        let others = now.0 - before.0 - (after.ours - self.ours);
+        // The kernel counts the one in ticks and the other in nanoseconds.
+        Some(((others / wall).max(0.0), (now.1 - before.1) / wall))
+    }
+}
+
+/// What all processors have done, and what was taken from them, in seconds: the first line of
+/// `/proc/stat`, in hundredths.
+fn used(stat: &str) -> Option<(f64, f64)> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let field = |text: &str| text.parse::<f64>().ok();
+    let fields: Vec<f64> = line.split_whitespace().map_while(field).collect();
+    // user nice system idle iowait irq softirq steal
+    let [user, nice, system, _, _, irq, softirq, steal, ..] = fields[..] else {
+        return None;
+    };
+    Some((
+        (user + nice + system + irq + softirq) / 100.0,
+        steal / 100.0,
+    ))
 }
 
 fn load() -> Option<f64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split(' ').next()?.parse().ok()
+}
+
+/// The processor's name.
+fn model() -> Option<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let field = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let name = field("model name")?;
+    // Virtual machines hide the name, and tell the number.
+    let number = field("cpu family").zip(field("model\t"));
+    let number = number.map(|(family, model)| format!(" (family {family}, model {model})"));
+    Some(name + &number.unwrap_or_default())
+}
+
+/// The kernel, and whether it is that of a virtual machine.
+fn system() -> Option<String> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let guest = if flags.contains(" hypervisor") {
+        ", in a virtual machine"
+    } else {
+        ""
+    };
+    Some(format!("Linux {}{guest}", release.trim()))
 }
 
 /// Memory that can still be had, in bytes: of the machine, and of the control group.
@@ -119,14 +233,25 @@ mod tests {
     #[test]
     fn a_probe_tells_what_it_saw() {
         let mut probe = Probe::new();
-        let phase = probe.look();
-        let machine = probe.finish(phase);
+        let (before, after) = (probe.look(), probe.look());
+        let taken = before.until(&after);
+        let machine = probe.finish(None);
         assert!(machine.cores >= 1);
-        assert_eq!(machine.load_store_ns.is_some(), phase.is_some());
-        assert_eq!(
-            machine.copies.len(),
-            if phase.is_some() { COPIES.len() } else { 0 }
-        );
+        assert_eq!(machine.load_store_ns.is_some(), taken.before_ns.is_some());
+        let expected = if taken.before_ns.is_some() {
+            COPIES.len()
+        } else {
+            0
+        };
+        assert_eq!(machine.copies.len(), expected);
         assert!(memory_left().is_none_or(|bytes| bytes > 0));
+    }
+
+    #[test]
+    fn use_is_read_as_the_kernel_writes_it() {
+        let stat = "cpu  100 10 50 9999 7 1 2 30 0 0\ncpu0 1 1 1 1\n";
+        assert_eq!(used(stat), Some((1.63, 0.3)));
+        assert_eq!(used("cpu  100 10\n"), None);
+        assert_eq!(used(""), None);
     }
 }

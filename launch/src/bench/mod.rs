@@ -5,27 +5,36 @@
 //! Started by a launcher, ours or another, the command is a rank of that job and measures there: so
 //! `mpiexec -n 2 portolan bench latency` measures under Hydra.
 //!
-//! - [`args`]: the command line.
+//! - [`args`]: the command line. [`place`]: where ranks run, and what else does.
 //! - [`job`]: one sample, and what it says. [`rank`]: its ranks, if they are ours. [`peers`]: if not.
 //! - [`suite`]: samples in turn, and what they come to. [`stats`]: medians.
-//! - [`machine`]: its limits and its state. [`report`]: table and JSON.
+//! - [`machine`]: its limits and its state.
+//! - [`record`]: what a run found out; shown as a [`table`], as [`lines`] of JSON, as a [`page`].
 //! - [`failure`]: how long a death goes unnoticed.
 
 mod args;
 mod failure;
 mod job;
+mod lines;
 mod machine;
+mod page;
 mod peers;
+mod place;
 mod rank;
-mod report;
+mod record;
 mod stats;
 mod suite;
+mod table;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use portolan_benches::{Axis, Pattern};
 
 pub(crate) use args::{BenchArgs, BenchRankArgs};
+pub(crate) use place::spin;
 pub(crate) use rank::main as rank_main;
 
 use crate::again;
@@ -33,7 +42,8 @@ use crate::run::Bind;
 use job::{Contender, Job};
 use machine::Probe;
 use peers::Found;
-use portolan_benches::Pattern;
+use place::Spinners;
+use record::Run;
 
 /// Measures, or is a rank that measures.
 pub(crate) fn main(args: &BenchArgs) -> ExitCode {
@@ -43,33 +53,44 @@ pub(crate) fn main(args: &BenchArgs) -> ExitCode {
     let ranks = match args.ranks().and_then(|ranks| check_memory(args, ranks)) {
         Ok(ranks) => ranks,
         Err(why) => {
-            report::complain(&why);
+            table::complain(&why);
             return ExitCode::from(2);
         }
     };
-    let Some(pattern) = args.kind.pattern() else {
-        return failure::main(args, ranks);
+    let measured = match args.kind.pattern() {
+        Some(pattern) => measure(args, pattern, ranks),
+        None => failure::measure(args, ranks),
     };
-    match measure(args, pattern, ranks) {
+    let reported = measured.and_then(|run| {
+        write(&run, args.json);
+        args.report
+            .as_deref()
+            .map_or(Ok(()), |folder| page::add(folder, &run))
+    });
+    match reported {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            report::complain(&why);
+            table::complain(&why);
             ExitCode::FAILURE
         }
     }
 }
 
-fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<(), String> {
+fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String> {
     let probe = Probe::new();
     let crowded = ranks as usize > probe.cores();
-    let pin = args
-        .pin
-        .clone()
-        .unwrap_or(if crowded { Bind::None } else { Bind::Core });
+    let usual = if crowded { Bind::None } else { Bind::Core };
+    let pin = match args.map {
+        Some(map) => map
+            .list(ranks)
+            .ok_or("the system does not tell the cores: leave --map out")?,
+        None => args.pin.clone().unwrap_or(usual),
+    };
     let job = Job {
         pattern,
         ranks,
         window: args.window,
+        threads: args.threads,
         limit: args.seconds,
         plans: args.plans(pattern),
         pin: pin.clone(),
@@ -85,11 +106,11 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<(), String>
             .collect(),
     };
     let found = if args.peers {
-        peers::find(pattern, &args.peer_dir, args.tuned)
+        peers::find(&job, args)
     } else {
         Found::default()
     };
-    contenders.extend(found.peers.into_iter().map(Contender::Peer));
+    contenders.extend(found.contenders);
 
     let repeat = args.repeat as usize;
     let bar = bar(pattern, repeat * contenders.len() * job.plans.len());
@@ -100,18 +121,62 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<(), String>
         }
         bar.inc(1);
     };
-    let results = suite::conduct(&job, &contenders, repeat, probe, &mut step);
+    let mut run = Run::about(args, ranks, Some(&pin));
+    let spinners = Spinners::start(args.busy)?;
+    let conducted = suite::conduct(&job, &contenders, repeat, probe, &mut step);
+    drop(spinners);
     bar.finish_and_clear();
-    let mut results = results?;
-    results.missing = found.missing;
-    if !results.remarks.is_empty() {
-        report::complain(&results.remarks);
+    let conducted = conducted?;
+    if !conducted.remarks.is_empty() {
+        table::complain(&conducted.remarks);
     }
-    report::write(
-        &results,
-        &report::Head::new(args, pattern, ranks, Some(pin)),
-    );
-    Ok(())
+    run.entries = conducted.entries;
+    run.missing = found.missing;
+    run.machine = Some(conducted.machine);
+    run.phase = conducted.phase.map(|phase| phase.name().to_owned());
+    Ok(run)
+}
+
+impl Run {
+    /// A run without figures: what is to be measured, and how.
+    fn about(args: &BenchArgs, ranks: u32, pin: Option<&Bind>) -> Self {
+        let pattern = args.kind.pattern();
+        let axis = pattern.map_or(Axis::None, Pattern::axis);
+        let threaded = pattern == Some(Pattern::Multithread);
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Self {
+            bench: args.kind.name().to_owned(),
+            unit: pattern.map_or("ms", Pattern::unit).to_owned(),
+            less_is_better: pattern.is_none_or(Pattern::less_is_better),
+            axis: match axis {
+                Axis::Bytes => "bytes",
+                Axis::Waiting => "waiting",
+                Axis::None => "",
+            }
+            .to_owned(),
+            message_bytes: if axis == Axis::Waiting { 8 } else { 0 },
+            ranks,
+            window: pattern.filter(|p| p.has_windows()).map(|_| args.window),
+            threads: threaded.then_some(args.threads),
+            pin: pin.map(ToString::to_string),
+            map: args.map.map(|map| map.name().to_owned()),
+            busy: args.busy,
+            command: BenchArgs::typed(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            began: since.map_or(0, |since| since.as_secs()),
+            entries: Vec::new(),
+            missing: Vec::new(),
+            machine: None,
+            phase: None,
+        }
+    }
+}
+
+/// Writes a run to the standard output.
+fn write(run: &Run, json: bool) {
+    let text = if json { lines::of(run) } else { table::of(run) };
+    // That nobody reads it to its end is no failure of the measurement.
+    let _ = io::stdout().lock().write_all(text.as_bytes());
 }
 
 /// Shown where the standard error is a terminal.
@@ -125,14 +190,31 @@ fn bar(pattern: Pattern, figures: usize) -> ProgressBar {
 
 /// Refuses messages for which there is no memory; otherwise the number of ranks again.
 fn check_memory(args: &BenchArgs, ranks: u32) -> Result<u32, String> {
-    let Some(&largest) = args.sizes.iter().max() else {
+    /// What an entry that waits costs about, in whichever implementation.
+    const ENTRY: u128 = 256;
+    let (Some(pattern), Some(&largest)) = (args.kind.pattern(), args.sizes.iter().max()) else {
         return Ok(ranks);
     };
-    // Every rank has a buffer to send from and one to receive into.
-    let need = largest as u128 * 2 * u128::from(ranks);
+    // Every rank has a buffer to send from and one to receive into, and so has each of its threads.
+    let threads = if pattern == Pattern::Multithread {
+        args.threads
+    } else {
+        1
+    };
+    let (each, what) = match pattern.axis() {
+        Axis::Bytes => (2 * largest as u128 * u128::from(threads), "messages of"),
+        Axis::Waiting => (ENTRY * largest as u128, "queues of"),
+        Axis::None => return Ok(ranks),
+    };
+    let need = each * u128::from(ranks);
+    let of = if pattern.axis() == Axis::Bytes {
+        "bytes"
+    } else {
+        "entries"
+    };
     match machine::memory_left() {
         Some(left) if need > u128::from(left) => Err(format!(
-            "messages of {largest} bytes need {} MiB in {ranks} ranks, and {} MiB are left here: use \
+            "{what} {largest} {of} need {} MiB in {ranks} ranks, and {} MiB are left here: use \
              smaller --sizes",
             need >> 20,
             left >> 20

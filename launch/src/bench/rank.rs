@@ -3,12 +3,13 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use portolan::{Comm, Error, ErrorKind, Result};
-use portolan_benches::{Pattern, Plan, Sample, Setup, measure};
+use portolan::{Builder, Error, ErrorKind, Result};
+use portolan_benches::{Pattern, Plan, Sample, Setup, measure, measure_threads};
 
 use super::args::{BenchArgs, BenchRankArgs};
 use super::job::{SAMPLE, TRANSPORT};
-use super::{failure, report, suite};
+use super::record::Run;
+use super::{failure, suite, table};
 
 /// `portolan bench-rank`: takes one sample of each size and tells it to `portolan bench`.
 pub(crate) fn main(args: &BenchRankArgs) -> ExitCode {
@@ -19,19 +20,40 @@ pub(crate) fn main(args: &BenchRankArgs) -> ExitCode {
         pattern,
         window: args.window,
         limit: args.limit,
+        threads: args.threads,
+        begun: args.begun,
     };
+    let say = |rank: u32, line: &str| {
+        if rank == 0 {
+            // Nobody listens any more: then nobody misses it.
+            let _ = io::stdout().lock().write_all(line.as_bytes());
+        }
+    };
+    let tell = |rank, sample: &Sample| {
+        let Sample {
+            bytes,
+            value,
+            rounds,
+        } = sample;
+        say(rank, &format!("{SAMPLE} {bytes} {value:e} {rounds}\n"));
+    };
+    if pattern == Pattern::Multithread {
+        return Builder::new().multiple().run(|world| {
+            let comm = world.comm();
+            check(comm.size(), pattern)?;
+            say(comm.rank(), &format!("{TRANSPORT} {}\n", comm.transport()));
+            for plan in &args.plans {
+                tell(comm.rank(), &measure_threads(&comm, &setup, plan)?);
+            }
+            Ok::<(), Error>(())
+        });
+    }
     portolan::run(|world| {
         let comm = world.comm();
-        check(&comm, pattern)?;
-        say(&comm, &format!("{TRANSPORT} {}\n", comm.transport()));
+        check(comm.size(), pattern)?;
+        say(comm.rank(), &format!("{TRANSPORT} {}\n", comm.transport()));
         for plan in &args.plans {
-            let sample = measure(&comm, &setup, plan)?;
-            let Sample {
-                bytes,
-                value,
-                rounds,
-            } = sample;
-            say(&comm, &format!("{SAMPLE} {bytes} {value:e} {rounds}\n"));
+            tell(comm.rank(), &measure(&comm, &setup, plan)?);
         }
         Ok::<(), Error>(())
     })
@@ -39,39 +61,63 @@ pub(crate) fn main(args: &BenchRankArgs) -> ExitCode {
 
 /// `portolan bench` that some launcher has started as a rank: takes all samples and reports them.
 pub(super) fn in_a_job(args: &BenchArgs) -> ExitCode {
-    let Some(pattern) = args.kind.pattern() else {
-        report::complain(
-            "a failure is measured by a job of its own: start this without a launcher",
-        );
-        return ExitCode::from(2);
+    let pattern = match args.kind.pattern() {
+        Some(pattern) if pattern != Pattern::Startup => pattern,
+        _ => {
+            table::complain(&format!(
+                "{} is measured by jobs of its own: start this without a launcher",
+                args.kind.name()
+            ));
+            return ExitCode::from(2);
+        }
     };
     let setup = Setup {
         pattern,
         window: args.window,
         limit: args.seconds,
+        threads: args.threads,
+        begun: 0,
     };
     let plans = args.plans(pattern);
+    let report = |size, transport: &str, samples| {
+        let mut run = Run::about(args, size, None);
+        run.entries = vec![suite::of_one(transport, samples)];
+        super::write(&run, args.json);
+    };
+    if pattern == Pattern::Multithread {
+        return Builder::new().multiple().run(|world| {
+            let comm = world.comm();
+            check(comm.size(), pattern)?;
+            let samples = each(args, &plans, |plan| measure_threads(&comm, &setup, plan))?;
+            if comm.rank() == 0 {
+                report(comm.size(), comm.transport(), samples);
+            }
+            Ok::<(), Error>(())
+        });
+    }
     portolan::run(|world| {
         let comm = world.comm();
-        check(&comm, pattern)?;
-        let sample = |plan: &Plan| measure(&comm, &setup, plan);
-        let take = || plans.iter().map(sample).collect::<Result<Vec<_>>>();
-        let samples = (0..args.repeat)
-            .map(|_| take())
-            .collect::<Result<Vec<_>>>()?;
+        check(comm.size(), pattern)?;
+        let samples = each(args, &plans, |plan| measure(&comm, &setup, plan))?;
         if comm.rank() == 0 {
-            let results = suite::Results::of_one(comm.transport(), samples);
-            report::write(
-                &results,
-                &report::Head::new(args, pattern, comm.size(), None),
-            );
+            report(comm.size(), comm.transport(), samples);
         }
         Ok::<(), Error>(())
     })
 }
 
-fn check(comm: &Comm, pattern: Pattern) -> Result<()> {
-    if comm.size() >= 2 || !pattern.is_paired() {
+/// All samples of all sizes.
+fn each(
+    args: &BenchArgs,
+    plans: &[Plan],
+    sample: impl Fn(&Plan) -> Result<Sample>,
+) -> Result<Vec<Vec<Sample>>> {
+    let take = |_| plans.iter().map(&sample).collect();
+    (0..args.repeat).map(take).collect()
+}
+
+fn check(size: u32, pattern: Pattern) -> Result<()> {
+    if size >= 2 || !pattern.is_paired() {
         return Ok(());
     }
     let what = format!(
@@ -79,11 +125,4 @@ fn check(comm: &Comm, pattern: Pattern) -> Result<()> {
         pattern.name()
     );
     Err(Error::new(ErrorKind::InvalidArgument, what).remedy("start it with two ranks"))
-}
-
-fn say(comm: &Comm, line: &str) {
-    if comm.rank() == 0 {
-        // Nobody listens any more: then nobody misses it.
-        let _ = io::stdout().lock().write_all(line.as_bytes());
-    }
 }

@@ -1,7 +1,9 @@
 //! What many samples come to.
 
+use serde::{Deserialize, Serialize};
+
 /// Median, and how far the samples are from it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Summary {
     /// The middle one, or the mean of the middle two.
     pub(super) median: f64,

@@ -3,54 +3,16 @@
 use portolan_benches::Sample;
 use portolan_benches::machine::Phase;
 
-use super::job::{Contender, Job, Taken};
-use super::machine::{Machine, Probe};
+use super::job::{Contender, Job, Outcome};
+use super::machine::Probe;
+use super::record::{Entry, Figure, Machine, Taken};
 use super::stats::Summary;
 
-/// Whose figures they are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Name {
-    /// Portolan's, over this transport.
-    Transport(String),
-    /// Another implementation's.
-    Peer(String),
-}
-
-impl Name {
-    pub(super) fn text(&self) -> &str {
-        match self {
-            Self::Transport(name) | Self::Peer(name) => name,
-        }
-    }
-}
-
-/// What the samples of one size came to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Figure {
-    pub(super) bytes: usize,
-    pub(super) summary: Summary,
-    /// Samples that count, and those that were taken in another phase of the machine.
-    pub(super) samples: usize,
-    pub(super) dropped: usize,
-    /// Rounds in a sample, in the shortest of them.
-    pub(super) rounds: u64,
-}
-
-/// All figures of one contender, or why there are none.
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) name: Name,
-    pub(super) figures: Result<Vec<Figure>, String>,
-}
-
-/// Everything that was found out.
-#[derive(Clone, Debug)]
-pub(super) struct Results {
+/// Everything that was found out by taking samples.
+#[derive(Debug)]
+pub(super) struct Conducted {
     pub(super) entries: Vec<Entry>,
-    /// Peers that are not here, and why.
-    pub(super) missing: Vec<(String, String)>,
-    /// `None` if nobody looked.
-    pub(super) machine: Option<Machine>,
+    pub(super) machine: Machine,
     /// The machine's phase in the samples that count, if they have one in common.
     pub(super) phase: Option<Phase>,
     /// What our own ranks remarked.
@@ -60,9 +22,10 @@ pub(super) struct Results {
 /// The samples of one contender.
 #[derive(Debug, Default)]
 struct Record {
-    name: Option<Name>,
-    /// Each with the phase that the machine was in, if it was the same before and after.
-    taken: Vec<(Option<Phase>, Vec<Sample>)>,
+    name: String,
+    peer: bool,
+    /// Each with the phase that the machine was in, if it was the same before and after, and notes.
+    taken: Vec<(Option<Phase>, Vec<Sample>, Taken)>,
     failed: Option<String>,
 }
 
@@ -77,8 +40,8 @@ pub(super) fn conduct(
     repeat: usize,
     mut probe: Probe,
     step: &mut dyn FnMut(),
-) -> Result<Results, String> {
-    let mut records: Vec<Record> = contenders.iter().map(|_| Record::default()).collect();
+) -> Result<Conducted, String> {
+    let mut records: Vec<_> = contenders.iter().map(Record::new).collect();
     let mut remarks = String::new();
     let mut before = probe.look();
     for round in 0..2 * repeat {
@@ -94,114 +57,107 @@ pub(super) fn conduct(
             }
             let outcome = contenders[which].sample(job, step);
             let after = probe.look();
-            let phase = before.filter(|_| before == after);
+            let notes = before.until(&after);
+            let phase = before.phase_until(&after);
             before = after;
-            match (outcome, &contenders[which]) {
-                (Ok(taken), contender) => record.add(contender, phase, taken, &mut remarks),
-                (Err(why), Contender::Ours(_)) => return Err(why),
-                (Err(why), Contender::Peer(peer)) => {
-                    record.name = Some(Name::Peer(peer.name()));
-                    record.failed = Some(why);
-                }
+            match outcome {
+                Ok(outcome) => record.add(phase, notes, outcome, &mut remarks),
+                Err(why) if !record.peer => return Err(why),
+                Err(why) => record.failed = Some(why),
             }
         }
     }
     let phase = common_phase(&records);
-    let machine = Some(probe.finish(phase));
-    let entries = records.into_iter().filter_map(|r| r.entry(phase)).collect();
-    Ok(Results {
-        entries,
-        missing: Vec::new(),
-        machine,
+    Ok(Conducted {
+        entries: records
+            .into_iter()
+            .map(|record| record.entry(phase))
+            .collect(),
+        machine: probe.finish(phase),
         phase,
         remarks,
     })
 }
 
+/// Of one job that took all samples itself: each of `samples` has all sizes.
+pub(super) fn of_one(transport: &str, samples: Vec<Vec<Sample>>) -> Entry {
+    let note = |samples: Vec<Sample>| {
+        let notes = Taken {
+            values: samples.iter().map(|sample| sample.value).collect(),
+            ..Taken::default()
+        };
+        (None, samples, notes)
+    };
+    let record = Record {
+        name: transport.to_owned(),
+        peer: false,
+        taken: samples.into_iter().map(note).collect(),
+        failed: None,
+    };
+    record.entry(None)
+}
+
 impl Record {
+    fn new(contender: &Contender) -> Self {
+        Self {
+            name: contender.name(),
+            peer: contender.is_peer(),
+            taken: Vec::new(),
+            failed: None,
+        }
+    }
+
     fn add(
         &mut self,
-        contender: &Contender,
         phase: Option<Phase>,
-        taken: Taken,
+        mut notes: Taken,
+        outcome: Outcome,
         remarks: &mut String,
     ) {
-        self.name.get_or_insert_with(|| match contender {
-            Contender::Ours(wanted) => {
-                // Once is enough: every sample would say the same.
-                remarks.push_str(&taken.remarks);
-                let name = taken.transport.or_else(|| wanted.clone());
-                Name::Transport(name.unwrap_or_else(|| "unknown".to_owned()))
-            }
-            Contender::Peer(peer) => Name::Peer(peer.name()),
-        });
-        self.taken.push((phase, taken.samples));
+        if !self.peer && self.taken.is_empty() {
+            // Once is enough: every sample would say the same.
+            remarks.push_str(&outcome.remarks);
+            self.name = outcome.transport.unwrap_or(std::mem::take(&mut self.name));
+        }
+        notes.values = outcome.samples.iter().map(|sample| sample.value).collect();
+        self.taken.push((phase, outcome.samples, notes));
     }
 
     fn in_phase(&self, phase: Phase) -> usize {
-        self.taken.iter().filter(|(p, _)| *p == Some(phase)).count()
+        self.taken
+            .iter()
+            .filter(|(p, ..)| *p == Some(phase))
+            .count()
     }
 
     /// What the samples of that phase come to; all of them if there is none.
-    fn entry(self, phase: Option<Phase>) -> Option<Entry> {
-        let name = self.name?;
-        if let Some(why) = self.failed {
-            let figures = Err(why);
-            return Some(Entry { name, figures });
+    fn entry(mut self, phase: Option<Phase>) -> Entry {
+        let counts = |of: Option<Phase>| phase.is_none() || of == phase;
+        for (of, _, notes) in &mut self.taken {
+            notes.counts = counts(*of);
         }
-        let (counting, others): (Vec<_>, Vec<_>) = self
-            .taken
-            .into_iter()
-            .partition(|(p, _)| phase.is_none() || *p == phase);
-        let sizes = counting.first().map_or(0, |(_, samples)| samples.len());
+        let counting = || self.taken.iter().filter(|(of, ..)| counts(*of));
+        let sizes = counting().next().map_or(0, |(_, samples, _)| samples.len());
         let figure = |at: usize| {
-            let of_size = counting.iter().map(|(_, samples)| samples[at]);
+            let of_size = counting().map(|(_, samples, _)| samples[at]);
             Some(Figure {
                 bytes: of_size.clone().next()?.bytes,
                 summary: Summary::of(of_size.clone().map(|sample| sample.value).collect())?,
-                samples: counting.len(),
-                dropped: others.len(),
+                samples: counting().count(),
+                dropped: self.taken.len() - counting().count(),
                 rounds: of_size.map(|sample| sample.rounds).min()?,
             })
         };
-        let figures = Ok((0..sizes).filter_map(figure).collect());
-        Some(Entry { name, figures })
-    }
-}
-
-impl Results {
-    /// Of one job that took all samples itself: each of `taken` has all sizes.
-    pub(super) fn of_one(transport: &str, taken: Vec<Vec<Sample>>) -> Self {
-        let record = Record {
-            name: Some(Name::Transport(transport.to_owned())),
-            taken: taken.into_iter().map(|samples| (None, samples)).collect(),
-            failed: None,
+        let figures = match self.failed {
+            None => (0..sizes).filter_map(figure).collect(),
+            Some(_) => Vec::new(),
         };
-        Self {
-            entries: record.entry(None).into_iter().collect(),
-            missing: Vec::new(),
-            machine: None,
-            phase: None,
-            remarks: String::new(),
-        }
-    }
-
-    /// The best peer's median for a size, and its name.
-    pub(super) fn best_peer(&self, bytes: usize, less_is_better: bool) -> Option<(f64, &str)> {
-        let of_size = |entry: &'_ Entry| {
-            let figures = entry.figures.as_ref().ok()?;
-            let figure = figures.iter().find(|figure| figure.bytes == bytes)?;
-            Some(figure.summary.median)
-        };
-        let peers = self.entries.iter().filter_map(|entry| match &entry.name {
-            Name::Peer(name) => Some((of_size(entry)?, name.as_str())),
-            Name::Transport(_) => None,
-        });
-        let by_value = |a: &(f64, &str), b: &(f64, &str)| a.0.total_cmp(&b.0);
-        if less_is_better {
-            peers.min_by(by_value)
-        } else {
-            peers.max_by(by_value)
+        Entry {
+            name: self.name,
+            peer: self.peer,
+            figures,
+            failed: self.failed,
+            taken: self.taken.into_iter().map(|(_, _, notes)| notes).collect(),
         }
     }
 }
@@ -210,11 +166,11 @@ impl Results {
 fn enough(records: &[Record], repeat: usize) -> bool {
     let unknown = records
         .iter()
-        .all(|record| record.taken.iter().all(|(phase, _)| phase.is_none()));
+        .all(|record| record.taken.iter().all(|(phase, ..)| phase.is_none()));
     let alive = || records.iter().filter(|record| record.failed.is_none());
     // Where phases cannot be told, there is nothing to wait for.
     unknown
-        || [Phase::Sibling, Phase::Near, Phase::Far]
+        || Phase::ALL
             .iter()
             .any(|&phase| alive().all(|record| record.in_phase(phase) >= repeat))
 }
@@ -228,7 +184,7 @@ fn common_phase(records: &[Record]) -> Option<Phase> {
             .min()
             .unwrap_or(0)
     };
-    [Phase::Sibling, Phase::Near, Phase::Far]
+    Phase::ALL
         .into_iter()
         .filter(|&phase| fewest(phase) > 0)
         .max_by_key(|&phase| fewest(phase))
@@ -244,9 +200,10 @@ mod tests {
             value,
             rounds: 10,
         };
-        let each = |&(phase, value): &(_, f64)| (phase, vec![sample(value)]);
+        let each = |&(phase, value): &(_, f64)| (phase, vec![sample(value)], Taken::default());
         Record {
-            name: Some(Name::Peer(name.to_owned())),
+            name: name.to_owned(),
+            peer: true,
             taken: taken.iter().map(each).collect(),
             failed: None,
         }
@@ -265,15 +222,20 @@ mod tests {
         };
         assert_eq!(common_phase(&records()), NEAR);
         assert!(enough(&records(), 2) && !enough(&records(), 3));
-        let [a, b] = records()
+        let [a, b] = &records()
             .into_iter()
-            .map(|record| record.entry(NEAR).unwrap().figures.unwrap()[0])
+            .map(|record| record.entry(NEAR))
             .collect::<Vec<_>>()[..]
         else {
             unreachable!("there are two")
         };
-        assert_eq!((a.summary.median, a.samples, a.dropped), (2.0, 2, 2));
-        assert_eq!((b.summary.median, b.samples, b.dropped), (3.0, 2, 2));
+        let facts = |entry: &Entry| {
+            let figure = entry.figures[0];
+            (figure.summary.median, figure.samples, figure.dropped)
+        };
+        assert_eq!((facts(a), facts(b)), ((2.0, 2, 2), (3.0, 2, 2)));
+        let counting: Vec<_> = a.taken.iter().map(|taken| taken.counts).collect();
+        assert_eq!(counting, [true, false, true, false]);
     }
 
     #[test]
@@ -281,22 +243,20 @@ mod tests {
         let records = vec![record("a", &[(NEAR, 1.0)]), record("b", &[(FAR, 2.0)])];
         assert_eq!(common_phase(&records), None);
         assert!(!enough(&records, 1));
-        let figure = |record: Record| record.entry(None).unwrap().figures.unwrap()[0];
+        let figure = |record: Record| record.entry(None).figures[0];
         let counts: Vec<_> = records.into_iter().map(|r| figure(r).samples).collect();
         assert_eq!(counts, [1, 1]);
         assert!(enough(&[record("a", &[(None, 1.0)])], 1));
     }
 
     #[test]
-    fn the_best_peer_has_the_least_latency_or_the_most_bandwidth() {
-        let entry = |r: Record| r.entry(None);
-        let mut results = Results::of_one("shm", Vec::new());
-        results.entries = [record("a", &[(None, 1.0)]), record("b", &[(None, 2.0)])]
-            .into_iter()
-            .filter_map(entry)
-            .collect();
-        assert_eq!(results.best_peer(8, true), Some((1.0, "a")));
-        assert_eq!(results.best_peer(8, false), Some((2.0, "b")));
-        assert_eq!(results.best_peer(9, true), None);
+    fn a_peer_that_fails_has_no_figures() {
+        let mut failing = record("a", &[(NEAR, 1.0)]);
+        failing.failed = Some("it crashed".to_owned());
+        assert_eq!(common_phase(&[record("b", &[(FAR, 1.0)]), failing]), FAR);
+        let mut failing = record("a", &[(NEAR, 1.0)]);
+        failing.failed = Some("it crashed".to_owned());
+        let entry = failing.entry(NEAR);
+        assert_eq!((entry.figures.len(), entry.failed.is_some()), (0, true));
     }
 }

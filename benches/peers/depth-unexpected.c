@@ -1,0 +1,9 @@
+/* The same while messages that nobody receives are waiting. */
+#include "waiting.h"
+
+int main(int argc, char **argv)
+{
+    static const struct peer_program program = {.run = ping_pong, .value = one_way_time, .sizes_are_counts = 1,
+                                                .before = put_messages, .after = take_messages};
+    return peer_main(argc, argv, &program);
+}

@@ -1,0 +1,44 @@
+/* A message to the rank so far above, and one from the rank so far below: benches/src/direct.rs. */
+#ifndef PORTOLAN_TALK_H
+#define PORTOLAN_TALK_H
+
+#include "peer.h"
+
+static inline void talk(const struct peer *peer, int distance)
+{
+    int above = (peer->rank + distance) % peer->size;
+    int below = (peer->rank + peer->size - distance) % peer->size;
+    int out = peer->rank, back = -1;
+    MPI_Sendrecv(&out, 1, MPI_INT, above, MESSAGE, &back, 1, MPI_INT, below, MESSAGE, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+    if (back != below)
+        peer_fail("a message came from somebody else", "this should not be");
+}
+
+/* Memory of this process in KiB that is no copy of a file. */
+static inline double proportional_kib(void)
+{
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    char line[256];
+    double sum = 0, kib;
+    if (!file)
+        peer_fail("cannot be read", "/proc/self/smaps_rollup");
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "Pss_Anon: %lf", &kib) == 1 || sscanf(line, "Pss_Shmem: %lf", &kib) == 1)
+            sum += kib;
+    fclose(file);
+    return sum;
+}
+
+/* After it has talked to ranks up to `farthest` away on either side. */
+static inline double memory_after(struct peer *peer, int farthest)
+{
+    for (int distance = 1; distance <= farthest; distance++)
+        talk(peer, distance);
+    MPI_Barrier(MPI_COMM_WORLD);
+    double kib = proportional_kib();
+    MPI_Barrier(MPI_COMM_WORLD);
+    return kib;
+}
+
+#endif

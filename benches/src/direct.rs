@@ -1,0 +1,172 @@
+//! Patterns whose figure is not the time of a round.
+
+use std::hint::black_box;
+use std::thread;
+use std::time::Duration;
+
+use portolan::level::Level;
+use portolan::{Comm, Device, Error, ErrorKind, Result};
+
+use crate::measure::timed;
+use crate::process::{Whose, monotonic_nanoseconds, processor_seconds, proportional_kib};
+use crate::window::Window;
+use crate::{Buffers, Pattern, Plan, Role, Setup};
+
+/// Tag of the messages.
+const MESSAGE: u32 = 1;
+/// Tag of the receiver's word that it is there.
+const READY: u32 = 2;
+/// How often as long as a send the sender computes.
+const COMPUTES: f64 = 4.0;
+
+/// What a starter sees of its sends, in seconds, over all rounds of a call.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// From the beginning of a send until it is complete.
+    send: f64,
+    /// In between, in computations.
+    compute: f64,
+}
+
+/// The share of a send in percent that is hidden behind a computation, and the rounds.
+///
+/// First sends alone are timed; then the sender computes for some times as long between the start of
+/// each send and waiting for it. What it then takes longer than the computation was not hidden.
+pub(crate) fn overlap<L: Level, D: Device>(
+    comm: &Comm<L, D>,
+    role: Role,
+    setup: &Setup,
+    plan: &Plan,
+) -> Result<(f64, u64)> {
+    let mut buffers = Buffers::new(plan.bytes, comm.rank() as u8)?;
+    let each = seconds_of_a_turn();
+    let mut alone = Seen::default();
+    let (_, rounds) = timed(comm, setup, plan, |rounds| {
+        alone = sends(comm, role, rounds, 0, &mut buffers)?;
+        Ok(())
+    })?;
+    let pure = alone.send / rounds as f64;
+    let turns = (COMPUTES * pure / each) as u64;
+    comm.barrier()?;
+    let both = sends(comm, role, rounds, turns, &mut buffers)?;
+    let seen = (both.send - both.compute) / alone.send;
+    let hidden = if alone.send > 0.0 { 1.0 - seen } else { 0.0 };
+    Ok((100.0 * hidden.clamp(0.0, 1.0), rounds))
+}
+
+fn sends<L: Level, D: Device>(
+    comm: &Comm<L, D>,
+    role: Role,
+    rounds: u64,
+    turns: u64,
+    buffers: &mut Buffers,
+) -> Result<Seen> {
+    let (send, receive) = buffers.both();
+    let mut seen = Seen::default();
+    match role {
+        Role::Starts { peer } => {
+            let mut window = Window::new(comm, 1, send, &mut []);
+            for _ in 0..rounds {
+                comm.recv_into(&mut [0_u8; 4], peer, READY)?;
+                let begun = comm.wtime();
+                window.send(peer, MESSAGE)?;
+                let started = comm.wtime();
+                compute(turns);
+                let computed = comm.wtime();
+                window.wait()?;
+                seen.send += comm.wtime() - begun;
+                seen.compute += computed - started;
+            }
+        }
+        Role::Answers { peer } => {
+            for _ in 0..rounds {
+                comm.send(&[0_u8; 4], peer, READY)?;
+                comm.recv_into(receive, peer, MESSAGE)?;
+            }
+        }
+        Role::Rests => {}
+    }
+    Ok(seen)
+}
+
+/// Computes something that the compiler cannot leave out.
+fn compute(turns: u64) {
+    let mut value = 1_u64;
+    for turn in 0..turns {
+        value = black_box(value.wrapping_mul(turn | 1));
+    }
+}
+
+/// How long a turn of [`compute`] takes.
+fn seconds_of_a_turn() -> f64 {
+    const TURNS: u64 = 100_000;
+    compute(TURNS);
+    let begun = monotonic_nanoseconds();
+    compute(TURNS);
+    (monotonic_nanoseconds() - begun).max(1) as f64 * 1e-9 / TURNS as f64
+}
+
+/// The processor time of a rank that waits for a message, in percent of the time that it waits.
+pub(crate) fn idle<L: Level, D: Device>(
+    comm: &Comm<L, D>,
+    role: Role,
+    seconds: f64,
+) -> Result<f64> {
+    comm.barrier()?;
+    let mut used = 0.0;
+    match role {
+        Role::Starts { peer } => {
+            thread::sleep(Duration::from_secs_f64(seconds));
+            comm.send(&[0_u8; 8], peer, MESSAGE)?;
+        }
+        Role::Answers { peer } => {
+            let (begun, before) = (comm.wtime(), processor_seconds(Whose::Process));
+            comm.recv_into(&mut [0_u8; 8], peer, MESSAGE)?;
+            used = (processor_seconds(Whose::Process) - before) / (comm.wtime() - begun);
+        }
+        Role::Rests => {}
+    }
+    Ok(100.0 * used)
+}
+
+/// Milliseconds from the start of the job until this rank has had a message from a neighbour.
+pub(crate) fn startup<L: Level, D: Device>(comm: &Comm<L, D>, begun: u64) -> Result<f64> {
+    talk(comm, 1)?;
+    let now = monotonic_nanoseconds();
+    Ok(now.saturating_sub(begun) as f64 / 1e6)
+}
+
+/// Memory of this rank in KiB after it has talked.
+pub(crate) fn memory<L: Level, D: Device>(comm: &Comm<L, D>, pattern: Pattern) -> Result<f64> {
+    let farthest = match pattern {
+        Pattern::MemoryAll => comm.size().saturating_sub(1),
+        _ => 1.min(comm.size() - 1),
+    };
+    for distance in 1..=farthest {
+        talk(comm, distance)?;
+    }
+    comm.barrier()?;
+    let kib = proportional_kib().map_err(|error| {
+        let what = format!("the system does not tell the memory of this process: {error}");
+        Error::new(ErrorKind::Internal, what).on_rank(comm.rank())
+    })?;
+    // Nobody leaves before everybody has looked: shares are of those who are there.
+    comm.barrier()?;
+    Ok(kib)
+}
+
+/// A message to the rank so far above, and one from the rank so far below, around the corner.
+fn talk<L: Level, D: Device>(comm: &Comm<L, D>, distance: u32) -> Result<()> {
+    let (rank, size) = (comm.rank(), comm.size());
+    let (above, below) = ((rank + distance) % size, (rank + size - distance) % size);
+    let (out, mut back) = ([rank], [u32::MAX]);
+    comm.sendrecv(&out, above, MESSAGE, &mut back, below, MESSAGE)?;
+    if back[0] == below {
+        return Ok(());
+    }
+    let what = format!(
+        "a message from rank {below} says that it is from rank {}",
+        back[0]
+    );
+    Err(Error::new(ErrorKind::Internal, what).on_rank(rank))
+}

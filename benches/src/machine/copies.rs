@@ -1,0 +1,106 @@
+//! How fast a processor gets what another has just written.
+
+use std::hint::black_box;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use super::turns::{TwoLines, on_two};
+use crate::pin::PinError;
+
+/// How often memory is copied.
+const COPIES: u32 = 30;
+
+/// Seconds in which one processor copies `bytes` bytes that the other has just written, by loads and
+/// stores: the least of some copies.
+///
+/// # Errors
+/// If a thread cannot be put on one of them.
+pub fn copy_of_fresh_memory(one: usize, other: usize, bytes: usize) -> Result<f64, PinError> {
+    taken(one, other, bytes, |from, to| {
+        to.copy_from_slice(black_box(from));
+        true
+    })
+}
+
+/// The same by `process_vm_readv`, as one process takes data out of another; not a number where the
+/// system refuses it.
+///
+/// # Errors
+/// If a thread cannot be put on one of them.
+pub fn pull_of_fresh_memory(one: usize, other: usize, bytes: usize) -> Result<f64, PinError> {
+    taken(one, other, bytes, |from, to| pull(from, to).is_ok())
+}
+
+/// The least time of `take`, which says whether it worked.
+fn taken(
+    one: usize,
+    other: usize,
+    bytes: usize,
+    take: impl Fn(&[u8], &mut [u8]) -> bool + Sync,
+) -> Result<f64, PinError> {
+    let turns = TwoLines::default();
+    let shared = Mutex::new(vec![0_u8; bytes]);
+    // Never contended: the turns say whose it is.
+    let hold = || shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let reader = || {
+        let mut own = vec![1_u8; bytes];
+        let (mut least, mut all_well) = (f64::INFINITY, true);
+        for turn in 1..=COPIES {
+            turns.to_second.set(turn);
+            turns.to_first.await_value(turn);
+            let fresh = hold();
+            let begun = Instant::now();
+            all_well &= take(&fresh, &mut own);
+            least = least.min(begun.elapsed().as_secs_f64());
+            black_box(&mut own);
+        }
+        if all_well { least } else { f64::NAN }
+    };
+    let writer = || {
+        for turn in 1..=COPIES {
+            turns.to_second.await_value(turn);
+            black_box(&mut *hold()).fill(turn as u8);
+            turns.to_first.set(turn);
+        }
+    };
+    on_two(one, other, reader, writer)
+}
+
+/// Copies by the kernel, from this process as from another.
+fn pull(from: &[u8], to: &mut [u8]) -> io::Result<()> {
+    let local = libc::iovec {
+        iov_base: to.as_mut_ptr().cast(),
+        iov_len: to.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: from.as_ptr().cast_mut().cast(),
+        iov_len: from.len(),
+    };
+    // SAFETY: getpid has no conditions. The one vector is writable memory that is borrowed
+    // exclusively, the other is only read.
+    let copied = unsafe {
+        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+    };
+    match usize::try_from(copied) {
+        Ok(copied) if copied == from.len() => Ok(()),
+        Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_copies_what_is_there() {
+        let (from, mut to) = ([7_u8; 100], [0_u8; 100]);
+        if let Err(error) = pull(&from, &mut to) {
+            // Some containers forbid it.
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        } else {
+            assert_eq!(from, to);
+        }
+    }
+}

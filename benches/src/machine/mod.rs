@@ -1,0 +1,144 @@
+//! What the machine can do at best, with nobody's library in between.
+//!
+//! On a virtual machine these figures change while one looks: the host moves the virtual processors,
+//! and two that were neighbours in one moment share no cache in the next. So the figures are taken
+//! before and after every sample, and samples are compared that were taken in the same [`Phase`].
+
+mod copies;
+mod turns;
+
+pub use copies::{copy_of_fresh_memory, pull_of_fresh_memory};
+
+use crate::pin::PinError;
+use turns::{OneLine, Swapped, TwoLines, Yielded, hand_over};
+
+/// What two processors can do for each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// One way of a cache line that one side stores and the other loads, in nanoseconds: two lines,
+    /// one for each direction.
+    pub load_store: f64,
+    /// The same with one line for both directions.
+    pub one_line: f64,
+    /// One way of a cache line that is taken by compare-and-swap, in nanoseconds: one line for both
+    /// directions.
+    pub compare_and_swap: f64,
+}
+
+/// How near two processors are to each other, by the time that a cache line takes one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Below 40 ns: they seem to be threads of one core.
+    Sibling,
+    /// 40 to 90 ns: they share a cache.
+    Near,
+    /// 90 to 180 ns: they are on one chip, some way apart.
+    Far,
+    /// Above: they share no cache, or somebody else uses them.
+    Apart,
+}
+
+impl Phase {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Sibling, Self::Near, Self::Far, Self::Apart];
+
+    /// In one word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sibling => "sibling",
+            Self::Near => "near",
+            Self::Far => "far",
+            Self::Apart => "apart",
+        }
+    }
+}
+
+impl Limits {
+    /// Measures for some milliseconds between two processors, which should have nothing else to do.
+    ///
+    /// # Errors
+    /// If a thread cannot be put on one of them.
+    pub fn measure(one: usize, other: usize) -> Result<Self, PinError> {
+        Ok(Self {
+            load_store: hand_over(one, other, &TwoLines::default())?,
+            one_line: hand_over(one, other, &OneLine::default())?,
+            compare_and_swap: hand_over(one, other, &Swapped::default())?,
+        })
+    }
+
+    /// The phase that they show.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self.load_store {
+            ns if ns < 40.0 => Phase::Sibling,
+            ns if ns < 90.0 => Phase::Near,
+            ns if ns < 180.0 => Phase::Far,
+            _ => Phase::Apart,
+        }
+    }
+}
+
+/// Nanoseconds until one thread sees what another on the same processor has written, if each gives
+/// the processor away while it waits (`sched_yield`).
+///
+/// # Errors
+/// If a thread cannot be put on it.
+pub fn yield_to_each_other(processor: usize) -> Result<f64, PinError> {
+    hand_over(processor, processor, &Yielded::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allowed_processors;
+
+    #[test]
+    #[allow(clippy::print_stderr, reason = "a skip has a reason that is seen")]
+    fn two_processors_hand_over_and_copy() {
+        let processors = allowed_processors();
+        let [one, other, ..] = processors[..] else {
+            eprintln!("skipped: two_processors_hand_over_and_copy: this needs two processors");
+            return;
+        };
+        let limits = Limits::measure(one, other).unwrap();
+        for ns in [limits.load_store, limits.one_line, limits.compare_and_swap] {
+            assert!(ns > 0.0 && ns.is_finite());
+        }
+        let seconds = copy_of_fresh_memory(one, other, 100_000).unwrap();
+        assert!(seconds > 0.0 && seconds.is_finite());
+        // Not a number where it is forbidden.
+        assert!(pull_of_fresh_memory(one, other, 100_000).unwrap() != 0.0);
+    }
+
+    #[test]
+    fn one_processor_is_enough_to_yield() {
+        let ns = yield_to_each_other(allowed_processors()[0]).unwrap();
+        assert!(ns > 0.0 && ns.is_finite());
+    }
+
+    #[test]
+    fn a_processor_that_is_not_there_is_an_error_and_no_hang() {
+        let here = allowed_processors()[0];
+        assert!(Limits::measure(here, usize::MAX).is_err());
+        assert!(Limits::measure(usize::MAX, here).is_err());
+        assert!(yield_to_each_other(usize::MAX).is_err());
+    }
+
+    #[test]
+    fn phases_have_their_bounds() {
+        let phase = |load_store| {
+            let limits = Limits {
+                load_store,
+                one_line: 1.0,
+                compare_and_swap: 1.0,
+            };
+            limits.phase().name()
+        };
+        assert_eq!(phase(25.0), "sibling");
+        assert_eq!(phase(55.0), "near");
+        assert_eq!(phase(130.0), "far");
+        assert_eq!(phase(260.0), "apart");
+    }
+}

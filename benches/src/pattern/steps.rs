@@ -1,0 +1,243 @@
+//! What ranks do, in rounds.
+
+use portolan::level::Level;
+use portolan::{Comm, Device, Result};
+
+use super::Pattern;
+use crate::window::Window;
+use crate::{Buffers, Role};
+
+/// Tag of the messages that are measured.
+const MESSAGE: u32 = 1;
+/// Tag of the receiver's answer to a window.
+const ANSWER: u32 = 2;
+/// First tag of the messages that are drained.
+const DRAINED: u32 = 1000;
+
+/// The rounds of a pattern for one size.
+#[derive(Clone, Debug)]
+pub struct Steps {
+    pattern: Pattern,
+    window: u32,
+    /// In which order messages are sent that have a tag each.
+    order: Vec<u32>,
+}
+
+impl Steps {
+    /// Prepares the rounds: `size` is that of the [plan](crate::Plan), `window` the number of
+    /// messages in a window.
+    #[must_use]
+    pub fn new(pattern: Pattern, size: usize, window: u32) -> Self {
+        let count = u32::try_from(size).unwrap_or(u32::MAX);
+        let order = match pattern {
+            Pattern::DrainReverse => (0..count).rev().collect(),
+            Pattern::DrainRandom => shuffled(count),
+            _ => Vec::new(),
+        };
+        Self {
+            pattern,
+            window,
+            order,
+        }
+    }
+
+    /// Does it `rounds` times, on every rank of `comm`.
+    ///
+    /// # Errors
+    /// Those of the calls, such as [`PeerFailed`](portolan::ErrorKind::PeerFailed).
+    pub fn run<L: Level, D: Device>(
+        &self,
+        comm: &Comm<L, D>,
+        rounds: u64,
+        buffers: &mut Buffers,
+    ) -> Result<()> {
+        use Pattern as P;
+        match (self.pattern, Role::of(comm.rank(), comm.size())) {
+            (P::Barrier, _) => (0..rounds).try_for_each(|_| comm.barrier()),
+            (_, Role::Rests) => Ok(()),
+            (P::Bibandwidth, role) => both_ways(comm, role, rounds, self.window, buffers),
+            (P::Bandwidth | P::Rate, role) => one_way(comm, role, rounds, self.window, buffers),
+            (P::DrainReverse | P::DrainRandom, role) => {
+                drain(comm, role, rounds, &self.order, buffers)
+            }
+            (_, role) => ping_pong(comm, role, rounds, MESSAGE, buffers),
+        }
+    }
+}
+
+/// The numbers below `count` in an order that is the same everywhere: the C programs under `peers/`
+/// make the same.
+fn shuffled(count: u32) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..count).collect();
+    let mut state = 1_u64;
+    for last in (1..order.len()).rev() {
+        // Knuth's MMIX generator; its upper half is random enough to shuffle.
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        order.swap(last, (state >> 33) as usize % (last + 1));
+    }
+    order
+}
+
+/// To and fro: a round is two messages, one after the other.
+pub(crate) fn ping_pong<L: Level, D: Device>(
+    comm: &Comm<L, D>,
+    role: Role,
+    rounds: u64,
+    tag: u32,
+    buffers: &mut Buffers,
+) -> Result<()> {
+    let (send, receive) = buffers.both();
+    match role {
+        Role::Starts { peer } => {
+            for _ in 0..rounds {
+                comm.send(send, peer, tag)?;
+                comm.recv_into(receive, peer, tag)?;
+            }
+        }
+        Role::Answers { peer } => {
+            for _ in 0..rounds {
+                comm.recv_into(receive, peer, tag)?;
+                comm.send(send, peer, tag)?;
+            }
+        }
+        Role::Rests => {}
+    }
+    Ok(())
+}
+
+/// One way: a round is a window of messages that may overlap, and a short answer.
+fn one_way<L: Level, D: Device>(
+    comm: &Comm<L, D>,
+    role: Role,
+    rounds: u64,
+    messages: u32,
+    buffers: &mut Buffers,
+) -> Result<()> {
+    let (send, receive) = buffers.both();
+    let mut window = Window::new(comm, messages, send, receive);
+    let mut answer = [0_u8; 4];
+    match role {
+        Role::Starts { peer } => {
+            for _ in 0..rounds {
+                window.send(peer, MESSAGE)?;
+                window.wait()?;
+                comm.recv_into(&mut answer, peer, ANSWER)?;
+            }
+        }
+        Role::Answers { peer } => {
+            for _ in 0..rounds {
+                window.receive(peer, MESSAGE)?;
+                window.wait()?;
+                comm.send(&answer, peer, ANSWER)?;
+            }
+        }
+        Role::Rests => {}
+    }
+    Ok(())
+}
+
+/// Both ways: a round is a window each way.
+fn both_ways<L: Level, D: Device>(
+    comm: &Comm<L, D>,
+    role: Role,
+    rounds: u64,
+    messages: u32,
+    buffers: &mut Buffers,
+) -> Result<()> {
+    let (send, receive) = buffers.both();
+    let mut window = Window::new(comm, messages, send, receive);
+    let Some(peer) = role.peer() else {
+        return Ok(());
+    };
+    for _ in 0..rounds {
+        window.receive(peer, MESSAGE)?;
+        window.send(peer, MESSAGE)?;
+        window.wait()?;
+    }
+    Ok(())
+}
+
+/// A round is that all receives are posted, each with a tag of its own, and then their messages sent
+/// in some order.
+fn drain<L: Level, D: Device>(
+    comm: &Comm<L, D>,
+    role: Role,
+    rounds: u64,
+    order: &[u32],
+    buffers: &mut Buffers,
+) -> Result<()> {
+    let (send, receive) = buffers.both();
+    let mut window = Window::new(comm, order.len() as u32, send, receive);
+    let mut answer = [0_u8; 4];
+    match role {
+        Role::Starts { peer } => {
+            for _ in 0..rounds {
+                comm.recv_into(&mut answer, peer, ANSWER)?;
+                window.send_each(peer, order.iter().map(|at| DRAINED + at))?;
+                window.wait()?;
+                comm.recv_into(&mut answer, peer, ANSWER)?;
+            }
+        }
+        Role::Answers { peer } => {
+            for _ in 0..rounds {
+                window.receive_each(peer, (0..order.len() as u32).map(|at| DRAINED + at))?;
+                comm.send(&answer, peer, ANSWER)?;
+                window.wait()?;
+                comm.send(&answer, peer, ANSWER)?;
+            }
+        }
+        Role::Rests => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pattern_moves_its_messages_between_any_number_of_ranks() {
+        for ranks in [2, 3, 4] {
+            portolan::try_threads(ranks, |world| {
+                let comm = world.comm();
+                let role = Role::of(comm.rank(), comm.size());
+                for pattern in Pattern::ALL {
+                    for size in [1, 8, 100_000] {
+                        let bytes = pattern.message_bytes(size);
+                        let mine = comm.rank() as u8 + 1;
+                        let mut buffers = Buffers::new(bytes, mine)?;
+                        Steps::new(pattern, size, 40).run(&comm, 3, &mut buffers)?;
+                        let one_way = matches!(
+                            pattern,
+                            Pattern::Bandwidth
+                                | Pattern::Rate
+                                | Pattern::DrainReverse
+                                | Pattern::DrainRandom
+                        );
+                        let theirs = match role {
+                            _ if pattern == Pattern::Barrier => 0,
+                            Role::Starts { .. } if one_way => 0,
+                            role => role.peer().map_or(0, |peer| peer as u8 + 1),
+                        };
+                        let arrived = buffers.received().iter().all(|&b| b == theirs);
+                        assert!(arrived, "{pattern:?}, size {size}, {ranks} ranks");
+                    }
+                }
+                Ok(())
+            })
+            .unwrap();
+        }
+    }
+
+    #[test]
+    fn a_shuffle_loses_nothing_and_is_always_the_same() {
+        let order = shuffled(1000);
+        assert_eq!(order, shuffled(1000));
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        assert!(sorted.iter().copied().eq(0..1000) && sorted != order);
+        assert_eq!(shuffled(0), []);
+    }
+}

@@ -1,0 +1,59 @@
+//! Receives and messages that wait while others pass.
+
+use portolan::level::Level;
+use portolan::{Comm, Device, Result, Source};
+
+use crate::window::Window;
+use crate::{Pattern, Role};
+
+/// First tag of what waits: above those of the patterns.
+const WAITING: u32 = 1000;
+
+/// What the pattern wants to have waiting on both sides.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a, L: Level, D: Device> {
+    window: Window<'a, L, D>,
+    /// The rank from which messages have come that wait, and how many.
+    unexpected: Option<(u32, u32)>,
+}
+
+impl<'a, L: Level, D: Device> Waiting<'a, L, D> {
+    /// Puts it there. Collective.
+    pub(crate) fn put(
+        comm: &'a Comm<L, D>,
+        pattern: Pattern,
+        size: usize,
+        send: &'a [u8],
+        receive: &'a mut [u8],
+    ) -> Result<Self> {
+        let count = u32::try_from(size).unwrap_or(u32::MAX - WAITING);
+        let tags = || (0..count).map(|at| WAITING + at);
+        let mut waiting = Self {
+            window: Window::new(comm, 0, send, receive),
+            unexpected: None,
+        };
+        let Some(peer) = Role::of(comm.rank(), comm.size()).peer() else {
+            return Ok(waiting);
+        };
+        match pattern {
+            Pattern::Depth => waiting.window.receive_each(peer, tags())?,
+            Pattern::DepthWildcard => waiting.window.receive_each(Source::Any, tags())?,
+            Pattern::DepthUnexpected => {
+                waiting.window.send_each(peer, tags())?;
+                waiting.unexpected = Some((peer, count));
+            }
+            _ => {}
+        }
+        Ok(waiting)
+    }
+
+    /// Takes it away again. Collective; without this, receives are cancelled when it is dropped.
+    pub(crate) fn take(mut self) -> Result<()> {
+        if let Some((peer, count)) = self.unexpected {
+            let tags = (0..count).map(|at| WAITING + at);
+            self.window.receive_each(peer, tags)?;
+            self.window.wait()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+//! A run for programs: one JSON object per line.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::record::{Entry, Figure, Machine, Run, Taken};
+
+/// A figure, its fields in the order in which people read them.
+#[derive(Serialize)]
+struct Row<'a> {
+    bench: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transport: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<&'a str>,
+    ranks: u32,
+    bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<usize>,
+    value: f64,
+    unit: &'a str,
+    best: f64,
+    low: f64,
+    high: f64,
+    samples: usize,
+    dropped: usize,
+    rounds: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    threads: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pin: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_zero")]
+    busy: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phase: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratio: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    best_peer: Option<&'a str>,
+}
+
+/// Something else: the samples of somebody, a peer without figures, or the machine.
+#[derive(Serialize)]
+struct Remark<'a> {
+    bench: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transport: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    taken: Option<&'a [Taken]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<&'a Machine>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands out references"
+)]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// The lines of a run.
+pub(super) fn of(run: &Run) -> String {
+    let mut text = String::new();
+    // Numbers and names: nothing that JSON could not say.
+    let mut line = |json: serde_json::Result<String>| {
+        let _ = writeln!(text, "{}", json.unwrap_or_default());
+    };
+    let nothing = || Remark {
+        bench: &run.bench,
+        transport: None,
+        peer: None,
+        taken: None,
+        missing: None,
+        failed: None,
+        machine: None,
+    };
+    for entry in &run.entries {
+        for figure in &entry.figures {
+            line(serde_json::to_string(&row(run, entry, figure)));
+        }
+        if let Some(why) = &entry.failed {
+            line(serde_json::to_string(&Remark {
+                peer: Some(&entry.name),
+                failed: Some(why),
+                ..nothing()
+            }));
+        }
+    }
+    // Without a machine nobody looked at it before and after a sample.
+    for entry in run.entries.iter().filter(|_| run.machine.is_some()) {
+        line(serde_json::to_string(&Remark {
+            transport: (!entry.peer).then_some(entry.name.as_str()),
+            peer: entry.peer.then_some(entry.name.as_str()),
+            taken: Some(&entry.taken),
+            ..nothing()
+        }));
+    }
+    for (name, why) in &run.missing {
+        line(serde_json::to_string(&Remark {
+            peer: Some(name),
+            missing: Some(why),
+            ..nothing()
+        }));
+    }
+    if let Some(machine) = &run.machine {
+        line(serde_json::to_string(&Remark {
+            machine: Some(machine),
+            ..nothing()
+        }));
+    }
+    text
+}
+
+fn row<'a>(run: &'a Run, entry: &'a Entry, figure: &'a Figure) -> Row<'a> {
+    let summary = &figure.summary;
+    let ratio = run.ratio(entry, figure);
+    let name = entry.name.as_str();
+    Row {
+        bench: &run.bench,
+        transport: (!entry.peer).then_some(name),
+        peer: entry.peer.then_some(name),
+        ranks: run.ranks,
+        bytes: if run.axis == "bytes" {
+            figure.bytes
+        } else {
+            run.message_bytes
+        },
+        waiting: (run.axis == "waiting").then_some(figure.bytes),
+        value: summary.median,
+        unit: &run.unit,
+        best: if run.less_is_better {
+            summary.least
+        } else {
+            summary.most
+        },
+        low: summary.low,
+        high: summary.high,
+        samples: figure.samples,
+        dropped: figure.dropped,
+        rounds: figure.rounds,
+        window: run.window,
+        threads: run.threads,
+        pin: run.pin.as_deref(),
+        busy: run.busy,
+        phase: run.phase.as_deref(),
+        ratio: ratio.map(|(ratio, _)| ratio),
+        best_peer: ratio.map(|(_, name)| name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::tests::run;
+    use super::*;
+
+    #[test]
+    fn every_line_is_an_object_of_its_kind() {
+        let text = of(&run());
+        let lines: Vec<serde_json::Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let count = |key: &str| lines.iter().filter(|line| line.get(key).is_some()).count();
+        assert_eq!(lines.len(), 8);
+        assert_eq!((count("value"), count("taken")), (3, 3));
+        assert_eq!((count("missing"), count("machine")), (1, 1));
+        assert_eq!(lines[0]["ratio"], 0.5);
+        assert_eq!(lines[0]["best_peer"], "a-1");
+        assert!(lines[1].get("ratio").is_none() && lines[1]["peer"] == "a-1");
+    }
+}

@@ -1,0 +1,221 @@
+//! Curves over sizes, as a picture within a page.
+
+use std::fmt::Write;
+
+use super::scale::{Scale, short, spread};
+
+/// A curve.
+#[derive(Clone, Debug)]
+pub(super) struct Curve {
+    pub(super) name: String,
+    /// How it is drawn: a class of the page's style, `c0`, `c1` and so on, or `limit`.
+    pub(super) class: String,
+    pub(super) points: Vec<Point>,
+}
+
+/// A value, and the quartiles around it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+/// What a picture shows.
+#[derive(Clone, Debug)]
+pub(super) struct Chart<'a> {
+    /// For those who do not see it.
+    pub(super) title: &'a str,
+    pub(super) x_name: &'a str,
+    pub(super) y_name: &'a str,
+    /// Whether the sizes are lengths, which have powers of two.
+    pub(super) binary: bool,
+    pub(super) curves: &'a [Curve],
+    /// Width of the picture.
+    pub(super) width: f64,
+    /// A value at which there is a line, such as 1 for ratios, and values that are to be seen.
+    pub(super) line: Option<f64>,
+}
+
+/// The rest of the picture, in the same unit as the width.
+const HEIGHT: f64 = 400.0;
+const LEFT: f64 = 58.0;
+const RIGHT: f64 = 150.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 48.0;
+/// Distance of two labels.
+const LABEL: f64 = 15.0;
+
+impl Chart<'_> {
+    /// The picture; nothing if there is nothing to see.
+    pub(super) fn svg(&self) -> String {
+        let (right, bottom) = (self.width - RIGHT, HEIGHT - BOTTOM);
+        let points = || self.curves.iter().flat_map(|curve| &curve.points);
+        let x = Scale::of(points().map(|point| point.x), LEFT + 8.0, right);
+        let y = Scale::of(points().flat_map(|p| [p.low, p.y, p.high]), bottom, TOP);
+        let (Some(x), Some(y)) = (x, y) else {
+            return String::new();
+        };
+        let y = y.with(self.line).widened(1.15);
+        let mut svg = format!(
+            "<svg viewBox=\"0 0 {} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
+            self.width, self.title
+        );
+        self.axes(&mut svg, &x, &y);
+        for curve in self.curves {
+            draw(&mut svg, curve, &x, &y);
+        }
+        self.labels(&mut svg, &y);
+        svg.push_str("</svg>\n");
+        svg
+    }
+
+    fn axes(&self, svg: &mut String, x: &Scale, y: &Scale) {
+        let (right, bottom) = (self.width - RIGHT, HEIGHT - BOTTOM);
+        for tick in y.decades() {
+            let at = y.place(tick);
+            let label = short(tick, false);
+            let _ = write!(
+                svg,
+                "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>\
+                 <text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>\n",
+                LEFT - 7.0,
+                at + 4.0
+            );
+        }
+        let mut ticks = if self.binary {
+            x.powers_of_two()
+        } else {
+            x.decades()
+        };
+        if !self.binary {
+            ticks.retain(|tick| (tick.log10() - tick.log10().round()).abs() < 1e-9);
+        }
+        if x.has_zero() {
+            ticks.push(0.0);
+        }
+        for tick in ticks {
+            let at = x.place(tick);
+            let label = short(tick, self.binary);
+            let _ = write!(
+                svg,
+                "<path class=\"grid\" d=\"M{at:.1} {TOP}V{bottom}\"/>\
+                 <text class=\"tick\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>\n",
+                bottom + 18.0
+            );
+        }
+        if let Some(line) = self.line {
+            let at = y.place(line);
+            let _ = writeln!(svg, "<path class=\"one\" d=\"M{LEFT} {at:.1}H{right}\"/>");
+        }
+        let (middle_x, middle_y) = ((LEFT + right) / 2.0, (TOP + bottom) / 2.0);
+        let _ = write!(
+            svg,
+            "<path class=\"axis\" d=\"M{LEFT} {TOP}V{bottom}H{right}\"/>\
+             <text class=\"name\" x=\"{middle_x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
+             <text class=\"name\" transform=\"translate(14 {middle_y:.1}) rotate(-90)\" \
+             text-anchor=\"middle\">{}</text>\n",
+            HEIGHT - 8.0,
+            self.x_name,
+            self.y_name
+        );
+    }
+
+    /// The names of the curves, where these end.
+    fn labels(&self, svg: &mut String, y: &Scale) {
+        let right = self.width - RIGHT;
+        let shown = || {
+            self.curves
+                .iter()
+                .filter_map(|curve| Some((curve, curve.points.last()?)))
+        };
+        let ends: Vec<f64> = shown().map(|(_, last)| y.place(last.y)).collect();
+        let places = spread(&ends, LABEL, TOP + 4.0, HEIGHT - BOTTOM);
+        for (((curve, _), end), place) in shown().zip(ends).zip(places) {
+            let _ = writeln!(
+                svg,
+                "<path class=\"leader\" d=\"M{:.1} {end:.1}L{:.1} {place:.1}\"/>\
+                 <text class=\"label {}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                right + 4.0,
+                right + 14.0,
+                curve.class,
+                right + 17.0,
+                place + 4.0,
+                curve.name
+            );
+        }
+    }
+}
+
+fn draw(svg: &mut String, curve: &Curve, x: &Scale, y: &Scale) {
+    let place = |point: &Point| (x.place(point.x), y.place(point.y));
+    let mut path = String::new();
+    for (at, point) in curve.points.iter().enumerate() {
+        let (left, top) = place(point);
+        let _ = write!(
+            path,
+            "{}{left:.1} {top:.1}",
+            if at == 0 { 'M' } else { 'L' }
+        );
+    }
+    let class = &curve.class;
+    let _ = writeln!(svg, "<path class=\"curve {class}\" d=\"{path}\"/>");
+    if class == "limit" {
+        return;
+    }
+    for point in &curve.points {
+        let (left, top) = place(point);
+        let (low, high) = (y.place(point.low), y.place(point.high));
+        let size = short(point.x, true);
+        let _ = writeln!(
+            svg,
+            "<path class=\"spread {class}\" d=\"M{left:.1} {low:.1}V{high:.1}\"/>\
+             <circle class=\"{class}\" cx=\"{left:.1}\" cy=\"{top:.1}\" r=\"2.6\">\
+             <title>{}, {size}: {:.4}</title></circle>",
+            curve.name, point.y
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(ys: &[f64]) -> Curve {
+        let point = |(at, &y): (usize, &f64)| Point {
+            x: 8.0 * 8_f64.powi(at as i32),
+            y,
+            low: y,
+            high: y,
+        };
+        Curve {
+            name: "a".to_owned(),
+            class: "c0".to_owned(),
+            points: ys.iter().enumerate().map(point).collect(),
+        }
+    }
+
+    #[test]
+    fn a_picture_has_its_curves_within_it() {
+        let curves = [curve(&[0.1, 1.0, 30.0]), curve(&[0.2, 2.0])];
+        let chart = Chart {
+            title: "t",
+            x_name: "x",
+            y_name: "y",
+            binary: true,
+            curves: &curves,
+            width: 600.0,
+            line: Some(1.0),
+        };
+        let svg = chart.svg();
+        assert_eq!(svg.matches("class=\"curve c0\"").count(), 2);
+        assert_eq!(svg.matches("<circle").count(), 5);
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        let empty = Chart {
+            curves: &[],
+            ..chart
+        };
+        assert_eq!(empty.svg(), "");
+    }
+}

@@ -1,0 +1,300 @@
+//! The page: all runs of a folder, with pictures, in one file that needs nothing else.
+//!
+//! A folder keeps one file of figures for each thing that was measured, and the page is made anew from
+//! all of them: so `latency`, `bandwidth` and `rate` can be measured one after the other into one page.
+//!
+//! - [`section`]: a run. [`chart`] and [`bars`]: its pictures. [`scale`]: their axes.
+
+mod bars;
+mod chart;
+mod scale;
+mod section;
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use super::record::{Machine, Run};
+use section::Colours;
+
+/// Benches in the order in which people read about them.
+const ORDER: [&str; 17] = [
+    "latency",
+    "bandwidth",
+    "bibandwidth",
+    "rate",
+    "multithread",
+    "overlap",
+    "depth",
+    "depth-wildcard",
+    "depth-unexpected",
+    "drain-reverse",
+    "drain-random",
+    "barrier",
+    "startup",
+    "idle",
+    "memory-ring",
+    "memory-all",
+    "failure",
+];
+
+/// Keeps a run in a folder, in place of one that measured the same, and makes the folder's page.
+///
+/// # Errors
+/// If the folder cannot be read and written.
+pub(super) fn add(folder: &Path, run: &Run) -> Result<(), String> {
+    let say = |error: &dyn std::fmt::Display| {
+        format!("cannot write the report in {}: {error}", folder.display())
+    };
+    fs::create_dir_all(folder).map_err(|error| say(&error))?;
+    let text = serde_json::to_string_pretty(run).map_err(|error| say(&error))?;
+    let file = folder.join(format!("{}.json", id(run)));
+    fs::write(file, text).map_err(|error| say(&error))?;
+    let runs = kept(folder).map_err(|error| say(&error))?;
+    fs::write(folder.join("index.html"), page(&runs)).map_err(|error| say(&error))
+}
+
+/// What tells runs apart that are kept side by side.
+fn id(run: &Run) -> String {
+    let mut id = format!("{}-{}", run.bench, run.ranks);
+    if let Some(map) = &run.map {
+        let together = map.contains("one core");
+        id.push_str(if together { "-together" } else { "-apart" });
+    }
+    if run.busy > 0 {
+        let _ = write!(id, "-busy{}", run.busy);
+    }
+    if let Some(threads) = run.threads {
+        let _ = write!(id, "-threads{threads}");
+    }
+    id
+}
+
+/// The runs in a folder, in the order of the page.
+fn kept(folder: &Path) -> std::io::Result<Vec<Run>> {
+    let mut runs = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        // Other files may lie there, too.
+        if let Ok(run) = serde_json::from_str::<Run>(&fs::read_to_string(&path)?) {
+            runs.push(run);
+        }
+    }
+    let place = |run: &Run| ORDER.iter().position(|name| *name == run.bench);
+    runs.sort_by_key(|run| (place(run).unwrap_or(ORDER.len()), id(run)));
+    Ok(runs)
+}
+
+/// The page of some runs.
+fn page(runs: &[Run]) -> String {
+    let colours = Colours::of(runs);
+    let mut html = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>Portolan: measured</title>\n<style>\n{}</style></head><body>\n\
+         <h1>Portolan: measured</h1>\n",
+        include_str!("style.css")
+    );
+    html.push_str(&head(runs));
+    html.push_str(&overview(runs));
+    for run in runs {
+        html.push_str(&section::of(run, &id(run), &colours));
+    }
+    html.push_str("</body></html>\n");
+    html
+}
+
+/// Where and when.
+fn head(runs: &[Run]) -> String {
+    let mut html = String::new();
+    let Some(last) = runs.iter().max_by_key(|run| run.began) else {
+        return html;
+    };
+    let machine = runs.iter().rev().find_map(|run| run.machine.as_ref());
+    let _ = write!(
+        html,
+        "<p class=\"soft\">Portolan {}, {}",
+        escape(&last.version),
+        day(last.began)
+    );
+    if let Some(machine) = machine {
+        for part in [&machine.model, &machine.system].into_iter().flatten() {
+            let _ = write!(html, "; {}", escape(part));
+        }
+        let _ = write!(html, "; {} cores", machine.cores);
+    }
+    html.push_str(".</p>\n");
+    if let Some(machine) = machine {
+        html.push_str(&limits(machine));
+    }
+    html
+}
+
+/// What the machine can do at best.
+fn limits(machine: &Machine) -> String {
+    let mut html = String::new();
+    let line = [
+        ("load and store", machine.load_store_ns),
+        ("the same on one line", machine.one_line_ns),
+        ("compare-and-swap", machine.compare_and_swap_ns),
+        ("sched_yield on one core", machine.yield_ns),
+    ];
+    html.push_str("<div class=\"pictures\"><table><tr><th>hand-over, one way</th><th>ns</th></tr>");
+    for (what, ns) in line {
+        if let Some(ns) = ns {
+            let _ = write!(html, "<tr><td>{what}</td><td>{ns:.0}</td></tr>");
+        }
+    }
+    html.push_str(
+        "</table>\n<table><tr><th>what another core has just written</th><th>copy, GB/s</th>\
+         <th>process_vm_readv, GB/s</th></tr>",
+    );
+    for &(bytes, rate) in &machine.copies {
+        let pulled = machine.pulls.iter().find(|pull| pull.0 == bytes);
+        let pulled = pulled.map_or_else(String::new, |pull| format!("{:.1}", pull.1 / 1e3));
+        let size = scale::short(bytes as f64, true);
+        let _ = write!(
+            html,
+            "<tr><td>{size}B</td><td>{:.1}</td><td>{pulled}</td></tr>",
+            rate / 1e3
+        );
+    }
+    html.push_str("</table></div>\n");
+    html
+}
+
+/// One line for each run: where it stands against the best peer.
+fn overview(runs: &[Run]) -> String {
+    let mut html = String::from(
+        "<div class=\"wide\"><table><tr><th>bench</th><th>sizes</th><th>ratio to the best peer, geometric \
+         mean</th><th>best</th><th>worst</th></tr>\n",
+    );
+    let mut any = false;
+    for run in runs {
+        let ratios: Vec<f64> = run
+            .entries
+            .iter()
+            .flat_map(|entry| entry.figures.iter().map(move |figure| (entry, figure)))
+            .filter_map(|(entry, figure)| Some(run.ratio(entry, figure)?.0))
+            .filter(|ratio| *ratio > 0.0)
+            .collect();
+        if ratios.is_empty() {
+            continue;
+        }
+        any = true;
+        let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+        let (least, most) = ratios
+            .iter()
+            .fold((f64::INFINITY, 0.0_f64), |(least, most), &ratio| {
+                (least.min(ratio), most.max(ratio))
+            });
+        let (best, worst) = if run.less_is_better {
+            (least, most)
+        } else {
+            (most, least)
+        };
+        let cell = |ratio: f64| {
+            let class = if (ratio <= 1.0) == run.less_is_better {
+                "good"
+            } else {
+                "bad"
+            };
+            format!("<td class=\"{class}\">{ratio:.2}</td>")
+        };
+        let _ = writeln!(
+            html,
+            "<tr><td><a href=\"#{}\">{}</a></td><td>{}</td>{}{}{}</tr>",
+            id(run),
+            escape(&section::heading(run)),
+            ratios.len(),
+            cell(mean),
+            cell(best),
+            cell(worst)
+        );
+    }
+    html.push_str("</table></div>\n");
+    if any { html } else { String::new() }
+}
+
+/// What stands for a text in HTML.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// The day of a moment in seconds since 1970, in universal time.
+fn day(seconds: u64) -> String {
+    // Years that begin in March, so that a leap day is the last of one.
+    let days = seconds / 86_400 + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    format!("{:04}-{month:02}-{day:02}", year + 400 * era + next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::tests::run;
+    use super::*;
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        for (seconds, expected) in [
+            (0, "1970-01-01"),
+            (951_782_400, "2000-02-29"),
+            (1_709_251_199, "2024-02-29"),
+            (1_735_689_599, "2024-12-31"),
+            (4_107_542_400, "2100-03-01"),
+        ] {
+            assert_eq!(day(seconds), expected);
+        }
+    }
+
+    #[test]
+    fn a_folder_keeps_what_was_measured_before() {
+        let folder = std::env::temp_dir().join(format!("portolan-page-{}", std::process::id()));
+        let mut other = run();
+        other.bench = "barrier".to_owned();
+        other.axis = String::new();
+        add(&folder, &other).unwrap();
+        add(&folder, &run()).unwrap();
+        add(&folder, &run()).unwrap();
+        let kept = kept(&folder).unwrap();
+        let benches: Vec<_> = kept.iter().map(|run| run.bench.as_str()).collect();
+        assert_eq!(benches, ["latency", "barrier"]);
+        let html = fs::read_to_string(folder.join("index.html")).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(html.contains("c is missing: it is not here"));
+        assert!(html.contains("portolan bench latency --peers"));
+        assert_eq!(html.matches("<section").count(), 2);
+        // Nothing is fetched from anywhere.
+        assert!(!html.contains("http") && !html.contains("src="), "{html}");
+    }
+
+    #[test]
+    fn names_cannot_break_the_page() {
+        let mut run = run();
+        run.entries[1].name = "<b>&\"".to_owned();
+        let html = page(&[run]);
+        assert!(!html.contains("<b>") && html.contains("&lt;b&gt;&amp;&quot;"));
+    }
+}

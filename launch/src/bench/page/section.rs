@@ -1,0 +1,351 @@
+//! A run, as a section of the page.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::bars::{self, Bar};
+use super::chart::{Chart, Curve, Point};
+use super::escape;
+use super::scale::short;
+use crate::bench::record::{Entry, Figure, Run};
+use crate::bench::table;
+
+/// The classes of the page's style in which contenders are drawn: the same in every picture.
+#[derive(Debug, Default)]
+pub(super) struct Colours(BTreeMap<String, String>);
+
+impl Colours {
+    /// For all contenders of these runs.
+    pub(super) fn of(runs: &[Run]) -> Self {
+        let mut colours = Self::default();
+        let (mut ours, mut peers) = (0, 0);
+        let mut entries: Vec<_> = runs.iter().flat_map(|run| &run.entries).collect();
+        entries.sort_by(|a, b| (a.peer, &a.name).cmp(&(b.peer, &b.name)));
+        for entry in entries {
+            if colours.0.contains_key(&entry.name) {
+                continue;
+            }
+            let (letter, next, most) = if entry.peer {
+                ('p', &mut peers, 9)
+            } else {
+                ('c', &mut ours, 1)
+            };
+            colours.0.insert(
+                entry.name.clone(),
+                format!("{letter}{}", *next.min(&mut { most })),
+            );
+            *next += 1;
+        }
+        colours
+    }
+
+    fn class(&self, name: &str) -> String {
+        self.0.get(name).cloned().unwrap_or_else(|| "p9".to_owned())
+    }
+}
+
+/// The unit in which people think, and how many of the run's it is.
+fn unit(run: &Run) -> (&str, f64) {
+    match run.unit.as_str() {
+        "us" => ("µs", 1.0),
+        "MB/s" => ("GB/s", 1e3),
+        "messages/s" => ("million messages/s", 1e6),
+        "KiB/rank" => ("MiB per rank", 1024.0),
+        other => (other, 1.0),
+    }
+}
+
+/// What it is about, in words.
+pub(super) fn heading(run: &Run) -> String {
+    let what = match run.bench.as_str() {
+        "latency" => "Latency: half a round trip",
+        "bandwidth" => "Bandwidth, one way",
+        "bibandwidth" => "Bandwidth, both ways at a time",
+        "rate" => "Message rate",
+        "multithread" => "Latency while several threads talk",
+        "overlap" => "Overlap: how much of a send hides behind computation",
+        "barrier" => "Barrier",
+        "depth" => "Latency of 8 bytes past receives that do not match",
+        "depth-wildcard" => "Latency of 8 bytes past receives from any source",
+        "depth-unexpected" => "Latency of 8 bytes past messages that nobody receives",
+        "drain-reverse" => "Matching many receives in the opposite order",
+        "drain-random" => "Matching many receives in a random order",
+        "startup" => "From the start of a job until every rank has had a message",
+        "idle" => "Processor time of a rank that waits",
+        "memory-ring" => "Memory of a rank that has talked to its neighbours",
+        "memory-all" => "Memory of a rank that has talked to every other",
+        "failure" => "From the death of a rank until the others know",
+        other => other,
+    };
+    format!("{what}, {} ranks{}", run.ranks, table::manner(run))
+}
+
+/// The whole section.
+pub(super) fn of(run: &Run, id: &str, colours: &Colours) -> String {
+    let mut html = format!(
+        "<section id=\"{id}\">\n<h2>{}</h2>\n",
+        escape(&heading(run))
+    );
+    let samples = run.entries.iter().find_map(|entry| entry.figures.first());
+    let phase = run
+        .phase
+        .as_deref()
+        .map_or_else(String::new, |phase| format!(", phase {phase}"));
+    let _ = writeln!(
+        html,
+        "<p class=\"soft\">Medians of {} samples with quartiles; every sample is a job, all contenders \
+         in turn{phase}.</p>",
+        samples.map_or(0, |figure| figure.samples)
+    );
+    html.push_str("<div class=\"pictures\">\n");
+    if run.axis.is_empty() {
+        html.push_str(&bar_picture(run, colours));
+    } else if run.entries.iter().any(|entry| entry.figures.len() == 1) {
+        html.push_str(&bar_picture(run, colours));
+    } else {
+        html.push_str(&pictures(run, colours));
+    }
+    html.push_str("</div>\n");
+    html.push_str(&numbers(run));
+    html.push_str(&notes(run));
+    html.push_str("</section>\n");
+    html
+}
+
+fn figure(class: &str, svg: &str, caption: &str) -> String {
+    if svg.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<figure class=\"{class}\">{svg}<figcaption>{}</figcaption></figure>\n",
+        escape(caption)
+    )
+}
+
+fn bar_picture(run: &Run, colours: &Colours) -> String {
+    let (unit, scale) = unit(run);
+    let bars = run.entries.iter().filter_map(|entry| {
+        let summary = entry.figures.first()?.summary;
+        Some(Bar {
+            name: escape(&entry.name),
+            class: colours.class(&entry.name),
+            value: summary.median / scale,
+            low: summary.low / scale,
+            high: summary.high / scale,
+            text: table::number(summary.median / scale),
+        })
+    });
+    let bars: Vec<_> = bars.collect();
+    let better = if run.less_is_better { "less" } else { "more" };
+    figure(
+        "",
+        &bars::svg(&run.bench, unit, &bars),
+        &format!("{unit}; {better} is better"),
+    )
+}
+
+fn pictures(run: &Run, colours: &Colours) -> String {
+    let (unit, scale) = unit(run);
+    let curve = |entry: &Entry| Curve {
+        name: escape(&entry.name),
+        class: colours.class(&entry.name),
+        points: entry
+            .figures
+            .iter()
+            .map(|figure| point(figure, scale))
+            .collect(),
+    };
+    let mut curves: Vec<_> = run.entries.iter().map(curve).collect();
+    let limit = limit(run, scale);
+    let limited = limit.is_some();
+    curves.extend(limit);
+    // Ours is drawn last, over the others.
+    curves.sort_by_key(|curve| curve.class.starts_with('c'));
+    let binary = run.axis == "bytes";
+    let x_name = if binary { "bytes" } else { "entries that wait" };
+    let chart = Chart {
+        title: &run.bench,
+        x_name,
+        y_name: unit,
+        binary,
+        curves: &curves,
+        width: 720.0,
+        line: None,
+    };
+    let mut caption = format!("{unit}, logarithmic; bars are quartiles");
+    if limited {
+        caption.push_str("; dashed: what this machine allows");
+    }
+    let main = figure("", &chart.svg(), &caption);
+    let ratios: Vec<_> = run
+        .entries
+        .iter()
+        .filter_map(|entry| ratio(run, entry, colours))
+        .collect();
+    let better = if run.less_is_better { "below" } else { "above" };
+    let caption = format!("over the best peer at each size; {better} 1 is in favour of Portolan");
+    let chart = Chart {
+        title: "ratio to the best peer",
+        y_name: "ratio",
+        curves: &ratios,
+        width: 520.0,
+        line: Some(1.0),
+        ..chart
+    };
+    main + &figure("narrow", &chart.svg(), &caption)
+}
+
+fn point(figure: &Figure, scale: f64) -> Point {
+    let summary = figure.summary;
+    Point {
+        x: figure.bytes as f64,
+        y: summary.median / scale,
+        low: summary.low / scale,
+        high: summary.high / scale,
+    }
+}
+
+/// What the machine allows, at the sizes that were measured.
+fn limit(run: &Run, scale: f64) -> Option<Curve> {
+    let machine = run.machine.as_ref()?;
+    let sizes = run.entries.iter().find(|entry| !entry.figures.is_empty())?;
+    let value = |bytes: usize| match run.bench.as_str() {
+        "latency" => machine.least_latency(bytes),
+        "bandwidth" if bytes >= 64 => machine.copy_rate(bytes as f64),
+        _ => None,
+    };
+    let points: Vec<_> = sizes
+        .figures
+        .iter()
+        .filter_map(|figure| {
+            let y = value(figure.bytes)? / scale;
+            let x = figure.bytes as f64;
+            Some(Point {
+                x,
+                y,
+                low: y,
+                high: y,
+            })
+        })
+        .collect();
+    let name = match run.bench.as_str() {
+        "latency" => "line + copy",
+        _ => "one fresh copy",
+    };
+    (points.len() > 1).then(|| Curve {
+        name: name.to_owned(),
+        class: "limit".to_owned(),
+        points,
+    })
+}
+
+fn ratio(run: &Run, entry: &Entry, colours: &Colours) -> Option<Curve> {
+    let of = |figure: &Figure| {
+        let (y, _) = run.ratio(entry, figure)?;
+        let x = figure.bytes as f64;
+        Some(Point {
+            x,
+            y,
+            low: y,
+            high: y,
+        })
+    };
+    let points: Vec<_> = entry.figures.iter().filter_map(of).collect();
+    (points.len() > 1).then(|| Curve {
+        name: escape(&entry.name),
+        class: colours.class(&entry.name),
+        points,
+    })
+}
+
+/// The figures themselves.
+fn numbers(run: &Run) -> String {
+    let (unit, scale) = unit(run);
+    let shown: Vec<_> = run
+        .entries
+        .iter()
+        .filter(|entry| !entry.figures.is_empty())
+        .collect();
+    let Some(first) = shown.first() else {
+        return String::new();
+    };
+    let mut html = format!(
+        "<details open><summary>Figures in {unit}</summary><div class=\"wide\"><table><tr><th>{}</th>",
+        run.axis
+    );
+    for entry in &shown {
+        let _ = write!(html, "<th>{}</th>", escape(&entry.name));
+    }
+    let compared = shown.iter().any(|entry| entry.peer);
+    html.push_str(if compared {
+        "<th>ratio</th><th>best peer</th></tr>\n"
+    } else {
+        "</tr>\n"
+    });
+    for size in &first.figures {
+        let named = if run.axis.is_empty() {
+            String::new()
+        } else {
+            short(size.bytes as f64, run.axis == "bytes")
+        };
+        let _ = write!(html, "<tr><td>{named}</td>");
+        for entry in &shown {
+            let cell = Run::figure(entry, size.bytes).map(|figure| {
+                let spread = figure.summary.spread() * 100.0;
+                let value = table::number(figure.summary.median / scale);
+                format!("{value} <small>±{spread:.0}%</small>")
+            });
+            let _ = write!(html, "<td>{}</td>", cell.unwrap_or_default());
+        }
+        if compared {
+            html.push_str(&ratio_cells(run, &shown, size));
+        }
+        html.push_str("</tr>\n");
+    }
+    html.push_str("</table></div></details>\n");
+    html
+}
+
+fn ratio_cells(run: &Run, shown: &[&Entry], size: &Figure) -> String {
+    let ratios = shown.iter().filter_map(|entry| {
+        let figure = Run::figure(entry, size.bytes)?;
+        run.ratio(entry, figure)
+    });
+    let mut cells = Vec::new();
+    let mut best = "";
+    for (ratio, peer) in ratios {
+        let class = if (ratio <= 1.0) == run.less_is_better {
+            "good"
+        } else {
+            "bad"
+        };
+        cells.push(format!("<span class=\"{class}\">{ratio:.2}</span>"));
+        best = peer;
+    }
+    format!("<td>{}</td><td>{}</td>", cells.join(" "), escape(best))
+}
+
+/// What must be known to read it, and how to make it again.
+fn notes(run: &Run) -> String {
+    let mut html = String::new();
+    let mut note = |text: &str| {
+        let _ = writeln!(html, "<p class=\"soft\">{}</p>", escape(text));
+    };
+    for entry in &run.entries {
+        if let Some(why) = &entry.failed {
+            note(&format!("{} failed: {}", entry.name, why.trim_end()));
+        }
+    }
+    for (name, why) in &run.missing {
+        note(&format!("{name} is missing: {}", why.trim_end()));
+    }
+    if let Some(machine) = &run.machine {
+        note(&format!("Machine: {}.", table::state(run, machine)));
+    }
+    let _ = writeln!(
+        html,
+        "<code class=\"command\">{}</code>",
+        escape(&run.command)
+    );
+    html
+}

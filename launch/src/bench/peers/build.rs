@@ -1,0 +1,118 @@
+//! Building our programs with another implementation's compiler.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use portolan_benches::Pattern;
+
+macro_rules! sources {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../../benches/peers/", $name)))),*]
+    };
+}
+
+/// The sources of the peers' programs, which this command carries along.
+pub(super) const SOURCES: &[(&str, &str)] = sources![
+    "bandwidth.c",
+    "barrier.c",
+    "bibandwidth.c",
+    "depth-unexpected.c",
+    "depth-wildcard.c",
+    "depth.c",
+    "drain-random.c",
+    "drain-reverse.c",
+    "drain.h",
+    "idle.c",
+    "latency.c",
+    "memory-all.c",
+    "memory-ring.c",
+    "multithread.c",
+    "overlap.c",
+    "peer.h",
+    "ping_pong.h",
+    "rate.c",
+    "startup.c",
+    "talk.h",
+    "waiting.h",
+    "windows.h",
+];
+
+/// Builds the program of a pattern, or finds it as it was built before.
+pub(super) fn build(compiler: &Path, version: &str, pattern: Pattern) -> Result<PathBuf, String> {
+    let mut hasher = DefaultHasher::new();
+    version.hash(&mut hasher);
+    compiler
+        .canonicalize()
+        .unwrap_or_default()
+        .hash(&mut hasher);
+    said_by(Command::new(compiler).arg("-show"))?.hash(&mut hasher);
+    SOURCES.hash(&mut hasher);
+    let folder = cache().join(format!("peers-{:016x}", hasher.finish()));
+    let program = folder.join(pattern.name());
+    if program.is_file() {
+        return Ok(program);
+    }
+    let say = |error| format!("cannot write to {}: {error}", folder.display());
+    fs::create_dir_all(&folder).map_err(say)?;
+    for (name, text) in SOURCES {
+        fs::write(folder.join(name), text).map_err(say)?;
+    }
+    // Another command may be building the same: whoever is last replaces what is the same.
+    let draft = folder.join(format!("{}.{}", pattern.name(), std::process::id()));
+    let mut command = Command::new(compiler);
+    command.args(["-O3", "-pthread", "-o"]).arg(&draft);
+    said_by(command.arg(folder.join(format!("{}.c", pattern.name()))))?;
+    fs::rename(&draft, &program).map_err(say)?;
+    Ok(program)
+}
+
+/// Where things are kept that can be made again.
+pub(super) fn cache() -> PathBuf {
+    let set = |name| env::var_os(name).filter(|value: &OsString| !value.is_empty());
+    let cache = set("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| set("HOME").map(|home| Path::new(&home).join(".cache")));
+    cache.unwrap_or_else(env::temp_dir).join("portolan")
+}
+
+/// What a command says on its standard output, if it succeeds.
+pub(super) fn said_by(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .output()
+        .map_err(|error| format!("cannot start {name}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let why = String::from_utf8_lossy(&output.stderr);
+    Err(format!(
+        "{name} failed ({}): {}",
+        output.status,
+        why.trim_end()
+    ))
+}
+
+/// A command that can be called by its name.
+pub(super) fn on_path(command: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|folder| folder.join(command))
+        .find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pattern_has_its_program() {
+        for pattern in Pattern::ALL {
+            let name = format!("{}.c", pattern.name());
+            assert!(SOURCES.iter().any(|source| source.0 == name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Other implementations: finding them, building our programs with them, starting these.
+//!
+//! - [`mpi`]: MPICH and Open MPI, and their settings. [`build`]: our programs, compiled with theirs.
+//! - [`tools`]: UCX and libfabric, by programs of their own.
+
+mod build;
+mod mpi;
+mod tools;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub(super) use mpi::Peer;
+pub(super) use tools::Tool;
+
+use super::args::BenchArgs;
+use super::job::{Contender, Job};
+use build::{build, cache, on_path};
+
+/// What was looked for.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) contenders: Vec<Contender>,
+    /// Those that are not here, and why.
+    pub(super) missing: Vec<(String, String)>,
+}
+
+/// An MPI's compiler and launcher.
+struct Place {
+    /// What it is called if it turns out to be none.
+    name: String,
+    compiler: PathBuf,
+    starter: PathBuf,
+}
+
+/// Looks for MPICH and Open MPI on the path, among the virtual environments of
+/// `benches/peers/get-wheels` and in the folders that were named, and builds the program of the
+/// pattern with each.
+pub(super) fn find(job: &Job, args: &BenchArgs) -> Found {
+    let mut found = Found::default();
+    let mut places = Vec::new();
+    for (name, packages) in [
+        ("mpich", "mpich libmpich-dev"),
+        ("openmpi", "openmpi-bin libopenmpi-dev"),
+    ] {
+        let commands = [format!("mpicc.{name}"), format!("mpiexec.{name}")];
+        match commands.each_ref().map(|command| on_path(command)) {
+            [Some(compiler), Some(starter)] => places.push(Place {
+                name: name.to_owned(),
+                compiler,
+                starter,
+            }),
+            _ => {
+                let [compiler, starter] = commands;
+                let why = format!(
+                    "{compiler} and {starter} are not on the path (Debian: apt-get install {packages}; \
+                     or benches/peers/get-wheels; or name a folder with --peer-dir)"
+                );
+                found.missing.push((name.to_owned(), why));
+            }
+        }
+    }
+    if places.is_empty()
+        && let (Some(compiler), Some(starter)) = (on_path("mpicc"), on_path("mpiexec"))
+    {
+        places.push(Place {
+            name: "mpicc".to_owned(),
+            compiler,
+            starter,
+        });
+    }
+    for folder in wheels().iter().chain(&args.peer_dir) {
+        match Place::in_folder(folder) {
+            Some(place) => places.push(place),
+            None => {
+                let why = "there is no bin/mpicc in it".to_owned();
+                found.missing.push((folder.display().to_string(), why));
+            }
+        }
+    }
+    for place in places {
+        match place.peers(job, args.tuned) {
+            Ok(peers) => found
+                .contenders
+                .extend(peers.into_iter().map(Contender::Peer)),
+            Err(why) => found.missing.push((place.name, why)),
+        }
+    }
+    if args.tuned {
+        let (tools, missing) = tools::find(job);
+        found
+            .contenders
+            .extend(tools.into_iter().map(Contender::Tool));
+        found.missing.extend(missing);
+    }
+    found.only(&args.only)
+}
+
+impl Found {
+    /// Those whose names contain one of `parts`, if there are any parts.
+    fn only(mut self, parts: &[String]) -> Self {
+        if parts.is_empty() {
+            return self;
+        }
+        let wanted = |name: &str| parts.iter().any(|part| name.contains(part.as_str()));
+        self.contenders
+            .retain(|contender| wanted(&contender.name()));
+        self.missing.retain(|(name, _)| wanted(name));
+        for part in parts {
+            let has = |name: &str| name.contains(part.as_str());
+            let here = self
+                .contenders
+                .iter()
+                .any(|contender| has(&contender.name()));
+            if !here && !self.missing.iter().any(|(name, _)| has(name)) {
+                let why = "no peer that was found has it in its name".to_owned();
+                self.missing.push((part.clone(), why));
+            }
+        }
+        self
+    }
+}
+
+impl Place {
+    fn in_folder(folder: &Path) -> Option<Self> {
+        let bin = [folder.join("bin"), folder.to_owned()];
+        let bin = bin.iter().find(|bin| bin.join("mpicc").is_file())?;
+        Some(Self {
+            name: folder.display().to_string(),
+            compiler: bin.join("mpicc"),
+            starter: bin.join("mpiexec"),
+        })
+    }
+
+    /// The implementation that is here, as it is installed and, if asked for, with better settings.
+    fn peers(&self, job: &Job, tuned: bool) -> Result<Vec<Peer>, String> {
+        let peer = Peer::identify(&self.starter)?;
+        let program = build(&self.compiler, peer.version(), job.pattern)?;
+        let peer = peer.with_program(program);
+        let better = if tuned { peer.tuned(job) } else { Vec::new() };
+        Ok([vec![peer], better].concat())
+    }
+}
+
+/// The virtual environments of `benches/peers/get-wheels`.
+fn wheels() -> Vec<PathBuf> {
+    let entries = fs::read_dir(cache().join("peers"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut folders: Vec<_> = entries.map(|entry| entry.path()).collect();
+    folders.sort();
+    folders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_without_a_compiler_is_none() {
+        assert!(Place::in_folder(Path::new("/no/such/folder")).is_none());
+    }
+
+    #[test]
+    fn a_part_of_a_name_that_nobody_has_is_said_to_be_missing() {
+        let found = Found {
+            contenders: vec![Contender::Ours(Some("a-1".to_owned()))],
+            missing: vec![("b".to_owned(), "why".to_owned())],
+        };
+        let found = found.only(&["a-1".to_owned(), "c-3".to_owned()]);
+        assert_eq!(found.contenders.len(), 1);
+        assert_eq!(found.missing.len(), 1);
+        assert_eq!(found.missing[0].0, "c-3");
+    }
+}

@@ -1,0 +1,271 @@
+//! An MPI: what it is, how it is set, how its programs are started.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::build::said_by;
+use crate::bench::job::{Job, PATIENCE};
+use crate::os;
+use crate::run::Bind;
+
+/// Which implementation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    Mpich,
+    OpenMpi,
+}
+
+/// Settings with which an implementation is better than by default, for some purpose.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tuning {
+    name: &'static str,
+    /// Environment variables of the launcher, which hands them on.
+    variables: &'static [(&'static str, &'static str)],
+    /// Words for the launcher.
+    words: &'static [&'static str],
+}
+
+/// Open MPI over UCX, on a machine without a fast network, too.
+macro_rules! over_ucx {
+    ($($more:literal),*) => {
+        &["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "pml_ucx_tls", "any",
+          "--mca", "pml_ucx_devices", "any", $($more),*]
+    };
+}
+
+/// Before version 5. Measured in `process_vm_readv`'s place: copies through shared memory.
+const OPENMPI_4: &[Tuning] = &[
+    Tuning {
+        name: "nocma",
+        words: &["--mca", "btl_vader_single_copy_mechanism", "none"],
+        variables: &[],
+    },
+    YIELD,
+];
+const OPENMPI_5: &[Tuning] = &[
+    Tuning {
+        name: "nocma",
+        words: &["--mca", "smsc", "^cma"],
+        variables: &[],
+    },
+    Tuning {
+        name: "ucx",
+        words: over_ucx!(),
+        variables: &[],
+    },
+    Tuning {
+        name: "ucx-posix",
+        words: over_ucx!("-x", "UCX_TLS=posix,self"),
+        variables: &[],
+    },
+    YIELD,
+];
+/// For several ranks on a core of which Open MPI does not know.
+const YIELD: Tuning = Tuning {
+    name: "yield",
+    words: &["--mca", "mpi_yield_when_idle", "1"],
+    variables: &[],
+};
+const MPICH: &[Tuning] = &[
+    Tuning {
+        name: "ucx-posix",
+        variables: &[("MPIR_CVAR_NOLOCAL", "1"), ("UCX_TLS", "posix,self")],
+        words: &[],
+    },
+    COLLECTIVES,
+];
+/// Its own collectives in shared memory spin through the ticks of the scheduler where there are more
+/// ranks than cores.
+const COLLECTIVES: Tuning = Tuning {
+    name: "nodevcoll",
+    variables: &[("MPIR_CVAR_DEVICE_COLLECTIVES", "none")],
+    words: &[],
+};
+
+/// An implementation, the program built with it, and how it is run.
+#[derive(Clone, Debug)]
+pub(in crate::bench) struct Peer {
+    family: Family,
+    version: String,
+    starter: PathBuf,
+    program: PathBuf,
+    tuning: Tuning,
+}
+
+impl Peer {
+    /// The implementation that an `mpiexec` belongs to; its program is yet to be built.
+    pub(super) fn identify(starter: &Path) -> Result<Self, String> {
+        let said = said_by(Command::new(starter).arg("--version"))?;
+        let family = if said.contains("HYDRA") {
+            Family::Mpich
+        } else if ["Open MPI", "OpenRTE", "open-mpi"]
+            .iter()
+            .any(|name| said.contains(name))
+        {
+            Family::OpenMpi
+        } else {
+            let first = said.lines().next().unwrap_or_default();
+            let starter = starter.display();
+            return Err(format!(
+                "{starter} is of neither MPICH nor Open MPI: {first}"
+            ));
+        };
+        let number =
+            |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
+        let version = said.split_whitespace().find(number).map(str::to_owned);
+        Ok(Self {
+            family,
+            version: version
+                .ok_or_else(|| format!("{} does not tell its version", starter.display()))?,
+            starter: starter.to_owned(),
+            program: PathBuf::new(),
+            tuning: Tuning::default(),
+        })
+    }
+
+    pub(super) fn with_program(self, program: PathBuf) -> Self {
+        Self { program, ..self }
+    }
+
+    /// Name, version and settings, such as `openmpi-5.0.11+ucx-posix`.
+    pub(in crate::bench) fn name(&self) -> String {
+        let name = self.plain_name();
+        match self.tuning.name {
+            "" => name,
+            tuning => format!("{name}+{tuning}"),
+        }
+    }
+
+    /// Name and version.
+    pub(super) fn plain_name(&self) -> String {
+        let family = match self.family {
+            Family::Mpich => "mpich",
+            Family::OpenMpi => "openmpi",
+        };
+        format!("{family}-{}", self.version)
+    }
+
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    fn major(&self) -> u32 {
+        let major = self.version.split('.').next();
+        major.and_then(|major| major.parse().ok()).unwrap_or(0)
+    }
+
+    /// The same with each of the settings that are known to be better for something.
+    pub(super) fn tuned(&self, job: &Job) -> Vec<Self> {
+        let all = match (self.family, self.major()) {
+            (Family::Mpich, _) => MPICH,
+            (Family::OpenMpi, 0..5) => OPENMPI_4,
+            (Family::OpenMpi, _) => OPENMPI_5,
+        };
+        let shared = matches!(&job.pin, Bind::List(list) if !all_differ(list));
+        let applies = |tuning: &&Tuning| match tuning.name {
+            // Open MPI knows it by itself where it sees more ranks than cores.
+            "yield" => shared && !job.crowded,
+            "nodevcoll" => job.crowded || shared,
+            _ => true,
+        };
+        let with = |&tuning| Self {
+            tuning,
+            ..self.clone()
+        };
+        all.iter().filter(applies).map(with).collect()
+    }
+
+    /// Starts the program as the job has it, which began at a moment of the monotonic clock.
+    pub(in crate::bench) fn command(&self, job: &Job, begun: u64) -> Command {
+        let mut command = Command::new(&self.starter);
+        command.envs(self.tuning.variables.iter().copied());
+        command.args(self.tuning.words);
+        let core = job.pin == Bind::Core && !job.crowded;
+        match self.family {
+            Family::Mpich => {
+                command.env("MPIEXEC_TIMEOUT", PATIENCE);
+                command.args(["-bind-to", if core { "core" } else { "none" }]);
+            }
+            Family::OpenMpi => {
+                if os::is_root() {
+                    command.arg("--allow-run-as-root");
+                }
+                command.args(["--timeout", PATIENCE]);
+                command.args(["--bind-to", if core { "core" } else { "none" }]);
+                if job.crowded && self.major() < 5 {
+                    command.arg("--oversubscribe");
+                } else if job.crowded {
+                    command.args(["--map-by", ":OVERSUBSCRIBE"]);
+                }
+            }
+        }
+        if let Bind::List(list) = &job.pin {
+            let list: Vec<String> = list.iter().map(usize::to_string).collect();
+            // The program puts itself there: each launcher has a way of its own, or none.
+            command.env("PEER_PROCESSORS", list.join(","));
+            if self.family == Family::OpenMpi {
+                command.args(["-x", "PEER_PROCESSORS"]);
+            }
+        }
+        command
+            .args(["-n", &job.ranks.to_string()])
+            .arg(&self.program)
+            .args([job.window.to_string(), job.limit.to_string()])
+            .args([job.threads.to_string(), begun.to_string()])
+            .args(job.plans.iter().map(ToString::to_string));
+        command
+    }
+}
+
+fn all_differ(list: &[usize]) -> bool {
+    let mut sorted = list.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).all(|pair| pair[0] != pair[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_benches::Pattern;
+
+    use super::*;
+
+    #[test]
+    fn a_command_that_is_no_mpiexec_is_refused() {
+        let error = Peer::identify(Path::new("/bin/true")).unwrap_err();
+        assert!(error.contains("neither MPICH nor Open MPI"), "{error}");
+    }
+
+    #[test]
+    fn names_have_version_and_settings() {
+        let peer = Peer {
+            family: Family::OpenMpi,
+            version: "5.0.11".to_owned(),
+            starter: PathBuf::new(),
+            program: PathBuf::new(),
+            tuning: Tuning::default(),
+        };
+        let mut job = Job {
+            pattern: Pattern::Latency,
+            ranks: 2,
+            window: 64,
+            threads: 1,
+            limit: 1.0,
+            plans: Vec::new(),
+            pin: Bind::Core,
+            crowded: false,
+        };
+        let names = |job: &Job| -> Vec<String> {
+            let tuned = peer.tuned(job);
+            tuned.iter().map(Peer::name).collect()
+        };
+        assert_eq!(peer.name(), "openmpi-5.0.11");
+        let usual = [
+            "openmpi-5.0.11+nocma",
+            "openmpi-5.0.11+ucx",
+            "openmpi-5.0.11+ucx-posix",
+        ];
+        assert_eq!(names(&job), usual);
+        job.pin = Bind::List(vec![0, 0]);
+        assert_eq!(names(&job).last().unwrap(), "openmpi-5.0.11+yield");
+    }
+}

@@ -1,0 +1,294 @@
+//! What one run of `portolan bench` found out: printed as a table or as lines, kept as a file, shown
+//! as a page.
+
+use serde::{Deserialize, Serialize};
+
+use super::stats::Summary;
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Run {
+    pub(super) bench: String,
+    pub(super) unit: String,
+    pub(super) less_is_better: bool,
+    /// What the sizes are: `bytes`, `waiting`, or nothing.
+    pub(super) axis: String,
+    /// Length of a message, if the sizes are none.
+    pub(super) message_bytes: usize,
+    pub(super) ranks: u32,
+    /// Messages in a window, if there are windows.
+    pub(super) window: Option<u32>,
+    /// Threads of a rank, if there are several.
+    pub(super) threads: Option<u32>,
+    /// Where the ranks were put; `None` if that was not this command's doing.
+    pub(super) pin: Option<String>,
+    /// How partners were put, if they were.
+    pub(super) map: Option<String>,
+    /// Processes that spun beside.
+    pub(super) busy: u32,
+    /// The command that made it.
+    pub(super) command: String,
+    /// Of Portolan.
+    pub(super) version: String,
+    /// When it began, in seconds since 1970.
+    pub(super) began: u64,
+    pub(super) entries: Vec<Entry>,
+    /// Peers that are not here, and why.
+    pub(super) missing: Vec<(String, String)>,
+    /// `None` if nobody looked.
+    pub(super) machine: Option<Machine>,
+    /// The machine's phase in the samples that count, if they have one in common.
+    pub(super) phase: Option<String>,
+}
+
+/// All figures of one contender.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    /// Whether it is another implementation.
+    pub(super) peer: bool,
+    pub(super) figures: Vec<Figure>,
+    /// Why there are none.
+    pub(super) failed: Option<String>,
+    /// Its samples, in the order in which they were taken.
+    pub(super) taken: Vec<Taken>,
+}
+
+/// What the samples of one size came to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Figure {
+    /// Length of the messages, or whatever the axis is.
+    pub(super) bytes: usize,
+    pub(super) summary: Summary,
+    /// Samples that count, and those that were taken in another phase of the machine.
+    pub(super) samples: usize,
+    pub(super) dropped: usize,
+    /// Rounds in a sample, in the shortest of them.
+    pub(super) rounds: u64,
+}
+
+/// One sample: a job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Taken {
+    /// The phase before and after it, if it was the same.
+    pub(super) phase: Option<String>,
+    /// A cache line's way by load and store, in nanoseconds.
+    pub(super) before_ns: Option<f64>,
+    pub(super) after_ns: Option<f64>,
+    /// What others used meanwhile, and what the host took, in parts of a core.
+    pub(super) others: Option<f64>,
+    pub(super) stolen: Option<f64>,
+    /// Whether it is among those that are compared.
+    pub(super) counts: bool,
+    /// A value for each size.
+    pub(super) values: Vec<f64>,
+}
+
+/// The machine's limits, and what it was doing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Machine {
+    /// The processor's name.
+    pub(super) model: Option<String>,
+    pub(super) system: Option<String>,
+    pub(super) cores: usize,
+    /// Processes that wanted to run, on average over the last minute, before and after.
+    pub(super) load_before: Option<f64>,
+    pub(super) load_after: Option<f64>,
+    /// Nanoseconds of a cache line's way from one core to another: by storing and loading two lines
+    /// or one, and by compare-and-swap.
+    pub(super) load_store_ns: Option<f64>,
+    pub(super) one_line_ns: Option<f64>,
+    pub(super) compare_and_swap_ns: Option<f64>,
+    /// Nanoseconds until another thread on the same core goes on, by `sched_yield`.
+    pub(super) yield_ns: Option<f64>,
+    /// Bytes, and 10⁶ bytes per second at which a core copies what another has just written.
+    pub(super) copies: Vec<(usize, f64)>,
+    /// The same by `process_vm_readv`; nothing where that is refused.
+    pub(super) pulls: Vec<(usize, f64)>,
+}
+
+impl Run {
+    /// The figure of an entry for a size.
+    pub(super) fn figure<'a>(entry: &'a Entry, bytes: usize) -> Option<&'a Figure> {
+        entry.figures.iter().find(|figure| figure.bytes == bytes)
+    }
+
+    /// The best peer's median for a size, and its name.
+    pub(super) fn best_peer(&self, bytes: usize) -> Option<(f64, &str)> {
+        let peers = self.entries.iter().filter(|entry| entry.peer);
+        let medians = peers.filter_map(|entry| {
+            let figure = Self::figure(entry, bytes)?;
+            Some((figure.summary.median, entry.name.as_str()))
+        });
+        let by_value = |a: &(f64, &str), b: &(f64, &str)| a.0.total_cmp(&b.0);
+        if self.less_is_better {
+            medians.min_by(by_value)
+        } else {
+            medians.max_by(by_value)
+        }
+    }
+
+    /// Ours over that of the best peer, and the peer's name.
+    pub(super) fn ratio(&self, entry: &Entry, figure: &Figure) -> Option<(f64, &str)> {
+        if entry.peer {
+            return None;
+        }
+        let (best, name) = self.best_peer(figure.bytes)?;
+        let ratio = figure.summary.median / best;
+        ratio.is_finite().then_some((ratio, name))
+    }
+
+    /// How many samples do not count.
+    pub(super) fn dropped(&self) -> usize {
+        let taken = self.entries.iter().flat_map(|entry| &entry.taken);
+        taken.filter(|taken| !taken.counts).count()
+    }
+
+    /// The most that others have used during a sample that counts, and that the host took, in parts
+    /// of a core.
+    pub(super) fn disturbance(&self) -> (Option<f64>, Option<f64>) {
+        let counting = || {
+            let taken = self.entries.iter().flat_map(|entry| &entry.taken);
+            taken.filter(|taken| taken.counts)
+        };
+        let most = |of: fn(&Taken) -> Option<f64>| counting().filter_map(of).reduce(f64::max);
+        (most(|taken| taken.others), most(|taken| taken.stolen))
+    }
+}
+
+impl Machine {
+    /// 10⁶ bytes per second at which a core copies so many bytes that another has just written:
+    /// between the sizes that were measured by straight lines over the logarithm.
+    pub(super) fn copy_rate(&self, bytes: f64) -> Option<f64> {
+        let (&first, &last) = (self.copies.first()?, self.copies.last()?);
+        let next = self.copies.iter().position(|copy| copy.0 as f64 >= bytes);
+        let (below, above) = match next {
+            Some(0) => (first, first),
+            Some(at) => (self.copies[at - 1], self.copies[at]),
+            None => (last, last),
+        };
+        if below.0 == above.0 {
+            return Some(below.1);
+        }
+        let log = |bytes: usize| (bytes as f64).ln();
+        let share = (bytes.ln() - log(below.0)) / (log(above.0) - log(below.0));
+        Some(below.1 + share * (above.1 - below.1))
+    }
+
+    /// What no message of so many bytes can be below, in microseconds: a cache line's way, and a copy
+    /// of what does not fit into it.
+    pub(super) fn least_latency(&self, bytes: usize) -> Option<f64> {
+        let line = self.load_store_ns? / 1e3;
+        let copy = if bytes > 64 {
+            bytes as f64 / self.copy_rate(bytes as f64)?
+        } else {
+            0.0
+        };
+        Some(line + copy)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::bench) fn machine() -> Machine {
+        Machine {
+            model: Some("Abacus".to_owned()),
+            system: None,
+            cores: 2,
+            load_before: Some(0.1),
+            load_after: Some(0.2),
+            load_store_ns: Some(50.0),
+            one_line_ns: Some(40.0),
+            compare_and_swap_ns: Some(30.0),
+            yield_ns: Some(1200.0),
+            copies: vec![(1024, 8000.0), (4096, 24_000.0)],
+            pulls: vec![(4096, 3500.0)],
+        }
+    }
+
+    fn entry(name: &str, peer: bool, median: f64) -> Entry {
+        let summary = Summary::of(vec![median]).unwrap();
+        Entry {
+            name: name.to_owned(),
+            peer,
+            figures: vec![Figure {
+                bytes: 8,
+                summary,
+                samples: 1,
+                dropped: 1,
+                rounds: 10,
+            }],
+            failed: None,
+            taken: vec![
+                Taken {
+                    counts: true,
+                    others: Some(0.01),
+                    values: vec![median],
+                    ..Taken::default()
+                },
+                Taken::default(),
+            ],
+        }
+    }
+
+    pub(in crate::bench) fn run() -> Run {
+        Run {
+            bench: "latency".to_owned(),
+            unit: "us".to_owned(),
+            less_is_better: true,
+            axis: "bytes".to_owned(),
+            message_bytes: 0,
+            ranks: 2,
+            window: None,
+            threads: None,
+            pin: Some("core".to_owned()),
+            map: None,
+            busy: 0,
+            command: "portolan bench latency --peers".to_owned(),
+            version: "0.1.0".to_owned(),
+            began: 0,
+            entries: vec![
+                entry("shm", false, 0.5),
+                entry("a-1", true, 1.0),
+                entry("b-2", true, 2.0),
+            ],
+            missing: vec![("c".to_owned(), "it is not here".to_owned())],
+            machine: Some(machine()),
+            phase: Some("near".to_owned()),
+        }
+    }
+
+    #[test]
+    fn the_best_peer_has_the_least_latency_or_the_most_bandwidth() {
+        let mut run = run();
+        assert_eq!(run.best_peer(8), Some((1.0, "a-1")));
+        assert_eq!(run.best_peer(9), None);
+        let ours = &run.entries[0];
+        assert_eq!(run.ratio(ours, &ours.figures[0]), Some((0.5, "a-1")));
+        run.less_is_better = false;
+        assert_eq!(run.best_peer(8), Some((2.0, "b-2")));
+        let peer = &run.entries[1];
+        assert_eq!(run.ratio(peer, &peer.figures[0]), None);
+        assert_eq!((run.dropped(), run.disturbance()), (3, (Some(0.01), None)));
+    }
+
+    #[test]
+    fn copies_are_interpolated() {
+        let machine = machine();
+        let rates = [1.0, 1024.0, 2048.0, 4096.0, 1e6].map(|bytes| machine.copy_rate(bytes));
+        assert_eq!(
+            rates.map(Option::unwrap).map(f64::round),
+            [8000.0, 8000.0, 16_000.0, 24_000.0, 24_000.0]
+        );
+        assert_eq!(machine.least_latency(8), Some(0.05));
+        assert!((machine.least_latency(4096).unwrap() - 0.2207).abs() < 1e-3);
+    }
+
+    #[test]
+    fn a_run_is_the_same_after_it_was_kept() {
+        let text = serde_json::to_string(&run()).unwrap();
+        assert_eq!(serde_json::from_str::<Run>(&text).unwrap(), run());
+    }
+}

@@ -1,0 +1,224 @@
+//! A run for people: a table, and what must be known to read it.
+
+use std::fmt::Write;
+
+use super::record::{Entry, Figure, Machine, Run};
+
+/// Says what went wrong.
+#[expect(
+    clippy::print_stderr,
+    reason = "this is where the command talks to its user"
+)]
+pub(super) fn complain(text: &str) {
+    eprintln!("portolan bench: {}", text.trim_end());
+}
+
+/// The table of a run.
+pub(super) fn of(run: &Run) -> String {
+    let mut text = title(run);
+    let shown: Vec<&Entry> = run
+        .entries
+        .iter()
+        .filter(|entry| entry.failed.is_none())
+        .collect();
+    let width = |entry: &Entry| (entry.name.len() + 2).max(17);
+    let _ = write!(text, "{:>10}", run.axis);
+    for entry in &shown {
+        let _ = write!(text, "{:>1$}", entry.name, width(entry));
+    }
+    let compared = shown.iter().any(|entry| entry.peer);
+    text.push_str(if compared {
+        "   to the best peer\n"
+    } else {
+        "\n"
+    });
+    let sizes = shown.first().map_or(&[][..], |entry| &entry.figures[..]);
+    for size in sizes {
+        let named = if run.axis.is_empty() {
+            String::new()
+        } else {
+            size.bytes.to_string()
+        };
+        let _ = write!(text, "{named:>10}");
+        let mut ratios = String::new();
+        for entry in &shown {
+            let figure = Run::figure(entry, size.bytes);
+            let cell = figure.map_or_else(String::new, cell);
+            let _ = write!(text, "{cell:>0$}", width(entry));
+            if let Some((ratio, peer)) = figure.and_then(|figure| run.ratio(entry, figure)) {
+                let _ = write!(ratios, "   {ratio:.2} {peer}");
+            }
+        }
+        let _ = writeln!(text, "{ratios}");
+    }
+    if compared {
+        let better = if run.less_is_better { "below" } else { "above" };
+        let _ = writeln!(text, "# a ratio {better} 1 is in favour of portolan");
+    }
+    notes(&mut text, run);
+    text
+}
+
+/// How it was measured, in half a sentence.
+pub(super) fn manner(run: &Run) -> String {
+    let mut text = match (&run.map, run.pin.as_deref()) {
+        (Some(map), _) => format!(", {map}"),
+        (None, None) => String::new(),
+        (None, Some("none")) => ", not pinned".to_owned(),
+        (None, Some("core")) => ", each on a core".to_owned(),
+        (None, Some(list)) => format!(", on processors {list}"),
+    };
+    if let Some(window) = run.window {
+        let _ = write!(text, ", windows of {window}");
+    }
+    if let Some(threads) = run.threads {
+        let _ = write!(text, ", {threads} threads each");
+    }
+    if run.busy > 0 {
+        let _ = write!(text, ", {} spinning loops beside", run.busy);
+    }
+    text
+}
+
+fn title(run: &Run) -> String {
+    let ours = run.entries.iter().filter(|entry| !entry.peer);
+    let names: Vec<_> = ours.map(|entry| entry.name.as_str()).collect();
+    let figure = run.entries.iter().find_map(|entry| entry.figures.first());
+    format!(
+        "# {} over {}, {} ranks{}\n# {}: median of {} samples ± half the distance of the quartiles\n",
+        run.bench,
+        names.join(" and "),
+        run.ranks,
+        manner(run),
+        run.unit,
+        figure.map_or(0, |figure| figure.samples),
+    )
+}
+
+/// `12.3 ±1%`
+fn cell(figure: &Figure) -> String {
+    let value = number(figure.summary.median);
+    format!("{value} ±{:>2.0}%", figure.summary.spread() * 100.0)
+}
+
+/// Four digits at least, and no more behind the point than have a meaning.
+pub(super) fn number(value: f64) -> String {
+    match value {
+        v if v < 10.0 => format!("{v:.3}"),
+        v if v < 100.0 => format!("{v:.2}"),
+        v if v < 1000.0 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    }
+}
+
+/// What stands below the table.
+fn notes(text: &mut String, run: &Run) {
+    for entry in &run.entries {
+        if let Some(why) = &entry.failed {
+            let why = why.trim_end().replace('\n', "\n#   ");
+            let _ = writeln!(text, "# {} failed: {why}", entry.name);
+        }
+    }
+    for (name, why) in &run.missing {
+        let why = why.trim_end().replace('\n', "\n#   ");
+        let _ = writeln!(text, "# {name} is missing: {why}");
+    }
+    if let Some(machine) = &run.machine {
+        let _ = writeln!(text, "# machine: {}", state(run, machine));
+        if let Some(limits) = limits(machine) {
+            let _ = writeln!(text, "# its limits: {limits}");
+        }
+    }
+}
+
+/// What the machine was doing.
+pub(super) fn state(run: &Run, machine: &Machine) -> String {
+    let mut text = format!("{} cores", machine.cores);
+    if let (Some(before), Some(after)) = (machine.load_before, machine.load_after) {
+        let _ = write!(text, ", load {before} before and {after} after");
+    }
+    let (others, stolen) = run.disturbance();
+    if let Some(others) = others {
+        let _ = write!(
+            text,
+            ", others used up to {:.0} % of a core",
+            others * 100.0
+        );
+    }
+    if let Some(stolen) = stolen.filter(|&stolen| stolen >= 0.005) {
+        let _ = write!(text, ", the host took up to {:.0} %", stolen * 100.0);
+    }
+    match &run.phase {
+        Some(phase) => {
+            let _ = write!(text, ", phase {phase}");
+        }
+        None if machine.load_store_ns.is_some() => {
+            text.push_str(", no phase in common: the figures cannot be compared");
+        }
+        None if machine.cores == 1 => {
+            text.push_str(", one core: its limits cannot be measured");
+        }
+        None => {}
+    }
+    let dropped = run.dropped();
+    if dropped > 0 && run.phase.is_some() {
+        let _ = write!(text, " ({dropped} samples of other phases left out)");
+    }
+    text
+}
+
+/// What the machine can do at best, if it was measured.
+pub(super) fn limits(machine: &Machine) -> Option<String> {
+    let mut text = format!(
+        "a cache line one way {:.0} ns (load/store; {:.0} ns on one line, {:.0} ns by \
+         compare-and-swap)",
+        machine.load_store_ns?, machine.one_line_ns?, machine.compare_and_swap_ns?
+    );
+    if let Some(ns) = machine.yield_ns {
+        let _ = write!(text, ", a core by sched_yield {:.2} µs", ns / 1e3);
+    }
+    let rates = |pairs: &[(usize, f64)]| -> String {
+        let large = pairs.iter().filter(|(bytes, _)| *bytes >= 4096);
+        large
+            .map(|(bytes, rate)| format!(" {:.1} GB/s ({} KiB)", rate / 1e3, bytes >> 10))
+            .collect()
+    };
+    let _ = write!(
+        text,
+        "; copy of what another core has just written{}",
+        rates(&machine.copies)
+    );
+    if !machine.pulls.is_empty() {
+        let _ = write!(text, "; by process_vm_readv{}", rates(&machine.pulls));
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::tests::run;
+    use super::*;
+
+    #[test]
+    fn a_table_has_the_ratio_and_what_is_missing() {
+        let text = of(&run());
+        assert!(
+            text.starts_with("# latency over shm, 2 ranks, each on a core\n"),
+            "{text}"
+        );
+        for part in [
+            "   0.50 a-1\n",
+            "# c is missing: it is not here\n",
+            "up to 1 % of a core",
+            "phase near (3 samples",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_the_digits_that_mean_something() {
+        let shown = [0.1234, 12.345, 123.45, 12345.6].map(number);
+        assert_eq!(shown, ["0.123", "12.35", "123.5", "12346"]);
+    }
+}
