@@ -16,13 +16,30 @@ impl Proto {
         let entry = self.table.entry(index);
         entry.status = status;
         if !matches!(entry.op, Op::Upper(_)) {
-            entry.op = Op::Idle;
+            entry.set_op(Op::Idle);
         }
-        if !entry.attached.is_empty() {
-            run_attached(&mut entry.attached, &mut entry.status);
+        if entry.rare.is_some() {
+            return self.complete_rare(index);
         }
-        let watched = std::mem::take(&mut entry.watched);
-        if entry.abandoned {
+        self.table.set_state(index, Stage::Complete);
+        self.shared.advance_epoch();
+    }
+
+    /// The end of an operation with something attached, somebody parked, or nobody left to ask.
+    #[inline(never)]
+    fn complete_rare(&mut self, index: u32) {
+        let entry = self.table.entry(index);
+        let mut watched = false;
+        let mut abandoned = false;
+        if let Some(rare) = &mut entry.rare {
+            let attached = rare.attached.take().into_iter();
+            for completion in attached.chain(rare.attached_too.drain(..)) {
+                run_attached(completion, &mut entry.status);
+            }
+            watched = std::mem::take(&mut rare.watched);
+            abandoned = rare.abandoned;
+        }
+        if abandoned {
             self.table.abandoned -= 1;
             self.table.release(index);
         } else {
@@ -43,7 +60,7 @@ impl Proto {
             Op::Recv(op) => (op.pattern.source, op.pattern.tag),
             _ => (None, None),
         };
-        entry.failure = Some((peer, why));
+        entry.rare().failure = Some((peer, why));
         let status = Status {
             source: source.unwrap_or(peer),
             tag: tag.unwrap_or(u32::MAX),
@@ -56,10 +73,21 @@ impl Proto {
     /// Takes the outcome of a complete request: frees it, or makes it inactive if it is persistent.
     #[inline]
     pub(super) fn collect(&mut self, index: u32) -> Result<Status> {
+        let entry = self.table.entry(index);
+        if entry.is_plain() && entry.status.error.is_none() {
+            let status = entry.status;
+            self.table.release_plain(index);
+            return Ok(status);
+        }
+        self.collect_slowly(index)
+    }
+
+    #[inline(never)]
+    fn collect_slowly(&mut self, index: u32) -> Result<Status> {
         let outcome = self.outcome(index);
         let entry = self.table.entry(index);
-        if entry.persistent.is_some() {
-            entry.op = Op::Idle;
+        if entry.persistent().is_some() {
+            entry.set_op(Op::Idle);
             self.table.set_state(index, Stage::Inactive);
         } else {
             self.table.release(index);
@@ -77,7 +105,6 @@ impl Proto {
         }
     }
 
-    #[inline]
     fn outcome(&mut self, index: u32) -> Result<Status> {
         let status = self.status_of(index);
         match status.error {
@@ -89,8 +116,8 @@ impl Proto {
     #[cold]
     #[inline(never)]
     fn operation_error(&mut self, index: u32, kind: ErrorKind, status: Status) -> Error {
-        let failure = self.table.entry(index).failure.clone();
-        match failure {
+        let rare = self.table.entry(index).rare.as_ref();
+        match rare.and_then(|rare| rare.failure.clone()) {
             Some((peer, why)) if kind == ErrorKind::PeerFailed => {
                 Error::new(kind, format!("world rank {peer} has failed: {why}"))
                     .about_peer(peer)
@@ -142,9 +169,9 @@ impl Proto {
         let (index, stage) = self.table.resolve(request)?;
         match stage {
             Stage::Active => {
-                let entry = self.table.entry(index);
-                entry.abandoned = true;
-                entry.persistent = None;
+                let rare = self.table.entry(index).rare();
+                rare.abandoned = true;
+                rare.persistent = None;
                 self.table.abandoned += 1;
             }
             _ => self.table.release(index),
@@ -153,26 +180,26 @@ impl Proto {
     }
 
     /// Keeps something alive until an operation is over.
-    pub(super) fn attach(&mut self, request: Request, mut completion: Completion) -> Result<()> {
+    pub(super) fn attach(&mut self, request: Request, completion: Completion) -> Result<()> {
         let (index, stage) = self.table.resolve(request)?;
         let entry = self.table.entry(index);
-        if stage == Stage::Active {
-            entry.attached.push(completion);
-        } else if let Some(then) = completion.then {
-            let status = then(&mut *completion.keep, entry.status);
-            entry.status = status;
+        if stage != Stage::Active {
+            run_attached(completion, &mut entry.status);
+            return Ok(());
+        }
+        let rare = entry.rare();
+        if rare.attached.is_none() {
+            rare.attached = Some(completion);
+        } else {
+            rare.attached_too.push(completion);
         }
         Ok(())
     }
 }
 
-#[cold]
-#[inline(never)]
-fn run_attached(attached: &mut Vec<Completion>, status: &mut Status) {
-    for mut completion in attached.drain(..) {
-        if let Some(then) = completion.then {
-            *status = then(&mut *completion.keep, *status);
-        }
+fn run_attached(mut completion: Completion, status: &mut Status) {
+    if let Some(then) = completion.then {
+        *status = then(&mut *completion.keep, *status);
     }
 }
 

@@ -243,18 +243,18 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
     unsafe fn send_init_unchecked(&self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<Request> {
         let data = Data::typed(&buf, args.rep)?;
         let mut state = self.state.lock();
-        let request = state.proto.table.claim(Op::Idle, Stage::Inactive)?;
-        let persistent = Box::new(Persistent::Send(*args, data));
-        state.proto.table.entry(request.index()).persistent = Some(persistent);
+        let request = state.proto.table.claim(Stage::Inactive)?;
+        let persistent = Persistent::Send(*args, data);
+        state.proto.table.entry(request.index()).rare().persistent = Some(persistent);
         Ok(request)
     }
 
     unsafe fn recv_init_unchecked(&self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Request> {
         let data = Data::typed(&buf, portolan_datatype::MsgRep::Native)?;
         let mut state = self.state.lock();
-        let request = state.proto.table.claim(Op::Idle, Stage::Inactive)?;
-        let persistent = Box::new(Persistent::Recv(*from, data));
-        state.proto.table.entry(request.index()).persistent = Some(persistent);
+        let request = state.proto.table.claim(Stage::Inactive)?;
+        let persistent = Persistent::Recv(*from, data);
+        state.proto.table.entry(request.index()).rare().persistent = Some(persistent);
         Ok(request)
     }
 
@@ -501,11 +501,10 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
     }
 
     fn upper_request(&self, upper: Box<dyn Upper>) -> Result<Request> {
-        self.state
-            .lock()
-            .proto
-            .table
-            .claim(Op::Upper(upper), Stage::Active)
+        let table = &mut self.state.lock().proto.table;
+        let request = table.claim(Stage::Active)?;
+        table.entry(request.index()).set_op(Op::Upper(upper));
+        Ok(request)
     }
 
     fn complete_upper(&self, request: Request, status: Status) -> Result<()> {

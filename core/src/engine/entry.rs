@@ -16,16 +16,30 @@ use crate::transport::{Exposure, Header};
 /// One request.
 #[derive(Debug)]
 pub(super) struct Entry {
+    /// Distinguishes the uses of the slot.
+    generation: u32,
+    /// The next free slot, while this one is free.
+    next_free: u32,
     pub(super) op: Op,
+    /// The outcome; means something once the operation is over.
     pub(super) status: Status,
+    /// What few requests have, behind one pointer, so that the others pay one test for all of it.
+    pub(super) rare: Option<Box<Rare>>,
+}
+
+/// See [`Entry::rare`].
+#[derive(Debug, Default)]
+pub(super) struct Rare {
     /// World rank and reason of the peer whose failure ended the operation.
     pub(super) failure: Option<(u32, Box<str>)>,
     /// Nobody will ask any more: the slot is freed when the operation is over.
     pub(super) abandoned: bool,
     /// A parked thread waits for the completion.
     pub(super) watched: bool,
-    pub(super) persistent: Option<Box<Persistent>>,
-    pub(super) attached: Vec<Completion>,
+    pub(super) persistent: Option<Persistent>,
+    /// What is kept until the operation is over: almost always one thing, if anything.
+    pub(super) attached: Option<Completion>,
+    pub(super) attached_too: Vec<Completion>,
 }
 
 /// What the request is for.
@@ -135,14 +149,45 @@ pub(super) enum Persistent {
 impl Entry {
     fn new() -> Self {
         Self {
+            generation: 1,
+            next_free: NONE,
             op: Op::Idle,
             status: Status::EMPTY,
-            failure: None,
-            abandoned: false,
-            watched: false,
-            persistent: None,
-            attached: Vec::new(),
+            rare: None,
         }
+    }
+
+    /// Replaces the operation. The usual ones own nothing, so that nothing has to be dropped.
+    #[inline]
+    pub(super) fn set_op(&mut self, op: Op) {
+        if self.op.owns_nothing() {
+            std::mem::forget(std::mem::replace(&mut self.op, op));
+        } else {
+            drop_op(std::mem::replace(&mut self.op, op));
+        }
+    }
+
+    /// Whether the slot holds a status at most.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.rare.is_none() && matches!(self.op, Op::Idle)
+    }
+
+    #[inline]
+    pub(super) fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// Whether the handle was given up while the operation goes on.
+    #[inline]
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.abandoned)
+    }
+
+    /// What the request starts, if it is persistent.
+    #[inline]
+    pub(super) fn persistent(&self) -> Option<&Persistent> {
+        self.rare.as_ref()?.persistent.as_ref()
     }
 
     /// A line about what the request waits for; `None` if it waits for nothing.
@@ -198,12 +243,35 @@ impl Entry {
     }
 }
 
+impl Op {
+    /// Whether dropping the operation would do nothing.
+    #[inline]
+    fn owns_nothing(&self) -> bool {
+        match self {
+            Self::Idle | Self::Fetch(_) => true,
+            Self::Recv(op) => {
+                matches!(op.data, Data::Contig(_)) && !matches!(op.stage, RecvStage::Transfer(_))
+            }
+            Self::Send(_) | Self::Upper(_) => false,
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn drop_op(op: Op) {
+    drop(op);
+}
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+
 /// The slots of a channel.
 #[derive(Debug)]
 pub(super) struct Table {
     entries: Vec<Entry>,
-    generations: Vec<u32>,
-    free: Vec<u32>,
+    /// First of the free slots, the one used last before the others.
+    free: u32,
     /// Active operations whose handle was given up.
     pub(super) abandoned: usize,
     shared: Arc<Shared>,
@@ -213,24 +281,28 @@ impl Table {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self {
             entries: Vec::new(),
-            generations: Vec::new(),
-            free: Vec::new(),
+            free: NONE,
             abandoned: 0,
             shared,
         }
     }
 
-    /// A slot for a new request.
+    /// A slot for a new request, idle until it is given an operation.
     #[inline]
-    pub(super) fn claim(&mut self, op: Op, state: State) -> Result<Request> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None => self.grow()?,
+    pub(super) fn claim(&mut self, state: State) -> Result<Request> {
+        let index = if self.free == NONE {
+            self.grow()?
+        } else {
+            self.free
         };
-        let generation = self.generations[index as usize];
-        self.entries[index as usize].op = op;
-        self.shared.words.set(index, generation, state);
-        Ok(Request::new(0, index, generation))
+        let entry = &mut self.entries[index as usize];
+        debug_assert!(matches!(entry.op, Op::Idle), "a free slot is idle");
+        self.free = entry.next_free;
+        if state != State::Active {
+            entry.status = Status::EMPTY;
+        }
+        self.shared.words.set(index, entry.generation, state);
+        Ok(Request::new(0, index, entry.generation))
     }
 
     #[cold]
@@ -250,7 +322,6 @@ impl Table {
         }
         self.shared.words.reserve(index as u32);
         self.entries.push(Entry::new());
-        self.generations.push(1);
         Ok(index as u32)
     }
 
@@ -258,18 +329,22 @@ impl Table {
     #[inline]
     pub(super) fn release(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
-        entry.op = Op::Idle;
-        entry.status = Status::EMPTY;
-        entry.abandoned = false;
-        if entry.persistent.is_some() || entry.failure.is_some() || entry.attached.capacity() > 0 {
-            entry.persistent = None;
-            entry.failure = None;
-            entry.attached = Vec::new();
+        if !entry.is_plain() {
+            entry.set_op(Op::Idle);
+            entry.rare = None;
         }
-        let generation = &mut self.generations[index as usize];
-        *generation = Request::next_generation(*generation);
-        self.shared.words.set(index, *generation, State::Free);
-        self.free.push(index);
+        self.release_plain(index);
+    }
+
+    /// The same for a slot without anything that has to be dropped.
+    #[inline]
+    pub(super) fn release_plain(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        debug_assert!(entry.is_plain(), "nothing is forgotten");
+        entry.generation = Request::next_generation(entry.generation);
+        entry.next_free = self.free;
+        self.free = index;
+        self.shared.words.set(index, entry.generation, State::Free);
     }
 
     /// The slot of a handle, and its state.
@@ -278,7 +353,7 @@ impl Table {
         match self.shared.words.state_of(request) {
             // An operation that was given up goes on under its handle, which peers may know, but
             // nobody here may use it any more.
-            Some(state) if !self.entries[request.index() as usize].abandoned => {
+            Some(state) if !self.entries[request.index() as usize].is_abandoned() => {
                 Ok((request.index(), state))
             }
             _ => Err(self.stale(request)),
@@ -310,14 +385,13 @@ impl Table {
     /// The handle of a slot in use.
     #[inline]
     pub(super) fn handle(&self, index: u32) -> Request {
-        Request::new(0, index, self.generations[index as usize])
+        Request::new(0, index, self.entries[index as usize].generation)
     }
 
     #[inline]
     pub(super) fn set_state(&self, index: u32, state: State) {
-        self.shared
-            .words
-            .set(index, self.generations[index as usize], state);
+        let generation = self.entries[index as usize].generation;
+        self.shared.words.set(index, generation, state);
     }
 
     #[inline]
@@ -349,7 +423,7 @@ impl Table {
     /// The completion of this request has to wake parked threads.
     pub(super) fn watch(&mut self, request: Request) {
         if let Ok((index, State::Active)) = self.resolve(request) {
-            self.entries[index as usize].watched = true;
+            self.entries[index as usize].rare().watched = true;
         }
     }
 

@@ -431,7 +431,11 @@ impl<T: Transport> State<T> {
             len,
             done: 0,
         };
-        let request = self.proto.table.claim(Op::Fetch(fetch), Stage::Active)?;
+        let request = self.proto.table.claim(Stage::Active)?;
+        self.proto
+            .table
+            .entry(request.index())
+            .set_op(Op::Fetch(fetch));
         let head = prefix(&KeyParts::of(key), offset, len as u64, 0);
         let header = one_sided(step::GET, request.to_short(), 0);
         self.proto.queue_control(peer, header, &head);
@@ -454,7 +458,11 @@ impl<T: Transport> State<T> {
             len: 8,
             done: 0,
         };
-        let request = self.proto.table.claim(Op::Fetch(fetch), Stage::Active)?;
+        let request = self.proto.table.claim(Stage::Active)?;
+        self.proto
+            .table
+            .entry(request.index())
+            .set_op(Op::Fetch(fetch));
         self.proto.active.unflushed.insert(peer);
         let (code, a, b) = encode(op);
         let head = prefix(&KeyParts::of(key), offset, a, b);
@@ -475,7 +483,11 @@ impl<T: Transport> State<T> {
             len: 8,
             done: 0,
         };
-        let request = self.proto.table.claim(Op::Fetch(fetch), Stage::Active)?;
+        let request = self.proto.table.claim(Stage::Active)?;
+        self.proto
+            .table
+            .entry(request.index())
+            .set_op(Op::Fetch(fetch));
         let header = one_sided(step::FLUSH, request.to_short(), 0);
         self.proto.queue_control(peer, header, &[]);
         Ok(request)

@@ -1,7 +1,6 @@
 //! Queue information: what could be received, and taking it out of matching.
 
 use super::data::Data;
-use super::entry::Op;
 use super::state::State;
 use super::unexpected::Arrived;
 use crate::device::Message;
@@ -68,7 +67,7 @@ impl<T: Transport> State<T> {
     /// The buffer must stay writable until the request completes.
     pub(super) unsafe fn receive_taken(&mut self, message: Message, data: Data) -> Result<Request> {
         let (envelope, arrived) = self.proto.release_taken(message.0)?;
-        let request = self.proto.table.claim(Op::Idle, Stage::Active)?;
+        let request = self.proto.table.claim(Stage::Active)?;
         self.receive_arrived(request.index(), &envelope, arrived, data);
         Ok(request)
     }
@@ -76,7 +75,7 @@ impl<T: Transport> State<T> {
     /// Throws a taken message away: its sender is told that it was received.
     pub(super) fn discard(&mut self, message: Message) -> Result<()> {
         let (envelope, arrived) = self.proto.release_taken(message.0)?;
-        let request = self.proto.table.claim(Op::Idle, Stage::Active)?;
+        let request = self.proto.table.claim(Stage::Active)?;
         self.receive_arrived(request.index(), &envelope, arrived, Data::NONE);
         self.proto.free_request(request)
     }

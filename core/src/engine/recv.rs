@@ -27,7 +27,7 @@ impl<T: Transport> State<T> {
         if self.proto.trouble {
             self.proto.check_live()?;
         }
-        let request = self.proto.table.claim(Op::Idle, Stage::Active)?;
+        let request = self.proto.table.claim(Stage::Active)?;
         // SAFETY: the caller's promise.
         unsafe { self.start_recv_in(request.index(), pattern, data) };
         Ok(request)
@@ -50,11 +50,11 @@ impl<T: Transport> State<T> {
             return self.proto.fail_request(index, peer);
         }
         let posted = self.proto.posted.post(*pattern, index);
-        self.proto.table.entry(index).op = Op::Recv(RecvOp {
+        self.proto.table.entry(index).set_op(Op::Recv(RecvOp {
             pattern: *pattern,
             data,
             stage: RecvStage::Posted(posted),
-        });
+        }));
     }
 
     /// Takes the earliest stored message that matches. An offer is taken from its sender too, so
@@ -102,7 +102,7 @@ impl<T: Transport> State<T> {
                     data,
                     stage: RecvStage::Matched,
                 };
-                self.proto.table.entry(index).op = Op::Recv(op);
+                self.proto.table.entry(index).set_op(Op::Recv(op));
                 self.proto
                     .deliver(index, peer, &header, Payload::from_slice(stored.bytes()));
             }
@@ -114,7 +114,7 @@ impl<T: Transport> State<T> {
                     data,
                     stage: RecvStage::Matched,
                 };
-                self.proto.table.entry(index).op = Op::Recv(op);
+                self.proto.table.entry(index).set_op(Op::Recv(op));
                 self.start_transfer(index, peer, &header, &body);
             }
             Arrived::Looped { send, header, .. } => {
@@ -123,7 +123,7 @@ impl<T: Transport> State<T> {
                     data,
                     stage: RecvStage::Matched,
                 };
-                self.proto.table.entry(index).op = Op::Recv(op);
+                self.proto.table.entry(index).set_op(Op::Recv(op));
                 self.proto.finish_loop(send, index, &header);
             }
         }

@@ -155,7 +155,7 @@ impl<T: Transport> State<T> {
     /// The request of a send whose message has left already.
     #[inline]
     pub(super) fn launched(&mut self) -> Result<Request> {
-        self.proto.table.claim(Op::Idle, Stage::Complete)
+        self.proto.table.claim(Stage::Complete)
     }
 
     /// Starts a send that could not leave at once.
@@ -166,7 +166,7 @@ impl<T: Transport> State<T> {
     #[inline(never)]
     pub(super) unsafe fn start_send(&mut self, args: &SendArgs, data: Data) -> Result<Request> {
         self.proto.check_live()?;
-        let request = self.proto.table.claim(Op::Idle, Stage::Active)?;
+        let request = self.proto.table.claim(Stage::Active)?;
         // SAFETY: the caller's promise.
         unsafe { self.start_send_in(request.index(), args, data) };
         Ok(request)
@@ -185,7 +185,7 @@ impl<T: Transport> State<T> {
             word: None,
             exposure: None,
         };
-        self.proto.table.entry(index).op = Op::Send(Box::new(op));
+        self.proto.table.entry(index).set_op(Op::Send(Box::new(op)));
         if peer == self.proto.me {
             return self.loop_send(index);
         }
@@ -247,7 +247,7 @@ impl<T: Transport> State<T> {
         self.proto.check_live()?;
         let (index, stage) = self.proto.table.resolve(request)?;
         let entry = self.proto.table.entry(index);
-        let Some(persistent) = &entry.persistent else {
+        let Some(persistent) = entry.persistent() else {
             return Err(self.proto.error(
                 ErrorKind::InvalidRequest,
                 format!("{request:?} is not persistent"),
@@ -263,7 +263,7 @@ impl<T: Transport> State<T> {
         }
         let persistent = Persistent::clone(persistent);
         entry.status = crate::status::Status::EMPTY;
-        entry.failure = None;
+        entry.rare().failure = None;
         self.proto.table.set_state(index, Stage::Active);
         match persistent {
             // SAFETY: the maker of the persistent request promised the buffer from each start until

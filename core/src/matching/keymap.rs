@@ -8,7 +8,7 @@
 //! Buckets live in chunks of 4 KiB that never move. The directory of chunks is one pointer per
 //! 1024 buckets; it is the only thing whose growth copies anything.
 
-use super::envelope::Key;
+use super::envelope::{Key, SHAPES};
 use super::slab::{NIL, Slab};
 use super::steps::Steps;
 
@@ -28,6 +28,9 @@ pub(super) struct KeyMap<V> {
     /// The smallest power of two that is not below `buckets`, less one.
     mask: u32,
     seed: u64,
+    /// The node that was last filed under, by shape of key: programs repeat themselves, and a key
+    /// met again is found without its hash. [`NIL`], or a node that is there.
+    fingers: [u32; SHAPES],
     steps: Steps,
 }
 
@@ -48,6 +51,7 @@ impl<V> KeyMap<V> {
             buckets: FIRST_BUCKETS,
             mask: FIRST_BUCKETS - 1,
             seed,
+            fingers: [NIL; SHAPES],
             steps: Steps::default(),
         }
     }
@@ -70,7 +74,19 @@ impl<V> KeyMap<V> {
         if self.nodes.is_empty() {
             return None;
         }
+        let finger = self.finger(key);
+        if finger.is_some() {
+            return finger;
+        }
         self.find_hashed(key, key.hash(self.seed))
+    }
+
+    /// The node under the finger, if it is this key's.
+    #[inline]
+    fn finger(&self, key: &Key) -> Option<u32> {
+        let node = self.fingers[key.kind as usize % SHAPES];
+        self.steps.take();
+        (node != NIL && self.nodes.get(node).key == *key).then_some(node)
     }
 
     #[inline]
@@ -90,6 +106,16 @@ impl<V> KeyMap<V> {
     /// The node of a key, made with `value()` if there is none.
     #[inline]
     pub(super) fn find_or_insert(&mut self, key: &Key, value: impl FnOnce() -> V) -> u32 {
+        if let Some(node) = self.finger(key) {
+            return node;
+        }
+        let node = self.find_or_insert_hashed(key, value);
+        self.fingers[key.kind as usize % SHAPES] = node;
+        node
+    }
+
+    #[inline(never)]
+    fn find_or_insert_hashed(&mut self, key: &Key, value: impl FnOnce() -> V) -> u32 {
         if self.chunks.is_empty() {
             self.add_chunk();
         }
@@ -118,6 +144,11 @@ impl<V> KeyMap<V> {
 
     /// Removes a node. The chain is walked to it: a handful of nodes whatever the table's size.
     pub(super) fn remove(&mut self, node: u32) -> V {
+        for finger in &mut self.fingers {
+            if *finger == node {
+                *finger = NIL;
+            }
+        }
         let removed = self.nodes.get(node);
         let bucket = self.bucket(removed.hash);
         let next = removed.next;

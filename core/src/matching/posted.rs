@@ -1,13 +1,13 @@
 //! Receives waiting for messages.
 //!
-//! Budget of an arrival: queue empty, one load and one comparison; up to eight receives posted,
-//! that many comparisons in an array; more, one bucket of a hash table for each shape of pattern
-//! (exact, any source, any tag, any) that is posted at all, then the array. No allocation, no
-//! lock, no system call.
+//! Budget of an arrival: queue empty, one load and one comparison; the earliest receive is the one,
+//! one comparison more; else one bucket of a hash table for each shape of pattern (exact, any source,
+//! any tag, any) that is filed there at all, and a few comparisons. No allocation, no lock, no
+//! system call.
 
 use super::envelope::{Envelope, Pattern, SHAPES, Words};
 use super::index::{Index, Link, Linked};
-use super::recent::Recent;
+use super::recent::{NEAR, Recent};
 use super::slab::{Id, Slab};
 
 /// Names a posted receive until it is matched, cancelled or drained. Then it is stale and refused.
@@ -104,9 +104,26 @@ impl<T> PostedQueue<T> {
         {
             return Some(self.remove_indexed(slot).value);
         }
-        let at = self.recent.first(&Words::from(envelope))?;
+        let at = self.recent.first(&Words::from(envelope));
+        if at >= NEAR {
+            return self.match_far(at);
+        }
+        if at == self.recent.len() {
+            return None;
+        }
         let slot = self.recent.remove(at);
         Some(self.slots.remove(slot).value)
+    }
+
+    /// The end of a search among the recent receives that went far: the next ones will not.
+    #[inline(never)]
+    fn match_far(&mut self, at: usize) -> Option<T> {
+        let found = (at < self.recent.len()).then(|| {
+            let slot = self.recent.remove(at);
+            self.slots.remove(slot).value
+        });
+        self.index_oldest();
+        found
     }
 
     /// The receive that [`match_arrival`](Self::match_arrival) would take, left where it is.
@@ -114,8 +131,8 @@ impl<T> PostedQueue<T> {
     pub fn peek_arrival(&self, envelope: &Envelope) -> Option<PostedId> {
         let indexed = self.first_indexed(envelope);
         let slot = indexed.or_else(|| {
-            let at = self.recent.first(&Words::from(envelope))?;
-            Some(self.recent.slot(at))
+            let at = self.recent.first(&Words::from(envelope));
+            (at < self.recent.len()).then(|| self.recent.slot(at))
         })?;
         Some(PostedId(self.slots.id(slot)))
     }
@@ -182,19 +199,23 @@ impl<T> PostedQueue<T> {
     /// The earliest receive in the index that matches: the earliest of the four shapes' firsts.
     #[inline(never)]
     fn first_indexed(&self, envelope: &Envelope) -> Option<u32> {
+        if self.indexed[1..] == [0; SHAPES - 1] {
+            return self.index.first(&envelope.key(0));
+        }
         (0..SHAPES)
             .filter(|&shape| self.indexed[shape] != 0)
             .filter_map(|shape| self.index.first(&envelope.key(shape)))
             .min_by_key(|&slot| self.slots.stamp(slot))
     }
 
-    /// Moves the oldest recent receive to the index.
+    /// Moves the oldest of the recent receives to the index.
     #[inline(never)]
     fn index_oldest(&mut self) {
-        let slot = self.recent.remove(0);
-        let pattern = self.slots.get(slot).pattern;
-        self.indexed[pattern.shape()] += 1;
-        self.index.append(&mut self.slots, 0, &pattern.key(), slot);
+        for slot in std::iter::from_fn(|| self.recent.pop()).take(NEAR) {
+            let pattern = self.slots.get(slot).pattern;
+            self.indexed[pattern.shape()] += 1;
+            self.index.append(&mut self.slots, 0, &pattern.key(), slot);
+        }
     }
 
     fn remove(&mut self, slot: u32) -> Entry<T> {

@@ -1,25 +1,43 @@
-//! The newest few entries of a queue, kept in an array and compared one by one.
+//! The newest entries of a queue, kept in a ring and compared one by one, oldest first.
 //!
-//! Most queues are short most of the time, and for a handful of entries comparing is cheaper than
-//! hashing. So an entry is filed in the index only once [`RECENT`] newer ones have come after it.
-//! Everything indexed is therefore older than everything recent: whoever looks for the earliest
-//! match asks the index first and then this array, front to back.
+//! Most queues are short, or are used in the order in which they were filled: then one of the first
+//! few comparisons hits, which is cheaper than any hashing, and an entry that leaves from the front
+//! moves no other. An entry is filed in the index only when the ring is full, or when a search has
+//! gone past more than [`NEAR`] entries: then the oldest [`NEAR`] go there, so that searches that
+//! keep missing soon find a short ring. Everything indexed is therefore older than everything recent:
+//! whoever looks for the earliest match asks the index first and then this ring.
 //!
-//! Budget: at most [`RECENT`] comparisons in adjacent memory; no allocation, no hash.
+//! Budget: one comparison if the oldest entry is the one, at most [`RECENT`] in adjacent memory and a
+//! few once [`NEAR`] have been passed a few times; no allocation, no hash.
 
 use super::envelope::Words;
 use super::steps::Steps;
 
-/// How many entries are compared rather than hashed.
-pub(super) const RECENT: usize = 8;
+/// Most entries of the ring.
+pub(super) const RECENT: usize = 64;
+/// Comparisons in a search that need no mending, and entries filed at once.
+pub(super) const NEAR: usize = 8;
 
 /// The newest entries' envelopes or patterns, oldest first, and their slots.
-#[derive(Default)]
 pub(super) struct Recent {
+    /// Where in the ring the oldest entry is.
+    head: usize,
     len: usize,
     words: [Words; RECENT],
     slots: [u32; RECENT],
     steps: Steps,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self {
+            head: 0,
+            len: 0,
+            words: [Words::default(); RECENT],
+            slots: [0; RECENT],
+            steps: Steps::default(),
+        }
+    }
 }
 
 impl Recent {
@@ -33,52 +51,67 @@ impl Recent {
         self.len == RECENT
     }
 
+    /// The place of the `at`-th entry in the ring.
+    #[inline]
+    const fn place(&self, at: usize) -> usize {
+        (self.head + at) % RECENT
+    }
+
     /// Adds the newest entry. There must be room.
     #[inline]
     pub(super) fn push(&mut self, words: Words, slot: u32) {
-        self.words[self.len] = words;
-        self.slots[self.len] = slot;
+        let place = self.place(self.len);
+        self.words[place] = words;
+        self.slots[place] = slot;
         self.len += 1;
     }
 
-    /// Where the oldest entry that meets `words` stands.
+    /// Where the oldest entry that meets `words` stands; [`len`](Self::len) if none does.
     #[inline]
-    pub(super) fn first(&self, words: &Words) -> Option<usize> {
-        self.words[..self.len].iter().position(|recent| {
+    pub(super) fn first(&self, words: &Words) -> usize {
+        let mut at = 0;
+        while at < self.len {
             self.steps.take();
-            recent.meets(words)
-        })
+            if self.words[self.place(at)].meets(words) {
+                break;
+            }
+            at += 1;
+        }
+        at
     }
 
     /// Where an entry stands that is known to be here.
     #[inline]
     pub(super) fn position(&self, slot: u32) -> usize {
-        self.slots[..self.len]
-            .iter()
-            .position(|&recent| recent == slot)
+        (0..self.len)
+            .find(|&at| self.slot(at) == slot)
             .expect("an entry that is not indexed is recent")
     }
 
     /// The slot of the entry that stands at a position.
     #[inline]
     pub(super) fn slot(&self, at: usize) -> u32 {
-        self.slots[at]
+        self.slots[self.place(at)]
     }
 
-    /// Removes the entry at a position; the newer ones close up.
+    /// Removes the entry at a position; the older ones close up.
     #[inline]
     pub(super) fn remove(&mut self, at: usize) -> u32 {
-        let slot = self.slots[at];
-        self.len -= 1;
-        if at != self.len {
-            self.close_up(at);
+        let slot = self.slot(at);
+        for older in (0..at).rev() {
+            let (from, to) = (self.place(older), self.place(older + 1));
+            self.words[to] = self.words[from];
+            self.slots[to] = self.slots[from];
         }
+        self.head = self.place(1);
+        self.len -= 1;
         slot
     }
 
-    fn close_up(&mut self, at: usize) {
-        self.words.copy_within(at + 1..=self.len, at);
-        self.slots.copy_within(at + 1..=self.len, at);
+    /// Takes the oldest entry out; its slot.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<u32> {
+        (self.len > 0).then(|| self.remove(0))
     }
 
     /// Comparisons made so far, for tests.

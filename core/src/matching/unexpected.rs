@@ -3,13 +3,13 @@
 //! A message can be asked for in four ways: by exact envelope, with any source, with any tag, with
 //! both open. It is filed in four lists, so that every question is answered by the head of one.
 //!
-//! Budget of a receive or probe: queue empty, one load and one comparison; up to eight messages,
-//! that many comparisons in an array; more, one bucket of a hash table, then the array. A message
-//! that is stored costs one array entry; once eight newer ones have come, four buckets as well.
+//! Budget of a receive or probe: queue empty, one load and one comparison; the earliest message is the
+//! one, one comparison more; else one bucket of a hash table and a few comparisons. A message that is
+//! stored costs one entry of the ring of recent ones, and four buckets if it comes to be filed.
 
 use super::envelope::{Envelope, Pattern, SHAPES, Words};
 use super::index::{Index, Link, Linked};
-use super::recent::Recent;
+use super::recent::{NEAR, Recent};
 use super::slab::{Id, Slab};
 
 /// Names a waiting message until it is taken or drained. Then it is stale and refused.
@@ -102,8 +102,8 @@ impl<M> UnexpectedQueue<M> {
         if let Some(slot) = self.first_indexed(pattern) {
             return Some(UnexpectedId(self.slots.id(slot)));
         }
-        let at = self.recent.first(&Words::from(pattern))?;
-        Some(UnexpectedId(self.slots.id(self.recent.slot(at))))
+        let at = self.recent.first(&Words::from(pattern));
+        (at < self.recent.len()).then(|| UnexpectedId(self.slots.id(self.recent.slot(at))))
     }
 
     /// Removes and returns the earliest message that matches, if any does.
@@ -115,10 +115,17 @@ impl<M> UnexpectedQueue<M> {
         if let Some(slot) = self.first_indexed(pattern) {
             return Some(self.remove_indexed(slot));
         }
-        let at = self.recent.first(&Words::from(pattern))?;
-        let slot = self.recent.remove(at);
-        let entry = self.slots.remove(slot);
-        Some((entry.envelope, entry.message))
+        let at = self.recent.first(&Words::from(pattern));
+        let found = (at < self.recent.len()).then(|| {
+            let slot = self.recent.remove(at);
+            let entry = self.slots.remove(slot);
+            (entry.envelope, entry.message)
+        });
+        if at >= NEAR {
+            // The search went far: the next ones will not.
+            self.index_oldest();
+        }
+        found
     }
 
     /// A message that waits, with its envelope.
@@ -189,14 +196,15 @@ impl<M> UnexpectedQueue<M> {
         self.index.first(&pattern.key())
     }
 
-    /// Moves the oldest recent message to the index.
+    /// Moves the oldest of the recent messages to the index.
     #[inline(never)]
     fn index_oldest(&mut self) {
-        let slot = self.recent.remove(0);
-        let envelope = self.slots.get(slot).envelope;
-        for shape in 0..SHAPES {
-            let key = envelope.key(shape);
-            self.index.append(&mut self.slots, shape, &key, slot);
+        for slot in std::iter::from_fn(|| self.recent.pop()).take(NEAR) {
+            let envelope = self.slots.get(slot).envelope;
+            for shape in 0..SHAPES {
+                let key = envelope.key(shape);
+                self.index.append(&mut self.slots, shape, &key, slot);
+            }
         }
     }
 

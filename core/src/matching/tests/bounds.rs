@@ -2,9 +2,9 @@
 
 use crate::matching::{Envelope, Pattern, PostedQueue, UnexpectedQueue};
 
-/// More than any single operation may take: the recent entries, and some of each of four chains,
-/// with four splits. A search that walked the queue would take thousands.
-const BOUND: u64 = 60;
+/// Most steps of one operation: a search of the whole ring of recent entries, and the filing of eight
+/// of them, under four keys each, with the splits of buckets that this brings.
+const BOUND: u64 = 256;
 
 const MANY: u32 = 100_000;
 
