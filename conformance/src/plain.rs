@@ -8,7 +8,7 @@ use portolan_core::device::{
     HandlerId, Hook, Message, Region, RegionKey, Upper,
 };
 use portolan_core::matching::Pattern;
-use portolan_core::{ContigBuf, ProcId, Request, Result, SendArgs, Status, TypedBuf};
+use portolan_core::{ContigBuf, Group, ProcId, Request, Result, SendArgs, Status, TypedBuf};
 
 /// The device inside, except that datatype operations are the defaults in terms of contiguous ones:
 /// the paper's model implementation, run against every device.
@@ -40,6 +40,7 @@ impl<D: Device> Device for Plain<'_, D> {
         fn comm_init(&self, parent: Option<&CommView>, new: &CommView) -> Result<()>;
         fn comm_free(&self, comm: &CommView);
         fn failure_of(&self, peer: ProcId) -> Option<String>;
+        fn dead_member(&self, group: &Group) -> Option<ProcId>;
         fn declare_self_failed(&self, why: &str);
         fn node_of(&self, peer: ProcId) -> u32;
         fn set_packet_size(&self, bytes: usize);

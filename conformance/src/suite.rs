@@ -109,7 +109,8 @@ macro_rules! with_cases {
             jobs {
                 failure {
                     waiting_receives 2, wildcards 2, sends 2, probes_and_active 2,
-                    what_was_sent_arrives 2, the_rest_talk 3, the_end 2,
+                    what_was_sent_arrives 2, the_rest_talk 3, the_end 2, collective_contexts 3,
+                    while_spinning 2,
                 }
                 bounded {
                     flood 2, tiny_packets 1,

@@ -31,6 +31,17 @@ const RUNNING: [&str; 5] = [
     "barrier",
 ];
 
+/// The collective operations that all ranks repeat when somebody kills one, and the sizes of the jobs:
+/// large enough that some ranks wait for living ones only.
+const COLLECTIVES: [&str; 5] = [
+    "broadcasting",
+    "broadcasting-large",
+    "broadcasting-from-0",
+    "agreeing",
+    "summing",
+];
+const LARGER: [u32; 3] = [3, 5, 8];
+
 /// Where in its start a rank kills itself.
 const ATTACHING: [&str; 3] = ["before", "joined", "mapped"];
 
@@ -54,6 +65,16 @@ fn trials() -> Vec<Trial> {
                 trials.push(Trial::test(
                     format!("killed_attaching_{role}_{size}_ranks_{on_failure}"),
                     move || attaching(role, size, on_failure),
+                ));
+            }
+        }
+    }
+    for size in LARGER {
+        for role in COLLECTIVES {
+            for on_failure in ["abort", "return"] {
+                trials.push(Trial::test(
+                    format!("killed_{role}_{size}_ranks_{on_failure}"),
+                    move || killed(role, size, on_failure),
                 ));
             }
         }
@@ -136,6 +157,9 @@ fn everybody_was_told(outcome: &Outcome, role: &str, victim: u32) {
         let done = format!("done {rank}\n");
         assert!(outcome.out.contains(&done), "`{done}`: {outcome:#?}");
     }
+    // Who was told and went on has succeeded; the launcher names every other code.
+    let code = "exited with code";
+    assert!(!outcome.err.contains(code), "`{code}`: {outcome:#?}");
 }
 
 fn nothing_in_shared_memory() -> Result<(), Failed> {

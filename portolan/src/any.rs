@@ -16,7 +16,7 @@ use portolan_core::engine::Engine;
 use portolan_core::engine::StuckHook;
 use portolan_core::level::{Level, Single};
 use portolan_core::matching::Pattern;
-use portolan_core::{ContigBuf, Device, Request, Result, Status, TypedBuf};
+use portolan_core::{ContigBuf, Device, Group, Request, Result, Status, TypedBuf};
 use portolan_datatype::{Layout, MsgAction, MsgRep};
 
 /// The device of a rank: one of those that the features of this crate compile in.
@@ -73,6 +73,7 @@ macro_rules! delegate_device {
             fn comm_init(&self, parent: Option<&CommView>, new: &CommView) -> Result<()>;
             fn comm_free(&self, comm: &CommView);
             fn failure_of(&self, peer: ProcId) -> Option<String>;
+            fn dead_member(&self, group: &Group) -> Option<ProcId>;
             fn declare_self_failed(&self, why: &str);
             fn node_of(&self, peer: ProcId) -> u32;
             fn set_packet_size(&self, bytes: usize);

@@ -13,7 +13,9 @@ use portolan_core::device::{
 };
 use portolan_core::job::Bootstrap;
 use portolan_core::matching::Pattern;
-use portolan_core::{ContigBuf, Device, Error, ErrorKind, Request, Result, Status, TypedBuf};
+use portolan_core::{
+    ContigBuf, Device, Error, ErrorKind, Group, Request, Result, Status, TypedBuf,
+};
 use portolan_datatype::{Layout, MsgAction, MsgRep};
 
 use crate::any::delegate_device;
@@ -30,6 +32,8 @@ pub struct Hosted<D: Device> {
     left: AtomicBool,
     /// A call returned an error that the program may be about to die of.
     troubled: AtomicBool,
+    /// A call told the program that another rank has failed, and the program went on.
+    told: AtomicBool,
     /// See [`Ending`].
     together: bool,
     fatal_failures: bool,
@@ -72,6 +76,7 @@ impl<D: Device> Hosted<D> {
             launcher: ending.launcher,
             left: AtomicBool::new(false),
             troubled: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             together: ending.together,
             fatal_failures: ending.fatal_failures,
             counters: settings.counters(),
@@ -86,6 +91,9 @@ impl<D: Device> Hosted<D> {
         if self.fatal_failures && error.kind() == ErrorKind::PeerFailed {
             self.abort(1, None, Some(&error.to_string()));
         }
+        if error.kind() == ErrorKind::PeerFailed {
+            self.told.store(true, Ordering::Relaxed);
+        }
         // These say nothing of this rank: the job is known to be broken, or nothing is.
         let elsewhere = [
             ErrorKind::Aborted,
@@ -96,6 +104,11 @@ impl<D: Device> Hosted<D> {
         if !elsewhere.contains(&error.kind()) {
             self.troubled.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Whether the program knows that a rank has failed.
+    pub(crate) fn was_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
     }
 
     /// Leaves the job, once; later calls do nothing.

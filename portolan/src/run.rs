@@ -4,8 +4,8 @@ use std::error::Error as AnyError;
 use std::io::Write;
 use std::process::ExitCode;
 
-use portolan_core::Error;
 use portolan_core::level::Level;
+use portolan_core::{Error, ErrorKind};
 
 use crate::hosted::Leave;
 use crate::{Builder, World};
@@ -17,6 +17,11 @@ use crate::{Builder, World};
 /// the rank's number and the process is to end with the exit code 1, at once and without waiting for
 /// other ranks; they notice. A program that calls [`init`](crate::init) itself, and returns an error
 /// of its own from `main`, would first wait for the other ranks when its world is dropped.
+///
+/// Under `on_failure = return` a rank that was told of another's failure by one of its calls, and
+/// went on until `body` returned `Ok`, has succeeded: the exit code is 0. If it hears of the failure
+/// only at the end, that is an error of this rank, too. The launcher ends with the code of the first
+/// rank that failed.
 ///
 /// ```
 /// use std::process::ExitCode;
@@ -60,6 +65,10 @@ impl<L: Level> Builder<L> {
         match body(world) {
             Ok(()) => match kept.hosted().leave(Leave::Orderly) {
                 Ok(()) => ExitCode::SUCCESS,
+                // No news: the program has dealt with it, and its part of the job went well.
+                Err(error) if error.kind() == ErrorKind::PeerFailed && kept.hosted().was_told() => {
+                    ExitCode::SUCCESS
+                }
                 Err(error) => report(&error.on_rank(rank).to_string()),
             },
             Err(error) => {
@@ -91,8 +100,6 @@ fn report(text: &str) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use portolan_core::ErrorKind;
-
     use super::*;
 
     #[test]

@@ -1,7 +1,8 @@
 //! Ranks that fail, and what the others see of it.
 
-use portolan_core::device::{Check, HandlerId};
-use portolan_core::{Device, Error, ErrorKind, ProcId, SendMode};
+use portolan_core::device::{Check, CommView, HandlerId};
+use portolan_core::matching::Pattern;
+use portolan_core::{Device, Error, ErrorKind, Group, ProcId, SendArgs, SendMode};
 
 use crate::bytes::{check, content};
 use crate::case::Verdict;
@@ -15,7 +16,15 @@ fn mourn<S: Sut>(
     doomed: impl Fn(&Rank<'_, S::Device>) + Sync,
     others: impl Fn(&Rank<'_, S::Device>, u32) + Sync,
 ) -> Verdict {
-    S::run(&Job::new(ranks), |device| {
+    mourn_in::<S>(&Job::new(ranks), doomed, others)
+}
+
+fn mourn_in<S: Sut>(
+    job: &Job,
+    doomed: impl Fn(&Rank<'_, S::Device>) + Sync,
+    others: impl Fn(&Rank<'_, S::Device>, u32) + Sync,
+) -> Verdict {
+    S::run(job, |device| {
         let rank = Rank::new(device, 0);
         if rank.me() == rank.last() {
             doomed(&rank);
@@ -190,6 +199,73 @@ pub fn the_rest_talk<S: Sut>(ranks: u32) -> Verdict {
             check(&rank.done(received).1, 5, "among the living");
             rank.done(sent);
         }
+    })
+}
+
+/// In collective contexts a death ends what waits for the living, too; not in those of point-to-point
+/// messages.
+pub fn collective_contexts<S: Sut>(ranks: u32) -> Verdict {
+    let doomed = |rank: &Rank<'_, S::Device>| {
+        world(rank);
+        all_ready(rank);
+    };
+    mourn::<S>(ranks, doomed, |rank, dead| {
+        let comm = world(rank);
+        assert_eq!(rank.device.dead_member(&comm.group), None);
+        // A ring of the living, in which nobody sends what is waited for.
+        let (next, previous) = ((rank.me() + 1) % dead, (rank.me() + dead - 1) % dead);
+        let from = |context, tag| Pattern {
+            context,
+            source: Some(previous),
+            tag: Some(tag),
+        };
+        let to = |tag| SendArgs::new(ProcId::new(next), comm.context + 1, rank.me(), tag);
+        let mine = rank.irecv(&from(comm.context, 1), 5);
+        let received = rank.irecv(&from(comm.context + 1, 1), 8);
+        let offered = rank.isend(&to(2), content(2, rank.long()));
+        ready(rank);
+        names(&rank.finish(received).0.expect_err("a member died"), dead);
+        // It ends in any case: taken back, or dropped by its receiver.
+        if let Err(error) = rank.finish(offered).0 {
+            names(&error, dead);
+        }
+        let blocking = rank.recv(&from(comm.context + 1, 3), &mut [0; 8]);
+        names(&blocking.expect_err("a member died"), dead);
+        let late = rank.send(&to(4), &content(4, rank.long()));
+        names(&late.expect_err("a member died"), dead);
+        assert_eq!(
+            rank.device.dead_member(&comm.group),
+            Some(ProcId::new(dead))
+        );
+        let living = Group::new((0..dead).map(ProcId::new).collect::<Vec<_>>());
+        assert_eq!(rank.device.dead_member(&living), None);
+        let args = SendArgs::new(ProcId::new(next), comm.context, rank.me(), 1);
+        rank.send(&args, b"go on").expect("a send to the living");
+        assert_eq!(rank.done(mine).1, b"go on");
+    })
+}
+
+/// The communicator of all ranks.
+fn world<D: Device>(rank: &Rank<'_, D>) -> CommView {
+    let world = CommView {
+        context: 2,
+        contexts: 2,
+        group: Group::world(rank.size()),
+        rank: rank.me(),
+    };
+    rank.device
+        .comm_init(None, &world)
+        .expect("the first communicator");
+    world
+}
+
+/// Who waits by spinning alone notices it, too.
+pub fn while_spinning<S: Sut>(ranks: u32) -> Verdict {
+    let job = Job::new(ranks).set("WAIT", "spin");
+    mourn_in::<S>(&job, all_ready, |rank, dead| {
+        ready(rank);
+        let error = rank.recv(&rank.from(dead, 2), &mut [0; 8]);
+        names(&error.expect_err("from a dead rank"), dead);
     })
 }
 

@@ -3,7 +3,7 @@
 
 use super::{Communicator, NoUnwind, Tag};
 use crate::buffer::ContigBuf;
-use crate::device::Device;
+use crate::device::{Device, ProcId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::status::Status;
 
@@ -17,71 +17,36 @@ impl<D: Device> Communicator<D> {
     ///
     /// By dissemination: in round k each rank signals the one 2^k after it.
     ///
-    /// A rank that finds another dead goes on to the last round, because the living wait for its
-    /// messages, and names the dead one in them: who needs only the living hears of it, too.
-    ///
     /// # Errors
     /// [`PeerFailed`](ErrorKind::PeerFailed).
     pub fn barrier(&self) -> Result<()> {
-        // One more than the world rank of a dead rank; 0 for none.
-        let mut dead = 0;
-        let mut trouble = None;
+        self.check_members()?;
         self.disseminate(BARRIER, |to, from, tag| {
-            let (sent, heard) = self.barrier_round(to, from, tag, dead)?;
-            for (rank, outcome) in [(to, sent), (from, heard)] {
-                let error = match outcome {
-                    Ok(0) => continue,
-                    Ok(told) => {
-                        dead = told;
-                        self.told_of(told - 1, from)
-                    }
-                    Err(error) if error.kind() == ErrorKind::PeerFailed => {
-                        let process = self.group().process(rank);
-                        dead = process.map_or(dead, |process| process.index() + 1);
-                        error
-                    }
-                    Err(error) => return Err(error),
-                };
-                trouble.get_or_insert(error);
-            }
-            Ok(())
-        })?;
-        trouble.map_or(Ok(()), Err)
+            self.exchange(to, &[], from, &mut [], tag)
+        })
     }
 
-    /// Tells one rank whether there is a dead one, and hears from another: how the send went (0 if
-    /// well), and what was heard. Tries both whatever becomes of one.
-    fn barrier_round(
-        &self,
-        to: u32,
-        from: u32,
-        tag: Tag,
-        dead: u32,
-    ) -> Result<(Result<u32>, Result<u32>)> {
-        let args = self.collective_args(to, tag)?;
-        let pattern = self.collective_pattern(from, tag)?;
-        let (mine, mut theirs) = (dead.to_le_bytes(), [0; 4]);
-        let device = self.device();
-        let guard = NoUnwind::new("a barrier");
-        // SAFETY: the arguments are legal. `mine` lives until this function returns, which it does
-        // only after the request is over, and the guard lets no panic past.
-        let request = unsafe { device.isend_contig_unchecked(&args, ContigBuf::from_bytes(&mine)) };
-        let buf = ContigBuf::from_bytes_mut(&mut theirs);
-        // SAFETY: the pattern is legal; `theirs` lives longer than the call.
-        let heard = unsafe { device.recv_contig_unchecked(&pattern, buf) };
-        let sent = request.and_then(|request| device.wait(request));
-        guard.done();
-        let heard = heard.and_then(|status| self.expect_bytes(&status, 4));
-        Ok((sent.map(|_| 0), heard.map(|()| u32::from_le_bytes(theirs))))
+    /// An error that names a dead member, if one is known: every collective operation begins with
+    /// it. A rank that only sends would not hear of a death otherwise; one that waits does, from its
+    /// device ([`CommView::contexts`](crate::device::CommView::contexts)).
+    ///
+    /// # Errors
+    /// [`PeerFailed`](ErrorKind::PeerFailed).
+    #[inline]
+    pub fn check_members(&self) -> Result<()> {
+        match self.device().dead_member(self.group()) {
+            None => Ok(()),
+            Some(dead) => Err(self.member_failed(dead)),
+        }
     }
 
     #[cold]
-    fn told_of(&self, dead: u32, by: u32) -> Error {
-        self.error(
-            ErrorKind::PeerFailed,
-            format!("world rank {dead} has failed, as rank {by} says"),
-            "look at the output of the rank that failed",
-        )
+    fn member_failed(&self, dead: ProcId) -> Error {
+        let why = self.device().failure_of(dead).unwrap_or_default();
+        let what = format!("world rank {} has failed: {why}", dead.index());
+        let remedy = "look at the output of the rank that failed";
+        self.error(ErrorKind::PeerFailed, what, remedy)
+            .about_peer(dead.index())
     }
 
     /// Bitwise and of `words` over all ranks, which all get. Collective, with one length.
@@ -92,6 +57,7 @@ impl<D: Device> Communicator<D> {
     /// [`PeerFailed`](ErrorKind::PeerFailed), [`Truncated`](ErrorKind::Truncated) if the lengths
     /// differ.
     pub fn and_words(&self, words: &mut [u64]) -> Result<()> {
+        self.check_members()?;
         let mut received = vec![0; words.len() * 8];
         self.disseminate(AND, |to, from, tag| {
             let sent: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -112,6 +78,7 @@ impl<D: Device> Communicator<D> {
     /// [`InvalidCount`](ErrorKind::InvalidCount) if the lengths differ.
     pub fn bcast(&self, data: &mut [u8], root: u32) -> Result<()> {
         self.check_rank("root", root)?;
+        self.check_members()?;
         let tree = Binomial::new(self.rank(), self.size(), root);
         if let Some(parent) = tree.parent() {
             let pattern = self.collective_pattern(parent, Tag(BCAST))?;
@@ -156,7 +123,7 @@ impl<D: Device> Communicator<D> {
         from: u32,
         received: &mut [u8],
         tag: Tag,
-    ) -> Result<Status> {
+    ) -> Result<()> {
         let args = self.collective_args(to, tag)?;
         let pattern = self.collective_pattern(from, tag)?;
         let device = self.device();
@@ -184,11 +151,10 @@ impl<D: Device> Communicator<D> {
         guard.done();
         let status = outcome?;
         sent?;
-        self.expect_bytes(&status, len)?;
-        Ok(status)
+        self.expect_bytes(&status, len)
     }
 
-    fn expect_bytes(&self, status: &Status, expected: usize) -> Result<(), Error> {
+    fn expect_bytes(&self, status: &Status, expected: usize) -> Result<()> {
         if status.bytes == expected as u64 {
             return Ok(());
         }

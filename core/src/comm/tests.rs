@@ -12,14 +12,20 @@ use crate::transport::memory::{self, Memory};
 type World = Communicator<Engine<Memory, Single>>;
 
 fn on_all(n: u32, body: impl Fn(World) + Sync) {
+    on_some(n, |world| {
+        body(world.clone());
+        world.device().end().unwrap();
+    });
+}
+
+/// The same for jobs in which not everybody lives to the end.
+fn on_some(n: u32, body: impl Fn(World) + Sync) {
     std::thread::scope(|scope| {
         for transport in memory::network(n) {
             let body = &body;
             scope.spawn(move || {
                 let engine = Engine::new(transport, &Settings::default()).unwrap();
-                let world = Communicator::world(Arc::new(engine)).unwrap();
-                body(world.clone());
-                world.device().end().unwrap();
+                body(Communicator::world(Arc::new(engine)).unwrap());
             });
         }
     });
@@ -75,6 +81,75 @@ fn ids_are_free_again_when_every_rank_has_dropped_them() {
         assert_eq!((third.context(), fourth.context()), (2, 6));
         drop(kept);
         assert_eq!(world.dup().unwrap().context(), 4);
+    });
+}
+
+/// One operation of all ranks, again and again until it fails.
+fn until_it_fails(world: &World, what: &str, round: &mut u32) -> crate::Error {
+    let mut large = vec![0_u8; 1 << 20];
+    loop {
+        let outcome = match what {
+            "barrier" => world.barrier(),
+            "and" => world.and_words(&mut [u64::MAX; 3]),
+            "small" => world.bcast(&mut large[..9], *round % world.size()),
+            "large" => world.bcast(&mut large, *round % world.size()),
+            _ => world.bcast(&mut large[..9], 0),
+        };
+        *round += 1;
+        if let Err(error) = outcome {
+            return error;
+        }
+    }
+}
+
+#[test]
+fn a_death_ends_collectives_on_every_rank() {
+    for n in [3, 5, 8] {
+        for what in ["barrier", "and", "small", "large", "from 0"] {
+            // In the middle of the ranks, after an even or an odd number of operations.
+            let dead = n / 2;
+            on_some(n, |world| {
+                let mut round = 0;
+                if world.rank() == dead {
+                    let mut small = [0; 9];
+                    match what {
+                        "barrier" => world.barrier().unwrap(),
+                        "and" => world.and_words(&mut [0; 3]).unwrap(),
+                        "large" => world.bcast(&mut vec![0; 1 << 20], 0).unwrap(),
+                        _ => world.bcast(&mut small, 0).unwrap(),
+                    }
+                    return world
+                        .device()
+                        .declare_self_failed("it is what this test is about");
+                }
+                for _ in 0..2 {
+                    let error = until_it_fails(&world, what, &mut round);
+                    assert_eq!(error.kind(), ErrorKind::PeerFailed, "{what}: {error}");
+                    assert_eq!(error.peer(), Some(dead), "{what}: {error}");
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_death_does_not_concern_communicators_of_the_living() {
+    on_some(4, |world| {
+        let odd = Group::new(vec![ProcId::new(1), ProcId::new(3)]);
+        let part = world.create(&odd).unwrap();
+        if world.rank() == 2 {
+            return world
+                .device()
+                .declare_self_failed("it is what this test is about");
+        }
+        while world.check_members().is_ok() {
+            std::thread::yield_now();
+        }
+        if let Some(part) = part {
+            part.check_members().unwrap();
+            part.barrier().unwrap();
+            part.dup().unwrap().bcast(&mut [1; 1 << 20], 0).unwrap();
+        }
     });
 }
 

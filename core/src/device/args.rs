@@ -86,7 +86,11 @@ impl SendArgs {
 pub struct CommView {
     /// First of the context ids of the communicator.
     pub context: u32,
-    /// How many context ids it uses, from `context` on.
+    /// How many context ids it uses, from `context` on. The first is for point-to-point messages,
+    /// the others for collective operations. Of a death in the group the device tells whoever waits
+    /// in those, whomever it waits for: sends and receives there that have not been matched, and
+    /// later ones that cannot be completed at once, end with
+    /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
     pub contexts: u32,
     /// Its members, by local rank. For intercommunicators the remote group: the ranks that sends
     /// and receives name.

@@ -31,6 +31,7 @@ pub use upper::{Completion, Upper};
 
 use crate::buffer::{ContigBuf, TypedBuf};
 use crate::error::Result;
+use crate::group::Group;
 use crate::matching::Pattern;
 use crate::request::Request;
 use crate::status::Status;
@@ -83,6 +84,14 @@ pub trait Device {
 
     /// The failure of a peer, if it is held to be dead.
     fn failure_of(&self, peer: ProcId) -> Option<String>;
+
+    /// A member of `group` that is held to be dead, if there is one. Called at the start of every
+    /// collective operation: where nobody has died it should cost a few loads.
+    fn dead_member(&self, group: &Group) -> Option<ProcId> {
+        group
+            .iter()
+            .find(|&member| self.failure_of(member).is_some())
+    }
 
     /// Declares this rank failed to the other ranks of its job (a thread that was a rank panicked).
     fn declare_self_failed(&self, why: &str);

@@ -206,8 +206,6 @@ fn run_attached(mut completion: Completion, status: &mut Status) {
 impl<T: Transport> State<T> {
     /// Tries to cancel an active request.
     pub(super) fn cancel(&mut self, request: Request) -> Result<()> {
-        use super::entry::{RecvStage, SendStage};
-
         let (index, stage) = self.proto.table.resolve(request)?;
         let entry = self.proto.table.entry(index);
         if let Op::Upper(upper) = &mut entry.op {
@@ -220,7 +218,19 @@ impl<T: Transport> State<T> {
         if stage != Stage::Active {
             return Ok(());
         }
-        let cancelled = match &entry.op {
+        if self.take_back(index) {
+            self.release_offer(index);
+            self.proto.counters.cancelled += 1;
+            self.proto.complete(index, Status::cancelled());
+        }
+        Ok(())
+    }
+
+    /// Takes an operation that has not been matched out of matching; `false` if it is too late.
+    pub(super) fn take_back(&mut self, index: u32) -> bool {
+        use super::entry::{RecvStage, SendStage};
+
+        match &self.proto.table.entry(index).op {
             Op::Recv(op) => match op.stage {
                 RecvStage::Posted(id) => self.proto.posted.cancel(id).is_some(),
                 RecvStage::Matched | RecvStage::Transfer(_) => false,
@@ -237,13 +247,7 @@ impl<T: Transport> State<T> {
                 }
             }
             _ => false,
-        };
-        if cancelled {
-            self.release_offer(index);
-            self.proto.counters.cancelled += 1;
-            self.proto.complete(index, Status::cancelled());
         }
-        Ok(())
     }
 
     /// Withdraws what a cancelled or failed send has exposed. Its word, if the peer knows it, is

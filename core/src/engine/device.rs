@@ -18,6 +18,7 @@ use crate::device::{
     HandlerId, Hook, Message, ProcId, Region, RegionKey, SendArgs, SendMode, Upper,
 };
 use crate::error::{ErrorKind, Result};
+use crate::group::Group;
 use crate::level::{Level, StateLock};
 use crate::matching::Pattern;
 use crate::observe::Tracer;
@@ -426,6 +427,14 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         state.progress();
         let known = state.proto.peers.get(peer.index() as usize)?.flags & Peer::FAILED != 0;
         known.then(|| state.proto.active.failure_text(peer.index()).into())
+    }
+
+    fn dead_member(&self, group: &Group) -> Option<ProcId> {
+        let mut state = self.state.lock();
+        if state.transport.failures() != state.proto.failures_seen {
+            state.progress();
+        }
+        state.proto.first_dead(group).map(ProcId::new)
     }
 
     fn declare_self_failed(&self, why: &str) {

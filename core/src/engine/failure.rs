@@ -8,6 +8,7 @@ use super::entry::{Op, RecvStage};
 use super::outgoing::Peer;
 use super::state::{Proto, State};
 use super::unexpected::Arrived;
+use crate::device::ProcId;
 use crate::matching::Pattern;
 use crate::transport::Transport;
 
@@ -57,10 +58,13 @@ impl<T: Transport> State<T> {
         for (_, arrived) in &lost {
             self.proto.unstore(arrived);
         }
+        // A receive in hand is looked for among the others.
+        self.post_in_hand();
         for index in self.proto.requests_of(peer) {
             self.release_offer(index);
             self.proto.fail_request(index, peer);
         }
+        self.end_collectives(peer);
         self.proto.shared.wake();
     }
 }
@@ -87,7 +91,10 @@ impl Proto {
                     }
                     RecvStage::Posted(id) => match op.pattern.source {
                         Some(source) => {
-                            if self.process_of(op.pattern.context, source) == Some(peer) {
+                            let context = op.pattern.context;
+                            if self.process_of(context, source) == Some(peer)
+                                || self.is_collective_of(context, peer)
+                            {
                                 doomed.push((index, Some(*id)));
                             }
                         }
@@ -118,12 +125,8 @@ impl Proto {
     }
 
     fn is_member(&self, context: u32, peer: u32) -> bool {
-        self.context_of(context).is_none_or(|known| {
-            known
-                .group
-                .rank_of(crate::device::ProcId::new(peer))
-                .is_some()
-        })
+        self.context_of(context)
+            .is_none_or(|known| known.group.rank_of(ProcId::new(peer)).is_some())
     }
 
     fn context_mut(&mut self, context: u32) -> Option<&mut super::state::Context> {
@@ -135,6 +138,9 @@ impl Proto {
     /// one.
     #[cold]
     pub(super) fn failure_for(&mut self, pattern: &Pattern) -> Option<u32> {
+        if let Some(dead) = self.failure_in(pattern.context) {
+            return Some(dead);
+        }
         if let Some(source) = pattern.source {
             let peer = self.process_of(pattern.context, source)?;
             return self.failed.contains(&peer).then_some(peer);

@@ -3,7 +3,7 @@
 //! Where to find what: sending in `send.rs`, receiving in `recv.rs` (the two hot paths), long messages
 //! in `rendezvous.rs`, a rank's messages to itself in `loopback.rs`, early messages in
 //! `unexpected.rs`, what waits for room in `outgoing.rs`, the poll in `progress.rs`, waiting in
-//! `wait.rs`, what is said of a wait that is too long in
+//! `wait.rs`, deaths in `failure.rs` and, where they concern everybody, `collective.rs`, what is said of a wait that is too long in
 //! `stuck.rs`, the end of an operation in `complete.rs`, request slots in `entry.rs`, and the
 //! implementation of [`Device`](crate::Device) in terms of these in `device.rs`.
 //!
@@ -16,6 +16,7 @@
 //!   generation and operation before it does anything.
 
 mod active;
+mod collective;
 mod complete;
 mod data;
 mod device;

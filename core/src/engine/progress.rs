@@ -35,6 +35,8 @@ impl<T: Transport> State<T> {
         }
         if self.transport.failures() != self.proto.failures_seen {
             self.notice_failures();
+            // Whoever spins looks at what it waits for only after something was done.
+            done += 1;
         }
         self.declare_misbehaved();
         for _ in 0..self.proto.pulls.len() {

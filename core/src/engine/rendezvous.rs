@@ -68,6 +68,9 @@ impl<T: Transport> State<T> {
         let envelope = envelope(header);
         self.post_in_hand();
         if self.proto.posted.peek_arrival(&envelope).is_none() {
+            if self.proto.trouble && self.proto.failure_in(envelope.context).is_some() {
+                return self.drop_offer(peer, header, body, false);
+            }
             self.proto.counters.unexpected += 1;
             let arrived = Arrived::Offer {
                 peer,

@@ -193,6 +193,11 @@ impl<T: Transport> State<T> {
         if state.flags & Peer::FAILED != 0 {
             return self.proto.fail_request(index, peer);
         }
+        if self.proto.trouble
+            && let Some(dead) = self.proto.failure_in(args.envelope.context)
+        {
+            return self.proto.fail_request(index, dead);
+        }
         if state.flags & Peer::WAITING != 0 || !self.launch(index) {
             self.proto.queue_send(peer, index);
         }

@@ -17,9 +17,10 @@ pub(crate) fn play(role: &str) -> ExitCode {
 }
 
 /// The calls in which a rank waits for the dead one, in their order.
-pub(crate) fn calls(role: &str, rank: u32) -> Vec<&'static str> {
+pub(crate) fn calls(role: &str, rank: u32) -> Vec<&str> {
     let first = match (role, rank) {
         ("barrier", _) => "barrier",
+        (role, _) if is_collective(role) => role,
         ("receiving", 0) => "send",
         ("asleep", 0) => "receive",
         (_, 0) => "receive",
@@ -31,9 +32,35 @@ pub(crate) fn calls(role: &str, rank: u32) -> Vec<&'static str> {
     vec![first, "again"]
 }
 
+/// Whether all ranks, the victim too, repeat an operation together.
+fn is_collective(role: &str) -> bool {
+    role.starts_with("broadcasting") || matches!(role, "agreeing" | "summing")
+}
+
+/// The `round`-th repetition.
+fn collective(role: &str, comm: &Comm, large: &mut [u8], round: u32) -> Result<()> {
+    // Every rank has every place in the tree in its turn.
+    let root = round % comm.size();
+    match role {
+        "broadcasting" => comm.broadcast(&mut large[..64], root),
+        "broadcasting-large" => comm.broadcast(large, root),
+        // The root only sends, and never waits for anybody.
+        "broadcasting-from-0" => comm.broadcast(&mut large[..64], 0),
+        "agreeing" => comm.dup().map(drop),
+        _ => comm.allreduce(&mut [u64::from(comm.rank())], |a, b| a + b),
+    }
+}
+
 fn act(role: &str, world: &World) -> Result<()> {
     let comm = world.comm();
     let victim = world.size() - 1;
+    if is_collective(role) {
+        // Everybody is in the middle of it when the kill comes.
+        let mut large = vec![0; LARGE];
+        for round in 0..world.size() {
+            collective(role, &comm, &mut large, round)?;
+        }
+    }
     say(format!("ready {} {}", world.rank(), std::process::id()));
     if world.rank() == victim {
         return suffer(role, &comm);
@@ -57,8 +84,9 @@ fn act(role: &str, world: &World) -> Result<()> {
 /// What the victim does until it is killed.
 fn suffer(role: &str, comm: &Comm) -> Result<()> {
     let mut large = vec![1_u8; LARGE];
-    loop {
+    for round in comm.size().. {
         match role {
+            role if is_collective(role) => collective(role, comm, &mut large, round)?,
             "sending-large" => comm.send(&large, 0, 1)?,
             "sending-small" => comm.send(&large[..8], 0, 1)?,
             "receiving" => drop(comm.recv_into(&mut large, 0, 1)?),
@@ -66,13 +94,16 @@ fn suffer(role: &str, comm: &Comm) -> Result<()> {
             _ => drop(comm.recv_into(&mut large, 0, 99)?),
         }
     }
+    Ok(())
 }
 
 /// Makes one call again and again: the error with which it ends.
 fn until_it_fails(call: &str, comm: &Comm, victim: u32) -> Error {
     let mut large = vec![0_u8; LARGE];
+    let mut round = comm.size();
     loop {
         let outcome = match call {
+            call if is_collective(call) => collective(call, comm, &mut large, round),
             "barrier" => comm.barrier(),
             "broadcast" => comm.broadcast(&mut large[..64], victim),
             "receive" => comm.recv_into(&mut large, victim, 1).map(drop),
@@ -84,6 +115,7 @@ fn until_it_fails(call: &str, comm: &Comm, victim: u32) -> Error {
         if let Err(error) = outcome {
             return error;
         }
+        round += 1;
     }
 }
 

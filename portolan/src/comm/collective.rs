@@ -32,6 +32,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// [`PeerFailed`](ErrorKind::PeerFailed).
     pub fn broadcast<T: Datatype>(&self, data: &mut [T], root: u32) -> Result<()> {
         self.raise(self.inner.check_rank("root", root))?;
+        self.raise(self.inner.check_members())?;
         self.raise(self.down(data, root))
     }
 
@@ -61,6 +62,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         data: &mut [T],
         combine: impl Fn(T, T) -> T,
     ) -> Result<()> {
+        self.raise(self.inner.check_members())?;
         self.raise(self.up(data, combine).and_then(|()| self.down(data, 0)))
     }
 
@@ -74,6 +76,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// [`InvalidValue`](ErrorKind::InvalidValue), [`PeerFailed`](ErrorKind::PeerFailed).
     pub fn gather<T: Datatype>(&self, data: &[T], root: u32) -> Result<Option<Vec<Vec<T>>>> {
         self.raise(self.inner.check_rank("root", root))?;
+        self.raise(self.inner.check_members())?;
         if self.rank() != root {
             let args = self.raise(self.inner.collective_args(root, GATHER))?;
             // SAFETY: the arguments are this communicator's.
