@@ -193,8 +193,8 @@ fn a_loop_without_calls_is_noticed() {
         ..Config::default()
     };
     let outcomes = run(2, &config, |pe| {
-        pe.barrier()?;
         if pe.my_pe() == 0 {
+            pe.now()?;
             while !told.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }

@@ -85,13 +85,11 @@ impl Baton {
     fn run(&self, machine: &mut Machine, me: u32) -> Handed {
         while machine.running() == 0 {
             match machine.advance() {
-                Next::Resume(pe, reply) if pe == me => {
-                    if machine.running() > 0 {
-                        return Handed::Back(reply);
-                    }
-                    // It has left; somebody else is to run.
+                // It has left; somebody else is to run.
+                Next::Resume(pe, reply) if machine.running() == 0 => {
                     self.seats[pe as usize].give(Ok(reply));
                 }
+                Next::Resume(pe, reply) if pe == me => return Handed::Back(reply),
                 Next::Resume(pe, reply) => return Handed::On(pe, reply),
                 Next::Finished => break,
                 Next::Deadlock(text) => machine.stop(text, "see which PE should have acted first"),

@@ -12,7 +12,8 @@ use super::time::Time;
 
 impl Machine {
     pub(super) fn start(&mut self, pe: u32) {
-        let doing = std::mem::replace(&mut self.pes[pe as usize].doing, Doing::Sleeping);
+        // Running for the moment: a PE that acts is not one that waits.
+        let doing = std::mem::replace(&mut self.pes[pe as usize].doing, Doing::Running);
         let Doing::Starting(call) = doing else {
             unreachable!("PE {pe} starts no call")
         };
