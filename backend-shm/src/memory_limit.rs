@@ -2,6 +2,9 @@
 //!
 //! Asked before an extent is allocated, because afterwards it is too late: a control group answers a page
 //! too many with the OOM killer.
+//!
+//! Swap is not counted: shared memory that two ranks write all the time is no use on a disk, and a
+//! group's limit of memory holds whether its pages could be swapped or not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -197,6 +200,76 @@ mod tests {
             .with("sys/fs/cgroup/memory/memory.limit_in_bytes", "8000000\n")
             .with("sys/fs/cgroup/memory/memory.usage_in_bytes", "7000000\n");
         assert_eq!(room(&fake.0).unwrap().bytes, 1_000_000);
+    }
+
+    #[test]
+    fn every_ancestor_counts_in_version_one_beside_a_version_two_without_memory() {
+        let v1 = "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+        let unlimited = "9223372036854771712\n";
+        let fake = Fake::new("hybrid")
+            .with("proc/meminfo", "MemAvailable: 1000000 kB\n")
+            .with(
+                "proc/self/mountinfo",
+                &format!("{v1}36 31 0:33 / /sys/fs/cgroup/unified rw - cgroup2 cgroup rw\n"),
+            )
+            .with("proc/self/cgroup", "4:memory:/a/b/c\n0::/a\n")
+            .with("sys/fs/cgroup/unified/a/cgroup.procs", "")
+            .with(
+                "sys/fs/cgroup/memory/a/b/c/memory.limit_in_bytes",
+                unlimited,
+            )
+            .with("sys/fs/cgroup/memory/a/b/c/memory.usage_in_bytes", "1000\n")
+            .with(
+                "sys/fs/cgroup/memory/a/b/memory.limit_in_bytes",
+                "9000000\n",
+            )
+            .with(
+                "sys/fs/cgroup/memory/a/b/memory.usage_in_bytes",
+                "5000000\n",
+            )
+            .with("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "8000000\n")
+            .with("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "5500000\n")
+            .with(
+                "sys/fs/cgroup/memory/a/memory.stat",
+                "inactive_file 9\ntotal_inactive_file 500000\n",
+            );
+        let room = room(&fake.0).unwrap();
+        assert_eq!(room.bytes, 3_000_000);
+        assert!(room.by.contains("memory/a/memory.limit"), "{}", room.by);
+    }
+
+    #[test]
+    fn the_soft_limit_counts_and_swap_does_not() {
+        let group = "sys/fs/cgroup/job";
+        let fake = Fake::new("swap")
+            .with(
+                "proc/meminfo",
+                "MemAvailable: 1000000 kB\nSwapFree: 8000000 kB\n",
+            )
+            .with("proc/self/mountinfo", V2)
+            .with("proc/self/cgroup", "0::/job\n")
+            .with(&format!("{group}/memory.max"), "9000000\n")
+            .with(&format!("{group}/memory.high"), "7000000\n")
+            .with(&format!("{group}/memory.swap.max"), "50000000\n")
+            .with(&format!("{group}/memory.current"), "2000000\n");
+        assert_eq!(room(&fake.0).unwrap().bytes, 5_000_000);
+        // More used than allowed, after a limit was lowered: no room, and no underflow.
+        let fake = fake.with(&format!("{group}/memory.current"), "8000000\n");
+        assert_eq!(room(&fake.0).unwrap().bytes, 0);
+    }
+
+    #[test]
+    fn groups_without_limits_leave_what_the_machine_has() {
+        let fake = Fake::new("max")
+            .with("proc/meminfo", "MemAvailable: 1000 kB\n")
+            .with("proc/self/mountinfo", V2)
+            .with("proc/self/cgroup", "0::/job/step\n")
+            .with("sys/fs/cgroup/job/step/memory.max", "max\n")
+            .with("sys/fs/cgroup/job/step/memory.high", "max\n")
+            .with("sys/fs/cgroup/job/memory.max", "max\n");
+        let room = room(&fake.0).unwrap();
+        assert_eq!(room.bytes, 1_024_000);
+        assert!(room.by.contains("MemAvailable"), "{}", room.by);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Mutex;
 
 use portolan_core::transport::WIRE_VERSION;
 use portolan_core::{Error, ErrorKind, Result};
@@ -185,6 +186,7 @@ fn map(file: OwnedFd, total: usize, ranks: u32) -> Result<Segment> {
         total,
         ranks,
         file,
+        allocating: Mutex::default(),
     })
 }
 

@@ -9,6 +9,7 @@ use std::os::fd::RawFd;
 use portolan_core::{Error, ErrorKind, Result};
 
 use super::Segment;
+use super::turn::Turn;
 use crate::memory_limit;
 use crate::sync::Ordering::Relaxed;
 
@@ -22,9 +23,11 @@ impl Segment {
             .max(1)
             .checked_next_multiple_of(PAGE)
             .ok_or_else(|| self.full(len, what))?;
+        let turn = Turn::take(&self.allocating, self.fd());
         memory_limit::check(len, what)?;
         let offset = self.reserve(len).ok_or_else(|| self.full(len, what))?;
         allocate(self.fd(), offset, len)?;
+        drop(turn);
         self.touch(offset, len);
         Ok((offset, len))
     }
@@ -53,8 +56,10 @@ impl Segment {
 
     /// Allocates the memory of an extent again that was released.
     pub(crate) fn restore(&self, offset: u64, len: u64, what: &str) -> Result<()> {
+        let turn = Turn::take(&self.allocating, self.fd());
         memory_limit::check(len, what)?;
         allocate(self.fd(), offset, len)?;
+        drop(turn);
         self.touch(offset, len);
         Ok(())
     }

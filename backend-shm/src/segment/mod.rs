@@ -7,8 +7,10 @@
 mod create;
 mod extent;
 pub(crate) mod layout;
+mod turn;
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Mutex;
 
 use layout::{Head, Life, RankArea, data_start};
 
@@ -23,6 +25,8 @@ pub(crate) struct Segment {
     total: usize,
     ranks: u32,
     file: OwnedFd,
+    /// See [`turn`].
+    allocating: Mutex<()>,
 }
 
 // SAFETY: the mapping lives as long as the segment; what is shared in it are atomics and memory
