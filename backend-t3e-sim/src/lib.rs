@@ -3,6 +3,7 @@
 mod config;
 pub mod drive;
 pub mod machine;
+pub mod mp_lite;
 mod open;
 pub mod shmem;
 

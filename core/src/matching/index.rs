@@ -36,14 +36,14 @@ pub(super) trait Linked {
 }
 
 /// First and last slot of a list that is never empty.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct List {
     head: u32,
     tail: u32,
 }
 
 /// The lists, found by key.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Index {
     lists: KeyMap<List>,
 }

@@ -19,7 +19,7 @@ const CHUNK: usize = 1 << CHUNK_BITS;
 const FIRST_BUCKETS: u32 = 64;
 
 /// Values filed under keys, each with a node number that stays the same until it is removed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct KeyMap<V> {
     nodes: Slab<Node<V>>,
     /// Heads of chains of nodes.
@@ -34,7 +34,7 @@ pub(super) struct KeyMap<V> {
     steps: Steps,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Node<V> {
     key: Key,
     hash: u32,

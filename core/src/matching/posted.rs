@@ -27,6 +27,7 @@ pub struct PostedId(Id);
 /// assert_eq!(posted.match_arrival(&Envelope { context: 0, source: 1, tag: 2 }), Some('b'));
 /// assert!(posted.is_empty());
 /// ```
+#[derive(Clone)]
 pub struct PostedQueue<T> {
     slots: Slab<Entry<T>>,
     recent: Recent,
@@ -35,6 +36,7 @@ pub struct PostedQueue<T> {
     indexed: [u32; SHAPES],
 }
 
+#[derive(Clone)]
 struct Entry<T> {
     pattern: Pattern,
     link: Link,

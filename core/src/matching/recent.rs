@@ -19,6 +19,7 @@ pub(super) const RECENT: usize = 64;
 pub(super) const NEAR: usize = 8;
 
 /// The newest entries' envelopes or patterns, oldest first, and their slots.
+#[derive(Clone)]
 pub(super) struct Recent {
     /// Where in the ring the oldest entry is.
     head: usize,

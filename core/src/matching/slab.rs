@@ -38,7 +38,7 @@ impl Id {
 }
 
 /// Entries at stable slot numbers, stamped with a sequence number in order of insertion.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Slab<V> {
     chunks: Vec<Vec<Slot<V>>>,
     /// Slots that hold an entry.
@@ -53,7 +53,7 @@ pub(super) struct Slab<V> {
     next_stamp: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Slot<V> {
     stamp: u64,
     next_free: u32,

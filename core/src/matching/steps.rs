@@ -3,7 +3,7 @@
 //! Outside of this crate's own tests the type is empty and every method compiles to nothing.
 
 /// Counts visited nodes, compared entries and moved entries.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct Steps {
     #[cfg(test)]
     taken: std::cell::Cell<u64>,

@@ -31,12 +31,14 @@ pub struct UnexpectedId(Id);
 /// assert_eq!(unexpected.take(found).unwrap().1, "early");
 /// assert_eq!(unexpected.take_match(&Pattern::any(0)).unwrap().1, "late");
 /// ```
+#[derive(Clone)]
 pub struct UnexpectedQueue<M> {
     slots: Slab<Entry<M>>,
     recent: Recent,
     index: Index,
 }
 
+#[derive(Clone)]
 struct Entry<M> {
     envelope: Envelope,
     links: [Link; SHAPES],

@@ -1,0 +1,57 @@
+//! Extension: peers that have failed.
+
+use super::lite::{Lite, Outcome, Stage};
+use super::wire::{Buffer, Wire};
+
+impl<B: Buffer> Lite<B> {
+    /// Ends what cannot end well without `peer`: sends to it that wait, receives from it, and the
+    /// receives from an unknown source that `doomed` names by their context. What it has sent stays
+    /// to be received.
+    pub fn fail_peer(
+        &mut self,
+        wire: &mut impl Wire,
+        peer: u32,
+        mut doomed: impl FnMut(u32) -> bool,
+    ) {
+        self.hear(wire, peer);
+        let state = self.peer(peer);
+        state.failed = true;
+        let mut sends: Vec<u32> = state.pending.drain(..).collect();
+        state.owed.clear();
+        state.replies.clear();
+        for entry in std::mem::take(&mut state.log) {
+            use super::peer::Logged;
+
+            if let Some(at) = entry.buffer() {
+                self.pool.free(at);
+            }
+            if let Logged::Buffered {
+                len, synchronous, ..
+            } = entry
+            {
+                self.buffered_now -= len;
+                sends.extend(synchronous);
+            }
+        }
+        self.busy.remove(&peer);
+        for id in sends {
+            if let Some(send) = self.sends.remove(id) {
+                self.finish(wire, send.token, Outcome::Failed(peer), send.buffer);
+            }
+        }
+        let receives = self.receives.iter().filter(|(_, op)| match op.stage {
+            Stage::Preposted { peer: at, .. } => at == peer,
+            Stage::Apart { .. } => match op.pattern.source {
+                Some(source) => source == peer,
+                None => doomed(op.pattern.context),
+            },
+        });
+        let receives: Vec<u32> = receives.map(|(id, _)| id).collect();
+        for id in receives {
+            if let Some(op) = self.receives.remove(id) {
+                self.retire(wire, id, &op);
+                self.finish(wire, op.token, Outcome::Failed(peer), op.buffer);
+            }
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The state of the protocol on one PE, and what its two faces share.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use portolan_core::matching::{Envelope, Pattern, PostedId, PostedQueue, UnexpectedQueue};
+
+use super::header::{Form, Inbound, Label, Outbound};
+use super::peer::Peer;
+use super::place::Places;
+use super::pool::Pool;
+use super::slab::Slab;
+use super::stats::Stats;
+use super::wire::{Arrival, Buffer, Wire};
+
+/// When a send is complete (extension: the seed has the first only).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// When its buffer may be used again.
+    Standard,
+    /// When it is received. Its data is not copied: it stays where it is until the receiver pulls it.
+    Synchronous,
+    /// As standard; the program says that the receive is posted.
+    Ready,
+}
+
+/// What became of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A send is complete.
+    Sent,
+    /// A receive is complete. What did not fit into its buffer is lost.
+    Received(Arrival),
+    /// The operation was cancelled before it matched.
+    Cancelled,
+    /// The peer has failed.
+    Failed(u32),
+}
+
+/// An operation that is over.
+#[derive(Clone, Debug)]
+pub struct Done<B> {
+    /// What its maker called it.
+    pub token: u64,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Its buffer.
+    pub buffer: B,
+}
+
+/// A message to send.
+#[derive(Clone, Debug)]
+pub struct Outgoing<B> {
+    /// Who gets it.
+    pub peer: u32,
+    /// Context and tag.
+    pub label: Label,
+    /// How its data is to be read.
+    pub form: Form,
+    /// When the send is complete.
+    pub mode: Mode,
+    /// The data.
+    pub buffer: B,
+    /// What the maker calls the operation.
+    pub token: u64,
+}
+
+/// A receive.
+#[derive(Clone, Debug)]
+pub(super) struct RecvOp<B> {
+    pub(super) token: u64,
+    pub(super) pattern: Pattern,
+    pub(super) buffer: B,
+    pub(super) stage: Stage,
+    /// Its place among the posted receives; none once it is matched or being taken back.
+    pub(super) posted: Option<PostedId>,
+}
+
+/// Where a receive waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Stage {
+    /// Here only: its message will come through a send buffer, or in its header.
+    Apart { age: u64 },
+    /// At its source, too, which may put the message straight to this place.
+    Preposted { peer: u32, at: u64 },
+}
+
+/// A message that no receive has matched, taken out of its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Waiting {
+    pub(super) peer: u32,
+    pub(super) header: Inbound,
+}
+
+/// A packet of the device's that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Packet {
+    pub(super) peer: u32,
+    pub(super) at: u64,
+    pub(super) len: u64,
+}
+
+/// MP_Lite on one PE: a pure state machine. Every call is handed the [`Wire`] that it works on;
+/// nothing here blocks, sleeps or knows the time.
+///
+/// A message is named by the PE that sent it, a context and a tag, as [`Envelope`]s and [`Pattern`]s
+/// of the core are; the field `source` of those is a PE here.
+#[derive(Clone, Debug)]
+pub struct Lite<B> {
+    pub(super) me: u32,
+    pub(super) size: u32,
+    pub(super) places: Places,
+    pub(super) pool: Pool,
+    /// Most bytes of send buffers for messages that wait for their receive.
+    pub(super) buffered_max: u64,
+    pub(super) buffered_now: u64,
+    /// The PEs that this one has to do with.
+    pub(super) peers: BTreeMap<u32, Peer>,
+    pub(super) sends: Slab<Outgoing<B>>,
+    pub(super) receives: Slab<RecvOp<B>>,
+    pub(super) posted: PostedQueue<u32>,
+    /// Receives that are not preposted, by age.
+    pub(super) apart: BTreeMap<u64, u32>,
+    pub(super) age: u64,
+    /// Messages that no receive has matched and that were moved out of their queue (extension).
+    pub(super) spilled: UnexpectedQueue<Waiting>,
+    /// Messages that a matched probe has taken (extension).
+    pub(super) taken: Slab<Waiting>,
+    /// Packets of the device's (extension).
+    pub(super) packets: VecDeque<Packet>,
+    /// Peers to which something waits to leave.
+    pub(super) busy: BTreeSet<u32>,
+    pub(super) done: VecDeque<Done<B>>,
+    pub(super) stats: Stats,
+    pub(super) news: Vec<u32>,
+    /// The rules that a test has switched off, to see that it notices.
+    #[cfg(test)]
+    pub(super) broken: Option<super::model::Rule>,
+}
+
+impl<B: Buffer> Lite<B> {
+    /// The protocol on PE `me` of `size`, with queues at `places` and buffers in `pool`, of which
+    /// messages that wait for their receive take at most `buffered_max` bytes. Places and pool are
+    /// in symmetric memory that is zeroed and apart; places and `size` are the same on every PE.
+    #[must_use]
+    pub fn new(me: u32, size: u32, places: Places, pool: Pool, buffered_max: u64) -> Self {
+        Self {
+            me,
+            size,
+            places,
+            pool,
+            buffered_max,
+            buffered_now: 0,
+            peers: BTreeMap::new(),
+            sends: Slab::default(),
+            receives: Slab::default(),
+            posted: PostedQueue::new(),
+            apart: BTreeMap::new(),
+            age: 0,
+            spilled: UnexpectedQueue::new(),
+            taken: Slab::default(),
+            packets: VecDeque::new(),
+            busy: BTreeSet::new(),
+            done: VecDeque::new(),
+            stats: Stats::default(),
+            news: Vec::new(),
+            #[cfg(test)]
+            broken: None,
+        }
+    }
+
+    /// What a round of `MP_Wait` does: hears what peers have written, and moves on what waits to
+    /// leave, through a send buffer if no receive is preposted for it.
+    pub fn progress(&mut self, wire: &mut impl Wire) {
+        let mut news = std::mem::take(&mut self.news);
+        wire.news(&mut news);
+        for peer in news.drain(..) {
+            self.hear(wire, peer);
+        }
+        self.news = news;
+        let busy: Vec<u32> = self.busy.iter().copied().collect();
+        for peer in busy {
+            self.settle(wire, peer);
+            self.launch(wire, peer, true);
+        }
+    }
+
+    /// Looks at both queues of a peer.
+    pub(super) fn hear(&mut self, wire: &mut impl Wire, peer: u32) {
+        self.hear_receiver(wire, peer);
+        self.hear_sender(wire, peer);
+    }
+
+    /// An operation that is over, if there is one that has not been fetched yet.
+    pub fn next_done(&mut self) -> Option<Done<B>> {
+        self.done.pop_front()
+    }
+
+    /// Whether an operation is over that has not been fetched yet.
+    #[must_use]
+    pub fn has_done(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    /// Whether an operation of this token is under way.
+    #[must_use]
+    pub fn is_waiting(&self, token: u64) -> bool {
+        self.sends.iter().any(|(_, send)| send.token == token)
+            || self.receives.iter().any(|(_, op)| op.token == token)
+    }
+
+    /// The counts of this PE.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Bytes of send buffers and landing places in use.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.pool.used()
+    }
+
+    /// Memory that peers can reach, for who builds on this; freed by [`release`](Self::release).
+    pub fn reserve(&mut self, len: u64) -> Option<u64> {
+        self.pool.allocate(len)
+    }
+
+    /// Frees a place that [`reserve`](Self::reserve) gave; `false` if it is none.
+    pub fn release(&mut self, at: u64) -> bool {
+        self.pool.free(at)
+    }
+
+    /// Whether everything that this PE has to say has left.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.busy.is_empty()
+    }
+
+    pub(super) fn peer(&mut self, peer: u32) -> &mut Peer {
+        let (me, places) = (self.me, self.places);
+        self.peers
+            .entry(peer)
+            .or_insert_with(|| Peer::new(me, peer, &places))
+    }
+
+    pub(super) fn finish(&mut self, wire: &mut impl Wire, token: u64, outcome: Outcome, buffer: B) {
+        wire.step(super::steps::Step::Finish);
+        self.done.push_back(Done {
+            token,
+            outcome,
+            buffer,
+        });
+    }
+
+    /// Tells a peer something about its messages, behind what it is to be told already.
+    pub(super) fn owe(&mut self, wire: &mut impl Wire, peer: u32, header: Outbound) {
+        let state = self.peer(peer);
+        // What was seen when this was decided, not when there is room to say it.
+        let seen = state.smsg.next as u16;
+        state.owed.push_back(header.at_seen(seen));
+        self.busy.insert(peer);
+        self.settle(wire, peer);
+    }
+
+    /// Writes what a peer is to be told, as far as there is room in its queues.
+    pub(super) fn settle(&mut self, wire: &mut impl Wire, peer: u32) {
+        let state = self.peer(peer);
+        while let Some(header) = state.owed.front()
+            && state.to_rmsg.room(wire) > 0
+        {
+            let words = header.words();
+            state.to_rmsg.post(wire, peer, words);
+            state.owed.pop_front();
+        }
+        while let Some(header) = state.replies.front()
+            && state.to_smsg.room(wire) > 0
+        {
+            let words = header.words();
+            state.to_smsg.post(wire, peer, words);
+            state.replies.pop_front();
+        }
+        if state.is_idle() {
+            self.busy.remove(&peer);
+        }
+    }
+
+    /// Tells a peer how much of its queues here has been deleted, if it is time to.
+    pub(super) fn tell(&mut self, wire: &mut impl Wire, peer: u32) {
+        let (me, places) = (self.me, self.places);
+        let state = self.peer(peer);
+        if state.rmsg.is_due() {
+            let told = u64::from(state.rmsg.tell());
+            wire.put(peer, places.rmsg_told(me), &[told]);
+        }
+        // The peer takes this as leave to forget small messages, so whatever it has to take out of
+        // its queue because of them must be there before.
+        if state.smsg.is_due() && state.owed.is_empty() {
+            let told = u64::from(state.smsg.tell());
+            wire.fence();
+            wire.put(peer, places.smsg_told(me), &[told]);
+        }
+    }
+}
+
+/// The envelope of a message for the core's queues.
+pub(super) fn envelope(peer: u32, label: Label) -> Envelope {
+    Envelope {
+        context: label.context,
+        source: peer,
+        tag: label.tag,
+    }
+}

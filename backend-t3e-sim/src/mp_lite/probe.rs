@@ -1,0 +1,61 @@
+//! Extension: what could be received, and taking it out of matching.
+
+use portolan_core::matching::Pattern;
+
+use super::lite::{Lite, RecvOp, Stage};
+use super::wire::{Arrival, Buffer, Wire};
+
+impl<B: Buffer> Lite<B> {
+    /// The earliest message that a pattern matches, if one has arrived.
+    pub fn probe(&mut self, wire: &mut impl Wire, pattern: &Pattern) -> Option<Arrival> {
+        let found = self.find(wire, pattern)?;
+        self.look_at(wire, found).map(|message| message.arrival())
+    }
+
+    /// Takes the earliest message that a pattern matches out of matching. Returns a number for
+    /// [`receive_taken`](Self::receive_taken) or [`discard_taken`](Self::discard_taken).
+    pub fn take(&mut self, wire: &mut impl Wire, pattern: &Pattern) -> Option<(u32, Arrival)> {
+        let found = self.find(wire, pattern)?;
+        let message = self.take_found(wire, found)?;
+        Some((self.taken.insert(message), message.arrival()))
+    }
+
+    /// Receives a message that was taken; `false` if there is none of this number.
+    pub fn receive_taken(
+        &mut self,
+        wire: &mut impl Wire,
+        number: u32,
+        buffer: B,
+        token: u64,
+    ) -> bool {
+        let Some(message) = self.taken.remove(number) else {
+            return false;
+        };
+        let arrival = message.arrival();
+        let op = RecvOp {
+            token,
+            pattern: Pattern {
+                context: arrival.context,
+                source: Some(arrival.peer),
+                tag: Some(arrival.tag),
+            },
+            buffer,
+            // An age that no receive has yet: it waits for nothing.
+            stage: Stage::Apart { age: u64::MAX },
+            posted: None,
+        };
+        let id = self.receives.insert(op);
+        self.deliver(wire, id, message);
+        true
+    }
+
+    /// Throws a message away that was taken: it counts as received. `false` if there is none of this
+    /// number.
+    pub fn discard_taken(&mut self, wire: &mut impl Wire, number: u32) -> bool {
+        let Some(message) = self.taken.remove(number) else {
+            return false;
+        };
+        self.acknowledge(wire, &message, None);
+        true
+    }
+}

@@ -1,0 +1,322 @@
+//! Sending: `MP_ASend`, and what `MP_Wait` does for a send.
+
+use super::header::{IN_HEADER, Inbound, Label, Outbound};
+use super::lite::{Lite, Mode, Outcome, Outgoing};
+use super::peer::Logged;
+use super::queue::Position;
+use super::steps::Step;
+use super::wire::{Buffer, Wire};
+
+/// Bytes that are moved at once.
+pub(super) const PIECE: usize = 8 << 10;
+
+/// A receive that waits for a message in this PE's `rmsg` queue.
+#[derive(Clone, Copy, Debug)]
+struct Prepost {
+    position: Position,
+    at: u64,
+    room: u32,
+    receive: u32,
+}
+
+/// What the preposted receives have for a message.
+enum Preposted {
+    /// This one.
+    Yes(Prepost),
+    /// None, as far as this PE knows.
+    No,
+    /// One that may have been made in the gap, for a message that was sent before.
+    Suspicious,
+}
+
+/// What becomes of a send that waits.
+#[derive(PartialEq, Eq)]
+enum Launched {
+    /// It has left.
+    Yes,
+    /// It waits on.
+    No,
+}
+
+impl<B: Buffer> Lite<B> {
+    /// `MP_ASend`: puts the message into a preposted receive, if there is one; a message of at most 8
+    /// bytes leaves in its header in any case. What remains is [`progress`](Self::progress)'s.
+    /// Returns the number of the operation, for [`cancel_send`](Self::cancel_send); it may be over
+    /// already.
+    pub fn asend(&mut self, wire: &mut impl Wire, outgoing: Outgoing<B>) -> u32 {
+        wire.step(Step::Call);
+        let peer = outgoing.peer;
+        let id = self.sends.insert(outgoing);
+        self.peer(peer).pending.push_back(id);
+        self.busy.insert(peer);
+        self.hear_receiver(wire, peer);
+        self.launch(wire, peer, false);
+        id
+    }
+
+    /// Lets leave what waits for a peer and can: into preposted receives, in headers, and through
+    /// send buffers if `buffer` says so. Messages of one context leave in order, but for those that
+    /// go into a preposted receive that no earlier one matches.
+    pub(super) fn launch(&mut self, wire: &mut impl Wire, peer: u32, buffer: bool) {
+        let mut held: Vec<u32> = Vec::new();
+        let mut at = 0;
+        while let Some(&id) = self.peer(peer).pending.get(at) {
+            if self.peer(peer).to_smsg.room(wire) == 0 {
+                self.stats.held += 1;
+                break;
+            }
+            match self.launch_one(wire, id, at, buffer, &held) {
+                Launched::Yes => {
+                    self.peer(peer).pending.remove(at);
+                }
+                Launched::No => {
+                    if let Some(send) = self.sends.get(id)
+                        && !held.contains(&send.label.context)
+                    {
+                        held.push(send.label.context);
+                    }
+                    at += 1;
+                }
+            }
+        }
+        if self.peer(peer).is_idle() {
+            self.busy.remove(&peer);
+        }
+    }
+
+    fn launch_one(
+        &mut self,
+        wire: &mut impl Wire,
+        id: u32,
+        at: usize,
+        buffer: bool,
+        held: &[u32],
+    ) -> Launched {
+        let Some(send) = self.sends.get(id) else {
+            return Launched::Yes;
+        };
+        let (peer, label, mode, len) = (send.peer, send.label, send.mode, send.buffer.len());
+        let preposted = self.preposted_for(wire, peer, at, label);
+        if let Preposted::Yes(prepost) = preposted {
+            self.put_direct(wire, id, prepost);
+            return Launched::Yes;
+        }
+        if held.contains(&label.context) {
+            return Launched::No;
+        }
+        let small = len <= IN_HEADER && mode != Mode::Synchronous;
+        let gone = if small {
+            self.post_small(wire, id);
+            true
+        } else {
+            buffer && self.post_buffered(wire, id)
+        };
+        if !gone {
+            return Launched::No;
+        }
+        self.stats.ignored_preposts += u64::from(matches!(preposted, Preposted::Suspicious));
+        self.stats.ready_unposted += u64::from(mode == Mode::Ready);
+        Launched::Yes
+    }
+
+    /// Looks for a preposted receive: the first that matches, unless it is suspicious, or an earlier
+    /// send that still waits matches it, too.
+    fn preposted_for(
+        &mut self,
+        wire: &mut impl Wire,
+        peer: u32,
+        before: usize,
+        label: Label,
+    ) -> Preposted {
+        let trusting = self.breaks_suspicion();
+        let Some(state) = self.peers.get(&peer) else {
+            return Preposted::No;
+        };
+        for position in state.rmsg.seen() {
+            wire.step(Step::Look);
+            let words = state.rmsg.at(wire, position);
+            let Some(Outbound::Prepost {
+                context,
+                tag,
+                at,
+                room,
+                receive,
+                ..
+            }) = Outbound::parse(words)
+            else {
+                continue;
+            };
+            let matches =
+                |label: Label| label.context == context && tag.is_none_or(|tag| tag == label.tag);
+            if !matches(label) {
+                continue;
+            }
+            let uncleared = state.log.iter().filter_map(|entry| entry.label());
+            if !trusting && uncleared.into_iter().any(matches) {
+                return Preposted::Suspicious;
+            }
+            let mut earlier = state.pending.iter().take(before);
+            if earlier.any(|&id| self.sends.get(id).is_some_and(|send| matches(send.label))) {
+                return Preposted::No;
+            }
+            return Preposted::Yes(Prepost {
+                position,
+                at,
+                room,
+                receive,
+            });
+        }
+        Preposted::No
+    }
+
+    /// Puts a message into a preposted receive, and says so.
+    fn put_direct(&mut self, wire: &mut impl Wire, id: u32, prepost: Prepost) {
+        let Some(send) = self.sends.remove(id) else {
+            return;
+        };
+        let (peer, len) = (send.peer, send.buffer.len());
+        let state = self.peer(peer);
+        state.rmsg.delete(wire, prepost.position);
+        let (receive, tag, form) = (prepost.receive, send.label.tag, send.form);
+        let header = if len <= IN_HEADER {
+            Inbound::SmallDone {
+                receive,
+                tag,
+                form,
+                data: word(&send.buffer),
+                len: len as u8,
+            }
+        } else {
+            let room = len.min(prepost.room as usize);
+            if !send.buffer.is_contiguous() {
+                wire.step(Step::Copy(room as u64));
+            }
+            pieces(room, |at, piece| {
+                send.buffer.read(at, piece);
+                wire.step(Step::Piece);
+                wire.put_bytes(peer, prepost.at + at as u64, piece);
+            });
+            Inbound::SendDone {
+                receive,
+                tag,
+                form,
+                len: len as u64,
+            }
+        };
+        // The header's last word is fenced off from all that was put before, so from the data, too.
+        self.peer(peer).to_smsg.post(wire, peer, header.words());
+        self.stats.direct += 1;
+        self.stats.direct_bytes += len as u64;
+        self.tell(wire, peer);
+        self.finish(wire, send.token, Outcome::Sent, send.buffer);
+    }
+
+    /// Sends a message of at most 8 bytes in its header.
+    fn post_small(&mut self, wire: &mut impl Wire, id: u32) {
+        let Some(send) = self.sends.remove(id) else {
+            return;
+        };
+        let header = Inbound::Small {
+            label: send.label,
+            form: send.form,
+            data: word(&send.buffer),
+            len: send.buffer.len() as u8,
+        };
+        let (peer, forgets) = (send.peer, self.breaks_small_log());
+        let state = self.peer(peer);
+        if !forgets {
+            state.log.push_back(Logged::Small {
+                label: send.label,
+                position: state.to_smsg.p,
+            });
+        }
+        state.to_smsg.post(wire, peer, header.words());
+        self.stats.in_header += 1;
+        self.finish(wire, send.token, Outcome::Sent, send.buffer);
+    }
+
+    /// Copies a message to a send buffer and posts its header; `false` if there is no memory for it.
+    fn post_buffered(&mut self, wire: &mut impl Wire, id: u32) -> bool {
+        let Some(send) = self.sends.get(id) else {
+            return true;
+        };
+        let len = send.buffer.len();
+        let room = self.buffered_max.saturating_sub(self.buffered_now);
+        // One message may always be buffered, whatever the bound.
+        let place = if self.buffered_now == 0 || len as u64 <= room {
+            self.pool.allocate(len as u64)
+        } else {
+            None
+        };
+        let Some(at) = place else {
+            self.stats.held += 1;
+            return false;
+        };
+        wire.step(Step::Allocate);
+        let synchronous = send.mode == Mode::Synchronous;
+        if !synchronous || !send.buffer.is_contiguous() {
+            wire.step(Step::Copy(len as u64));
+        }
+        pieces(len, |from, piece| {
+            send.buffer.read(from, piece);
+            wire.write(at + from as u64, piece);
+        });
+        let (peer, label) = (send.peer, send.label);
+        let header = Inbound::Buffered {
+            label,
+            form: send.form,
+            at,
+            len: len as u64,
+        };
+        self.buffered_now += len as u64;
+        wire.step(Step::Log);
+        let state = self.peer(peer);
+        state.log.push_back(Logged::Buffered {
+            label,
+            at,
+            len: len as u64,
+            synchronous: synchronous.then_some(id),
+        });
+        state.to_smsg.post(wire, peer, header.words());
+        self.stats.buffered += 1;
+        self.stats.buffered_bytes += len as u64;
+        if !synchronous && let Some(send) = self.sends.remove(id) {
+            self.finish(wire, send.token, Outcome::Sent, send.buffer);
+        }
+        true
+    }
+
+    /// Whether a test has switched off the rule against suspicious preposts.
+    fn breaks_suspicion(&self) -> bool {
+        #[cfg(test)]
+        return self.broken == Some(super::model::Rule::Suspicion);
+        #[cfg(not(test))]
+        false
+    }
+
+    /// Whether a test has switched off the log of small messages.
+    fn breaks_small_log(&self) -> bool {
+        #[cfg(test)]
+        return self.broken == Some(super::model::Rule::SmallLog);
+        #[cfg(not(test))]
+        false
+    }
+}
+
+/// A message of at most 8 bytes as a word.
+fn word(buffer: &impl Buffer) -> u64 {
+    let mut bytes = [0; IN_HEADER];
+    buffer.read(0, &mut bytes[..buffer.len()]);
+    u64::from_le_bytes(bytes)
+}
+
+/// Calls `each` with the pieces of `len` bytes: where they begin, and memory for them.
+pub(super) fn pieces(len: usize, mut each: impl FnMut(usize, &mut [u8])) {
+    let mut piece = [0; PIECE];
+    let mut at = 0;
+    while at < len {
+        let step = (len - at).min(PIECE);
+        each(at, &mut piece[..step]);
+        at += step;
+    }
+}
