@@ -214,3 +214,32 @@ fn arenas_are_reached_by_address() {
     })
     .unwrap();
 }
+
+/// What is watched is told in the order in which it can be seen, and only that.
+#[test]
+fn watched_memory_tells_what_reaches_it() {
+    for config in [Config::default(), seeded(7)] {
+        let told = run(2, &config, |pe| {
+            let place = pe.malloc(256).unwrap();
+            if pe.my_pe() == 1 {
+                pe.watch(place + 64, 64).unwrap();
+            }
+            pe.barrier_all().unwrap();
+            if pe.my_pe() == 0 {
+                pe.put64(1, place, &[1; 9]).unwrap();
+                pe.fence().unwrap();
+                pe.fetch_add(1, place + 72, 5).unwrap();
+                pe.put64(1, place + 120, &[3; 9]).unwrap();
+            }
+            pe.barrier_all().unwrap();
+            pe.take_arrivals()
+        })
+        .unwrap();
+        let told: Vec<_> = told[1]
+            .iter()
+            .map(|a| (a.addr, a.data[0], a.data.len()))
+            .collect();
+        let place = told[0].0;
+        assert_eq!(told, [(place, 1, 8), (place + 8, 5, 8), (place + 56, 3, 8)]);
+    }
+}

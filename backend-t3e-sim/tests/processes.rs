@@ -96,8 +96,16 @@ fn a_death_is_noticed_whatever_the_pe_was_doing() {
             }
         };
         assert_eq!(error.kind(), ErrorKind::PeerFailed);
-        assert!(error.to_string().contains("PE 1 has failed: its process has ended"), "{error}");
-        assert_eq!(survivor.failure_of(1).unwrap().unwrap(), "its process has ended");
+        assert!(
+            error
+                .to_string()
+                .contains("PE 1 has failed: its process has ended"),
+            "{error}"
+        );
+        assert_eq!(
+            survivor.failure_of(1).unwrap().unwrap(),
+            "its process has ended"
+        );
         dying.join().unwrap();
     }
 }

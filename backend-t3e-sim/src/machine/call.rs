@@ -115,6 +115,14 @@ pub enum Call {
         /// As [`ArenaAllocate`](Self::ArenaAllocate) answered it.
         addr: Addr,
     },
+    /// From now on the replies carry what reaches this range of own memory, so that a program can keep
+    /// a copy of it without reading it. Costs nothing; a later call replaces the range.
+    Watch {
+        /// Where it begins.
+        addr: Addr,
+        /// How many bytes; 0 for no range.
+        len: usize,
+    },
     /// Declares a PE failed to all others.
     Declare {
         /// Which one.
@@ -226,8 +234,20 @@ pub struct Reply {
     pub changes: u64,
     /// How many PEs have failed so far.
     pub failures: u32,
+    /// What has reached the [watched](Call::Watch) range since the last reply, in that order.
+    pub arrivals: Vec<Arrival>,
     /// What the call answers.
     pub answer: Answer,
+}
+
+/// Bytes that have reached watched memory: now and not before they can be seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrival {
+    /// Where the first of them lies.
+    pub addr: Addr,
+    /// The bytes.
+    #[serde(with = "serde_bytes")]
+    pub data: Vec<u8>,
 }
 
 /// What a call answers.

@@ -91,6 +91,13 @@ impl Machine {
                 self.check_pe(whom)?;
                 Answer::Text(self.pes[whom as usize].failed.clone())
             }
+            Call::Watch { addr, len } => {
+                self.own(pe, addr, len)?;
+                let watching = &mut self.pes[pe as usize];
+                watching.watched = (addr, len);
+                watching.arrivals.clear();
+                Answer::Done
+            }
             Call::Note { text } => {
                 self.pes[pe as usize].note = text;
                 Answer::Done

@@ -24,7 +24,7 @@ mod torus;
 mod transfer;
 
 pub use address::Addr;
-pub use call::{Answer, Atomic, Call, Condition, Reason, Refusal, Reply, Stride};
+pub use call::{Answer, Arrival, Atomic, Call, Condition, Reason, Refusal, Reply, Stride};
 pub use costs::Costs;
 pub use preset::Preset;
 pub use run::{Machine, Next};

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::address::Addr;
-use super::call::{Answer, Call, Condition, Stride};
+use super::call::{Answer, Arrival, Call, Condition, Stride};
 use super::memory::Memory;
 use super::registers::Registers;
 use super::time::Time;
@@ -21,6 +21,10 @@ pub(crate) struct Pe {
     pub(crate) atomics_done: Time,
     /// How often puts and atomic operations have changed its memory.
     pub(crate) changes: u64,
+    /// The range of its memory that it watches: the first byte, and how many.
+    pub(crate) watched: (Addr, usize),
+    /// What has reached that range since the last reply.
+    pub(crate) arrivals: Vec<Arrival>,
     /// Which of its sleeps it is in: a deadline of an earlier one counts for nothing.
     pub(crate) sleep: u64,
     /// What it says that it is doing.
@@ -94,10 +98,28 @@ impl Pe {
             registers: Registers::default(),
             atomics_done: Time::ZERO,
             changes: 0,
+            watched: (Addr(0), 0),
+            arrivals: Vec::new(),
             sleep: 0,
             note: String::new(),
             failed: None,
         }
+    }
+
+    /// `len` bytes of its memory from `addr` on have been changed by a put or an atomic operation.
+    pub(crate) fn changed(&mut self, addr: Addr, len: usize) {
+        self.changes += 1;
+        let (Addr(first), count) = self.watched;
+        let from = addr.0.max(first);
+        let to = addr.0.saturating_add(len as u64).min(first + count as u64);
+        if from >= to {
+            return;
+        }
+        let bytes = self.memory.bytes(Addr(from), (to - from) as usize);
+        self.arrivals.extend(bytes.map(|data| Arrival {
+            addr: Addr(from),
+            data: data.to_vec(),
+        }));
     }
 
     /// What it waits for, for people; `None` if it does not wait.

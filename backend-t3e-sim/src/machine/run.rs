@@ -253,6 +253,7 @@ impl Machine {
         let (failures, now) = (self.failures, self.now);
         let resumed = &mut self.pes[pe as usize];
         resumed.clock = now;
+        let arrivals = std::mem::take(&mut resumed.arrivals);
         let (changes, doing) = (resumed.changes, &mut resumed.doing);
         let answer = match std::mem::replace(doing, Doing::Running) {
             Doing::Ending(answer) => {
@@ -269,6 +270,7 @@ impl Machine {
             clock: now,
             changes,
             failures,
+            arrivals,
             answer,
         };
         Next::Resume(pe, reply)

@@ -3,6 +3,7 @@
 use super::address::Addr;
 use super::call::{Answer, Atomic, Stride};
 use super::event::{Kind, Piece};
+use super::memory::reach;
 use super::pe::Doing;
 use super::run::Machine;
 use super::time::Time;
@@ -114,7 +115,8 @@ impl Machine {
             return;
         }
         // Its own writes count, too: they land after it has looked.
-        target.changes += 1;
+        let reach = reach(data.bytes().len(), stride).unwrap_or_default();
+        target.changed(addr, reach);
         self.wake(pe, self.costs.poll);
     }
 
@@ -223,7 +225,7 @@ impl Machine {
         };
         let place = target.memory.bytes_mut(addr, 8).expect("it was there");
         place.copy_from_slice(&op.apply(old).to_le_bytes());
-        target.changes += 1;
+        target.changed(addr, 8);
         self.wake(pe, self.costs.poll);
         let at = self.network.carry(pe, from, self.now, 8);
         self.events.add(at, from, Kind::Answer { word: old });

@@ -12,7 +12,7 @@ mod wait;
 use portolan_core::{Error, ErrorKind, Result};
 
 use crate::drive::{Host, Link, Welcome};
-use crate::machine::{Answer, Call, Costs, Reply, Time};
+use crate::machine::{Answer, Arrival, Call, Costs, Reply, Time};
 
 /// One PE.
 ///
@@ -26,6 +26,7 @@ pub struct Shmem {
     charged: Time,
     changes: u64,
     failures: u32,
+    arrivals: Vec<Arrival>,
     left: bool,
     /// The machine, where it lives in this process: dropped when this PE has left.
     host: Option<Host>,
@@ -49,6 +50,7 @@ impl Shmem {
             charged: Time::ZERO,
             changes: 0,
             failures: 0,
+            arrivals: Vec::new(),
             left: false,
             host,
         }
@@ -146,7 +148,8 @@ impl Shmem {
     fn call(&mut self, call: Call) -> Result<Reply> {
         let charged = std::mem::take(&mut self.charged);
         let me = self.my_pe();
-        let reply = self.link.call(charged, call).map_err(|e| e.on_rank(me))?;
+        let mut reply = self.link.call(charged, call).map_err(|e| e.on_rank(me))?;
+        self.arrivals.append(&mut reply.arrivals);
         self.clock = reply.clock;
         self.changes = reply.changes;
         self.failures = reply.failures;

@@ -3,7 +3,7 @@
 use portolan_core::Result;
 
 use super::Shmem;
-use crate::machine::{Addr, Call, Condition, Time};
+use crate::machine::{Addr, Arrival, Call, Condition, Time};
 
 impl Shmem {
     /// Every write to a PE before this call arrives before every write to the same PE after it
@@ -63,6 +63,22 @@ impl Shmem {
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes
+    }
+
+    /// From now on [`take_arrivals`](Self::take_arrivals) tells what reaches `len` bytes of own memory from
+    /// `addr` on, so that a program can keep a copy of it without reading it. Costs no time; a later
+    /// call replaces the range.
+    ///
+    /// # Errors
+    /// [`RemoteAccess`](portolan_core::ErrorKind::RemoteAccess) if there is no such memory.
+    pub fn watch(&mut self, addr: Addr, len: usize) -> Result<()> {
+        self.done(Call::Watch { addr, len })
+    }
+
+    /// What had reached the watched range by the end of the last call, in that order; each is told
+    /// once. No call, and no cost: looking at memory is to be [charged](Shmem::charge).
+    pub fn take_arrivals(&mut self) -> Vec<Arrival> {
+        std::mem::take(&mut self.arrivals)
     }
 
     /// Sleeps until this PE's memory has been changed more than `seen` times (as
