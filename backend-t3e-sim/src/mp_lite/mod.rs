@@ -39,6 +39,7 @@ mod lite;
 mod loopback;
 #[cfg(test)]
 mod model;
+mod on_shmem;
 mod packets;
 mod peer;
 mod place;
@@ -56,6 +57,7 @@ pub use calls::{MpId, MpLite, Placed, Waits};
 pub use header::{Form, HEADER, IN_HEADER, LONGEST, Label};
 pub use lite::{Done, Lite, Mode, Outcome, Outgoing};
 pub use loopback::Loopback;
+pub use on_shmem::{OnShmem, statics};
 pub use place::{Places, QSIZE};
 pub use pool::Pool;
 pub use stats::Stats;

@@ -62,4 +62,11 @@ pub trait Port {
     /// # Errors
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
     fn complete(&mut self, request: Request, status: Status) -> Result<()>;
+
+    /// Ends a request of the caller's kind because a peer has failed: whoever completes it gets
+    /// [`PeerFailed`](crate::ErrorKind::PeerFailed) with the reason that the device knows.
+    ///
+    /// # Errors
+    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
+    fn fail(&mut self, request: Request, peer: ProcId) -> Result<()>;
 }

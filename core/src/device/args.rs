@@ -106,6 +106,22 @@ pub struct CommView {
 #[must_use = "a taken message must be received or discarded"]
 pub struct Message(pub(crate) u64);
 
+impl Message {
+    /// The handle with these bits, for a device that gives it out. Any bits are allowed: a device
+    /// refuses what it did not give out.
+    #[inline]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// The bits of the handle.
+    #[inline]
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+}
+
 /// Whether [`Device::device_check`](super::Device::device_check) may wait
 /// (`MPID_BLOCKING_TYPE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

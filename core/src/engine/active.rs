@@ -254,6 +254,13 @@ impl Proto {
 
     /// Makes a request of another crate's kind complete.
     pub(super) fn complete_upper(&mut self, request: Request, status: Status) -> Result<()> {
+        let index = self.active_upper(request)?;
+        self.complete(index, status);
+        Ok(())
+    }
+
+    /// The slot of an active request of another crate's kind.
+    fn active_upper(&mut self, request: Request) -> Result<u32> {
         use super::entry::Op;
 
         let (index, stage) = self.table.resolve(request).or_else(|error| {
@@ -261,15 +268,14 @@ impl Proto {
             let index = self.table.resolve_short(request.to_short());
             index.map(|index| (index, Stage::Active)).ok_or(error)
         })?;
-        if stage != Stage::Active || !matches!(self.table.entry(index).op, Op::Upper(_)) {
-            return Err(self.error(
-                ErrorKind::InvalidRequest,
-                format!("{request:?} is not an active request of another crate's kind"),
-                "complete each such request once",
-            ));
+        if stage == Stage::Active && matches!(self.table.entry(index).op, Op::Upper(_)) {
+            return Ok(index);
         }
-        self.complete(index, status);
-        Ok(())
+        Err(self.error(
+            ErrorKind::InvalidRequest,
+            format!("{request:?} is not an active request of another crate's kind"),
+            "complete each such request once",
+        ))
     }
 }
 
@@ -298,5 +304,11 @@ impl Port for Context<'_> {
 
     fn complete(&mut self, request: Request, status: Status) -> Result<()> {
         self.proto.complete_upper(request, status)
+    }
+
+    fn fail(&mut self, request: Request, peer: ProcId) -> Result<()> {
+        let index = self.proto.active_upper(request)?;
+        self.proto.fail_request(index, peer.index());
+        Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! The buffer of an operation, kept for as long as the operation runs.
+//! The buffer of an operation, kept for as long as the operation runs. For the engine, and for devices
+//! that do without it.
 
 use portolan_datatype::{Layout, MsgRep, Signature};
 
@@ -8,12 +9,18 @@ use crate::error::{Error, ErrorKind, Result};
 /// A contiguous buffer, or items of a layout together with a count on the layout, so that freeing
 /// the type before the communication completes is legal (paper, section 3.7).
 #[derive(Clone, Debug)]
-pub(super) enum Data {
+pub enum Data {
+    /// Contiguous bytes.
     Contig(ContigBuf),
+    /// Items of a layout.
     Typed {
+        /// Address that displacements count from.
         ptr: *mut u8,
+        /// Number of items.
         count: usize,
+        /// What one item is.
         layout: Layout,
+        /// Bytes of the packed stream.
         bytes: usize,
     },
 }
@@ -24,15 +31,18 @@ unsafe impl Send for Data {}
 
 impl Data {
     /// No bytes.
-    pub(super) const NONE: Self = Self::Contig(ContigBuf {
+    pub const NONE: Self = Self::Contig(ContigBuf {
         ptr: std::ptr::null_mut(),
         len: 0,
         signature: Signature::ANY,
         memory: crate::buffer::MemoryKind::Host,
     });
 
-    /// The buffer that a caller described.
-    pub(super) fn typed(buf: &TypedBuf<'_>, rep: MsgRep) -> Result<Self> {
+    /// The buffer that a caller described, packed in `rep`.
+    ///
+    /// # Errors
+    /// [`InvalidCount`](ErrorKind::InvalidCount) if the packed size overflows.
+    pub fn typed(buf: &TypedBuf<'_>, rep: MsgRep) -> Result<Self> {
         let bytes = buf.layout.packed_size(buf.count, rep).map_err(|e| {
             Error::new(
                 ErrorKind::InvalidCount,
@@ -49,16 +59,35 @@ impl Data {
 
     /// Bytes of the packed stream.
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    #[must_use]
+    pub fn len(&self) -> usize {
         match self {
             Self::Contig(buf) => buf.len,
             Self::Typed { bytes, .. } => *bytes,
         }
     }
 
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a message of `sent` bytes with these bits of a signature may be received here.
+    #[inline]
+    #[must_use]
+    pub fn accepts(&self, signature: u32, sent: usize) -> bool {
+        let signature = Signature::from_bits(signature);
+        if signature == Signature::ANY || sent == 0 {
+            return true;
+        }
+        // What does not fit is not compared: the receive ends as truncated.
+        self.len() < sent || signature.matches(self.signature(sent))
+    }
+
     /// Signature of the first `bytes` bytes of the packed stream.
     #[inline]
-    pub(super) fn signature(&self, bytes: usize) -> Signature {
+    pub fn signature(&self, bytes: usize) -> Signature {
         match self {
             Self::Contig(buf) => buf.signature,
             Self::Typed { layout, .. } => layout.signature(bytes),
@@ -66,7 +95,7 @@ impl Data {
     }
 
     /// The bytes where they are, if the packed stream is what is in memory.
-    pub(super) fn contiguous(&self) -> Option<(*mut u8, usize)> {
+    pub fn contiguous(&self) -> Option<(*mut u8, usize)> {
         match self {
             Self::Contig(buf) => Some((buf.ptr, buf.len)),
             Self::Typed {
@@ -78,7 +107,7 @@ impl Data {
     /// The representation in which data that came in `rep` is delivered: a contiguous receive that
     /// does not say what its bytes are gets them as they came.
     #[inline]
-    pub(super) fn delivers(&self, rep: MsgRep) -> MsgRep {
+    pub fn delivers(&self, rep: MsgRep) -> MsgRep {
         match self {
             Self::Contig(buf) if buf.signature.primitive().is_none() => rep,
             _ => MsgRep::Native,
@@ -91,7 +120,7 @@ impl Data {
     /// The buffer must be readable, `position + len` at most [`len`](Self::len), and `len` bytes at
     /// `target` writable and apart from the buffer.
     #[inline]
-    pub(super) unsafe fn read(&self, position: usize, target: *mut u8, len: usize, rep: MsgRep) {
+    pub unsafe fn read(&self, position: usize, target: *mut u8, len: usize, rep: MsgRep) {
         debug_assert!(position + len <= self.len());
         match self {
             // A contiguous routine's data is in its representation already (paper, section 3.1).
@@ -116,7 +145,7 @@ impl Data {
     /// The buffer must be writable, `position + len` at most [`len`](Self::len), and `len` bytes at
     /// `source` readable and apart from the buffer.
     #[inline]
-    pub(super) unsafe fn write(&self, position: usize, source: *const u8, len: usize, rep: MsgRep) {
+    pub unsafe fn write(&self, position: usize, source: *const u8, len: usize, rep: MsgRep) {
         debug_assert!(position + len <= self.len());
         match self {
             Self::Contig(buf) => {

@@ -42,6 +42,7 @@ mod tests;
 
 use std::sync::{Arc, Mutex};
 
+pub use data::Data;
 pub use finish::AbortHook;
 pub use stuck::StuckHook;
 

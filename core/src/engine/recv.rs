@@ -4,7 +4,7 @@
 //! buffer: 0 allocations, 0 system calls, 0 locked instructions at level `Single`; one look-up, one
 //! comparison of signatures, one copy straight from where the message arrived.
 
-use portolan_datatype::{MsgRep, Signature};
+use portolan_datatype::MsgRep;
 
 use super::data::Data;
 use super::entry::{Op, RecvOp, RecvStage};
@@ -294,10 +294,5 @@ fn place(data: &Data, header: &Header, payload: Payload<'_>, check: bool) -> Sta
 /// Whether a message of `sent` bytes with this signature may be received into `data`.
 #[inline]
 pub(super) fn signatures_match(sent_signature: u32, data: &Data, sent: usize) -> bool {
-    let sent_signature = Signature::from_bits(sent_signature);
-    if sent_signature == Signature::ANY || sent == 0 {
-        return true;
-    }
-    // What does not fit is not compared: the receive ends as truncated.
-    data.len() < sent || sent_signature.matches(data.signature(sent))
+    data.accepts(sent_signature, sent)
 }
