@@ -5,13 +5,18 @@ use portolan_core::transport::decorate::Random;
 /// `len` bytes that follow from `seed` and differ from those of other seeds almost everywhere.
 #[must_use]
 pub fn content(seed: u64, len: usize) -> Vec<u8> {
-    let mut random = Random::new(seed);
     let mut bytes = Vec::with_capacity(len + 8);
+    let mut words = words(seed);
     while bytes.len() < len {
-        bytes.extend_from_slice(&random.bits().to_le_bytes());
+        bytes.extend_from_slice(&words());
     }
     bytes.truncate(len);
     bytes
+}
+
+fn words(seed: u64) -> impl FnMut() -> [u8; 8] {
+    let mut random = Random::new(seed);
+    move || random.bits().to_le_bytes()
 }
 
 /// Asserts that `bytes` is what [`content`] gives, without printing megabytes.
@@ -20,9 +25,16 @@ pub fn content(seed: u64, len: usize) -> Vec<u8> {
 /// If it is not; says where.
 #[track_caller]
 pub fn check(bytes: &[u8], seed: u64, what: &str) {
-    let expected = content(seed, bytes.len());
-    if let Some(at) = bytes.iter().zip(&expected).position(|(a, b)| a != b) {
-        let (found, wanted, len) = (bytes[at], expected[at], bytes.len());
+    let mut words = words(seed);
+    for (part, number) in bytes.chunks(8).zip(0..) {
+        let expected = words();
+        if *part == expected[..part.len()] {
+            continue;
+        }
+        let at = part.iter().zip(&expected).position(|(a, b)| a != b);
+        let at = at.unwrap_or(part.len());
+        let (found, wanted, len) = (part[at], expected[at], bytes.len());
+        let at = at + 8 * number;
         panic!("{what}: byte {at} of {len} is {found:#04x}, not {wanted:#04x} (seed {seed})");
     }
 }

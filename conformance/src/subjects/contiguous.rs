@@ -1,5 +1,6 @@
 //! Contiguous messages: every form, mode and size.
 
+use portolan_core::device::Caps;
 use portolan_core::{ContigBuf, Device, MemoryKind, SendMode};
 use portolan_datatype::Signature;
 
@@ -127,39 +128,61 @@ pub fn sixty_four_mebibytes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Names the variable that asks for the message of more than 4 GiB.
+/// Names the variable that switches the message of more than 4 GiB off, with the value `0`.
 const HUGE: &str = "PORTOLAN_TEST_HUGE";
+/// Memory that it needs: the message twice, and air.
+const HUGE_MEMORY: u64 = 12 << 30;
 
-/// More than 4 GiB, where it is asked for and there is memory: lengths need more than 32 bits.
+/// More than 4 GiB, where there is memory: lengths need more than 32 bits. Between two processes,
+/// which is enough, and never twice at once.
 pub fn more_than_four_gibibytes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
-    if std::env::var_os(HUGE).is_none_or(|value| value != "1") {
-        return Err(Skip(format!("takes minutes and 16 GiB: set {HUGE}=1")));
+    if std::env::var_os(HUGE).is_some_and(|value| value == "0") {
+        return Err(Skip(format!("switched off by {HUGE}=0")));
     }
-    let free = free_memory();
+    let processes = rank.device.attributes().caps.contains(Caps::PROCESSES);
+    if !processes || rank.size() != 2 {
+        return Err(Skip("is done between two processes".to_owned()));
+    }
     // All ranks must decide alike, whatever each of them has seen.
-    let all = rank.all_gather(&free.to_le_bytes());
-    let lengths = all
+    let all = rank.all_gather(&free_memory().to_le_bytes());
+    let seen = all
         .iter()
         .map(|b| b.as_slice().try_into().map_or(0, u64::from_le_bytes));
-    let least = lengths.min().unwrap_or(0);
-    if least < 16 << 30 {
-        return Err(Skip(format!(
-            "needs 16 GiB of free memory, not {} MiB",
-            least >> 20
-        )));
+    let least = seen.min().unwrap_or(0);
+    if least < HUGE_MEMORY {
+        let (needed, least) = (HUGE_MEMORY >> 20, least >> 20);
+        let why = format!("needs {needed} MiB of free memory, not {least} MiB");
+        return Err(Skip(why));
     }
     one_large(rank, (4 << 30) + 4097);
     Ok(())
 }
 
-/// Bytes of memory that are available, as Linux says.
+/// Bytes of memory that are available: to the machine, and to the control group at whose root a
+/// container is.
 fn free_memory() -> u64 {
+    let number = |path: &str| -> Option<u64> {
+        let text = std::fs::read_to_string(path).ok()?;
+        text.trim().parse().ok()
+    };
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("MemAvailable:"));
     let kibibytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
-    kibibytes.unwrap_or(0_u64) << 10
+    let machine = kibibytes.unwrap_or(0_u64) << 10;
+    let groups = [
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        ),
+    ];
+    let left = groups.into_iter().filter_map(|(limit, used)| {
+        let (limit, used) = (number(limit)?, number(used)?);
+        Some(limit.saturating_sub(used))
+    });
+    left.chain([machine]).min().unwrap_or(0)
 }
 
 /// Everybody sends to everybody at once, small and large: nobody waits for ever.

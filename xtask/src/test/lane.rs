@@ -180,9 +180,7 @@ impl<'a> Run<'a> {
     /// Sets what makes tests do more, if the full matrix was asked for.
     pub(super) fn thorough(&self, command: &mut Command) {
         if self.all {
-            command
-                .env("PORTOLAN_TEST_HUGE", "1")
-                .env("PROPTEST_CASES", "4096");
+            command.env("PROPTEST_CASES", "4096");
         }
     }
 
