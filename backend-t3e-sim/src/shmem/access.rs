@@ -199,7 +199,7 @@ fn words_apart(words: usize) -> Stride {
     }
 }
 
-fn scatter(bytes: &[u8], target: &mut [u64], step: usize) {
+pub(super) fn scatter(bytes: &[u8], target: &mut [u64], step: usize) {
     for (word, bytes) in target.iter_mut().step_by(step).zip(bytes.chunks_exact(8)) {
         *word = u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
     }

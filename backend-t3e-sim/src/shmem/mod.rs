@@ -6,10 +6,14 @@
 
 mod access;
 mod atomics;
+mod collective;
 mod heap;
+mod team;
 mod wait;
 
+pub use collective::{Reduction, work_words};
 use portolan_core::{Error, ErrorKind, Result};
+pub use team::{ActiveSet, SYNC_WORDS};
 
 use crate::drive::{Host, Link, Welcome};
 use crate::machine::{Answer, Arrival, Call, Costs, Reply, Time};
