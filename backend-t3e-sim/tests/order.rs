@@ -231,6 +231,14 @@ fn watched_memory_tells_what_reaches_it() {
                 pe.fetch_add(1, place + 72, 5).unwrap();
                 pe.put64(1, place + 120, &[3; 9]).unwrap();
             }
+            let early = pe.clock();
+            if pe.my_pe() == 1 {
+                // A write to other memory does not wake it.
+                pe.wait_arrival(Time::NEVER).unwrap();
+                assert!(pe.clock() > early);
+                assert_eq!(pe.load_u64(place).unwrap(), 1);
+                pe.wait_arrival(Time::NEVER).unwrap();
+            }
             pe.barrier_all().unwrap();
             pe.take_arrivals()
         })

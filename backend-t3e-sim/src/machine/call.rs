@@ -95,6 +95,14 @@ pub enum Call {
         /// When to give up; [`Time::NEVER`] for never.
         deadline: Time,
     },
+    /// Waits until something reaches the [watched](Self::Watch) range that no reply has carried yet,
+    /// somebody fails, or the clock reaches `deadline`.
+    WaitArrival {
+        /// [`Reply::failures`] of an earlier call.
+        failures: u32,
+        /// When to give up; [`Time::NEVER`] for never.
+        deadline: Time,
+    },
     /// Allocates symmetric memory. Every PE makes the same call; includes a barrier.
     Allocate {
         /// How many bytes.

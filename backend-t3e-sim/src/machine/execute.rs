@@ -67,7 +67,14 @@ impl Machine {
                 seen,
                 failures,
                 deadline,
-            } => self.wait_change(pe, seen, failures, deadline),
+            } => {
+                let changed = self.pes[pe as usize].changes > seen;
+                self.sleep(pe, Doing::Sleeping, changed, failures, deadline);
+            }
+            Call::WaitArrival { failures, deadline } => {
+                let arrived = !self.pes[pe as usize].arrivals.is_empty();
+                self.sleep(pe, Doing::Watching, arrived, failures, deadline);
+            }
             Call::Leave => self.leave(pe),
             other => self.execute_free(pe, other)?,
         }
@@ -180,14 +187,15 @@ impl Machine {
         Ok(())
     }
 
-    fn wait_change(&mut self, pe: u32, seen: u64, failures: u32, deadline: Time) {
+    /// A PE waits in the way `how`, unless what it waits for is there `already`.
+    fn sleep(&mut self, pe: u32, how: Doing, already: bool, failures: u32, deadline: Time) {
         let waiting = &mut self.pes[pe as usize];
         let poll = self.now + self.costs.poll;
-        if waiting.changes > seen || self.failures != failures || deadline <= poll {
+        if already || self.failures != failures || deadline <= poll {
             self.end(pe, poll, Answer::Done);
             return;
         }
-        waiting.doing = Doing::Sleeping;
+        waiting.doing = how;
         waiting.sleep += 1;
         if deadline != Time::NEVER {
             let sleep = waiting.sleep;
@@ -197,7 +205,7 @@ impl Machine {
 
     pub(super) fn deadline(&mut self, pe: u32, sleep: u64) {
         let waiting = &self.pes[pe as usize];
-        if waiting.sleep == sleep && matches!(waiting.doing, Doing::Sleeping) {
+        if waiting.sleep == sleep && waiting.doing.sleeps() {
             self.end(pe, self.now, Answer::Done);
         }
     }
@@ -207,6 +215,7 @@ impl Machine {
         let waiting = &self.pes[pe as usize];
         let goes_on = match waiting.doing {
             Doing::Sleeping => true,
+            Doing::Watching => !waiting.arrivals.is_empty(),
             Doing::Until { addr, until } => {
                 let word = waiting.memory.word(addr);
                 word.is_none_or(|word| until.holds(word.cast_signed()))

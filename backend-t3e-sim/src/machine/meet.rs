@@ -113,8 +113,8 @@ impl Machine {
         *failed = Some(why);
         self.failures += 1;
         for pe in 0..self.pes() {
-            if matches!(self.pes[pe as usize].doing, Doing::Sleeping) {
-                self.wake(pe, self.costs.poll);
+            if self.pes[pe as usize].doing.sleeps() {
+                self.end(pe, self.now + self.costs.poll, Answer::Done);
             }
         }
         self.dismiss();

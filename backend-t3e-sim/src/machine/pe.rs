@@ -50,6 +50,8 @@ pub(crate) enum Doing {
     Until { addr: Addr, until: Condition },
     /// It waits until its memory changes.
     Sleeping,
+    /// It waits until something reaches the range that it watches.
+    Watching,
     /// It waits for all others.
     Meeting(Meeting),
     /// Its call has an answer, and ends at a moment that is known.
@@ -87,6 +89,13 @@ pub(crate) enum Meeting {
     Barrier,
     Allocate(usize),
     Free(Addr),
+}
+
+impl Doing {
+    /// Whether it sleeps until something happens, or until a deadline.
+    pub(crate) fn sleeps(&self) -> bool {
+        matches!(self, Self::Sleeping | Self::Watching)
+    }
 }
 
 impl Pe {
@@ -127,6 +136,7 @@ impl Pe {
         let mut text = match &self.doing {
             Doing::Until { addr, until } => format!("the word at {addr} to be {until}"),
             Doing::Sleeping => "a change of its memory".to_owned(),
+            Doing::Watching => "something to reach the memory that it watches".to_owned(),
             Doing::Meeting(meeting) => format!("all others to {meeting}"),
             Doing::Operating { on, addr } => format!("an atomic operation on PE {on}, {addr}"),
             Doing::Getting(get) => format!("{} bytes from PE {}", get.data.len(), get.from),

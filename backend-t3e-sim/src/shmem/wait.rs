@@ -95,4 +95,21 @@ impl Shmem {
             deadline,
         })
     }
+
+    /// Sleeps until something reaches the [watched](Self::watch) range that has not been
+    /// [taken](Self::take_arrivals), a PE has failed that had not at the end of the last call, or the
+    /// clock reaches `deadline`. Costs at least one poll.
+    ///
+    /// # Errors
+    /// [`Aborted`](portolan_core::ErrorKind::Aborted) if all PEs wait and none has a deadline.
+    pub fn wait_arrival(&mut self, deadline: Time) -> Result<()> {
+        // What a reply has brought already is there already: a deadline that has passed.
+        let deadline = if self.arrivals.is_empty() {
+            deadline
+        } else {
+            Time::ZERO
+        };
+        let failures = self.failures;
+        self.done(Call::WaitArrival { failures, deadline })
+    }
 }
