@@ -79,6 +79,10 @@ fn drain<S: Sink>(
         if !sink.accepts(from.peer) {
             break;
         }
+        if delivered > 0 {
+            // The second in a row: a burst.
+            from.ring.prefetch();
+        }
         let cells = from.ring.cells();
         // SAFETY: `poll` has seen the message at `index`.
         let header = Header::from_words(unsafe { cells.header(index) });

@@ -17,6 +17,11 @@ pub(crate) enum Pushed {
     Broken,
 }
 
+/// How many cells ahead of the one that is written a line is asked for. The receiver has read it a lap
+/// ago, so fetching it takes as long as a message's way; it looks at the next cell only, so that what is
+/// fetched so early is not taken away again.
+const AHEAD: u64 = 8;
+
 /// The sender's half of a ring.
 #[derive(Debug)]
 pub(crate) struct RingTx {
@@ -109,6 +114,8 @@ impl RingTx {
             .control(index)
             .store(control(self.pos, len, bulk), Release);
         self.pos += 1;
+        self.cells
+            .prefetch_for_write(self.cells.index(self.pos + AHEAD));
         Pushed::Done
     }
 
