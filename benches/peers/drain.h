@@ -2,9 +2,9 @@
 #ifndef PORTOLAN_DRAIN_H
 #define PORTOLAN_DRAIN_H
 
-#include <stdint.h>
-
 #include "peer.h"
+
+#include <stdint.h>
 
 struct drain {
     int *order;

@@ -71,9 +71,13 @@ fn json_has_one_object_per_size_with_value_and_unit() {
                 assert_eq!(row["transport"], "shm");
                 assert_eq!(row["rounds"], 3);
             }
-            let [machine] = &others[..] else {
-                panic!("one line about the machine was expected: {others:?}");
+            let [samples, machine] = &others[..] else {
+                panic!("lines about samples and machine were expected: {others:?}");
             };
+            assert_eq!(samples["transport"], "shm");
+            for taken in samples["taken"].as_array().unwrap() {
+                assert_eq!(taken["values"].as_array().unwrap().len(), 2, "{taken}");
+            }
             assert!(machine["machine"]["cores"].as_u64().unwrap() >= 1);
         }
     }
@@ -87,14 +91,112 @@ fn a_barrier_is_measured_with_more_ranks_than_cores_too() {
 }
 
 #[test]
-fn depth_has_a_row_for_each_number_of_waiting_receives() {
-    let (rows, _) = rows(&bench(&["depth", "--sizes", "0,1000", "--json"]));
-    let waiting: Vec<_> = rows.iter().map(|row| row["waiting"].as_u64()).collect();
-    assert_eq!(waiting, [Some(0), Some(1000)]);
-    for row in &rows {
-        expect_row(row, "depth", 2, "us");
-        assert_eq!(row["bytes"], 8);
+fn depth_and_drain_have_a_row_for_each_number_that_waits() {
+    for kind in [
+        "depth",
+        "depth-wildcard",
+        "depth-unexpected",
+        "drain-reverse",
+        "drain-random",
+    ] {
+        let (rows, _) = rows(&bench(&[kind, "--sizes", "1,1000", "--json"]));
+        let waiting: Vec<_> = rows.iter().map(|row| row["waiting"].as_u64()).collect();
+        assert_eq!(waiting, [Some(1), Some(1000)]);
+        for row in &rows {
+            expect_row(row, kind, 2, "us");
+            assert_eq!(row["bytes"], 8);
+        }
     }
+}
+
+#[test]
+fn what_has_no_sizes_has_one_row() {
+    for (kind, unit) in [
+        ("startup", "ms"),
+        ("memory-ring", "KiB/rank"),
+        ("memory-all", "KiB/rank"),
+    ] {
+        let (rows, _) = rows(&bench(&[kind, "-n", "5", "--json"]));
+        assert_eq!(rows.len(), 1);
+        expect_row(&rows[0], kind, 5, unit);
+    }
+}
+
+#[test]
+fn shares_are_shares() {
+    for (words, unit) in [
+        (&["idle", "--seconds", "0.05"][..], "% of a core"),
+        (&["overlap", "--sizes", "64k"], "% hidden"),
+    ] {
+        let (rows, _) = rows(&bench(&[words, &["--json"]].concat()));
+        assert_eq!(rows.len(), 1);
+        assert_eq!(
+            (&rows[0]["bench"], &rows[0]["unit"]),
+            (&words[0].into(), &unit.into())
+        );
+        let value = rows[0]["value"].as_f64().unwrap();
+        assert!((0.0..=110.0).contains(&value), "{value}");
+    }
+}
+
+#[test]
+fn threads_of_a_rank_talk_at_a_time() {
+    let words = ["multithread", "--threads", "3", "--sizes", "8", "--json"];
+    let (rows, _) = rows(&bench(&words));
+    expect_row(&rows[0], "multithread", 2, "us");
+    assert_eq!(rows[0]["threads"], 3);
+}
+
+#[test]
+fn ranks_are_put_where_they_are_wanted_and_other_work_is_put_beside() {
+    let words = [
+        "latency", "-n", "4", "--sizes", "8", "--busy", "1", "--json",
+    ];
+    let half = 2;
+    for map in ["together", "apart"] {
+        let (rows, _) = rows(&bench(&[&words[..], &["--map", map]].concat()));
+        expect_row(&rows[0], "latency", 4, "us");
+        assert_eq!(rows[0]["busy"], 1);
+        let pin = rows[0]["pin"].as_str().unwrap();
+        let processors: Vec<&str> = pin.split(',').collect();
+        assert_eq!(processors.len(), 4);
+        // With one core alone, everybody is together.
+        let together = processors[..half] == processors[half..];
+        let one_core = processors.iter().all(|p| *p == processors[0]);
+        assert!(one_core || together == (map == "together"), "{map}: {pin}");
+    }
+}
+
+#[test]
+fn a_report_is_a_page_of_all_that_was_measured_into_its_folder() {
+    let folder =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("report-{}", std::process::id()));
+    let folder_name = folder.to_str().unwrap();
+    for words in [
+        &["latency", "--sizes", "0,8,1k"][..],
+        &["barrier", "-n", "3"],
+    ] {
+        bench(&[words, &["--report", folder_name]].concat()).expect_code(0);
+    }
+    let page = std::fs::read_to_string(folder.join("index.html")).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(page.matches("<section").count(), 2, "{page}");
+    assert!(page.contains("<svg") && page.contains("portolan bench latency --sizes 0,8,1k"));
+    // It needs nothing else.
+    assert!(!page.contains("http:") && !page.contains("https:") && !page.contains("<script"));
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_an_error() {
+    bench(&[
+        "latency",
+        "--sizes",
+        "8",
+        "--report",
+        "/proc/no/such/folder",
+    ])
+    .expect_code(1)
+    .expect_err(&["cannot write the report in /proc/no/such/folder"]);
 }
 
 #[test]
@@ -110,7 +212,7 @@ fn the_table_has_a_row_per_size_and_says_what_the_machine_did() {
     outcome.expect_code(0);
     let (notes, table): (Vec<&str>, Vec<&str>) =
         outcome.out.lines().partition(|line| line.starts_with('#'));
-    assert_eq!(notes[0], "# latency over shm, 2 ranks");
+    assert!(notes[0].starts_with("# latency over shm, 2 ranks"));
     assert!(
         notes.iter().any(|note| note.starts_with("# machine: ")),
         "{outcome:#?}"
@@ -203,13 +305,28 @@ fn a_peer_that_is_not_where_it_was_said_to_be_is_missing() {
     command
         .args(["--repeat", "1", "--peers", "--peer-dir"])
         .arg(&folder);
-    // Nothing else is on this path, so nothing else is found.
+    // Nothing else is on this path or in this cache, so nothing else is found.
     command.env("PATH", Path::new("/no/such/folder"));
+    command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
+    command.args(["--tuned"]);
     let outcome = outcome(command, b"");
     outcome.expect_code(0);
     let missing = |name: &str| outcome.out.contains(&format!("# {name} is missing: "));
     assert!(missing("mpich") && missing("openmpi"), "{outcome:#?}");
     assert!(missing(&folder.display().to_string()), "{outcome:#?}");
+    assert!(
+        missing("ucx_perftest") && missing("fi_pingpong"),
+        "{outcome:#?}"
+    );
+}
+
+#[test]
+fn a_peer_that_nobody_has_is_missing() {
+    let words = ["latency", "--sizes", "8", "--peers", "--only", "telegraph"];
+    let outcome = bench(&words);
+    outcome.expect_code(0);
+    let line = "# telegraph is missing: no peer that was found has it in its name";
+    assert!(outcome.out.contains(line), "{outcome:#?}");
 }
 
 #[test]
@@ -221,7 +338,15 @@ fn a_transport_that_is_not_there_is_refused() {
 
 #[test]
 fn one_rank_is_refused() {
-    for kind in ["latency", "bandwidth", "rate", "failure"] {
+    for kind in [
+        "latency",
+        "rate",
+        "overlap",
+        "idle",
+        "depth-unexpected",
+        "startup",
+        "failure",
+    ] {
         let ours = format!("{kind} needs two ranks or more, not 1: use --ranks 2");
         bench(&[kind, "-n", "1"])
             .expect_code(2)
@@ -248,6 +373,21 @@ fn what_makes_no_sense_is_refused() {
     bench(&["barrier", "--sizes", "8"])
         .expect_code(2)
         .expect_err(&["barrier has no sizes"]);
+    bench(&["drain-random", "--sizes", "0"])
+        .expect_code(2)
+        .expect_err(&["drain-random of no messages"]);
+    bench(&["depth", "--sizes", "1T"])
+        .expect_code(2)
+        .expect_err(&["no more than 100000000 can wait"]);
+    bench(&["depth", "--sizes", "100000000", "-n", "4096"])
+        .expect_code(2)
+        .expect_err(&["queues of 100000000 entries", "smaller --sizes"]);
+    bench(&["latency", "--map", "nowhere"])
+        .expect_code(2)
+        .expect_err(&["nowhere", "together", "apart"]);
+    bench(&["latency", "--only", "mpich"])
+        .expect_code(2)
+        .expect_err(&["--peers"]);
     bench(&["failure", "--peers"])
         .expect_code(2)
         .expect_err(&["failure is not compared"]);

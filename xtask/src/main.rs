@@ -2,6 +2,7 @@
 //!
 //! - [`mod@test`]: runs the lanes that say whether the tree is good, and counts what they ran.
 //! - [`layout`]: the house rules that a program can check.
+//! - [`instructions`]: how many instructions a small message costs.
 //! - [`docs`]: writes the pages of `docs/` that are made from the source.
 //!
 //! Nothing here is needed to build or use Portolan.
@@ -11,6 +12,7 @@
 #![allow(clippy::print_stderr, clippy::print_stdout)]
 
 mod docs;
+mod instructions;
 mod layout;
 mod repo;
 mod test;
@@ -39,6 +41,8 @@ enum Command {
     Test(test::Args),
     /// Check the rules of the house: folders, names, sizes, documents
     CheckLayout,
+    /// Count the instructions of an 8-byte message and compare with what is recorded
+    Instructions(instructions::Args),
     /// Write the pages of docs/ that are made from the source
     Docs,
 }
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
     let outcome = Repo::find().and_then(|repo| match Cli::parse().command {
         Command::Test(args) => test::main(&repo, &args),
         Command::CheckLayout => layout::main(&repo),
+        Command::Instructions(args) => instructions::main(&repo, &args),
         Command::Docs => docs::main(&repo),
     });
     outcome.unwrap_or_else(|failure| {

@@ -109,7 +109,7 @@ pub(super) struct Machine {
 
 impl Run {
     /// The figure of an entry for a size.
-    pub(super) fn figure<'a>(entry: &'a Entry, bytes: usize) -> Option<&'a Figure> {
+    pub(super) fn figure(entry: &Entry, bytes: usize) -> Option<&Figure> {
         entry.figures.iter().find(|figure| figure.bytes == bytes)
     }
 

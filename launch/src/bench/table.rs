@@ -4,6 +4,9 @@ use std::fmt::Write;
 
 use super::record::{Entry, Figure, Machine, Run};
 
+/// How many contenders stand side by side.
+const ABREAST: usize = 5;
+
 /// Says what went wrong.
 #[expect(
     clippy::print_stderr,
@@ -21,12 +24,31 @@ pub(super) fn of(run: &Run) -> String {
         .iter()
         .filter(|entry| entry.failed.is_none())
         .collect();
+    let (ours, peers): (Vec<&Entry>, Vec<&Entry>) = shown.iter().partition(|entry| !entry.peer);
+    // Few stand side by side; of many, the peers stand below ours, some at a time.
+    if shown.len() <= ABREAST {
+        rows(&mut text, run, &shown, !peers.is_empty());
+    } else {
+        rows(&mut text, run, &ours, !peers.is_empty());
+        for some in peers.chunks(ABREAST) {
+            rows(&mut text, run, some, false);
+        }
+    }
+    if !peers.is_empty() {
+        let better = if run.less_is_better { "below" } else { "above" };
+        let _ = writeln!(text, "# a ratio {better} 1 is in favour of portolan");
+    }
+    notes(&mut text, run);
+    text
+}
+
+/// A row for each size, with a column for each of `shown`.
+fn rows(text: &mut String, run: &Run, shown: &[&Entry], compared: bool) {
     let width = |entry: &Entry| (entry.name.len() + 2).max(17);
     let _ = write!(text, "{:>10}", run.axis);
-    for entry in &shown {
+    for entry in shown {
         let _ = write!(text, "{:>1$}", entry.name, width(entry));
     }
-    let compared = shown.iter().any(|entry| entry.peer);
     text.push_str(if compared {
         "   to the best peer\n"
     } else {
@@ -41,7 +63,7 @@ pub(super) fn of(run: &Run) -> String {
         };
         let _ = write!(text, "{named:>10}");
         let mut ratios = String::new();
-        for entry in &shown {
+        for entry in shown {
             let figure = Run::figure(entry, size.bytes);
             let cell = figure.map_or_else(String::new, cell);
             let _ = write!(text, "{cell:>0$}", width(entry));
@@ -51,12 +73,6 @@ pub(super) fn of(run: &Run) -> String {
         }
         let _ = writeln!(text, "{ratios}");
     }
-    if compared {
-        let better = if run.less_is_better { "below" } else { "above" };
-        let _ = writeln!(text, "# a ratio {better} 1 is in favour of portolan");
-    }
-    notes(&mut text, run);
-    text
 }
 
 /// How it was measured, in half a sentence.

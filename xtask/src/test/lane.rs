@@ -56,6 +56,11 @@ pub(super) const LANES: &[Lane] = &[
         run: ranks::interop,
     },
     Lane {
+        name: "instructions",
+        about: "an 8-byte message costs what is recorded",
+        run: stock::instructions,
+    },
+    Lane {
         name: "loom",
         about: "every interleaving of the lock-free parts",
         run: sanitize::loom,

@@ -2,7 +2,7 @@
 
 use super::counts::Dialect;
 use super::lane::Run;
-use crate::{Failure, layout};
+use crate::{Failure, instructions, layout};
 
 pub(super) fn fmt(run: &mut Run<'_>) -> Result<(), Failure> {
     let command = run
@@ -50,6 +50,20 @@ pub(super) fn examples(run: &mut Run<'_>) -> Result<(), Failure> {
         "the examples",
         &["test", "--package", "portolan-examples", "--locked"],
     )
+}
+
+/// How many instructions a small message costs.
+pub(super) fn instructions(run: &mut Run<'_>) -> Result<(), Failure> {
+    if let Some(why) = instructions::missing() {
+        run.not_here(why);
+        return Ok(());
+    }
+    if run.prepare("the program that is counted", instructions::build(run.repo))? {
+        let counted = instructions::count(run.repo)?;
+        let problems = instructions::compare(run.repo, &counted)?;
+        run.check("instructions", &problems);
+    }
+    Ok(())
 }
 
 pub(super) fn docs(run: &mut Run<'_>) -> Result<(), Failure> {

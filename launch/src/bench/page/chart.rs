@@ -76,10 +76,10 @@ impl Chart<'_> {
         for tick in y.decades() {
             let at = y.place(tick);
             let label = short(tick, false);
-            let _ = write!(
+            let _ = writeln!(
                 svg,
                 "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>\
-                 <text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>\n",
+                 <text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
                 LEFT - 7.0,
                 at + 4.0
             );
@@ -98,10 +98,10 @@ impl Chart<'_> {
         for tick in ticks {
             let at = x.place(tick);
             let label = short(tick, self.binary);
-            let _ = write!(
+            let _ = writeln!(
                 svg,
                 "<path class=\"grid\" d=\"M{at:.1} {TOP}V{bottom}\"/>\
-                 <text class=\"tick\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>\n",
+                 <text class=\"tick\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
                 bottom + 18.0
             );
         }
@@ -110,12 +110,12 @@ impl Chart<'_> {
             let _ = writeln!(svg, "<path class=\"one\" d=\"M{LEFT} {at:.1}H{right}\"/>");
         }
         let (middle_x, middle_y) = ((LEFT + right) / 2.0, (TOP + bottom) / 2.0);
-        let _ = write!(
+        let _ = writeln!(
             svg,
             "<path class=\"axis\" d=\"M{LEFT} {TOP}V{bottom}H{right}\"/>\
              <text class=\"name\" x=\"{middle_x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
              <text class=\"name\" transform=\"translate(14 {middle_y:.1}) rotate(-90)\" \
-             text-anchor=\"middle\">{}</text>\n",
+             text-anchor=\"middle\">{}</text>",
             HEIGHT - 8.0,
             self.x_name,
             self.y_name

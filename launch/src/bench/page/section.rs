@@ -98,13 +98,12 @@ pub(super) fn of(run: &Run, id: &str, colours: &Colours) -> String {
         samples.map_or(0, |figure| figure.samples)
     );
     html.push_str("<div class=\"pictures\">\n");
-    if run.axis.is_empty() {
-        html.push_str(&bar_picture(run, colours));
-    } else if run.entries.iter().any(|entry| entry.figures.len() == 1) {
-        html.push_str(&bar_picture(run, colours));
+    let single = run.entries.iter().any(|entry| entry.figures.len() == 1);
+    html.push_str(&if run.axis.is_empty() || single {
+        bar_picture(run, colours)
     } else {
-        html.push_str(&pictures(run, colours));
-    }
+        pictures(run, colours)
+    });
     html.push_str("</div>\n");
     html.push_str(&numbers(run));
     html.push_str(&notes(run));

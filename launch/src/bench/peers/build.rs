@@ -64,7 +64,8 @@ pub(super) fn build(compiler: &Path, version: &str, pattern: Pattern) -> Result<
     // Another command may be building the same: whoever is last replaces what is the same.
     let draft = folder.join(format!("{}.{}", pattern.name(), std::process::id()));
     let mut command = Command::new(compiler);
-    command.args(["-O3", "-pthread", "-o"]).arg(&draft);
+    // Warnings about somebody else's headers are nobody's business here.
+    command.args(["-O3", "-w", "-pthread", "-o"]).arg(&draft);
     said_by(command.arg(folder.join(format!("{}.c", pattern.name()))))?;
     fs::rename(&draft, &program).map_err(say)?;
     Ok(program)
@@ -88,12 +89,14 @@ pub(super) fn said_by(command: &mut Command) -> Result<String, String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let why = String::from_utf8_lossy(&output.stderr);
-    Err(format!(
-        "{name} failed ({}): {}",
-        output.status,
-        why.trim_end()
-    ))
+    // Compilers say much; what matters comes first, or last.
+    let said = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<_> = said.trim_end().lines().collect();
+    let why = match &lines[..] {
+        [first, second, .., last] if lines.len() > 4 => [*first, *second, "...", *last].join("\n"),
+        few => few.join("\n"),
+    };
+    Err(format!("{name} failed ({}): {why}", output.status))
 }
 
 /// A command that can be called by its name.

@@ -1,0 +1,235 @@
+//! The budget of a small message: no allocation, and no system call, from the call of the facade to
+//! its end, over shared memory, with both ranks stepped by one thread.
+//!
+//! Each case is a process of its own, because a filter on system calls stays as long as its process.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use portolan::{Builder, Comm, Jobs, Result};
+
+/// Names the case to the process that plays it.
+const CASE: &str = "HOT_PATH_CASE";
+
+/// How a case's process ends.
+const QUIET: i32 = 0;
+const CALLED: i32 = 3;
+const ALLOCATED: i32 = 4;
+const REFUSED: i32 = 5;
+const BROKEN: i32 = 6;
+
+/// Seconds after which a case is taken for one that hangs.
+const GUARD: u32 = 60;
+
+/// Messages before the filter, and behind it.
+const WARM_UP: u32 = 2000;
+const ROUNDS: u32 = 2000;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is handed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What is done behind the filter; the last two show that it would be seen.
+const CASES: [(&str, i32); 6] = [
+    ("blocking", QUIET),
+    ("unexpected", QUIET),
+    ("requests", QUIET),
+    ("probe", QUIET),
+    ("a system call", CALLED),
+    ("an allocation", ALLOCATED),
+];
+
+fn main() -> ExitCode {
+    if let Ok(case) = std::env::var(CASE) {
+        // SAFETY: alarm has no conditions. A case that hangs is not to hang for ever.
+        unsafe { libc::alarm(GUARD) };
+        end(play(&case).unwrap_or(BROKEN));
+    }
+    let trial = |(case, expected)| Trial::test(case, move || expect(case, expected));
+    let trials = CASES.into_iter().map(trial).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// Plays a case in a process of its own.
+fn expect(case: &str, expected: i32) -> Result<(), Failed> {
+    let output = Command::new(std::env::current_exe()?)
+        .env(CASE, case)
+        .stdin(Stdio::null())
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    match output.status.code() {
+        Some(code) if code == expected => Ok(()),
+        Some(REFUSED) => {
+            skipped(case);
+            Ok(())
+        }
+        Some(CALLED) => Err(format!("a system call on the hot path: number {said}").into()),
+        Some(ALLOCATED) => Err(format!("the hot path allocates: {said}").into()),
+        _ => Err(format!("{}: {said}", output.status).into()),
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a skip has a reason that is counted")]
+fn skipped(case: &str) {
+    println!("skipped: hot path, {case}: this machine allows no filter on system calls");
+}
+
+/// The case; comes back only if it fails.
+fn play(case: &str) -> Result<i32> {
+    let worlds = Jobs::with(&Builder::new().transport("shm"), 2)?;
+    let (zero, one) = (worlds[0].comm(), worlds[1].comm());
+    let round = |case: &str| step(case, &zero, &one);
+    // Ranks that have not met take one message, and the next has to wait for them.
+    (0..100).try_for_each(|_| round("blocking"))?;
+    for _ in 0..WARM_UP {
+        round(case)?;
+    }
+    if !forbid_system_calls() {
+        end(REFUSED);
+    }
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    for _ in 0..ROUNDS {
+        round(case)?;
+    }
+    match case {
+        // SAFETY: getppid has no conditions, and no way to fail.
+        "a system call" => drop(unsafe { libc::getppid() }),
+        "an allocation" => drop(std::hint::black_box(Box::new(1_u8))),
+        _ => {}
+    }
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    if allocations > 0 {
+        say(allocations);
+    }
+    // Before the job is left, which needs system calls.
+    end(if allocations > 0 { ALLOCATED } else { QUIET })
+}
+
+/// Ends the process at once.
+fn end(code: i32) -> ! {
+    // SAFETY: _exit has no conditions.
+    unsafe { libc::_exit(code) }
+}
+
+/// One message of 8 bytes, in one of the ways of the interface.
+fn step(case: &str, zero: &Comm, one: &Comm) -> Result<()> {
+    let (out, mut back) = ([1_u64], [0_u64]);
+    match case {
+        "unexpected" => {
+            zero.send(&out, 1, 1)?;
+            zero.send(&out, 1, 0)?;
+            // The first is put aside while the second is looked for.
+            one.recv_into(&mut back, 0, 0)?;
+            one.recv_into(&mut back, 0, 1)?;
+        }
+        "requests" => one.scope(|receives| {
+            let incoming = receives.recv(&mut back, 0, 0)?;
+            zero.scope(|sends| sends.send(&out, 1, 0)?.wait().map(drop))?;
+            incoming.wait().map(drop)
+        })?,
+        "probe" => {
+            zero.send(&out, 1, 0)?;
+            one.probe(0, 0)?;
+            one.match_recv(0, 0)?.recv_into(&mut back)?;
+        }
+        _ => {
+            zero.send(&out, 1, 0)?;
+            one.recv_into(&mut back, 0, 0)?;
+        }
+    }
+    Ok(())
+}
+
+/// From here on every system call but the last of a process ends it with [`CALLED`], saying the
+/// call's number. Whether this could be done.
+fn forbid_system_calls() -> bool {
+    // SAFETY: a sigaction is numbers and a pointer, for which zero is valid.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_call as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO;
+    // SAFETY: the handler is a function of the kind that SA_SIGINFO asks for.
+    if unsafe { libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()) } != 0 {
+        return false;
+    }
+    let statement = |code: u32, value: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k: value,
+    };
+    // Skips so many statements if the number is that one.
+    let jump = |number: libc::c_long, skip: u8| libc::sock_filter {
+        jt: skip,
+        ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number as u32)
+    };
+    let mut program = [
+        // The number of the call is the first word of what the filter sees.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        jump(libc::SYS_exit_group, 2),
+        jump(libc::SYS_write, 1),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_TRAP),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: this option takes one number. Without it only root may set a filter.
+    let allowed = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == 0;
+    // SAFETY: the filter points to a program of the length that it says.
+    allowed
+        && unsafe {
+            libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const filter,
+            )
+        } == 0
+}
+
+/// A system call was made that the filter does not let through.
+extern "C" fn on_call(_signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    /// Where the kernel writes the call's number: behind three numbers, a gap and a pointer.
+    const NUMBER: usize = 24;
+    // SAFETY: the kernel gives a siginfo_t, which is larger than that, and for this signal has the
+    // number of the call there.
+    let number = unsafe { info.cast::<u8>().add(NUMBER).cast::<i32>().read() };
+    say(number.unsigned_abs().into());
+    end(CALLED);
+}
+
+/// A number on the standard error, without anything that allocates or locks.
+fn say(mut number: u64) {
+    let mut digits = [b'0'; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    let text = &digits[first..];
+    // SAFETY: the text is readable. Nothing can be done if it is not written.
+    unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+}

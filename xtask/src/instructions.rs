@@ -1,0 +1,244 @@
+//! `cargo xtask instructions`: how many instructions a message of 8 bytes costs, by callgrind, compared
+//! with what was recorded.
+//!
+//! Both ranks are stepped by one thread in a fixed order, so the counts are the same in every run; they
+//! differ between compilers, so each has a record of its own.
+
+use std::fs;
+use std::process::{Command, ExitCode, Stdio};
+
+use crate::{Failure, Repo};
+
+/// Where the counts are recorded.
+const RECORD: &str = "benches/instructions.txt";
+/// What is counted: functions `measured_…` of `benches/examples/step.rs`.
+const STEPS: [&str; 5] = ["send", "recv", "post", "start", "finish"];
+/// Messages that are counted.
+const ROUNDS: u64 = 2000;
+/// How much a count may grow, in percent.
+const GROWTH: f64 = 5.0;
+
+/// `cargo xtask instructions`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Record what is counted for this compiler, instead of comparing
+    #[arg(long)]
+    record: bool,
+}
+
+/// Counts, and compares or records.
+pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
+    if let Some(why) = missing() {
+        return Err(why.into());
+    }
+    let build = build(repo).status()?;
+    if !build.success() {
+        return Err("the program that is counted does not build".into());
+    }
+    let counted = count(repo)?;
+    if args.record {
+        let record = Record::read(repo).with(&compiler(repo)?, &counted);
+        fs::write(repo.path(RECORD), record.text())?;
+        println!("recorded in {RECORD}: {}", line(&counted));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let problems = compare(repo, &counted)?;
+    println!("{}", line(&counted));
+    problems.iter().for_each(|problem| println!("{problem}"));
+    Ok(if problems.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Why nothing can be counted here, if so.
+pub(crate) fn missing() -> Option<&'static str> {
+    let found = Command::new("valgrind")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let here = found.is_ok_and(|status| status.success());
+    (!here).then_some("valgrind is not here (Debian: apt-get install valgrind)")
+}
+
+/// Builds the program whose instructions are counted, as users build theirs.
+pub(crate) fn build(repo: &Repo) -> Command {
+    let words = [
+        "build",
+        "--release",
+        "-p",
+        "portolan-benches",
+        "--example",
+        "step",
+        "--locked",
+    ];
+    repo.cargo(&words)
+}
+
+/// The instructions of each step, for one message.
+pub(crate) fn count(repo: &Repo) -> Result<Vec<(&'static str, f64)>, Failure> {
+    let program = repo.target().join("release/examples/step");
+    let each = |step: &'static str| {
+        let output = repo
+            .command("valgrind")
+            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+            .arg(format!("--toggle-collect=*measured_{step}*"))
+            .arg(&program)
+            .args([step, &ROUNDS.to_string()])
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if !output.status.success() {
+            return Err(format!(
+                "step {step} failed under valgrind ({}):\n{said}",
+                output.status
+            )
+            .into());
+        }
+        let collected = collected(&said).filter(|&count| count > 0);
+        let collected = collected.ok_or_else(|| format!("nothing was counted:\n{said}"))?;
+        Ok((step, collected as f64 / ROUNDS as f64))
+    };
+    STEPS.into_iter().map(each).collect()
+}
+
+/// What is worse than it was recorded for this compiler. A compiler without a record is no problem,
+/// and said.
+pub(crate) fn compare(
+    repo: &Repo,
+    counted: &[(&'static str, f64)],
+) -> Result<Vec<String>, Failure> {
+    let compiler = compiler(repo)?;
+    let record = Record::read(repo);
+    let Some(recorded) = record.of(&compiler) else {
+        println!("nothing is recorded for {compiler}: cargo xtask instructions --record");
+        return Ok(Vec::new());
+    };
+    let mut problems = Vec::new();
+    for &(step, now) in counted {
+        let Some(before) = recorded
+            .iter()
+            .find(|(name, _)| name == step)
+            .map(|(_, count)| *count)
+        else {
+            continue;
+        };
+        let growth = (now / before - 1.0) * 100.0;
+        if growth > GROWTH {
+            problems.push(format!(
+                "{step} of 8 bytes takes {now:.1} instructions, {growth:.0} % more than {before:.1}; if it \
+                 has to: cargo xtask instructions --record"
+            ));
+        } else if growth < -GROWTH {
+            println!(
+                "{step}: {now:.1} instructions, and {before:.1} are recorded: cargo xtask instructions \
+                 --record keeps the progress"
+            );
+        }
+    }
+    Ok(problems)
+}
+
+/// `rustc 1.95.0`, with the commit.
+fn compiler(repo: &Repo) -> Result<String, Failure> {
+    let output = repo.command("rustc").arg("--version").output()?;
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// The total that callgrind says at its end.
+fn collected(said: &str) -> Option<u64> {
+    let line = said.lines().rfind(|line| line.contains("Collected :"))?;
+    line.rsplit(':')
+        .next()?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
+}
+
+fn line(counted: &[(&'static str, f64)]) -> String {
+    let words: Vec<_> = counted
+        .iter()
+        .map(|(step, count)| format!("{step} {count:.1}"))
+        .collect();
+    words.join(", ")
+}
+
+/// The file of records: a line for each compiler.
+#[derive(Debug, Default, PartialEq)]
+struct Record(Vec<(String, Vec<(String, f64)>)>);
+
+impl Record {
+    fn read(repo: &Repo) -> Self {
+        Self::parse(&fs::read_to_string(repo.path(RECORD)).unwrap_or_default())
+    }
+
+    fn parse(text: &str) -> Self {
+        let count = |words: &str| {
+            let (step, count) = words.trim().split_once(' ')?;
+            Some((step.to_owned(), count.parse::<f64>().ok()?))
+        };
+        let line = |line: &str| {
+            let (compiler, counts) = line.split_once(": ")?;
+            let counts = counts.split(',').filter_map(count).collect();
+            Some((compiler.to_owned(), counts))
+        };
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        Self(lines.filter_map(line).collect())
+    }
+
+    fn of(&self, compiler: &str) -> Option<&[(String, f64)]> {
+        let found = self.0.iter().find(|(name, _)| name == compiler);
+        found.map(|(_, counts)| &counts[..])
+    }
+
+    fn with(mut self, compiler: &str, counted: &[(&'static str, f64)]) -> Self {
+        self.0.retain(|(name, _)| name != compiler);
+        let counts = counted
+            .iter()
+            .map(|&(step, count)| (step.to_owned(), count))
+            .collect();
+        self.0.push((compiler.to_owned(), counts));
+        self.0.sort_by(|a, b| a.0.cmp(&b.0));
+        self
+    }
+
+    fn text(&self) -> String {
+        let mut text =
+            "# Instructions of the steps of an 8-byte message over shared memory, for each \
+                        compiler.\n# Written by: cargo xtask instructions --record\n"
+                .to_owned();
+        for (compiler, counts) in &self.0 {
+            let counts: Vec<_> = counts
+                .iter()
+                .map(|(step, count)| format!("{step} {count:.1}"))
+                .collect();
+            text.push_str(&format!("{compiler}: {}\n", counts.join(", ")));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_they_are_written() {
+        let record = Record::default().with("rustc 2", &[("send", 10.5), ("recv", 20.0)]);
+        let record = record
+            .with("rustc 1", &[("send", 11.0)])
+            .with("rustc 2", &[("send", 9.0)]);
+        assert_eq!(Record::parse(&record.text()), record);
+        assert_eq!(record.of("rustc 2").unwrap(), [("send".to_owned(), 9.0)]);
+        assert_eq!(record.of("rustc 3"), None);
+    }
+
+    #[test]
+    fn callgrinds_total_is_found() {
+        let said = "==1== Events    : Ir\n==1== Collected : 123456\n==1==\n";
+        assert_eq!(collected(said), Some(123_456));
+        assert_eq!(collected("==1== nothing\n"), None);
+    }
+}
