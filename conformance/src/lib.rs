@@ -45,7 +45,7 @@ mod sut;
 mod watchdog;
 
 pub use case::{Case, Skip, Verdict, cases};
-pub use over::{Over, Transports};
+pub use over::{Over, Transports, on_threads};
 pub use pending::Pending;
 pub use plain::Plain;
 pub use process::{Summary, run_process};

@@ -48,7 +48,7 @@ impl<T: Transports> Sut for Over<T> {
 ///
 /// # Panics
 /// With the panic that came first, when every rank has ended.
-fn on_threads<T: Send, D: Device, R: Send>(
+pub fn on_threads<T: Send, D: Device, R: Send>(
     parts: Vec<T>,
     make: impl Fn(T) -> D + Sync,
     body: impl Fn(&D) -> R + Sync,

@@ -13,6 +13,9 @@ pub trait Sut {
     /// Name in test output.
     const NAME: &'static str;
 
+    /// Why there is no level that lets every thread call, where there is none. `Shared` is not used then.
+    const NO_SHARED: Option<&'static str> = None;
+
     /// Runs a job whose ranks are threads of this process: makes the devices, calls `body` once on
     /// each rank, ends the devices, and returns the results by rank.
     ///

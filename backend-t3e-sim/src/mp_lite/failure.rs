@@ -4,6 +4,14 @@ use super::lite::{Lite, Outcome, Stage};
 use super::wire::{Buffer, Wire};
 
 impl<B: Buffer> Lite<B> {
+    /// Ends a receive that waits here only, because `peer` has failed.
+    pub fn fail_receive(&mut self, wire: &mut impl Wire, id: u32, peer: u32) {
+        if let Some(op) = self.receives.remove(id) {
+            self.retire(wire, id, &op);
+            self.finish(wire, op.token, Outcome::Failed(peer), op.buffer);
+        }
+    }
+
     /// Ends what cannot end well without `peer`: sends to it that wait, receives from it, and the
     /// receives from an unknown source that `doomed` names by their context. What it has sent stays
     /// to be received.

@@ -195,6 +195,38 @@ impl<B: Buffer> Lite<B> {
         self.done.pop_front()
     }
 
+    /// Sets how many bytes of send buffers messages that wait for their receive may take.
+    pub fn limit_buffers(&mut self, bytes: u64) {
+        self.buffered_max = bytes;
+    }
+
+    /// Whether a receive waits that a message from `peer` would match.
+    #[must_use]
+    pub fn expects(&self, peer: u32, label: Label) -> bool {
+        self.posted.peek_arrival(&envelope(peer, label)).is_some()
+    }
+
+    /// What waits here, for people: a line each, of the first few.
+    #[must_use]
+    pub fn describe(&self) -> Vec<String> {
+        let any = |part: Option<u32>| part.map_or("any".to_owned(), |n| n.to_string());
+        let receives = self.receives.iter().map(|(_, op)| {
+            let (source, tag) = (any(op.pattern.source), any(op.pattern.tag));
+            let len = op.buffer.len();
+            format!("receive of up to {len} bytes from PE {source} with tag {tag}")
+        });
+        let sends = self.sends.iter().map(|(_, send)| {
+            let (len, to, tag) = (send.buffer.len(), send.peer, send.label.tag);
+            format!("send of {len} bytes to PE {to} with tag {tag}")
+        });
+        let mut lines: Vec<String> = receives.chain(sends).take(4).collect();
+        let all = self.receives.len() + self.sends.len();
+        if all > lines.len() {
+            lines.push(format!("and {} more", all - lines.len()));
+        }
+        lines
+    }
+
     /// Whether an operation is over that has not been fetched yet.
     #[must_use]
     pub fn has_done(&self) -> bool {

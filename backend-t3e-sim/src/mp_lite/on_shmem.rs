@@ -126,6 +126,23 @@ impl OnShmem {
         why.or(stopped)
     }
 
+    /// Declares a PE failed to all others.
+    pub fn declare_failed(&mut self, pe: u32, why: &str) {
+        self.call(|shmem| shmem.declare_failed(pe, why));
+    }
+
+    /// Tells the machine what this PE waits for, for its report of a deadlock.
+    pub fn note(&mut self, text: &str) {
+        self.call(|shmem| shmem.note(text));
+    }
+
+    /// The machine in a few words.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let costs = self.shmem.costs();
+        format!("{} of {} PEs, emulated", costs.name, self.shmem.n_pes())
+    }
+
     /// Whether a peer has written since the protocol last asked.
     #[must_use]
     pub fn has_news(&self) -> bool {

@@ -193,7 +193,12 @@ impl<B: Buffer> Lite<B> {
         }
         let queues = match pattern.source {
             Some(peer) => self.peers.range(peer..=peer),
-            None => self.peers.range(..),
+            None => {
+                // Those that have never been written to are looked at, too.
+                let untouched = self.size - self.peers.len() as u32;
+                (0..untouched).for_each(|_| wire.step(Step::Look));
+                self.peers.range(..)
+            }
         };
         for (&peer, state) in queues {
             for position in state.smsg.seen() {

@@ -7,7 +7,7 @@ use portolan_core::Device;
 use portolan_core::device::Caps;
 
 use crate::bytes::{check, content};
-use crate::case::Verdict;
+use crate::case::{Skip, Verdict};
 use crate::rank::Rank;
 use crate::sut::{Job, Sut};
 
@@ -15,6 +15,11 @@ use crate::sut::{Job, Sut};
 const TRAFFIC: u32 = 4;
 /// Messages that each of them exchanges.
 const MESSAGES: u32 = 400;
+
+/// Skips the test on a device that several threads cannot use.
+fn shared<S: Sut>() -> Verdict {
+    S::NO_SHARED.map_or(Ok(()), |why| Err(Skip(why.to_owned())))
+}
 
 /// Processor time that the calling thread has used, in seconds.
 fn processor_time() -> f64 {
@@ -55,6 +60,7 @@ fn traffic<D: Device>(rank: &Rank<'_, D>, thread: u32) -> f64 {
 pub fn blocked_testing_and_traffic<S: Sut>(ranks: u32) -> Verdict {
     const BLOCKED: u32 = 100;
     const TESTED: u32 = 101;
+    shared::<S>()?;
     S::run_shared(&Job::new(ranks), |device| {
         let rank = &Rank::new(device, 0);
         thread::scope(|scope| {
@@ -101,6 +107,7 @@ pub fn blocked_testing_and_traffic<S: Sut>(ranks: u32) -> Verdict {
 /// Every thread waits for messages of its own, which other threads' progress may bring; and one
 /// thread completes what another started.
 pub fn one_queue_each<S: Sut>(ranks: u32) -> Verdict {
+    shared::<S>()?;
     S::run_shared(&Job::new(ranks), |device| {
         let rank = &Rank::new(device, 0);
         let started = AtomicBool::new(false);
@@ -129,6 +136,12 @@ pub fn one_queue_each<S: Sut>(ranks: u32) -> Verdict {
 
 /// The capability `THREAD_MULTIPLE` is set at the level that lets all threads call, and only there.
 pub fn capability<S: Sut>(ranks: u32) -> Verdict {
+    if S::NO_SHARED.is_some() {
+        S::run(&Job::new(ranks), |device| {
+            assert!(!device.attributes().caps.contains(Caps::THREAD_MULTIPLE));
+        });
+        return Ok(());
+    }
     S::run_shared(&Job::new(ranks), |device| {
         assert!(device.attributes().caps.contains(Caps::THREAD_MULTIPLE));
     });

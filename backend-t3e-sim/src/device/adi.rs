@@ -1,0 +1,504 @@
+//! [`Device`] for a PE: tagged messages go to MP_Lite, the rest to the engine.
+
+use std::path::Path;
+use std::ptr::NonNull;
+
+use portolan_core::device::{
+    AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Handler,
+    HandlerId, Hook, Message as Handle, Region, RegionKey, Upper,
+};
+use portolan_core::engine::Data;
+use portolan_core::matching::Pattern;
+use portolan_core::{
+    ContigBuf, Device, Error, ErrorKind, Group, ProcId, Request, Result, SendArgs, SendMode,
+    Status, TypedBuf,
+};
+use portolan_datatype::MsgRep;
+
+use super::T3e;
+use super::persistent::{Meaning, Operation};
+use crate::send::{may_block, to_itself};
+
+impl T3e {
+    /// # Safety
+    /// As [`Device::isend_contig_unchecked`].
+    pub(super) unsafe fn start_send(&self, args: &SendArgs, data: Data) -> Result<Request> {
+        self.check_live()?;
+        // SAFETY: the caller's promise.
+        self.tagged(|state, request| unsafe { state.start_send(request, args, data) })
+    }
+
+    /// # Safety
+    /// As [`Device::irecv_contig_unchecked`].
+    pub(super) unsafe fn start_receive(&self, from: &Pattern, data: Data) -> Result<Request> {
+        self.check_live()?;
+        // SAFETY: the caller's promise.
+        self.tagged(|state, request| unsafe { state.start_receive(request, from, data) })
+    }
+
+    /// # Safety
+    /// As [`Device::send_contig_unchecked`].
+    unsafe fn send(&self, args: &SendArgs, data: Data) -> Result<()> {
+        if self.shared.lock().waits_for_itself(args) {
+            return Err(to_itself(args).on_rank(self.attributes.world_rank));
+        }
+        let len = data.len();
+        // SAFETY: the caller keeps the buffer until this returns, which is after completion.
+        let request = unsafe { self.start_send(args, data)? };
+        if args.mode == SendMode::Buffered && self.test(request)?.is_none() {
+            self.cancel(request)?;
+            let status = self.wait(request)?;
+            if status.cancelled {
+                return Err(may_block(args, len).on_rank(self.attributes.world_rank));
+            }
+            return Ok(());
+        }
+        if args.mode == SendMode::Buffered {
+            return Ok(()); // The test above has completed it.
+        }
+        self.wait(request).map(drop)
+    }
+
+    /// # Safety
+    /// As [`Device::recv_contig_unchecked`].
+    unsafe fn receive(&self, from: &Pattern, data: Data) -> Result<Status> {
+        // SAFETY: the caller keeps the buffer until this returns, which is after completion.
+        let request = unsafe { self.start_receive(from, data)? };
+        self.wait(request)
+    }
+
+    /// Makes progress until `ready` gives something.
+    fn block<R>(&self, mut ready: impl FnMut(&Self) -> Option<R>) -> R {
+        loop {
+            let heard = self.shared.lock().heard;
+            // The engine's check does not fail.
+            let _ = self.engine.device_check(Check::NonBlocking);
+            if let Some(result) = ready(self) {
+                return result;
+            }
+            self.shared.lock().sleep(heard, None);
+        }
+    }
+
+    /// What a probe sees, or the failure because of which it never will.
+    fn look(&self, from: &Pattern) -> Result<Option<Status>> {
+        self.check_live()?;
+        let mut state = self.shared.lock();
+        let pattern = state.pattern(from);
+        let super::State { lite, wire, .. } = &mut *state;
+        if let Some(arrival) = lite.probe(wire, &pattern) {
+            return Ok(Some(state.shown(&arrival)));
+        }
+        match state.failure_for(&pattern) {
+            None => Ok(None),
+            Some(peer) => {
+                drop(state);
+                Err(self.peer_failed(peer))
+            }
+        }
+    }
+
+    fn look_and_take(&self, from: &Pattern) -> Result<Option<(Handle, Status)>> {
+        self.check_live()?;
+        let mut state = self.shared.lock();
+        let pattern = state.pattern(from);
+        let super::State { lite, wire, .. } = &mut *state;
+        if let Some((number, arrival)) = lite.take(wire, &pattern) {
+            let status = state.shown(&arrival);
+            return Ok(Some((self.handles.borrow_mut().add(number), status)));
+        }
+        drop(state);
+        self.look(from).map(|_| None)
+    }
+
+    fn peer_failed(&self, peer: u32) -> Error {
+        let why = self.failure_of(ProcId::new(peer));
+        let why = why.unwrap_or_else(|| "it has died".to_owned());
+        Error::new(
+            ErrorKind::PeerFailed,
+            format!("world rank {peer} has failed: {why}"),
+        )
+        .about_peer(peer)
+        .on_rank(self.attributes.world_rank)
+    }
+
+    fn check_live(&self) -> Result<()> {
+        if !self.ended.get() {
+            return Ok(());
+        }
+        Err(
+            Error::new(ErrorKind::Finalized, "the device has been ended")
+                .remedy("make no calls after the end")
+                .on_rank(self.attributes.world_rank),
+        )
+    }
+
+    fn not_taken(&self, message: Handle) -> Error {
+        let what = format!(
+            "message handle {:#x} is not of a message that waits",
+            message.to_bits()
+        );
+        Error::new(ErrorKind::InvalidRequest, what)
+            .remedy("receive or discard a taken message once")
+            .on_rank(self.attributes.world_rank)
+    }
+}
+
+impl Device for T3e {
+    // ---- Tagged messages: MP_Lite's ---------------------------------------------------------------
+
+    unsafe fn send_contig_unchecked(&self, args: &SendArgs, buf: ContigBuf) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.send(args, Data::Contig(buf)) }
+    }
+
+    unsafe fn isend_contig_unchecked(&self, args: &SendArgs, buf: ContigBuf) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start_send(args, Data::Contig(buf)) }
+    }
+
+    unsafe fn recv_contig_unchecked(&self, from: &Pattern, buf: ContigBuf) -> Result<Status> {
+        // SAFETY: the caller's promise.
+        unsafe { self.receive(from, Data::Contig(buf)) }
+    }
+
+    unsafe fn irecv_contig_unchecked(&self, from: &Pattern, buf: ContigBuf) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start_receive(from, Data::Contig(buf)) }
+    }
+
+    unsafe fn send_datatype_unchecked(&self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.send(args, Data::typed(&buf, args.rep)?) }
+    }
+
+    unsafe fn isend_datatype_unchecked(
+        &self,
+        args: &SendArgs,
+        buf: TypedBuf<'_>,
+    ) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start_send(args, Data::typed(&buf, args.rep)?) }
+    }
+
+    unsafe fn recv_datatype_unchecked(&self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Status> {
+        // SAFETY: the caller's promise.
+        unsafe { self.receive(from, Data::typed(&buf, MsgRep::Native)?) }
+    }
+
+    unsafe fn irecv_datatype_unchecked(
+        &self,
+        from: &Pattern,
+        buf: TypedBuf<'_>,
+    ) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start_receive(from, Data::typed(&buf, MsgRep::Native)?) }
+    }
+
+    unsafe fn send_init_unchecked(&self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<Request> {
+        self.init(Operation::Send(*args, Data::typed(&buf, args.rep)?))
+    }
+
+    unsafe fn recv_init_unchecked(&self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Request> {
+        let data = Data::typed(&buf, MsgRep::Native)?;
+        self.init(Operation::Receive(*from, data))
+    }
+
+    fn start(&self, request: Request) -> Result<()> {
+        self.check_live()?;
+        self.start_persistent(request)
+    }
+
+    fn iprobe_unchecked(&self, from: &Pattern) -> Result<Option<Status>> {
+        self.device_check(Check::NonBlocking)?;
+        self.look(from)
+    }
+
+    fn probe_unchecked(&self, from: &Pattern) -> Result<Status> {
+        self.block(|device| device.look(from).transpose())
+    }
+
+    fn improbe_unchecked(&self, from: &Pattern) -> Result<Option<(Handle, Status)>> {
+        self.device_check(Check::NonBlocking)?;
+        self.look_and_take(from)
+    }
+
+    fn mprobe_unchecked(&self, from: &Pattern) -> Result<(Handle, Status)> {
+        self.block(|device| device.look_and_take(from).transpose())
+    }
+
+    unsafe fn imrecv_unchecked(&self, message: Handle, buf: TypedBuf<'_>) -> Result<Request> {
+        let data = Data::typed(&buf, MsgRep::Native)?;
+        let number = self.handles.borrow_mut().remove(message);
+        let number = number.ok_or_else(|| self.not_taken(message))?;
+        self.tagged(|state, request| {
+            // SAFETY: the caller's promise.
+            let known = unsafe { state.receive_taken(number, request, data) };
+            debug_assert!(known, "a handle is of a message that was taken");
+        })
+    }
+
+    fn discard(&self, message: Handle) -> Result<()> {
+        let number = self.handles.borrow_mut().remove(message);
+        let number = number.ok_or_else(|| self.not_taken(message))?;
+        let mut state = self.shared.lock();
+        let super::State { lite, wire, .. } = &mut *state;
+        lite.discard_taken(wire, number);
+        Ok(())
+    }
+
+    // ---- Requests: the engine's, but for persistent ones ------------------------------------------
+
+    fn is_complete(&self, request: Request) -> bool {
+        match self.meaning(request) {
+            Meaning::Itself => self.engine.is_complete(request),
+            Meaning::Inactive => true,
+            Meaning::Started(started) => self.engine.is_complete(started),
+        }
+    }
+
+    fn test(&self, request: Request) -> Result<Option<Status>> {
+        self.polled();
+        match self.meaning(request) {
+            Meaning::Itself => self.engine.test(request),
+            Meaning::Inactive => Ok(Some(Status::EMPTY)),
+            Meaning::Started(started) => {
+                let outcome = self.engine.test(started);
+                self.complete_started(request, outcome)
+            }
+        }
+    }
+
+    fn wait(&self, request: Request) -> Result<Status> {
+        match self.meaning(request) {
+            Meaning::Itself => self.engine.wait(request),
+            Meaning::Inactive => Ok(Status::EMPTY),
+            Meaning::Started(started) => {
+                let outcome = self.engine.wait(started).map(Some);
+                let status = self.complete_started(request, outcome)?;
+                Ok(status.unwrap_or(Status::EMPTY))
+            }
+        }
+    }
+
+    fn peek(&self, request: Request) -> Result<Option<Status>> {
+        self.polled();
+        match self.meaning(request) {
+            Meaning::Itself => self.engine.peek(request),
+            Meaning::Inactive => Ok(Some(Status::EMPTY)),
+            Meaning::Started(started) => self.engine.peek(started),
+        }
+    }
+
+    fn cancel(&self, request: Request) -> Result<()> {
+        let request = match self.meaning(request) {
+            Meaning::Itself => request,
+            Meaning::Inactive => return Ok(()),
+            Meaning::Started(started) => started,
+        };
+        // A request that was given up goes on, but nobody may use it any more.
+        if self.engine.is_complete(request) || !self.shared.lock().cancel(request) {
+            return self.engine.cancel(request);
+        }
+        self.flush();
+        Ok(())
+    }
+
+    fn free(&self, request: Request) -> Result<()> {
+        if self.free_persistent(request)? {
+            return Ok(());
+        }
+        self.engine.free(request)
+    }
+
+    fn attach(&self, request: Request, completion: Completion) -> Result<()> {
+        match self.meaning(request) {
+            Meaning::Started(started) => self.engine.attach(started, completion),
+            _ => self.engine.attach(request, completion),
+        }
+    }
+
+    fn device_check(&self, check: Check) -> Result<()> {
+        if check == Check::NonBlocking {
+            self.polled();
+        }
+        self.engine.device_check(check)
+    }
+
+    fn completion_epoch(&self) -> u64 {
+        self.engine.completion_epoch()
+    }
+
+    fn upper_request(&self, upper: Box<dyn Upper>) -> Result<Request> {
+        self.engine.upper_request(upper)
+    }
+
+    fn complete_upper(&self, request: Request, status: Status) -> Result<()> {
+        let mine = self
+            .shared
+            .lock()
+            .operations
+            .contains_key(&request.to_bits());
+        if mine || !matches!(self.meaning(request), Meaning::Itself) {
+            let what = format!("{request:?} is not a request of another crate's kind");
+            return Err(Error::new(ErrorKind::InvalidRequest, what)
+                .remedy("complete only what upper_request made")
+                .on_rank(self.attributes.world_rank));
+        }
+        self.engine.complete_upper(request, status)
+    }
+
+    // ---- Lifecycle and attributes -----------------------------------------------------------------
+
+    fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// Virtual seconds since the machine was started. Reading the clock takes some.
+    fn wtime(&self) -> f64 {
+        let mut state = self.shared.lock();
+        state.wire.poll();
+        state.wire.clock().as_secs()
+    }
+
+    fn wtick(&self) -> f64 {
+        1e-12
+    }
+
+    fn end(&self) -> Result<()> {
+        self.check_live()?;
+        let outcome = self.engine.end();
+        self.ended.set(true);
+        outcome
+    }
+
+    fn abort(&self, code: i32, facility: Option<&str>, message: Option<&str>) -> ! {
+        self.engine.abort(code, facility, message)
+    }
+
+    fn comm_init(&self, parent: Option<&CommView>, new: &CommView) -> Result<()> {
+        self.engine.comm_init(parent, new)?;
+        self.shared.lock().add_context(new);
+        Ok(())
+    }
+
+    fn comm_free(&self, comm: &CommView) {
+        self.engine.comm_free(comm);
+        self.shared.lock().remove_context(comm.context);
+    }
+
+    fn failure_of(&self, peer: ProcId) -> Option<String> {
+        self.engine.failure_of(peer)
+    }
+
+    fn dead_member(&self, group: &Group) -> Option<ProcId> {
+        self.engine.dead_member(group)
+    }
+
+    fn declare_self_failed(&self, why: &str) {
+        self.engine.declare_self_failed(why);
+    }
+
+    fn node_of(&self, peer: ProcId) -> u32 {
+        self.engine.node_of(peer)
+    }
+
+    fn set_packet_size(&self, bytes: usize) {
+        self.engine.set_packet_size(bytes);
+    }
+
+    fn set_trace_file(&self, path: Option<&Path>) -> Result<()> {
+        self.engine.set_trace_file(path)
+    }
+
+    fn set_debug(&self, to: Option<DebugOutput<'_>>) -> Result<()> {
+        self.engine.set_debug(to)
+    }
+
+    fn describe_state(&self) -> Vec<String> {
+        let mut lines = self.shared.lock().lite.describe();
+        lines.extend(self.engine.describe_state());
+        lines
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut counters = self.engine.counters();
+        counters.extend(self.stats().by_name());
+        counters
+    }
+
+    // ---- Active messages and hooks: the engine's ----------------------------------------------------
+
+    fn register_handler(&self, id: HandlerId, handler: Handler) -> Result<()> {
+        self.engine.register_handler(id, handler)
+    }
+
+    fn active_send(&self, to: ProcId, id: HandlerId, args: [u64; 2], payload: &[u8]) -> Result<()> {
+        self.engine.active_send(to, id, args, payload)
+    }
+
+    fn register_hook(&self, hook: Hook) {
+        self.engine.register_hook(hook);
+    }
+
+    // ---- One-sided primitives: see `one_sided.rs` ---------------------------------------------------
+
+    fn alloc_region(&self, len: usize) -> Result<Region> {
+        self.new_region(len)
+    }
+
+    unsafe fn register_region(&self, ptr: *mut u8, len: usize) -> Result<Region> {
+        // SAFETY: the caller's promise.
+        unsafe { self.add_region(ptr, len) }
+    }
+
+    unsafe fn free_region(&self, region: Region) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.remove_region(region) }
+    }
+
+    fn direct(&self, peer: ProcId, key: &RegionKey) -> Option<NonNull<u8>> {
+        self.region_of(peer, key)
+    }
+
+    unsafe fn put(
+        &self,
+        peer: ProcId,
+        key: &RegionKey,
+        offset: u64,
+        source: *const u8,
+        len: usize,
+    ) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { self.put_packets(peer, key, offset, source, len) }
+    }
+
+    unsafe fn get(
+        &self,
+        peer: ProcId,
+        key: &RegionKey,
+        offset: u64,
+        target: *mut u8,
+        len: usize,
+    ) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { self.get_packets(peer, key, offset, target, len) }
+    }
+
+    unsafe fn atomic(
+        &self,
+        peer: ProcId,
+        key: &RegionKey,
+        offset: u64,
+        width: AtomicWidth,
+        op: AtomicOp,
+        fetched: *mut u64,
+    ) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { self.atomic_packet(peer, key, offset, width, op, fetched) }
+    }
+
+    fn flush(&self, peer: ProcId) -> Result<()> {
+        Device::flush(&self.engine, peer)
+    }
+}

@@ -1,0 +1,217 @@
+//! The device interface on the emulated T3E.
+//!
+//! Tagged messages are MP_Lite's: matched by its queues, put straight into posted receives or buffered
+//! at their source. Everything else that the interface asks for (active messages, one-sided operations,
+//! hooks, requests of other crates) is the core engine's, whose packets travel as MP_Lite's buffered
+//! messages do. Both complete requests in the engine's one table, so that they can be waited for
+//! together; a tagged operation is a request "of another kind" there.
+//!
+//! The state of a rank is in `state.rs`; sending in `../send.rs`, receiving in `recv.rs`, progress and
+//! packets in `../progress.rs`, persistent requests in `persistent.rs`, and the interface itself in
+//! `adi.rs`.
+
+mod adi;
+mod handles;
+mod persistent;
+mod recv;
+mod state;
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use portolan_core::config::Settings;
+use portolan_core::device::{Attributes, Upper};
+use portolan_core::engine::{AbortHook, Engine, StuckHook};
+use portolan_core::level::Single;
+use portolan_core::{Device, Request, Result};
+
+use crate::caps;
+use crate::config::Config;
+use crate::machine::Time;
+use crate::mp_lite::{Stats, Wire, statics};
+use crate::progress::{Packets, Shared, completions};
+use crate::shmem::Shmem;
+use handles::Handles;
+use persistent::Persistents;
+pub(crate) use state::{End, Message, Operation, State};
+
+/// The machine that a job of `pes` ranks needs: as the settings say, with MP_Lite's memory.
+///
+/// # Errors
+/// Those of [`Config::from_settings`].
+pub fn config(pes: u32, settings: &Settings) -> Result<Config> {
+    let config = Config::from_settings(settings)?;
+    Ok(Config {
+        statics: statics(pes, config.arena),
+        arena: 0,
+        ..config
+    })
+}
+
+/// A rank on the emulated T3E.
+///
+/// ```
+/// use portolan_core::config::Settings;
+/// use portolan_core::matching::Pattern;
+/// use portolan_core::{Adi, Device, ProcId, SendArgs};
+/// use portolan_t3e_sim::{T3e, device, in_process};
+///
+/// let settings = Settings::default();
+/// let mut pes = in_process(2, &device::config(2, &settings)?)?.into_iter();
+/// let (zero, one) = (pes.next().unwrap(), pes.next().unwrap());
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| {
+///         let device = T3e::new(zero, &settings, false).unwrap();
+///         device.send_contig(&SendArgs::new(ProcId::new(1), 0, 0, 7), b"ahoy").unwrap();
+///         device.end().unwrap();
+///     });
+///     let device = T3e::new(one, &settings, false).unwrap();
+///     let mut text = [0; 4];
+///     let pattern = Pattern { context: 0, source: Some(0), tag: None };
+///     let status = device.recv_contig(&pattern, &mut text).unwrap();
+///     assert_eq!((&text, status.tag), (b"ahoy", 7));
+///     assert!(device.wtime() > 10e-6, "in virtual time, a message takes a dozen microseconds");
+///     device.end().unwrap();
+/// });
+/// # Ok::<(), portolan_core::Error>(())
+/// ```
+pub struct T3e {
+    engine: Engine<Packets, Single>,
+    shared: Shared,
+    attributes: Attributes,
+    persistents: RefCell<Persistents>,
+    handles: RefCell<Handles>,
+    ended: Cell<bool>,
+}
+
+/// A tagged operation in the engine's table of requests.
+struct Tagged;
+
+impl Upper for Tagged {}
+
+impl T3e {
+    /// The device of a PE, of a machine that [`config`] describes. `processes` says whether the ranks
+    /// are processes. Makes no call of the machine.
+    ///
+    /// # Errors
+    /// Those of [`Engine::new`].
+    pub fn new(shmem: Shmem, settings: &Settings, processes: bool) -> Result<Self> {
+        let (me, size) = (shmem.my_pe(), shmem.n_pes());
+        let shared = Shared::new(State::new(shmem, settings));
+        let packets = Packets {
+            shared: shared.clone(),
+            me,
+            size,
+            processes,
+        };
+        let engine = Engine::new(packets, &virtual_waiting(settings)?)?;
+        engine.register_hook(completions(shared.clone()));
+        let attributes = caps::attributes(engine.attributes(), settings);
+        Ok(Self {
+            engine,
+            shared,
+            attributes,
+            persistents: RefCell::default(),
+            handles: RefCell::default(),
+            ended: Cell::new(false),
+        })
+    }
+
+    /// Charges computation to the clock. What the program really computes takes no virtual time.
+    pub fn charge(&self, computation: Duration) {
+        let time = Time::from_secs(computation.as_secs_f64());
+        self.shared.lock().wire.shmem().charge(time);
+    }
+
+    /// The clock of this PE, without a call of the machine.
+    #[must_use]
+    pub fn clock(&self) -> Time {
+        self.shared.lock().wire.clock()
+    }
+
+    /// MP_Lite's counts: what its `.nodeX` log would show.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.lock().lite.stats()
+    }
+
+    /// The lines of this node's `.nodeX` log.
+    #[must_use]
+    pub fn node_log(&self) -> String {
+        let state = self.shared.lock();
+        state.lite.stats().log(state.wire.me())
+    }
+
+    /// Facts about the machine and the way of waiting, for people.
+    pub fn facts(&self) -> Vec<(String, String)> {
+        self.engine.facts()
+    }
+
+    /// Says what ends the job when this rank aborts.
+    pub fn on_abort(&self, hook: AbortHook) {
+        self.engine.on_abort(hook);
+    }
+
+    /// Says who hears of waits that last too long. On this machine none does: the machine itself finds
+    /// that all PEs wait.
+    pub fn on_stuck(&self, hook: StuckHook) {
+        self.engine.on_stuck(hook);
+    }
+
+    pub(crate) fn engine(&self) -> &Engine<Packets, Single> {
+        &self.engine
+    }
+
+    /// A request for a tagged operation that `start` starts.
+    fn tagged(&self, start: impl FnOnce(&mut State, Request)) -> Result<Request> {
+        let request = self.engine.upper_request(Box::new(Tagged))?;
+        start(&mut self.shared.lock(), request);
+        self.flush();
+        Ok(request)
+    }
+
+    /// Completes requests whose operations are over. (Those that a failure has ended wait for the next
+    /// progress, which knows the reason.)
+    fn flush(&self) {
+        loop {
+            let next = {
+                let mut state = self.shared.lock();
+                match state.ends.front() {
+                    Some(&(request, End::Over(status))) => {
+                        state.ends.pop_front();
+                        (request, status)
+                    }
+                    _ => return,
+                }
+            };
+            let outcome = self.engine.complete_upper(next.0, next.1);
+            debug_assert!(outcome.is_ok(), "{outcome:?}");
+        }
+    }
+
+    /// The program polls: time goes by, and others may run.
+    fn polled(&self) {
+        self.shared.lock().polled = true;
+    }
+}
+
+/// The settings, but for waiting: at once asleep, in virtual time; a wait that never ends is the
+/// machine's to notice.
+fn virtual_waiting(settings: &Settings) -> Result<Settings> {
+    let mut settings = settings.clone();
+    for (name, value) in [("WAIT", "park"), ("SPIN", "0"), ("STUCK_AFTER", "0")] {
+        settings.set(name, value).map_err(|error| {
+            portolan_core::Error::new(portolan_core::ErrorKind::InvalidSetting, error.to_string())
+        })?;
+    }
+    Ok(settings)
+}
+
+impl std::fmt::Debug for T3e {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("T3e")
+            .field("rank", &self.attributes.world_rank)
+            .field("size", &self.attributes.world_size)
+            .finish_non_exhaustive()
+    }
+}
