@@ -18,7 +18,8 @@ const _: () = assert!(BULK.is_multiple_of(ALIGN as usize));
 
 pub(crate) fn caps(config: &Config, processes: bool) -> TransportCaps {
     let mut caps = TransportCaps::OFFER_WORD | TransportCaps::DIRECT | TransportCaps::SLEEP;
-    caps.set(TransportCaps::PULL, config.cma != Cma::Off);
+    let reaches = TransportCaps::PULL | TransportCaps::PUSH;
+    caps.set(reaches, config.cma != Cma::Off);
     caps.set(TransportCaps::PROCESSES, processes);
     caps
 }

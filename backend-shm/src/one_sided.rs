@@ -1,50 +1,61 @@
-//! What a rank does with a peer's memory without the peer: pulling, and what it can say of it.
+//! What a rank does with a peer's memory without the peer, and what it can say of it.
 
-use portolan_core::transport::{Exposure, Pulled};
+use portolan_core::transport::{Exposure, Pulled, Pulls};
 
 use crate::config::Cma;
-use crate::pull::{Access, Puller, Read};
+use crate::pull::{Access, Local, Puller, Read};
 use crate::ring::CELL;
+use crate::segment::layout::Life;
 use crate::shm::Shm;
 use crate::sync::Ordering::Relaxed;
 
+/// Which ways the data of long messages from `peer` may take at the moment.
+pub(crate) fn pulls(shm: &Shm, peer: u32) -> Pulls {
+    if peer >= shm.segment.ranks() || matches!(shm.puller.access(peer), Access::Refused(_)) {
+        return Pulls::Never;
+    }
+    let outside = shm.segment.rank(peer).present.0.load(Relaxed) == 0;
+    match shm.config.cma {
+        Cma::Off => Pulls::Never,
+        _ if outside => Pulls::Whole,
+        Cma::On => Pulls::Always,
+        Cma::Auto => Pulls::Measured,
+    }
+}
+
+/// Copies between this rank's memory and what a peer has exposed.
+///
 /// # Safety
-/// As for `Transport::pull`.
-pub(crate) unsafe fn pull(
+/// As for `Transport::pull` and `Transport::push`.
+pub(crate) unsafe fn reach(
     shm: &mut Shm,
     peer: u32,
     exposure: &Exposure,
     offset: u64,
-    target: *mut u8,
-    len: usize,
+    local: Local,
 ) -> Pulled {
-    if peer >= shm.segment.ranks() || peer == shm.rank {
+    if peer >= shm.segment.ranks() || peer == shm.rank || shm.config.cma == Cma::Off {
         return Pulled::Stream;
     }
-    if shm.segment.life(peer).dead() {
-        return Pulled::Gone;
+    // A number may be given to another process after the rank's death. The watcher's thread sees that
+    // event at once, long before the system has given out all other numbers; so it is enough to look at
+    // what the thread has written: before anything is written, and after something was read.
+    let life = shm.segment.life(peer);
+    if life != Life::Running {
+        return if life.dead() {
+            Pulled::Gone
+        } else {
+            Pulled::Stream
+        };
     }
-    let area = shm.segment.rank(peer);
-    let streams = area.present.0.load(Relaxed) != 0;
-    let wanted = match shm.config.cma {
-        Cma::Auto => !streams,
-        Cma::On => true,
-        Cma::Off => false,
-    };
-    if !wanted {
-        return Pulled::Stream;
-    }
-    let probe_at = area.identity.probe_at.load(Relaxed);
+    let probe_at = shm.segment.rank(peer).identity.probe_at.load(Relaxed);
     // SAFETY: the caller's promise.
-    match unsafe {
-        shm.puller
-            .read(peer, exposure, offset, target, len, probe_at)
-    } {
-        // A number may have been given to another process after the rank's death: what was read is
-        // the rank's only if it still lives.
-        Read::Done if shm.watches_dead(peer) || shm.segment.life(peer).dead() => Pulled::Gone,
+    let read = unsafe { shm.puller.copy(peer, exposure, offset, local, probe_at) };
+    match read {
+        _ if shm.segment.life(peer).dead() => Pulled::Gone,
         Read::Done => Pulled::Done,
-        Read::No if shm.segment.life(peer).dead() => Pulled::Gone,
+        // It may be the rank's end, about to be noticed.
+        Read::No if shm.watches_dead(peer) => Pulled::Gone,
         Read::No => Pulled::Stream,
     }
 }
@@ -85,7 +96,7 @@ fn large_copies(shm: &Shm) -> String {
     let when = if shm.config.cma == Cma::On {
         ""
     } else {
-        " while the sender is outside, else through shared chunks"
+        " or through shared chunks, whichever is measured to be faster"
     };
     let refused = (0..shm.segment.ranks())
         .filter(|&peer| peer != shm.rank)

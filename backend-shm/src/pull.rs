@@ -1,12 +1,14 @@
-//! Reading a sender's buffer from its address space.
+//! Reading a sender's buffer from its address space, and writing into a receiver's.
 //!
-//! Between processes `process_vm_readv` does it, which pays for every page: it is the better way only while
-//! the sender is busy outside of the library and could not stream. The system may refuse it (another
+//! Between processes `process_vm_readv` and `process_vm_writev` do it, which pay for every page; whether
+//! that is the better way is for the engine to measure. The system may refuse it (another
 //! user, a process that may not be traced, Yama, a system call filter); that is found out by
-//! reading one known word of the peer at the first use, and remembered.
+//! reading one known word of the peer at the first use, and remembered. Only the process that was
+//! the peer when the job began is written to, while it lives, and where it has said itself: a peer that
+//! makes something up harms itself.
 //!
-//! Ranks of one process copy directly. What may be copied is what a rank of this process has
-//! exposed and not withdrawn, so that a made-up exposure reads nothing.
+//! Ranks of one process copy directly. What may be copied, and where to, is what a rank of this process
+//! has exposed and not withdrawn, so that a made-up exposure reads and writes nothing.
 
 use std::collections::HashMap;
 use std::io;
@@ -91,9 +93,16 @@ impl Puller {
         Self::Across { peers, access }
     }
 
-    pub(crate) fn expose(&self, rank: u32, data: *const u8, len: usize) -> Exposure {
+    /// What peers may read, or write if `writable`.
+    pub(crate) fn expose(
+        &self,
+        rank: u32,
+        data: *const u8,
+        len: usize,
+        writable: bool,
+    ) -> Exposure {
         let id = match self {
-            Self::Within(exposed) => exposed.insert(data, len),
+            Self::Within(exposed) => exposed.insert(data, len, writable),
             Self::Across { .. } => 0,
         };
         let (addr, pid) = (data.expose_provenance() as u64, std::process::id());
@@ -121,23 +130,22 @@ impl Puller {
         }
     }
 
-    /// Reads `len` bytes at `offset` of what `peer` has exposed. `probe_at` is where the peer says
-    /// that its known word is.
+    /// Copies between this rank's memory and `offset` of what `peer` has exposed. `probe_at` is where
+    /// the peer says that its known word is.
     ///
     /// # Safety
-    /// `len` bytes at `target` are writable.
-    pub(crate) unsafe fn read(
+    /// The bytes of `local` are readable or writable, as its direction needs.
+    pub(crate) unsafe fn copy(
         &mut self,
         peer: u32,
         exposure: &Exposure,
         offset: u64,
-        target: *mut u8,
-        len: usize,
+        local: Local,
         probe_at: u64,
     ) -> Read {
         let place = Place::from_exposure(exposure);
         let inside = offset
-            .checked_add(len as u64)
+            .checked_add(local.len() as u64)
             .is_some_and(|end| end <= place.len);
         if place.rank != peer || !inside {
             return Read::No;
@@ -145,7 +153,7 @@ impl Puller {
         match self {
             Self::Within(exposed) => {
                 // SAFETY: the caller's promise.
-                if unsafe { exposed.copy(&place, offset, target, len) } {
+                if unsafe { exposed.copy(&place, offset, local) } {
                     Read::Done
                 } else {
                     Read::No
@@ -159,12 +167,12 @@ impl Puller {
                 if place.pid != process.pid || *access != Access::Works {
                     return Read::No;
                 }
-                let from = place.addr.wrapping_add(offset);
+                let there = place.addr.wrapping_add(offset);
                 // SAFETY: the caller's promise.
-                match unsafe { read_all(process.pid, from, target, len) } {
+                match unsafe { copy_all(process.pid, there, local) } {
                     Ok(()) => Read::Done,
                     Err(error) => {
-                        if error.raw_os_error() == Some(libc::EPERM) {
+                        if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) {
                             *access = Access::Refused(refusal(&error));
                         }
                         Read::No
@@ -175,17 +183,34 @@ impl Puller {
     }
 }
 
+/// This rank's memory, and the direction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Local {
+    /// From the peer to here.
+    To(*mut u8, usize),
+    /// From here to the peer.
+    From(*const u8, usize),
+}
+
+impl Local {
+    fn len(self) -> usize {
+        match self {
+            Self::To(_, len) | Self::From(_, len) => len,
+        }
+    }
+}
+
 /// Reads the known word of a peer.
 fn try_access(pid: u32, probe_at: u64) -> Access {
     let mut word = 0_u64;
     // SAFETY: room for eight bytes.
-    let read = unsafe { read_all(pid, probe_at, (&raw mut word).cast(), 8) };
+    let read = unsafe { copy_all(pid, probe_at, Local::To((&raw mut word).cast(), 8)) };
     match read {
         Ok(()) if word == PROBE => Access::Works,
         Ok(()) => Access::Refused(format!("process {pid} is not the rank that it should be")),
         Err(error) => {
             let text = refusal(&error);
-            tracing::debug!(pid, text, "large messages are copied through shared memory");
+            tracing::debug!(pid, text, "long messages are copied through shared memory");
             Access::Refused(text)
         }
     }
@@ -203,38 +228,39 @@ fn refusal(error: &io::Error) -> String {
     format!("process_vm_readv: {error}{hint}")
 }
 
-/// Reads `len` bytes at `from` in the address space of `pid`.
+/// Copies between this rank's memory and `there` in the address space of `pid`.
 ///
 /// # Safety
-/// `len` bytes at `target` are writable.
-unsafe fn read_all(pid: u32, from: u64, target: *mut u8, len: usize) -> io::Result<()> {
+/// As for [`Puller::copy`].
+unsafe fn copy_all(pid: u32, there: u64, local: Local) -> io::Result<()> {
+    let (here, len) = match local {
+        Local::To(target, len) => (target, len),
+        Local::From(source, len) => (source.cast_mut(), len),
+    };
     let mut done = 0;
     while done < len {
         let piece = (len - done).min(PIECE);
-        let local = libc::iovec {
-            iov_base: target.wrapping_add(done).cast(),
+        let near = libc::iovec {
+            iov_base: here.wrapping_add(done).cast(),
             iov_len: piece,
         };
-        let at = from.wrapping_add(done as u64);
-        let remote = libc::iovec {
+        let at = there.wrapping_add(done as u64);
+        let far = libc::iovec {
             iov_base: at as usize as *mut libc::c_void,
             iov_len: piece,
         };
+        let (pid, near, far) = (pid as libc::pid_t, &raw const near, &raw const far);
         // SAFETY: the kernel checks the remote range; the local one is `piece` bytes within what
-        // the caller vouches for.
-        let got = unsafe {
-            libc::process_vm_readv(
-                pid as libc::pid_t,
-                &raw const local,
-                1,
-                &raw const remote,
-                1,
-                0,
-            )
+        // the caller vouches for, and is only read by `process_vm_writev`.
+        let moved = unsafe {
+            match local {
+                Local::To(..) => libc::process_vm_readv(pid, near, 1, far, 1, 0),
+                Local::From(..) => libc::process_vm_writev(pid, near, 1, far, 1, 0),
+            }
         };
-        match got {
+        match moved {
             0 => return Err(io::Error::from_raw_os_error(libc::EFAULT)),
-            1.. => done += got as usize,
+            1.. => done += moved as usize,
             _ => return Err(io::Error::last_os_error()),
         }
     }
@@ -253,16 +279,18 @@ pub(crate) struct Exposed {
 struct Span {
     addr: usize,
     len: usize,
+    writable: bool,
     open: RwLock<bool>,
 }
 
 impl Exposed {
-    fn insert(&self, data: *const u8, len: usize) -> u64 {
+    fn insert(&self, data: *const u8, len: usize, writable: bool) -> u64 {
         // Relaxed: the number only has to be new.
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let span = Span {
             addr: data.expose_provenance(),
             len,
+            writable,
             open: RwLock::new(true),
         };
         self.lock().insert(id, Arc::new(span));
@@ -283,22 +311,29 @@ impl Exposed {
     }
 
     /// # Safety
-    /// `len` bytes at `target` are writable.
-    unsafe fn copy(&self, place: &Place, offset: u64, target: *mut u8, len: usize) -> bool {
+    /// As for [`Puller::copy`].
+    unsafe fn copy(&self, place: &Place, offset: u64, local: Local) -> bool {
         let span = self.lock().get(&place.id).cloned();
         let Some(span) = span else { return false };
         let open = span.open.read().unwrap_or_else(PoisonError::into_inner);
         let inside = offset
-            .checked_add(len as u64)
+            .checked_add(local.len() as u64)
             .is_some_and(|end| end <= span.len as u64);
-        if !*open || span.addr as u64 != place.addr || !inside {
+        let writes = matches!(local, Local::From(..));
+        if !*open || span.addr as u64 != place.addr || !inside || writes != span.writable {
             return false;
         }
-        let from = std::ptr::with_exposed_provenance::<u8>(span.addr + offset as usize);
-        // SAFETY: the owner keeps the exposed bytes readable until it has withdrawn them, which
-        // waits for `open`; the caller vouches for the target. A rank does not pull into what it
-        // exposes itself, and buffers of two ranks do not overlap.
-        unsafe { std::ptr::copy_nonoverlapping(from, target, len) };
+        let there = std::ptr::with_exposed_provenance_mut::<u8>(span.addr + offset as usize);
+        // SAFETY: the owner keeps the exposed bytes readable, or writable and to itself alone but for
+        // the peer that it asked, until it has withdrawn them, which waits for `open`; the caller
+        // vouches for the local memory. A rank does not copy from and to what it exposes itself, and
+        // buffers of two ranks do not overlap.
+        unsafe {
+            match local {
+                Local::To(target, len) => std::ptr::copy_nonoverlapping(there, target, len),
+                Local::From(source, len) => std::ptr::copy_nonoverlapping(source, there, len),
+            }
+        }
         true
     }
 }
@@ -313,8 +348,9 @@ mod tests {
 
     fn read(puller: &mut Puller, exposure: &Exposure, offset: u64, len: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; len];
+        let local = Local::To(bytes.as_mut_ptr(), len);
         // SAFETY: a vector of `len` bytes.
-        let read = unsafe { puller.read(3, exposure, offset, bytes.as_mut_ptr(), len, 0) };
+        let read = unsafe { puller.copy(3, exposure, offset, local, 0) };
         (read == Read::Done).then_some(bytes)
     }
 
@@ -322,7 +358,7 @@ mod tests {
     fn what_is_exposed_can_be_read_until_it_is_withdrawn() {
         let mut puller = within();
         let data = [1_u8, 2, 3, 4, 5];
-        let exposure = puller.expose(3, data.as_ptr(), data.len());
+        let exposure = puller.expose(3, data.as_ptr(), data.len(), false);
         assert_eq!(read(&mut puller, &exposure, 1, 3), Some(vec![2, 3, 4]));
         assert_eq!(read(&mut puller, &exposure, 3, 3), None, "beyond the end");
         assert_eq!(read(&mut puller, &exposure, u64::MAX, 1), None, "overflow");
@@ -331,10 +367,30 @@ mod tests {
     }
 
     #[test]
+    fn only_what_is_writable_can_be_written_until_it_is_withdrawn() {
+        let mut puller = within();
+        let (mut data, new) = ([0_u8; 4], [1_u8, 2]);
+        let readable = puller.expose(3, data.as_ptr(), 4, false);
+        let writable = puller.expose(3, data.as_mut_ptr(), 4, true);
+        let write = |puller: &mut Puller, exposure: &Exposure, offset| {
+            let local = Local::From(new.as_ptr(), new.len());
+            // SAFETY: an array of that length.
+            unsafe { puller.copy(3, exposure, offset, local, 0) }
+        };
+        assert_eq!(write(&mut puller, &readable, 0), Read::No);
+        assert_eq!(write(&mut puller, &writable, 3), Read::No, "beyond the end");
+        assert_eq!(write(&mut puller, &writable, 1), Read::Done);
+        assert_eq!(read(&mut puller, &writable, 0, 2), None, "not for reading");
+        puller.withdraw(&writable);
+        assert_eq!(write(&mut puller, &writable, 0), Read::No);
+        assert_eq!(data, [0, 1, 2, 0]);
+    }
+
+    #[test]
     fn a_made_up_exposure_reads_nothing() {
         let mut puller = within();
         let data = [9_u8; 8];
-        let mut exposure = puller.expose(3, data.as_ptr(), data.len());
+        let mut exposure = puller.expose(3, data.as_ptr(), data.len(), false);
         exposure.0[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
         assert_eq!(read(&mut puller, &exposure, 0, 100), None);
         exposure.0[0] ^= 1;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use portolan_core::Result;
 use portolan_core::transport::{
-    Bell, DirectMemory, Exposure, Header, Limits, Pulled, Sent, Sink, Transport, TransportCaps,
+    Bell, DirectMemory, Exposure, Header, Limits, Pulled, Pulls, Sent, Sink, Transport,
+    TransportCaps,
 };
 
 use crate::bell::BellWords;
@@ -14,7 +15,7 @@ use crate::heap::{self, Heap};
 use crate::inbox::Inbox;
 use crate::link::{Incoming, Outgoing};
 use crate::offer::{self, Offers};
-use crate::pull::Puller;
+use crate::pull::{Local, Puller};
 use crate::segment::layout::Life;
 use crate::segment::{Geometry, Segment};
 use crate::sync::AtomicU32;
@@ -223,7 +224,30 @@ impl Transport for Shm {
     unsafe fn expose(&mut self, data: *const u8, len: usize) -> Option<Exposure> {
         self.caps
             .contains(TransportCaps::PULL)
-            .then(|| self.puller.expose(self.rank, data, len))
+            .then(|| self.puller.expose(self.rank, data, len, false))
+    }
+
+    unsafe fn expose_mut(&mut self, data: *mut u8, len: usize) -> Option<Exposure> {
+        self.caps
+            .contains(TransportCaps::PUSH)
+            .then(|| self.puller.expose(self.rank, data, len, true))
+    }
+
+    fn pulls(&self, peer: u32) -> Pulls {
+        crate::one_sided::pulls(self, peer)
+    }
+
+    unsafe fn push(
+        &mut self,
+        peer: u32,
+        exposure: &Exposure,
+        offset: u64,
+        source: *const u8,
+        len: usize,
+    ) -> Pulled {
+        let local = Local::From(source, len);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { crate::one_sided::reach(self, peer, exposure, offset, local) }
     }
 
     fn withdraw(&mut self, exposure: &Exposure) {
@@ -239,7 +263,7 @@ impl Transport for Shm {
         len: usize,
     ) -> Pulled {
         // SAFETY: the caller's promise, passed on.
-        unsafe { crate::one_sided::pull(self, peer, exposure, offset, target, len) }
+        unsafe { crate::one_sided::reach(self, peer, exposure, offset, Local::To(target, len)) }
     }
 
     fn offer_open(&mut self) -> Option<u32> {

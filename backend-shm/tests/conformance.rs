@@ -2,6 +2,7 @@
 //! `examples/conformance_rank.rs`.
 
 use portolan_conformance::{Job, Over, Transports, suite};
+use portolan_core::transport::decorate::{Decorated, Unreach};
 use portolan_shm::Shm;
 
 /// Ranks of one process over the same structures as processes use.
@@ -58,4 +59,29 @@ impl Transports for Streamed {
 mod streamed {
     use super::*;
     suite!(Over<Streamed>, few);
+}
+
+/// Long messages read from the sender's memory by the receiver, and written by the sender to the
+/// receiver's; which is refused now and then, in the middle of a message as well.
+struct Reached;
+
+impl Transports for Reached {
+    type Transport = Decorated<Shm, Unreach>;
+
+    const NAME: &'static str = "shm, reached";
+
+    fn open(job: &Job) -> Vec<Self::Transport> {
+        let job = job.clone().set("SHM_CMA", "on");
+        let ranks = portolan_shm::in_process(job.ranks, &job.settings);
+        let ranks = ranks.expect("shared memory for a job").into_iter();
+        ranks
+            .zip(0..)
+            .map(|(rank, n)| Decorated::new(rank, Unreach::new(n, 4, 1 << 20)))
+            .collect()
+    }
+}
+
+mod reached {
+    use super::*;
+    suite!(Over<Reached>, few);
 }

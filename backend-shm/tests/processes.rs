@@ -7,7 +7,7 @@ use std::time::Instant;
 use common::files::{Files, GUARD, Job, die};
 use common::{Checker, Numbers, send};
 use portolan_core::job::Bootstrap;
-use portolan_core::transport::{Exposure, Header, Payload, Pulled, Sent, Sink, Transport};
+use portolan_core::transport::{Exposure, Header, Payload, Pulled, Pulls, Sent, Sink, Transport};
 use portolan_shm::{Config, Shm, open_with};
 
 /// Not a test of its own: what each rank of a job runs.
@@ -313,26 +313,27 @@ impl Sink for Keep {
     }
 }
 
-/// Rank 1 reads a buffer of rank 0, which is outside of the library.
+/// Rank 1 reads a buffer of rank 0, which is outside of the library, and then rank 0 writes into one
+/// of rank 1.
 fn pull(job: &mut Files, refused: Option<&str>) {
     let mut shm = attach(job);
     let data: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
     if shm.rank() == 0 {
         // SAFETY: the vector lives until the end of this function.
         let exposure = unsafe { shm.expose(data.as_ptr(), data.len()) }.unwrap();
-        let (header, bytes) = (Header::default(), &exposure.0);
-        // SAFETY: 32 bytes to another rank.
-        let sent = unsafe { shm.send_short(1, &header, bytes.as_ptr(), bytes.len()) };
-        assert_eq!(sent, Sent::Done);
+        tell(&mut shm, 1, &exposure);
         job.fence().unwrap();
         shm.withdraw(&exposure);
+        if refused.is_none() {
+            let buffer = told(&mut shm);
+            // SAFETY: the vector is that long.
+            let pushed = unsafe { shm.push(1, &buffer, 3, data[9..].as_ptr(), 500_000) };
+            assert_eq!(pushed, Pulled::Done);
+        }
+        job.fence().unwrap();
         return;
     }
-    let mut keep = Keep(Vec::new());
-    while keep.0.is_empty() {
-        shm.poll(&mut keep);
-    }
-    let exposure = Exposure(keep.0[0].as_slice().try_into().unwrap());
+    let exposure = told(&mut shm);
     let mut target = vec![0; 1_000_000];
     // SAFETY: a vector of that length.
     let pulled = unsafe { shm.pull(0, &exposure, 7, target.as_mut_ptr(), target.len()) };
@@ -348,6 +349,7 @@ fn pull(job: &mut Files, refused: Option<&str>) {
         }
         Some(why) => {
             assert_eq!(pulled, Pulled::Stream);
+            assert_eq!(shm.pulls(0), Pulls::Never, "it is remembered");
             assert!(
                 copies.1.contains("refused for rank 0") && copies.1.contains(why),
                 "{copies:?}"
@@ -355,6 +357,34 @@ fn pull(job: &mut Files, refused: Option<&str>) {
         }
     }
     job.fence().unwrap();
+    // SAFETY: the vector lives until the end of this function, and is looked at after the fence.
+    let buffer = unsafe { shm.expose_mut(target.as_mut_ptr(), target.len()) }.unwrap();
+    if refused.is_none() {
+        tell(&mut shm, 0, &buffer);
+    }
+    job.fence().unwrap();
+    shm.withdraw(&buffer);
+    if refused.is_none() {
+        assert_eq!(target[3..500_003], data[9..500_009]);
+        assert_eq!(target[500_003..], data[500_010..1_000_007]);
+    }
+}
+
+/// Sends an exposure to another rank.
+fn tell(shm: &mut Shm, peer: u32, exposure: &Exposure) {
+    let (header, bytes) = (Header::default(), &exposure.0);
+    // SAFETY: 32 bytes to another rank.
+    let sent = unsafe { shm.send_short(peer, &header, bytes.as_ptr(), bytes.len()) };
+    assert_eq!(sent, Sent::Done);
+}
+
+/// Waits for an exposure.
+fn told(shm: &mut Shm) -> Exposure {
+    let mut keep = Keep(Vec::new());
+    while keep.0.is_empty() {
+        shm.poll(&mut keep);
+    }
+    Exposure(keep.0[0].as_slice().try_into().unwrap())
 }
 
 #[test]

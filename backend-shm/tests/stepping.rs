@@ -262,24 +262,53 @@ fn too_much_direct_memory_is_an_error_with_a_remedy() {
 }
 
 #[test]
-fn pulling_waits_for_the_sender_to_be_outside() {
+fn memory_is_within_reach_while_it_is_exposed() {
     use portolan_core::transport::Pulled;
     let mut ranks = job(2);
     let data = vec![42_u8; 100_000];
     let mut target = vec![0_u8; 50_000];
-    // SAFETY: the vector lives until the exposure is withdrawn.
-    let exposure = unsafe { ranks[0].expose(data.as_ptr(), data.len()) }.unwrap();
-    ranks[0].set_present(true);
-    // SAFETY: the target has that many bytes.
-    let mut pull = |ranks: &mut Vec<Shm>| unsafe {
-        ranks[1].pull(0, &exposure, 1000, target.as_mut_ptr(), 50_000)
+    let first = target.as_mut_ptr();
+    // SAFETY: the vectors live until the exposures are withdrawn.
+    let (source, buffer) = unsafe {
+        let buffer = ranks[1].expose_mut(first, 25_000);
+        (
+            ranks[0].expose(data.as_ptr(), data.len()).unwrap(),
+            buffer.unwrap(),
+        )
     };
-    assert_eq!(pull(&mut ranks), Pulled::Stream);
-    ranks[0].set_present(false);
+    let second = first.wrapping_add(25_000);
+    // SAFETY: the other half of the target.
+    let pull = |ranks: &mut Vec<Shm>| unsafe { ranks[1].pull(0, &source, 1000, second, 25_000) };
+    // SAFETY: the data is that long.
+    let push =
+        |ranks: &mut Vec<Shm>| unsafe { ranks[0].push(1, &buffer, 0, data.as_ptr(), 25_000) };
     assert_eq!(pull(&mut ranks), Pulled::Done);
-    ranks[0].withdraw(&exposure);
+    assert_eq!(push(&mut ranks), Pulled::Done);
+    ranks[0].withdraw(&source);
+    ranks[1].withdraw(&buffer);
     assert_eq!(pull(&mut ranks), Pulled::Stream);
+    assert_eq!(push(&mut ranks), Pulled::Stream);
     assert!(target.iter().all(|&byte| byte == 42));
+}
+
+#[test]
+fn what_is_measured_is_pulled_whole_while_the_sender_is_outside() {
+    use portolan_core::transport::Pulls;
+    let pulls = |cma, present| {
+        let config = Config {
+            cma,
+            ..Config::default()
+        };
+        let mut ranks = in_process_with(2, &config).unwrap();
+        ranks[0].set_present(present);
+        ranks[1].pulls(0)
+    };
+    assert_eq!(pulls(Cma::Auto, true), Pulls::Measured);
+    assert_eq!(pulls(Cma::On, true), Pulls::Always);
+    assert_eq!(pulls(Cma::Off, true), Pulls::Never);
+    assert_eq!(pulls(Cma::Auto, false), Pulls::Whole);
+    assert_eq!(pulls(Cma::On, false), Pulls::Whole);
+    assert_eq!(pulls(Cma::Off, false), Pulls::Never);
 }
 
 #[test]
@@ -295,6 +324,9 @@ fn capabilities_are_what_is_wired() {
     assert!(!off[0].caps().contains(TransportCaps::PULL));
     // SAFETY: nothing is read without the capability.
     assert_eq!(unsafe { off[0].expose(std::ptr::null(), 0) }, None);
+    // SAFETY: nothing is written without the capability.
+    assert_eq!(unsafe { off[0].expose_mut(std::ptr::null_mut(), 0) }, None);
+    assert!(!off[0].caps().contains(TransportCaps::PUSH));
     let on = job(1);
     assert!(
         on[0]

@@ -243,16 +243,25 @@ impl<T: Transport> State<T> {
                         word.is_some_and(|word| self.transport.offer_cancel(word))
                     }
                     SendStage::Looped(id) => self.proto.unexpected.take(id).is_some(),
-                    SendStage::Streaming | SendStage::Unmatched => false,
+                    SendStage::Streaming
+                    | SendStage::Pushing { .. }
+                    | SendStage::Pushed
+                    | SendStage::Unmatched => false,
                 }
             }
             _ => false,
         }
     }
 
-    /// Withdraws what a cancelled or failed send has exposed. Its word, if the peer knows it, is
-    /// closed by the peer.
+    /// Withdraws what a cancelled or failed send has exposed, or a failed receive. The word of a send,
+    /// if the peer knows it, is closed by the peer.
     pub(super) fn release_offer(&mut self, index: u32) {
+        if let Some(op) = self.proto.table.recv(index)
+            && let super::entry::RecvStage::Transfer(transfer) = &mut op.stage
+            && let Some(opened) = transfer.opened.take()
+        {
+            self.transport.withdraw(&opened);
+        }
         if let Some(op) = self.proto.table.send(index) {
             let queued = op.stage == super::entry::SendStage::Queued;
             if let Some(word) = op.word.take()

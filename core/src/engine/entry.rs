@@ -1,5 +1,6 @@
 //! What the engine keeps for each request slot.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use portolan_datatype::MsgRep;
@@ -72,6 +73,11 @@ pub(super) enum SendStage {
     Offered,
     /// The receiver asked for the data; a stream carries it.
     Streaming,
+    /// The receiver pulls one half of the data and asked for the other, which is being pushed; whether
+    /// it has its half already.
+    Pushing { acknowledged: bool },
+    /// The half that was to be pushed is there; the receiver pulls the other.
+    Pushed,
     /// The data has left; the receiver will say when it has matched (synchronous mode).
     Unmatched,
     /// Waits in this rank's own unexpected queue.
@@ -109,8 +115,18 @@ pub(super) struct Transfer {
     pub(super) total: u64,
     /// Bytes that the buffer takes: less than `total` if it is too small.
     pub(super) wanted: usize,
-    pub(super) done: usize,
+    /// Where the data is, if it can be pulled.
     pub(super) exposure: Option<Exposure>,
+    /// What this rank still pulls, and what it still waits for from the sender: two parts of the
+    /// first `wanted` bytes.
+    pub(super) mine: Range<usize>,
+    pub(super) theirs: Range<usize>,
+    /// Pulling has become impossible: `mine` is asked for when `theirs` has come.
+    pub(super) stranded: bool,
+    /// The buffer, opened to the sender.
+    pub(super) opened: Option<Exposure>,
+    /// Whether the time that it takes is taken.
+    pub(super) measured: bool,
 }
 
 /// A one-sided operation that fetches something from a peer.
@@ -207,7 +223,8 @@ impl Entry {
                 match op.stage {
                     SendStage::Queued => "waits for room in the transport",
                     SendStage::Offered => "announced, waits for the receiver",
-                    SendStage::Streaming => "its data is being sent",
+                    SendStage::Streaming | SendStage::Pushing { .. } => "its data is being sent",
+                    SendStage::Pushed => "half of its data is being pulled",
                     SendStage::Unmatched => "arrived, not yet received",
                     SendStage::Looped(_) => "to this rank itself, not yet received",
                 }
@@ -231,7 +248,7 @@ impl Entry {
                 transfer.peer,
                 transfer.header.context,
                 transfer.header.tag,
-                transfer.done,
+                transfer.wanted - transfer.mine.len() - transfer.theirs.len(),
                 transfer.wanted,
             )),
             Op::Fetch(op) => Some(format!(
@@ -416,6 +433,18 @@ impl Table {
     pub(super) fn recv(&mut self, index: u32) -> Option<&mut RecvOp> {
         match &mut self.entries[index as usize].op {
             Op::Recv(op) => Some(op),
+            _ => None,
+        }
+    }
+
+    /// The buffer and the transfer of a slot, if it is a receive whose data is on its way.
+    pub(super) fn transfer(&mut self, index: u32) -> Option<(&Data, &mut Transfer)> {
+        match &mut self.entries[index as usize].op {
+            Op::Recv(RecvOp {
+                data,
+                stage: RecvStage::Transfer(transfer),
+                ..
+            }) => Some((data, transfer)),
             _ => None,
         }
     }

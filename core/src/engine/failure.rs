@@ -49,6 +49,7 @@ impl<T: Transport> State<T> {
         self.proto.peers[peer as usize].flags |= Peer::FAILED;
         self.proto.clear_outgoing(peer);
         self.proto.active.forget(peer);
+        self.proto.ways.forget(peer);
         self.proto.holding.retain(|&holding| holding != peer);
         self.proto.failed.push(peer);
         self.proto.trouble = true;
@@ -119,8 +120,9 @@ impl Proto {
         for (_, posted) in &doomed {
             posted.map(|id| self.posted.cancel(id));
         }
-        self.pulls
-            .retain(|index| !doomed.iter().any(|(gone, _)| gone == index));
+        for queue in [&mut self.pulls, &mut self.begins] {
+            queue.retain(|index| !doomed.iter().any(|(gone, _)| gone == index));
+        }
         doomed.into_iter().map(|(index, _)| index).collect()
     }
 

@@ -34,8 +34,10 @@ mod send;
 mod shared;
 mod state;
 mod stuck;
+mod transfer;
 mod unexpected;
 mod wait;
+mod ways;
 
 #[cfg(test)]
 mod tests;

@@ -116,6 +116,7 @@ impl Proto {
         state.flags &= !Peer::WAITING;
         self.waiting_peers.retain(|&waiting| waiting != peer);
         self.streams.retain(|stream| stream.peer != peer);
+        self.pushes.retain(|push| push.peer != peer);
     }
 }
 
@@ -139,7 +140,7 @@ impl<T: Transport> State<T> {
         sent + self.flush_streams()
     }
 
-    fn flush_peer(&mut self, peer: u32) -> usize {
+    pub(super) fn flush_peer(&mut self, peer: u32) -> usize {
         let mut sent = 0;
         // The queues are taken out, because starting a send needs the rest of the state.
         let Some(mut out) = self.proto.peers[peer as usize].out.take() else {
@@ -205,7 +206,7 @@ impl<T: Transport> State<T> {
             if stream.position < stream.end {
                 self.proto.streams.push_back(stream);
             } else if let StreamSource::Send(index) = stream.source {
-                self.send_finished(index);
+                self.stream_finished(index);
             }
         }
         sent

@@ -21,7 +21,7 @@ impl<T: Transport> State<T> {
         packets
     }
 
-    /// The slow part: deferred offers, queued packets, streams, pulls, hooks, failures.
+    /// The slow part: deferred offers, queued packets, streams, pulls, pushes, hooks, failures.
     #[cold]
     #[inline(never)]
     fn work(&mut self) -> usize {
@@ -47,6 +47,14 @@ impl<T: Transport> State<T> {
                 self.proto.pulls.push_back(index);
             }
             done += 1;
+        }
+        while let Some(index) = self.proto.begins.pop_front() {
+            self.begin_transfer(index);
+            done += 1;
+        }
+        done += self.advance_pushes();
+        for exposure in std::mem::take(&mut self.proto.withdrawals) {
+            self.transport.withdraw(&exposure);
         }
         done += self.proto.run_hooks();
         done += self.flush_outgoing();
@@ -90,6 +98,7 @@ impl Proto {
                 }
             }
             Some(PacketKind::Take) => self.on_take(peer, header, payload),
+            Some(PacketKind::Pushed) => self.on_pushed(peer, header),
             Some(PacketKind::Done) => {
                 self.active.done_packets.push((peer, *header));
                 self.work = true;

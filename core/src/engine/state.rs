@@ -10,12 +10,14 @@ use super::one_sided::Regions;
 use super::outgoing::{Peer, Stream};
 use super::recv::InHand;
 use super::shared::Shared;
+use super::transfer::Push;
 use super::unexpected::{Arrived, OfferBody, Taken};
+use super::ways::Ways;
 use crate::config::Settings;
 use crate::group::Group;
 use crate::matching::{PostedQueue, UnexpectedQueue};
 use crate::observe::{Counters, Event, Tracer};
-use crate::transport::{Header, Limits, Transport, TransportCaps};
+use crate::transport::{Exposure, Header, Limits, Transport, TransportCaps};
 
 /// A channel's state.
 pub(super) struct State<T> {
@@ -52,6 +54,13 @@ pub(super) struct Proto {
     pub(super) streams: VecDeque<Stream>,
     /// Receives whose data is being pulled.
     pub(super) pulls: VecDeque<u32>,
+    /// Halves of messages that this rank writes into the receivers' buffers.
+    pub(super) pushes: VecDeque<Push>,
+    /// Buffers that are closed to their pushers, once the transport is at hand.
+    pub(super) withdrawals: Vec<Exposure>,
+    pub(super) ways: Ways,
+    /// Receives whose transfers have waited for others and may begin.
+    pub(super) begins: VecDeque<u32>,
     pub(super) scratch: Vec<u8>,
 
     pub(super) active: ActiveState,
@@ -107,6 +116,10 @@ impl<T: Transport> State<T> {
             waiting_peers: Vec::new(),
             streams: VecDeque::new(),
             pulls: VecDeque::new(),
+            pushes: VecDeque::new(),
+            withdrawals: Vec::new(),
+            ways: Ways::default(),
+            begins: VecDeque::new(),
             scratch: Vec::new(),
             active: ActiveState::default(),
             regions: Regions::default(),
@@ -196,6 +209,10 @@ impl Proto {
 
     /// Whether a slow progress step has anything to do.
     pub(super) fn has_outgoing(&self) -> bool {
-        !self.waiting_peers.is_empty() || !self.streams.is_empty() || !self.pulls.is_empty()
+        !self.waiting_peers.is_empty()
+            || !self.streams.is_empty()
+            || !self.pulls.is_empty()
+            || !self.pushes.is_empty()
+            || !self.begins.is_empty()
     }
 }

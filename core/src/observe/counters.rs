@@ -42,6 +42,8 @@ counters! {
     bytes_received,
     /// Bytes read from a sender's memory by this rank.
     bytes_pulled,
+    /// Bytes written into a receiver's buffer by this rank.
+    bytes_pushed,
     /// Operations cancelled.
     cancelled,
     /// Active messages sent.

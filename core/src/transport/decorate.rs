@@ -10,6 +10,7 @@
 //! | [`Count`] | counts packets and bytes by kind | nobody |
 //! | [`Delay`] | delivers packets later, in the order of their pair | nobody |
 //! | [`Refuse`] | reports a full transport that is not | nobody |
+//! | [`Unreach`] | reports memory out of reach that is not | nobody |
 //! | [`Corrupt`] | flips bits of packets | the receiver, who declares the sender failed |
 //! | [`DropPeer`] | declares a peer dead after a number of packets | everybody |
 //!
@@ -36,6 +37,7 @@ mod hook;
 mod random;
 mod refuse;
 mod trace;
+mod unreach;
 
 pub use corrupt::Corrupt;
 pub use count::{Count, Tally};
@@ -46,6 +48,7 @@ pub use hook::{Arrival, Hook};
 pub use random::Random;
 pub use refuse::Refuse;
 pub use trace::{Direction, Record, Trace};
+pub use unreach::Unreach;
 
 #[cfg(test)]
 mod tests;

@@ -45,6 +45,9 @@ bitflags! {
         const PROCESSES = 8;
         /// Sleeping ends by itself when something arrives: [`Transport::bell`] is real.
         const SLEEP = 16;
+        /// [`Transport::expose_mut`] and [`Transport::push`]: a sender writes into a buffer that the
+        /// receiver has opened for it.
+        const PUSH = 32;
     }
 }
 
@@ -75,16 +78,29 @@ pub enum Sent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exposure(pub [u8; 32]);
 
-/// What became of a pull.
+/// What became of a pull, or of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Pulled {
     /// The bytes are there.
     Done,
-    /// Not the best or not a possible way at the moment: ask the peer to stream.
+    /// Not a possible way: the data has to be streamed.
     Stream,
     /// The peer is dead.
     Gone,
+}
+
+/// Which ways the data of a peer's long messages may take at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pulls {
+    /// It is streamed.
+    Never,
+    /// The receiver pulls all of it: the sender is busy with something else.
+    Whole,
+    /// It is pulled, and of what is long the sender pushes a half at the same time.
+    Always,
+    /// Whatever is measured to be the fastest.
+    Measured,
 }
 
 /// Memory that peers can reach: where it is here, and the token for peers.
@@ -231,8 +247,42 @@ pub trait Transport: Send + 'static {
         let _ = exposure;
     }
 
-    /// Copies `len` bytes at `offset` of a peer's exposure to `target`, if that is possible and
-    /// the better way at the moment ([`TransportCaps::PULL`]).
+    /// Which ways the data of long messages from `peer` may take at the moment.
+    fn pulls(&self, peer: u32) -> Pulls {
+        let _ = peer;
+        Pulls::Whole
+    }
+
+    /// Makes `len` bytes at `data` writable by peers ([`TransportCaps::PUSH`]).
+    ///
+    /// # Safety
+    /// The bytes must stay writable, and be used by nobody else, until
+    /// [`withdraw`](Self::withdraw).
+    unsafe fn expose_mut(&mut self, data: *mut u8, len: usize) -> Option<Exposure> {
+        let _ = (data, len);
+        None
+    }
+
+    /// Copies `len` bytes at `source` to `offset` of what a peer has exposed for writing
+    /// ([`TransportCaps::PUSH`]).
+    ///
+    /// # Safety
+    /// `len` bytes at `source` must be readable. (The exposure is not trusted: a wrong one gives
+    /// [`Pulled::Stream`], or harms the peer that made it up.)
+    unsafe fn push(
+        &mut self,
+        peer: u32,
+        exposure: &Exposure,
+        offset: u64,
+        source: *const u8,
+        len: usize,
+    ) -> Pulled {
+        let _ = (peer, exposure, offset, source, len);
+        Pulled::Stream
+    }
+
+    /// Copies `len` bytes at `offset` of a peer's exposure to `target`, if that is possible
+    /// ([`TransportCaps::PULL`]).
     ///
     /// # Safety
     /// `len` bytes at `target` must be writable. (The exposure comes from a peer and is not trusted:

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 /// Number of the wire format; ranks that disagree refuse to talk (checked when a job starts).
-pub const WIRE_VERSION: u32 = 1;
+pub const WIRE_VERSION: u32 = 2;
 
 /// What a packet is for. The numbers are the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum PacketKind {
     Eager = 1,
     /// An announcement of a message whose data stays with the sender until it is matched.
     Offer = 2,
-    /// Receiver to sender: stream the data of an offer.
+    /// Receiver to sender: stream the data of an offer, or push it.
     Take = 3,
     /// Sender to receiver: a piece of a taken offer.
     Data = 4,
@@ -27,6 +27,8 @@ pub enum PacketKind {
     OneSided = 8,
     /// Receiver to sender: this many active messages (the cookie) have been handled.
     Credit = 9,
+    /// Sender to receiver: what a take asked for has been pushed.
+    Pushed = 10,
 }
 
 impl PacketKind {
@@ -44,6 +46,7 @@ impl PacketKind {
             7 => Self::Active,
             8 => Self::OneSided,
             9 => Self::Credit,
+            10 => Self::Pushed,
             _ => return None,
         })
     }
@@ -88,6 +91,8 @@ pub mod flags {
     pub const EXPOSED: u8 = 4;
     /// The active message is a reply: room for it was reserved.
     pub const REPLY: u8 = 8;
+    /// The take has the receiver's buffer: the data is to be pushed there, if that can be done.
+    pub const OPENED: u8 = 16;
 }
 
 impl Header {
@@ -243,6 +248,6 @@ mod tests {
         let known = (0..=u8::MAX)
             .filter(|&n| PacketKind::from_wire(n).is_some())
             .count();
-        assert_eq!(known, 9);
+        assert_eq!(known, 10);
     }
 }

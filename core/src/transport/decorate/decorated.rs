@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::hook::{Arrival, Hook};
 use crate::error::Result;
 use crate::transport::{
-    Bell, DirectMemory, Exposure, Header, Limits, Payload, Pulled, Sent, Sink, Transport,
+    Bell, DirectMemory, Exposure, Header, Limits, Payload, Pulled, Pulls, Sent, Sink, Transport,
     TransportCaps,
 };
 
@@ -190,6 +190,30 @@ impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         self.inner.withdraw(exposure);
     }
 
+    fn pulls(&self, peer: u32) -> Pulls {
+        self.inner.pulls(peer)
+    }
+
+    unsafe fn expose_mut(&mut self, data: *mut u8, len: usize) -> Option<Exposure> {
+        // SAFETY: the caller's promise is the one that is needed.
+        unsafe { self.inner.expose_mut(data, len) }
+    }
+
+    unsafe fn push(
+        &mut self,
+        peer: u32,
+        exposure: &Exposure,
+        offset: u64,
+        source: *const u8,
+        len: usize,
+    ) -> Pulled {
+        if !self.hook.reaches(peer, len) {
+            return Pulled::Stream;
+        }
+        // SAFETY: the caller's promise is the one that is needed.
+        unsafe { self.inner.push(peer, exposure, offset, source, len) }
+    }
+
     unsafe fn pull(
         &mut self,
         peer: u32,
@@ -198,6 +222,9 @@ impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         target: *mut u8,
         len: usize,
     ) -> Pulled {
+        if !self.hook.reaches(peer, len) {
+            return Pulled::Stream;
+        }
         // SAFETY: the caller's promise is the one that is needed.
         unsafe { self.inner.pull(peer, exposure, offset, target, len) }
     }

@@ -40,6 +40,13 @@ pub trait Hook: Send + 'static {
         true
     }
 
+    /// Whether `len` bytes may be pulled from the memory of `peer` or pushed to it now; otherwise they
+    /// have to be streamed.
+    fn reaches(&mut self, peer: u32, len: usize) -> bool {
+        let _ = (peer, len);
+        true
+    }
+
     /// A packet has arrived and is about to be delivered.
     fn arrived(&mut self, arrival: Arrival<'_>) {
         let _ = arrival;

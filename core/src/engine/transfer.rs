@@ -1,0 +1,402 @@
+//! Moving the data of an offer: pulled by the receiver, streamed by the sender, or half by each.
+//!
+//! ```text
+//! sender                       receiver
+//!                                opens its buffer
+//!   push ... push ◀───────────── Take(request, second half, buffer)
+//!                                pull ... pull the first half
+//!   Pushed ────────────────────▶
+//!   complete ◀────────────────── Done
+//! ```
+//!
+//! The sender writes only into a buffer whose receive is matched, and only what it was asked for; such
+//! a receive can no longer be cancelled, so nothing changes for [`Caps::CANCEL_LOCAL`](crate::Caps).
+//! A push that is refused becomes a stream, and so does a pull, as soon as the sender has nothing else
+//! under way for the receive.
+
+use std::ops::Range;
+
+use portolan_datatype::MsgRep;
+
+use super::entry::{Op, RecvStage, SendStage, Transfer};
+use super::outgoing::{Stream, StreamSource};
+use super::rendezvous::TakeBody;
+use super::state::{Proto, State};
+use super::ways::Way;
+use crate::status::Status;
+use crate::transport::packet::flags;
+use crate::transport::{
+    Exposure, Header, PacketKind, Payload, Pulled, Pulls, Transport, TransportCaps,
+};
+
+/// Bytes pulled or pushed for one message before other work has its turn.
+const TURN: usize = 1 << 20;
+/// Size of the buffer through which data for scattered layouts is pulled.
+const SCRATCH: usize = 128 << 10;
+/// Shortest message of which the sender may push a half: each half costs a system call.
+const SPLIT: usize = 16 << 10;
+/// The second half begins at a multiple of this.
+const PAGE: usize = 4096;
+
+/// A half of a message that this rank writes into the receiver's buffer.
+#[derive(Debug)]
+pub(super) struct Push {
+    pub(super) peer: u32,
+    /// That of the stream, if pushing is refused.
+    pub(super) header: Header,
+    pub(super) send: u32,
+    pub(super) buffer: Exposure,
+    /// What was asked for, and what is left of it.
+    pub(super) asked: Range<usize>,
+    pub(super) left: Range<usize>,
+}
+
+/// How much came of one turn.
+enum Turn {
+    /// All that there was.
+    Whole,
+    More,
+    Refused,
+    Gone,
+}
+
+impl<T: Transport> State<T> {
+    /// Starts to move the data for a receive that has been matched.
+    pub(super) fn begin_transfer(&mut self, index: u32) {
+        let Some(way) = self.choose_way(index) else {
+            return; // Later: `ways.end` gives it back.
+        };
+        let Some((data, transfer)) = self.proto.table.transfer(index) else {
+            return;
+        };
+        let wanted = transfer.wanted;
+        match way {
+            Way::Pull => transfer.mine = 0..wanted,
+            Way::Stream => return self.proto.ask(index, 0..wanted),
+            Way::Split => {
+                let middle = (wanted / 2).next_multiple_of(PAGE);
+                transfer.mine = 0..wanted;
+                let (peer, target) = (transfer.peer, data.contiguous());
+                let target = target.map_or(std::ptr::null_mut(), |(start, _)| start);
+                // SAFETY: the receive's buffer is the device's until the request completes, `wanted`
+                // is at most its length, and it is withdrawn before the completion is seen. What
+                // this rank writes meanwhile is the other half.
+                transfer.opened = unsafe { self.transport.expose_mut(target, wanted) };
+                if transfer.opened.is_some() {
+                    transfer.mine.end = middle;
+                    self.proto.ask(index, middle..wanted);
+                    // Now, so that both halves move at the same time.
+                    self.flush_peer(peer);
+                }
+            }
+        }
+        if !self.pull(index) {
+            self.proto.pulls.push_back(index);
+            self.proto.work = true;
+        }
+    }
+
+    fn choose_way(&mut self, index: u32) -> Option<Way> {
+        let pushes = self.proto.caps.contains(TransportCaps::PUSH);
+        let (data, transfer) = self.proto.table.transfer(index)?;
+        let (peer, wanted) = (transfer.peer, transfer.wanted);
+        let direct = data.contiguous().is_some() && transfer.rep == MsgRep::Native;
+        let exposed = transfer.exposure.is_some();
+        let splits = pushes && direct && wanted >= SPLIT;
+        let way = match self.transport.pulls(peer) {
+            // Nothing to move: the end of a pull is the end.
+            _ if wanted == 0 => Way::Pull,
+            _ if !exposed => Way::Stream,
+            Pulls::Never => Way::Stream,
+            Pulls::Whole => Way::Pull,
+            Pulls::Always if splits => Way::Split,
+            Pulls::Always => Way::Pull,
+            Pulls::Measured if !direct => Way::Stream,
+            Pulls::Measured => {
+                transfer.measured = true;
+                let allowed = |way| way != Way::Split || splits;
+                return self.proto.ways.begin(peer, wanted, index, allowed);
+            }
+        };
+        Some(way)
+    }
+
+    /// Pulls the next part of a transfer. Returns whether the transfer needs no more pulling.
+    pub(super) fn pull(&mut self, index: u32) -> bool {
+        let turn = self.pull_turn(index);
+        let Some((_, transfer)) = self.proto.table.transfer(index) else {
+            return true;
+        };
+        match turn {
+            Turn::More => return false,
+            Turn::Gone => {
+                let peer = transfer.peer;
+                self.release_offer(index);
+                self.proto.fail_request(index, peer);
+            }
+            Turn::Whole => {
+                let (peer, cookie) = (transfer.peer, transfer.header.cookie);
+                self.proto.acknowledge(peer, cookie);
+                self.proto.arrived(index);
+            }
+            Turn::Refused => {
+                transfer.stranded = true;
+                self.proto.arrived(index);
+            }
+        }
+        true
+    }
+
+    fn pull_turn(&mut self, index: u32) -> Turn {
+        let Some((data, transfer)) = self.proto.table.transfer(index) else {
+            return Turn::Whole;
+        };
+        let turn = transfer.mine.end.min(transfer.mine.start + TURN);
+        while transfer.mine.start < turn {
+            let Some(exposure) = transfer.exposure else {
+                return Turn::Refused;
+            };
+            let start = transfer.mine.start;
+            let direct = data.contiguous();
+            let direct = direct.filter(|_| transfer.rep == MsgRep::Native);
+            let (pulled, len) = if let Some((target, _)) = direct {
+                let len = turn - start;
+                // SAFETY: the receive's buffer is the device's until the request completes, and
+                // `wanted`, which `mine` is a part of, is at most its length.
+                let pulled = unsafe {
+                    let target = target.add(start);
+                    self.transport
+                        .pull(transfer.peer, &exposure, start as u64, target, len)
+                };
+                (pulled, len)
+            } else {
+                let len = (turn - start).min(SCRATCH);
+                self.proto.scratch.resize(SCRATCH, 0);
+                let scratch = self.proto.scratch.as_mut_ptr();
+                // SAFETY: `scratch` has `SCRATCH` bytes.
+                let pulled = unsafe {
+                    self.transport
+                        .pull(transfer.peer, &exposure, start as u64, scratch, len)
+                };
+                if pulled == Pulled::Done {
+                    // SAFETY: as above for the receive's buffer; the scratch has `len` bytes.
+                    unsafe { data.write(start, scratch, len, transfer.rep) };
+                }
+                (pulled, len)
+            };
+            match pulled {
+                Pulled::Done => {
+                    transfer.mine.start += len;
+                    self.proto.counters.bytes_pulled += len as u64;
+                }
+                Pulled::Stream => return Turn::Refused,
+                Pulled::Gone => return Turn::Gone,
+            }
+        }
+        if transfer.mine.is_empty() {
+            Turn::Whole
+        } else {
+            Turn::More
+        }
+    }
+
+    /// Moves every push on.
+    pub(super) fn advance_pushes(&mut self) -> usize {
+        let count = self.proto.pushes.len();
+        for _ in 0..count {
+            let Some(mut push) = self.proto.pushes.pop_front() else {
+                break;
+            };
+            match self.push_turn(&mut push) {
+                Turn::More => self.proto.pushes.push_back(push),
+                Turn::Gone => {}
+                Turn::Whole => {
+                    let header = Header {
+                        kind: PacketKind::Pushed as u8,
+                        ..push.header
+                    };
+                    self.proto.queue_control(push.peer, header, &[]);
+                    self.half_sent(push.send);
+                }
+                // From the beginning: what was pushed already comes again.
+                Turn::Refused => self.proto.streams.push_back(Stream {
+                    peer: push.peer,
+                    header: push.header,
+                    source: StreamSource::Send(push.send),
+                    position: push.asked.start,
+                    end: push.asked.end,
+                }),
+            }
+        }
+        count
+    }
+
+    fn push_turn(&mut self, push: &mut Push) -> Turn {
+        let op = self.proto.table.send(push.send);
+        let Some((source, _)) = op.and_then(|op| op.data.contiguous()) else {
+            return Turn::Refused;
+        };
+        let (start, len) = (push.left.start, push.left.len().min(TURN));
+        // SAFETY: the sender leaves the buffer to the device until the request completes; `left` is a
+        // part of what was asked for, which lies in it.
+        let pushed = unsafe {
+            let source = source.add(start);
+            self.transport
+                .push(push.peer, &push.buffer, start as u64, source, len)
+        };
+        match pushed {
+            Pulled::Done => {
+                push.left.start += len;
+                self.proto.counters.bytes_pushed += len as u64;
+                if push.left.is_empty() {
+                    Turn::Whole
+                } else {
+                    Turn::More
+                }
+            }
+            Pulled::Stream => Turn::Refused,
+            Pulled::Gone => Turn::Gone,
+        }
+    }
+
+    /// The half of a send that the receiver asked for has left.
+    fn half_sent(&mut self, index: u32) {
+        let Some(op) = self.proto.table.send(index) else {
+            return;
+        };
+        match op.stage {
+            SendStage::Pushing {
+                acknowledged: false,
+            } => op.stage = SendStage::Pushed,
+            _ => self.send_finished(index),
+        }
+    }
+
+    /// A stream has come to its end.
+    pub(super) fn stream_finished(&mut self, index: u32) {
+        match self.proto.table.send(index).map(|op| op.stage) {
+            Some(SendStage::Pushing { .. }) => self.half_sent(index),
+            _ => self.send_finished(index),
+        }
+    }
+}
+
+impl Proto {
+    /// Asks the sender for a part of the data.
+    fn ask(&mut self, index: u32, part: Range<usize>) {
+        let receive = self.table.handle(index).to_short();
+        let Some((_, transfer)) = self.table.transfer(index) else {
+            return;
+        };
+        let body = TakeBody {
+            receive,
+            from: part.start as u64,
+            until: part.end as u64,
+            buffer: transfer.opened,
+        };
+        transfer.theirs = part;
+        let peer = transfer.peer;
+        let opened = transfer.opened.map_or(0, |_| flags::OPENED);
+        let header = Header {
+            kind: PacketKind::Take as u8,
+            flags: opened,
+            ..transfer.header
+        };
+        let (bytes, len) = body.to_bytes();
+        self.queue_control(peer, header, &bytes[..len]);
+    }
+
+    /// A piece of data of an offer that this rank has taken.
+    pub(super) fn on_data(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
+        let Some(index) = self.table.resolve_short(header.cookie) else {
+            return self.misbehaves(peer, "sent data that nobody asked for");
+        };
+        let Op::Recv(op) = &mut self.table.entry(index).op else {
+            return self.misbehaves(peer, "sent data for a request that is no receive");
+        };
+        let RecvStage::Transfer(transfer) = &mut op.stage else {
+            return self.misbehaves(peer, "sent data for a receive that is not matched");
+        };
+        if transfer.peer != peer
+            || transfer.theirs.is_empty()
+            || payload.len() > transfer.theirs.len()
+        {
+            return self.misbehaves(peer, "sent more data than it was asked for");
+        }
+        let position = transfer.theirs.start;
+        // SAFETY: the receive's buffer is the device's until the request completes; the piece lies in
+        // it (just checked) and comes from the transport's memory.
+        unsafe {
+            op.data
+                .write(position, payload.as_ptr(), payload.len(), transfer.rep);
+        }
+        transfer.theirs.start += payload.len();
+        self.arrived(index);
+    }
+
+    /// What a take asked for has been pushed.
+    pub(super) fn on_pushed(&mut self, peer: u32, header: &Header) {
+        let index = self.table.resolve_short(header.cookie);
+        let transfer = index.and_then(|index| self.table.transfer(index));
+        let transfer = transfer.map(|(_, transfer)| transfer);
+        let legal = |transfer: &&mut Transfer| transfer.peer == peer && transfer.opened.is_some();
+        let (Some(index), Some(transfer)) = (index, transfer.filter(legal)) else {
+            return self.misbehaves(peer, "pushed data that nobody asked for");
+        };
+        transfer.theirs.start = transfer.theirs.end;
+        self.arrived(index);
+    }
+
+    /// Something has come for a transfer: ends it, or asks for what cannot be pulled.
+    fn arrived(&mut self, index: u32) {
+        let Some((_, transfer)) = self.table.transfer(index) else {
+            return;
+        };
+        if !transfer.theirs.is_empty() {
+            return;
+        }
+        if !transfer.mine.is_empty() {
+            if transfer.stranded {
+                let rest = std::mem::take(&mut transfer.mine);
+                // It is streamed; a buffer is opened for one take.
+                let opened = transfer.opened.take();
+                self.close(opened);
+                self.ask(index, rest);
+            }
+            return;
+        }
+        let (peer, status) = (transfer.peer, transfer.status());
+        let (measured, opened) = (transfer.measured, transfer.opened.take());
+        self.close(opened);
+        if measured {
+            self.begins.extend(self.ways.end(peer));
+            self.work |= !self.begins.is_empty();
+        }
+        self.counters.rendezvous_received += 1;
+        self.counters.bytes_received += status.bytes;
+        self.complete(index, status);
+    }
+
+    /// Closes a buffer to its pusher, before the user's call returns.
+    fn close(&mut self, opened: Option<Exposure>) {
+        if let Some(opened) = opened {
+            self.withdrawals.push(opened);
+            self.work = true;
+        }
+    }
+}
+
+impl Transfer {
+    fn status(&self) -> Status {
+        let lost = self.total > self.wanted as u64;
+        Status {
+            source: self.header.source,
+            tag: self.header.tag,
+            error: lost.then_some(crate::error::ErrorKind::Truncated),
+            bytes: self.wanted as u64,
+            sent: self.total,
+            cancelled: false,
+            rep: self.delivered,
+        }
+    }
+}

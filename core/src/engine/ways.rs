@@ -1,0 +1,328 @@
+//! Which way the data of long messages takes: what was measured decides.
+//!
+//! Three ways lead from a sender's buffer to a receiver's: a stream through the transport's memory, which
+//! copies twice with two processors; the receiver pulls, one copy by one processor; or the
+//! receiver pulls one half while the sender pushes the other. Which is the fastest depends on the
+//! distance of the two processors, on the system's price for reaching into another address space, on
+//! the length, and on whether the sender has written the data anew since it last sent it: factors of
+//! four in either direction were seen. So the receiver takes the time.
+//!
+//! For each sender and each power of two of the length:
+//! 1. The first transfers try every way [`TRIALS`] times, unless the ways are known for another length:
+//!    then those costs are believed at first.
+//! 2. Then each takes the way with the least cost. A way's cost per byte follows its measurements:
+//!    down at once, up by an eighth of the difference, so that an interrupted transfer does not
+//!    count for much and a change is noticed after some ten messages.
+//! 3. After [`FIRST_RETRY`] transfers another way is tried again, after twice as many the next time
+//!    unless it wins, up to [`LAST_RETRY`]: trying costs less than one part in a hundred.
+//!
+//! What is measured is a period: some transfers of one sender that take the same way, from the beginning
+//! of the first until none is under way; so a window of many messages is measured as it is meant. Those
+//! beyond the period's length wait for its end, so that nothing else is measured and a slow way is not
+//! kept because there is always something under way.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+/// How the data of a long message travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Through the transport's memory.
+    Stream = 0,
+    /// The receiver reads all of it.
+    Pull = 1,
+    /// The receiver reads the first half, and the sender writes the second.
+    Split = 2,
+}
+
+const ALL: [Way; 3] = [Way::Stream, Way::Pull, Way::Split];
+/// Transfers that try a way before its cost is believed.
+const TRIALS: u8 = 3;
+/// Transfers after which another way is tried again, at first.
+const FIRST_RETRY: u32 = 32;
+/// The same, at last.
+const LAST_RETRY: u32 = 4096;
+/// Transfers of a period, and of one that tries another way.
+const PERIOD: u32 = 64;
+const PROBE: u32 = 4;
+/// Binary logarithms of the shortest and of the longest lengths that are told apart.
+const SHORTEST: u32 = 12;
+const LONGEST: u32 = 24;
+const CLASSES: usize = (LONGEST - SHORTEST + 1) as usize;
+
+/// What is known of all senders.
+#[derive(Debug, Default)]
+pub(super) struct Ways {
+    senders: HashMap<u32, Box<Sender>>,
+}
+
+/// What is known of one sender, and its period.
+#[derive(Debug)]
+struct Sender {
+    classes: [Class; CLASSES],
+    /// Transfers under way, and begun in this period.
+    active: u32,
+    begun: u32,
+    /// How many may begin in this period.
+    room: u32,
+    way: Way,
+    class: usize,
+    bytes: u64,
+    since: Instant,
+    /// Receives whose transfers wait for the end of the period.
+    waiting: VecDeque<u32>,
+}
+
+/// What is known of messages of similar length.
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    /// Picoseconds per byte.
+    cost: [u64; ALL.len()],
+    trials: [u8; ALL.len()],
+    /// Transfers until another way is tried.
+    left: u32,
+    retry: u32,
+    /// Which other way comes next.
+    turn: usize,
+}
+
+impl Ways {
+    /// The way of a transfer of `len` bytes from `peer` for `receive` that begins now; `None` if it has
+    /// to wait for the end of the period. `allowed` says which ways there are.
+    pub(super) fn begin(
+        &mut self,
+        peer: u32,
+        len: usize,
+        receive: u32,
+        allowed: impl Fn(Way) -> bool,
+    ) -> Option<Way> {
+        let sender = self
+            .senders
+            .entry(peer)
+            .or_insert_with(|| Box::new(Sender::new()));
+        if sender.active == 0 {
+            sender.class = class_of(len);
+            let (way, room) = sender.choose(allowed);
+            (sender.way, sender.room) = (way, room);
+            (sender.begun, sender.bytes) = (0, 0);
+            sender.since = Instant::now();
+        } else if sender.begun >= sender.room || !allowed(sender.way) {
+            sender.waiting.push_back(receive);
+            return None;
+        }
+        sender.active += 1;
+        sender.begun += 1;
+        sender.bytes += len as u64;
+        Some(sender.way)
+    }
+
+    /// A transfer from `peer` that had begun is over. What is returned may begin now.
+    pub(super) fn end(&mut self, peer: u32) -> VecDeque<u32> {
+        let Some(sender) = self.senders.get_mut(&peer) else {
+            return VecDeque::new();
+        };
+        sender.active = sender.active.saturating_sub(1);
+        if sender.active > 0 {
+            return VecDeque::new();
+        }
+        let time = u64::try_from(sender.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let cost = time.saturating_mul(1000) / sender.bytes.max(1);
+        sender.classes[sender.class].learn(sender.way, cost.max(1), sender.begun);
+        std::mem::take(&mut sender.waiting)
+    }
+
+    /// A sender has died.
+    pub(super) fn forget(&mut self, peer: u32) {
+        self.senders.remove(&peer);
+    }
+}
+
+impl Sender {
+    fn new() -> Self {
+        Self {
+            classes: [Class::NEW; CLASSES],
+            active: 0,
+            begun: 0,
+            room: 0,
+            way: Way::Stream,
+            class: 0,
+            bytes: 0,
+            since: Instant::now(),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// The way of a period, and how many transfers may be in it. What is known of messages of the
+    /// nearest length is believed at first.
+    fn choose(&mut self, allowed: impl Fn(Way) -> bool) -> (Way, u32) {
+        let class = self.class;
+        let known = |at: &usize| ALL.iter().all(|&way| self.classes[*at].is_tried(way));
+        if self.classes[class].is_new() {
+            let nearest = (0..CLASSES).filter(known);
+            if let Some(nearest) = nearest.min_by_key(|at| at.abs_diff(class)) {
+                self.classes[class] = Class {
+                    cost: self.classes[nearest].cost,
+                    trials: self.classes[nearest].trials,
+                    ..Class::NEW
+                };
+            }
+        }
+        self.classes[class].choose(allowed)
+    }
+}
+
+impl Class {
+    const NEW: Self = Self {
+        cost: [0; ALL.len()],
+        trials: [0; ALL.len()],
+        left: FIRST_RETRY,
+        retry: FIRST_RETRY,
+        turn: 0,
+    };
+
+    fn is_new(&self) -> bool {
+        self.trials == Self::NEW.trials
+    }
+
+    fn is_tried(&self, way: Way) -> bool {
+        self.trials[way as usize] >= TRIALS
+    }
+
+    /// As [`Sender::choose`].
+    fn choose(&mut self, allowed: impl Fn(Way) -> bool) -> (Way, u32) {
+        let ways = || ALL.into_iter().filter(|&way| allowed(way));
+        if let Some(way) = ways().find(|&way| !self.is_tried(way)) {
+            return (way, PROBE);
+        }
+        let best = ways().min_by_key(|&way| self.cost[way as usize]);
+        let best = best.unwrap_or(Way::Stream);
+        self.left = self.left.saturating_sub(1);
+        if self.left > 0 {
+            return (best, PERIOD);
+        }
+        self.retry = (2 * self.retry).min(LAST_RETRY);
+        self.left = self.retry;
+        self.turn += 1;
+        let others = ways().filter(|&way| way != best).count();
+        let nth = self.turn % others.max(1);
+        let other = ways().filter(|&way| way != best).nth(nth);
+        (other.unwrap_or(best), PROBE)
+    }
+
+    fn learn(&mut self, way: Way, cost: u64, transfers: u32) {
+        let best = |class: &Self| {
+            let tried = ALL.into_iter().filter(|&w| class.trials[w as usize] > 0);
+            tried.min_by_key(|&w| class.cost[w as usize])
+        };
+        let before = best(self);
+        let (known, trials) = (&mut self.cost[way as usize], &mut self.trials[way as usize]);
+        *known = if *trials == 0 || cost < *known {
+            cost
+        } else {
+            *known + (cost - *known).div_ceil(8)
+        };
+        *trials = trials.saturating_add(transfers.min(TRIALS.into()) as u8);
+        if best(self) != before {
+            self.retry = FIRST_RETRY;
+            self.left = self.left.min(FIRST_RETRY);
+        }
+    }
+}
+
+fn class_of(len: usize) -> usize {
+    let log = len.max(1).ilog2().clamp(SHORTEST, LONGEST);
+    (log - SHORTEST) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The ways that so many transfers take when a way costs what `cost` says.
+    fn run(class: &mut Class, count: usize, cost: impl Fn(Way) -> u64) -> [usize; 3] {
+        let mut taken = [0; 3];
+        for _ in 0..count {
+            let (way, _) = class.choose(|_| true);
+            taken[way as usize] += 1;
+            class.learn(way, cost(way), 1);
+        }
+        taken
+    }
+
+    #[test]
+    fn the_best_way_is_taken_and_the_others_are_tried_rarely() {
+        for best in ALL {
+            let mut class = Class::NEW;
+            let taken = run(&mut class, 10_000, |way| if way == best { 50 } else { 200 });
+            assert!(taken[best as usize] > 9_900, "{taken:?}");
+            assert!(taken.iter().all(|&n| n >= usize::from(TRIALS)), "{taken:?}");
+        }
+    }
+
+    #[test]
+    fn a_change_is_noticed() {
+        let mut class = Class::NEW;
+        run(&mut class, 100, |way| 100 + 100 * way as u64);
+        // The best one becomes the worst: a few messages.
+        let worse = |way| if way == Way::Stream { 1000 } else { 200 };
+        let taken = run(&mut class, 100, worse);
+        assert!(taken[Way::Stream as usize] < 15, "{taken:?}");
+        // Another one becomes better: the next try, at the latest after `LAST_RETRY`.
+        let better = |way| if way == Way::Split { 10 } else { 200 };
+        let taken = run(&mut class, 4 * LAST_RETRY as usize, better);
+        assert!(taken[Way::Split as usize] > 1000, "{taken:?}");
+    }
+
+    #[test]
+    fn one_interruption_changes_nothing() {
+        let mut class = Class::NEW;
+        run(&mut class, 100, |way| 100 + 300 * way as u64);
+        class.learn(Way::Stream, 1500, 1);
+        assert_eq!(class.choose(|_| true).0, Way::Stream);
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_not_taken() {
+        let mut class = Class::NEW;
+        for _ in 0..1000 {
+            let (way, _) = class.choose(|way| way != Way::Split);
+            assert_ne!(way, Way::Split);
+            class.learn(way, 100, 1);
+        }
+    }
+
+    #[test]
+    fn transfers_of_one_period_take_one_way_and_others_wait() {
+        let mut ways = Ways::default();
+        for _ in 0..100 {
+            let mut begun = 0;
+            let way = ways.begin(3, 100_000, 0, |_| true);
+            while let Some(next) = ways.begin(3, 1 << 20, 7, |_| true) {
+                assert_eq!(Some(next), way);
+                begun += 1;
+            }
+            assert!(begun + 1 == PERIOD || begun + 1 == PROBE);
+            assert!((0..begun).all(|_| ways.end(3).is_empty()));
+            assert_eq!(ways.end(3), [7]);
+        }
+        ways.forget(3);
+        assert!(ways.end(3).is_empty());
+    }
+
+    #[test]
+    fn what_is_known_of_other_lengths_is_believed_at_first() {
+        let mut sender = Sender::new();
+        let known = &mut sender.classes[4];
+        run(known, 100, |way| if way == Way::Pull { 10 } else { 200 });
+        sender.class = 7;
+        assert_eq!(sender.choose(|_| true).0, Way::Pull);
+    }
+
+    #[test]
+    fn lengths_have_classes() {
+        assert_eq!(class_of(0), 0);
+        assert_eq!(class_of(8191), 0);
+        assert_eq!(class_of(8192), 1);
+        assert_eq!(class_of(usize::MAX), CLASSES - 1);
+    }
+}
