@@ -97,7 +97,7 @@ macro_rules! with_cases {
                     init_and_free 1, reversed 1, context_in_use 1,
                 }
                 capabilities {
-                    processes 2, direct 1, cancel 1, pull 2,
+                    processes 2, direct 1, cancel 1, pull 2, native_matching 1,
                 }
                 checked {
                     arguments 1,

@@ -22,6 +22,30 @@ pub fn processes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
+/// `NATIVE_MATCHING`: an early message is stored by the device's own matching exactly where the bit
+/// is not set.
+pub fn native_matching<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    let stored = || {
+        let counters = rank.device.counters();
+        let counter = counters.iter().find(|(name, _)| *name == "unexpected");
+        counter.map_or(0, |(_, count)| *count)
+    };
+    let before = stored();
+    // Nobody is early before everybody has counted.
+    rank.barrier();
+    rank.send(&rank.to(rank.next(), 1), b"early")
+        .expect("a small send");
+    let from = rank.from(rank.previous(), 1);
+    rank.device.probe_unchecked(&from).expect("it is here");
+    if has(rank, Caps::NATIVE_MATCHING) {
+        assert_eq!(stored(), 0, "messages stored by the device's own matching");
+    } else {
+        assert!(stored() > before, "an early message was not stored");
+    }
+    rank.take(&from, 5);
+    Ok(())
+}
+
 /// `DIRECT`: there is a pointer exactly where the bit is set, for every peer.
 pub fn direct<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let device = rank.device;

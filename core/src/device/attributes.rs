@@ -16,7 +16,8 @@ bitflags! {
         /// [`Device::alloc_region`](super::Device::alloc_region) gives memory that peers can load
         /// and store directly.
         const DIRECT = 4;
-        /// Messages are matched by the hardware or the library below.
+        /// Messages are matched by the hardware or the library below. Where they are not, the
+        /// device's counter `unexpected` counts those that came before their receive.
         const NATIVE_MATCHING = 8;
         /// Ranks are separate processes, which can die on their own.
         const PROCESSES = 16;
