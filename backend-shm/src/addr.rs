@@ -130,6 +130,15 @@ mod tests {
         assert_eq!(Address::from_text("node pid 2 3 4 host"), None);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_an_address_or_none(text in ".{0,60}|[0-9a-z]{0,3}( [0-9-]{0,22}){3,4}( [0-9a-f]{0,18} .{0,9})?") {
+            if let Some(address) = Address::from_text(&text) {
+                proptest::prop_assert_eq!(Address::from_text(&address.to_text()), Some(address));
+            }
+        }
+    }
+
     #[test]
     fn this_process_is_the_one_it_was() {
         let own = Process::own();
