@@ -3,8 +3,8 @@
 use portolan_core::engine::Data;
 use portolan_core::{Error, ErrorKind, Request, SendArgs, SendMode};
 
-use crate::device::{End, Message, Operation, State};
-use crate::mp_lite::{Form, Label, Mode, Outgoing, Wire};
+use crate::device::{End, Message, Number, State};
+use crate::mp_lite::{Form, IN_HEADER, Label, Mode, Outgoing, Wire};
 
 impl State {
     /// Starts a send.
@@ -13,7 +13,11 @@ impl State {
     /// `args` must be legal, and the buffer must stay readable until the request completes.
     pub(crate) unsafe fn start_send(&mut self, request: Request, args: &SendArgs, data: Data) {
         let peer = args.dest.index();
-        if self.has_failed(peer) {
+        let dead = self.has_failed(peer).then_some(peer);
+        // In a collective operation with a dead member only what can leave at once is sent.
+        let long = data.len() > IN_HEADER || args.mode == SendMode::Synchronous;
+        let dead = dead.or_else(|| self.failure_in(args.envelope.context).filter(|_| long));
+        if let Some(peer) = dead {
             self.ends.push_back((request, End::Failed(peer)));
             return;
         }
@@ -38,9 +42,7 @@ impl State {
             token: request.to_bits(),
         };
         let id = self.lite.asend(&mut self.wire, outgoing);
-        self.operations
-            .insert(request.to_bits(), Operation::Send(id));
-        self.collect();
+        self.started(request, Number::Send(id));
     }
 
     /// Whether a blocking synchronous send of this rank to itself would wait for ever.

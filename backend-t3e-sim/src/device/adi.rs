@@ -308,7 +308,9 @@ impl Device for T3e {
         if self.free_persistent(request)? {
             return Ok(());
         }
-        self.engine.free(request)
+        self.engine.free(request)?;
+        self.shared.lock().abandon(request);
+        Ok(())
     }
 
     fn attach(&self, request: Request, completion: Completion) -> Result<()> {

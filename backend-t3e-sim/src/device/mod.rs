@@ -33,7 +33,7 @@ use crate::progress::{Packets, Shared, completions};
 use crate::shmem::Shmem;
 use handles::Handles;
 use persistent::Persistents;
-pub(crate) use state::{End, Message, Operation, State};
+pub(crate) use state::{End, Message, Number, State};
 
 /// The machine that a job of `pes` ranks needs: as the settings say, with MP_Lite's memory.
 ///

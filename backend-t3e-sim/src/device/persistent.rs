@@ -74,9 +74,11 @@ impl T3e {
     }
 
     pub(super) fn start_persistent(&self, request: Request) -> Result<()> {
-        let found = self.persistents.borrow();
-        let found = found.0.get(&request.to_bits());
-        let found = found.map(|known| (known.operation.clone(), known.started.is_some()));
+        let found = {
+            let persistents = self.persistents.borrow();
+            let known = persistents.0.get(&request.to_bits());
+            known.map(|known| (known.operation.clone(), known.started.is_some()))
+        };
         let operation = match found {
             Some((operation, false)) => operation,
             Some((_, true)) => {

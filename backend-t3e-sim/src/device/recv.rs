@@ -5,7 +5,7 @@ use portolan_core::matching::Pattern;
 use portolan_core::{Request, Status};
 use portolan_datatype::MsgRep;
 
-use super::state::{Message, Operation, State};
+use super::state::{Message, Number, State};
 use crate::mp_lite::Arrival;
 
 impl State {
@@ -19,14 +19,12 @@ impl State {
         let id = self
             .lite
             .arecv(&mut self.wire, pattern, buffer, request.to_bits());
-        self.operations
-            .insert(request.to_bits(), Operation::Receive(id));
         if !self.lite.has_done()
             && let Some(peer) = self.failure_for(&pattern)
         {
             self.lite.fail_receive(&mut self.wire, id, peer);
         }
-        self.collect();
+        self.started(request, Number::Receive(id));
     }
 
     /// Receives a message that a matched probe has taken; `false` if there is none of this number.
@@ -66,9 +64,12 @@ impl State {
         let Some(&operation) = self.operations.get(&request.to_bits()) else {
             return false;
         };
-        match operation {
-            Operation::Send(id) => self.lite.cancel_send(&mut self.wire, id),
-            Operation::Receive(id) => self.lite.cancel_receive(&mut self.wire, id),
+        if operation.abandoned {
+            return false;
+        }
+        match operation.number {
+            Number::Send(id) => self.lite.cancel_send(&mut self.wire, id),
+            Number::Receive(id) => self.lite.cancel_receive(&mut self.wire, id),
         }
         self.collect();
         true

@@ -106,9 +106,17 @@ struct Context {
     acknowledged: usize,
 }
 
+/// A tagged operation under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    pub(crate) number: Number,
+    /// The program has given its request up.
+    pub(crate) abandoned: bool,
+}
+
 /// The number that MP_Lite has given an operation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Operation {
+pub(crate) enum Number {
     Send(u32),
     Receive(u32),
 }
@@ -168,6 +176,23 @@ impl State {
             self.notice_failures();
         }
         self.collect();
+    }
+
+    /// An operation is under way, unless it is over already.
+    pub(crate) fn started(&mut self, request: Request, number: Number) {
+        let operation = Operation {
+            number,
+            abandoned: false,
+        };
+        self.operations.insert(request.to_bits(), operation);
+        self.collect();
+    }
+
+    /// The program gives the request of an operation up, which goes on.
+    pub(crate) fn abandon(&mut self, request: Request) {
+        if let Some(operation) = self.operations.get_mut(&request.to_bits()) {
+            operation.abandoned = true;
+        }
     }
 
     /// Takes over what MP_Lite has finished.
@@ -271,6 +296,15 @@ impl State {
         let told = self.failed.len();
         let mut wildcards = Vec::new();
         let contexts = &self.contexts;
+        // Whoever waits in a collective operation with the dead is told, whomever it waits for.
+        let collective = |context| {
+            let known = contexts.range(..=context).next_back();
+            let inside =
+                |first, known: &Context| context > first && context - first < known.contexts;
+            known.is_some_and(|(&first, known)| inside(first, known))
+                && is_member(contexts, context, pe)
+        };
+        self.lite.fail_contexts(&mut self.wire, pe, collective);
         self.lite.fail_peer(&mut self.wire, pe, |context| {
             let doomed = is_member(contexts, context, pe);
             if doomed {
@@ -295,9 +329,22 @@ impl State {
         self.failed.contains(&pe)
     }
 
+    /// A dead member of the communicator whose collective operations use a context.
+    pub(crate) fn failure_in(&self, context: u32) -> Option<u32> {
+        let (&first, known) = self.contexts.range(..=context).next_back()?;
+        if context == first || context - first >= known.contexts {
+            return None;
+        }
+        let member = |&pe: &u32| known.group.rank_of(ProcId::new(pe)).is_some();
+        self.failed.iter().copied().find(member)
+    }
+
     /// The failed peer because of which a receive that waits has to fail, if there is one. A wildcard
     /// is told of each failure once.
     pub(crate) fn failure_for(&mut self, pattern: &Pattern) -> Option<u32> {
+        if let Some(dead) = self.failure_in(pattern.context) {
+            return Some(dead);
+        }
         if let Some(pe) = pattern.source {
             return self.has_failed(pe).then_some(pe);
         }

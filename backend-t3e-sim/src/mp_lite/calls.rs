@@ -151,6 +151,31 @@ impl<W: Waits> MpLite<W> {
         Ok(source)
     }
 
+    /// Whether receives are preposted. They are, unless somebody wants to see what that is good for.
+    pub fn prepost(&mut self, prepost: bool) {
+        self.lite.preposts_receives(prepost);
+    }
+
+    /// Waits until a message has arrived that a receive would match, without receiving it: for a
+    /// measurement of messages that come before their receive.
+    ///
+    /// # Errors
+    /// As [`mp_wait`](Self::mp_wait).
+    pub fn await_message(&mut self, source: u32, tag: u32, len: usize) -> Result<()> {
+        let pattern = Pattern {
+            context: bytes_as_context(len)?,
+            source: Some(source),
+            tag: Some(tag),
+        };
+        loop {
+            self.lite.progress(&mut self.wire);
+            if self.lite.probe(&mut self.wire, &pattern).is_some() {
+                return Ok(());
+            }
+            self.wire.wait()?;
+        }
+    }
+
     /// Hears what has come and moves on what waits, without waiting.
     pub fn progress(&mut self) {
         self.lite.progress(&mut self.wire);

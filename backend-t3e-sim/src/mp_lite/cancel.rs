@@ -33,7 +33,8 @@ impl<B: Buffer> Lite<B> {
     pub(super) fn taken_back(&mut self, wire: &mut impl Wire, id: u32) {
         if let Some(op) = self.receives.remove(id) {
             self.retire(wire, id, &op);
-            self.finish(wire, op.token, Outcome::Cancelled, op.buffer);
+            let outcome = op.doomed.map_or(Outcome::Cancelled, Outcome::Failed);
+            self.finish(wire, op.token, outcome, op.buffer);
         }
     }
 

@@ -62,4 +62,32 @@ impl<B: Buffer> Lite<B> {
             }
         }
     }
+
+    /// Ends what waits in the contexts that `doomed` names, whomever it waits for, because `peer` has
+    /// failed: sends that have not been received, and receives. One that is preposted is taken back
+    /// first, so it may end with its message all the same.
+    pub fn fail_contexts(&mut self, wire: &mut impl Wire, peer: u32, doomed: impl Fn(u32) -> bool) {
+        let sends = self.sends.iter();
+        let sends: Vec<(u32, u32)> = sends
+            .filter(|(_, send)| doomed(send.label.context))
+            .map(|(id, send)| (id, send.peer))
+            .collect();
+        for (id, to) in sends {
+            self.peer(to).forget_send(id);
+            if let Some(send) = self.sends.remove(id) {
+                self.finish(wire, send.token, Outcome::Failed(peer), send.buffer);
+            }
+        }
+        let receives = self.receives.iter();
+        let receives: Vec<u32> = receives
+            .filter(|(_, op)| doomed(op.pattern.context))
+            .map(|(id, _)| id)
+            .collect();
+        for id in receives {
+            if let Some(op) = self.receives.get_mut(id) {
+                op.doomed = Some(peer);
+                self.cancel_receive(wire, id);
+            }
+        }
+    }
 }

@@ -71,6 +71,8 @@ pub(super) struct RecvOp<B> {
     pub(super) pattern: Pattern,
     pub(super) buffer: B,
     pub(super) stage: Stage,
+    /// It is being taken back because this peer has failed (extension).
+    pub(super) doomed: Option<u32>,
     /// Its place among the posted receives; none once it is matched or being taken back.
     pub(super) posted: Option<PostedId>,
 }
@@ -113,6 +115,8 @@ pub struct Lite<B> {
     /// Most bytes of send buffers for messages that wait for their receive.
     pub(super) buffered_max: u64,
     pub(super) buffered_now: u64,
+    /// Whether receives are preposted at all.
+    pub(super) preposting: bool,
     /// The PEs that this one has to do with.
     pub(super) peers: BTreeMap<u32, Peer>,
     pub(super) sends: Slab<Outgoing<B>>,
@@ -150,6 +154,7 @@ impl<B: Buffer> Lite<B> {
             pool,
             buffered_max,
             buffered_now: 0,
+            preposting: true,
             peers: BTreeMap::new(),
             sends: Slab::default(),
             receives: Slab::default(),
@@ -193,6 +198,11 @@ impl<B: Buffer> Lite<B> {
     /// An operation that is over, if there is one that has not been fetched yet.
     pub fn next_done(&mut self) -> Option<Done<B>> {
         self.done.pop_front()
+    }
+
+    /// Sets whether receives are preposted at all: they are, but for comparisons.
+    pub fn preposts_receives(&mut self, prepost: bool) {
+        self.preposting = prepost;
     }
 
     /// Sets how many bytes of send buffers messages that wait for their receive may take.

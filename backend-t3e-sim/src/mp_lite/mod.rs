@@ -34,6 +34,7 @@ mod cancel;
 #[cfg(test)]
 mod explore;
 mod failure;
+mod figures;
 mod header;
 mod lite;
 mod loopback;
@@ -54,6 +55,7 @@ mod steps;
 mod wire;
 
 pub use calls::{MpId, MpLite, Placed, Waits};
+pub use figures::{Way, time_of};
 pub use header::{Form, HEADER, IN_HEADER, LONGEST, Label};
 pub use lite::{Done, Lite, Mode, Outcome, Outgoing};
 pub use loopback::Loopback;

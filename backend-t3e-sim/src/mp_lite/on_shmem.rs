@@ -92,6 +92,7 @@ impl OnShmem {
 
     /// The PE, for calls beside the protocol's.
     pub fn shmem(&mut self) -> &mut Shmem {
+        self.begin();
         &mut self.shmem
     }
 
@@ -156,8 +157,7 @@ impl OnShmem {
     pub fn sleep(&mut self, deadline: Time) -> Result<()> {
         let failures = self.failures();
         while self.news.is_empty() && self.failures() == failures {
-            let seen = self.shmem.changes();
-            self.call(|shmem| shmem.wait_change(seen, deadline));
+            self.call(|shmem| shmem.wait_arrival(deadline));
             if let Some(error) = &self.stopped {
                 return Err(error.clone());
             }
@@ -173,9 +173,9 @@ impl OnShmem {
         if self.stopped.is_some() {
             return;
         }
-        let outcome = self.watch().and_then(|()| call(&mut self.shmem));
-        if let Err(error) = outcome {
-            self.stopped = Some(error);
+        self.begin();
+        if let Err(error) = call(&mut self.shmem) {
+            self.stopped.get_or_insert(error);
         }
         for arrival in self.shmem.take_arrivals() {
             let Addr(at) = arrival.addr;
@@ -187,13 +187,17 @@ impl OnShmem {
         }
     }
 
-    fn watch(&mut self) -> Result<()> {
+    /// Watches the queues, by the first call of all, before any time has gone by: nobody can have
+    /// written to them.
+    fn begin(&mut self) {
         if self.watching {
-            return Ok(());
+            return;
         }
         self.watching = true;
         let len = PLACES.bytes(self.shmem.n_pes()) as usize;
-        self.shmem.watch(Addr(PLACES.base), len)
+        if let Err(error) = self.shmem.watch(Addr(PLACES.base), len) {
+            self.stopped = Some(error);
+        }
     }
 }
 
@@ -243,6 +247,7 @@ impl Wire for OnShmem {
     }
 
     fn step(&mut self, step: Step) {
+        self.begin();
         if let Step::Copy(bytes) = step {
             return self.shmem.charge_copy(bytes as usize);
         }

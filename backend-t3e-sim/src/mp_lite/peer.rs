@@ -88,6 +88,18 @@ impl Peer {
         self.pending.is_empty() && self.owed.is_empty() && self.replies.is_empty()
     }
 
+    /// Forgets a send that is over though it waits, or has not been received.
+    pub(super) fn forget_send(&mut self, id: u32) {
+        self.pending.retain(|&pending| pending != id);
+        for entry in &mut self.log {
+            if let Logged::Buffered { synchronous, .. } = entry
+                && *synchronous == Some(id)
+            {
+                *synchronous = None;
+            }
+        }
+    }
+
     /// Forgets small messages that the peer had seen when it had seen `seen` headers: whatever it
     /// preposts from then on cannot be for them.
     pub(super) fn clear_seen(&mut self, seen: u16) {

@@ -42,6 +42,7 @@ impl<B: Buffer> Lite<B> {
             buffer,
             // An age that no receive has yet: it waits for nothing.
             stage: Stage::Apart { age: u64::MAX },
+            doomed: None,
             posted: None,
         };
         let id = self.receives.insert(op);

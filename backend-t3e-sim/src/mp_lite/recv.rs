@@ -33,6 +33,7 @@ impl<B: Buffer> Lite<B> {
             pattern,
             buffer,
             stage: Stage::Apart { age: self.age },
+            doomed: None,
             posted: None,
         };
         let id = self.receives.insert(op);
@@ -73,7 +74,8 @@ impl<B: Buffer> Lite<B> {
             return false;
         };
         let room = op.buffer.len();
-        let (Ok(wide), true) = (u32::try_from(room), room > IN_HEADER) else {
+        let worth = room > IN_HEADER && self.preposting;
+        let (Ok(wide), true) = (u32::try_from(room), worth) else {
             return false;
         };
         let mut older = self.apart.values().filter_map(|&id| self.receives.get(id));

@@ -53,11 +53,11 @@ pub struct StepCosts {
 impl StepCosts {
     /// Fitted to the figures of the MP_Lite paper, on the preset T3E-900.
     pub const FITTED: Self = Self {
-        call: 1500.0,
+        call: 2100.0,
         look: 250.0,
-        post: 2000.0,
+        post: 1500.0,
         log: 500.0,
-        allocate: 1000.0,
+        allocate: 600.0,
         condense: 100.0,
         piece: 500.0,
         finish: 1200.0,

@@ -117,8 +117,10 @@ pub fn sends<S: Sut>(ranks: u32) -> Verdict {
         let synchronous = rank.to(dead, 2).mode(SendMode::Synchronous);
         let short = rank.isend(&synchronous, content(1, 8));
         ready(rank);
-        for pending in [long, short] {
-            names(&rank.finish(pending).0.expect_err("to a dead rank"), dead);
+        names(&rank.finish(short).0.expect_err("to a dead rank"), dead);
+        // A device that buffers at the source may have completed this one before the death.
+        if let Err(error) = rank.finish(long).0 {
+            names(&error, dead);
         }
         notice(rank, dead);
         let error = rank

@@ -266,6 +266,7 @@ impl Proto {
         let (index, stage) = self.table.resolve(request).or_else(|error| {
             // The handle may have been given up while the operation goes on.
             let index = self.table.resolve_short(request.to_short());
+            let index = index.filter(|&index| self.table.handle(index) == request);
             index.map(|index| (index, Stage::Active)).ok_or(error)
         })?;
         if stage == Stage::Active && matches!(self.table.entry(index).op, Op::Upper(_)) {
