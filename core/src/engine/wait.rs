@@ -30,8 +30,9 @@ pub(super) struct Policy {
 /// Times that the core is given away, in the mode `auto`, before sleeping. On an oversubscribed node
 /// a hand-over by `sched_yield` takes about a microsecond, a sleep and its end twenty.
 const YIELDS: u32 = 400;
-/// Polls before giving the core away when there are more ranks than cores.
-const CROWDED_SPIN: u32 = 4;
+/// Polls in a row before giving the core away when there are more ranks than cores: the peer may be
+/// waiting for this very core, so none but the one that comes before each yield.
+const CROWDED_SPIN: u32 = 0;
 /// Sleep while something waits to leave, which no bell announces.
 const OUTGOING_NAP: Duration = Duration::from_micros(200);
 /// Sleep of a thread that relies on another thread's polls, before it looks whether there are any.
