@@ -4,6 +4,8 @@
 
 #include "peer.h"
 
+enum { TALKS = 32 };
+
 static inline void talk(const struct peer *peer, int distance)
 {
     int above = (peer->rank + distance) % peer->size;
@@ -34,7 +36,8 @@ static inline double proportional_kib(void)
 static inline double memory_after(struct peer *peer, int farthest)
 {
     for (int distance = 1; distance <= farthest; distance++)
-        talk(peer, distance);
+        for (int time = 0; time < TALKS; time++)
+            talk(peer, distance);
     MPI_Barrier(MPI_COMM_WORLD);
     double kib = proportional_kib();
     MPI_Barrier(MPI_COMM_WORLD);

@@ -32,8 +32,9 @@ pub(super) struct Chart<'a> {
     /// Whether the sizes are lengths, which have powers of two.
     pub(super) binary: bool,
     pub(super) curves: &'a [Curve],
-    /// Width of the picture.
+    /// Width of the picture, and of what is right of the curves: their names.
     pub(super) width: f64,
+    pub(super) names: f64,
     /// A value at which there is a line, such as 1 for ratios, and values that are to be seen.
     pub(super) line: Option<f64>,
 }
@@ -41,7 +42,6 @@ pub(super) struct Chart<'a> {
 /// The rest of the picture, in the same unit as the width.
 const HEIGHT: f64 = 400.0;
 const LEFT: f64 = 58.0;
-const RIGHT: f64 = 150.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 48.0;
 /// Distance of two labels.
@@ -50,7 +50,7 @@ const LABEL: f64 = 15.0;
 impl Chart<'_> {
     /// The picture; nothing if there is nothing to see.
     pub(super) fn svg(&self) -> String {
-        let (right, bottom) = (self.width - RIGHT, HEIGHT - BOTTOM);
+        let (right, bottom) = (self.width - self.names, HEIGHT - BOTTOM);
         let points = || self.curves.iter().flat_map(|curve| &curve.points);
         let x = Scale::of(points().map(|point| point.x), LEFT + 8.0, right);
         let y = Scale::of(points().flat_map(|p| [p.low, p.y, p.high]), bottom, TOP);
@@ -72,7 +72,7 @@ impl Chart<'_> {
     }
 
     fn axes(&self, svg: &mut String, x: &Scale, y: &Scale) {
-        let (right, bottom) = (self.width - RIGHT, HEIGHT - BOTTOM);
+        let (right, bottom) = (self.width - self.names, HEIGHT - BOTTOM);
         for tick in y.decades() {
             let at = y.place(tick);
             let label = short(tick, false);
@@ -124,7 +124,7 @@ impl Chart<'_> {
 
     /// The names of the curves, where these end.
     fn labels(&self, svg: &mut String, y: &Scale) {
-        let right = self.width - RIGHT;
+        let right = self.width - self.names;
         let shown = || {
             self.curves
                 .iter()
@@ -206,6 +206,7 @@ mod tests {
             binary: true,
             curves: &curves,
             width: 600.0,
+            names: 150.0,
             line: Some(1.0),
         };
         let svg = chart.svg();

@@ -1,6 +1,6 @@
 //! A run, as a section of the page.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::bars::{self, Bar};
@@ -10,31 +10,41 @@ use super::scale::short;
 use crate::bench::record::{Entry, Figure, Run};
 use crate::bench::table;
 
-/// The classes of the page's style in which contenders are drawn: the same in every picture.
+/// The classes of the page's style in which contenders are drawn, the same in every picture: a colour
+/// for each implementation, and dashes for its settings.
 #[derive(Debug, Default)]
 pub(super) struct Colours(BTreeMap<String, String>);
 
 impl Colours {
     /// For all contenders of these runs.
     pub(super) fn of(runs: &[Run]) -> Self {
+        /// How many colours and dashes there are.
+        const OURS: usize = 2;
+        const PEERS: usize = 10;
+        const DASHES: usize = 5;
+        let entries = runs.iter().flat_map(|run| &run.entries);
+        let mut families: BTreeMap<(bool, &str), BTreeSet<&str>> = BTreeMap::new();
+        for entry in entries {
+            let family = entry.name.split('+').next().unwrap_or_default();
+            families
+                .entry((entry.peer, family))
+                .or_default()
+                .insert(&entry.name);
+        }
         let mut colours = Self::default();
         let (mut ours, mut peers) = (0, 0);
-        let mut entries: Vec<_> = runs.iter().flat_map(|run| &run.entries).collect();
-        entries.sort_by(|a, b| (a.peer, &a.name).cmp(&(b.peer, &b.name)));
-        for entry in entries {
-            if colours.0.contains_key(&entry.name) {
-                continue;
-            }
-            let (letter, next, most) = if entry.peer {
-                ('p', &mut peers, 9)
+        for ((peer, _), names) in families {
+            let colour = if peer {
+                peers += 1;
+                format!("p{}", (peers - 1) % PEERS)
             } else {
-                ('c', &mut ours, 1)
+                ours += 1;
+                format!("c{}", (ours - 1) % OURS)
             };
-            colours.0.insert(
-                entry.name.clone(),
-                format!("{letter}{}", *next.min(&mut { most })),
-            );
-            *next += 1;
+            for (at, name) in names.into_iter().enumerate() {
+                let class = format!("{colour} d{}", at.min(DASHES - 1));
+                colours.0.insert(name.to_owned(), class);
+            }
         }
         colours
     }
@@ -155,43 +165,73 @@ fn pictures(run: &Run, colours: &Colours) -> String {
             .collect(),
     };
     let mut curves: Vec<_> = run.entries.iter().map(curve).collect();
-    let limit = limit(run, scale);
-    let limited = limit.is_some();
-    curves.extend(limit);
     // Ours is drawn last, over the others.
     curves.sort_by_key(|curve| curve.class.starts_with('c'));
+    let limit = limit(run, scale);
+    let relative = limit.as_ref().map(|limit| over(&curves, limit));
+    curves.extend(limit);
     let binary = run.axis == "bytes";
-    let x_name = if binary { "bytes" } else { "entries that wait" };
     let chart = Chart {
         title: &run.bench,
-        x_name,
+        x_name: if binary { "bytes" } else { "entries that wait" },
         y_name: unit,
         binary,
         curves: &curves,
-        width: 720.0,
+        width: 660.0,
+        names: 190.0,
         line: None,
     };
+    let better = if run.less_is_better { "below" } else { "above" };
     let mut caption = format!("{unit}, logarithmic; bars are quartiles");
-    if limited {
-        caption.push_str("; dashed: what this machine allows");
+    if relative.is_some() {
+        caption.push_str("; dashed: a cache line's way and one copy of fresh data");
     }
-    let main = figure("", &chart.svg(), &caption);
+    let mut html = figure("", &chart.svg(), &caption);
+    if let Some(curves) = relative {
+        let chart = Chart {
+            title: "over the limit",
+            y_name: "over the limit",
+            curves: &curves,
+            line: Some(1.0),
+            ..chart.clone()
+        };
+        let caption = "the same, over a cache line's way and one copy of fresh data";
+        html.push_str(&figure("", &chart.svg(), caption));
+    }
     let ratios: Vec<_> = run
         .entries
         .iter()
         .filter_map(|entry| ratio(run, entry, colours))
         .collect();
-    let better = if run.less_is_better { "below" } else { "above" };
-    let caption = format!("over the best peer at each size; {better} 1 is in favour of Portolan");
     let chart = Chart {
         title: "ratio to the best peer",
-        y_name: "ratio",
+        y_name: "ratio to the best peer",
         curves: &ratios,
-        width: 520.0,
+        names: 60.0,
         line: Some(1.0),
         ..chart
     };
-    main + &figure("narrow", &chart.svg(), &caption)
+    let caption = format!("over the best peer at each size; {better} 1 is in favour of Portolan");
+    html.push_str(&figure("", &chart.svg(), &caption));
+    html
+}
+
+/// Curves in parts of another.
+fn over(curves: &[Curve], limit: &Curve) -> Vec<Curve> {
+    let part = |point: &Point| {
+        let of = limit.points.iter().find(|of| of.x == point.x)?;
+        Some(Point {
+            x: point.x,
+            y: point.y / of.y,
+            low: point.low / of.y,
+            high: point.high / of.y,
+        })
+    };
+    let relative = |curve: &Curve| Curve {
+        points: curve.points.iter().filter_map(part).collect(),
+        ..curve.clone()
+    };
+    curves.iter().map(relative).collect()
 }
 
 fn point(figure: &Figure, scale: f64) -> Point {
@@ -257,38 +297,31 @@ fn ratio(run: &Run, entry: &Entry, colours: &Colours) -> Option<Curve> {
     })
 }
 
-/// The figures themselves.
+/// The figures themselves: ours, how they stand, and the peers'.
 fn numbers(run: &Run) -> String {
     let (unit, scale) = unit(run);
-    let shown: Vec<_> = run
-        .entries
-        .iter()
-        .filter(|entry| !entry.figures.is_empty())
-        .collect();
-    let Some(first) = shown.first() else {
+    let shown = run.entries.iter().filter(|entry| !entry.figures.is_empty());
+    let (peers, ours): (Vec<_>, Vec<_>) = shown.partition(|entry| entry.peer);
+    let Some(first) = ours.first().or(peers.first()) else {
         return String::new();
     };
     let mut html = format!(
         "<details open><summary>Figures in {unit}</summary><div class=\"wide\"><table><tr><th>{}</th>",
         run.axis
     );
-    for entry in &shown {
-        let _ = write!(html, "<th>{}</th>", escape(&entry.name));
+    let heads = |html: &mut String, entries: &[&Entry]| {
+        for entry in entries {
+            let _ = write!(html, "<th>{}</th>", escape(&entry.name));
+        }
+    };
+    heads(&mut html, &ours);
+    if !peers.is_empty() {
+        html.push_str("<th>ratio</th><th>best peer</th>");
     }
-    let compared = shown.iter().any(|entry| entry.peer);
-    html.push_str(if compared {
-        "<th>ratio</th><th>best peer</th></tr>\n"
-    } else {
-        "</tr>\n"
-    });
-    for size in &first.figures {
-        let named = if run.axis.is_empty() {
-            String::new()
-        } else {
-            short(size.bytes as f64, run.axis == "bytes")
-        };
-        let _ = write!(html, "<tr><td>{named}</td>");
-        for entry in &shown {
+    heads(&mut html, &peers);
+    html.push_str("</tr>\n");
+    let cells = |html: &mut String, entries: &[&Entry], size: &Figure| {
+        for entry in entries {
             let cell = Run::figure(entry, size.bytes).map(|figure| {
                 let spread = figure.summary.spread() * 100.0;
                 let value = table::number(figure.summary.median / scale);
@@ -296,9 +329,19 @@ fn numbers(run: &Run) -> String {
             });
             let _ = write!(html, "<td>{}</td>", cell.unwrap_or_default());
         }
-        if compared {
-            html.push_str(&ratio_cells(run, &shown, size));
+    };
+    for size in &first.figures {
+        let named = if run.axis.is_empty() {
+            String::new()
+        } else {
+            short(size.bytes as f64, run.axis == "bytes")
+        };
+        let _ = write!(html, "<tr><td>{named}</td>");
+        cells(&mut html, &ours, size);
+        if !peers.is_empty() {
+            html.push_str(&ratio_cells(run, &ours, size));
         }
+        cells(&mut html, &peers, size);
         html.push_str("</tr>\n");
     }
     html.push_str("</table></div></details>\n");

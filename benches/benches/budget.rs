@@ -1,0 +1,208 @@
+//! Where the time of an 8-byte message goes: the same way from one rank to another with one layer more
+//! each time.
+//!
+//! `budget-apart/…` is one way between two threads on two cores: `line` is what the machine needs,
+//! `transport` adds cells and polling, `device` matching and the engine, `facade` the checks.
+//! `budget-code/…` is a send and its receive on one thread, where nothing has to travel: what the code
+//! costs. docs/budget.md has the figures, and what they come from.
+
+mod common;
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::between_two;
+use criterion::{Criterion, criterion_group, criterion_main};
+use portolan::{Builder, Comm, Device, Jobs, Result, Source, Tag, Tags};
+use portolan_benches::machine::Limits;
+use portolan_benches::{allowed_processors, pin};
+use portolan_core::config::Settings;
+use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
+use portolan_core::{ContigBuf, SendMode};
+use portolan_shm::Shm;
+
+/// Takes packets and counts them.
+#[derive(Default)]
+struct Count(u64);
+
+impl Sink for Count {
+    fn accepts(&mut self, _peer: u32) -> bool {
+        true
+    }
+
+    fn packet(&mut self, _peer: u32, header: &Header, _payload: Payload<'_>) {
+        black_box(header);
+        self.0 += 1;
+    }
+}
+
+/// A packet of 8 bytes to the only other rank.
+fn hand_over(shm: &mut Shm) {
+    let data = [0_u8; 8];
+    let header = Header::default();
+    let peer = 1 - shm.rank();
+    // SAFETY: the data is readable, the peer is there and not this rank, and 8 bytes are short.
+    while unsafe { shm.send_short(peer, &header, data.as_ptr(), data.len()) } == Sent::Full {
+        shm.poll(&mut Count::default());
+    }
+}
+
+fn take(shm: &mut Shm, sink: &mut Count) {
+    let before = sink.0;
+    while sink.0 == before {
+        shm.poll(sink);
+    }
+}
+
+fn transports() -> [Shm; 2] {
+    let both = portolan_shm::in_process(2, &Settings::default()).expect("there is memory");
+    let Ok(both) = both.try_into() else {
+        unreachable!("two were asked for")
+    };
+    both
+}
+
+/// Ping-pongs of packets between two pinned threads.
+fn packets(rounds: u64) -> Duration {
+    let [mut zero, mut one] = transports();
+    let processors = allowed_processors();
+    let begin = Barrier::new(2);
+    let place = |rank: usize| {
+        if let Some(&processor) = processors.get(rank) {
+            // Not pinned is measured less well, and still measured.
+            let _ = pin(processor);
+        }
+        begin.wait();
+    };
+    let warm_up = 100;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            place(1);
+            let mut sink = Count::default();
+            for _ in 0..warm_up + rounds {
+                take(&mut one, &mut sink);
+                hand_over(&mut one);
+            }
+        });
+        place(0);
+        let mut sink = Count::default();
+        let mut begun = Instant::now();
+        for round in 0..warm_up + rounds {
+            if round == warm_up {
+                begun = Instant::now();
+            }
+            hand_over(&mut zero);
+            take(&mut zero, &mut sink);
+        }
+        begun.elapsed()
+    })
+}
+
+/// A message through the communicator's device, past the facade's checks.
+fn send_unchecked(comm: &Comm, data: &[u8; 8], dest: u32) -> Result<()> {
+    // SAFETY: only messages that are sent here are touched.
+    let inner = unsafe { comm.communicator() };
+    let args = inner.send_args(SendMode::Standard, dest, Tag::from(0))?;
+    // SAFETY: the arguments are the communicator's, and the data is borrowed until it has gone.
+    unsafe {
+        inner
+            .device()
+            .send_contig_unchecked(&args, ContigBuf::from_bytes(data))
+    }
+}
+
+fn recv_unchecked(comm: &Comm, data: &mut [u8; 8], source: u32) -> Result<()> {
+    // SAFETY: only messages that are received here are touched.
+    let inner = unsafe { comm.communicator() };
+    let pattern = inner.pattern(Source::from(source), Tags::from(Tag::from(0)))?;
+    // SAFETY: the pattern is the communicator's, and the data is borrowed until it has come.
+    let status = unsafe {
+        inner
+            .device()
+            .recv_contig_unchecked(&pattern, ContigBuf::from_bytes_mut(data))
+    };
+    status.map(drop)
+}
+
+/// A way to send and a way to receive.
+type Ways = (
+    fn(&Comm, &[u8; 8], u32) -> Result<()>,
+    fn(&Comm, &mut [u8; 8], u32) -> Result<()>,
+);
+
+const DEVICE: Ways = (send_unchecked, recv_unchecked);
+const FACADE: Ways = (
+    |comm, data, dest| comm.send(data, dest, 0),
+    |comm, data, source| comm.recv_into(data, source, 0).map(drop),
+);
+
+fn ping_pong(comm: &Comm, rounds: u64, (send, recv): Ways) -> Result<()> {
+    let (mut data, peer) = ([0_u8; 8], 1 - comm.rank());
+    for _ in 0..rounds {
+        if comm.rank() == 0 {
+            send(comm, &data, peer)?;
+            recv(comm, &mut data, peer)?;
+        } else {
+            recv(comm, &mut data, peer)?;
+            send(comm, &data, peer)?;
+        }
+    }
+    Ok(())
+}
+
+fn apart(c: &mut Criterion) {
+    let mut group = c.benchmark_group("budget-apart");
+    if let [one, other, ..] = allowed_processors()[..] {
+        group.bench_function("line", |bencher| {
+            bencher.iter_custom(|rounds| {
+                let limits = Limits::measure(one, other).expect("these are allowed");
+                Duration::from_secs_f64(limits.load_store * 1e-9 * rounds as f64)
+            });
+        });
+    }
+    group.bench_function("transport", |bencher| {
+        bencher.iter_custom(|rounds| packets(rounds) / 2);
+    });
+    for (name, ways) in [("device", DEVICE), ("facade", FACADE)] {
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|rounds| {
+                between_two("shm", rounds, |comm, rounds| ping_pong(comm, rounds, ways)) / 2
+            });
+        });
+    }
+    group.finish();
+}
+
+fn code(c: &mut Criterion) {
+    let mut group = c.benchmark_group("budget-code");
+    let [mut zero, mut one] = transports();
+    let mut sink = Count::default();
+    group.bench_function("transport", |bencher| {
+        bencher.iter(|| {
+            hand_over(&mut zero);
+            take(&mut one, &mut sink);
+        });
+    });
+    let worlds = Jobs::with(&Builder::new().transport("shm"), 2).expect("there is memory");
+    let (zero, one) = (worlds[0].comm(), worlds[1].comm());
+    let mut data = [0_u8; 8];
+    for (name, (send, recv)) in [("device", DEVICE), ("facade", FACADE)] {
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                send(&zero, &data, 1)
+                    .and_then(|()| recv(&one, &mut data, 0))
+                    .expect("it arrives");
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = common::quick();
+    targets = apart, code
+}
+criterion_main!(benches);
