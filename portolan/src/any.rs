@@ -33,6 +33,9 @@ pub enum AnyDevice<L: Level = Single> {
     /// `memory`, for tests).
     #[cfg(feature = "memory")]
     Memory(Engine<portolan_core::transport::memory::Memory, L>),
+    /// MP_Lite on an emulated Cray T3E, in virtual time (feature `t3e-sim`). At level `Single` only.
+    #[cfg(feature = "t3e-sim")]
+    T3e(crate::one_thread::OneThread<portolan_t3e_sim::T3e, L>),
     /// Keeps the enum an enum when nothing is compiled in. Cannot be made.
     #[doc(hidden)]
     Never(Infallible, PhantomData<fn() -> L>),
@@ -45,6 +48,8 @@ macro_rules! each_variant {
             Self::Shm($device) => $call,
             #[cfg(feature = "memory")]
             Self::Memory($device) => $call,
+            #[cfg(feature = "t3e-sim")]
+            Self::T3e($device) => $call,
             Self::Never(never, _) => match *never {},
         }
     };
@@ -53,7 +58,7 @@ macro_rules! each_variant {
 impl<L: Level> AnyDevice<L> {
     /// Says who hears of waits that last too long.
     #[cfg_attr(
-        not(any(feature = "memory", feature = "shm")),
+        not(any(feature = "memory", feature = "shm", feature = "t3e-sim")),
         allow(unused_variables, reason = "there is no device to tell")
     )]
     pub(crate) fn on_stuck(&self, hook: StuckHook) {
@@ -160,7 +165,7 @@ macro_rules! delegate_device {
 pub(crate) use delegate_device;
 
 #[cfg_attr(
-    not(any(feature = "memory", feature = "shm")),
+    not(any(feature = "memory", feature = "shm", feature = "t3e-sim")),
     allow(
         unused_variables,
         reason = "there is no device to hand the arguments to"

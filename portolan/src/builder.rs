@@ -11,11 +11,15 @@ use portolan_core::engine::StuckHook;
 use portolan_core::job::{self, Bootstrap, JobError};
 use portolan_core::level::{Level, Multiple, Single};
 use portolan_core::{Error, ErrorKind, Result, Waiting};
+#[cfg(feature = "t3e-sim")]
+use portolan_t3e_sim::T3e;
 
 use crate::World;
 use crate::any::AnyDevice;
 use crate::choose::{Choice, Place, Vote, candidates, decide, poll};
 use crate::hosted::{Ending, Hosted, Launcher};
+#[cfg(feature = "t3e-sim")]
+use crate::one_thread::OneThread;
 
 /// Joins the job that this process was started for, as a single-threaded rank; a job of one if it
 /// was started by hand (MPI-4 section 11.2.1, `MPI_Init`).
@@ -143,7 +147,7 @@ impl<L: Level> Builder<L> {
     }
 
     /// The devices of a job of `n` ranks within this process.
-    pub(crate) fn devices(&self, n: u32, kind: &str) -> Result<(Vec<AnyDevice<L>>, Settings)> {
+    pub(crate) fn devices(&self, n: u32, place: Place) -> Result<(Vec<AnyDevice<L>>, Settings)> {
         if n == 0 {
             return Err(
                 Error::new(ErrorKind::InvalidArgument, "a job of 0 ranks was asked for")
@@ -157,9 +161,9 @@ impl<L: Level> Builder<L> {
                 .set("ON_FAILURE", "return")
                 .map_err(setting_error)?;
         }
-        let vote = Vote::new(&settings, &candidates(Place::Process));
+        let vote = Vote::new(&settings, &candidates(place));
         let choice = decide(&[vote])?;
-        announce(&settings, &choice, n, kind);
+        announce(&settings, &choice, n, place.name());
         let devices = open_all::<L>(&choice, n, &settings)?;
         Ok((devices, settings))
     }
@@ -197,6 +201,14 @@ fn open<L: Level>(
             let transport = portolan_shm::open(bootstrap, settings)?;
             Ok(AnyDevice::Shm(Engine::new(transport, settings)?))
         }
+        #[cfg(feature = "t3e-sim")]
+        "t3e-sim" => {
+            OneThread::<T3e, L>::check("t3e-sim")?;
+            let config = portolan_t3e_sim::device::config(bootstrap.size(), settings)?;
+            let pe = portolan_t3e_sim::open(bootstrap, &config)?;
+            let device = T3e::new(pe, settings, true)?;
+            Ok(AnyDevice::T3e(OneThread::new("t3e-sim", device)?))
+        }
         name => Err(not_here(name)),
     }
 }
@@ -215,6 +227,17 @@ fn open_all<L: Level>(choice: &Choice, n: u32, settings: &Settings) -> Result<Ve
             .into_iter()
             .map(|transport| Ok(AnyDevice::Memory(Engine::new(transport, settings)?)))
             .collect(),
+        #[cfg(feature = "t3e-sim")]
+        "t3e-sim" => {
+            OneThread::<T3e, L>::check("t3e-sim")?;
+            let config = portolan_t3e_sim::device::config(n, settings)?;
+            let device = |pe| {
+                let device = T3e::new(pe, settings, false)?;
+                Ok(AnyDevice::T3e(OneThread::new("t3e-sim", device)?))
+            };
+            let all = portolan_t3e_sim::in_process(n, &config)?;
+            all.into_iter().map(device).collect()
+        }
         name => Err(not_here(name)),
     }
 }

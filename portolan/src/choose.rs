@@ -15,8 +15,21 @@ use portolan_core::{Error, ErrorKind, Result};
 pub(crate) enum Place {
     /// Each rank is a process.
     Processes,
-    /// All ranks are in this process.
+    /// All ranks are in this process, each in a thread of its own.
     Process,
+    /// All ranks are in this process, and one thread steps them.
+    OneThread,
+}
+
+impl Place {
+    /// As people read it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Processes => "processes",
+            Self::Process => "threads",
+            Self::OneThread => "in one thread",
+        }
+    }
 }
 
 /// A transport that this program was compiled with, and whether it can be used here.
@@ -56,6 +69,17 @@ pub(crate) fn candidates(place: Place) -> Vec<TransportInfo> {
         unusable: (place == Place::Processes).then(|| {
             "it joins threads of one process only, as portolan::threads starts them".into()
         }),
+    });
+    #[cfg(feature = "t3e-sim")]
+    all.push(TransportInfo {
+        name: "t3e-sim",
+        unusable: match place {
+            Place::OneThread => Some(
+                "its ranks wait for each other, so that one thread cannot step several of them"
+                    .into(),
+            ),
+            Place::Processes | Place::Process => portolan_t3e_sim::probe().err(),
+        },
     });
     all
 }

@@ -48,7 +48,8 @@
 //!
 //! # Features
 //! Features say what is compiled in and never change what is used: `shm` (default), shared memory of
-//! one node; `memory`, the reference transport between threads. What is used, the setting
+//! one node; `memory`, the reference transport between threads; `t3e-sim`, an emulated Cray T3E in
+//! virtual time, for one thread per rank. What is used, the setting
 //! `PORTOLAN_TRANSPORT` or [`Builder::transport`] says; unset means the best one that is usable on
 //! every rank. An explicit choice is honoured or is an error.
 
@@ -62,6 +63,8 @@ mod builder;
 mod choose;
 mod comm;
 mod hosted;
+#[cfg(feature = "t3e-sim")]
+mod one_thread;
 mod ranks;
 mod run;
 mod world;

@@ -9,6 +9,7 @@ use std::thread;
 use portolan_core::level::{Level, Single};
 use portolan_core::{Error, ErrorKind, Result};
 
+use crate::choose::Place;
 use crate::hosted::{Ending, Hosted, Launcher, Leave};
 use crate::{Builder, World};
 
@@ -91,7 +92,7 @@ impl Jobs {
     /// # Errors
     /// As [`Builder::threads`].
     pub fn with<L: Level>(builder: &Builder<L>, n: u32) -> Result<Vec<World<L>>> {
-        let (devices, settings) = builder.devices(n, "in one thread")?;
+        let (devices, settings) = builder.devices(n, Place::OneThread)?;
         devices
             .into_iter()
             .map(|device| {
@@ -175,7 +176,7 @@ impl<L: Level> Builder<L> {
     where
         crate::AnyDevice<L>: Send,
     {
-        let (devices, settings) = self.devices(n, "threads")?;
+        let (devices, settings) = self.devices(n, Place::Process)?;
         let panics = Panics::default();
         let run = |device| {
             let ending = Ending {
