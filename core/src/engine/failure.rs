@@ -33,6 +33,11 @@ impl<T: Transport> State<T> {
     /// Peers that sent nonsense during the last poll are as good as dead.
     pub(super) fn declare_misbehaved(&mut self) {
         for (peer, what) in std::mem::take(&mut self.proto.active.misbehaved) {
+            if self.proto.peers[peer as usize].flags & Peer::FAILED != 0 {
+                // What was on its way concerns requests that have ended with it. If this rank is
+                // the one that was given up, the others are not to blame.
+                continue;
+            }
             tracing::error!(rank = self.proto.me, peer, "peer {what}");
             self.transport.declare_failed(peer, &format!("it {what}"));
             self.notice_failures();
