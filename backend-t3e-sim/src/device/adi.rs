@@ -369,7 +369,7 @@ impl Device for T3e {
 
     fn end(&self) -> Result<()> {
         self.check_live()?;
-        let outcome = self.engine.end();
+        let outcome = self.engine.end_through(self);
         self.ended.set(true);
         outcome
     }

@@ -391,7 +391,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
     }
 
     fn end(&self) -> Result<()> {
-        self.finish()
+        self.end_through(self)
     }
 
     fn abort(&self, code: i32, facility: Option<&str>, message: Option<&str>) -> ! {

@@ -40,14 +40,18 @@ pub(super) fn clock_resolution() -> f64 {
 }
 
 impl<T: Transport, L: Level> Engine<T, L> {
-    /// Completes what was started, then waits for the other ranks.
-    pub(super) fn finish(&self) -> Result<()> {
+    /// Ends the use of this engine as [`Device::end`] does, but waits for the other ranks by messages of
+    /// `device`: for a device that has an engine inside and sends messages by a better way.
+    ///
+    /// # Errors
+    /// As [`Device::end`].
+    pub fn end_through<D: Device>(&self, device: &D) -> Result<()> {
         self.state.lock().proto.check_live()?;
         self.block_until(Target::Any, |state| {
             let proto = &state.proto;
             (!proto.has_outgoing() && proto.table.abandoned == 0).then_some(())
         });
-        let outcome = self.farewell();
+        let outcome = farewell(device);
         // The last round's messages have to leave this rank before its transport goes away.
         self.block_until(Target::Any, |state| {
             (!state.proto.has_outgoing()).then_some(())
@@ -60,59 +64,6 @@ impl<T: Transport, L: Level> Engine<T, L> {
         }
         state.proto.tracer = None;
         outcome
-    }
-
-    /// A dissemination barrier on the device's own context.
-    ///
-    /// A rank that finds another dead goes on to the last round, because the living wait for its
-    /// messages, and says so in them: whoever hears of the dead rank's arrival in a healthy barrier
-    /// hears of its death in this one.
-    fn farewell(&self) -> Result<()> {
-        let (me, size) = (self.attributes.world_rank, self.attributes.world_size);
-        let mut trouble = None;
-        let mut distance = 1;
-        while distance < size {
-            let from = (me + size - distance) % size;
-            match self.farewell_round(distance, trouble.is_some()) {
-                Ok(false) => {}
-                Ok(true) => {
-                    trouble.get_or_insert_with(|| {
-                        let what = format!("rank {from} reports at the end that a rank has failed");
-                        Error::new(ErrorKind::PeerFailed, what)
-                            .remedy("look at the output of the ranks that failed")
-                            .on_rank(me)
-                    });
-                }
-                Err(error) => {
-                    trouble.get_or_insert(error);
-                }
-            }
-            distance *= 2;
-        }
-        trouble.map_or(Ok(()), Err)
-    }
-
-    /// One round of the barrier: tells the rank at `distance` whether there was trouble, and returns
-    /// what the rank at that distance on the other side says.
-    fn farewell_round(&self, distance: u32, trouble: bool) -> Result<bool> {
-        let (me, size) = (self.attributes.world_rank, self.attributes.world_size);
-        let to = ProcId::new((me + distance) % size);
-        let pattern = Pattern::exact(&Envelope {
-            context: OWN_CONTEXT,
-            source: (me + size - distance) % size,
-            tag: distance,
-        });
-        let (mine, mut theirs) = ([u8::from(trouble)], [0_u8]);
-        let args = SendArgs::new(to, OWN_CONTEXT, me, distance);
-        // SAFETY: the peers are ranks of the job; `mine` outlives the call, and `theirs` the receive,
-        // because nothing returns before it was waited for.
-        let (sent, received) = unsafe {
-            let receive =
-                self.irecv_contig_unchecked(&pattern, ContigBuf::from_bytes_mut(&mut theirs))?;
-            let sent = self.send_contig_unchecked(&args, ContigBuf::from_bytes(&mine));
-            (sent, self.wait(receive))
-        };
-        sent.and(received.map(|_| theirs[0] != 0))
     }
 
     /// Ends the whole job.
@@ -147,6 +98,61 @@ impl<T: Transport, L: Level> Engine<T, L> {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(hook);
     }
+}
+
+/// A dissemination barrier on the device's own context.
+///
+/// A rank that finds another dead goes on to the last round, because the living wait for its
+/// messages, and says so in them: whoever hears of the dead rank's arrival in a healthy barrier
+/// hears of its death in this one.
+fn farewell<D: Device>(device: &D) -> Result<()> {
+    let attributes = device.attributes();
+    let (me, size) = (attributes.world_rank, attributes.world_size);
+    let mut trouble = None;
+    let mut distance = 1;
+    while distance < size {
+        let from = (me + size - distance) % size;
+        match farewell_round(device, distance, trouble.is_some()) {
+            Ok(false) => {}
+            Ok(true) => {
+                trouble.get_or_insert_with(|| {
+                    let what = format!("rank {from} reports at the end that a rank has failed");
+                    Error::new(ErrorKind::PeerFailed, what)
+                        .remedy("look at the output of the ranks that failed")
+                        .on_rank(me)
+                });
+            }
+            Err(error) => {
+                trouble.get_or_insert(error);
+            }
+        }
+        distance *= 2;
+    }
+    trouble.map_or(Ok(()), Err)
+}
+
+/// One round of the barrier: tells the rank at `distance` whether there was trouble, and returns
+/// what the rank at that distance on the other side says.
+fn farewell_round<D: Device>(device: &D, distance: u32, trouble: bool) -> Result<bool> {
+    let attributes = device.attributes();
+    let (me, size) = (attributes.world_rank, attributes.world_size);
+    let to = ProcId::new((me + distance) % size);
+    let pattern = Pattern::exact(&Envelope {
+        context: OWN_CONTEXT,
+        source: (me + size - distance) % size,
+        tag: distance,
+    });
+    let (mine, mut theirs) = ([u8::from(trouble)], [0_u8]);
+    let args = SendArgs::new(to, OWN_CONTEXT, me, distance);
+    // SAFETY: the peers are ranks of the job; `mine` outlives the call, and `theirs` the receive,
+    // because nothing returns before it was waited for.
+    let (sent, received) = unsafe {
+        let receive =
+            device.irecv_contig_unchecked(&pattern, ContigBuf::from_bytes_mut(&mut theirs))?;
+        let sent = device.send_contig_unchecked(&args, ContigBuf::from_bytes(&mine));
+        (sent, device.wait(receive))
+    };
+    sent.and(received.map(|_| theirs[0] != 0))
 }
 
 impl Proto {
