@@ -15,5 +15,5 @@ pub mod shmem;
 pub use config::Config;
 pub use device::T3e;
 pub use machine::{Addr, Atomic, Condition, Costs, Preset, Time, Torus};
-pub use open::{in_process, open, probe, run};
+pub use open::{in_process, open, probe, run, run_owned};
 pub use shmem::Shmem;

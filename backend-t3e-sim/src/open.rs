@@ -101,19 +101,30 @@ pub fn run<R: Send>(
     config: &Config,
     body: impl Fn(&mut Shmem) -> R + Sync,
 ) -> Result<Vec<R>> {
+    run_owned(pes, config, |mut shmem| body(&mut shmem))
+}
+
+/// [`run`] for what takes the PE itself: a device, say.
+///
+/// # Errors
+/// As [`in_process`].
+///
+/// # Panics
+/// If `body` does on a PE.
+pub fn run_owned<R: Send>(
+    pes: u32,
+    config: &Config,
+    body: impl Fn(Shmem) -> R + Sync,
+) -> Result<Vec<R>> {
     let body = &body;
     let all = in_process(pes, config)?;
     thread::scope(|scope| {
         let mut threads = Vec::with_capacity(all.len());
-        for mut shmem in all {
+        for shmem in all {
             let started = thread::Builder::new()
                 .name(format!("PE {}", shmem.my_pe()))
                 .stack_size(STACK)
-                .spawn_scoped(scope, move || {
-                    let result = body(&mut shmem);
-                    shmem.leave();
-                    result
-                });
+                .spawn_scoped(scope, move || body(shmem));
             threads.push(started.map_err(no_thread)?);
         }
         let join = |thread: thread::ScopedJoinHandle<'_, R>| {

@@ -251,3 +251,36 @@ fn watched_memory_tells_what_reaches_it() {
         assert_eq!(told, [(place, 1, 8), (place + 8, 5, 8), (place + 56, 3, 8)]);
     }
 }
+
+/// One call for three: the same times, and the word after the bytes.
+#[test]
+fn put_then_is_what_three_calls_are() {
+    for seed in [None, Some(1), Some(2)] {
+        let config = Config {
+            seed,
+            ..Config::default()
+        };
+        let times = |in_one: bool| {
+            run(2, &config, |pe| {
+                let place = pe.malloc(4096).unwrap();
+                let flag = place + 4088;
+                pe.barrier_all().unwrap();
+                if pe.my_pe() == 1 {
+                    pe.wait_until(flag, Condition::Equal(9)).unwrap();
+                    let mut bytes = [0; 2000];
+                    pe.load(place, &mut bytes).unwrap();
+                    assert_eq!(bytes, [3; 2000]);
+                } else if in_one {
+                    pe.put_then(1, place, &[3; 2000], flag, 9).unwrap();
+                } else {
+                    pe.put(1, place, &[3; 2000]).unwrap();
+                    pe.quiet().unwrap();
+                    pe.put64(1, flag, &[9]).unwrap();
+                }
+                pe.clock()
+            })
+            .unwrap()
+        };
+        assert_eq!(times(true), times(false));
+    }
+}

@@ -54,6 +54,21 @@ pub enum Call {
         /// How the elements lie there; `None` means one after the other.
         stride: Option<Stride>,
     },
+    /// A put, a quiet and a put of one word: what three calls do, in one. The host hands the baton on
+    /// less often; virtual time is the same.
+    PutThen {
+        /// Whose memory.
+        pe: u32,
+        /// Where its first byte goes.
+        addr: Addr,
+        /// What.
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+        /// Where the word goes.
+        flag: Addr,
+        /// The word.
+        word: u64,
+    },
     /// Reads memory of a PE. Ends when the bytes are there.
     Get {
         /// Whose memory.
@@ -102,6 +117,8 @@ pub enum Call {
         failures: u32,
         /// When to give up; [`Time::NEVER`] for never.
         deadline: Time,
+        /// As in [`Note`](Self::Note), if it is to change.
+        note: Option<String>,
     },
     /// Allocates symmetric memory. Every PE makes the same call; includes a barrier.
     Allocate {

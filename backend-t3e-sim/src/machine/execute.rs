@@ -47,7 +47,17 @@ impl Machine {
                 addr,
                 data,
                 stride,
-            } => self.start_put(pe, to, addr, data, stride)?,
+            } => self.start_put(pe, to, addr, data, stride, None)?,
+            Call::PutThen {
+                pe: to,
+                addr,
+                data,
+                flag,
+                word,
+            } => {
+                self.check_remote(to, flag, 8, None)?;
+                self.start_put(pe, to, addr, data, None, Some((flag, word)))?;
+            }
             Call::Get {
                 pe: from,
                 addr,
@@ -71,7 +81,14 @@ impl Machine {
                 let changed = self.pes[pe as usize].changes > seen;
                 self.sleep(pe, Doing::Sleeping, changed, failures, deadline);
             }
-            Call::WaitArrival { failures, deadline } => {
+            Call::WaitArrival {
+                failures,
+                deadline,
+                note,
+            } => {
+                if let Some(note) = note {
+                    self.pes[pe as usize].note = note;
+                }
                 let arrived = !self.pes[pe as usize].arrivals.is_empty();
                 self.sleep(pe, Doing::Watching, arrived, failures, deadline);
             }
@@ -122,11 +139,12 @@ impl Machine {
         addr: Addr,
         data: Vec<u8>,
         stride: Option<Stride>,
+        then: Option<(Addr, u64)>,
     ) -> Result<(), Refusal> {
         self.check_remote(to, addr, data.len(), stride)?;
         let begins = self.now + self.start_of(addr, data.len());
         if data.is_empty() {
-            self.end(pe, begins, Answer::Done);
+            self.put_is_issued(pe, to, begins, then);
             return Ok(());
         }
         self.pes[pe as usize].doing = Doing::Putting(Put {
@@ -135,6 +153,7 @@ impl Machine {
             data: Arc::new(data),
             stride,
             issued: 0,
+            then,
         });
         self.events.add(begins, pe, Kind::Issue);
         Ok(())

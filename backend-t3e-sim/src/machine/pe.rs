@@ -68,6 +68,8 @@ pub(crate) struct Put {
     pub(crate) data: Arc<Vec<u8>>,
     pub(crate) stride: Option<Stride>,
     pub(crate) issued: usize,
+    /// A word that is put when everything under way has been acknowledged.
+    pub(crate) then: Option<(Addr, u64)>,
 }
 
 /// A get under way.

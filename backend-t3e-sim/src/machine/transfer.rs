@@ -1,7 +1,7 @@
 //! Transfers: pieces of puts and gets on their way, and atomic operations.
 
 use super::address::Addr;
-use super::call::{Answer, Atomic, Stride};
+use super::call::{Answer, Atomic, Call, Stride};
 use super::event::{Kind, Piece};
 use super::memory::reach;
 use super::pe::Doing;
@@ -45,6 +45,7 @@ impl Machine {
         };
         put.issued += len;
         let last = put.issued == put.data.len();
+        let then = put.then;
 
         let ready = now + self.costs.registers_take(len, stride.is_some());
         let arrives = self.network.carry(pe, to, ready, len);
@@ -52,10 +53,34 @@ impl Machine {
         let acknowledged = landed + self.network.acknowledge(to, pe);
         self.pes[pe as usize].registers.hold(words, acknowledged);
         if last {
-            self.end(pe, ready, Answer::Done);
+            self.put_is_issued(pe, to, ready, then);
         } else {
             self.events.add(ready, pe, Kind::Issue);
         }
+    }
+
+    /// All of a put is in the E-registers at `ready`: it ends, or goes on as a quiet and a put of a word
+    /// would.
+    pub(super) fn put_is_issued(
+        &mut self,
+        pe: u32,
+        to: u32,
+        ready: Time,
+        then: Option<(Addr, u64)>,
+    ) {
+        let Some((addr, word)) = then else {
+            self.end(pe, ready, Answer::Done);
+            return;
+        };
+        let issuing = &mut self.pes[pe as usize];
+        issuing.doing = Doing::Starting(Call::Put {
+            pe: to,
+            addr,
+            data: word.to_le_bytes().to_vec(),
+            stride: None,
+        });
+        let quiet = issuing.registers.all_free(ready);
+        self.events.add(quiet, pe, Kind::Start);
     }
 
     /// Has a piece land, whole or torn; says when all of it will have landed.

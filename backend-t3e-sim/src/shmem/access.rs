@@ -77,6 +77,28 @@ impl Shmem {
         })
     }
 
+    /// Writes bytes, and when they have arrived a word: [`put`](Self::put), [`quiet`](Self::quiet) and
+    /// [`put64`](Self::put64) in one call of the emulator, with the virtual times of three.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn put_then(
+        &mut self,
+        pe: u32,
+        addr: Addr,
+        source: &[u8],
+        flag: Addr,
+        word: u64,
+    ) -> Result<()> {
+        self.done(Call::PutThen {
+            pe,
+            addr,
+            data: source.to_vec(),
+            flag,
+            word,
+        })
+    }
+
     /// Writes words of 4 bytes (`shmem_put32`).
     ///
     /// # Errors

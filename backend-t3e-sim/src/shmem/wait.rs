@@ -103,13 +103,24 @@ impl Shmem {
     /// # Errors
     /// [`Aborted`](portolan_core::ErrorKind::Aborted) if all PEs wait and none has a deadline.
     pub fn wait_arrival(&mut self, deadline: Time) -> Result<()> {
+        self.wait_arrival_noting(deadline, None)
+    }
+
+    /// The same, with a [note](Self::note) for the report of a deadlock.
+    ///
+    /// # Errors
+    /// As [`wait_arrival`](Self::wait_arrival).
+    pub fn wait_arrival_noting(&mut self, deadline: Time, note: Option<String>) -> Result<()> {
         // What a reply has brought already is there already: a deadline that has passed.
         let deadline = if self.arrivals.is_empty() {
             deadline
         } else {
             Time::ZERO
         };
-        let failures = self.failures;
-        self.done(Call::WaitArrival { failures, deadline })
+        self.done(Call::WaitArrival {
+            failures: self.failures,
+            deadline,
+            note,
+        })
     }
 }

@@ -1,0 +1,46 @@
+//! What an emulation costs the host: each runs in a process of its own, so that its memory can be told.
+
+use std::error::Error;
+use std::process::Command;
+use std::time::Instant;
+
+/// What one run has shown.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Virtual time of the pattern, in microseconds.
+    pub virtual_us: f64,
+    /// Host time of the whole run, in seconds.
+    pub host_s: f64,
+    /// Host memory that was touched for each PE, beyond what a job of two PEs touches, in KiB.
+    pub kib_per_pe: f64,
+}
+
+/// Runs this program again for one pattern and `pes` PEs.
+pub fn run_alone(pattern: &str, pes: u32, faults: &str) -> Result<Outcome, Box<dyn Error>> {
+    let begin = Instant::now();
+    let output = Command::new(std::env::current_exe()?)
+        .args(["one", pattern, &pes.to_string(), faults])
+        .output()?;
+    let host_s = begin.elapsed().as_secs_f64();
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{pattern} on {pes} PEs: {why}").into());
+    }
+    let mut fields = text.split_whitespace().map(str::parse::<f64>);
+    let mut next = || fields.next().ok_or("no answer")?.map_err(|e| e.to_string());
+    let (virtual_us, peak) = (next()?, next()?);
+    Ok(Outcome {
+        virtual_us,
+        host_s,
+        kib_per_pe: peak / f64::from(pes),
+    })
+}
+
+/// The most memory that this process has touched so far, in KiB.
+pub fn peak_memory() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let field = line.and_then(|line| line.split_whitespace().nth(1));
+    field.and_then(|kib| kib.parse().ok()).unwrap_or(f64::NAN)
+}
