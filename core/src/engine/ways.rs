@@ -10,11 +10,13 @@
 //! For each sender and each power of two of the length:
 //! 1. The first transfers try every way [`TRIALS`] times, unless the ways are known for another length:
 //!    then those costs are believed at first.
-//! 2. Then each takes the way with the least cost. A way's cost per byte follows its measurements:
-//!    down at once, up by an eighth of the difference, so that an interrupted transfer does not
-//!    count for much and a change is noticed after some ten messages.
-//! 3. After [`FIRST_RETRY`] transfers another way is tried again, after twice as many the next time
-//!    unless it wins, up to [`LAST_RETRY`]: trying costs less than one part in a hundred.
+//! 2. Then each takes the way with the least cost. A way's cost per byte follows its measurements by a
+//!    quarter of the difference (by half if it is not the best), and no measurement counts for more than
+//!    [`WORST`] times what was known, so that an interrupted transfer changes little and a change is
+//!    noticed after some ten.
+//! 3. After [`FIRST_RETRY`] transfers another way is tried again, after twice as many the next time,
+//!    up to [`LAST_RETRY`], and sooner again when the best way has changed: trying costs less than
+//!    one part in a hundred in the long run.
 //!
 //! What is measured is a period: some transfers of one sender that take the same way, from the beginning
 //! of the first until none is under way; so a window of many messages is measured as it is meant. Those
@@ -38,13 +40,15 @@ pub(super) enum Way {
 const ALL: [Way; 3] = [Way::Stream, Way::Pull, Way::Split];
 /// Transfers that try a way before its cost is believed.
 const TRIALS: u8 = 3;
+/// Most that one measurement counts for, as a multiple of the known cost.
+const WORST: u64 = 4;
 /// Transfers after which another way is tried again, at first.
 const FIRST_RETRY: u32 = 32;
 /// The same, at last.
 const LAST_RETRY: u32 = 4096;
 /// Transfers of a period, and of one that tries another way.
 const PERIOD: u32 = 64;
-const PROBE: u32 = 4;
+const PROBE: u32 = 8;
 /// Binary logarithms of the shortest and of the longest lengths that are told apart.
 const SHORTEST: u32 = 12;
 const LONGEST: u32 = 24;
@@ -79,6 +83,8 @@ struct Class {
     /// Picoseconds per byte.
     cost: [u64; ALL.len()],
     trials: [u8; ALL.len()],
+    /// The cost is that of another length.
+    believed: [bool; ALL.len()],
     /// Transfers until another way is tried.
     left: u32,
     retry: u32,
@@ -163,6 +169,7 @@ impl Sender {
                 self.classes[class] = Class {
                     cost: self.classes[nearest].cost,
                     trials: self.classes[nearest].trials,
+                    believed: [true; ALL.len()],
                     ..Class::NEW
                 };
             }
@@ -175,6 +182,7 @@ impl Class {
     const NEW: Self = Self {
         cost: [0; ALL.len()],
         trials: [0; ALL.len()],
+        believed: [false; ALL.len()],
         left: FIRST_RETRY,
         retry: FIRST_RETRY,
         turn: 0,
@@ -215,16 +223,21 @@ impl Class {
             tried.min_by_key(|&w| class.cost[w as usize])
         };
         let before = best(self);
+        let believed = std::mem::replace(&mut self.believed[way as usize], false);
         let (known, trials) = (&mut self.cost[way as usize], &mut self.trials[way as usize]);
-        *known = if *trials == 0 || cost < *known {
-            cost
-        } else {
-            *known + (cost - *known).div_ceil(8)
+        *known = match *trials {
+            _ if believed => cost,
+            0 => cost,
+            // The first ones find caches and page tables cold.
+            1..TRIALS => cost.min(*known),
+            // What is known of the best is recent, of the others old.
+            _ if before != Some(way) => (*known + cost.min(WORST * *known)).div_ceil(2),
+            _ => (3 * *known + cost.min(WORST * *known)).div_ceil(4),
         };
         *trials = trials.saturating_add(transfers.min(TRIALS.into()) as u8);
         if best(self) != before {
-            self.retry = FIRST_RETRY;
-            self.left = self.left.min(FIRST_RETRY);
+            self.retry = (self.retry / 2).max(FIRST_RETRY);
+            self.left = self.left.min(self.retry);
         }
     }
 }
