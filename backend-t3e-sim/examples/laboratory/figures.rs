@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
+use portolan_t3e_sim::mp_lite::{StepCosts, Way, time_of};
 use portolan_t3e_sim::{Config, run};
 
 use crate::plot::{Axes, Curve, draw};
@@ -29,6 +30,12 @@ fn shmem() -> Result<Times, Box<dyn Error>> {
     Ok(times.into_iter().next().ok_or("no PE")??)
 }
 
+fn mp_lite(way: Way) -> Result<Times, Box<dyn Error>> {
+    let config = Config::default();
+    let time = |len| Ok((len, time_of(len, way, &config, StepCosts::FITTED)?.as_us()));
+    sizes().map(time).collect()
+}
+
 /// A curve as it was published: a latency in microseconds and a rate in MB/s.
 fn published(latency: f64, rate: f64) -> Times {
     sizes()
@@ -36,9 +43,20 @@ fn published(latency: f64, rate: f64) -> Times {
         .collect()
 }
 
-pub fn measure(directory: &Path) -> Result<(), Box<dyn Error>> {
+pub(crate) fn measure(directory: &Path) -> Result<(), Box<dyn Error>> {
     let lines = [
         ("raw SHMEM", shmem()?, false),
+        ("MP_Lite, preposted", mp_lite(Way::Preposted)?, false),
+        (
+            "MP_Lite, buffered at the source",
+            mp_lite(Way::Buffered)?,
+            false,
+        ),
+        (
+            "simpler: the destination does all transfers",
+            mp_lite(Way::ByDestination)?,
+            false,
+        ),
         (
             "old Cray MPI, as published (not modelled)",
             published(20.0, 160.0),

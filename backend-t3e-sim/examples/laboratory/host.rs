@@ -6,17 +6,17 @@ use std::time::Instant;
 
 /// What one run has shown.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Virtual time of the pattern, in microseconds.
-    pub virtual_us: f64,
+    pub(crate) virtual_us: f64,
     /// Host time of the whole run, in seconds.
-    pub host_s: f64,
+    pub(crate) host_s: f64,
     /// Host memory that was touched for each PE, beyond what a job of two PEs touches, in KiB.
-    pub kib_per_pe: f64,
+    pub(crate) kib_per_pe: f64,
 }
 
 /// Runs this program again for one pattern and `pes` PEs.
-pub fn run_alone(pattern: &str, pes: u32, faults: &str) -> Result<Outcome, Box<dyn Error>> {
+pub(crate) fn run_alone(pattern: &str, pes: u32, faults: &str) -> Result<Outcome, Box<dyn Error>> {
     let begin = Instant::now();
     let output = Command::new(std::env::current_exe()?)
         .args(["one", pattern, &pes.to_string(), faults])
@@ -38,7 +38,7 @@ pub fn run_alone(pattern: &str, pes: u32, faults: &str) -> Result<Outcome, Box<d
 }
 
 /// The most memory that this process has touched so far, in KiB.
-pub fn peak_memory() -> f64 {
+pub(crate) fn peak_memory() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
     let field = line.and_then(|line| line.split_whitespace().nth(1));

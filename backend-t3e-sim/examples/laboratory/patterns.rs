@@ -5,13 +5,13 @@ use portolan_core::matching::Pattern;
 use portolan_core::{Adi, Result};
 
 /// Bytes of one face in the halo exchange.
-pub const FACE: usize = 1024;
+pub(crate) const FACE: usize = 1024;
 
 /// One rank of a job, with what patterns need.
-pub struct Rank<'a, D> {
-    pub device: &'a D,
-    pub me: u32,
-    pub n: u32,
+pub(crate) struct Rank<'a, D> {
+    pub(crate) device: &'a D,
+    pub(crate) me: u32,
+    pub(crate) n: u32,
 }
 
 impl<D: Adi> Rank<'_, D> {
@@ -39,7 +39,7 @@ impl<D: Adi> Rank<'_, D> {
     }
 
     /// Everybody tells ever more distant ranks that it is here.
-    pub fn dissemination_barrier(&self) -> Result<()> {
+    pub(crate) fn dissemination_barrier(&self) -> Result<()> {
         for round in 0..self.n.next_power_of_two().trailing_zeros() {
             let step = 1 << round;
             let (to, from) = (
@@ -52,7 +52,7 @@ impl<D: Adi> Rank<'_, D> {
     }
 
     /// Sums a number over all ranks, whose count is a power of two.
-    pub fn allreduce(&self, mine: u64) -> Result<u64> {
+    pub(crate) fn allreduce(&self, mine: u64) -> Result<u64> {
         let mut sum = mine;
         for round in 0..self.n.trailing_zeros() {
             let other = self.me ^ 1 << round;
@@ -65,7 +65,7 @@ impl<D: Adi> Rank<'_, D> {
 
     /// Everybody sends 8 bytes to everybody, in steps in which all talk in pairs; the count of ranks is
     /// a power of two.
-    pub fn pairwise(&self) -> Result<()> {
+    pub(crate) fn pairwise(&self) -> Result<()> {
         for step in 1..self.n {
             let other = self.me ^ step;
             let mut theirs = [0; 8];
@@ -82,7 +82,7 @@ impl<D: Adi> Rank<'_, D> {
     }
 
     /// Exchanges faces with the six neighbours of a periodic box.
-    pub fn halo(&self) -> Result<()> {
+    pub(crate) fn halo(&self) -> Result<()> {
         let sides = sides(self.n);
         let mut weight = 1;
         for (axis, side) in (0..).zip(sides) {

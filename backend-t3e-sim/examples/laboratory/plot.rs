@@ -6,22 +6,22 @@ use std::path::Path;
 use plotters::prelude::*;
 
 /// One line of a picture.
-pub struct Curve {
-    pub name: String,
-    pub points: Vec<(f64, f64)>,
+pub(crate) struct Curve {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(f64, f64)>,
     /// Dashed: published by others, or fitted, and not measured here.
-    pub published: bool,
+    pub(crate) published: bool,
 }
 
 /// What is along the axes.
-pub struct Axes {
-    pub title: &'static str,
-    pub x: &'static str,
-    pub y: &'static str,
+pub(crate) struct Axes {
+    pub(crate) title: &'static str,
+    pub(crate) x: &'static str,
+    pub(crate) y: &'static str,
 }
 
 /// Draws curves over two logarithmic axes into an SVG file.
-pub fn draw(path: &Path, axes: &Axes, curves: &[Curve]) -> Result<(), Box<dyn Error>> {
+pub(crate) fn draw(path: &Path, axes: &Axes, curves: &[Curve]) -> Result<(), Box<dyn Error>> {
     let all = || curves.iter().flat_map(|curve| curve.points.iter().copied());
     let range = |value: fn(&(f64, f64)) -> f64| {
         let least = all().map(|p| value(&p)).fold(f64::MAX, f64::min);

@@ -5,24 +5,24 @@ use portolan_t3e_sim::shmem::{ActiveSet, Reduction, SYNC_WORDS, work_words};
 use portolan_t3e_sim::{Addr, Condition, Shmem, Time};
 
 /// Static data of each PE: flags of a collective call, its work space, and two words for messages.
-pub const STATICS: usize = 8 * (SYNC_WORDS + work_words(1) + 4);
+pub(crate) const STATICS: usize = 8 * (SYNC_WORDS + work_words(1) + 4);
 
 const SYNC: Addr = Addr(0);
 const WORK: usize = 8 * SYNC_WORDS;
 const WORDS: usize = WORK + 8 * work_words(1);
 
 /// The hardware's barrier network.
-pub fn hardware_barrier(pe: &mut Shmem) -> Result<()> {
+pub(crate) fn hardware_barrier(pe: &mut Shmem) -> Result<()> {
     pe.barrier()
 }
 
 /// A dissemination barrier of puts and flags.
-pub fn dissemination_barrier(pe: &mut Shmem) -> Result<()> {
+pub(crate) fn dissemination_barrier(pe: &mut Shmem) -> Result<()> {
     pe.barrier_set(ActiveSet::all(pe.n_pes()), SYNC)
 }
 
 /// A sum over all PEs by recursive doubling.
-pub fn allreduce(pe: &mut Shmem) -> Result<()> {
+pub(crate) fn allreduce(pe: &mut Shmem) -> Result<()> {
     let (source, target) = (SYNC + WORDS, SYNC + WORDS + 8);
     pe.store_u64(source, 1)?;
     let all = ActiveSet::all(pe.n_pes());
@@ -33,7 +33,7 @@ pub fn allreduce(pe: &mut Shmem) -> Result<()> {
 
 /// Half a round trip of `len` bytes between neighbours, as NetPIPE measures it: the receiver polls the
 /// last word.
-pub fn ping_pong(pe: &mut Shmem, len: usize) -> Result<Time> {
+pub(crate) fn ping_pong(pe: &mut Shmem, len: usize) -> Result<Time> {
     const ROUNDS: i64 = 4;
     let place = pe.malloc(len)?;
     let last = place + (len - 8);

@@ -27,7 +27,7 @@ const PATTERNS: [(&str, &str, u32); 7] = [
 
 /// Runs one pattern in this process; prints its virtual time in microseconds and the process's peak
 /// memory in KiB.
-pub fn one(pattern: &str, pes: u32, faults: &str) -> Result<(), Box<dyn Error>> {
+pub(crate) fn one(pattern: &str, pes: u32, faults: &str) -> Result<(), Box<dyn Error>> {
     let times = match pattern {
         "hardware" => on_shmem(pes, faults, raw::hardware_barrier),
         "raw-barrier" => on_shmem(pes, faults, raw::dissemination_barrier),
@@ -101,7 +101,7 @@ fn on_device(
     run_owned(pes, &config, timed)?.into_iter().collect()
 }
 
-pub fn measure(directory: &Path, most: u32) -> Result<(), Box<dyn Error>> {
+pub(crate) fn measure(directory: &Path, most: u32) -> Result<(), Box<dyn Error>> {
     println!("| pattern | PEs | virtual µs | host s | host KiB per PE |");
     println!("| --- | --- | --- | --- | --- |");
     let mut curves = Vec::new();
@@ -137,7 +137,7 @@ fn row(name: &str, pes: u32, outcome: &Outcome) {
     println!("| {name} | {pes} | {virtual_us:.2} | {host_s:.2} | {kib_per_pe:.0} |");
 }
 
-pub fn faults(directory: &Path) -> Result<(), Box<dyn Error>> {
+pub(crate) fn faults(directory: &Path) -> Result<(), Box<dyn Error>> {
     const PES: u32 = 512;
     let faults = [
         ("sound", ""),
