@@ -30,9 +30,6 @@ pub(super) struct Policy {
 /// Times that the core is given away, in the mode `auto`, before sleeping. On an oversubscribed node
 /// a hand-over by `sched_yield` takes about a microsecond, a sleep and its end twenty.
 const YIELDS: u32 = 400;
-/// Polls in a row before giving the core away when there are more ranks than cores: the peer may be
-/// waiting for this very core, so none but the one that comes before each yield.
-const CROWDED_SPIN: u32 = 0;
 /// Sleep while something waits to leave, which no bell announces.
 const OUTGOING_NAP: Duration = Duration::from_micros(200);
 /// Sleep of a thread that relies on another thread's polls, before it looks whether there are any.
@@ -44,11 +41,9 @@ impl Policy {
         let spin = u32::try_from(settings.spin()).unwrap_or(u32::MAX);
         let sleeps = caps.contains(TransportCaps::SLEEP);
         let stuck_after = Some(settings.stuck_after()).filter(|limit| !limit.is_zero());
-        let auto_spin = if crowded {
-            CROWDED_SPIN.min(spin)
-        } else {
-            spin
-        };
+        // Where ranks outnumber cores, the peer may be waiting for this very core: it is given away after
+        // each poll.
+        let auto_spin = if crowded { 0 } else { spin };
         let (spin, yields, sleep) = match settings.wait() {
             WaitMode::Auto => (auto_spin, YIELDS, sleeps),
             WaitMode::Spin => (u32::MAX, 0, false),
