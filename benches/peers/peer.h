@@ -124,7 +124,7 @@ static long peer_affordable(long planned, double each, double limit)
     double room = limit / (each > 1e-9 ? each : 1e-9);
     long rounds = room < (double)planned ? (long)room : planned;
     if (rounds < 1)
-        rounds = room < 0.25 ? 0 : 1;
+        rounds = planned < 1 || room < 0.25 ? 0 : 1;
     MPI_Bcast(&rounds, 1, MPI_LONG, 0, MPI_COMM_WORLD);
     return rounds;
 }
@@ -133,16 +133,26 @@ static long peer_affordable(long planned, double each, double limit)
 static double peer_rounds(struct peer *peer, const struct peer_program *program, long planned,
                           long warm_up, long *rounds)
 {
-    /* Even the warm-up may be too long, and one round may be enough. */
-    double each = peer_timed(peer, program, 1);
-    *rounds = 1;
-    warm_up = peer_affordable(warm_up, each, peer->limit / 4);
-    if (warm_up == 0)
-        return each;
-    each = peer_timed(peer, program, warm_up) / (double)warm_up;
-    *rounds = peer_affordable(planned, each, peer->limit);
-    if (*rounds < 1)
-        *rounds = 1;
+    /* Even the warm-up may be too long, and ranks may fall out of step: it grows while it is short. */
+    double last = peer_timed(peer, program, 1), spent = last;
+    long warm = 1, timed = 1;
+    for (;;) {
+        long more = 2 * warm < warm_up ? 2 * warm : warm_up;
+        int enough = warm >= warm_up || spent > peer->limit / 2;
+        more = peer_affordable(enough ? 0 : more, last / (double)timed, peer->limit / 4);
+        if (more == 0)
+            break;
+        last = peer_timed(peer, program, more);
+        timed = more;
+        warm += more;
+        spent += last;
+    }
+    *rounds = peer_affordable(planned, last / (double)timed, peer->limit);
+    if (*rounds == 0) {
+        /* One round is enough. */
+        *rounds = timed;
+        return last;
+    }
     return peer_timed(peer, program, *rounds);
 }
 

@@ -146,15 +146,33 @@ pub(crate) fn timed<L: Level, D: Device>(
         comm.broadcast(&mut rounds, 0)?;
         Ok(rounds[0])
     };
-    // Even the warm-up may be too long: a queue of 100,000 entries costs some peers 20 ms a message.
-    // And one round may be enough: 100,000 matches cost them minutes.
-    let first = timed(1)?;
-    let warm_up = agree(affordable(plan.warm_up, first, setup.limit / 4.0))?;
-    if warm_up == 0 {
-        return Ok((first, 1));
+    // Even the warm-up may be too long: a queue of 100,000 entries costs some peers 20 ms a message,
+    // and ranks that begin in step may fall out of it. So it grows while it is short.
+    let mut last = (timed(1)?, 1);
+    let (mut warm, mut spent) = (1, last.0);
+    loop {
+        let each = last.0 / last.1 as f64;
+        let enough = warm >= plan.warm_up || spent > setup.limit / 2.0;
+        let more = (2 * warm).min(plan.warm_up);
+        let more = if enough {
+            0
+        } else {
+            affordable(more, each, setup.limit / 4.0)
+        };
+        let more = agree(more)?;
+        if more == 0 {
+            break;
+        }
+        last = (timed(more)?, more);
+        warm += more;
+        spent += last.0;
     }
-    let each = timed(warm_up)? / warm_up as f64;
-    let rounds = agree(affordable(plan.rounds, each, setup.limit))?.max(1);
+    let each = last.0 / last.1 as f64;
+    let rounds = agree(affordable(plan.rounds, each, setup.limit))?;
+    if rounds == 0 {
+        // One round is enough: 100,000 matches cost some peers minutes.
+        return Ok(last);
+    }
     Ok((timed(rounds)?, rounds))
 }
 

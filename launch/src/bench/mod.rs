@@ -79,7 +79,9 @@ pub(crate) fn main(args: &BenchArgs) -> ExitCode {
 fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String> {
     let probe = Probe::new();
     let crowded = ranks as usize > probe.cores();
-    let usual = if crowded { Bind::None } else { Bind::Core };
+    // Threads of a rank that has one core would take turns on it.
+    let alone = !crowded && pattern != Pattern::Multithread;
+    let usual = if alone { Bind::Core } else { Bind::None };
     let pin = match args.map {
         Some(map) => map
             .list(ranks)
