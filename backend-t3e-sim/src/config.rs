@@ -54,7 +54,7 @@ impl Config {
         Ok(Self {
             costs: Preset::named(settings.t3e_preset().unwrap_or_default())?.costs(),
             torus: settings.t3e_torus().map(str::to_owned),
-            seed: (seed != 0).then_some(seed as u64),
+            seed: (seed != 0).then_some(seed),
             faults: settings.t3e_faults().unwrap_or_default().to_owned(),
             statics: 0,
             heap: settings.t3e_heap(),

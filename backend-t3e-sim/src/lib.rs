@@ -1,5 +1,6 @@
 //! A Cray T3E in virtual time: torus, E-registers, SHMEM and MP_Lite.
 
+mod addr;
 mod caps;
 mod config;
 pub mod device;

@@ -9,7 +9,8 @@ use portolan_core::{Error, ErrorKind, Result};
 /// A device that cannot be shared between threads, in a place whose type allows every level.
 #[derive(Debug)]
 pub struct OneThread<D, L: Level> {
-    device: D,
+    /// On the heap: such a device is larger than the others, and its path is not the shortest anyway.
+    device: Box<D>,
     level: PhantomData<fn() -> L>,
 }
 
@@ -28,7 +29,7 @@ impl<D, L: Level> OneThread<D, L> {
     pub(crate) fn new(name: &str, device: D) -> Result<Self> {
         Self::check(name)?;
         Ok(Self {
-            device,
+            device: Box::new(device),
             level: PhantomData,
         })
     }

@@ -11,8 +11,8 @@ pub(crate) struct Outcome {
     pub(crate) virtual_us: f64,
     /// Host time of the whole run, in seconds.
     pub(crate) host_s: f64,
-    /// Host memory that was touched for each PE, beyond what a job of two PEs touches, in KiB.
-    pub(crate) kib_per_pe: f64,
+    /// Host memory that the process has touched at most, in KiB.
+    pub(crate) peak_kib: f64,
 }
 
 /// Runs this program again for one pattern and `pes` PEs.
@@ -33,7 +33,7 @@ pub(crate) fn run_alone(pattern: &str, pes: u32, faults: &str) -> Result<Outcome
     Ok(Outcome {
         virtual_us,
         host_s,
-        kib_per_pe: peak / f64::from(pes),
+        peak_kib: peak,
     })
 }
 

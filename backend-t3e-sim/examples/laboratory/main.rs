@@ -3,7 +3,7 @@
 //! ```text
 //! laboratory figures DIR       curves of time and rate against message size
 //! laboratory scale DIR [MOST]  patterns on up to MOST (2048) PEs: curves, host seconds and memory
-//! laboratory faults DIR        what a slow link and a slow PE do
+//! laboratory faults            what a slow link and a slow PE do
 //! ```
 //! Tables go to standard output, pictures into DIR.
 #![allow(clippy::print_stdout, reason = "tables are what it is for")]
@@ -25,8 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["figures", directory] => figures::measure(Path::new(directory)),
         ["scale", directory] => scale::measure(Path::new(directory), 2048),
         ["scale", directory, most] => scale::measure(Path::new(directory), most.parse()?),
-        ["faults", directory] => scale::faults(Path::new(directory)),
+        ["faults"] => scale::faults(),
         ["one", pattern, pes, faults] => scale::one(pattern, pes.parse()?, faults),
-        _ => Err("say `figures DIR`, `scale DIR [MOST]` or `faults DIR`".into()),
+        _ => Err("say `figures DIR`, `scale DIR [MOST]` or `faults`".into()),
     }
 }

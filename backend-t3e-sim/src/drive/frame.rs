@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 const LONGEST: usize = 1 << 31;
 
 /// Writes a value, in one piece.
-pub(super) fn send(stream: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+pub(crate) fn send(stream: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     let mut frame = postcard::to_extend(value, vec![0; 4]).map_err(io::Error::other)?;
     let len = frame.len() - 4;
     if len > LONGEST {
@@ -21,14 +21,14 @@ pub(super) fn send(stream: &mut impl Write, value: &impl Serialize) -> io::Resul
 }
 
 /// Reads a value; the end of the stream before or inside of it is an error.
-pub(super) fn receive<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<T> {
+pub(crate) fn receive<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<T> {
     let mut len = [0; 4];
     stream.read_exact(&mut len)?;
     receive_rest(stream, len)
 }
 
 /// Reads a value whose length has been read.
-pub(super) fn receive_rest<T: DeserializeOwned>(
+pub(crate) fn receive_rest<T: DeserializeOwned>(
     stream: &mut impl Read,
     len: [u8; 4],
 ) -> io::Result<T> {

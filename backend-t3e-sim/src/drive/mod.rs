@@ -3,7 +3,7 @@
 //! The machine itself has no threads and waits for nothing. A driver hands it one call after the
 //! other, and gives the baton to the PE that the machine names: exactly one PE's program runs.
 
-mod frame;
+pub(crate) mod frame;
 mod processes;
 mod step;
 mod threads;

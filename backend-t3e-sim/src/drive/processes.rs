@@ -3,60 +3,20 @@
 //!
 //! All memory is the machine's: nothing is shared, and nothing is left behind whoever dies when.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use portolan_core::{Error, ErrorKind, Result};
-use serde::{Deserialize, Serialize};
 
 use super::watchdog::{REMEDY, complaint};
 use super::{Link, Welcome, frame};
+use crate::addr::{Address, GIVE_UP, Hello};
 use crate::machine::{Call, Machine, Next, Refusal, Reply, Time};
 
 /// How often the host looks whether a silent PE is still there.
 const GLANCE: Duration = Duration::from_millis(250);
-
-/// Where the machine of a job can be joined; text that other ranks can be given.
-///
-/// A name in the kernel's table of abstract sockets, and a secret: other users can see the name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Address {
-    name: String,
-    secret: u64,
-}
-
-impl Address {
-    fn parse(text: &str) -> Option<Self> {
-        let (name, secret) = text.split_once(' ')?;
-        Some(Self {
-            name: name.to_owned(),
-            secret: u64::from_str_radix(secret, 16).ok()?,
-        })
-    }
-
-    /// Connects, and says who calls.
-    fn greet(&self, pe: u32) -> io::Result<UnixStream> {
-        let name = SocketAddr::from_abstract_name(&self.name)?;
-        let mut stream = UnixStream::connect_addr(&name)?;
-        let secret = self.secret;
-        frame::send(&mut stream, &Hello { pe, secret })?;
-        Ok(stream)
-    }
-}
-
-/// The PE that calls in order to say that the job is not going to start.
-const GIVE_UP: u32 = u32::MAX;
-
-/// What a PE says first.
-#[derive(Debug, Serialize, Deserialize)]
-struct Hello {
-    pe: u32,
-    secret: u64,
-}
 
 /// A machine that is emulated in a thread of this process.
 #[derive(Debug)]
@@ -73,15 +33,11 @@ impl Host {
     /// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if there is no socket or thread to be
     /// had.
     pub fn start(machine: Machine, patience: Option<Duration>) -> Result<Self> {
-        let random = || RandomState::new().hash_one(0);
-        let address = Address {
-            name: format!("portolan-t3e-{}-{:016x}", std::process::id(), random()),
-            secret: random(),
-        };
-        let listener = SocketAddr::from_abstract_name(&address.name)
-            .and_then(|name| UnixListener::bind_addr(&name))
+        let address = Address::new();
+        let listener = address
+            .listen()
             .map_err(|error| unavailable(format!("no socket for the machine: {error}")))?;
-        let secret = address.secret;
+        let secret = address.secret();
         let thread = thread::Builder::new()
             .name("t3e-machine".to_owned())
             .spawn(move || {
@@ -100,7 +56,7 @@ impl Host {
     /// What [`join`] wants to know.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("{} {:016x}", self.address.name, self.address.secret)
+        self.address.to_string()
     }
 }
 
