@@ -32,7 +32,8 @@ impl State {
             mode: match args.mode {
                 SendMode::Synchronous => Mode::Synchronous,
                 SendMode::Ready => Mode::Ready,
-                SendMode::Standard | SendMode::Buffered => Mode::Standard,
+                SendMode::Standard => Mode::Standard,
+                SendMode::Buffered => Mode::Immediate,
             },
             buffer: Message {
                 data,

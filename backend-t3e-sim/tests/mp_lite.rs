@@ -22,10 +22,6 @@ fn published(bytes: usize) -> f64 {
 fn preposted_messages_take_what_was_published() {
     for bytes in CHECKED {
         let (here, there) = (microseconds(bytes, Way::Preposted), published(bytes));
-        println!(
-            "{bytes} bytes: {here:.2} µs, published {there:.2} µs, {:+.1} %",
-            100.0 * (here / there - 1.0)
-        );
         assert!(
             (here / there - 1.0).abs() < 0.05,
             "{bytes} bytes: {here} µs instead of {there}"
@@ -34,12 +30,60 @@ fn preposted_messages_take_what_was_published() {
 }
 
 #[test]
+fn more_than_eight_bytes_cost_more_handshakes() {
+    let jump = microseconds(9, Way::Preposted) - microseconds(8, Way::Preposted);
+    // The paper: from 12 to 19 µs.
+    assert!((6.0..8.5).contains(&jump), "{jump} µs");
+}
+
+#[test]
+fn what_is_left_out_is_missing_from_the_figure() {
+    let config = Config::default();
+    let with = |steps| {
+        time_of(1024, Way::Preposted, &config, steps)
+            .expect("a machine")
+            .as_us()
+    };
+    let all = with(StepCosts::FITTED);
+    let no_headers = with(StepCosts {
+        post: 0.0,
+        ..StepCosts::FITTED
+    });
+    // A prepost and a send_done each way: two headers are built per message.
+    let headers = (all - no_headers) / (StepCosts::FITTED.post / 1e3);
+    assert!(
+        (headers - 2.0).abs() < 0.05,
+        "{headers} headers on the way of a message"
+    );
+    let no_preposts = microseconds(1024, Way::ByDestination);
+    assert!(
+        (no_preposts - all).abs() > 1.0,
+        "another protocol, the same figure: {all} µs"
+    );
+}
+
+#[test]
 fn other_ways_are_slower() {
     for bytes in CHECKED {
         let [preposted, buffered, by_destination] =
             [Way::Preposted, Way::Buffered, Way::ByDestination].map(|way| microseconds(bytes, way));
-        println!(
-            "{bytes} bytes: {preposted:.2} preposted, {buffered:.2} buffered, {by_destination:.2} by destination"
+        assert!(
+            preposted < buffered,
+            "{bytes} bytes: {preposted} µs, buffered {buffered} µs"
+        );
+        assert!(
+            preposted < by_destination,
+            "{bytes} bytes: by destination {by_destination} µs"
         );
     }
+}
+
+#[test]
+fn runs_are_the_same_to_the_picosecond() {
+    let config = Config {
+        seed: Some(3),
+        ..Config::default()
+    };
+    let time = || time_of(5000, Way::Preposted, &config, StepCosts::FITTED).expect("a machine");
+    assert_eq!(time(), time());
 }

@@ -218,19 +218,14 @@ impl State {
         if self.heard != heard || self.wire.has_news() {
             return;
         }
-        self.note();
+        let what = self.lite.describe().join("; ");
+        let what = (what != self.noted).then(|| {
+            self.noted.clone_from(&what);
+            what
+        });
         let deadline = limit.map_or(Time::NEVER, |limit| self.wire.clock() + limit);
         // That the machine has stopped is noticed as the failure of all peers.
-        let _ = self.wire.sleep(deadline);
-    }
-
-    /// Tells the machine what this PE waits for, for its report of a deadlock.
-    fn note(&mut self) {
-        let text = self.lite.describe().join("; ");
-        if text != self.noted {
-            self.wire.note(&text);
-            self.noted = text;
-        }
+        let _ = self.wire.sleep(deadline, what);
     }
 
     // ---- Ranks ------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 use super::header::{Inbound, Outbound};
 use super::lite::{Lite, Outcome};
-use super::peer::Logged;
+use super::peer::{Logged, Take};
 use super::queue::Position;
 use super::steps::Step;
 use super::wire::{Buffer, Wire};
@@ -40,6 +40,24 @@ impl<B: Buffer> Lite<B> {
                     self.unpost(wire, peer, receive);
                     self.stats.unposted += 1;
                 }
+            }
+            Some(Outbound::Take {
+                message,
+                at,
+                room,
+                receive,
+                ..
+            }) => {
+                self.peer(peer).rmsg.delete(wire, position);
+                let take = Take {
+                    message,
+                    at,
+                    room,
+                    receive,
+                };
+                self.peer(peer).takes.push_back(take);
+                self.busy.insert(peer);
+                self.settle(wire, peer);
             }
             Some(Outbound::Cancel { receive, .. }) => {
                 self.peer(peer).rmsg.delete(wire, position);

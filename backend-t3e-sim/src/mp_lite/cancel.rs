@@ -26,6 +26,7 @@ impl<B: Buffer> Lite<B> {
                 self.owe(wire, peer, Outbound::Cancel { receive, seen });
             }
             Stage::Apart { .. } => self.taken_back(wire, id),
+            Stage::Taking(_) => {} // It has its message.
         }
     }
 

@@ -8,7 +8,7 @@
 //! seconds.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -16,7 +16,9 @@ use std::rc::Rc;
 use portolan_core::transport::decorate::Random;
 
 use super::lite::Mode;
-use super::model::{Act, Oracle, Rule, World};
+use super::model::{Oracle, Rule};
+use super::stats::Stats;
+use super::world::{Act, World};
 
 /// Follows a path of choices, and takes the first option beyond its end.
 #[derive(Default)]
@@ -211,7 +213,11 @@ fn programs(random: &mut Random) -> Vec<Vec<Act>> {
     let pes = 2 + random.below(2) as u32;
     (0..pes)
         .map(|_| {
-            let acts = 2 + random.below(7);
+            // Now and then so many that queues and pool are full.
+            let acts = match random.below(4) {
+                0 => 10 + random.below(16),
+                _ => 2 + random.below(7),
+            };
             let mut receives = 0;
             let act = |_| match random.below(8) {
                 0..=2 => Act::Send {
@@ -240,7 +246,7 @@ fn programs(random: &mut Random) -> Vec<Vec<Act>> {
 }
 
 /// Runs one interleaving of random programs.
-fn sample(seed: u64, broken: Option<Rule>) -> Result<(), String> {
+fn sample(seed: u64, broken: Option<Rule>) -> Result<Stats, String> {
     let mut random = Random::new(seed);
     let programs = programs(&mut random);
     let dice = Rc::new(RefCell::new(Dice(random)));
@@ -252,7 +258,8 @@ fn sample(seed: u64, broken: Option<Rule>) -> Result<(), String> {
         }
         world.finish();
         world.check_rest()?;
-        world.check_order()
+        world.check_order()?;
+        Ok(world.stats())
     };
     catch_unwind(AssertUnwindSafe(run))
         .map_err(message)
@@ -264,11 +271,23 @@ fn sample(seed: u64, broken: Option<Rule>) -> Result<(), String> {
 fn random_interleavings_of_several() {
     let wanted = std::env::var("PORTOLAN_TEST_INTERLEAVINGS").ok();
     let wanted = wanted.map(|count| count.parse().expect("a number of interleavings"));
+    let mut all = BTreeSet::new();
     for seed in 0..wanted.unwrap_or(50_000) {
-        if let Err(what) = sample(seed, None) {
-            panic!("{what}");
+        match sample(seed, None) {
+            Ok(stats) => all.extend(
+                stats
+                    .by_name()
+                    .iter()
+                    .filter(|(_, n)| *n > 0)
+                    .map(|(name, _)| *name),
+            ),
+            Err(what) => panic!("{what}"),
         }
     }
+    // Every way that a message can go was gone.
+    let names = Stats::default().by_name().into_iter().map(|(name, _)| name);
+    let never: Vec<_> = names.filter(|name| !all.contains(name)).collect();
+    assert_eq!(never, ["lite_ready_unposted"], "never happened");
 }
 
 /// Whether random interleavings find that a rule is broken.

@@ -27,6 +27,7 @@ impl<B: Buffer> Lite<B> {
         let mut sends: Vec<u32> = state.pending.drain(..).collect();
         state.owed.clear();
         state.replies.clear();
+        state.takes.clear();
         for entry in std::mem::take(&mut state.log) {
             use super::peer::Logged;
 
@@ -40,6 +41,9 @@ impl<B: Buffer> Lite<B> {
                 self.buffered_now -= len;
                 sends.extend(synchronous);
             }
+            if let Logged::Announced { send, .. } = entry {
+                sends.extend(send);
+            }
         }
         self.busy.remove(&peer);
         for id in sends {
@@ -49,6 +53,7 @@ impl<B: Buffer> Lite<B> {
         }
         let receives = self.receives.iter().filter(|(_, op)| match op.stage {
             Stage::Preposted { peer: at, .. } => at == peer,
+            Stage::Taking(taking) => taking.arrival.peer == peer,
             Stage::Apart { .. } => match op.pattern.source {
                 Some(source) => source == peer,
                 None => doomed(op.pattern.context),
@@ -84,7 +89,7 @@ impl<B: Buffer> Lite<B> {
             .map(|(id, _)| id)
             .collect();
         for id in receives {
-            if let Some(op) = self.receives.get_mut(id) {
+            if let Some(op) = self.receives.get_mut(id).filter(|op| op.posted.is_some()) {
                 op.doomed = Some(peer);
                 self.cancel_receive(wire, id);
             }

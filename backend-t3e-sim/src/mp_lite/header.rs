@@ -7,6 +7,8 @@
 //! | [`Buffered`](Inbound::Buffered) | send buffer, signature | context, tag | kind, representation, bytes |
 //! | [`SendDone`](Inbound::SendDone) | receive, signature | tag | kind, representation, bytes |
 //! | [`SmallDone`](Inbound::SmallDone) | the data | receive, tag | kind, representation, bytes, signature |
+//! | [`Announced`](Inbound::Announced) | message, signature | context, tag | kind, representation, bytes |
+//! | [`Part`](Inbound::Part) | receive | bytes | kind |
 //! | [`Packet`](Inbound::Packet) | send buffer | | kind, bytes |
 //! | [`Cancelled`](Inbound::Cancelled) | receive | | kind |
 //!
@@ -14,6 +16,7 @@
 //! | --- | --- | --- | --- |
 //! | [`Prepost`](Outbound::Prepost) | landing place, receive | context, tag | kind, seen, room |
 //! | [`RecvDone`](Outbound::RecvDone) | send buffer, receive | bytes, negative in the gap | kind, seen |
+//! | [`Take`](Outbound::Take) | landing place, message | room, receive | kind, seen |
 //! | [`Cancel`](Outbound::Cancel) | receive | | kind, seen |
 
 /// A header as it lies in memory.
@@ -78,6 +81,16 @@ pub(super) enum Inbound {
         data: u64,
         len: u8,
     },
+    /// A message for which its sender has no buffer: it is taken in parts (extension).
+    Announced {
+        label: Label,
+        form: Form,
+        message: u32,
+        len: u64,
+    },
+    /// A part of an announced message lies where its receiver wanted it; no bytes: there is no such
+    /// message any more.
+    Part { receive: u32, len: u64 },
     /// A packet of the device's: its active messages and the like.
     Packet { at: u64, len: u64 },
     /// A preposted receive was taken back before anything was put into it.
@@ -107,237 +120,39 @@ pub(super) enum Outbound {
         gap: Option<u32>,
         seen: u16,
     },
+    /// As much of an announced message as there is room for is to be put here; no room: no more of it
+    /// is wanted.
+    Take {
+        message: u32,
+        at: u64,
+        room: u32,
+        receive: u32,
+        seen: u16,
+    },
     /// The receive is to be taken back.
     Cancel { receive: u32, seen: u16 },
 }
 
-const SMALL: u64 = 1;
-const BUFFERED: u64 = 2;
-const SEND_DONE: u64 = 3;
-const SMALL_DONE: u64 = 4;
-const PACKET: u64 = 5;
-const CANCELLED: u64 = 6;
-const PREPOST: u64 = 8;
-const RECV_DONE: u64 = 9;
-const CANCEL: u64 = 10;
-
-/// Set in the second word's place of the flags: the prepost takes any tag.
-const ANY_TAG: u64 = 1 << 4;
-
-fn pair(low: u32, high: u32) -> u64 {
-    u64::from(low) | u64::from(high) << 32
-}
-
-fn low(word: u64) -> u32 {
-    word as u32
-}
-
-fn high(word: u64) -> u32 {
-    (word >> 32) as u32
-}
-
-/// Places in symmetric memory travel as numbers of words, in 32 bits.
-fn place(at: u64) -> u32 {
-    debug_assert!(at.is_multiple_of(8) && at >> 35 == 0);
-    (at / 8) as u32
-}
-
-fn unplace(word: u32) -> u64 {
-    u64::from(word) * 8
-}
-
-fn small_last(kind: u64, form: Form, len: u8) -> u64 {
-    kind | u64::from(form.rep & 15) << 8
-        | u64::from(len & 15) << 12
-        | u64::from(form.signature) << 32
-}
-
-fn long_last(kind: u64, form: Form, len: u64) -> u64 {
-    kind | u64::from(form.rep & 15) << 8 | (len & LONGEST) << 16
-}
-
-fn small_form(last: u64) -> (Form, u8) {
-    let form = Form {
-        rep: (last >> 8) as u8 & 15,
-        signature: high(last),
-    };
-    (form, (last >> 12) as u8 & 15)
-}
-
 impl Inbound {
-    /// The three words.
-    #[must_use]
-    pub(super) fn words(&self) -> Words {
+    /// Context and tag, if this is a message that may wait for its receive.
+    pub(super) fn label(&self) -> Option<Label> {
         match *self {
-            Self::Small {
-                label,
-                form,
-                data,
-                len,
-            } => [
-                data,
-                pair(label.context, label.tag),
-                small_last(SMALL, form, len),
-            ],
-            Self::Buffered {
-                label,
-                form,
-                at,
-                len,
-            } => [
-                pair(place(at), form.signature),
-                pair(label.context, label.tag),
-                long_last(BUFFERED, form, len),
-            ],
-            Self::SendDone {
-                receive,
-                tag,
-                form,
-                len,
-            } => [
-                pair(receive, form.signature),
-                u64::from(tag),
-                long_last(SEND_DONE, form, len),
-            ],
-            Self::SmallDone {
-                receive,
-                tag,
-                form,
-                data,
-                len,
-            } => [data, pair(receive, tag), small_last(SMALL_DONE, form, len)],
-            Self::Packet { at, len } => [
-                u64::from(place(at)),
-                0,
-                long_last(PACKET, Form::default(), len),
-            ],
-            Self::Cancelled { receive } => [u64::from(receive), 0, CANCELLED],
+            Self::Small { label, .. }
+            | Self::Buffered { label, .. }
+            | Self::Announced { label, .. } => Some(label),
+            _ => None,
         }
-    }
-
-    /// The header in these words; `None` if they are none.
-    #[must_use]
-    pub(super) fn parse([first, second, last]: Words) -> Option<Self> {
-        let label = Label {
-            context: low(second),
-            tag: high(second),
-        };
-        let (form, len) = small_form(last);
-        let long = Form {
-            signature: high(first),
-            ..form
-        };
-        Some(match last & 15 {
-            SMALL => Self::Small {
-                label,
-                form,
-                data: first,
-                len,
-            },
-            BUFFERED => Self::Buffered {
-                label,
-                form: long,
-                at: unplace(low(first)),
-                len: last >> 16,
-            },
-            SEND_DONE => Self::SendDone {
-                receive: low(first),
-                tag: low(second),
-                form: long,
-                len: last >> 16,
-            },
-            SMALL_DONE => Self::SmallDone {
-                receive: low(second),
-                tag: high(second),
-                form,
-                data: first,
-                len,
-            },
-            PACKET => Self::Packet {
-                at: unplace(low(first)),
-                len: last >> 16,
-            },
-            CANCELLED => Self::Cancelled {
-                receive: low(first),
-            },
-            _ => return None,
-        })
     }
 }
 
 impl Outbound {
-    /// The three words.
-    #[must_use]
-    pub(super) fn words(&self) -> Words {
-        match *self {
-            Self::Prepost {
-                context,
-                tag,
-                at,
-                room,
-                receive,
-                seen,
-            } => [
-                pair(place(at), receive),
-                pair(context, tag.unwrap_or(0)),
-                PREPOST
-                    | if tag.is_none() { ANY_TAG } else { 0 }
-                    | u64::from(seen) << 16
-                    | u64::from(room) << 32,
-            ],
-            Self::RecvDone { at, len, gap, seen } => {
-                let bytes = len as i64;
-                // Minus one more, so that no bytes have a negative number, too.
-                let bytes = if gap.is_some() { -1 - bytes } else { bytes };
-                [
-                    pair(place(at), gap.unwrap_or(0)),
-                    bytes.cast_unsigned(),
-                    RECV_DONE | u64::from(seen) << 16,
-                ]
-            }
-            Self::Cancel { receive, seen } => {
-                [u64::from(receive), 0, CANCEL | u64::from(seen) << 16]
-            }
-        }
-    }
-
-    /// The header in these words; `None` if they are none.
-    #[must_use]
-    pub(super) fn parse([first, second, last]: Words) -> Option<Self> {
-        let seen = (last >> 16) as u16;
-        Some(match last & 15 {
-            PREPOST => Self::Prepost {
-                context: low(second),
-                tag: (last & ANY_TAG == 0).then_some(high(second)),
-                at: unplace(low(first)),
-                room: high(last),
-                receive: high(first),
-                seen,
-            },
-            RECV_DONE => {
-                let bytes = second.cast_signed();
-                let len = if bytes < 0 { -1 - bytes } else { bytes };
-                Self::RecvDone {
-                    at: unplace(low(first)),
-                    len: len.cast_unsigned(),
-                    gap: (bytes < 0).then_some(high(first)),
-                    seen,
-                }
-            }
-            CANCEL => Self::Cancel {
-                receive: low(first),
-                seen,
-            },
-            _ => return None,
-        })
-    }
-
     /// How many headers the writer had seen.
     #[must_use]
     pub(super) fn seen(&self) -> u16 {
         match *self {
             Self::Prepost { seen, .. }
             | Self::RecvDone { seen, .. }
+            | Self::Take { seen, .. }
             | Self::Cancel { seen, .. } => seen,
         }
     }
@@ -348,119 +163,9 @@ impl Outbound {
         match &mut self {
             Self::Prepost { seen, .. }
             | Self::RecvDone { seen, .. }
+            | Self::Take { seen, .. }
             | Self::Cancel { seen, .. } => *seen = now,
         }
         self
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LABEL: Label = Label {
-        context: 0xdead_beef,
-        tag: 0x7fff_ffff,
-    };
-    const FORM: Form = Form {
-        rep: 2,
-        signature: 0x8765_4321,
-    };
-
-    #[test]
-    fn headers_to_the_receiver_survive() {
-        let (receive, tag, data, at) = (u32::MAX, LABEL.tag, u64::MAX, 8 * u64::from(u32::MAX));
-        for header in [
-            Inbound::Small {
-                label: LABEL,
-                form: FORM,
-                data,
-                len: 8,
-            },
-            Inbound::Buffered {
-                label: LABEL,
-                form: FORM,
-                at,
-                len: LONGEST,
-            },
-            Inbound::SendDone {
-                receive,
-                tag,
-                form: FORM,
-                len: LONGEST,
-            },
-            Inbound::SmallDone {
-                receive,
-                tag,
-                form: FORM,
-                data,
-                len: 0,
-            },
-            Inbound::Packet { at: 8, len: 24 },
-            Inbound::Cancelled { receive },
-        ] {
-            assert_eq!(Inbound::parse(header.words()), Some(header));
-            assert_ne!(
-                header.words()[2],
-                0,
-                "the last word says that there is a header"
-            );
-        }
-        assert_eq!(Inbound::parse([1, 2, 0]), None);
-    }
-
-    #[test]
-    fn headers_to_the_sender_survive() {
-        for header in [
-            Outbound::Prepost {
-                context: 1,
-                tag: None,
-                at: 64,
-                room: u32::MAX,
-                receive: 9,
-                seen: u16::MAX,
-            },
-            Outbound::RecvDone {
-                at: 64,
-                len: 0,
-                gap: Some(3),
-                seen: 1,
-            },
-            Outbound::RecvDone {
-                at: 64,
-                len: LONGEST,
-                gap: Some(3),
-                seen: 1,
-            },
-            Outbound::RecvDone {
-                at: 64,
-                len: 17,
-                gap: None,
-                seen: 1,
-            },
-            Outbound::Cancel {
-                receive: 7,
-                seen: 2,
-            },
-        ] {
-            assert_eq!(Outbound::parse(header.words()), Some(header));
-            assert_ne!(header.words()[2], 0);
-            assert_eq!(header.at_seen(77).seen(), 77);
-        }
-    }
-
-    #[test]
-    fn a_received_message_of_the_gap_has_a_negative_number_of_bytes() {
-        let bytes = |gap| {
-            Outbound::RecvDone {
-                at: 64,
-                len: 100,
-                gap,
-                seen: 0,
-            }
-            .words()[1]
-        };
-        assert!(bytes(Some(1)).cast_signed() < 0);
-        assert_eq!(bytes(None), 100);
     }
 }

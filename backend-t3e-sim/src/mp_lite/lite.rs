@@ -21,6 +21,9 @@ pub enum Mode {
     Synchronous,
     /// As standard; the program says that the receive is posted.
     Ready,
+    /// As standard, but the message leaves at once or waits here, where it can be taken back: it is not
+    /// announced.
+    Immediate,
 }
 
 /// What became of an operation.
@@ -84,6 +87,18 @@ pub(super) enum Stage {
     Apart { age: u64 },
     /// At its source, too, which may put the message straight to this place.
     Preposted { peer: u32, at: u64 },
+    /// Nowhere: it has its message, which is taken in parts (extension).
+    Taking(Taking),
+}
+
+/// An announced message on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Taking {
+    pub(super) arrival: Arrival,
+    pub(super) message: u32,
+    /// Where parts land; none while there is no memory for it.
+    pub(super) at: Option<u64>,
+    pub(super) done: u64,
 }
 
 /// A message that no receive has matched, taken out of its queue.
@@ -131,6 +146,8 @@ pub struct Lite<B> {
     pub(super) taken: Slab<Waiting>,
     /// Packets of the device's (extension).
     pub(super) packets: VecDeque<Packet>,
+    /// Receives of announced messages that wait for memory (extension).
+    pub(super) starved: VecDeque<u32>,
     /// Peers to which something waits to leave.
     pub(super) busy: BTreeSet<u32>,
     pub(super) done: VecDeque<Done<B>>,
@@ -164,6 +181,7 @@ impl<B: Buffer> Lite<B> {
             spilled: UnexpectedQueue::new(),
             taken: Slab::default(),
             packets: VecDeque::new(),
+            starved: VecDeque::new(),
             busy: BTreeSet::new(),
             done: VecDeque::new(),
             stats: Stats::default(),
@@ -182,10 +200,13 @@ impl<B: Buffer> Lite<B> {
             self.hear(wire, peer);
         }
         self.news = news;
+        self.feed(wire);
         let busy: Vec<u32> = self.busy.iter().copied().collect();
         for peer in busy {
             self.settle(wire, peer);
             self.launch(wire, peer, true);
+            // What kept a peer from being told may have left.
+            self.tell(wire, peer);
         }
     }
 
@@ -302,6 +323,7 @@ impl<B: Buffer> Lite<B> {
         state.owed.push_back(header.at_seen(seen));
         self.busy.insert(peer);
         self.settle(wire, peer);
+        self.tell(wire, peer);
     }
 
     /// Writes what a peer is to be told, as far as there is room in its queues.
@@ -321,7 +343,12 @@ impl<B: Buffer> Lite<B> {
             state.to_smsg.post(wire, peer, words);
             state.replies.pop_front();
         }
-        if state.is_idle() {
+        while self.peer(peer).to_smsg.room(wire) > 0
+            && let Some(take) = self.peer(peer).takes.pop_front()
+        {
+            self.put_part(wire, peer, take);
+        }
+        if self.peer(peer).is_idle() {
             self.busy.remove(&peer);
         }
     }

@@ -6,10 +6,11 @@
 //! a log of what was buffered, and the handshakes that close the gap between the two.
 //! [`MpLite`] has its calls: `mp_asend`, `mp_arecv`, `mp_wait`, `mp_send`, `mp_recv`.
 //!
-//! **Where to find what.** Headers in `header.rs`, queues in `queue.rs` and `place.rs`, sending in
+//! **Where to find what.** Headers in `header.rs` and `words.rs`, queues in `queue.rs` and `place.rs`, sending in
 //! `send.rs`, receiving in `recv.rs`, what receivers answer in `answer.rs`. What the device interface
-//! needs beyond the paper is in files of its own: `cancel.rs`, `probe.rs`, `packets.rs`, `failure.rs`.
-//! The proof of the gap, by exploration, is in `model.rs` and `explore.rs`.
+//! needs beyond the paper is in files of its own: `announce.rs`, `cancel.rs`, `probe.rs`, `packets.rs`,
+//! `failure.rs`.
+//! The proof of the gap, by exploration, is in `model.rs`, `world.rs` and `explore.rs`.
 //!
 //! # The gap
 //! A receive can be preposted after its sender has looked and before the sender's buffered header
@@ -28,9 +29,12 @@
 //!   is in the log, it is not used.
 //! - No remote memory is read but messages in send buffers.
 
+mod announce;
 mod answer;
 mod calls;
 mod cancel;
+#[cfg(test)]
+mod directed;
 #[cfg(test)]
 mod explore;
 mod failure;
@@ -53,6 +57,9 @@ mod slab;
 mod stats;
 mod steps;
 mod wire;
+mod words;
+#[cfg(test)]
+mod world;
 
 pub use calls::{MpId, MpLite, Placed, Waits};
 pub use figures::{Way, time_of};

@@ -132,11 +132,6 @@ impl OnShmem {
         self.call(|shmem| shmem.declare_failed(pe, why));
     }
 
-    /// Tells the machine what this PE waits for, for its report of a deadlock.
-    pub fn note(&mut self, text: &str) {
-        self.call(|shmem| shmem.note(text));
-    }
-
     /// The machine in a few words.
     #[must_use]
     pub fn describe(&self) -> String {
@@ -150,14 +145,17 @@ impl OnShmem {
         !self.news.is_empty()
     }
 
-    /// Sleeps until a peer has written, or failed, at most until `deadline`.
+    /// Sleeps until a peer has written, or failed, at most until `deadline`. If the machine finds that
+    /// all PEs wait, its report says that this one does for `what`; `None` for what it said last.
     ///
     /// # Errors
     /// The machine has stopped; if all PEs wait, the error says who for what.
-    pub fn sleep(&mut self, deadline: Time) -> Result<()> {
+    pub fn sleep(&mut self, deadline: Time, what: Option<String>) -> Result<()> {
         let failures = self.failures();
+        let mut what = what;
         while self.news.is_empty() && self.failures() == failures {
-            self.call(|shmem| shmem.wait_arrival(deadline));
+            let what = what.take();
+            self.call(|shmem| shmem.wait_arrival_noting(deadline, what));
             if let Some(error) = &self.stopped {
                 return Err(error.clone());
             }
@@ -246,6 +244,14 @@ impl Wire for OnShmem {
         self.call(Shmem::fence);
     }
 
+    /// As two puts with a fence between; for the host, one call.
+    fn post(&mut self, pe: u32, at: u64, [first, second, last]: [u64; 3]) {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&first.to_le_bytes());
+        bytes[8..].copy_from_slice(&second.to_le_bytes());
+        self.call(|shmem| shmem.put_then(pe, Addr(at), &bytes, Addr(at + 16), last));
+    }
+
     fn step(&mut self, step: Step) {
         self.begin();
         if let Step::Copy(bytes) = step {
@@ -270,6 +276,6 @@ impl Placed for OnShmem {
 
 impl Waits for OnShmem {
     fn wait(&mut self) -> Result<()> {
-        self.sleep(Time::NEVER)
+        self.sleep(Time::NEVER, None)
     }
 }

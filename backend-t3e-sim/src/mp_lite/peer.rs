@@ -25,10 +25,21 @@ pub(super) struct Peer {
     pub(super) owed: VecDeque<Outbound>,
     /// Headers for `smsg` that answer the peer and wait for room (extension).
     pub(super) replies: VecDeque<Inbound>,
+    /// Parts of announced messages that wait for room in the queue (extension).
+    pub(super) takes: VecDeque<Take>,
     /// Receives that are preposted at the peer.
     pub(super) preposts: u32,
     /// The peer is dead (extension).
     pub(super) failed: bool,
+}
+
+/// What a receiver wants of an announced message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Take {
+    pub(super) message: u32,
+    pub(super) at: u64,
+    pub(super) room: u32,
+    pub(super) receive: u32,
 }
 
 /// An entry of the send log.
@@ -44,6 +55,16 @@ pub(super) enum Logged {
         /// The send that is complete only then.
         synchronous: Option<u32>,
     },
+    /// Announced, at this position of the queue (extension): cleared when its receiver has all that it
+    /// wants.
+    Announced {
+        label: Label,
+        position: Position,
+        /// Bytes that have been taken.
+        taken: u64,
+        /// The send; none once it has ended without its receiver.
+        send: Option<u32>,
+    },
     /// A packet of the device's in a buffer (extension). Matches nothing.
     Packet { at: u64 },
 }
@@ -52,7 +73,9 @@ impl Logged {
     /// What a prepost would have to match.
     pub(super) fn label(&self) -> Option<Label> {
         match *self {
-            Self::Small { label, .. } | Self::Buffered { label, .. } => Some(label),
+            Self::Small { label, .. }
+            | Self::Buffered { label, .. }
+            | Self::Announced { label, .. } => Some(label),
             Self::Packet { .. } => None,
         }
     }
@@ -60,7 +83,7 @@ impl Logged {
     /// Its send buffer.
     pub(super) fn buffer(&self) -> Option<u64> {
         match *self {
-            Self::Small { .. } => None,
+            Self::Small { .. } | Self::Announced { .. } => None,
             Self::Buffered { at, .. } | Self::Packet { at } => Some(at),
         }
     }
@@ -78,6 +101,7 @@ impl Peer {
             log: VecDeque::new(),
             owed: VecDeque::new(),
             replies: VecDeque::new(),
+            takes: VecDeque::new(),
             preposts: 0,
             failed: false,
         }
@@ -85,17 +109,24 @@ impl Peer {
 
     /// Whether nothing waits to leave to this peer.
     pub(super) fn is_idle(&self) -> bool {
-        self.pending.is_empty() && self.owed.is_empty() && self.replies.is_empty()
+        let quiet = self.owed.is_empty() && self.replies.is_empty() && self.takes.is_empty();
+        quiet && self.pending.is_empty()
     }
 
     /// Forgets a send that is over though it waits, or has not been received.
     pub(super) fn forget_send(&mut self, id: u32) {
         self.pending.retain(|&pending| pending != id);
         for entry in &mut self.log {
-            if let Logged::Buffered { synchronous, .. } = entry
-                && *synchronous == Some(id)
-            {
-                *synchronous = None;
+            match entry {
+                Logged::Buffered {
+                    synchronous: send, ..
+                }
+                | Logged::Announced { send, .. }
+                    if *send == Some(id) =>
+                {
+                    *send = None;
+                }
+                _ => {}
             }
         }
     }

@@ -23,6 +23,7 @@ pub struct Pool {
     /// Ranges in use: start and length.
     taken: BTreeMap<u64, u64>,
     used: u64,
+    len: u64,
 }
 
 impl Pool {
@@ -42,6 +43,7 @@ impl Pool {
             free: free.into_iter().collect(),
             taken: BTreeMap::new(),
             used: 0,
+            len,
         }
     }
 
@@ -77,6 +79,18 @@ impl Pool {
         }
         self.free.insert(start, len);
         true
+    }
+
+    /// Bytes in all.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has no bytes at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Bytes in use.

@@ -56,7 +56,14 @@ impl<B: Buffer> Lite<B> {
         let Some(message) = self.taken.remove(number) else {
             return false;
         };
-        self.acknowledge(wire, &message, None);
+        if let super::header::Inbound::Announced {
+            message: number, ..
+        } = message.header
+        {
+            self.want_no_more(wire, message.peer, number);
+        } else {
+            self.acknowledge(wire, &message, None);
+        }
         true
     }
 }

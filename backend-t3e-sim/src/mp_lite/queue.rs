@@ -141,9 +141,7 @@ impl Writer {
     pub(super) fn post(&mut self, wire: &mut impl Wire, pe: u32, words: Words) {
         let slot = self.base + u64::from(self.p % self.queue) * HEADER;
         wire.step(Step::Post);
-        wire.put(pe, slot, &words[..2]);
-        wire.fence();
-        wire.put(pe, slot + 16, &words[2..]);
+        wire.post(pe, slot, words);
         self.p = self.p.wrapping_add(1);
     }
 }

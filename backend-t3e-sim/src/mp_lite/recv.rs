@@ -5,7 +5,7 @@ use portolan_core::matching::Pattern;
 use super::header::{Form, IN_HEADER, Inbound, Outbound};
 use super::lite::{Lite, Outcome, Packet, RecvOp, Stage, Waiting, envelope};
 use super::queue::Position;
-use super::send::pieces;
+use super::send::{LOCAL, PIECE, pieces};
 use super::steps::Step;
 use super::wire::{Arrival, Buffer, Wire};
 
@@ -88,7 +88,7 @@ impl<B: Buffer> Lite<B> {
         if crowded || state.failed || !state.owed.is_empty() {
             return false;
         }
-        let Some(at) = self.pool.allocate(room as u64) else {
+        let Some(at) = self.allocate_spare(room as u64) else {
             return false;
         };
         let state = self.peer(peer);
@@ -135,7 +135,11 @@ impl<B: Buffer> Lite<B> {
     ) {
         let message = header.map(|header| Waiting { peer, header });
         match header {
-            Some(Inbound::Small { label, .. } | Inbound::Buffered { label, .. }) => {
+            Some(
+                Inbound::Small { label, .. }
+                | Inbound::Buffered { label, .. }
+                | Inbound::Announced { label, .. },
+            ) => {
                 let matched = self.posted.match_arrival(&envelope(peer, label));
                 let (Some(id), Some(message)) = (matched, message) else {
                     return; // It waits where it is.
@@ -162,6 +166,7 @@ impl<B: Buffer> Lite<B> {
             Some(Inbound::Packet { at, len }) => {
                 self.packets.push_back(Packet { peer, at, len });
             }
+            Some(Inbound::Part { receive, len }) => self.part_here(wire, receive, len),
             Some(Inbound::Cancelled { receive }) => self.taken_back(wire, receive),
             None => {}
         }
@@ -177,7 +182,7 @@ impl<B: Buffer> Lite<B> {
             let words = state.smsg.at(wire, oldest);
             state.smsg.delete(wire, oldest);
             if let Some(header) = Inbound::parse(words)
-                && let Inbound::Small { label, .. } | Inbound::Buffered { label, .. } = header
+                && let Some(label) = header.label()
             {
                 self.stats.spilled += 1;
                 let message = Waiting { peer, header };
@@ -206,7 +211,7 @@ impl<B: Buffer> Lite<B> {
             for position in state.smsg.seen() {
                 wire.step(Step::Look);
                 let header = Inbound::parse(state.smsg.at(wire, position));
-                if let Some(Inbound::Small { label, .. } | Inbound::Buffered { label, .. }) = header
+                if let Some(label) = header.and_then(|header| header.label())
                     && pattern.matches(&envelope(peer, label))
                 {
                     return Some(Found::Queued { peer, position });
@@ -246,6 +251,12 @@ impl<B: Buffer> Lite<B> {
     /// Gives a message to a receive: its data comes out of the header, or is pulled from the sender's
     /// buffer. The sender is told what it has to clean up.
     pub(super) fn deliver(&mut self, wire: &mut impl Wire, id: u32, message: Waiting) {
+        if let Inbound::Announced {
+            message: number, ..
+        } = message.header
+        {
+            return self.take_announced(wire, id, &message, number);
+        }
         let Some(mut op) = self.receives.remove(id) else {
             return;
         };
@@ -322,7 +333,7 @@ impl<B: Buffer> Lite<B> {
             if let Some(data) = data {
                 op.buffer.write(0, &data.to_le_bytes()[..room], form.rep);
             } else {
-                pieces(room, |from, piece| {
+                pieces(room, LOCAL, |from, piece| {
                     wire.read(at + from as u64, piece);
                     op.buffer.write(from, piece, form.rep);
                 });
@@ -348,6 +359,13 @@ impl<B: Buffer> Lite<B> {
                 self.peer(peer).preposts -= 1;
                 Some(id)
             }
+            Stage::Taking(taking) => {
+                if let Some(at) = taking.at {
+                    wire.step(Step::Allocate);
+                    self.pool.free(at);
+                }
+                None
+            }
         }
     }
 }
@@ -360,6 +378,9 @@ impl Waiting {
                 label, form, len, ..
             } => (label, form, u64::from(len)),
             Inbound::Buffered {
+                label, form, len, ..
+            }
+            | Inbound::Announced {
                 label, form, len, ..
             } => (label, form, len),
             _ => unreachable!("only messages wait for receives"),
@@ -384,7 +405,7 @@ fn pull(wire: &mut impl Wire, message: &Waiting, arrival: &Arrival, buffer: &mut
             buffer.write(0, &data.to_le_bytes()[..room], arrival.rep);
         }
         Inbound::Buffered { at, .. } => {
-            pieces(room, |from, piece| {
+            pieces(room, PIECE, |from, piece| {
                 wire.step(Step::Piece);
                 wire.get_bytes(message.peer, at + from as u64, piece);
                 buffer.write(from, piece, arrival.rep);

@@ -7,8 +7,10 @@ use super::queue::Position;
 use super::steps::Step;
 use super::wire::{Buffer, Wire};
 
-/// Bytes that are moved at once.
+/// Bytes that are put or got by one call of the machine.
 pub(super) const PIECE: usize = 8 << 10;
+/// Bytes that move at once inside of this PE.
+pub(super) const LOCAL: usize = 64 << 10;
 
 /// A receive that waits for a message in this PE's `rmsg` queue.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +111,7 @@ impl<B: Buffer> Lite<B> {
             self.post_small(wire, id);
             true
         } else {
-            buffer && self.post_buffered(wire, id)
+            buffer && self.post_long(wire, id)
         };
         if !gone {
             return Launched::No;
@@ -191,7 +193,7 @@ impl<B: Buffer> Lite<B> {
             if !send.buffer.is_contiguous() {
                 wire.step(Step::Copy(room as u64));
             }
-            pieces(room, |at, piece| {
+            pieces(room, PIECE, |at, piece| {
                 send.buffer.read(at, piece);
                 wire.step(Step::Piece);
                 wire.put_bytes(peer, prepost.at + at as u64, piece);
@@ -235,29 +237,37 @@ impl<B: Buffer> Lite<B> {
         self.finish(wire, send.token, Outcome::Sent, send.buffer);
     }
 
+    /// Sends a message through a buffer, or announces it if there is no memory for that.
+    fn post_long(&mut self, wire: &mut impl Wire, id: u32) -> bool {
+        if self.post_buffered(wire, id) {
+            return true;
+        }
+        self.stats.held += 1;
+        self.announce(wire, id)
+    }
+
     /// Copies a message to a send buffer and posts its header; `false` if there is no memory for it.
     fn post_buffered(&mut self, wire: &mut impl Wire, id: u32) -> bool {
-        let Some(send) = self.sends.get(id) else {
+        let Some(len) = self.sends.get(id).map(|send| send.buffer.len()) else {
             return true;
         };
-        let len = send.buffer.len();
         let room = self.buffered_max.saturating_sub(self.buffered_now);
-        // One message may always be buffered, whatever the bound.
-        let place = if self.buffered_now == 0 || len as u64 <= room {
-            self.pool.allocate(len as u64)
-        } else {
-            None
-        };
-        let Some(at) = place else {
-            self.stats.held += 1;
+        // One message may be buffered whatever that bound.
+        if self.buffered_now != 0 && len as u64 > room {
             return false;
+        }
+        let Some(at) = self.allocate_spare(len as u64) else {
+            return false;
+        };
+        let Some(send) = self.sends.get(id) else {
+            return true;
         };
         wire.step(Step::Allocate);
         let synchronous = send.mode == Mode::Synchronous;
         if !synchronous || !send.buffer.is_contiguous() {
             wire.step(Step::Copy(len as u64));
         }
-        pieces(len, |from, piece| {
+        pieces(len, LOCAL, |from, piece| {
             send.buffer.read(from, piece);
             wire.write(at + from as u64, piece);
         });
@@ -310,12 +320,12 @@ fn word(buffer: &impl Buffer) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Calls `each` with the pieces of `len` bytes: where they begin, and memory for them.
-pub(super) fn pieces(len: usize, mut each: impl FnMut(usize, &mut [u8])) {
-    let mut piece = [0; PIECE];
+/// Calls `each` with the pieces of `len` bytes, of at most `size`: where they begin, and memory for them.
+pub(super) fn pieces(len: usize, size: usize, mut each: impl FnMut(usize, &mut [u8])) {
+    let mut piece = vec![0; len.min(size)];
     let mut at = 0;
     while at < len {
-        let step = (len - at).min(PIECE);
+        let step = (len - at).min(size);
         each(at, &mut piece[..step]);
         at += step;
     }

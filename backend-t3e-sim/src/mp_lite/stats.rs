@@ -27,6 +27,8 @@ pub struct Stats {
     pub unposted: u64,
     /// Headers moved out of a queue that was filling up (extension).
     pub spilled: u64,
+    /// Messages that were announced, because there was no memory to buffer them (extension).
+    pub announced: u64,
     /// Times that a send found the queue at its receiver full, or no memory for a buffer.
     pub held: u64,
     /// Ready sends whose receive was not preposted (extension).
@@ -49,9 +51,44 @@ impl Stats {
             ("lite_gaps", self.gaps),
             ("lite_unposted", self.unposted),
             ("lite_spilled", self.spilled),
+            ("lite_announced", self.announced),
             ("lite_held", self.held),
             ("lite_ready_unposted", self.ready_unposted),
         ]
+    }
+
+    /// Adds the counts of another PE.
+    pub fn add(&mut self, other: &Self) {
+        let Self {
+            buffered,
+            buffered_bytes,
+            ignored_preposts,
+            direct,
+            direct_bytes,
+            in_header,
+            preposted,
+            pulled,
+            gaps,
+            unposted,
+            spilled,
+            announced,
+            held,
+            ready_unposted,
+        } = self;
+        *buffered += other.buffered;
+        *buffered_bytes += other.buffered_bytes;
+        *ignored_preposts += other.ignored_preposts;
+        *direct += other.direct;
+        *direct_bytes += other.direct_bytes;
+        *in_header += other.in_header;
+        *preposted += other.preposted;
+        *pulled += other.pulled;
+        *gaps += other.gaps;
+        *unposted += other.unposted;
+        *spilled += other.spilled;
+        *announced += other.announced;
+        *held += other.held;
+        *ready_unposted += other.ready_unposted;
     }
 
     /// The lines of the node's log.
