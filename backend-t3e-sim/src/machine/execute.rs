@@ -27,19 +27,19 @@ impl Machine {
         match call {
             Call::Now => self.end(pe, now + self.costs.clock, Answer::Done),
             Call::Load { addr, len } => {
-                let answer = Answer::Bytes(self.own(pe, addr, len)?.to_vec());
+                let answer = Answer::Bytes(self.own(pe, addr, len)?);
                 self.end(pe, now + self.costs.touch(len), answer);
             }
             Call::Store { addr, data } => {
-                self.own_mut(pe, addr, data.len())?.copy_from_slice(&data);
+                self.write_own(pe, addr, &data)?;
                 self.end(pe, now + self.costs.touch(data.len()), Answer::Done);
             }
             Call::Peek { addr, len } => {
-                let answer = Answer::Bytes(self.own(pe, addr, len)?.to_vec());
+                let answer = Answer::Bytes(self.own(pe, addr, len)?);
                 self.end(pe, now + self.costs.emulation, answer);
             }
             Call::Poke { addr, data } => {
-                self.own_mut(pe, addr, data.len())?.copy_from_slice(&data);
+                self.write_own(pe, addr, &data)?;
                 self.end(pe, now + self.costs.emulation, Answer::Done);
             }
             Call::Put {
@@ -116,7 +116,7 @@ impl Machine {
                 Answer::Text(self.pes[whom as usize].failed.clone())
             }
             Call::Watch { addr, len } => {
-                self.own(pe, addr, len)?;
+                self.check_own(pe, addr, len)?;
                 let watching = &mut self.pes[pe as usize];
                 watching.watched = (addr, len);
                 watching.arrivals.clear();
@@ -199,7 +199,7 @@ impl Machine {
 
     fn wait_until(&mut self, pe: u32, addr: Addr, until: Condition) -> Result<(), Refusal> {
         check_aligned(addr)?;
-        self.own(pe, addr, 8)?;
+        self.check_own(pe, addr, 8)?;
         self.pes[pe as usize].doing = Doing::Until { addr, until };
         let cost = self.costs.access;
         self.wake(pe, cost);
@@ -257,15 +257,23 @@ impl Machine {
         self.costs.start + extra
     }
 
-    fn own(&self, pe: u32, addr: Addr, len: usize) -> Result<&[u8], Refusal> {
+    fn own(&self, pe: u32, addr: Addr, len: usize) -> Result<Vec<u8>, Refusal> {
         let found = self.pes[pe as usize].memory.bytes(addr, len);
         found.ok_or_else(|| self.nowhere(pe, addr, len))
     }
 
-    fn own_mut(&mut self, pe: u32, addr: Addr, len: usize) -> Result<&mut [u8], Refusal> {
-        self.own(pe, addr, len)?;
-        let found = self.pes[pe as usize].memory.bytes_mut(addr, len);
-        Ok(found.expect("it was there"))
+    fn write_own(&mut self, pe: u32, addr: Addr, data: &[u8]) -> Result<(), Refusal> {
+        if self.pes[pe as usize].memory.write(addr, data) {
+            return Ok(());
+        }
+        Err(self.nowhere(pe, addr, data.len()))
+    }
+
+    fn check_own(&self, pe: u32, addr: Addr, len: usize) -> Result<(), Refusal> {
+        if self.pes[pe as usize].memory.contains(addr, len) {
+            return Ok(());
+        }
+        Err(self.nowhere(pe, addr, len))
     }
 
     fn check_pe(&self, pe: u32) -> Result<(), Refusal> {
@@ -294,10 +302,7 @@ impl Machine {
                 "use elements of 4 or 8 bytes that do not overlap",
             ));
         };
-        match self.pes[pe as usize].memory.bytes(addr, reach) {
-            Some(_) => Ok(()),
-            None => Err(self.nowhere(pe, addr, reach)),
-        }
+        self.check_own(pe, addr, reach)
     }
 
     #[cold]

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use super::address::Addr;
 use super::call::{Reason, Refusal, Stride};
 use super::costs::LINE;
+use super::sparse::Sparse;
 
-/// Memory of one PE. Not touched, it costs the host address space only.
+/// Memory of one PE. The heap costs the host what has been written of it.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    heap: Vec<u8>,
+    heap: Sparse,
     /// By the first address of each.
     arena: BTreeMap<u64, Vec<u8>>,
     next: u64,
@@ -20,7 +21,7 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn new(heap: usize, arena: usize) -> Self {
         Self {
-            heap: vec![0; heap],
+            heap: Sparse::new(heap),
             arena: BTreeMap::new(),
             next: Addr::ARENA + LINE as u64,
             used: 0,
@@ -62,61 +63,88 @@ impl Memory {
         Ok(())
     }
 
-    pub(crate) fn bytes(&self, addr: Addr, len: usize) -> Option<&[u8]> {
-        let (block, start) = if addr.is_symmetric() {
-            (&self.heap, addr.0)
-        } else {
-            let (first, block) = self.arena.range(..=addr.0).next_back()?;
-            (block, addr.0 - first)
-        };
-        let start = usize::try_from(start).ok()?;
-        block.get(start..start.checked_add(len)?)
+    /// Whether there are `len` bytes at `addr`.
+    pub(crate) fn contains(&self, addr: Addr, len: usize) -> bool {
+        if addr.is_symmetric() {
+            return self.heap.contains(addr.0 as usize, len);
+        }
+        let block = self.arena.range(..=addr.0).next_back();
+        block.is_some_and(|(first, block)| {
+            let start = (addr.0 - first) as usize;
+            start.checked_add(len).is_some_and(|end| end <= block.len())
+        })
     }
 
-    pub(crate) fn bytes_mut(&mut self, addr: Addr, len: usize) -> Option<&mut [u8]> {
-        let (block, start) = if addr.is_symmetric() {
-            (&mut self.heap, addr.0)
-        } else {
-            let (first, block) = self.arena.range_mut(..=addr.0).next_back()?;
-            (block, addr.0 - first)
-        };
-        let start = usize::try_from(start).ok()?;
-        block.get_mut(start..start.checked_add(len)?)
+    /// Reads bytes; false if there are none.
+    pub(crate) fn read(&self, addr: Addr, target: &mut [u8]) -> bool {
+        if !self.contains(addr, target.len()) {
+            return false;
+        }
+        if addr.is_symmetric() {
+            self.heap.read(addr.0 as usize, target);
+        } else if let Some((first, block)) = self.arena.range(..=addr.0).next_back() {
+            let start = (addr.0 - first) as usize;
+            target.copy_from_slice(&block[start..start + target.len()]);
+        }
+        true
+    }
+
+    /// Writes bytes; false if there is no such memory.
+    pub(crate) fn write(&mut self, addr: Addr, source: &[u8]) -> bool {
+        if !self.contains(addr, source.len()) {
+            return false;
+        }
+        if addr.is_symmetric() {
+            self.heap.write(addr.0 as usize, source);
+        } else if let Some((first, block)) = self.arena.range_mut(..=addr.0).next_back() {
+            let start = (addr.0 - first) as usize;
+            block[start..start + source.len()].copy_from_slice(source);
+        }
+        true
+    }
+
+    /// The same bytes, in a vector.
+    pub(crate) fn bytes(&self, addr: Addr, len: usize) -> Option<Vec<u8>> {
+        if !self.contains(addr, len) {
+            return None;
+        }
+        let mut bytes = vec![0; len];
+        self.read(addr, &mut bytes);
+        Some(bytes)
     }
 
     pub(crate) fn word(&self, addr: Addr) -> Option<u64> {
-        let bytes = self.bytes(addr, 8)?;
-        Some(u64::from_le_bytes(bytes.try_into().expect("8 bytes")))
+        let mut bytes = [0; 8];
+        self.read(addr, &mut bytes)
+            .then(|| u64::from_le_bytes(bytes))
     }
 
     /// Writes bytes that came through the network; false if there is no such memory any more.
     pub(crate) fn land(&mut self, addr: Addr, data: &[u8], stride: Option<Stride>) -> bool {
         let Some(Stride { element, step }) = stride else {
-            return self
-                .bytes_mut(addr, data.len())
-                .map(|to| to.copy_from_slice(data))
-                .is_some();
+            return self.write(addr, data);
         };
         let mut at = addr;
         data.chunks(element).all(|item| {
-            let place = self.bytes_mut(at, item.len());
+            let landed = self.write(at, item);
             at = at + step;
-            place.map(|to| to.copy_from_slice(item)).is_some()
+            landed
         })
     }
 
     /// Reads bytes for the network; `None` if there is no such memory any more.
     pub(crate) fn gather(&self, addr: Addr, len: usize, stride: Option<Stride>) -> Option<Vec<u8>> {
         let Some(Stride { element, step }) = stride else {
-            return self.bytes(addr, len).map(<[u8]>::to_vec);
+            return self.bytes(addr, len);
         };
-        let mut data = Vec::with_capacity(len);
+        let mut data = vec![0; len];
         let mut at = addr;
-        while data.len() < len {
-            data.extend_from_slice(self.bytes(at, element.min(len - data.len()))?);
+        let read = data.chunks_mut(element).all(|item| {
+            let read = self.read(at, item);
             at = at + step;
-        }
-        Some(data)
+            read
+        });
+        read.then_some(data)
     }
 }
 
@@ -141,14 +169,14 @@ mod tests {
     #[test]
     fn nothing_outside_is_reached() {
         let mut memory = Memory::new(64, 1000);
-        assert!(memory.bytes(Addr(56), 8).is_some());
-        assert!(memory.bytes(Addr(57), 8).is_none());
-        assert!(memory.bytes(Addr(u64::MAX), 1).is_none());
+        assert!(memory.contains(Addr(56), 8));
+        assert!(!memory.contains(Addr(57), 8));
+        assert!(!memory.contains(Addr(u64::MAX), 1));
         let block = memory.allocate(10).unwrap();
-        assert!(memory.bytes_mut(block + 2, 8).is_some());
-        assert!(memory.bytes_mut(block + 3, 8).is_none());
+        assert!(memory.write(block + 2, &[1; 8]));
+        assert!(!memory.write(block + 3, &[1; 8]));
         memory.free(block).unwrap();
-        assert!(memory.bytes(block, 1).is_none());
+        assert!(!memory.read(block, &mut [0]));
         assert!(memory.free(block).is_err());
         assert_ne!(memory.allocate(10).unwrap(), block);
         assert_eq!(memory.allocate(991).unwrap_err().reason, Reason::Exhausted);

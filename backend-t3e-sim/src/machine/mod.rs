@@ -19,6 +19,7 @@ mod report;
 mod rng;
 mod run;
 mod setup;
+mod sparse;
 mod time;
 mod torus;
 mod transfer;

@@ -129,7 +129,7 @@ impl Pe {
         let bytes = self.memory.bytes(Addr(from), (to - from) as usize);
         self.arrivals.extend(bytes.map(|data| Arrival {
             addr: Addr(from),
-            data: data.to_vec(),
+            data,
         }));
     }
 

@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         let text = error.to_string();
         assert!(text.contains("2053 PEs fit no torus"), "{text}");
-        assert!(text.contains("start 2052 or 2054 PEs"), "{text}");
+        assert!(text.contains("start 2052 or 2057 PEs"), "{text}");
     }
 
     #[test]

@@ -248,8 +248,7 @@ impl Machine {
             );
             return;
         };
-        let place = target.memory.bytes_mut(addr, 8).expect("it was there");
-        place.copy_from_slice(&op.apply(old).to_le_bytes());
+        target.memory.write(addr, &op.apply(old).to_le_bytes());
         target.changed(addr, 8);
         self.wake(pe, self.costs.poll);
         let at = self.network.carry(pe, from, self.now, 8);
