@@ -501,6 +501,6 @@ impl Device for T3e {
     }
 
     fn flush(&self, peer: ProcId) -> Result<()> {
-        Device::flush(&self.engine, peer)
+        self.engine.flush(peer)
     }
 }

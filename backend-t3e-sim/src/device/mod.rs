@@ -76,7 +76,8 @@ pub fn config(pes: u32, settings: &Settings) -> Result<Config> {
 /// # Ok::<(), portolan_core::Error>(())
 /// ```
 pub struct T3e {
-    engine: Engine<Packets, Single>,
+    /// Boxed: a device is moved around, on the small stacks of PEs.
+    engine: Box<Engine<Packets, Single>>,
     shared: Shared,
     attributes: Attributes,
     persistents: RefCell<Persistents>,
@@ -104,7 +105,7 @@ impl T3e {
             size,
             processes,
         };
-        let engine = Engine::new(packets, &virtual_waiting(settings)?)?;
+        let engine = boxed_engine(packets, &virtual_waiting(settings)?)?;
         engine.register_hook(completions(shared.clone()));
         let attributes = caps::attributes(engine.attributes(), settings);
         Ok(Self {
@@ -193,6 +194,12 @@ impl T3e {
     fn polled(&self) {
         self.shared.lock().polled = true;
     }
+}
+
+/// The engine, in a frame of its own.
+#[inline(never)]
+fn boxed_engine(packets: Packets, settings: &Settings) -> Result<Box<Engine<Packets, Single>>> {
+    Ok(Box::new(Engine::new(packets, settings)?))
 }
 
 /// The settings, but for waiting: at once asleep, in virtual time; a wait that never ends is the

@@ -136,12 +136,13 @@ pub struct Lite<B> {
     pub(super) peers: BTreeMap<u32, Peer>,
     pub(super) sends: Slab<Outgoing<B>>,
     pub(super) receives: Slab<RecvOp<B>>,
-    pub(super) posted: PostedQueue<u32>,
+    /// The queues are boxed: a `Lite` is moved around, on the small stacks of PEs.
+    pub(super) posted: Box<PostedQueue<u32>>,
     /// Receives that are not preposted, by age.
     pub(super) apart: BTreeMap<u64, u32>,
     pub(super) age: u64,
     /// Messages that no receive has matched and that were moved out of their queue (extension).
-    pub(super) spilled: UnexpectedQueue<Waiting>,
+    pub(super) spilled: Box<UnexpectedQueue<Waiting>>,
     /// Messages that a matched probe has taken (extension).
     pub(super) taken: Slab<Waiting>,
     /// Packets of the device's (extension).
@@ -175,10 +176,10 @@ impl<B: Buffer> Lite<B> {
             peers: BTreeMap::new(),
             sends: Slab::default(),
             receives: Slab::default(),
-            posted: PostedQueue::new(),
+            posted: boxed(PostedQueue::new),
             apart: BTreeMap::new(),
             age: 0,
-            spilled: UnexpectedQueue::new(),
+            spilled: boxed(UnexpectedQueue::new),
             taken: Slab::default(),
             packets: VecDeque::new(),
             starved: VecDeque::new(),
@@ -369,6 +370,12 @@ impl<B: Buffer> Lite<B> {
             wire.put(peer, places.smsg_told(me), &[told]);
         }
     }
+}
+
+/// What `make` makes, on the heap; in a frame of its own.
+#[inline(never)]
+fn boxed<T>(make: impl FnOnce() -> T) -> Box<T> {
+    Box::new(make())
 }
 
 /// The envelope of a message for the core's queues.
