@@ -1,13 +1,13 @@
 //! Patterns on machines of growing size, and on machines with faults.
 
-use std::error::Error;
 use std::path::Path;
 
+use std::thread;
 use std::time::Duration;
 
 use portolan_core::config::Settings;
-use portolan_core::{Device, ErrorKind, Result};
-use portolan_t3e_sim::{Config, Shmem, T3e, Time, device, run, run_owned};
+use portolan_core::{Device, Error, ErrorKind, Result};
+use portolan_t3e_sim::{Config, Shmem, T3e, Time, device, in_process, run};
 
 use crate::host::{Outcome, peak_memory, run_alone};
 use crate::patterns::Rank;
@@ -27,7 +27,7 @@ const PATTERNS: [(&str, &str, u32); 7] = [
 
 /// Runs one pattern in this process; prints its virtual time in microseconds and the process's peak
 /// memory in KiB.
-pub(crate) fn one(pattern: &str, pes: u32, faults: &str) -> Result<(), Box<dyn Error>> {
+pub(crate) fn one(pattern: &str, pes: u32, faults: &str) -> Result<(), Box<dyn std::error::Error>> {
     let times = match pattern {
         "hardware" => on_shmem(pes, faults, raw::hardware_barrier),
         "raw-barrier" => on_shmem(pes, faults, raw::dissemination_barrier),
@@ -46,6 +46,9 @@ pub(crate) fn one(pattern: &str, pes: u32, faults: &str) -> Result<(), Box<dyn E
     println!("{} {}", longest.as_us(), peak_memory());
     Ok(())
 }
+
+/// Bytes of a PE's stack: address space, of which the host gives what is touched.
+const STACK: usize = 256 << 10;
 
 /// What every PE computes before a pattern, once: what a slow PE is slow at.
 const COMPUTATION: Time = Time::from_ns(1_000);
@@ -80,17 +83,16 @@ fn on_device(
 ) -> Result<Vec<Time>> {
     let mut settings = Settings::default();
     let set = settings.set("T3E_FAULTS", faults);
-    set.map_err(|error| portolan_core::Error::new(ErrorKind::InvalidSetting, error.to_string()))?;
+    set.map_err(|error| Error::new(ErrorKind::InvalidSetting, error.to_string()))?;
     let config = device::config(pes, &settings)?;
-    let timed = |mut pe: Shmem| {
-        let me = pe.my_pe();
-        pe.barrier_all()?;
-        let device = T3e::new(pe, &settings, false)?;
-        let rank = Rank {
-            device: &device,
-            me,
-            n: pes,
-        };
+    // Made here, as `portolan::threads` does: making a device takes more stack than using it.
+    let devices = in_process(pes, &config)?
+        .into_iter()
+        .map(|pe| T3e::new(pe, &settings, false))
+        .collect::<Result<Vec<_>>>()?;
+    let timed = |me, device: &T3e| {
+        let rank = Rank { device, me, n: pes };
+        rank.dissemination_barrier()?;
         let begin = device.clock();
         device.charge(Duration::from_nanos(COMPUTATION.as_ps() / 1000));
         pattern(&rank)?;
@@ -98,10 +100,24 @@ fn on_device(
         device.end()?;
         Ok(took)
     };
-    run_owned(pes, &config, timed)?.into_iter().collect()
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (me, device) in (0..).zip(devices) {
+            let started = thread::Builder::new()
+                .stack_size(STACK)
+                .spawn_scoped(scope, move || timed(me, &device));
+            threads.push(started.map_err(|e| Error::new(ErrorKind::Exhausted, e.to_string()))?);
+        }
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect()
+    })
 }
 
-pub(crate) fn measure(directory: &Path, most: u32) -> Result<(), Box<dyn Error>> {
+pub(crate) fn measure(directory: &Path, most: u32) -> Result<(), Box<dyn std::error::Error>> {
     println!("| pattern | PEs | virtual µs | host s | host KiB per PE |");
     println!("| --- | --- | --- | --- | --- |");
     // What the process needs whatever it emulates is nobody's share.
@@ -140,7 +156,7 @@ fn row(name: &str, pes: u32, outcome: &Outcome, empty: f64) {
     println!("| {name} | {pes} | {virtual_us:.2} | {host_s:.2} | {each:.0} |");
 }
 
-pub(crate) fn faults() -> Result<(), Box<dyn Error>> {
+pub(crate) fn faults() -> Result<(), Box<dyn std::error::Error>> {
     const PES: u32 = 512;
     let faults = [
         ("sound", ""),
