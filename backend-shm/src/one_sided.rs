@@ -48,9 +48,16 @@ pub(crate) unsafe fn reach(
             Pulled::Stream
         };
     }
+    let pushes = matches!(local, Local::From(..));
+    if pushes && !shm.segment.begin_push(shm.rank, peer) {
+        return Pulled::Gone;
+    }
     let probe_at = shm.segment.rank(peer).identity.probe_at.load(Relaxed);
     // SAFETY: the caller's promise.
     let read = unsafe { shm.puller.copy(peer, exposure, offset, local, probe_at) };
+    if pushes {
+        shm.segment.end_push(shm.rank);
+    }
     match read {
         _ if shm.segment.life(peer).dead() => Pulled::Gone,
         Read::Done => Pulled::Done,

@@ -252,6 +252,10 @@ impl Transport for Shm {
 
     fn withdraw(&mut self, exposure: &Exposure) {
         self.puller.withdraw(exposure);
+        if self.epoch() != 0 {
+            self.segment
+                .await_pushes(self.rank, |rank| self.watches_dead(rank));
+        }
     }
 
     unsafe fn pull(

@@ -81,6 +81,8 @@ pub(crate) struct Identity {
     pub(crate) probe: AtomicU64,
     /// Where `probe` is in the address space of this rank.
     pub(crate) probe_at: AtomicU64,
+    /// One more than the rank into whose memory this one is writing; 0 for none.
+    pub(crate) pushing: AtomicU32,
 }
 
 /// The life of a rank, as [`Identity::life`] has it.
@@ -131,6 +133,7 @@ pub(crate) const fn layout_hash() -> u64 {
         size_of::<Inbox>(),
         size_of::<Ends>(),
         size_of::<Cell>(),
+        std::mem::offset_of!(Identity, pushing),
         std::mem::offset_of!(RankArea, bell),
         std::mem::offset_of!(RankArea, inbox),
         std::mem::offset_of!(RankArea, offers),

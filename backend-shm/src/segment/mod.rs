@@ -7,6 +7,7 @@
 mod create;
 mod extent;
 pub(crate) mod layout;
+mod push;
 mod turn;
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

@@ -154,3 +154,60 @@ fn a_reason_whose_writer_was_killed_is_a_death_all_the_same() {
             .contains("died before it could say why")
     );
 }
+
+#[test]
+fn nobody_pushes_for_or_to_the_dead() {
+    let segment = fresh(3);
+    for rank in 0..3 {
+        let life = &segment.rank(rank).identity.life;
+        life.store(Life::Running as u32, Relaxed);
+    }
+    assert!(segment.begin_push(0, 1));
+    segment.end_push(0);
+    assert!(segment.fail(1, "a test"));
+    assert!(!segment.begin_push(0, 1), "the owner of the buffer is dead");
+    assert!(!segment.begin_push(1, 2), "the pusher is dead");
+    segment.await_pushes(2, |_| false);
+}
+
+/// A buffer is taken back because of a failure only when the write that is under way has ended, or
+/// the process that writes.
+#[test]
+fn a_buffer_is_taken_back_after_the_last_write() {
+    for round in 0..200 {
+        let segment = fresh(2);
+        for rank in 0..2 {
+            let life = &segment.rank(rank).identity.life;
+            life.store(Life::Running as u32, Relaxed);
+        }
+        let written = std::sync::atomic::AtomicBool::new(false);
+        assert!(segment.begin_push(1, 0));
+        assert!(segment.fail(1, "a test"));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..round {
+                    std::thread::yield_now();
+                }
+                written.store(true, Relaxed);
+                segment.end_push(1);
+            });
+            segment.await_pushes(0, |_| false);
+            assert!(written.load(Relaxed), "round {round}: taken back too early");
+        });
+        assert!(!segment.begin_push(1, 0));
+    }
+    let segment = fresh(2);
+    segment
+        .rank(1)
+        .identity
+        .life
+        .store(Life::Running as u32, Relaxed);
+    segment
+        .rank(0)
+        .identity
+        .life
+        .store(Life::Running as u32, Relaxed);
+    assert!(segment.begin_push(1, 0));
+    segment.fail(1, "a test");
+    segment.await_pushes(0, |rank| rank == 1);
+}

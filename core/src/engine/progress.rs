@@ -39,12 +39,10 @@ impl<T: Transport> State<T> {
             done += 1;
         }
         self.declare_misbehaved();
-        for _ in 0..self.proto.pulls.len() {
-            let Some(index) = self.proto.pulls.pop_front() else {
-                break;
-            };
+        // One message after the other: several at a time would only push each other out of the caches.
+        if let Some(index) = self.proto.pulls.pop_front() {
             if !self.pull(index) {
-                self.proto.pulls.push_back(index);
+                self.proto.pulls.push_front(index);
             }
             done += 1;
         }

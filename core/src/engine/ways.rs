@@ -8,7 +8,7 @@
 //! four in either direction were seen. So the receiver takes the time.
 //!
 //! For each sender and each power of two of the length:
-//! 1. The first transfers try every way [`TRIALS`] times, unless the ways are known for another length:
+//! 1. The first periods try every way [`TRIALS`] times, unless the ways are known for another length:
 //!    then those costs are believed at first.
 //! 2. Then each takes the way with the least cost. A way's cost per byte follows its measurements by a
 //!    quarter of the difference (by half if it is not the best), and no measurement counts for more than
@@ -38,7 +38,8 @@ pub(super) enum Way {
 }
 
 const ALL: [Way; 3] = [Way::Stream, Way::Pull, Way::Split];
-/// Transfers that try a way before its cost is believed.
+/// Periods that try a way before its cost is believed: the first one may have to make the memory that
+/// it goes through.
 const TRIALS: u8 = 3;
 /// Most that one measurement counts for, as a multiple of the known cost.
 const WORST: u64 = 4;
@@ -204,7 +205,6 @@ impl Class {
         }
         let best = ways().min_by_key(|&way| self.cost[way as usize]);
         let best = best.unwrap_or(Way::Stream);
-        self.left = self.left.saturating_sub(1);
         if self.left > 0 {
             return (best, PERIOD);
         }
@@ -234,7 +234,8 @@ impl Class {
             _ if before != Some(way) => (*known + cost.min(WORST * *known)).div_ceil(2),
             _ => (3 * *known + cost.min(WORST * *known)).div_ceil(4),
         };
-        *trials = trials.saturating_add(transfers.min(TRIALS.into()) as u8);
+        *trials = trials.saturating_add(1);
+        self.left = self.left.saturating_sub(transfers);
         if best(self) != before {
             self.retry = (self.retry / 2).max(FIRST_RETRY);
             self.left = self.left.min(self.retry);
