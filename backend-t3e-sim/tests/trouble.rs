@@ -213,3 +213,35 @@ fn a_loop_without_calls_is_noticed() {
         assert!(text.contains("PORTOLAN_T3E_WATCHDOG"), "{text}");
     }
 }
+
+/// A thread cannot be ended: when it makes no call even after the others have been told, its process
+/// is. Runs this test once more, as the process that does not end.
+#[test]
+fn a_loop_for_ever_ends_with_its_process() {
+    const VICTIM: &str = "PORTOLAN_TEST_VICTIM";
+    if std::env::var_os(VICTIM).is_some() {
+        let config = Config {
+            watchdog: Some(Duration::from_millis(100)),
+            ..Config::default()
+        };
+        let _ = run(1, &config, |pe| {
+            pe.barrier().unwrap();
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+        return;
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_loop_for_ever_ends_with_its_process"])
+        .arg("--nocapture")
+        .env(VICTIM, "1")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(70));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        words.contains("no call for 0.1 s of the host's time from PE 0"),
+        "{words}"
+    );
+}
