@@ -17,6 +17,7 @@ pub(super) struct Backend {
 const KNOWN: &[(&str, &str)] = &[
     ("shm", "shared memory inside a node"),
     ("memory", "threads of one process, the reference for tests"),
+    ("t3e-sim", "an emulated Cray T3E, in virtual time"),
 ];
 
 /// Every transport of the project. Those compiled in are tried.
