@@ -206,7 +206,7 @@ impl<B: Buffer> Lite<B> {
         for peer in busy {
             self.settle(wire, peer);
             self.launch(wire, peer, true);
-            // What kept a peer from being told may have left.
+            // What kept the peer from being told may have left.
             self.tell(wire, peer);
         }
     }

@@ -7,6 +7,7 @@
 //! word is on its way would make a difference. The protocol never does that, which is checked.)
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
@@ -55,6 +56,8 @@ pub(super) struct Memory {
     words: Vec<Vec<u64>>,
     flights: Vec<Flight>,
     sent: u64,
+    /// By PE, the peers whose words have become visible since it was told so last.
+    landed: Vec<BTreeSet<u32>>,
     epochs: Vec<u32>,
     fenced: bool,
     chooser: Chooser,
@@ -67,6 +70,7 @@ impl Memory {
             words: vec![vec![0; len as usize]; size as usize],
             flights: Vec::new(),
             sent: 0,
+            landed: vec![BTreeSet::new(); size as usize],
             epochs: vec![0; size as usize],
             fenced,
             chooser,
@@ -95,6 +99,7 @@ impl Memory {
         }
         self.flights.remove(n);
         self.words[late.to as usize][(late.at / 8) as usize] = late.word;
+        self.landed[late.to as usize].insert(late.from);
     }
 
     fn position(&self, flight: &Flight) -> usize {
@@ -119,6 +124,7 @@ impl Memory {
     /// Everything that the future depends on.
     pub(super) fn digest(&self, hasher: &mut impl Hasher) {
         self.words.hash(hasher);
+        self.landed.hash(hasher);
         for flight in &self.flights {
             // Epochs mean something relative to each other only.
             let first = self.flights.iter().filter(|f| f.from == flight.from);
@@ -233,8 +239,17 @@ impl Wire for Model<'_> {
 
     fn step(&mut self, _step: Step) {}
 
+    /// Exactly those that have written: whether words on their way count is the oracle's to say.
     fn news(&mut self, peers: &mut Vec<u32>) {
-        peers.extend(0..self.size());
+        let memory = &mut *self.memory;
+        for peer in 0..memory.words.len() as u32 {
+            let landed = memory.landed[self.me as usize].remove(&peer);
+            let mut flights = memory.flights.iter();
+            let coming = flights.any(|flight| flight.to == self.me && flight.from == peer);
+            if landed || coming && memory.chooser.borrow_mut().choose(2) == 1 {
+                peers.push(peer);
+            }
+        }
     }
 }
 
