@@ -47,9 +47,10 @@ const WORST: u64 = 4;
 const FIRST_RETRY: u32 = 32;
 /// The same, at last.
 const LAST_RETRY: u32 = 4096;
-/// Transfers of a period, and of one that tries another way.
+/// Transfers of a period, and of one that tries another way: not many fewer, because the beginning and
+/// the end of a period cost some ways more than others.
 const PERIOD: u32 = 64;
-const PROBE: u32 = 8;
+const PROBE: u32 = 32;
 /// Binary logarithms of the shortest and of the longest lengths that are told apart.
 const SHORTEST: u32 = 12;
 const LONGEST: u32 = 24;
