@@ -16,6 +16,7 @@ pub(crate) struct Job {
     ranks: u32,
     args: Vec<String>,
     on_failure: &'static str,
+    transport: Option<&'static str>,
 }
 
 impl Job {
@@ -25,6 +26,15 @@ impl Job {
             ranks,
             args: Vec::new(),
             on_failure: "abort",
+            transport: None,
+        }
+    }
+
+    /// Over this transport, not over the one that is chosen by itself.
+    pub(crate) fn over(self, transport: &'static str) -> Self {
+        Self {
+            transport: Some(transport),
+            ..self
         }
     }
 
@@ -48,8 +58,11 @@ impl Job {
     /// Runs it to its end.
     pub(crate) fn run(&self) -> Outcome {
         let mut command = Command::new(portolan());
+        command.args(["run", "--timeout", GUARD, "--on-failure", self.on_failure]);
+        if let Some(transport) = self.transport {
+            command.args(["--transport", transport]);
+        }
         command
-            .args(["run", "--timeout", GUARD, "--on-failure", self.on_failure])
             .args(["-n", &self.ranks.to_string(), "--"])
             .arg(program(self.program))
             .args(&self.args)

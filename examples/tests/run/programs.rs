@@ -20,6 +20,9 @@ const RHS: &str = concat!(
 /// Checks a program in a job of some ranks.
 type Check = fn(u32) -> Result<(), Failed>;
 
+/// Runs a job of some ranks and checks it.
+type JobCheck = fn(Job, u32) -> Result<(), Failed>;
+
 pub(crate) fn trials() -> Vec<Trial> {
     let here = Path::new(MATRIX).exists() && Path::new(RHS).exists();
     if !here {
@@ -42,6 +45,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             trials.push(trial.with_ignored_flag(!possible));
         }
     }
+    trials.extend(on_the_t3e());
     trials.push(Trial::test(
         "heat_is_the_same_on_any_number_of_ranks",
         same_picture,
@@ -49,16 +53,41 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
+/// The same programs on the emulated T3E, in virtual time: what they say must not depend on it.
+fn on_the_t3e() -> Vec<Trial> {
+    const RANKS: u32 = 4;
+    let programs: [(&str, JobCheck); 5] = [
+        ("hello", |job, ranks| says_hello(job, ranks, "t3e-sim")),
+        ("ring", says_sum),
+        ("heat", |job, _| says_heat(job, 50)),
+        ("least_squares", |job, _| says_solution(job, 100)),
+        ("master_worker", |job, _| says_paths(job)),
+    ];
+    let trials = programs.into_iter().map(|(name, check)| {
+        let test = move || check(Job::new(name, RANKS).over("t3e-sim"), RANKS);
+        Trial::test(format!("{name}_{RANKS}_on_the_t3e"), test)
+    });
+    trials.collect()
+}
+
 fn hello(ranks: u32) -> Result<(), Failed> {
-    let line = |rank| format!("hello from rank {rank} of {ranks} over shm");
-    let outcome = Job::new("hello", ranks).run().succeeded()?;
+    says_hello(Job::new("hello", ranks), ranks, "shm")
+}
+
+fn says_hello(job: Job, ranks: u32, transport: &str) -> Result<(), Failed> {
+    let line = |rank| format!("hello from rank {rank} of {ranks} over {transport}");
+    let outcome = job.run().succeeded()?;
     outcome.lines((0..ranks).map(line).collect())
 }
 
 fn ring(ranks: u32) -> Result<(), Failed> {
+    says_sum(Job::new("ring", ranks), ranks)
+}
+
+fn says_sum(job: Job, ranks: u32) -> Result<(), Failed> {
     let (sum, last) = (ranks * (ranks - 1) / 2, ranks - 1);
     let line = format!("the sum of {ranks} ranks is {sum}, says rank {last}");
-    Job::new("ring", ranks).run().succeeded()?.lines(vec![line])
+    job.run().succeeded()?.lines(vec![line])
 }
 
 fn adi_blocking(ranks: u32) -> Result<(), Failed> {
@@ -74,20 +103,25 @@ fn adi_nonblocking(ranks: u32) -> Result<(), Failed> {
 }
 
 fn master_worker(ranks: u32) -> Result<(), Failed> {
+    says_paths(Job::new("master_worker", ranks))
+}
+
+fn says_paths(job: Job) -> Result<(), Failed> {
     let line = "2000 paths, the longest of 182 numbers, sum of all 237424897";
-    Job::new("master_worker", ranks)
-        .run()
-        .succeeded()?
-        .lines(vec![line.to_owned()])
+    job.run().succeeded()?.lines(vec![line.to_owned()])
 }
 
 fn heat(ranks: u32) -> Result<(), Failed> {
+    says_heat(Job::new("heat", ranks), 200)
+}
+
+fn says_heat(job: Job, steps: u32) -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let picture = folder.path().join("heat.png");
     // Not a multiple of any number of blocks but 1.
-    let job = Job::new("heat", ranks)
+    let job = job
         .option("--size", "127")
-        .option("--steps", "200");
+        .option("--steps", steps.to_string());
     let outcome = job.option("--output", &picture).run().succeeded()?;
     // The program itself compares the two, and fails.
     let (error, scheme) = (
@@ -122,9 +156,12 @@ fn same_picture() -> Result<(), Failed> {
 }
 
 fn least_squares(ranks: u32) -> Result<(), Failed> {
+    says_solution(Job::new("least_squares", ranks), 333)
+}
+
+fn says_solution(job: Job, size: u32) -> Result<(), Failed> {
     // The program compares with the solution that it knows.
-    let job = Job::new("least_squares", ranks).option("--size", "333");
-    let outcome = job.run().succeeded()?;
+    let outcome = job.option("--size", size.to_string()).run().succeeded()?;
     assert!(outcome.number("optimality ")? <= 1e-12);
     assert!(outcome.number("largest error ")? <= 1e-9);
     Ok(())
