@@ -6,7 +6,7 @@ use std::path::Path;
 use portolan_t3e_sim::mp_lite::{StepCosts, Way, time_of};
 use portolan_t3e_sim::{Config, run};
 
-use crate::plot::{Axes, Curve, draw};
+use crate::plot::{Axes, Curve, SeriesLabelPosition, draw};
 use crate::raw;
 
 /// Message sizes, in bytes: powers of two from a word to 4 MiB.
@@ -94,6 +94,7 @@ pub(crate) fn measure(directory: &Path) -> Result<(), Box<dyn Error>> {
         title: "Emulated T3E-900: rate between neighbours",
         x: "bytes",
         y: "MB/s",
+        legend: SeriesLabelPosition::LowerRight,
     };
     draw(
         &directory.join("rate.svg"),
@@ -104,6 +105,7 @@ pub(crate) fn measure(directory: &Path) -> Result<(), Box<dyn Error>> {
         title: "Emulated T3E-900: time of a message between neighbours",
         x: "bytes",
         y: "µs",
+        legend: SeriesLabelPosition::UpperLeft,
     };
     draw(&directory.join("time.svg"), &axes, &curves(|_, us| us))
 }

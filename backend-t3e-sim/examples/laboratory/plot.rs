@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
+pub(crate) use plotters::prelude::SeriesLabelPosition;
 use plotters::prelude::*;
 
 /// One line of a picture.
@@ -18,6 +19,8 @@ pub(crate) struct Axes {
     pub(crate) title: &'static str,
     pub(crate) x: &'static str,
     pub(crate) y: &'static str,
+    /// The corner that the curves leave free.
+    pub(crate) legend: SeriesLabelPosition,
 }
 
 /// Draws curves over two logarithmic axes into an SVG file.
@@ -60,7 +63,7 @@ pub(crate) fn draw(path: &Path, axes: &Axes, curves: &[Curve]) -> Result<(), Box
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(axes.legend.clone())
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK.mix(0.3))
         .draw()?;

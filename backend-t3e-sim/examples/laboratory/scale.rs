@@ -11,7 +11,7 @@ use portolan_t3e_sim::{Config, Shmem, T3e, Time, device, in_process, run};
 
 use crate::host::{Outcome, peak_memory, run_alone};
 use crate::patterns::Rank;
-use crate::plot::{Axes, Curve, draw};
+use crate::plot::{Axes, Curve, SeriesLabelPosition, draw};
 use crate::raw;
 
 /// A pattern, what it is called in tables, and on how many PEs at most it is run.
@@ -142,6 +142,7 @@ pub(crate) fn measure(directory: &Path, most: u32) -> Result<(), Box<dyn std::er
         title: "Emulated T3E-900: patterns",
         x: "PEs",
         y: "µs of virtual time",
+        legend: SeriesLabelPosition::UpperLeft,
     };
     draw(&directory.join("scale.svg"), &axes, &curves)
 }
