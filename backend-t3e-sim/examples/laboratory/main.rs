@@ -4,6 +4,8 @@
 //! laboratory figures DIR       curves of time and rate against message size
 //! laboratory scale DIR [MOST]  patterns on up to MOST (2048) PEs: curves, host seconds and memory
 //! laboratory faults            what a slow link and a slow PE do
+//! laboratory one PATTERN PES FAULTS
+//!                              one pattern: µs of virtual time, and KiB of memory at the most
 //! ```
 //! Tables go to standard output, pictures into DIR.
 #![allow(clippy::print_stdout, reason = "tables are what it is for")]
