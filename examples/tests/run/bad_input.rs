@@ -211,7 +211,7 @@ fn missing() -> Result<(), Failed> {
     // The others wait for what rank 0 will never send, and hear why.
     let outcome = job().ranks_go_on().run().failed(1, &says)?;
     outcome
-        .failed(1, &["rank 1: world rank 0 has failed"])
+        .failed(1, &["error: rank 1", "world rank 0 has failed"])
         .map(drop)
 }
 
