@@ -18,10 +18,11 @@
 //!    up to [`LAST_RETRY`], and sooner again when the best way has changed: trying costs less than
 //!    one part in a hundred in the long run.
 //!
-//! What is measured is a period: some transfers of one sender that take the same way, from the beginning
-//! of the first until none is under way; so a window of many messages is measured as it is meant. Those
-//! beyond the period's length wait for its end, so that nothing else is measured and a slow way is not
-//! kept because there is always something under way.
+//! What is measured is a period: transfers of one sender that take the same way and follow each other closely,
+//! from the beginning of the first to the end of the last; so a window of many messages is measured as it
+//! is meant, whether its transfers overlap (streams) or not (pulls). Those beyond the period's length wait
+//! until none is under way, so that nothing else is measured and a slow way is not kept because there is
+//! always something under way.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -51,6 +52,10 @@ const LAST_RETRY: u32 = 4096;
 /// the end of a period cost some ways more than others.
 const PERIOD: u32 = 64;
 const PROBE: u32 = 32;
+/// Bytes of a period that tries another way, if that makes fewer transfers.
+const PROBE_BYTES: u32 = 16 << 20;
+/// A transfer follows the one before if the pause between them is at most this part of the period so far.
+const GAP: u32 = 4;
 /// Binary logarithms of the shortest and of the longest lengths that are told apart.
 const SHORTEST: u32 = 12;
 const LONGEST: u32 = 24;
@@ -74,7 +79,9 @@ struct Sender {
     way: Way,
     class: usize,
     bytes: u64,
+    /// When the period began, and when its last transfer so far ended.
     since: Instant,
+    until: Instant,
     /// Receives whose transfers wait for the end of the period.
     waiting: VecDeque<u32>,
 }
@@ -109,11 +116,11 @@ impl Ways {
             .entry(peer)
             .or_insert_with(|| Box::new(Sender::new()));
         if sender.active == 0 {
-            sender.class = class_of(len);
-            let (way, room) = sender.choose(allowed);
-            (sender.way, sender.room) = (way, room);
-            (sender.begun, sender.bytes) = (0, 0);
-            sender.since = Instant::now();
+            let (now, class) = (Instant::now(), class_of(len));
+            let same = class == sender.class && allowed(sender.way);
+            if !same || !sender.follows(now) {
+                sender.begin_period(now, class, allowed);
+            }
         } else if sender.begun >= sender.room || !allowed(sender.way) {
             sender.waiting.push_back(receive);
             return None;
@@ -133,9 +140,7 @@ impl Ways {
         if sender.active > 0 {
             return VecDeque::new();
         }
-        let time = u64::try_from(sender.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let cost = time.saturating_mul(1000) / sender.bytes.max(1);
-        sender.classes[sender.class].learn(sender.way, cost.max(1), sender.begun);
+        sender.until = Instant::now();
         std::mem::take(&mut sender.waiting)
     }
 
@@ -147,6 +152,7 @@ impl Ways {
 
 impl Sender {
     fn new() -> Self {
+        let now = Instant::now();
         Self {
             classes: [Class::NEW; CLASSES],
             active: 0,
@@ -155,9 +161,30 @@ impl Sender {
             way: Way::Stream,
             class: 0,
             bytes: 0,
-            since: Instant::now(),
+            since: now,
+            until: now,
             waiting: VecDeque::new(),
         }
+    }
+
+    /// Whether a transfer that begins now, with none under way, belongs to the period.
+    fn follows(&self, now: Instant) -> bool {
+        let busy = self.until.saturating_duration_since(self.since);
+        self.begun < self.room && now.saturating_duration_since(self.until) <= busy / GAP
+    }
+
+    /// Learns from the period that is over, and begins another one.
+    fn begin_period(&mut self, now: Instant, class: usize, allowed: impl Fn(Way) -> bool) {
+        if self.begun > 0 {
+            let busy = self.until.saturating_duration_since(self.since);
+            let time = u64::try_from(busy.as_nanos()).unwrap_or(u64::MAX);
+            let cost = time.saturating_mul(1000) / self.bytes.max(1);
+            self.classes[self.class].learn(self.way, cost.max(1), self.begun);
+        }
+        self.class = class;
+        (self.way, self.room) = self.choose(allowed);
+        (self.begun, self.bytes) = (0, 0);
+        self.since = now;
     }
 
     /// The way of a period, and how many transfers may be in it. What is known of messages of the
@@ -176,7 +203,9 @@ impl Sender {
                 };
             }
         }
-        self.classes[class].choose(allowed)
+        let (way, trial) = self.classes[class].choose(allowed);
+        let probe = (PROBE_BYTES >> (class as u32 + SHORTEST)).clamp(2, PROBE);
+        (way, if trial { probe } else { PERIOD })
     }
 }
 
@@ -198,16 +227,16 @@ impl Class {
         self.trials[way as usize] >= TRIALS
     }
 
-    /// As [`Sender::choose`].
-    fn choose(&mut self, allowed: impl Fn(Way) -> bool) -> (Way, u32) {
+    /// The way of a period, and whether that is a trial.
+    fn choose(&mut self, allowed: impl Fn(Way) -> bool) -> (Way, bool) {
         let ways = || ALL.into_iter().filter(|&way| allowed(way));
         if let Some(way) = ways().find(|&way| !self.is_tried(way)) {
-            return (way, PROBE);
+            return (way, true);
         }
         let best = ways().min_by_key(|&way| self.cost[way as usize]);
         let best = best.unwrap_or(Way::Stream);
         if self.left > 0 {
-            return (best, PERIOD);
+            return (best, false);
         }
         self.retry = (2 * self.retry).min(LAST_RETRY);
         self.left = self.retry;
@@ -215,7 +244,7 @@ impl Class {
         let others = ways().filter(|&way| way != best).count();
         let nth = self.turn % others.max(1);
         let other = ways().filter(|&way| way != best).nth(nth);
-        (other.unwrap_or(best), PROBE)
+        (other.unwrap_or(best), true)
     }
 
     fn learn(&mut self, way: Way, cost: u64, transfers: u32) {
