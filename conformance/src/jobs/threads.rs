@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use portolan_core::Device;
 use portolan_core::device::Caps;
@@ -63,6 +64,7 @@ pub fn blocked_testing_and_traffic<S: Sut>(ranks: u32) -> Verdict {
     shared::<S>()?;
     S::run_shared(&Job::new(ranks), |device| {
         let rank = &Rank::new(device, 0);
+        let began = Instant::now();
         thread::scope(|scope| {
             let blocked = scope.spawn(move || {
                 let before = processor_time();
@@ -92,11 +94,13 @@ pub fn blocked_testing_and_traffic<S: Sut>(ranks: u32) -> Verdict {
             let blocked = blocked.join().expect("the blocked thread");
             if device.attributes().caps.contains(Caps::SLEEP) {
                 // About not spinning, not about speed: a spinning thread uses what one of the
-                // others uses, or more.
+                // others uses, or more. On a crowded machine all of it takes long, and a sleeper that
+                // looks up now and then uses a little of that, where a spinning one gets its part.
                 let share = used / f64::from(TRAFFIC);
+                let wall = began.elapsed().as_secs_f64();
                 assert!(
-                    blocked < share / 2.0 + 0.05,
-                    "asleep {blocked} s, in traffic {share} s"
+                    blocked < share / 2.0 + 0.05 || blocked < wall / 20.0,
+                    "asleep {blocked} s of {wall} s, in traffic {share} s"
                 );
             }
         });
