@@ -152,7 +152,7 @@ fn lowest(mask: &[u64]) -> Option<u32> {
 impl<D: Device> Communicator<D> {
     /// Agrees with the other ranks on a context that is free on all of them, and takes it.
     pub(super) fn agree(&self) -> Result<u32> {
-        let claim = self.0.pool.claim(self.0.context);
+        let claim = self.0.job.pool.claim(self.0.context);
         loop {
             let mut offer = claim.offer();
             self.and_words(&mut offer)?;

@@ -16,6 +16,7 @@
 mod attributes;
 mod collective;
 mod context;
+mod extension;
 mod guard;
 mod select;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use attributes::Key;
 pub use collective::Binomial;
+pub use extension::Slot;
 pub use guard::NoUnwind;
 pub use select::{Source, Tag, Tags};
 
@@ -34,7 +36,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::group::Group;
 use crate::matching::Pattern;
 use attributes::Attributes;
-use context::Pool;
+use extension::{Extensions, Job};
 
 /// What becomes of an error on a communicator (MPI-4 section 9.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -66,7 +68,8 @@ struct Inner<D: Device> {
     /// Context id of point-to-point messages; collectives have the next one.
     context: u32,
     errors: AtomicU8,
-    pool: Arc<Pool>,
+    job: Arc<Job<D>>,
+    extensions: Extensions<D>,
     name: Mutex<String>,
     attributes: Mutex<Attributes>,
 }
@@ -83,15 +86,15 @@ impl<D: Device> Communicator<D> {
     pub fn world(device: Arc<D>) -> Result<Self> {
         let attributes = device.attributes();
         let (rank, size) = (attributes.world_rank, attributes.world_size);
-        let pool = Arc::new(Pool::new(attributes.max_context_id));
-        let context = pool.reserve_first();
+        let job = Arc::new(Job::new(Arc::clone(&device)));
+        let context = job.pool.reserve_first();
         Self::build(
             device,
             None,
             Group::world(size),
             rank,
             context,
-            pool,
+            job,
             Errors::Return,
             "world",
         )
@@ -107,7 +110,7 @@ impl<D: Device> Communicator<D> {
         group: Group,
         rank: u32,
         context: u32,
-        pool: Arc<Pool>,
+        job: Arc<Job<D>>,
         errors: Errors,
         name: &str,
     ) -> Result<Self> {
@@ -119,7 +122,7 @@ impl<D: Device> Communicator<D> {
             rank,
         };
         if let Err(error) = device.comm_init(parent.map(Self::view).as_ref(), &view) {
-            pool.release(context);
+            job.pool.release(context);
             return Err(error);
         }
         Ok(Self(Arc::new(Inner {
@@ -129,7 +132,8 @@ impl<D: Device> Communicator<D> {
             tag_ub,
             context,
             errors: AtomicU8::new(errors as u8),
-            pool,
+            job,
+            extensions: Extensions::default(),
             name: Mutex::new(name.to_owned()),
             attributes: Mutex::new(Attributes::default()),
         })))
@@ -175,7 +179,7 @@ impl<D: Device> Communicator<D> {
             Some(rank) => self.derive(group.clone(), rank).map(Some),
             None => {
                 let context = self.agree()?;
-                self.0.pool.release(context);
+                self.0.job.pool.release(context);
                 Ok(None)
             }
         }
@@ -184,14 +188,14 @@ impl<D: Device> Communicator<D> {
     fn derive(&self, group: Group, rank: u32) -> Result<Self> {
         let context = self.agree()?;
         let name = format!("{}+", self.name());
-        let (device, pool) = (Arc::clone(&self.0.device), Arc::clone(&self.0.pool));
+        let (device, job) = (Arc::clone(&self.0.device), Arc::clone(&self.0.job));
         Self::build(
             device,
             Some(self),
             group,
             rank,
             context,
-            pool,
+            job,
             self.errors(),
             &name,
         )
@@ -247,7 +251,7 @@ impl<D: Device> Communicator<D> {
     /// How many communicators of this rank are alive on the device, this one included.
     #[must_use]
     pub fn live(&self) -> u32 {
-        self.0.pool.live()
+        self.0.job.pool.live()
     }
 
     /// The name that people see (`MPI_Comm_get_name`).
@@ -435,8 +439,9 @@ impl<D: Device> Drop for Inner<D> {
                 .get_mut()
                 .unwrap_or_else(PoisonError::into_inner),
         ));
+        self.extensions.close(&self.device);
         self.device.comm_free(&self.view());
-        self.pool.release(self.context);
+        self.job.pool.release(self.context);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Communicators over the engine on the reference transport, with threads as ranks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::config::Settings;
@@ -166,4 +167,55 @@ fn the_bitwise_and_is_right_at_every_size() {
             assert_eq!(words, [u64::MAX << n, u64::MAX, 0]);
         });
     }
+}
+
+/// Adds to a count when it goes.
+struct Counted(Arc<AtomicU32>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn extensions_live_as_long_as_what_they_belong_to() {
+    let (own, shared) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let counted = |n: &Arc<AtomicU32>| Counted(Arc::clone(n));
+    let gone = |n: &Arc<AtomicU32>| n.load(Ordering::Relaxed);
+    on_all(1, |world| {
+        let child = world.dup().unwrap();
+        let first: *const Counted = child.extension(Slot::Coll, || counted(&own));
+        let again: *const Counted = child.extension(Slot::Coll, || unreachable!("it is there"));
+        assert_eq!(first, again);
+        // A copy has none of its own yet, but shares the job's.
+        let copy = child.dup().unwrap();
+        assert_eq!(copy.extension(Slot::Coll, || 7_u8), &7);
+        let total = Arc::clone(&own);
+        copy.extension_with(
+            Slot::Rma,
+            || 5_u32,
+            move |n, device: &Engine<Memory, Single>| {
+                assert_eq!(device.attributes().world_size, 1);
+                total.fetch_add(n, Ordering::Relaxed);
+            },
+        );
+        child.job_extension(Slot::Coll, || counted(&shared));
+        world.job_extension::<Counted>(Slot::Coll, || unreachable!("it is there"));
+        drop(child);
+        assert_eq!((gone(&own), gone(&shared)), (1, 0));
+        drop(copy);
+        assert_eq!((gone(&own), gone(&shared)), (6, 0));
+    });
+    assert_eq!(gone(&shared), 1);
+}
+
+#[test]
+#[should_panic(expected = "the extension Coll was made with another type")]
+fn a_slot_has_one_type() {
+    let transport = memory::network(1).pop().unwrap();
+    let engine = Engine::<_, Single>::new(transport, &Settings::default()).unwrap();
+    let world = Communicator::world(Arc::new(engine)).unwrap();
+    world.extension(Slot::Coll, || 1_u8);
+    world.extension(Slot::Coll, || 1_u16);
 }
