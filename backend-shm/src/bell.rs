@@ -64,6 +64,12 @@ impl BellWords {
         self.sleeping.store(AWAKE, Relaxed);
     }
 
+    /// Whether the rank sleeps, or is about to, or is waking up. A hint.
+    #[inline]
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.sleeping.load(Relaxed) != AWAKE
+    }
+
     /// For whoever has just published something: wakes the rank if it sleeps.
     #[inline(always)]
     pub(crate) fn wake_if_asleep(&self, fenced: bool) {

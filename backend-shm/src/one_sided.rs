@@ -9,12 +9,19 @@ use crate::segment::layout::Life;
 use crate::shm::Shm;
 use crate::sync::Ordering::Relaxed;
 
-/// Which ways the data of long messages from `peer` may take at the moment.
-pub(crate) fn pulls(shm: &Shm, peer: u32) -> Pulls {
+/// Shortest message for which it pays to wake its sender, who then moves a half of it: waking
+/// takes some 30 microseconds.
+const WORTH_WAKING: usize = 1 << 20;
+
+/// Which ways the data of a message of `len` bytes from `peer` may take at the moment.
+pub(crate) fn pulls(shm: &Shm, peer: u32, len: usize) -> Pulls {
     if peer >= shm.segment.ranks() || matches!(shm.puller.access(peer), Access::Refused(_)) {
         return Pulls::Never;
     }
-    let outside = shm.segment.rank(peer).present.0.load(Relaxed) == 0;
+    let area = shm.segment.rank(peer);
+    // A sender asleep in a call is woken by what it is asked.
+    let outside =
+        area.present.0.load(Relaxed) == 0 && (len < WORTH_WAKING || !area.bell.is_asleep());
     match shm.config.cma {
         Cma::Off => Pulls::Never,
         _ if outside => Pulls::Whole,

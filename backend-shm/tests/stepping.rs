@@ -294,14 +294,22 @@ fn memory_is_within_reach_while_it_is_exposed() {
 #[test]
 fn what_is_measured_is_pulled_whole_while_the_sender_is_outside() {
     use portolan_core::transport::Pulls;
-    let pulls = |cma, present| {
+    let with = |cma, prepare: fn(&mut Shm), len| {
         let config = Config {
             cma,
             ..Config::default()
         };
         let mut ranks = in_process_with(2, &config).unwrap();
-        ranks[0].set_present(present);
-        ranks[1].pulls(0)
+        prepare(&mut ranks[0]);
+        ranks[1].pulls(0, len)
+    };
+    let pulls = |cma, present: bool| {
+        let prepare = if present {
+            |shm: &mut Shm| shm.set_present(true)
+        } else {
+            |shm: &mut Shm| shm.set_present(false)
+        };
+        with(cma, prepare, 1 << 20)
     };
     assert_eq!(pulls(Cma::Auto, true), Pulls::Measured);
     assert_eq!(pulls(Cma::On, true), Pulls::Always);
@@ -309,6 +317,9 @@ fn what_is_measured_is_pulled_whole_while_the_sender_is_outside() {
     assert_eq!(pulls(Cma::Auto, false), Pulls::Whole);
     assert_eq!(pulls(Cma::On, false), Pulls::Whole);
     assert_eq!(pulls(Cma::Off, false), Pulls::Never);
+    let asleep = |len| with(Cma::Auto, Shm::arm, len);
+    assert_eq!(asleep(1 << 20), Pulls::Measured, "it is woken");
+    assert_eq!(asleep(1 << 16), Pulls::Whole, "not worth waking it");
 }
 
 #[test]

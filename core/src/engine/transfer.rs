@@ -103,7 +103,7 @@ impl<T: Transport> State<T> {
         let direct = data.contiguous().is_some() && transfer.rep == MsgRep::Native;
         let exposed = transfer.exposure.is_some();
         let splits = pushes && direct && wanted >= SPLIT;
-        let way = match self.transport.pulls(peer) {
+        let way = match self.transport.pulls(peer, wanted) {
             // Nothing to move: the end of a pull is the end.
             _ if wanted == 0 => Way::Pull,
             _ if !exposed => Way::Stream,

@@ -247,9 +247,9 @@ pub trait Transport: Send + 'static {
         let _ = exposure;
     }
 
-    /// Which ways the data of long messages from `peer` may take at the moment.
-    fn pulls(&self, peer: u32) -> Pulls {
-        let _ = peer;
+    /// Which ways the data of a message of `len` bytes from `peer` may take at the moment.
+    fn pulls(&self, peer: u32, len: usize) -> Pulls {
+        let _ = (peer, len);
         Pulls::Whole
     }
 

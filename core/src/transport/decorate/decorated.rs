@@ -190,8 +190,8 @@ impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         self.inner.withdraw(exposure);
     }
 
-    fn pulls(&self, peer: u32) -> Pulls {
-        self.inner.pulls(peer)
+    fn pulls(&self, peer: u32, len: usize) -> Pulls {
+        self.inner.pulls(peer, len)
     }
 
     unsafe fn expose_mut(&mut self, data: *mut u8, len: usize) -> Option<Exposure> {
