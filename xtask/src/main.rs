@@ -1,9 +1,11 @@
-//! Repository chores: `cargo xtask test`, `cargo xtask check-layout`, `cargo xtask docs`.
+//! Repository chores: `cargo xtask test`, `cargo xtask check-layout`, `cargo xtask docs`,
+//! `cargo xtask bindgen`.
 //!
 //! - [`mod@test`]: runs the lanes that say whether the tree is good, and counts what they ran.
 //! - [`layout`]: the house rules that a program can check.
 //! - [`instructions`]: how many instructions a small message costs.
 //! - [`docs`]: writes the pages of `docs/` that are made from the source.
+//! - [`bindgen`]: makes the bindings of C libraries again.
 //!
 //! Nothing here is needed to build or use Portolan.
 
@@ -11,6 +13,7 @@
 // A program for people: its results are what it prints.
 #![allow(clippy::print_stderr, clippy::print_stdout)]
 
+mod bindgen;
 mod docs;
 mod instructions;
 mod layout;
@@ -45,6 +48,8 @@ enum Command {
     Instructions(instructions::Args),
     /// Write the pages of docs/ that are made from the source
     Docs,
+    /// Make the bindings of C libraries again, from their headers (needs libclang)
+    Bindgen,
 }
 
 fn main() -> ExitCode {
@@ -53,6 +58,7 @@ fn main() -> ExitCode {
         Command::CheckLayout => layout::main(&repo),
         Command::Instructions(args) => instructions::main(&repo, &args),
         Command::Docs => docs::main(&repo),
+        Command::Bindgen => bindgen::main(&repo),
     });
     outcome.unwrap_or_else(|failure| {
         eprintln!("xtask: {failure}");

@@ -24,8 +24,11 @@ const MACHINES: &[&str] = &["work", "home", "root", "Users", "tmp/target"];
 /// Crates whose results are what they print.
 const PROGRAMS: &[&str] = &["launch/", "xtask/", "examples/", "benches/"];
 
+/// The sources that people have written.
 fn rust(files: &[SourceFile]) -> impl Iterator<Item = &SourceFile> {
-    files.iter().filter(|file| file.path.ends_with(".rs"))
+    let made = |file: &SourceFile| file.text.starts_with("/* automatically generated");
+    let sources = files.iter().filter(|file| file.path.ends_with(".rs"));
+    sources.filter(move |file| !made(file))
 }
 
 /// The lines that are code, with their numbers.
