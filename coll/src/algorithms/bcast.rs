@@ -1,0 +1,168 @@
+//! Broadcasts.
+
+use portolan_core::comm::Binomial;
+
+use super::{Algorithm, after, before};
+use crate::problem::Bcast;
+use crate::schedule::{Builder, Span, part as part_of};
+
+/// All of them.
+pub const ALL: &[Algorithm<Bcast>] = &[
+    Algorithm {
+        name: "binomial",
+        summary: "along a binomial tree: log P rounds of the whole message, for short ones",
+        fits: |_, _| true,
+        build: |b, p| binomial(b, p),
+    },
+    Algorithm {
+        name: "linear",
+        summary: "the root sends to every rank",
+        fits: |_, _| true,
+        build: |b, p| linear(b, p),
+    },
+    Algorithm {
+        name: "scatter-allgather",
+        summary: "a part to every rank down a binomial tree, then the parts around a ring: long ones",
+        fits: |p, ask| p.data.count >= ask.ranks as usize,
+        build: |b, p| scatter_allgather(b, p),
+    },
+    Algorithm {
+        name: "chain",
+        summary: "in segments from rank to rank, all links busy at once: the longest ones",
+        fits: |_, _| true,
+        build: |b, p| chain(b, p),
+    },
+];
+
+/// Bytes that travel at a time along a chain.
+const SEGMENT: usize = 64 << 10;
+
+pub(super) fn binomial(b: &mut Builder, p: &Bcast) {
+    let tree = Binomial::new(b.rank(), b.size(), p.root);
+    if let Some(parent) = tree.parent() {
+        b.recv(parent, p.data);
+        b.wait();
+    }
+    tree.children().for_each(|child| b.send(child, p.data));
+    b.wait();
+}
+
+fn linear(b: &mut Builder, p: &Bcast) {
+    if b.rank() == p.root {
+        let others = (0..b.size()).filter(|&rank| rank != p.root);
+        others.for_each(|rank| b.send(rank, p.data));
+    } else {
+        b.recv(p.root, p.data);
+    }
+    b.wait();
+}
+
+/// Segment number `index` of the data, of about [`SEGMENT`] bytes; `None` after the last.
+fn segment(data: Span, index: usize) -> Option<Span> {
+    let each = (SEGMENT / data.size.max(1)).max(1);
+    let first = index
+        .checked_mul(each)
+        .filter(|&first| first < data.count)?;
+    Some(data.items(first, each.min(data.count - first)))
+}
+
+fn chain(b: &mut Builder, p: &Bcast) {
+    let (size, root) = (b.size(), p.root);
+    let place = before(b.rank(), root, size);
+    let previous = (place > 0).then(|| before(b.rank(), 1, size));
+    let next = (place + 1 < size).then(|| after(b.rank(), 1, size));
+    // While one segment goes on, the next one comes.
+    let mut ready = None;
+    for index in 0.. {
+        let segment = segment(p.data, index);
+        if let (Some(next), Some(ready)) = (next, ready) {
+            b.send(next, ready);
+        }
+        if let (Some(previous), Some(segment)) = (previous, segment) {
+            b.recv(previous, segment);
+        }
+        b.wait();
+        ready = segment;
+        if ready.is_none() {
+            break;
+        }
+    }
+}
+
+/// Parts are numbered by place after the root, as the tree of the scatter is.
+fn scatter_allgather(b: &mut Builder, p: &Bcast) {
+    let (size, root) = (b.size(), p.root);
+    let place = before(b.rank(), root, size);
+    let part = |place: u32| p.data.part(place as usize, size as usize);
+    let parts = |first: u32, end: u32| {
+        let range = |place: u32| part_of(p.data.count, place as usize, size as usize);
+        let (start, end) = (range(first).start, range(end.min(size) - 1).end);
+        p.data.items(start, end - start)
+    };
+    // Down the tree each rank gets the parts of all ranks below it.
+    let tree = Binomial::new(b.rank(), size, root);
+    let below = |place: u32| {
+        if place == 0 {
+            size
+        } else {
+            1 << place.trailing_zeros()
+        }
+    };
+    if let Some(parent) = tree.parent() {
+        b.recv(parent, parts(place, place.saturating_add(below(place))));
+        b.wait();
+    }
+    for child in tree.children() {
+        let place = before(child, root, size);
+        b.send(child, parts(place, place.saturating_add(below(place))));
+    }
+    b.wait();
+    // Around the ring each rank hands on what it got last. What it has from the tree is only sent again
+    // where the neighbour lacks it.
+    let (left, right) = (before(b.rank(), 1, size), after(b.rank(), 1, size));
+    let end = |place: u32| place.saturating_add(below(place)).min(size);
+    for round in 0..size - 1 {
+        let (mine, theirs) = (before(place, round, size), before(place, round + 1, size));
+        let (next, own) = (after(place, 1, size), place);
+        let has = |place: u32, part: u32| (place..end(place)).contains(&part);
+        if !has(own, theirs) {
+            b.recv(left, part(theirs));
+        }
+        if !has(next, mine) {
+            b.send(right, part(mine));
+        }
+        b.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::Base;
+    use crate::simulate::{SIZES, Simulation, layouts};
+
+    #[test]
+    fn everybody_gets_what_the_root_has() {
+        for algorithm in ALL {
+            for size in SIZES {
+                for (layout, count) in layouts() {
+                    let root = count as u32 % size;
+                    let mut run = Simulation::new(size, 11 + u64::from(size));
+                    let data = run.fill(Base::Recv, &layout, count);
+                    let fits = run.schedule_fitting(algorithm, count, &layout, |b| Bcast {
+                        data: b.span(Base::Recv, data, count, &layout),
+                        root,
+                    });
+                    if fits {
+                        let expected = run.packed(root, Base::Recv, &layout, count);
+                        run.run(algorithm.name);
+                        for rank in 0..size {
+                            let got = run.packed(rank, Base::Recv, &layout, count);
+                            assert_eq!(got, expected, "{} {size} {count}", algorithm.name);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

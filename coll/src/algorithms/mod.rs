@@ -1,0 +1,51 @@
+//! The algorithms: how the schedule of one rank is written, one file per operation.
+//!
+//! Each file ends in its `ALL`, the list that selection chooses from.
+
+mod barrier;
+mod bcast;
+
+use crate::schedule::Builder;
+
+/// What is known about an operation when its algorithm is chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// Ranks that take part.
+    pub ranks: u32,
+    /// Bytes of data: of the whole message where there is one (broadcast, reductions), of one block
+    /// where there is one per rank (gather, scatter, allgather, alltoall, reduce-scatter).
+    pub bytes: usize,
+    /// Items of that.
+    pub items: usize,
+}
+
+/// One way to do an operation whose problem is a `P`.
+pub struct Algorithm<P> {
+    /// Its name, in tables and settings.
+    pub name: &'static str,
+    /// What it does and when it is good, in one line for people.
+    pub summary: &'static str,
+    /// Whether it can do it at all. All ranks must come to the same answer.
+    pub fits: fn(&P, &Ask) -> bool,
+    /// Writes the schedule.
+    pub build: fn(&mut Builder, &P),
+}
+
+impl<P> std::fmt::Debug for Algorithm<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Algorithm").field(&self.name).finish()
+    }
+}
+
+/// The place `distance` after `rank`, around.
+pub(crate) fn after(rank: u32, distance: u32, size: u32) -> u32 {
+    ((u64::from(rank) + u64::from(distance)) % u64::from(size)) as u32
+}
+
+/// The place `distance` before `rank`, around.
+pub(crate) fn before(rank: u32, distance: u32, size: u32) -> u32 {
+    after(rank, size - distance % size, size)
+}
+
+pub use barrier::ALL as BARRIER;
+pub use bcast::ALL as BCAST;

@@ -1,0 +1,50 @@
+//! Blocking calls.
+
+use portolan_core::comm::Communicator;
+use portolan_core::{Device, Result};
+
+use crate::args::Operation;
+use crate::counters::Counters;
+use crate::memory::Memory;
+use crate::plan::plan;
+use crate::run::Run;
+use crate::state;
+
+/// Does a collective operation and returns when this rank's part in it is over.
+///
+/// # Errors
+/// Those of [`check`](crate::check()), before any message is sent;
+/// [`PeerFailed`](portolan_core::ErrorKind::PeerFailed); and where ranks do not agree in lengths or types
+/// [`InvalidCount`](portolan_core::ErrorKind::InvalidCount),
+/// [`Truncated`](portolan_core::ErrorKind::Truncated) or
+/// [`TypeMismatch`](portolan_core::ErrorKind::TypeMismatch).
+///
+/// # Safety
+/// For the length of the call what the operation sends is initialised and readable, what it receives into is
+/// writable and used by nobody else, and the two do not overlap. Values that are reduced are valid for the
+/// operator, on all ranks.
+pub unsafe fn run<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<()> {
+    let (state, job) = (state::of(comm), state::of_job(comm));
+    let mut spare = state.take_spare();
+    let plan = plan(
+        comm,
+        &job.table,
+        operation,
+        std::mem::take(&mut spare.schedule),
+    )?;
+    state.count(Counters::Operations, 1);
+    let scratch = spare.scratch.at_least(plan.schedule.scratch());
+    let run = Run {
+        comm,
+        state,
+        number: state.begin(),
+        schedule: &plan.schedule,
+        memory: Memory::new(plan.bases, scratch),
+    };
+    // SAFETY: the spans lie within the buffers of the operation, which the caller promises, or within
+    // scratch memory, which has the length that the schedule wants.
+    let outcome = unsafe { run.steps(&mut spare.requests) };
+    spare.schedule = plan.schedule;
+    state.keep_spare(spare);
+    outcome
+}

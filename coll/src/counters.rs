@@ -1,0 +1,55 @@
+//! What collectives have cost: messages and synchronisations, counted per communicator.
+
+use portolan_core::Device;
+use portolan_core::comm::Communicator;
+
+/// What is counted, since a communicator was made, on this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Counters {
+    /// Operations started.
+    Operations = 0,
+    /// Messages sent.
+    Messages,
+    /// Bytes of data in them.
+    Bytes,
+    /// Times that the rank waited for messages: the rounds of its schedules.
+    Waits,
+    /// Flags set in memory that other ranks look at.
+    Signals,
+    /// Times that the rank waited for such flags.
+    Looks,
+}
+
+impl Counters {
+    pub(crate) const COUNT: usize = 6;
+
+    /// All of them.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Operations,
+        Self::Messages,
+        Self::Bytes,
+        Self::Waits,
+        Self::Signals,
+        Self::Looks,
+    ];
+
+    /// As people read it.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Operations => "operations",
+            Self::Messages => "messages",
+            Self::Bytes => "bytes",
+            Self::Waits => "waits",
+            Self::Signals => "signals",
+            Self::Looks => "looks",
+        }
+    }
+}
+
+/// What has been counted on a communicator.
+#[must_use]
+pub fn counted<D: Device>(comm: &Communicator<D>, what: Counters) -> u64 {
+    crate::state::of(comm).counted(what)
+}

@@ -1,0 +1,43 @@
+//! Collective operations: schedules, the algorithms that write them, and what runs them.
+//!
+//! **What it is.** Barrier, broadcast, gather, scatter, allgather, alltoall, reduce, allreduce, reduce-scatter, scan
+//! and their variants (MPI-4 chapter 6, and the neighbour collectives of chapter 8), in blocking, nonblocking
+//! and persistent form, over any [`Device`](portolan_core::Device). One description per operation
+//! ([`Operation`]) serves all forms. An algorithm writes a [`schedule`]; a table selects the
+//! algorithm ([`select`]).
+//!
+//! **What it is not.** It knows no backend, only what a device says it can do; it has no typed interface (that is
+//! the crate `portolan`) and makes no communicators (that is `portolan_core::comm`).
+//!
+//! **Who calls it.** `portolan`'s communicators, and `rma` for its synchronisation.
+//!
+//! **Invariants.**
+//! - Nothing is sent before the arguments have been validated ([`check()`]).
+//! - All ranks choose the same algorithm: from the same table by what all of them know.
+//! - Operations on one communicator are started in one order on all ranks; their number, the same
+//!   everywhere, tells their messages apart.
+//! - An error in one message does not stop a rank's schedule, because others wait for the rest of it.
+
+pub mod algorithms;
+pub mod args;
+pub mod problem;
+pub mod schedule;
+pub mod select;
+
+mod blocking;
+mod check;
+mod counters;
+mod lower;
+mod memory;
+mod plan;
+mod run;
+#[cfg(test)]
+mod simulate;
+mod state;
+mod team;
+
+pub use args::{BlocksArg, LayoutsArg, Many, Name, Operation};
+pub use blocking::run;
+pub use check::check;
+pub use counters::{Counters, counted};
+pub use team::Team;

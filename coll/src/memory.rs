@@ -1,0 +1,88 @@
+//! The memory that a schedule runs on.
+
+use portolan_core::{Error, ErrorKind, Result};
+use portolan_datatype::MsgRep;
+
+use crate::schedule::{Base, Schedule, Span};
+
+/// Where a schedule's memories begin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    bases: [*mut u8; 3],
+}
+
+// SAFETY: a description; every access through it is unsafe and argued where it happens.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// The caller's send and receive buffers, and scratch memory.
+    pub(crate) fn new([send, recv]: [*mut u8; 2], scratch: *mut u8) -> Self {
+        Self {
+            bases: [send, recv, scratch],
+        }
+    }
+
+    /// Where displacement 0 of a span's first item is.
+    #[inline]
+    pub(crate) fn at(&self, span: Span) -> *mut u8 {
+        const _: () = assert!(Base::Send as usize == 0 && Base::Recv as usize == 1);
+        self.bases[span.base as usize].wrapping_offset(span.offset)
+    }
+
+    /// Copies the packed stream of `from` to `to`.
+    ///
+    /// # Safety
+    /// Both lie within the memories, hold as many bytes, and do not overlap.
+    pub(crate) unsafe fn copy(&self, schedule: &Schedule, from: Span, to: Span) {
+        let (source, target) = (self.at(from), self.at(to));
+        let (from_layout, to_layout) = (schedule.layout(from.layout), schedule.layout(to.layout));
+        let rep = MsgRep::Native;
+        let len = to.len();
+        // SAFETY: from the caller, for all of it. A layout whose items are their own packed stream is
+        // read or written as that.
+        unsafe {
+            if from_layout.is_contiguous() {
+                to_layout.unpack_range(target, to.count, 0, source, len, rep);
+            } else if to_layout.is_contiguous() {
+                from_layout.pack_range(source, from.count, 0, target, len, rep);
+            } else {
+                let mut part = [0u8; PART];
+                for at in (0..len).step_by(PART) {
+                    let now = PART.min(len - at);
+                    from_layout.pack_range(source, from.count, at, part.as_mut_ptr(), now, rep);
+                    to_layout.unpack_range(target, to.count, at, part.as_ptr(), now, rep);
+                }
+            }
+        }
+    }
+
+    /// `right = left op right`.
+    ///
+    /// # Errors
+    /// If the operator does not know the layout.
+    ///
+    /// # Safety
+    /// Both lie within the memories, do not overlap, and hold valid values for the operator.
+    pub(crate) unsafe fn combine(
+        &self,
+        schedule: &Schedule,
+        left: Span,
+        right: Span,
+    ) -> Result<()> {
+        let layout = schedule.layout(right.layout);
+        let Some(op) = &schedule.op else {
+            return Err(Error::new(
+                ErrorKind::Internal,
+                "a reduction without an operator",
+            ));
+        };
+        // SAFETY: from the caller.
+        let done = unsafe { op.apply(layout, right.count, self.at(left), self.at(right)) };
+        done.map_err(|error| Error::new(ErrorKind::InvalidLayout, error.to_string()))
+    }
+}
+
+/// Bytes that a copy between two layouts with gaps holds at a time.
+const PART: usize = 4096;

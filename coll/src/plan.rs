@@ -1,0 +1,59 @@
+//! From an operation to a schedule: lower it, choose an algorithm, let it write.
+
+use portolan_core::comm::Communicator;
+use portolan_core::{Device, Result};
+
+use crate::algorithms::{self, Ask};
+use crate::args::{Name, Operation};
+use crate::check::check;
+use crate::lower::{Lowered, Problem, lower};
+use crate::schedule::{Builder, Schedule};
+use crate::select::Table;
+use crate::team::Team;
+
+/// A schedule and the addresses that it is for.
+pub(crate) struct Plan {
+    pub(crate) schedule: Schedule,
+    pub(crate) bases: [*mut u8; 2],
+    /// The algorithm that wrote it.
+    #[allow(dead_code, reason = "for the trace")]
+    pub(crate) algorithm: &'static str,
+}
+
+/// Validates an operation and plans it, in the memory of a schedule that is not used any more.
+pub(crate) fn plan<D: Device>(
+    comm: &Communicator<D>,
+    table: &Table,
+    operation: &Operation<'_>,
+    schedule: Schedule,
+) -> Result<Plan> {
+    check(comm, operation)?;
+    let team = Team::all(comm.rank(), comm.size());
+    let mut b = Builder::reusing(team, schedule);
+    let Lowered {
+        problem,
+        ask,
+        bases,
+    } = lower(&mut b, operation);
+    let algorithm = write(&mut b, table, operation.name(), &problem, &ask);
+    Ok(Plan {
+        schedule: b.finish(),
+        bases,
+        algorithm,
+    })
+}
+
+fn write(b: &mut Builder, table: &Table, name: Name, problem: &Problem, ask: &Ask) -> &'static str {
+    macro_rules! by {
+        ($list:expr, $problem:expr) => {{
+            let algorithm = table.choose(name, $list, $problem, ask);
+            (algorithm.build)(b, $problem);
+            algorithm.name
+        }};
+    }
+    match problem {
+        Problem::Barrier(problem) => by!(algorithms::BARRIER, problem),
+        Problem::Bcast(problem) => by!(algorithms::BCAST, problem),
+        _ => "none",
+    }
+}

@@ -1,0 +1,207 @@
+//! Schedules inside a blocking call.
+//!
+//! A round that is one receive, or one send and one receive, needs no more requests than a program would
+//! use. What goes wrong in a message (its length, its type) does not end the schedule, because other
+//! ranks wait for the rest of it: the error is kept, and returned at the end. A dead member ends it.
+
+use portolan_core::buffer::{ContigBuf, MemoryKind, TypedBuf};
+use portolan_core::comm::{Communicator, NoUnwind};
+use portolan_core::device::SendArgs;
+use portolan_core::matching::Pattern;
+use portolan_core::{Device, Error, ErrorKind, Request, Result, Status};
+use portolan_datatype::Signature;
+
+use crate::counters::Counters;
+use crate::memory::Memory;
+use crate::schedule::{LayoutId, Schedule, Span, Step};
+use crate::state::State;
+
+/// One run of a schedule.
+pub(crate) struct Run<'a, D: Device> {
+    pub(crate) comm: &'a Communicator<D>,
+    pub(crate) state: &'a State,
+    /// Number of the operation.
+    pub(crate) number: u32,
+    pub(crate) schedule: &'a Schedule,
+    pub(crate) memory: Memory,
+}
+
+impl<D: Device> Run<'_, D> {
+    /// Takes all steps.
+    ///
+    /// # Safety
+    /// The schedule was built for this communicator, and every span of it lies within `memory`, which
+    /// nobody else uses during the call.
+    pub(crate) unsafe fn steps(&self, requests: &mut Vec<Started>) -> Result<()> {
+        let mut first = None;
+        let guard = NoUnwind::new("a collective operation");
+        let mut steps = self.schedule.steps();
+        while !steps.is_empty() {
+            // SAFETY: from the caller.
+            let (taken, outcome) = unsafe { self.round(steps, requests) };
+            steps = &steps[taken..];
+            if let Err(error) = outcome {
+                let ends = matches!(error.kind(), ErrorKind::PeerFailed | ErrorKind::Aborted);
+                first.get_or_insert(error);
+                if ends {
+                    break;
+                }
+            }
+        }
+        guard.done();
+        first.map_or(Ok(()), Err)
+    }
+
+    /// Takes the steps up to and with the next wait; says how many that were.
+    unsafe fn round(&self, steps: &[Step], requests: &mut Vec<Started>) -> (usize, Result<()>) {
+        let mut outcome = Ok(());
+        let mut taken = 0;
+        for step in steps {
+            taken += 1;
+            let done = match *step {
+                Step::Wait => break,
+                // SAFETY: from the caller, for all of them.
+                Step::Copy { from, to } => unsafe {
+                    self.memory.copy(self.schedule, from, to);
+                    Ok(())
+                },
+                // SAFETY: as above.
+                Step::Combine { left, right } => unsafe {
+                    self.memory.combine(self.schedule, left, right)
+                },
+                Step::Send { to, lane, data } => {
+                    let tag = self.state.tag(self.number, lane);
+                    self.state.count(Counters::Messages, 1);
+                    self.state.count(Counters::Bytes, data.len() as u64);
+                    let args = self.comm.collective_args(to, tag);
+                    // SAFETY: as above; the buffer is left alone until the round is over.
+                    args.and_then(|args| unsafe { self.start_send(&args, data) })
+                        .map(|request| requests.push((request, None)))
+                }
+                Step::Recv { from, lane, data } => {
+                    let pattern = self
+                        .comm
+                        .collective_pattern(from, self.state.tag(self.number, lane));
+                    // SAFETY: as above.
+                    pattern
+                        .and_then(|pattern| unsafe { self.start_recv(&pattern, data) })
+                        .map(|request| requests.push((request, Some(data.len()))))
+                }
+            };
+            if let Err(error) = done {
+                outcome = outcome.and(Err(error));
+            }
+        }
+        if !requests.is_empty() {
+            self.state.count(Counters::Waits, 1);
+            let waited = self.wait_for(requests, outcome.is_err());
+            outcome = outcome.and(waited);
+        }
+        (taken, outcome)
+    }
+
+    /// Waits for all requests; all are over afterwards. With `give_up` what can be cancelled is.
+    fn wait_for(&self, requests: &mut Vec<Started>, mut give_up: bool) -> Result<()> {
+        let device = self.comm.device();
+        let mut first = Ok(());
+        for (request, expected) in requests.drain(..) {
+            if give_up {
+                // It may be over already, or not to be cancelled.
+                let _ = device.cancel(request);
+            }
+            let outcome = device
+                .wait(request)
+                .and_then(|status| self.check_len(&status, expected));
+            if let Err(error) = outcome {
+                give_up |= matches!(error.kind(), ErrorKind::PeerFailed | ErrorKind::Aborted);
+                first = first.and(Err(error));
+            }
+        }
+        first
+    }
+
+    fn check_len(&self, status: &Status, expected: Option<usize>) -> Result<()> {
+        match expected {
+            Some(expected) if status.bytes != expected as u64 && !status.cancelled => {
+                Err(wrong_length(self.comm, status, expected))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    unsafe fn start_send(&self, args: &SendArgs, data: Span) -> Result<Request> {
+        let device = self.comm.device();
+        match self.buffer(data) {
+            // SAFETY: from the caller.
+            Buffer::Plain(buf) => unsafe { device.isend_contig_unchecked(args, buf) },
+            // SAFETY: from the caller.
+            Buffer::Typed(buf) => unsafe { device.isend_datatype_unchecked(args, buf) },
+        }
+    }
+
+    unsafe fn start_recv(&self, pattern: &Pattern, data: Span) -> Result<Request> {
+        let device = self.comm.device();
+        match self.buffer(data) {
+            // SAFETY: from the caller.
+            Buffer::Plain(buf) => unsafe { device.irecv_contig_unchecked(pattern, buf) },
+            // SAFETY: from the caller.
+            Buffer::Typed(buf) => unsafe { device.irecv_datatype_unchecked(pattern, buf) },
+        }
+    }
+
+    fn buffer(&self, data: Span) -> Buffer<'_> {
+        let ptr = self.memory.at(data);
+        let layout = self.schedule.layout(data.layout);
+        if data.layout == LayoutId::BYTES || data.is_empty() {
+            return Buffer::Plain(plain(ptr, data.len(), Signature::ANY));
+        }
+        match layout.homogeneous() {
+            Some(primitive) if layout.is_contiguous() && !layout.is_opaque() => {
+                Buffer::Plain(plain(ptr, data.len(), Signature::homogeneous(primitive)))
+            }
+            _ => Buffer::Typed(TypedBuf {
+                ptr,
+                count: data.count,
+                layout,
+                memory: MemoryKind::Host,
+            }),
+        }
+    }
+}
+
+enum Buffer<'a> {
+    Plain(ContigBuf),
+    Typed(TypedBuf<'a>),
+}
+
+fn plain(ptr: *mut u8, len: usize, signature: Signature) -> ContigBuf {
+    ContigBuf {
+        ptr,
+        len,
+        signature,
+        memory: MemoryKind::Host,
+    }
+}
+
+/// A request of a round, and for a receive how many bytes it expects.
+pub(crate) type Started = (Request, Option<usize>);
+
+/// The error for a message that is shorter than what the operation's arguments say. (One that is longer is
+/// truncated, which the device reports.)
+#[cold]
+pub(crate) fn wrong_length<D: Device>(
+    comm: &Communicator<D>,
+    status: &Status,
+    expected: usize,
+) -> Error {
+    comm.error(
+        ErrorKind::InvalidCount,
+        format!(
+            "rank {} took part in a collective operation with {} bytes where this rank expects \
+             {expected}",
+            status.source, status.bytes
+        ),
+        "call collectives in the same order with equal lengths on every rank; PORTOLAN_COLL_CHECK=on \
+         compares them before data moves",
+    )
+}

@@ -1,0 +1,221 @@
+//! How algorithms write schedules.
+
+use portolan_datatype::{Layout, Op};
+
+use super::{Base, LANES, Lane, LayoutId, Schedule, Span, Step};
+use crate::team::Team;
+
+/// Writes the schedule of one rank, in terms of the ranks of a [`Team`].
+///
+/// Empty messages are not sent where both sides know that they are empty: a send or receive of no
+/// bytes writes no step, except by [`signal`](Self::signal) and [`await_signal`](Self::await_signal).
+/// A `wait` with nothing to wait for writes none either.
+#[derive(Debug)]
+pub struct Builder {
+    team: Team,
+    schedule: Schedule,
+    /// Whether something was started since the last wait.
+    started: bool,
+    lane: Lane,
+}
+
+/// Scratch memory is aligned to this many bytes.
+pub(crate) const ALIGN: usize = 64;
+
+impl Builder {
+    /// An empty schedule for the caller's place in `team`.
+    #[must_use]
+    pub fn new(team: Team) -> Self {
+        Self::reusing(team, Schedule::default())
+    }
+
+    /// The same in the memory of a schedule that is not used any more.
+    #[must_use]
+    pub fn reusing(team: Team, mut schedule: Schedule) -> Self {
+        schedule.steps.clear();
+        schedule.layouts.truncate(1);
+        if schedule.layouts.is_empty() {
+            schedule.layouts.push(Layout::byte());
+        }
+        schedule.scratch = 0;
+        schedule.op = None;
+        Self {
+            team,
+            schedule,
+            started: false,
+            lane: 0,
+        }
+    }
+
+    /// The schedule.
+    #[must_use]
+    pub fn finish(mut self) -> Schedule {
+        self.wait();
+        self.schedule
+    }
+
+    /// Whom the schedule is written for: ranks below are places in this team.
+    #[inline]
+    #[must_use]
+    pub fn team(&self) -> &Team {
+        &self.team
+    }
+
+    /// This rank's place in the team.
+    #[inline]
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.team.rank()
+    }
+
+    /// Ranks in the team.
+    #[inline]
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.team.size()
+    }
+
+    /// Writes with the places of another team (a part of this one): algorithms over levels.
+    pub fn within<R>(&mut self, team: Team, write: impl FnOnce(&mut Self) -> R) -> R {
+        let outer = std::mem::replace(&mut self.team, team);
+        let result = write(self);
+        self.team = outer;
+        result
+    }
+
+    /// Writes with another lane.
+    ///
+    /// # Panics
+    /// In debug builds, if there is no such lane.
+    pub fn in_lane<R>(&mut self, lane: Lane, write: impl FnOnce(&mut Self) -> R) -> R {
+        debug_assert!(u32::from(lane) < LANES);
+        let outer = std::mem::replace(&mut self.lane, lane);
+        let result = write(self);
+        self.lane = outer;
+        result
+    }
+
+    // ---- Memory -------------------------------------------------------------------------------
+
+    /// Takes a layout into the schedule's table.
+    ///
+    /// # Panics
+    /// If there are more than 65,535 different ones.
+    pub fn layout(&mut self, layout: &Layout) -> LayoutId {
+        let known = &mut self.schedule.layouts;
+        let id = known.len();
+        known.push(layout.clone());
+        LayoutId(u16::try_from(id).expect("at most 65,535 layouts in one operation"))
+    }
+
+    /// `count` items of a layout at an offset in a memory.
+    pub fn span(&mut self, base: Base, offset: isize, count: usize, layout: &Layout) -> Span {
+        Span {
+            base,
+            offset,
+            count,
+            layout: self.layout(layout),
+            size: layout.size(),
+            extent: layout.extent(),
+        }
+    }
+
+    /// Scratch memory for `len` bytes of packed data.
+    pub fn scratch(&mut self, len: usize) -> Span {
+        let offset = self.schedule.scratch;
+        self.schedule.scratch += len.next_multiple_of(ALIGN);
+        Span::bytes(Base::Scratch, offset, len)
+    }
+
+    /// Scratch memory for `count` items like those of `span`, to be combined with them.
+    ///
+    /// # Panics
+    /// If the items' extent overflows; arguments are validated before.
+    pub fn scratch_like(&mut self, span: Span, count: usize) -> Span {
+        let layout = self.schedule.layout(span.layout);
+        let reach = layout.span(count).expect("the reach was validated");
+        let offset = self.schedule.scratch as isize - reach.start;
+        self.schedule.scratch += ((reach.end - reach.start) as usize).next_multiple_of(ALIGN);
+        Span {
+            base: Base::Scratch,
+            offset,
+            count,
+            ..span
+        }
+    }
+
+    /// The operator of [`combine`](Self::combine).
+    pub fn set_op(&mut self, op: &Op) {
+        self.schedule.op = Some(op.clone());
+    }
+
+    // ---- Steps --------------------------------------------------------------------------------
+
+    /// Starts a send to the rank in place `to`.
+    pub fn send(&mut self, to: u32, data: Span) {
+        if !data.is_empty() {
+            self.start_send(to, data);
+        }
+    }
+
+    /// Starts a receive from the rank in place `from`.
+    pub fn recv(&mut self, from: u32, data: Span) {
+        if !data.is_empty() {
+            self.start_recv(from, data);
+        }
+    }
+
+    /// Starts a send of nothing.
+    pub fn signal(&mut self, to: u32) {
+        self.start_send(to, Span::bytes(Base::Scratch, 0, 0));
+    }
+
+    /// Starts the receive of a [`signal`](Self::signal).
+    pub fn await_signal(&mut self, from: u32) {
+        self.start_recv(from, Span::bytes(Base::Scratch, 0, 0));
+    }
+
+    /// Waits for everything that was started.
+    pub fn wait(&mut self) {
+        if std::mem::take(&mut self.started) {
+            self.schedule.steps.push(Step::Wait);
+        }
+    }
+
+    /// Copies, unless both are the same.
+    ///
+    /// # Panics
+    /// In debug builds, if the two are not equally long.
+    pub fn copy(&mut self, from: Span, to: Span) {
+        debug_assert_eq!(from.len(), to.len(), "a copy of {from:?} to {to:?}");
+        if !from.is_empty() && (from.base, from.offset) != (to.base, to.offset) {
+            self.schedule.steps.push(Step::Copy { from, to });
+        }
+    }
+
+    /// `right = left op right`. `left` holds what comes first in the order of the ranks.
+    ///
+    /// # Panics
+    /// In debug builds, if the two have not equally many items.
+    pub fn combine(&mut self, left: Span, right: Span) {
+        debug_assert_eq!(
+            left.count, right.count,
+            "{left:?} is combined with {right:?}"
+        );
+        if !left.is_empty() {
+            self.schedule.steps.push(Step::Combine { left, right });
+        }
+    }
+
+    fn start_send(&mut self, to: u32, data: Span) {
+        let (to, lane) = (self.team.member(to), self.lane);
+        self.schedule.steps.push(Step::Send { to, lane, data });
+        self.started = true;
+    }
+
+    fn start_recv(&mut self, from: u32, data: Span) {
+        let (from, lane) = (self.team.member(from), self.lane);
+        self.schedule.steps.push(Step::Recv { from, lane, data });
+        self.started = true;
+    }
+}

@@ -1,0 +1,123 @@
+//! Schedules: what one rank does in one collective operation.
+//!
+//! An algorithm does not communicate. It writes down, for one rank, the steps that the rank is to
+//! take ([`Builder`]); the same schedule then runs inside a blocking call, inside progress, or as often as a
+//! persistent operation is started, and a test can run the schedules of all ranks without any device
+//! (`simulate.rs`).
+//!
+//! **Meaning.** Steps are taken in order. [`Step::Send`] and [`Step::Recv`] start, [`Step::Wait`]
+//! waits for everything that was started before it, and the end of the schedule does too. From its start
+//! to the next `Wait` the memory of a receive belongs to it, and that of a send must not be
+//! written. [`Step::Copy`] and [`Step::Combine`] happen where they stand.
+//!
+//! **Matching.** Between two ranks, the messages of one operation in one lane match in the order in
+//! which both start them. Every algorithm has to start them in the same order on both sides.
+
+mod builder;
+mod span;
+
+pub(crate) use builder::ALIGN;
+pub use builder::Builder;
+pub use span::{Base, Blocks, LayoutId, Span, part};
+
+use portolan_datatype::{Layout, Op};
+
+/// Tells messages apart that the order of starting does not: the two directions between the same two
+/// ranks on a ring of two, say. Below [`LANES`].
+pub type Lane = u8;
+
+/// Number of lanes.
+pub const LANES: u32 = 64;
+
+/// One step. Ranks are those of the communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Starts a send.
+    Send {
+        /// Receiver.
+        to: u32,
+        /// Lane.
+        lane: Lane,
+        /// What is sent.
+        data: Span,
+    },
+    /// Starts a receive of exactly as many bytes.
+    Recv {
+        /// Sender.
+        from: u32,
+        /// Lane.
+        lane: Lane,
+        /// Where it goes.
+        data: Span,
+    },
+    /// Waits for everything that was started.
+    Wait,
+    /// Copies. The two do not overlap, or are the same.
+    Copy {
+        /// What is copied.
+        from: Span,
+        /// Where to; as many bytes of data.
+        to: Span,
+    },
+    /// `right = left op right`, item by item.
+    Combine {
+        /// The operands that come first, in the order of the ranks.
+        left: Span,
+        /// Those that come after, and the result.
+        right: Span,
+    },
+}
+
+/// What one rank does in one collective operation. See the [module](self).
+#[derive(Clone, Default)]
+pub struct Schedule {
+    pub(crate) steps: Vec<Step>,
+    /// By [`LayoutId`]; the first is bytes.
+    pub(crate) layouts: Vec<Layout>,
+    /// Bytes of scratch memory.
+    pub(crate) scratch: usize,
+    /// The operator of all [`Step::Combine`].
+    pub(crate) op: Option<Op>,
+}
+
+impl Schedule {
+    /// The steps.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Bytes of scratch memory that it needs.
+    #[must_use]
+    pub fn scratch(&self) -> usize {
+        self.scratch
+    }
+
+    /// Messages that this rank sends.
+    #[must_use]
+    pub fn messages(&self) -> usize {
+        let sends = self.steps.iter();
+        sends.filter(|s| matches!(s, Step::Send { .. })).count()
+    }
+
+    /// Times that this rank waits for others.
+    #[must_use]
+    pub fn waits(&self) -> usize {
+        let waits = self.steps.iter();
+        waits.filter(|s| matches!(s, Step::Wait)).count()
+    }
+
+    #[inline]
+    pub(crate) fn layout(&self, id: LayoutId) -> &Layout {
+        &self.layouts[id.0 as usize]
+    }
+}
+
+impl std::fmt::Debug for Schedule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Schedule")
+            .field("steps", &self.steps)
+            .field("scratch", &self.scratch)
+            .finish_non_exhaustive()
+    }
+}

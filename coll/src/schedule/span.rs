@@ -1,0 +1,195 @@
+//! Where data lies that a schedule moves.
+
+/// Which of a schedule's memories: they get their addresses when it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Base {
+    /// The caller's send buffer.
+    Send,
+    /// The caller's receive buffer (the only one of operations that have one).
+    Recv,
+    /// The schedule's own memory.
+    Scratch,
+}
+
+/// A layout of the schedule, by its place in the schedule's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LayoutId(pub(super) u16);
+
+impl LayoutId {
+    /// Plain bytes. Messages of them match any type.
+    pub const BYTES: Self = Self(0);
+}
+
+/// `count` items of a layout, from `offset` bytes after the beginning of a memory on.
+///
+/// The other side of a message, or of a copy, may have another layout: what has to agree is the
+/// packed stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// Which memory.
+    pub base: Base,
+    /// Bytes from its beginning to displacement 0 of the first item.
+    pub offset: isize,
+    /// Number of items.
+    pub count: usize,
+    /// What an item is.
+    pub layout: LayoutId,
+    /// Bytes of data of an item.
+    pub size: usize,
+    /// Bytes from an item to the next.
+    pub extent: isize,
+}
+
+impl Span {
+    /// Plain bytes.
+    #[must_use]
+    pub fn bytes(base: Base, offset: usize, len: usize) -> Self {
+        Self {
+            base,
+            offset: offset as isize,
+            count: len,
+            layout: LayoutId::BYTES,
+            size: 1,
+            extent: 1,
+        }
+    }
+
+    /// Bytes of the packed stream.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count * self.size
+    }
+
+    /// Whether there is no data.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// `count` of the items, from number `first` on.
+    ///
+    /// # Panics
+    /// In debug builds, if there are fewer.
+    #[must_use]
+    pub fn items(&self, first: usize, count: usize) -> Self {
+        debug_assert!(
+            first + count <= self.count,
+            "items {first}+{count} of {}",
+            self.count
+        );
+        Self {
+            offset: self.offset + first as isize * self.extent,
+            count,
+            ..*self
+        }
+    }
+
+    /// The items in `parts` parts of nearly equal length: part number `index`. Parts that come later
+    /// are not longer.
+    #[must_use]
+    pub fn part(&self, index: usize, parts: usize) -> Self {
+        let range = part(self.count, index, parts);
+        self.items(range.start, range.len())
+    }
+}
+
+/// Part number `index` of 0..`count` in `parts` parts of nearly equal length, longer ones first.
+#[must_use]
+pub fn part(count: usize, index: usize, parts: usize) -> std::ops::Range<usize> {
+    let (each, more) = (count / parts, count % parts);
+    let first = index * each + index.min(more);
+    first..first + each + usize::from(index < more)
+}
+
+/// One block per rank of a communicator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blocks {
+    /// All have the same number of items, side by side: the items of `whole` in `ranks` parts.
+    Equal {
+        /// Everything.
+        whole: Span,
+        /// Number of blocks.
+        ranks: u32,
+    },
+    /// Any number of items anywhere.
+    Listed(Vec<Span>),
+}
+
+impl Blocks {
+    /// The block of a rank.
+    #[inline]
+    #[must_use]
+    pub fn of(&self, rank: u32) -> Span {
+        match self {
+            Self::Equal { whole, ranks } => {
+                let each = whole.count / *ranks as usize;
+                whole.items(rank as usize * each, each)
+            }
+            Self::Listed(spans) => spans[rank as usize],
+        }
+    }
+
+    /// Blocks `first` to `first + count` as one span, where they lie side by side by construction.
+    #[must_use]
+    pub fn range(&self, first: u32, count: u32) -> Option<Span> {
+        match self {
+            Self::Equal { whole, ranks } => {
+                let each = whole.count / *ranks as usize;
+                Some(whole.items(first as usize * each, count as usize * each))
+            }
+            Self::Listed(_) => None,
+        }
+    }
+
+    /// Whether all blocks are equally long by construction, which every rank knows without asking.
+    #[must_use]
+    pub fn are_equal(&self) -> bool {
+        matches!(self, Self::Equal { .. })
+    }
+
+    /// Number of blocks.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        match self {
+            Self::Equal { ranks, .. } => *ranks,
+            Self::Listed(spans) => spans.len() as u32,
+        }
+    }
+
+    /// Bytes of data of all blocks together.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Equal { whole, .. } => whole.len(),
+            Self::Listed(spans) => spans.iter().map(Span::len).sum(),
+        }
+    }
+
+    /// Whether there is no data in any block.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_everything_once() {
+        for count in 0..40 {
+            for parts in 1..9 {
+                let mut next = 0;
+                for index in 0..parts {
+                    let range = part(count, index, parts);
+                    assert_eq!(range.start, next);
+                    next = range.end;
+                }
+                assert_eq!(next, count);
+            }
+        }
+    }
+}

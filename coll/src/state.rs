@@ -1,0 +1,144 @@
+//! What this crate keeps per communicator and per rank of a job.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use portolan_core::Device;
+use portolan_core::comm::{Communicator, Slot, Tag};
+
+use crate::counters::Counters;
+use crate::run::Started;
+use crate::schedule::{LANES, Lane, Schedule};
+use crate::select::Table;
+
+/// First tag of this crate on the collective context; core's own collectives are below.
+const FIRST_TAG: u32 = 0x400;
+
+/// Of one communicator.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// Operations started: the same number on all ranks, because all start them in one order.
+    started: AtomicU32,
+    /// Operations whose messages tags can tell apart.
+    distinct: u32,
+    counters: [AtomicU64; Counters::COUNT],
+    spare: Mutex<Vec<Spare>>,
+}
+
+/// Memory of a blocking call, kept for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Spare {
+    pub(crate) schedule: Schedule,
+    pub(crate) scratch: Scratch,
+    pub(crate) requests: Vec<Started>,
+}
+
+/// Of one rank of a job: shared by all communicators.
+#[derive(Debug, Default)]
+pub(crate) struct Job {
+    pub(crate) table: Table,
+}
+
+/// The state of a communicator.
+#[inline]
+pub(crate) fn of<D: Device>(comm: &Communicator<D>) -> &State {
+    comm.extension(Slot::Coll, || State::new(comm.device().attributes().tag_ub))
+}
+
+/// The state of the job.
+#[inline]
+pub(crate) fn of_job<D: Device>(comm: &Communicator<D>) -> &Job {
+    comm.job_extension(Slot::Coll, Job::default)
+}
+
+impl State {
+    fn new(tag_ub: u32) -> Self {
+        Self {
+            started: AtomicU32::new(0),
+            distinct: (tag_ub.saturating_sub(FIRST_TAG) / LANES).max(1),
+            counters: std::array::from_fn(|_| AtomicU64::new(0)),
+            spare: Mutex::default(),
+        }
+    }
+
+    /// The number of an operation that starts now. Operations on one communicator are started one after the
+    /// other (MPI-4 section 6.14), so this needs no locked instruction.
+    #[inline]
+    pub(crate) fn begin(&self) -> u32 {
+        let number = self.started.load(Ordering::Relaxed);
+        self.started
+            .store(number.wrapping_add(1), Ordering::Relaxed);
+        number
+    }
+
+    /// The tag of an operation's messages in a lane.
+    #[inline]
+    pub(crate) fn tag(&self, number: u32, lane: Lane) -> Tag {
+        Tag(FIRST_TAG + number % self.distinct * LANES + u32::from(lane))
+    }
+
+    /// Adds to a counter. Whoever counts holds the turn on the communicator, so this is no locked
+    /// instruction; a reader elsewhere may see it late.
+    #[inline]
+    pub(crate) fn count(&self, what: Counters, more: u64) {
+        let counter = &self.counters[what as usize];
+        counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counted(&self, what: Counters) -> u64 {
+        self.counters[what as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn take_spare(&self) -> Spare {
+        lock(&self.spare).pop().unwrap_or_default()
+    }
+
+    /// Gives memory back, unless it is large.
+    pub(crate) fn keep_spare(&self, spare: Spare) {
+        if spare.scratch.len() <= SPARE_MAX {
+            let mut kept = lock(&self.spare);
+            if kept.len() < 2 {
+                kept.push(spare);
+            }
+        }
+    }
+}
+
+/// Scratch memory that is kept between calls, in bytes at most.
+const SPARE_MAX: usize = 8 << 20;
+
+/// Initialised memory, aligned as [`crate::schedule::Builder`] wants it.
+#[derive(Default)]
+pub(crate) struct Scratch(Vec<Line>);
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+const _: () = assert!(align_of::<Line>() == crate::schedule::ALIGN);
+
+impl Scratch {
+    /// At least `len` bytes; what is in them is of no interest.
+    pub(crate) fn at_least(&mut self, len: usize) -> *mut u8 {
+        let lines = len.div_ceil(size_of::<Line>());
+        if self.0.len() < lines {
+            // Not `resize`: the old contents need not be copied.
+            self.0 = vec![Line([0; 64]); lines];
+        }
+        self.0.as_mut_ptr().cast()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len() * size_of::<Line>()
+    }
+}
+
+impl std::fmt::Debug for Scratch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Scratch({} bytes)", self.len())
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,81 @@
+//! Teams: some ranks of a communicator, in an order of their own.
+
+use std::sync::Arc;
+
+/// Some ranks of a communicator in an order of their own, and the caller's place among them.
+///
+/// Algorithms count in places of a team. With the team of all ranks a place is a rank; with that of
+/// one node, or of one rank per node, the same algorithm is one level of a two-level form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Team {
+    rank: u32,
+    members: Members,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Members {
+    All(u32),
+    Listed(Arc<[u32]>),
+}
+
+impl Team {
+    /// All `size` ranks of a communicator, seen by `rank`.
+    #[must_use]
+    pub fn all(rank: u32, size: u32) -> Self {
+        Self {
+            rank,
+            members: Members::All(size),
+        }
+    }
+
+    /// The ranks of a communicator in `members`, seen by the one in place `rank`.
+    #[must_use]
+    pub fn of(rank: u32, members: impl Into<Arc<[u32]>>) -> Self {
+        Self {
+            rank,
+            members: Members::Listed(members.into()),
+        }
+    }
+
+    /// The caller's place.
+    #[inline]
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Number of members.
+    #[inline]
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        match &self.members {
+            Members::All(size) => *size,
+            Members::Listed(members) => members.len() as u32,
+        }
+    }
+
+    /// The rank in the communicator of the member in that place.
+    ///
+    /// # Panics
+    /// If there is no such place (for listed members; in debug builds for all).
+    #[inline]
+    #[must_use]
+    pub fn member(&self, place: u32) -> u32 {
+        match &self.members {
+            Members::All(size) => {
+                debug_assert!(place < *size);
+                place
+            }
+            Members::Listed(members) => members[place as usize],
+        }
+    }
+
+    /// The place of a rank of the communicator, if it is a member.
+    #[must_use]
+    pub fn place_of(&self, rank: u32) -> Option<u32> {
+        match &self.members {
+            Members::All(size) => (rank < *size).then_some(rank),
+            Members::Listed(members) => members.iter().position(|&m| m == rank).map(|p| p as u32),
+        }
+    }
+}
