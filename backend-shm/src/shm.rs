@@ -300,6 +300,13 @@ impl Transport for Shm {
         heap::map(&self.segment, peer, key)
     }
 
+    #[inline]
+    fn nudge(&mut self, peer: u32) {
+        self.outgoing[peer as usize]
+            .bell()
+            .wake_if_asleep(self.fenced);
+    }
+
     fn memory_used(&self) -> u64 {
         size_of::<crate::segment::layout::RankArea>() as u64 + self.ring_memory + self.heap.used()
     }

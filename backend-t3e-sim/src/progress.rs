@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use portolan_core::ProcId;
-use portolan_core::device::Hook;
+use portolan_core::device::{Hook, Port, Turn};
 use portolan_core::transport::{
     Bell, Header, Limits, Payload, Sent, Sink, Transport, TransportCaps,
 };
@@ -220,20 +220,29 @@ impl Bell for Sleeper {
 /// Completes the requests of tagged operations that are over, inside of the engine's progress.
 pub(crate) fn completions(shared: Shared) -> Hook {
     Box::new(move |port| {
-        let mut done = false;
-        loop {
-            // The lock is free while requests complete: what is attached to them runs.
-            let Some((request, end)) = shared.lock().ends.pop_front() else {
-                return done;
-            };
-            done = true;
-            let outcome = match end {
-                End::Over(status) => port.complete(request, status),
-                End::Failed(peer) => port.fail(request, ProcId::new(peer)),
-            };
-            debug_assert!(outcome.is_ok(), "{outcome:?}");
+        if finish(&shared, port) {
+            Turn::Busy
+        } else {
+            Turn::Idle
         }
     })
+}
+
+/// Completes the requests of tagged operations that are over; whether there were any.
+pub(crate) fn finish(shared: &Shared, port: &mut dyn Port) -> bool {
+    let mut done = false;
+    loop {
+        // The lock is free while requests complete: what is attached to them runs.
+        let Some((request, end)) = shared.lock().ends.pop_front() else {
+            return done;
+        };
+        done = true;
+        let outcome = match end {
+            End::Over(status) => port.complete(request, status),
+            End::Failed(peer) => port.fail(request, ProcId::new(peer)),
+        };
+        debug_assert!(outcome.is_ok(), "{outcome:?}");
+    }
 }
 
 #[cfg(test)]

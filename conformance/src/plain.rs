@@ -5,10 +5,10 @@ use std::ptr::NonNull;
 
 use portolan_core::device::{
     AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Device, Handler,
-    HandlerId, Hook, Message, Region, RegionKey, Upper,
+    HandlerId, Hook, HookId, Message, Region, RegionKey, Upper,
 };
 use portolan_core::matching::Pattern;
-use portolan_core::{ContigBuf, Group, ProcId, Request, Result, SendArgs, Status, TypedBuf};
+use portolan_core::{ContigBuf, Error, Group, ProcId, Request, Result, SendArgs, Status, TypedBuf};
 
 /// The device inside, except that datatype operations are the defaults in terms of contiguous ones:
 /// the paper's model implementation, run against every device.
@@ -67,12 +67,16 @@ impl<D: Device> Device for Plain<'_, D> {
         fn active_send(
             &self, to: ProcId, id: HandlerId, args: [u64; 2], payload: &[u8]
         ) -> Result<()>;
-        fn register_hook(&self, hook: Hook);
+        fn register_hook(&self, hook: Hook) -> HookId;
+        fn wake_hook(&self, hook: HookId);
         fn upper_request(&self, upper: Box<dyn Upper>) -> Result<Request>;
         fn complete_upper(&self, request: Request, status: Status) -> Result<()>;
+        fn fail_upper(&self, request: Request, error: Error) -> Result<()>;
         fn alloc_region(&self, len: usize) -> Result<Region>;
         fn direct(&self, peer: ProcId, key: &RegionKey) -> Option<NonNull<u8>>;
         fn flush(&self, peer: ProcId) -> Result<()>;
+        fn wait_for(&self, group: &Group, ready: impl FnMut() -> bool) -> Result<()>;
+        fn notify(&self, peer: ProcId);
     }
 
     through! {

@@ -9,14 +9,14 @@ use std::ptr::NonNull;
 
 use portolan_core::device::{
     AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Handler,
-    HandlerId, Hook, Message, ProcId, Region, RegionKey, SendArgs, Upper,
+    HandlerId, Hook, HookId, Message, ProcId, Region, RegionKey, SendArgs, Upper,
 };
 #[cfg(any(feature = "memory", feature = "shm"))]
 use portolan_core::engine::Engine;
 use portolan_core::engine::StuckHook;
 use portolan_core::level::{Level, Single};
 use portolan_core::matching::Pattern;
-use portolan_core::{ContigBuf, Device, Group, Request, Result, Status, TypedBuf};
+use portolan_core::{ContigBuf, Device, Error, Group, Request, Result, Status, TypedBuf};
 use portolan_datatype::{Layout, MsgAction, MsgRep};
 
 /// The device of a rank: one of those that the features of this crate compile in.
@@ -107,12 +107,16 @@ macro_rules! delegate_device {
             fn active_send(
                 &self, to: ProcId, id: HandlerId, args: [u64; 2], payload: &[u8],
             ) -> Result<()>;
-            fn register_hook(&self, hook: Hook);
+            fn register_hook(&self, hook: Hook) -> HookId;
+            fn wake_hook(&self, hook: HookId);
             fn upper_request(&self, upper: Box<dyn Upper>) -> Result<Request>;
             fn complete_upper(&self, request: Request, status: Status) -> Result<()>;
+            fn fail_upper(&self, request: Request, error: Error) -> Result<()>;
             fn alloc_region(&self, len: usize) -> Result<Region>;
             fn direct(&self, peer: ProcId, key: &RegionKey) -> Option<NonNull<u8>>;
             fn flush(&self, peer: ProcId) -> Result<()>;
+            fn wait_for(&self, group: &Group, ready: impl FnMut() -> bool) -> Result<()>;
+            fn notify(&self, peer: ProcId);
         }
         $crate::any::delegate_device! { @unsafe $dispatch
             fn send_contig_unchecked(&self, args: &SendArgs, buf: ContigBuf) -> Result<()>;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use portolan_core::config::Settings;
 use portolan_core::device::{
     AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Handler,
-    HandlerId, Hook, Message, ProcId, Region, RegionKey, SendArgs, Upper,
+    HandlerId, Hook, HookId, Message, ProcId, Region, RegionKey, SendArgs, Upper,
 };
 use portolan_core::job::Bootstrap;
 use portolan_core::matching::Pattern;

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use portolan_core::device::{
     AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Handler,
-    HandlerId, Hook, Message as Handle, Region, RegionKey, Upper,
+    HandlerId, Hook, HookId, Message as Handle, Region, RegionKey, Upper,
 };
 use portolan_core::engine::Data;
 use portolan_core::matching::Pattern;
@@ -17,6 +17,7 @@ use portolan_datatype::MsgRep;
 
 use super::T3e;
 use super::persistent::{Meaning, Operation};
+use super::port::{handled, hooked};
 use crate::send::{may_block, to_itself};
 
 impl T3e {
@@ -131,6 +132,19 @@ impl T3e {
                 .remedy("make no calls after the end")
                 .on_rank(self.attributes.world_rank),
         )
+    }
+
+    /// An error if a request is not one of another crate's kind.
+    fn check_upper(&self, request: Request) -> Result<()> {
+        let operations = &self.shared.lock().operations;
+        let mine = operations.contains_key(&request.to_bits());
+        if !mine && matches!(self.meaning(request), Meaning::Itself) {
+            return Ok(());
+        }
+        let what = format!("{request:?} is not a request of another crate's kind");
+        Err(Error::new(ErrorKind::InvalidRequest, what)
+            .remedy("complete only what upper_request made")
+            .on_rank(self.attributes.world_rank))
     }
 
     fn not_taken(&self, message: Handle) -> Error {
@@ -336,18 +350,13 @@ impl Device for T3e {
     }
 
     fn complete_upper(&self, request: Request, status: Status) -> Result<()> {
-        let mine = self
-            .shared
-            .lock()
-            .operations
-            .contains_key(&request.to_bits());
-        if mine || !matches!(self.meaning(request), Meaning::Itself) {
-            let what = format!("{request:?} is not a request of another crate's kind");
-            return Err(Error::new(ErrorKind::InvalidRequest, what)
-                .remedy("complete only what upper_request made")
-                .on_rank(self.attributes.world_rank));
-        }
+        self.check_upper(request)?;
         self.engine.complete_upper(request, status)
+    }
+
+    fn fail_upper(&self, request: Request, error: Error) -> Result<()> {
+        self.check_upper(request)?;
+        self.engine.fail_upper(request, error)
     }
 
     // ---- Lifecycle and attributes -----------------------------------------------------------------
@@ -432,6 +441,7 @@ impl Device for T3e {
     // ---- Active messages and hooks: the engine's ----------------------------------------------------
 
     fn register_handler(&self, id: HandlerId, handler: Handler) -> Result<()> {
+        let handler = handled(self.shared.clone(), handler);
         self.engine.register_handler(id, handler)
     }
 
@@ -439,8 +449,12 @@ impl Device for T3e {
         self.engine.active_send(to, id, args, payload)
     }
 
-    fn register_hook(&self, hook: Hook) {
-        self.engine.register_hook(hook);
+    fn register_hook(&self, hook: Hook) -> HookId {
+        self.engine.register_hook(hooked(self.shared.clone(), hook))
+    }
+
+    fn wake_hook(&self, hook: HookId) {
+        self.engine.wake_hook(hook);
     }
 
     // ---- One-sided primitives: see `one_sided.rs` ---------------------------------------------------
@@ -502,5 +516,17 @@ impl Device for T3e {
 
     fn flush(&self, peer: ProcId) -> Result<()> {
         self.engine.flush(peer)
+    }
+
+    /// Sleeps in virtual time until a peer has written something, and looks then.
+    fn wait_for(&self, group: &Group, mut ready: impl FnMut() -> bool) -> Result<()> {
+        self.check_live()?;
+        self.block(|device| {
+            if ready() {
+                return Some(Ok(()));
+            }
+            let dead = device.dead_member(group)?;
+            Some(Err(device.peer_failed(dead.index())))
+        })
     }
 }

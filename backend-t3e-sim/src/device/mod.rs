@@ -7,12 +7,13 @@
 //! together; a tagged operation is a request "of another kind" there.
 //!
 //! The state of a rank is in `state.rs`; sending in `../send.rs`, receiving in `recv.rs`, progress and
-//! packets in `../progress.rs`, persistent requests in `persistent.rs`, and the interface itself in
-//! `adi.rs`.
+//! packets in `../progress.rs`, persistent requests in `persistent.rs`, what handlers and hooks
+//! are given in `port.rs`, and the interface itself in `adi.rs`.
 
 mod adi;
 mod handles;
 mod persistent;
+mod port;
 mod recv;
 mod state;
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use portolan_core::device::{ActiveMessage, HandlerId, Port};
+use portolan_core::device::{ActiveMessage, HandlerId, Port, Turn};
 use portolan_core::{Device, ErrorKind, ProcId};
 
 use crate::bytes::content;
@@ -243,7 +243,10 @@ pub fn hooks<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             port.send(to, id, [u64::from(run), 0], &run.to_le_bytes())
                 .expect("a message");
         }
-        run < 10
+        match run {
+            0..10 => Turn::Busy,
+            _ => Turn::Sleep,
+        }
     }));
     rank.until(|| runs.load(Ordering::Relaxed) >= 10);
     rank.until(|| records.lock().expect("no handler panics").len() == 10);

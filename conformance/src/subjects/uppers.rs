@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use portolan_core::device::Upper;
+use portolan_core::device::{Turn, Upper};
 use portolan_core::{Device, ErrorKind, Status};
 
 use crate::case::Verdict;
@@ -119,7 +119,10 @@ pub fn completed_by_a_hook<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             port.complete(request, Status::received(1, 2, 3))
                 .expect("completing it");
         }
-        left >= 0
+        match left {
+            0.. => Turn::Busy,
+            _ => Turn::Sleep,
+        }
     }));
     let status = rank.device.wait(request).expect("wait");
     assert_eq!((status.source, status.tag, status.bytes), (1, 4242, 3));

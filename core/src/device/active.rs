@@ -1,9 +1,7 @@
 //! Active messages: a handler that runs where the message arrives.
 
 use super::args::ProcId;
-use crate::error::Result;
-use crate::request::Request;
-use crate::status::Status;
+use super::port::Port;
 use crate::transport::Payload;
 
 /// Names the handler of an active message; each crate above core takes a range of its own.
@@ -37,36 +35,3 @@ pub struct ActiveMessage<'a> {
 ///
 /// A panic ends the process: other operations' buffers are in the device's hands at that moment.
 pub type Handler = Box<dyn FnMut(&mut dyn Port, ActiveMessage<'_>) + Send>;
-
-/// Runs inside progress. Returns whether it got something done. Must not block; sends only through
-/// the [`Port`]. A panic ends the process, as in a [`Handler`].
-pub type Hook = Box<dyn FnMut(&mut dyn Port) -> bool + Send>;
-
-/// What a handler or hook may do to the device that is running it.
-pub trait Port {
-    /// This process.
-    fn me(&self) -> ProcId;
-
-    /// Sends an active message. The payload is copied if it cannot leave at once, so this never
-    /// waits; memory is bounded because a rank accepts no more requests from a peer than it has
-    /// replies to it waiting.
-    ///
-    /// # Errors
-    /// [`InvalidRank`](crate::ErrorKind::InvalidRank),
-    /// [`InvalidCount`](crate::ErrorKind::InvalidCount),
-    /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
-    fn send(&mut self, to: ProcId, id: HandlerId, args: [u64; 2], payload: &[u8]) -> Result<()>;
-
-    /// Completes a request of the caller's kind.
-    ///
-    /// # Errors
-    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
-    fn complete(&mut self, request: Request, status: Status) -> Result<()>;
-
-    /// Ends a request of the caller's kind because a peer has failed: whoever completes it gets
-    /// [`PeerFailed`](crate::ErrorKind::PeerFailed) with the reason that the device knows.
-    ///
-    /// # Errors
-    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
-    fn fail(&mut self, request: Request, peer: ProcId) -> Result<()>;
-}

@@ -1,13 +1,14 @@
-//! Datatype operations in terms of contiguous ones: the paper's model implementation (section 4.2),
-//! for devices that have nothing better.
+//! For devices that have nothing better: datatype operations in terms of contiguous ones, the paper's
+//! model implementation (section 4.2), and waiting by polls.
 
 use portolan_datatype::{ByteOrder, Layout, MsgAction, MsgRep, Signature};
 
-use super::args::SendArgs;
+use super::args::{Check, SendArgs};
 use super::upper::Completion;
 use super::{Device, SendMode};
 use crate::buffer::{ContigBuf, TypedBuf};
 use crate::error::{Error, ErrorKind, Result};
+use crate::group::Group;
 use crate::matching::Pattern;
 use crate::request::Request;
 use crate::status::Status;
@@ -179,6 +180,31 @@ pub(super) unsafe fn irecv_datatype<D: Device>(
         },
     )?;
     Ok(request)
+}
+
+/// See [`Device::wait_for`].
+pub(super) fn wait_for<D: Device>(
+    device: &D,
+    group: &Group,
+    mut ready: impl FnMut() -> bool,
+) -> Result<()> {
+    loop {
+        if ready() {
+            return Ok(());
+        }
+        device.device_check(Check::NonBlocking)?;
+        if let Some(dead) = device.dead_member(group)
+            && !ready()
+        {
+            let dead = dead.index();
+            let why = device.failure_of(super::ProcId::new(dead));
+            let why = why.unwrap_or_else(|| "it has died".to_owned());
+            let what = format!("world rank {dead} has failed: {why}");
+            return Err(Error::new(ErrorKind::PeerFailed, what)
+                .about_peer(dead)
+                .on_rank(device.attributes().world_rank));
+        }
+    }
 }
 
 /// The error for a position or count outside of a buffer of `len` bytes.

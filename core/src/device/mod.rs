@@ -17,20 +17,22 @@ mod adi;
 mod args;
 mod attributes;
 mod defaults;
+mod port;
 mod region;
 mod upper;
 
 use portolan_datatype::{Layout, MsgAction, MsgRep};
 
-pub use active::{ActiveMessage, Handler, HandlerId, Hook, Port};
+pub use active::{ActiveMessage, Handler, HandlerId};
 pub use adi::Adi;
 pub use args::{Check, CommView, Message, ProcId, SendArgs, SendMode};
 pub use attributes::{Attributes, Caps, Which};
+pub use port::{Hook, HookId, Port, Turn};
 pub use region::{AtomicOp, AtomicWidth, Region, RegionKey};
 pub use upper::{Completion, Upper};
 
 use crate::buffer::{ContigBuf, TypedBuf};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::matching::Pattern;
 use crate::request::Request;
@@ -406,8 +408,13 @@ pub trait Device {
 
     // ---- Registrations of the crates above ------------------------------------------------------------
 
-    /// Registers a hook that runs inside progress.
-    fn register_hook(&self, hook: Hook);
+    /// Registers a hook that runs inside progress, from the next poll on.
+    fn register_hook(&self, hook: Hook) -> HookId;
+
+    /// Wakes a hook that has said [`Turn::Sleep`]: it runs in the next poll, which may be another
+    /// thread's. Give it its work first, and wake it then: a hook that was about to sleep without
+    /// having seen the work stays awake.
+    fn wake_hook(&self, hook: HookId);
 
     /// Makes a request of another crate's kind; it completes by [`complete_upper`](Self::complete_upper)
     /// or through a [`Port`].
@@ -422,6 +429,12 @@ pub trait Device {
     /// # Errors
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
     fn complete_upper(&self, request: Request, status: Status) -> Result<()>;
+
+    /// Ends such a request with an error, which whoever completes it gets.
+    ///
+    /// # Errors
+    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
+    fn fail_upper(&self, request: Request, error: Error) -> Result<()>;
 
     // ---- One-sided primitives --------------------------------------------------------------------------
 
@@ -443,6 +456,9 @@ pub trait Device {
 
     /// Frees a region, or ends its registration. Later accesses by peers are errors on their side.
     ///
+    /// A rank may free a region as soon as it knows that every peer has made its last access, from a
+    /// barrier, or from a flag of each. The same memory may be the next region's, here, at once.
+    ///
     /// # Errors
     /// [`RemoteAccess`](crate::ErrorKind::RemoteAccess) if it is not a live region of this device.
     ///
@@ -451,7 +467,8 @@ pub trait Device {
     /// [`direct`](Self::direct) on a peer, may be used any more.
     unsafe fn free_region(&self, region: Region) -> Result<()>;
 
-    /// Where this process can load and store a peer's region directly, if it can.
+    /// Where this process can load and store a peer's region directly, if it can. The pointer is
+    /// good until the peer frees the region: look it up once, because this takes the device's lock.
     fn direct(&self, peer: ProcId, key: &RegionKey) -> Option<std::ptr::NonNull<u8>>;
 
     /// Starts to write `len` bytes to a peer's region. The request completes when `source` may be
@@ -511,6 +528,34 @@ pub trait Device {
     /// # Errors
     /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
     fn flush(&self, peer: ProcId) -> Result<()>;
+
+    // ---- Waiting on memory that peers store into --------------------------------------------------------
+
+    /// Waits until `ready` holds: a look at memory of a region (of this rank, or by
+    /// [`direct`](Self::direct) of a peer) into which a member of `group` is to store. Progress is
+    /// made meanwhile. `ready` is called often; it must not call the device.
+    ///
+    /// Whoever stores there calls [`notify`](Self::notify) afterwards, or does it by
+    /// [`put`](Self::put) or [`atomic`](Self::atomic) without [`Caps::DIRECT`].
+    ///
+    /// The default polls, and never sleeps.
+    ///
+    /// # Errors
+    /// [`PeerFailed`](crate::ErrorKind::PeerFailed) if a member of `group` has died and `ready` does
+    /// not hold; [`Finalized`](crate::ErrorKind::Finalized).
+    fn wait_for(&self, group: &Group, ready: impl FnMut() -> bool) -> Result<()>
+    where
+        Self: Sized,
+    {
+        defaults::wait_for(self, group, ready)
+    }
+
+    /// Wakes `peer` if it sleeps in [`wait_for`](Self::wait_for): for whoever has just stored (with
+    /// `Release`) what it waits for. One load of a shared cache line if it does not sleep. Nothing
+    /// where nobody can store directly.
+    fn notify(&self, peer: ProcId) {
+        let _ = peer;
+    }
 }
 
 /// Where debug output goes.

@@ -1,4 +1,4 @@
-//! Active messages and hooks: what the crates above run inside progress.
+//! Active messages: handlers of the crates above, run where the message arrives.
 //!
 //! Flooded ranks cannot deadlock: a rank sends at most [`CREDITS`] requests to a peer that has not
 //! said yet that it handled them, so what handlers send in return fits into memory that is bounded
@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::hooks::{Context, Inside};
 use super::outgoing::Peer;
 use super::state::{Proto, State};
 use crate::comm::NoUnwind;
-use crate::device::{ActiveMessage, Handler, HandlerId, Hook, Port, ProcId};
+use crate::device::{ActiveMessage, Handler, HandlerId, ProcId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::request::{Request, State as Stage};
 use crate::status::Status;
@@ -28,7 +29,6 @@ pub(super) struct ActiveState {
     handlers: BTreeMap<u32, Option<Handler>>,
     /// Messages for handlers that are not registered yet.
     early: Vec<(u32, Header, Vec<u8>)>,
-    pub(super) hooks: Vec<Hook>,
     /// Requests per peer that this rank has sent and not been told of: peers talked to only.
     used: BTreeMap<u32, u32>,
     /// Requests per peer that were handled and not reported.
@@ -94,6 +94,7 @@ impl<T: Transport> State<T> {
             let header = active_header(id, args, true);
             self.proto
                 .on_active(peer, &header, Payload::from_slice(payload));
+            self.do_noted();
             return Ok(true);
         }
         if self
@@ -176,6 +177,25 @@ impl Proto {
         Ok(())
     }
 
+    /// Sends an active message from a handler or a hook: now, if there is room, else later.
+    pub(super) fn active_reply(
+        &mut self,
+        to: ProcId,
+        id: HandlerId,
+        args: [u64; 2],
+        payload: &[u8],
+    ) -> Result<()> {
+        let peer = self.check_active(to, payload.len())?;
+        let header = active_header(id, args, true);
+        if peer == self.me {
+            self.on_active(peer, &header, Payload::from_slice(payload));
+        } else {
+            self.counters.active_sent += 1;
+            self.queue_control(peer, header, payload);
+        }
+        Ok(())
+    }
+
     /// An active message has arrived.
     pub(super) fn on_active(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
         let Some(slot) = self.active.handlers.get_mut(&header.context) else {
@@ -194,7 +214,7 @@ impl Proto {
             payload,
         };
         let guard = NoUnwind::new("a handler");
-        handler(&mut Context { proto: self }, message);
+        handler(&mut Context(Inside(self)), message);
         guard.done();
         self.active.handlers.insert(header.context, Some(handler));
         if header.flags & flags::REPLY == 0 {
@@ -238,23 +258,29 @@ impl Proto {
         }
     }
 
-    /// Runs the hooks.
-    pub(super) fn run_hooks(&mut self) -> usize {
-        let mut hooks = std::mem::take(&mut self.active.hooks);
-        let mut done = 0;
-        let guard = NoUnwind::new("a progress hook");
-        for hook in &mut hooks {
-            done += usize::from(hook(&mut Context { proto: self }));
-        }
-        guard.done();
-        hooks.append(&mut self.active.hooks);
-        self.active.hooks = hooks;
-        done
-    }
-
     /// Makes a request of another crate's kind complete.
     pub(super) fn complete_upper(&mut self, request: Request, status: Status) -> Result<()> {
         let index = self.active_upper(request)?;
+        self.complete(index, status);
+        Ok(())
+    }
+
+    /// Ends such a request because a peer has failed.
+    pub(super) fn fail_upper_by(&mut self, request: Request, peer: ProcId) -> Result<()> {
+        let index = self.active_upper(request)?;
+        self.fail_request(index, peer.index());
+        Ok(())
+    }
+
+    /// Ends such a request with an error.
+    pub(super) fn fail_upper(&mut self, request: Request, error: Error) -> Result<()> {
+        let index = self.active_upper(request)?;
+        let status = error.status().copied().unwrap_or(Status::EMPTY);
+        let status = Status {
+            error: Some(error.kind()),
+            ..status
+        };
+        self.table.entry(index).rare().error = Some(error);
         self.complete(index, status);
         Ok(())
     }
@@ -277,39 +303,5 @@ impl Proto {
             format!("{request:?} is not an active request of another crate's kind"),
             "complete each such request once",
         ))
-    }
-}
-
-/// What handlers and hooks are given.
-struct Context<'a> {
-    proto: &'a mut Proto,
-}
-
-impl Port for Context<'_> {
-    fn me(&self) -> ProcId {
-        ProcId::new(self.proto.me)
-    }
-
-    fn send(&mut self, to: ProcId, id: HandlerId, args: [u64; 2], payload: &[u8]) -> Result<()> {
-        let peer = self.proto.check_active(to, payload.len())?;
-        let header = active_header(id, args, true);
-        if peer == self.proto.me {
-            self.proto
-                .on_active(peer, &header, Payload::from_slice(payload));
-        } else {
-            self.proto.counters.active_sent += 1;
-            self.proto.queue_control(peer, header, payload);
-        }
-        Ok(())
-    }
-
-    fn complete(&mut self, request: Request, status: Status) -> Result<()> {
-        self.proto.complete_upper(request, status)
-    }
-
-    fn fail(&mut self, request: Request, peer: ProcId) -> Result<()> {
-        let index = self.proto.active_upper(request)?;
-        self.proto.fail_request(index, peer.index());
-        Ok(())
     }
 }

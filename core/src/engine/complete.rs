@@ -70,6 +70,17 @@ impl Proto {
         self.complete(index, status);
     }
 
+    /// Whether a request is over: its outcome, if so. The request is gone then.
+    #[inline]
+    pub(super) fn try_collect(&mut self, request: Request) -> Option<Result<Status>> {
+        match self.table.resolve(request) {
+            Ok((_, Stage::Active)) => None,
+            Ok((_, Stage::Inactive)) => Some(Ok(Status::EMPTY)),
+            Ok((index, _)) => Some(self.collect(index)),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
     /// Takes the outcome of a complete request: frees it, or makes it inactive if it is persistent.
     #[inline]
     pub(super) fn collect(&mut self, index: u32) -> Result<Status> {
@@ -116,6 +127,10 @@ impl Proto {
     #[cold]
     #[inline(never)]
     fn operation_error(&mut self, index: u32, kind: ErrorKind, status: Status) -> Error {
+        let rare = self.table.entry(index).rare.as_mut();
+        if let Some(error) = rare.and_then(|rare| rare.error.take()) {
+            return error.with_status(status);
+        }
         let rare = self.table.entry(index).rare.as_ref();
         match rare.and_then(|rare| rare.failure.clone()) {
             Some((peer, why)) if kind == ErrorKind::PeerFailed => {

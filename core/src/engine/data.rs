@@ -57,6 +57,27 @@ impl Data {
         })
     }
 
+    /// The buffer that a caller described, as contiguous bytes where it is that: what has no gaps, is
+    /// of one primitive and travels as it is.
+    ///
+    /// # Errors
+    /// As [`typed`](Self::typed).
+    pub fn of(buf: &TypedBuf<'_>, rep: MsgRep) -> Result<Self> {
+        if rep == MsgRep::Native
+            && buf.layout.is_contiguous()
+            && let Some(primitive) = buf.layout.homogeneous()
+            && let Some(len) = buf.layout.size().checked_mul(buf.count)
+        {
+            return Ok(Self::Contig(ContigBuf {
+                ptr: buf.ptr,
+                len,
+                signature: Signature::homogeneous(primitive),
+                memory: buf.memory,
+            }));
+        }
+        Self::typed(buf, rep)
+    }
+
     /// Bytes of the packed stream.
     #[inline]
     #[must_use]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::Engine;
 use super::data::Data;
-use super::entry::{Op, Persistent};
+use super::entry::Persistent;
 use super::finish::{clock, clock_resolution};
 use super::one_sided::{Reach, atomic_direct};
 use super::outgoing::Peer;
@@ -15,9 +15,9 @@ use super::wait::Target;
 use crate::buffer::{ContigBuf, TypedBuf};
 use crate::device::{
     AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Device, Handler,
-    HandlerId, Hook, Message, ProcId, Region, RegionKey, SendArgs, SendMode, Upper,
+    HandlerId, Hook, HookId, Message, ProcId, Region, RegionKey, SendArgs, SendMode, Upper,
 };
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::group::Group;
 use crate::level::{Level, StateLock};
 use crate::matching::Pattern;
@@ -27,17 +27,6 @@ use crate::status::Status;
 use crate::transport::Transport;
 
 impl<T: Transport, L: Level> Engine<T, L> {
-    /// Whether a request is over: its outcome, if so.
-    #[inline]
-    fn try_collect(state: &mut super::State<T>, request: Request) -> Option<Result<Status>> {
-        match state.proto.table.resolve(request) {
-            Ok((_, Stage::Active)) => None,
-            Ok((_, Stage::Inactive)) => Some(Ok(Status::EMPTY)),
-            Ok((index, _)) => Some(state.proto.collect(index)),
-            Err(error) => Some(Err(error)),
-        }
-    }
-
     /// Receives: polls with the receive in hand for as long as the lock is held, then as an ordinary
     /// receive.
     ///
@@ -265,7 +254,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
 
     #[inline]
     fn is_complete(&self, request: Request) -> bool {
-        request.is_null() || self.shared.words.state_of(request) != Some(Stage::Active)
+        self.shared.is_complete(request)
     }
 
     #[inline]
@@ -274,14 +263,11 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
             return Ok(Some(Status::EMPTY));
         }
         let mut state = self.state.lock();
-        if let Some(outcome) = Self::try_collect(&mut state, request) {
+        if let Some(outcome) = state.proto.try_collect(request) {
             return outcome.map(Some);
         }
         state.progress();
-        match Self::try_collect(&mut state, request) {
-            Some(outcome) => outcome.map(Some),
-            None => Ok(None),
-        }
+        state.proto.try_collect(request).transpose()
     }
 
     #[inline]
@@ -290,7 +276,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
             return Ok(Status::EMPTY);
         }
         self.block_until(Target::Request(request), |state| {
-            Self::try_collect(state, request)
+            state.proto.try_collect(request)
         })
     }
 
@@ -490,7 +476,11 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
     }
 
     fn register_handler(&self, id: HandlerId, handler: Handler) -> Result<()> {
-        self.state.lock().proto.register_handler(id, handler)
+        let mut state = self.state.lock();
+        state.proto.register_handler(id, handler)?;
+        // It may have been given messages that came before.
+        state.do_noted();
+        Ok(())
     }
 
     fn active_send(&self, to: ProcId, id: HandlerId, args: [u64; 2], payload: &[u8]) -> Result<()> {
@@ -503,21 +493,29 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         })
     }
 
-    fn register_hook(&self, hook: Hook) {
+    fn register_hook(&self, hook: Hook) -> HookId {
+        self.state.lock().proto.register_hook(hook)
+    }
+
+    fn wake_hook(&self, hook: HookId) {
         let mut state = self.state.lock();
-        state.proto.active.hooks.push(hook);
-        state.proto.work = true;
+        state.proto.wake_hook(hook);
+        if L::MULTIPLE {
+            // A thread that sleeps is to poll, for the hook to run.
+            self.shared.wake();
+        }
     }
 
     fn upper_request(&self, upper: Box<dyn Upper>) -> Result<Request> {
-        let table = &mut self.state.lock().proto.table;
-        let request = table.claim(Stage::Active)?;
-        table.entry(request.index()).set_op(Op::Upper(upper));
-        Ok(request)
+        self.state.lock().proto.upper_request(upper)
     }
 
     fn complete_upper(&self, request: Request, status: Status) -> Result<()> {
         self.state.lock().proto.complete_upper(request, status)
+    }
+
+    fn fail_upper(&self, request: Request, error: Error) -> Result<()> {
+        self.state.lock().proto.fail_upper(request, error)
     }
 
     fn alloc_region(&self, len: usize) -> Result<Region> {
@@ -644,5 +642,15 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
             state.start_flush(rank)?
         };
         self.wait(request).map(drop)
+    }
+
+    #[inline]
+    fn wait_for(&self, group: &Group, ready: impl FnMut() -> bool) -> Result<()> {
+        self.wait_for_memory(group, ready)
+    }
+
+    #[inline]
+    fn notify(&self, peer: ProcId) {
+        self.notify_of_memory(peer.index());
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Entry {
 pub(super) struct Rare {
     /// World rank and reason of the peer whose failure ended the operation.
     pub(super) failure: Option<(u32, Box<str>)>,
+    /// The error that another crate has ended its request with.
+    pub(super) error: Option<Error>,
     /// Nobody will ask any more: the slot is freed when the operation is over.
     pub(super) abandoned: bool,
     /// A parked thread waits for the completion.

@@ -3,7 +3,8 @@
 //! Where to find what: sending in `send.rs`, receiving in `recv.rs` (the two hot paths), long messages
 //! in `rendezvous.rs`, a rank's messages to itself in `loopback.rs`, early messages in
 //! `unexpected.rs`, what waits for room in `outgoing.rs`, the poll in `progress.rs`, waiting in
-//! `wait.rs`, deaths in `failure.rs` and, where they concern everybody, `collective.rs`, what is said of a wait that is too long in
+//! `wait.rs`, and on memory that peers store into in `memory.rs`, hooks and what they may do in
+//! `hooks.rs`, deaths in `failure.rs` and, where they concern everybody, `collective.rs`, what is said of a wait that is too long in
 //! `stuck.rs`, the end of an operation in `complete.rs`, request slots in `entry.rs`, and the
 //! implementation of [`Device`](crate::Device) in terms of these in `device.rs`.
 //!
@@ -23,7 +24,9 @@ mod device;
 mod entry;
 mod failure;
 mod finish;
+mod hooks;
 mod loopback;
+mod memory;
 mod one_sided;
 mod outgoing;
 mod probe;

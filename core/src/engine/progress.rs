@@ -54,9 +54,10 @@ impl<T: Transport> State<T> {
         for exposure in std::mem::take(&mut self.proto.withdrawals) {
             self.transport.withdraw(&exposure);
         }
-        done += self.proto.run_hooks();
+        done += self.do_noted();
+        done += self.run_hooks();
         done += self.flush_outgoing();
-        self.proto.work = self.proto.has_outgoing() || !self.proto.active.hooks.is_empty();
+        self.proto.work = self.proto.has_outgoing() || self.proto.hooks.awake();
         done
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::request::StateWords;
+use crate::request::{Request, State, StateWords};
 use crate::transport::Bell;
 
 /// The lock-free side of an engine: request states, the completion epoch, and what sleepers need.
@@ -59,6 +59,12 @@ impl Shared {
         self.epoch.load(Ordering::Acquire)
     }
 
+    /// Whether a request is complete, as [`Device::is_complete`](crate::Device::is_complete).
+    #[inline]
+    pub(super) fn is_complete(&self, request: Request) -> bool {
+        request.is_null() || self.words.state_of(request) != Some(State::Active)
+    }
+
     /// A request became complete. Under the lock, so a load and a store do for an increment.
     #[inline]
     pub(super) fn advance_epoch(&self) {
@@ -102,9 +108,9 @@ impl Shared {
         self.polls.load(Ordering::Relaxed)
     }
 
-    /// One more thread sleeps on the bell. Under the lock; returns whether it is the first.
-    pub(super) fn add_sleeper(&self) -> bool {
-        self.sleepers.fetch_add(1, Ordering::Relaxed) == 0
+    /// One more thread sleeps on the bell. Under the lock.
+    pub(super) fn add_sleeper(&self) {
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
     }
 
     /// One thread fewer sleeps on the bell. Under the lock; returns whether it was the last.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::active::ActiveState;
 use super::entry::Table;
+use super::hooks::Hooks;
 use super::one_sided::Regions;
 use super::outgoing::{Peer, Stream};
 use super::recv::InHand;
@@ -64,6 +65,7 @@ pub(super) struct Proto {
     pub(super) scratch: Vec<u8>,
 
     pub(super) active: ActiveState,
+    pub(super) hooks: Hooks,
     pub(super) regions: Regions,
     pub(super) contexts: BTreeMap<u32, Context>,
     pub(super) failures_seen: u32,
@@ -122,6 +124,7 @@ impl<T: Transport> State<T> {
             begins: VecDeque::new(),
             scratch: Vec::new(),
             active: ActiveState::default(),
+            hooks: Hooks::default(),
             regions: Regions::default(),
             contexts: BTreeMap::new(),
             // Different from now: peers that died before this rank came so far are noticed, too.

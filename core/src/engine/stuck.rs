@@ -69,6 +69,17 @@ impl<T: Transport, L: Level> Engine<T, L> {
     }
 }
 
+/// The wait for something that is no message.
+fn event(peer: Option<u32>) -> Waiting {
+    Waiting {
+        kind: WaitKind::Event,
+        peer,
+        context: 0,
+        tag: None,
+        bytes: 0,
+    }
+}
+
 impl Proto {
     /// What a wait is for: the request it names, or whichever of the active ones ends first. Never
     /// empty.
@@ -76,6 +87,7 @@ impl Proto {
         let named = match target {
             Target::Request(request) => Some(request.index()),
             Target::Message(pattern) => return vec![self.probing(&pattern)],
+            Target::Memory(peer) => return vec![event(peer)],
             Target::Any => None,
         };
         let all = || self.table.active();
@@ -88,13 +100,7 @@ impl Proto {
         let mut list: Vec<_> = all().filter_map(|(_, e)| self.waiting_of(e)).collect();
         if list.is_empty() || named.is_some() {
             // An active message has no request; a request of another crate's does not say whom it needs.
-            list.push(Waiting {
-                kind: WaitKind::Event,
-                peer: None,
-                context: 0,
-                tag: None,
-                bytes: 0,
-            });
+            list.push(event(None));
         }
         list
     }

@@ -18,7 +18,7 @@ use crate::transport::{Transport, TransportCaps};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Policy {
     /// Polls before the core is given away.
-    spin: u32,
+    pub(super) spin: u32,
     /// Times the core is given away before sleeping.
     yields: u32,
     /// Whether to sleep at all.
@@ -90,6 +90,8 @@ pub(super) enum Target {
     Message(Pattern),
     /// Any completion or arrival.
     Any,
+    /// A store into memory: by this rank, where it can only be one.
+    Memory(Option<u32>),
 }
 
 /// Where one wait has come to.
@@ -102,6 +104,27 @@ pub(super) struct Waiter {
     slept: bool,
     pub(super) since: Option<Instant>,
     pub(super) reported: bool,
+}
+
+impl Waiter {
+    /// A wait that has polled so many times, and comes now to the ways that cost less.
+    pub(super) fn after_spinning(target: Target, polls: u32, seen: u64) -> Self {
+        Self {
+            target,
+            polls,
+            yields: 0,
+            seen,
+            slept: false,
+            since: None,
+            reported: false,
+        }
+    }
+
+    /// Whether another thread's polls may do for this wait. Not for memory: nobody but this thread
+    /// looks at it.
+    fn parks(&self) -> bool {
+        self.slept && !matches!(self.target, Target::Memory(_))
+    }
 }
 
 impl<T: Transport, L: Level> Engine<T, L> {
@@ -136,17 +159,19 @@ impl<T: Transport, L: Level> Engine<T, L> {
                 polls += 1;
             }
         }
-        let mut waiter = Waiter {
-            target,
-            polls,
-            yields: 0,
-            seen: self.shared.polls(),
-            slept: false,
-            since: None,
-            reported: false,
-        };
-        let result = self.block_slowly(&mut waiter, &mut ready);
+        let mut waiter = Waiter::after_spinning(target, polls, self.shared.polls());
+        let result = self.block_patiently(&mut waiter, &mut ready);
         self.state.lock().transport.set_present(false);
+        result
+    }
+
+    /// Goes on with a wait that has spun.
+    pub(super) fn block_patiently<R>(
+        &self,
+        waiter: &mut Waiter,
+        ready: &mut impl FnMut(&mut State<T>) -> Option<R>,
+    ) -> R {
+        let result = self.block_slowly(waiter, ready);
         if waiter.reported {
             self.say_stuck(&[]);
         }
@@ -178,7 +203,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
         ready: &mut impl FnMut(&mut State<T>) -> Option<R>,
     ) -> R {
         loop {
-            if L::MULTIPLE && waiter.slept && self.shared.polls() != waiter.seen {
+            if L::MULTIPLE && waiter.parks() && self.shared.polls() != waiter.seen {
                 // Another thread polls: rely on its progress.
                 if let Some(result) = self.park(waiter, ready) {
                     return result;
@@ -224,9 +249,10 @@ impl<T: Transport, L: Level> Engine<T, L> {
     ) -> Option<R> {
         let seen = self.shared.bell.seen();
         let mut state = self.state.lock();
-        if self.shared.add_sleeper() {
-            state.transport.arm();
-        }
+        self.shared.add_sleeper();
+        // Every sleeper for itself, after it has read the bell's word: an older announcement may be
+        // used up already by a ring that is in that word.
+        state.transport.arm();
         let done = state.progress();
         waiter.seen = self.shared.polls();
         waiter.slept = true;
@@ -265,19 +291,19 @@ impl<T: Transport, L: Level> Engine<T, L> {
             }
             match waiter.target {
                 Target::Request(request) => state.proto.table.watch(request),
-                Target::Message(_) | Target::Any => self.shared.add_waiting(),
+                Target::Message(_) | Target::Any | Target::Memory(_) => self.shared.add_waiting(),
             }
         }
         match waiter.target {
             Target::Request(request) => self.shared.wait_parked(PARKED_NAP, || {
                 self.shared.words.state_of(request) != Some(RequestState::Active)
             }),
-            Target::Message(_) | Target::Any => self
+            Target::Message(_) | Target::Any | Target::Memory(_) => self
                 .shared
                 .wait_parked(PARKED_NAP, || self.shared.epoch() != epoch),
         }
         let mut state = self.state.lock();
-        if let Target::Message(_) | Target::Any = waiter.target {
+        if !matches!(waiter.target, Target::Request(_)) {
             self.shared.remove_waiting();
         }
         ready(&mut state)

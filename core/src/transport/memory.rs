@@ -444,6 +444,14 @@ impl Transport for Memory {
         Some((block.ptr.as_ptr(), block.asked))
     }
 
+    fn nudge(&mut self, peer: u32) {
+        // The lock orders this with `arm`: it comes before, and the peer sees the store, or after.
+        let asleep = self.network.state().armed[peer as usize];
+        if asleep {
+            self.network.bells[peer as usize].ring();
+        }
+    }
+
     fn memory_used(&self) -> u64 {
         let state = self.network.state();
         let mine = state

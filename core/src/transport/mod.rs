@@ -356,6 +356,15 @@ pub trait Transport: Send + 'static {
         None
     }
 
+    /// This rank has stored something into memory of [`alloc`](Self::alloc): wakes `peer`, which may
+    /// have been waiting for that, if it sleeps ([`TransportCaps::DIRECT`]). Either this sees that
+    /// the peer has called [`arm`](Self::arm), or the peer's next look at the memory sees the store.
+    /// Cheap if the peer does not sleep. `peer` is below [`size`](Self::size) and not this rank.
+    #[inline]
+    fn nudge(&mut self, peer: u32) {
+        let _ = peer;
+    }
+
     /// Bytes of shared or pinned memory that this rank uses for its peers at the moment.
     fn memory_used(&self) -> u64 {
         0

@@ -258,6 +258,10 @@ impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         self.inner.map(peer, key)
     }
 
+    fn nudge(&mut self, peer: u32) {
+        self.inner.nudge(peer);
+    }
+
     fn memory_used(&self) -> u64 {
         self.inner.memory_used()
     }

@@ -1,0 +1,116 @@
+//! Waiting on memory that peers store into, where they can: no packet says that it has changed.
+//!
+//! What counts is the time that one cache line takes: the memory is looked at often, and with nothing
+//! else in between, for each poll. Before this rank sleeps it announces that (`Transport::arm`) and
+//! looks once more; a peer stores first and looks for the announcement then (`Transport::nudge`). The
+//! barrier between the two is in `arm`, so a store and the nudge behind it cost no fence.
+
+use super::Engine;
+use super::state::{Proto, State};
+use super::wait::{Target, Waiter};
+use crate::device::ProcId;
+use crate::error::Result;
+use crate::group::Group;
+use crate::level::{Level, StateLock};
+use crate::transport::Transport;
+
+/// Looks at the memory for each poll, while this rank spins.
+const LOOKS: u32 = 32;
+
+impl<T: Transport, L: Level> Engine<T, L> {
+    /// See [`Device::wait_for`](crate::Device::wait_for).
+    #[inline]
+    pub(super) fn wait_for_memory(
+        &self,
+        group: &Group,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<()> {
+        // On a crowded node the peer may want this very core: one look has to do.
+        let looks = LOOKS.min(self.policy.spin.max(1));
+        for _ in 0..looks {
+            if ready() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        self.watch_memory(group, &mut ready)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn watch_memory(&self, group: &Group, ready: &mut impl FnMut() -> bool) -> Result<()> {
+        let look = |state: &mut State<T>, ready: &mut dyn FnMut() -> bool| {
+            if ready() {
+                return Some(Ok(()));
+            }
+            state.proto.hopeless(group, ready).map(Err)
+        };
+        {
+            let mut state = self.state.lock();
+            state.proto.check_live()?;
+            state.transport.set_present(true);
+        }
+        let mut polls = 0;
+        let result = loop {
+            if polls >= self.policy.spin {
+                let target = Target::Memory(self.only_other(group));
+                let mut waiter = Waiter::after_spinning(target, polls, self.shared.polls());
+                let mut look = |state: &mut State<T>| look(state, ready);
+                break self.block_patiently(&mut waiter, &mut look);
+            }
+            if let Some(result) = {
+                let mut state = self.state.lock();
+                state.progress();
+                look(&mut state, ready)
+            } {
+                break result;
+            }
+            let mut looks = 0;
+            while looks < LOOKS && !ready() {
+                std::hint::spin_loop();
+                looks += 1;
+            }
+            polls = polls.saturating_add(looks.max(1));
+        };
+        self.state.lock().transport.set_present(false);
+        result
+    }
+
+    /// The member of a group whom this rank can only be waiting for.
+    fn only_other(&self, group: &Group) -> Option<u32> {
+        let mut others = group
+            .iter()
+            .map(ProcId::index)
+            .filter(|&peer| peer != self.shared.rank);
+        others.next().filter(|_| others.next().is_none())
+    }
+
+    /// See [`Device::notify`](crate::Device::notify).
+    #[inline]
+    pub(super) fn notify_of_memory(&self, peer: u32) {
+        let mut state = self.state.lock();
+        if peer == self.shared.rank {
+            // Another thread of this rank: it has announced its sleep under the lock.
+            self.shared.wake();
+        } else if (peer as usize) < state.proto.peers.len() {
+            state.transport.nudge(peer);
+        }
+    }
+}
+
+impl Proto {
+    /// The error for a wait that a dead member of `group` may leave without an end. What the dead have
+    /// stored before counts.
+    #[inline]
+    fn hopeless(
+        &self,
+        group: &Group,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Option<crate::error::Error> {
+        if !self.trouble {
+            return None;
+        }
+        let dead = self.first_dead(group)?;
+        (!ready()).then(|| self.peer_failed(dead))
+    }
+}
