@@ -1,0 +1,124 @@
+//! Allgathers: every rank's block to every rank.
+
+use super::around::{pieces, recv_around, send_around};
+use super::{Algorithm, after, before};
+use crate::problem::Allgather;
+use crate::schedule::Builder;
+
+/// All of them.
+pub const ALL: &[Algorithm<Allgather>] = &[
+    Algorithm {
+        name: "ring",
+        summary: "each rank hands on to the next what came last: P - 1 rounds, each between neighbours",
+        fits: |_, _| true,
+        build: |b, p| ring(b, p),
+    },
+    Algorithm {
+        name: "linear",
+        summary: "every rank sends to every other at once: one round of P - 1 messages",
+        fits: |_, _| true,
+        build: |b, p| linear(b, p),
+    },
+    Algorithm {
+        name: "bruck",
+        summary: "in round k 2^k blocks come from the rank 2^k after: log P rounds, for short blocks",
+        fits: |_, _| true,
+        build: |b, p| bruck(b, p),
+    },
+    Algorithm {
+        name: "recursive-doubling",
+        summary: "in round k ranks 2^k apart swap what they have: log P rounds, for powers of two",
+        fits: |_, ask| ask.ranks.is_power_of_two(),
+        build: |b, p| recursive_doubling(b, p),
+    },
+    Algorithm {
+        name: "neighbour-exchange",
+        summary: "swaps pairs of blocks with both neighbours in turn: P / 2 rounds, for an even number",
+        fits: |_, ask| ask.ranks.is_multiple_of(2),
+        build: |b, p| neighbour_exchange(b, p),
+    },
+];
+
+fn ring(b: &mut Builder, p: &Allgather) {
+    let (rank, size) = (b.rank(), b.size());
+    let (left, right) = (before(rank, 1, size), after(rank, 1, size));
+    b.copy(p.mine, p.blocks.of(rank));
+    for round in 0..size - 1 {
+        b.recv(left, p.blocks.of(before(rank, round + 1, size)));
+        b.send(right, p.blocks.of(before(rank, round, size)));
+        b.wait();
+    }
+}
+
+fn linear(b: &mut Builder, p: &Allgather) {
+    let (rank, size) = (b.rank(), b.size());
+    for distance in 1..size {
+        let from = before(rank, distance, size);
+        b.recv(from, p.blocks.of(from));
+    }
+    (1..size).for_each(|distance| b.send(after(rank, distance, size), p.mine));
+    b.copy(p.mine, p.blocks.of(rank));
+    b.wait();
+}
+
+/// Blocks arrive in their places, so nothing is rotated at the end.
+fn bruck(b: &mut Builder, p: &Allgather) {
+    let (rank, size) = (b.rank(), b.size());
+    b.copy(p.mine, p.blocks.of(rank));
+    let mut distance = 1;
+    while distance < size {
+        let count = distance.min(size - distance);
+        let (from, to) = (after(rank, distance, size), before(rank, distance, size));
+        let incoming = recv_around(b, from, &p.blocks, from, count);
+        send_around(b, to, &p.blocks, rank, count);
+        b.wait();
+        incoming.unpack(b, &p.blocks);
+        distance = distance.saturating_mul(2);
+    }
+}
+
+fn recursive_doubling(b: &mut Builder, p: &Allgather) {
+    let (rank, size) = (b.rank(), b.size());
+    b.copy(p.mine, p.blocks.of(rank));
+    let mut count = 1;
+    while count < size {
+        let partner = rank ^ count;
+        let first_of = |rank: u32| rank & !(count - 1);
+        let incoming = recv_around(b, partner, &p.blocks, first_of(partner), count);
+        send_around(b, partner, &p.blocks, first_of(rank), count);
+        b.wait();
+        incoming.unpack(b, &p.blocks);
+        count *= 2;
+    }
+}
+
+/// Ranks 2q and 2q + 1 are pair q. First they swap their blocks; from then on each rank gets in turn
+/// from its neighbour in another pair and from the one in its own the pair of blocks that
+/// the neighbour got last.
+fn neighbour_exchange(b: &mut Builder, p: &Allgather) {
+    let (rank, size) = (b.rank(), b.size());
+    let (pair, pairs) = (rank / 2, size / 2);
+    let even = rank.is_multiple_of(2);
+    let inner = rank ^ 1;
+    let outer = if even { before(rank, 1, size) } else { after(rank, 1, size) };
+    b.copy(p.mine, p.blocks.of(rank));
+    b.recv(inner, p.blocks.of(inner));
+    b.send(inner, p.blocks.of(rank));
+    b.wait();
+    let mut last = pair;
+    for round in 1..pairs {
+        let distance = round.div_ceil(2);
+        let outwards = round % 2 == 1;
+        let partner = if outwards { outer } else { inner };
+        let next = if outwards == even {
+            before(pair, distance, pairs)
+        } else {
+            after(pair, distance, pairs)
+        };
+        // Both blocks are one message where they lie side by side, for all ranks alike, or else two.
+        pieces(&p.blocks, 2 * next, 2).for_each(|piece| b.recv(partner, piece));
+        pieces(&p.blocks, 2 * last, 2).for_each(|piece| b.send(partner, piece));
+        b.wait();
+        last = next;
+    }
+}

@@ -1,0 +1,138 @@
+//! All-to-alls: a block of every rank's to every rank.
+
+use super::{Algorithm, after, before};
+use crate::problem::Alltoall;
+use crate::schedule::{Base, Blocks, Builder, Span};
+
+/// All of them.
+pub const ALL: &[Algorithm<Alltoall>] = &[
+    Algorithm {
+        name: "linear",
+        summary: "every rank to every other, 32 peers at a time, each beginning with the next rank",
+        fits: |_, _| true,
+        build: |b, p| linear(b, p),
+    },
+    Algorithm {
+        name: "pairwise",
+        summary: "in round k ranks k apart (or that differ by k in bits) swap: one peer at a time",
+        fits: |_, _| true,
+        build: |b, p| pairwise(b, p),
+    },
+    Algorithm {
+        name: "bruck",
+        summary: "log P rounds of P / 2 blocks that find their way bit by bit: short blocks of one length",
+        fits: |p, _| p.send.are_equal() && p.recv.are_equal(),
+        build: |b, p| bruck(b, p),
+    },
+];
+
+/// Peers that the linear algorithm talks to at a time: requests, and unexpected messages, stay bounded.
+const PEERS: u32 = 32;
+
+fn own_block(b: &mut Builder, p: &Alltoall) {
+    let rank = b.rank();
+    b.copy(p.send.of(rank), p.recv.of(rank));
+}
+
+fn linear(b: &mut Builder, p: &Alltoall) {
+    let (rank, size) = (b.rank(), b.size());
+    let mut first = 1;
+    while first < size {
+        let end = first.saturating_add(PEERS).min(size);
+        for distance in first..end {
+            let from = before(rank, distance, size);
+            b.recv(from, p.recv.of(from));
+        }
+        for distance in first..end {
+            let to = after(rank, distance, size);
+            b.send(to, p.send.of(to));
+        }
+        if first == 1 {
+            own_block(b, p);
+        }
+        b.wait();
+        first = end;
+    }
+    if size == 1 {
+        own_block(b, p);
+    }
+}
+
+fn pairwise(b: &mut Builder, p: &Alltoall) {
+    let (rank, size) = (b.rank(), b.size());
+    own_block(b, p);
+    for distance in 1..size {
+        let (from, to) = if size.is_power_of_two() {
+            (rank ^ distance, rank ^ distance)
+        } else {
+            (before(rank, distance, size), after(rank, distance, size))
+        };
+        b.recv(from, p.recv.of(from));
+        b.send(to, p.send.of(to));
+        b.wait();
+    }
+}
+
+/// A block whose receiver is `d` after its sender is in place `d` of every rank that has it: it moves on
+/// by every power of two that is in `d`, from the lowest to the highest.
+fn bruck(b: &mut Builder, p: &Alltoall) {
+    let (rank, size) = (b.rank(), b.size());
+    own_block(b, p);
+    let each = p.recv.of(rank).len();
+    if size == 1 || each == 0 {
+        return;
+    }
+    let places = b.scratch(size as usize * each);
+    let place = |first: u32, count: u32| places.items(first as usize * each, count as usize * each);
+    rotate(b, &p.send, place);
+    let half = parcel_blocks(size) as usize * each;
+    let (outgoing, incoming) = (b.scratch(half), b.scratch(half));
+    let mut bit = 1;
+    while bit < size {
+        let mut parcels = (0, 0);
+        let (from, to) = (before(rank, bit, size), after(rank, bit, size));
+        for run in runs(bit, size) {
+            let data = place(run.start, run.end - run.start);
+            b.copy(data, outgoing.items(parcels.0, data.len()));
+            parcels.0 += data.len();
+        }
+        b.recv(from, incoming.items(0, parcels.0));
+        b.send(to, outgoing.items(0, parcels.0));
+        b.wait();
+        for run in runs(bit, size) {
+            let data = place(run.start, run.end - run.start);
+            b.copy(incoming.items(parcels.1, data.len()), data);
+            parcels.1 += data.len();
+        }
+        bit = bit.saturating_mul(2);
+    }
+    for distance in 1..size {
+        let from = before(rank, distance, size);
+        b.copy(place(distance, 1), p.recv.of(from));
+    }
+}
+
+/// Copies the block for the rank `d` after this one to place `d`.
+fn rotate(b: &mut Builder, blocks: &Blocks, place: impl Fn(u32, u32) -> Span) {
+    let (rank, size) = (b.rank(), b.size());
+    let runs = [(rank + 1, size, 1), (0, rank, size - rank)];
+    for (first, end, to) in runs {
+        if let Some(span) = blocks.range(first, end - first) {
+            debug_assert_ne!(span.base, Base::Recv, "what is in place is put aside before");
+            b.copy(span, place(to, end - first));
+        }
+    }
+}
+
+/// The places that have a bit, in runs.
+fn runs(bit: u32, size: u32) -> impl Iterator<Item = std::ops::Range<u32>> {
+    let starts = (bit..size).step_by(2 * bit as usize);
+    starts.map(move |start| start..start.saturating_add(bit).min(size))
+}
+
+/// The most blocks that move in one round.
+fn parcel_blocks(size: u32) -> u32 {
+    let bits = (0..32).map(|n| 1 << n).take_while(|&bit| bit < size);
+    let blocks = bits.map(|bit| runs(bit, size).map(|run| run.end - run.start).sum::<u32>());
+    blocks.max().unwrap_or(0)
+}

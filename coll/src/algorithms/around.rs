@@ -1,0 +1,138 @@
+//! The blocks of consecutive ranks, around, as one message; and which ranks a binomial tree has below one.
+
+use crate::schedule::{Blocks, Builder, Span};
+
+/// Sends `count` blocks from that of rank `first` on, around, as one message. Where they do not lie side
+/// by side they are packed before.
+pub(super) fn send_around(b: &mut Builder, to: u32, blocks: &Blocks, first: u32, count: u32) {
+    match whole(blocks, first, count) {
+        Ok(span) => b.send(to, span),
+        Err(len) => {
+            let parcel = b.scratch(len);
+            let mut at = 0;
+            for piece in pieces(blocks, first, count) {
+                b.copy(piece, parcel.items(at, piece.len()));
+                at += piece.len();
+            }
+            b.send(to, parcel);
+        }
+    }
+}
+
+/// Receives what [`send_around`] sends. The blocks are in their places after
+/// [`Incoming::unpack`], which has to come after the wait.
+#[must_use]
+pub(super) fn recv_around(
+    b: &mut Builder,
+    from: u32,
+    blocks: &Blocks,
+    first: u32,
+    count: u32,
+) -> Incoming {
+    let parcel = match whole(blocks, first, count) {
+        Ok(span) => {
+            b.recv(from, span);
+            None
+        }
+        Err(len) => {
+            let parcel = b.scratch(len);
+            b.recv(from, parcel);
+            Some(parcel)
+        }
+    };
+    Incoming {
+        parcel,
+        first,
+        count,
+    }
+}
+
+/// Blocks that are on their way.
+pub(super) struct Incoming {
+    parcel: Option<Span>,
+    first: u32,
+    count: u32,
+}
+
+impl Incoming {
+    /// Puts the blocks in their places, if the message did not.
+    pub(super) fn unpack(self, b: &mut Builder, blocks: &Blocks) {
+        let Some(parcel) = self.parcel else { return };
+        let mut at = 0;
+        for piece in pieces(blocks, self.first, self.count) {
+            b.copy(parcel.items(at, piece.len()), piece);
+            at += piece.len();
+        }
+    }
+}
+
+/// The blocks as one span, if they are; otherwise their bytes.
+fn whole(blocks: &Blocks, first: u32, count: u32) -> Result<Span, usize> {
+    let mut pieces = pieces(blocks, first, count);
+    let one = pieces
+        .next()
+        .unwrap_or_else(|| blocks.of(first).items(0, 0));
+    match pieces.next() {
+        None => Ok(one),
+        Some(two) => Err(one.len() + two.len() + pieces.map(|piece| piece.len()).sum::<usize>()),
+    }
+}
+
+/// The blocks in as few spans as there may be, empty ones left out.
+pub(super) fn pieces(blocks: &Blocks, first: u32, count: u32) -> impl Iterator<Item = Span> {
+    let before_end = count.min(blocks.ranks() - first);
+    let runs = [(first, before_end), (0, count - before_end)];
+    let of_run = |(first, count)| {
+        let whole = blocks.range(first, count);
+        let listed = if whole.is_some() { 0 } else { count };
+        let one_by_one = (first..first + listed).map(|rank| blocks.of(rank));
+        whole.into_iter().chain(one_by_one)
+    };
+    let spans = runs.into_iter().flat_map(of_run);
+    spans.filter(|span| !span.is_empty())
+}
+
+/// How many of `size` places a binomial tree has below the one in `place`, itself included. They follow it.
+pub(super) fn subtree(place: u32, size: u32) -> u32 {
+    match place {
+        0 => size,
+        _ => (1 << place.trailing_zeros()).min(size - place),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_core::comm::Binomial;
+
+    use super::*;
+    use crate::schedule::Base;
+
+    #[test]
+    fn a_subtree_is_as_large_as_its_children_s() {
+        for size in 1..70 {
+            for place in 0..size {
+                let tree = Binomial::new(place, size, 0);
+                let below: u32 = tree.children().map(|child| subtree(child, size)).sum();
+                assert_eq!(subtree(place, size), 1 + below, "{place} of {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn consecutive_blocks_are_one_span_unless_they_go_around() {
+        let whole = Span::bytes(Base::Recv, 0, 50);
+        let blocks = Blocks::Equal { whole, ranks: 5 };
+        let got: Vec<_> = pieces(&blocks, 1, 3).collect();
+        assert_eq!(got, [Span::bytes(Base::Recv, 10, 30)]);
+        let got: Vec<_> = pieces(&blocks, 3, 4).collect();
+        let expected = [
+            Span::bytes(Base::Recv, 30, 20),
+            Span::bytes(Base::Recv, 0, 20),
+        ];
+        assert_eq!(got, expected);
+        let empty = Span::bytes(Base::Recv, 0, 0);
+        let listed = Blocks::Listed(vec![expected[0], empty, expected[1]]);
+        let got: Vec<_> = pieces(&listed, 2, 3).collect();
+        assert_eq!(got, [expected[1], expected[0]]);
+    }
+}
