@@ -4,6 +4,9 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use super::{Communicator, lock};
+use crate::device::Device;
+
 type CopyHook<T> = Box<dyn Fn(&T) -> Option<T> + Send + Sync>;
 type DeleteHook<T> = Box<dyn Fn(&T) + Send + Sync>;
 
@@ -92,7 +95,7 @@ impl<T: Send + Sync + 'static> Drop for Held<T> {
 pub(super) trait Attribute: Send + Sync {
     fn id(&self) -> usize;
     fn value(&self) -> Arc<dyn Any + Send + Sync>;
-    fn copy(&self) -> Option<Box<dyn Attribute>>;
+    fn copy(&self) -> Option<Arc<dyn Attribute>>;
 }
 
 impl<T: Send + Sync + 'static> Attribute for Held<T> {
@@ -104,9 +107,9 @@ impl<T: Send + Sync + 'static> Attribute for Held<T> {
         Arc::clone(&self.value) as _
     }
 
-    fn copy(&self) -> Option<Box<dyn Attribute>> {
+    fn copy(&self) -> Option<Arc<dyn Attribute>> {
         let value = Arc::new(self.key.0.copy.as_ref()?(&self.value)?);
-        Some(Box::new(Self {
+        Some(Arc::new(Self {
             key: self.key.clone(),
             value,
         }))
@@ -114,17 +117,17 @@ impl<T: Send + Sync + 'static> Attribute for Held<T> {
 }
 
 /// The attributes of one communicator, in the order in which they were set.
-#[derive(Default)]
-pub(super) struct Attributes(Vec<Box<dyn Attribute>>);
+#[derive(Clone, Default)]
+pub(super) struct Attributes(Vec<Arc<dyn Attribute>>);
 
 impl Attributes {
     pub(super) fn set<T: Send + Sync + 'static>(
         &mut self,
         key: &Key<T>,
         value: T,
-    ) -> Option<Box<dyn Attribute>> {
+    ) -> Option<Arc<dyn Attribute>> {
         let old = self.remove(key);
-        self.0.push(Box::new(Held {
+        self.0.push(Arc::new(Held {
             key: key.clone(),
             value: Arc::new(value),
         }));
@@ -139,13 +142,42 @@ impl Attributes {
     pub(super) fn remove<T: Send + Sync + 'static>(
         &mut self,
         key: &Key<T>,
-    ) -> Option<Box<dyn Attribute>> {
+    ) -> Option<Arc<dyn Attribute>> {
         let index = self.0.iter().position(|held| held.id() == key.id())?;
         Some(self.0.remove(index))
     }
 
     pub(super) fn copy(&self) -> Self {
         Self(self.0.iter().filter_map(|held| held.copy()).collect())
+    }
+}
+
+impl<D: Device> Communicator<D> {
+    /// The attributes of a duplicate. Hooks are the program's: they run without the lock.
+    pub(super) fn inherit_attributes(&self, parent: &Self) {
+        let theirs = lock(&parent.0.attributes).clone();
+        let copies = theirs.copy();
+        *lock(&self.0.attributes) = copies;
+    }
+
+    /// Hangs a value on the communicator (`MPI_Comm_set_attr`); a value that was there under this
+    /// key is deleted as the key says.
+    pub fn set_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>, value: T) {
+        let old = lock(&self.0.attributes).set(key, value);
+        // Without the lock, too.
+        drop(old);
+    }
+
+    /// The value under a key (`MPI_Comm_get_attr`).
+    #[must_use]
+    pub fn attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> Option<Arc<T>> {
+        lock(&self.0.attributes).get(key)
+    }
+
+    /// Deletes the value under a key (`MPI_Comm_delete_attr`); says whether there was one.
+    pub fn delete_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> bool {
+        let old = lock(&self.0.attributes).remove(key);
+        old.is_some()
     }
 }
 

@@ -11,6 +11,7 @@ use crate::status::Status;
 const BARRIER: u32 = 0x100;
 const AND: u32 = 0x120;
 const BCAST: u32 = 0x140;
+const GATHER: u32 = 0x160;
 
 impl<D: Device> Communicator<D> {
     /// Returns when every rank has called it (`MPI_Barrier`). Collective.
@@ -41,7 +42,7 @@ impl<D: Device> Communicator<D> {
     }
 
     #[cold]
-    fn member_failed(&self, dead: ProcId) -> Error {
+    pub(super) fn member_failed(&self, dead: ProcId) -> Error {
         let why = self.device().failure_of(dead).unwrap_or_default();
         let what = format!("world rank {} has failed: {why}", dead.index());
         let remedy = "look at the output of the rank that failed";
@@ -69,6 +70,35 @@ impl<D: Device> Communicator<D> {
                 .for_each(|(word, t)| *word &= u64::from_le_bytes(*t));
             Ok(())
         })
+    }
+
+    /// The words of all ranks, by rank, go to all. Collective, with one length.
+    ///
+    /// In ⌈log₂ size⌉ rounds (Bruck): in each, a rank sends what it has to the one that needs it next.
+    ///
+    /// # Errors
+    /// [`PeerFailed`](ErrorKind::PeerFailed), [`InvalidCount`](ErrorKind::InvalidCount) or
+    /// [`Truncated`](ErrorKind::Truncated) if the lengths differ.
+    pub fn allgather_words(&self, mine: &[u64]) -> Result<Vec<u64>> {
+        self.check_members()?;
+        let (rank, size) = (u64::from(self.rank()), u64::from(self.size()));
+        let block = mine.len() * 8;
+        // Blocks of this rank and of those that follow it, around.
+        let mut bytes: Vec<u8> = mine.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let (mut distance, mut tag) = (1, GATHER);
+        while distance < size {
+            let blocks = distance.min(size - distance) as usize;
+            let mut theirs = vec![0; blocks * block];
+            let to = ((rank + size - distance) % size) as u32;
+            let from = ((rank + distance) % size) as u32;
+            self.exchange(to, &bytes[..blocks * block], from, &mut theirs, Tag(tag))?;
+            bytes.extend_from_slice(&theirs);
+            distance *= 2;
+            tag += 1;
+        }
+        bytes.rotate_right(rank as usize * block);
+        let (words, _) = bytes.as_chunks::<8>();
+        Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
     }
 
     /// `data` of rank `root` goes to every rank (`MPI_Bcast`). Collective, with one length.
@@ -154,7 +184,7 @@ impl<D: Device> Communicator<D> {
         self.expect_bytes(&status, len)
     }
 
-    fn expect_bytes(&self, status: &Status, expected: usize) -> Result<()> {
+    pub(super) fn expect_bytes(&self, status: &Status, expected: usize) -> Result<()> {
         if status.bytes == expected as u64 {
             return Ok(());
         }

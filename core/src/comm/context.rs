@@ -8,22 +8,28 @@
 //! **Several threads** may create communicators from different parents at once. Only one of them
 //! can have a rank's mask; the others contribute an empty one, and one more bit that says so. If
 //! that bit did not survive the intersection, the round decided nothing and everybody tries
-//! again. No thread waits for the mask, so no two ranks can wait for each other's threads.
+//! again. No thread waits for the mask, so no two ranks can wait for each other's threads. And no
+//! thread has it while it waits for a rank that may be busy with another creation: where several
+//! threads may call, a first round without masks makes sure that everybody has come.
 //! Preference goes to the parent with the lowest context: from some round on it has the mask on
 //! every rank, so somebody always gets done.
 
 use std::sync::Mutex;
 
-use super::{Communicator, lock};
-use crate::device::{Check, Device};
-use crate::error::{ErrorKind, Result};
+use super::{Communicator, Tag, lock};
+use crate::device::{Caps, Check, Device};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Communicators that may be alive at once on one rank.
 const LIMIT: u32 = 4096;
 /// 64-bit words of a mask.
 const WORDS: usize = LIMIT as usize / 64;
 
-/// The ids of one rank. Communicator `i` has the contexts `2i` and `2i + 1`.
+/// Which agreements come first: those of all ranks of the parent with the lowest context, then those
+/// of some of its ranks, by their tag.
+pub(super) type Key = (u32, Option<Tag>);
+
+/// The ids of one rank. Communicator `i` has the contexts from `4i` on.
 #[derive(Debug)]
 pub(super) struct Pool(Mutex<State>);
 
@@ -31,20 +37,20 @@ pub(super) struct Pool(Mutex<State>);
 struct State {
     /// Bit set: the id is free.
     free: [u64; WORDS],
-    /// Parents (by context id) whose ranks are agreeing in some thread here, in ascending order.
-    agreeing: Vec<u32>,
+    /// What is being agreed on in some thread here, in ascending order.
+    agreeing: Vec<Key>,
     /// Which of them has the mask.
-    holder: Option<u32>,
+    holder: Option<Key>,
     live: u32,
 }
 
 /// A mask, and in the last word whether it is one.
-type Offer = [u64; WORDS + 1];
+pub(super) type Offer = [u64; WORDS + 1];
 
 impl Pool {
     /// All ids free whose contexts the device allows.
     pub(super) fn new(max_context_id: u32) -> Self {
-        let ids = (max_context_id.saturating_add(1) / super::CONTEXTS).min(LIMIT);
+        let ids = (max_context_id.saturating_add(1) / super::STRIDE).min(LIMIT);
         let mut free = [0; WORDS];
         for id in 0..ids {
             free[id as usize / 64] |= 1 << (id % 64);
@@ -64,7 +70,7 @@ impl Pool {
 
     /// The id of `context` is free here.
     pub(super) fn release(&self, context: u32) {
-        let id = context / super::CONTEXTS;
+        let id = context / super::STRIDE;
         let mut state = lock(&self.0);
         let bit = 1 << (id % 64);
         debug_assert_eq!(
@@ -80,11 +86,11 @@ impl Pool {
         lock(&self.0).live
     }
 
-    fn claim(&self, parent: u32) -> Claim<'_> {
+    fn claim(&self, key: Key) -> Claim<'_> {
         let mut state = lock(&self.0);
-        let place = state.agreeing.partition_point(|&other| other < parent);
-        state.agreeing.insert(place, parent);
-        Claim { pool: self, parent }
+        let place = state.agreeing.partition_point(|&other| other < key);
+        state.agreeing.insert(place, key);
+        Claim { pool: self, key }
     }
 }
 
@@ -92,25 +98,25 @@ impl State {
     fn take(&mut self, id: u32) -> u32 {
         self.free[id as usize / 64] &= !(1 << (id % 64));
         self.live += 1;
-        id * super::CONTEXTS
+        id * super::STRIDE
     }
 }
 
 /// One thread's part in an agreement; gives up the mask and its place when it goes.
 struct Claim<'a> {
     pool: &'a Pool,
-    parent: u32,
+    key: Key,
 }
 
 impl Claim<'_> {
     /// What this rank contributes to a round: its mask, if this thread can have it.
     fn offer(&self) -> Offer {
         let mut state = lock(&self.pool.0);
-        let first = state.agreeing.first() == Some(&self.parent);
+        let first = state.agreeing.first() == Some(&self.key);
         if state.holder.is_some() || !first {
             return [0; WORDS + 1];
         }
-        state.holder = Some(self.parent);
+        state.holder = Some(self.key);
         let mut offer = [u64::MAX; WORDS + 1];
         offer[..WORDS].copy_from_slice(&state.free);
         offer
@@ -119,7 +125,7 @@ impl Claim<'_> {
     /// The round decided nothing: another thread may have the mask.
     fn give_back(&self) {
         let mut state = lock(&self.pool.0);
-        if state.holder == Some(self.parent) {
+        if state.holder == Some(self.key) {
             state.holder = None;
         }
     }
@@ -133,11 +139,7 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         self.give_back();
         let mut state = lock(&self.pool.0);
-        if let Some(place) = state
-            .agreeing
-            .iter()
-            .position(|&parent| parent == self.parent)
-        {
+        if let Some(place) = state.agreeing.iter().position(|&key| key == self.key) {
             state.agreeing.remove(place);
         }
     }
@@ -152,29 +154,51 @@ fn lowest(mask: &[u64]) -> Option<u32> {
 impl<D: Device> Communicator<D> {
     /// Agrees with the other ranks on a context that is free on all of them, and takes it.
     pub(super) fn agree(&self) -> Result<u32> {
-        let claim = self.0.job.pool.claim(self.0.context);
+        self.agree_by((self.0.context, None), self.size(), |offer| {
+            self.and_words(offer)
+        })
+    }
+
+    /// The same with whomever `and` intersects offers.
+    pub(super) fn agree_by(
+        &self,
+        key: Key,
+        ranks: u32,
+        mut and: impl FnMut(&mut Offer) -> Result<()>,
+    ) -> Result<u32> {
+        let pool = &self.0.job.pool;
+        if self
+            .device()
+            .attributes()
+            .caps
+            .contains(Caps::THREAD_MULTIPLE)
+        {
+            and(&mut [0; WORDS + 1])?;
+        }
+        let claim = pool.claim(key);
         loop {
             let mut offer = claim.offer();
-            self.and_words(&mut offer)?;
+            and(&mut offer)?;
             if offer[WORDS] != 0 {
                 return match lowest(&offer[..WORDS]) {
                     Some(id) => Ok(claim.take(id)),
-                    None => Err(self.error(
-                        ErrorKind::Exhausted,
-                        format!(
-                            "no context id is free on all {} ranks; {} of {LIMIT} communicators \
-                             are alive here",
-                            self.size(),
-                            self.live()
-                        ),
-                        "drop communicators that are no longer used, on every rank",
-                    )),
+                    None => Err(self.no_id_left(ranks)),
                 };
             }
             claim.give_back();
             self.device().device_check(Check::NonBlocking)?;
             std::thread::yield_now();
         }
+    }
+
+    #[cold]
+    fn no_id_left(&self, ranks: u32) -> Error {
+        let what = format!(
+            "no context id is free on all {ranks} ranks; {} of {LIMIT} communicators are alive here",
+            self.live()
+        );
+        let remedy = "drop communicators that are no longer used, on every rank";
+        self.error(ErrorKind::Exhausted, what, remedy)
     }
 }
 
@@ -195,18 +219,18 @@ mod tests {
         let ranks = [Pool::new(u32::MAX), Pool::new(u32::MAX)];
         assert!(ranks.iter().all(|pool| pool.reserve_first() == 0));
         let agree = || {
-            let claims = [ranks[0].claim(0), ranks[1].claim(0)];
+            let claims = [ranks[0].claim((0, None)), ranks[1].claim((0, None))];
             let all = intersect(&[claims[0].offer(), claims[1].offer()]);
             let id = lowest(&all[..WORDS]).unwrap();
             claims.map(|claim| claim.take(id))[0]
         };
-        assert_eq!((agree(), agree()), (2, 4));
-        ranks[0].release(2);
-        assert_eq!(agree(), 6, "rank 1 still uses context 2");
-        ranks[0].release(6);
-        ranks[1].release(6);
-        ranks[1].release(2);
-        assert_eq!((agree(), agree()), (2, 6));
+        assert_eq!((agree(), agree()), (4, 8));
+        ranks[0].release(4);
+        assert_eq!(agree(), 12, "rank 1 still uses context 4");
+        ranks[0].release(12);
+        ranks[1].release(12);
+        ranks[1].release(4);
+        assert_eq!((agree(), agree()), (4, 12));
         assert_eq!(ranks[0].live(), 4);
     }
 
@@ -214,9 +238,9 @@ mod tests {
     fn threads_that_compete_decide_nothing_until_one_has_every_mask() {
         let ranks = [Pool::new(u32::MAX), Pool::new(u32::MAX)];
         // Rank 0's first thread came earlier, rank 1's second did.
-        let (a0, b1) = (ranks[0].claim(2), ranks[1].claim(4));
+        let (a0, b1) = (ranks[0].claim((4, None)), ranks[1].claim((4, Some(Tag(3)))));
         let (offer_a0, offer_b1) = (a0.offer(), b1.offer());
-        let (b0, a1) = (ranks[0].claim(4), ranks[1].claim(2));
+        let (b0, a1) = (ranks[0].claim((4, Some(Tag(3)))), ranks[1].claim((4, None)));
         let (offer_b0, offer_a1) = (b0.offer(), a1.offer());
         assert_eq!(intersect(&[offer_a0, offer_a1])[WORDS], 0);
         assert_eq!(intersect(&[offer_b0, offer_b1])[WORDS], 0);
@@ -232,12 +256,12 @@ mod tests {
 
     #[test]
     fn the_devices_largest_context_is_respected() {
-        let pool = Pool::new(5);
+        let pool = Pool::new(11);
         assert_eq!(pool.reserve_first(), 0);
-        let claim = pool.claim(0);
-        assert_eq!(claim.take(lowest(&claim.offer()[..WORDS]).unwrap()), 2);
-        claim.give_back();
+        let claim = pool.claim((0, None));
         assert_eq!(claim.take(lowest(&claim.offer()[..WORDS]).unwrap()), 4);
+        claim.give_back();
+        assert_eq!(claim.take(lowest(&claim.offer()[..WORDS]).unwrap()), 8);
         claim.give_back();
         assert_eq!(lowest(&claim.offer()[..WORDS]), None);
     }

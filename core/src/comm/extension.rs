@@ -5,9 +5,10 @@
 //! comparison of types.
 
 use std::any::Any;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::Communicator;
+use super::among::Stray;
 use super::context::Pool;
 use crate::device::Device;
 
@@ -97,6 +98,7 @@ fn closed_by<D: 'static, T: Send + Sync + 'static>(
 /// What the communicators of one rank of one job share.
 pub(super) struct Job<D: Device> {
     pub(super) pool: Pool,
+    pub(super) strays: Mutex<Vec<Stray>>,
     extensions: Extensions<D>,
     device: Arc<D>,
 }
@@ -105,6 +107,7 @@ impl<D: Device> Job<D> {
     pub(super) fn new(device: Arc<D>) -> Self {
         Self {
             pool: Pool::new(device.attributes().max_context_id),
+            strays: Mutex::default(),
             extensions: Extensions::default(),
             device,
         }

@@ -5,17 +5,24 @@
 //! [`Communicator::pattern`]), and keeps what MPI hangs on a communicator: a name, an error mode,
 //! attributes. It is a counted handle: clones are the same communicator.
 //!
-//! **Creation** ([`Communicator::dup`], [`Communicator::create`]) is collective over the parent,
-//! which agrees on the context ids (`context.rs` says how). **Freeing** is local: dropping the last
-//! handle never communicates. The id goes back to this rank's set of free ids at once, and is used
-//! again only when every rank of some later creation has it free.
+//! **Creation** ([`dup`](Communicator::dup), [`split`](Communicator::split),
+//! [`create`](Communicator::create)) is collective over the parent, which agrees on the context ids
+//! (`context.rs` says how); [`create_group`](Communicator::create_group) is collective over the new
+//! group only. **Freeing** is local: dropping the last handle never communicates, and what is pending
+//! completes. The id goes back to this rank's set of free ids at once, and is used again only when
+//! every rank of some later creation has it free.
 //!
 //! The few collectives here ([`barrier`](Communicator::barrier), [`bcast`](Communicator::bcast),
-//! [`and_words`](Communicator::and_words)) are what creation needs; the real ones are `coll`'s.
+//! [`and_words`](Communicator::and_words), [`allgather_words`](Communicator::allgather_words)) are
+//! what creation needs; the real ones are `coll`'s. Their tags are below 0x200; others on the
+//! collective context use tags from there on.
 
+mod among;
+mod args;
 mod attributes;
 mod collective;
 mod context;
+mod create;
 mod extension;
 mod guard;
 mod select;
@@ -27,14 +34,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use attributes::Key;
 pub use collective::Binomial;
+pub use create::SplitBy;
 pub use extension::Slot;
 pub use guard::NoUnwind;
 pub use select::{Source, Tag, Tags};
 
-use crate::device::{CommView, Device, SendArgs, SendMode};
+use crate::device::{CommView, Device};
 use crate::error::{Error, ErrorKind, Result};
-use crate::group::Group;
-use crate::matching::Pattern;
+use crate::group::{Comparison, Group};
 use attributes::Attributes;
 use extension::{Extensions, Job};
 
@@ -74,8 +81,21 @@ struct Inner<D: Device> {
     attributes: Mutex<Attributes>,
 }
 
-/// Context ids that one communicator uses: point-to-point and collective.
+/// What a communicator is made of.
+struct New<'a, D: Device> {
+    parent: Option<&'a Communicator<D>>,
+    group: Group,
+    rank: u32,
+    context: u32,
+    errors: Errors,
+    name: String,
+}
+
+/// Contexts of a communicator that the device knows of: point-to-point and collective.
 const CONTEXTS: u32 = 2;
+/// From one communicator's contexts to the next one's. Between them is the one in which parts of
+/// a communicator agree (`among.rs`).
+const STRIDE: u32 = 4;
 
 impl<D: Device> Communicator<D> {
     /// The communicator of all processes of the device (`MPI_COMM_WORLD`). Local; make it once per
@@ -88,117 +108,41 @@ impl<D: Device> Communicator<D> {
         let (rank, size) = (attributes.world_rank, attributes.world_size);
         let job = Arc::new(Job::new(Arc::clone(&device)));
         let context = job.pool.reserve_first();
-        Self::build(
-            device,
-            None,
-            Group::world(size),
+        let new = New {
+            parent: None,
+            group: Group::world(size),
             rank,
             context,
-            job,
-            Errors::Return,
-            "world",
-        )
+            errors: Errors::Return,
+            name: "world".to_owned(),
+        };
+        Self::build(device, job, new)
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the one place where a communicator is made"
-    )]
-    fn build(
-        device: Arc<D>,
-        parent: Option<&Self>,
-        group: Group,
-        rank: u32,
-        context: u32,
-        job: Arc<Job<D>>,
-        errors: Errors,
-        name: &str,
-    ) -> Result<Self> {
+    fn build(device: Arc<D>, job: Arc<Job<D>>, new: New<'_, D>) -> Result<Self> {
         let tag_ub = device.attributes().tag_ub;
         let view = CommView {
-            context,
+            context: new.context,
             contexts: CONTEXTS,
-            group: group.clone(),
-            rank,
+            group: new.group.clone(),
+            rank: new.rank,
         };
-        if let Err(error) = device.comm_init(parent.map(Self::view).as_ref(), &view) {
-            job.pool.release(context);
+        if let Err(error) = device.comm_init(new.parent.map(Self::view).as_ref(), &view) {
+            job.pool.release(new.context);
             return Err(error);
         }
         Ok(Self(Arc::new(Inner {
             device,
-            group,
-            rank,
+            group: new.group,
+            rank: new.rank,
             tag_ub,
-            context,
-            errors: AtomicU8::new(errors as u8),
+            context: new.context,
+            errors: AtomicU8::new(new.errors as u8),
             job,
             extensions: Extensions::default(),
-            name: Mutex::new(name.to_owned()),
+            name: Mutex::new(new.name),
             attributes: Mutex::new(Attributes::default()),
         })))
-    }
-
-    /// A communicator with the same group and contexts of its own (`MPI_Comm_dup`): messages on
-    /// one never match receives on the other. Attributes are copied as their keys say, the error
-    /// mode is inherited.
-    ///
-    /// Collective. Like all collectives on one communicator, creations are called in the same
-    /// order on every rank; creations from *different* communicators may run in several threads
-    /// at once.
-    ///
-    /// # Errors
-    /// [`Exhausted`](ErrorKind::Exhausted), on every rank, when no context id is free on all of
-    /// them; [`PeerFailed`](ErrorKind::PeerFailed).
-    pub fn dup(&self) -> Result<Self> {
-        let new = self.derive(self.0.group.clone(), self.0.rank)?;
-        let copies = lock(&self.0.attributes).copy();
-        *lock(&new.0.attributes) = copies;
-        Ok(new)
-    }
-
-    /// A communicator of some of this one's processes (`MPI_Comm_create`); `None` on ranks that
-    /// are not in `group`. Collective over this communicator, with the same `group` everywhere.
-    ///
-    /// # Errors
-    /// As [`dup`](Self::dup), and [`InvalidArgument`](ErrorKind::InvalidArgument) if `group` has a
-    /// member that this communicator does not have.
-    pub fn create(&self, group: &Group) -> Result<Option<Self>> {
-        if let Some(alien) = group.iter().find(|&p| self.0.group.rank_of(p).is_none()) {
-            return Err(self.error(
-                ErrorKind::InvalidArgument,
-                format!(
-                    "process {} of the new group is not in the communicator",
-                    alien.index()
-                ),
-                "take the members from the parent's group",
-            ));
-        }
-        let me = self.0.group.process(self.0.rank);
-        match me.and_then(|me| group.rank_of(me)) {
-            Some(rank) => self.derive(group.clone(), rank).map(Some),
-            None => {
-                let context = self.agree()?;
-                self.0.job.pool.release(context);
-                Ok(None)
-            }
-        }
-    }
-
-    fn derive(&self, group: Group, rank: u32) -> Result<Self> {
-        let context = self.agree()?;
-        let name = format!("{}+", self.name());
-        let (device, job) = (Arc::clone(&self.0.device), Arc::clone(&self.0.job));
-        Self::build(
-            device,
-            Some(self),
-            group,
-            rank,
-            context,
-            job,
-            self.errors(),
-            &name,
-        )
     }
 
     // ---- What it is ---------------------------------------------------------------------------
@@ -248,6 +192,15 @@ impl<D: Device> Communicator<D> {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// How alike two communicators are (`MPI_Comm_compare`).
+    #[must_use]
+    pub fn compare(&self, other: &Self) -> Comparison {
+        match self.group().compare(other.group()) {
+            Comparison::Identical if !self.same_as(other) => Comparison::Congruent,
+            groups => groups,
+        }
+    }
+
     /// How many communicators of this rank are alive on the device, this one included.
     #[must_use]
     pub fn live(&self) -> u32 {
@@ -291,132 +244,6 @@ impl<D: Device> Communicator<D> {
             .remedy(remedy)
             .on_rank(attributes.world_rank)
             .on_device(attributes.name)
-    }
-
-    // ---- Arguments: validated once, here --------------------------------------------------------
-
-    /// The device's arguments of a send to rank `dest` of this communicator.
-    ///
-    /// # Errors
-    /// [`InvalidRank`](ErrorKind::InvalidRank), [`InvalidTag`](ErrorKind::InvalidTag).
-    #[inline]
-    pub fn send_args(&self, mode: SendMode, dest: u32, tag: Tag) -> Result<SendArgs> {
-        self.args_on(self.0.context, mode, dest, tag)
-    }
-
-    /// The same for messages of collectives, which are apart from the program's.
-    ///
-    /// # Errors
-    /// As [`send_args`](Self::send_args).
-    #[inline]
-    pub fn collective_args(&self, dest: u32, tag: Tag) -> Result<SendArgs> {
-        self.args_on(self.0.context + 1, SendMode::Standard, dest, tag)
-    }
-
-    /// What a receive or probe on this communicator asks for.
-    ///
-    /// # Errors
-    /// [`InvalidRank`](ErrorKind::InvalidRank), [`InvalidTag`](ErrorKind::InvalidTag).
-    #[inline]
-    pub fn pattern(&self, source: Source, tag: Tags) -> Result<Pattern> {
-        self.pattern_on(self.0.context, source, tag)
-    }
-
-    /// The same for messages of collectives.
-    ///
-    /// # Errors
-    /// As [`pattern`](Self::pattern).
-    #[inline]
-    pub fn collective_pattern(&self, source: u32, tag: Tag) -> Result<Pattern> {
-        self.pattern_on(self.0.context + 1, Source::Rank(source), Tags::Is(tag))
-    }
-
-    /// Whether there is a rank `rank`.
-    ///
-    /// # Errors
-    /// [`InvalidRank`](ErrorKind::InvalidRank).
-    #[inline]
-    pub fn check_rank(&self, what: &str, rank: u32) -> Result<()> {
-        if rank < self.size() {
-            Ok(())
-        } else {
-            Err(self.no_such_rank(what, rank))
-        }
-    }
-
-    #[inline]
-    fn args_on(&self, context: u32, mode: SendMode, dest: u32, tag: Tag) -> Result<SendArgs> {
-        let Some(process) = self.0.group.process(dest) else {
-            return Err(self.no_such_rank("destination", dest));
-        };
-        if tag.0 > self.0.tag_ub {
-            return Err(self.no_such_tag(tag));
-        }
-        Ok(SendArgs::new(process, context, self.0.rank, tag.0).mode(mode))
-    }
-
-    #[inline]
-    fn pattern_on(&self, context: u32, source: Source, tag: Tags) -> Result<Pattern> {
-        if let Source::Rank(rank) = source
-            && rank >= self.size()
-        {
-            return Err(self.no_such_rank("source", rank));
-        }
-        if let Tags::Is(tag) = tag
-            && tag.0 > self.0.tag_ub
-        {
-            return Err(self.no_such_tag(tag));
-        }
-        Ok(Pattern {
-            context,
-            source: source.rank(),
-            tag: tag.value(),
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn no_such_rank(&self, what: &str, rank: u32) -> Error {
-        let size = self.size();
-        let remedy = match size {
-            1 => "only rank 0 is there; was the program started with more ranks?".to_owned(),
-            _ => format!("use ranks 0 to {}", size - 1),
-        };
-        let what = format!("{what} {rank} is outside of a communicator of {size} rank(s)");
-        self.error(ErrorKind::InvalidRank, what, &remedy)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn no_such_tag(&self, tag: Tag) -> Error {
-        let what = format!("tag {} is over the largest tag of this device", tag.0);
-        self.error(
-            ErrorKind::InvalidTag,
-            what,
-            &format!("use tags 0 to {}", self.0.tag_ub),
-        )
-    }
-
-    // ---- Attributes -----------------------------------------------------------------------------
-
-    /// Hangs a value on the communicator (`MPI_Comm_set_attr`); a value that was there under this
-    /// key is deleted as the key says.
-    pub fn set_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>, value: T) {
-        let old = lock(&self.0.attributes).set(key, value);
-        // Hooks are the program's: they run without the lock.
-        drop(old);
-    }
-
-    /// The value under a key (`MPI_Comm_get_attr`).
-    #[must_use]
-    pub fn attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> Option<Arc<T>> {
-        lock(&self.0.attributes).get(key)
-    }
-
-    /// Deletes the value under a key (`MPI_Comm_delete_attr`); says whether there was one.
-    pub fn delete_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> bool {
-        let old = lock(&self.0.attributes).remove(key);
-        old.is_some()
     }
 }
 

@@ -1,26 +1,28 @@
 //! Communicators over the engine on the reference transport, with threads as ranks.
 
+mod create;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::config::Settings;
-use crate::device::ProcId;
+use crate::device::{ProcId, SendMode};
 use crate::engine::Engine;
-use crate::level::Single;
+use crate::level::{Level, Multiple, Single};
 use crate::transport::memory::{self, Memory};
 
-type World = Communicator<Engine<Memory, Single>>;
+type World<L = Single> = Communicator<Engine<Memory, L>>;
 
 fn on_all(n: u32, body: impl Fn(World) + Sync) {
-    on_some(n, |world| {
+    on_some::<Single>(n, |world| {
         body(world.clone());
         world.device().end().unwrap();
     });
 }
 
-/// The same for jobs in which not everybody lives to the end.
-fn on_some(n: u32, body: impl Fn(World) + Sync) {
+/// The same for jobs in which not everybody lives to the end, or that have several threads.
+fn on_some<L: Level>(n: u32, body: impl Fn(World<L>) + Sync) {
     std::thread::scope(|scope| {
         for transport in memory::network(n) {
             let body = &body;
@@ -73,15 +75,15 @@ fn ids_are_free_again_when_every_rank_has_dropped_them() {
     on_all(2, |world| {
         let first = world.dup().unwrap();
         let second = world.dup().unwrap();
-        assert_eq!((first.context(), second.context()), (2, 4));
+        assert_eq!((first.context(), second.context()), (4, 8));
         // Rank 0 lets go of the first, rank 1 of both: only what is free on both comes back.
         drop(first);
         let kept = (world.rank() == 0).then_some(second);
         let third = world.dup().unwrap();
         let fourth = world.dup().unwrap();
-        assert_eq!((third.context(), fourth.context()), (2, 6));
+        assert_eq!((third.context(), fourth.context()), (4, 12));
         drop(kept);
-        assert_eq!(world.dup().unwrap().context(), 4);
+        assert_eq!(world.dup().unwrap().context(), 8);
     });
 }
 
@@ -109,7 +111,7 @@ fn a_death_ends_collectives_on_every_rank() {
         for what in ["barrier", "and", "small", "large", "from 0"] {
             // In the middle of the ranks, after an even or an odd number of operations.
             let dead = n / 2;
-            on_some(n, |world| {
+            on_some::<Single>(n, |world| {
                 let mut round = 0;
                 if world.rank() == dead {
                     let mut small = [0; 9];
@@ -135,7 +137,7 @@ fn a_death_ends_collectives_on_every_rank() {
 
 #[test]
 fn a_death_does_not_concern_communicators_of_the_living() {
-    on_some(4, |world| {
+    on_some::<Single>(4, |world| {
         let odd = Group::new(vec![ProcId::new(1), ProcId::new(3)]);
         let part = world.create(&odd).unwrap();
         if world.rank() == 2 {
