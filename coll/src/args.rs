@@ -65,6 +65,9 @@ pub enum Operation<'a> {
         recv: Option<Many<'a>>,
         /// Rank of the root.
         root: u32,
+        /// Whether contributions may differ in length (gatherv), so that only the root knows them all. The
+        /// same on all ranks; [`Many::Blocks`] needs it.
+        uneven: bool,
     },
     /// Scatter and scatterv (MPI-4 section 6.6).
     Scatter {
@@ -74,6 +77,9 @@ pub enum Operation<'a> {
         recv: Option<TypedBuf<'a>>,
         /// Rank of the root.
         root: u32,
+        /// Whether parts may differ in length (scatterv), so that only the root knows them all. The same
+        /// on all ranks; [`Many::Blocks`] needs it.
+        uneven: bool,
     },
     /// Allgather and allgatherv (MPI-4 section 6.7).
     Allgather {

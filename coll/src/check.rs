@@ -29,30 +29,52 @@ pub fn check<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Re
             check.root(root)?;
             check.data("the data", &data)
         }
-        Operation::Gather { send, recv, root } => {
+        Operation::Gather {
+            send,
+            recv,
+            root,
+            uneven,
+        } => {
             check.root(root)?;
             check.rooted(root, "receive", recv.is_some(), send.is_some())?;
             check.optional("the contribution", send.as_ref())?;
-            let recv = recv.filter(|_| comm.rank() == root);
-            recv.map_or(Ok(()), |recv| check.target("the receive buffer", &recv))
+            let Some(recv) = recv.filter(|_| comm.rank() == root) else {
+                return Ok(());
+            };
+            check.form(&recv, uneven)?;
+            check.target("the receive buffer", &recv)?;
+            check.own_block(send.as_ref(), &recv, "the contribution")
         }
-        Operation::Scatter { send, recv, root } => {
+        Operation::Scatter {
+            send,
+            recv,
+            root,
+            uneven,
+        } => {
             check.root(root)?;
             check.rooted(root, "send", send.is_some(), recv.is_some())?;
             check.optional("the receive buffer", recv.as_ref())?;
-            let send = send.filter(|_| comm.rank() == root);
-            send.map_or(Ok(()), |send| check.many("the send buffer", &send))
+            let Some(send) = send.filter(|_| comm.rank() == root) else {
+                return Ok(());
+            };
+            check.form(&send, uneven)?;
+            check.many("the send buffer", &send)?;
+            check.own_block(recv.as_ref(), &send, "the receive buffer")
         }
         Operation::Allgather { send, recv } => {
             check.optional("the contribution", send.as_ref())?;
-            check.target("the receive buffer", &recv)
+            check.form(&recv, true)?;
+            check.target("the receive buffer", &recv)?;
+            check.own_block(send.as_ref(), &recv, "the contribution")
         }
         Operation::Alltoall { send, recv } => {
             if let Some(send) = &send {
                 check.many("the send buffer", send)?;
                 check.same_form(send, &recv)?;
             }
-            check.target("the receive buffer", &recv)
+            check.target("the receive buffer", &recv)?;
+            let send = send.as_ref();
+            send.map_or(Ok(()), |send| check.to_itself(send, &recv))
         }
         Operation::Reduce {
             send,
@@ -273,6 +295,47 @@ impl<D: Device> Check<'_, D> {
         }
     }
 
+    /// Layouts per rank are for alltoall only, lengths per rank only where all ranks have said so.
+    fn form(&self, many: &Many<'_>, uneven: bool) -> Result<()> {
+        let (what, remedy) = match many {
+            Many::Equal(_) => return Ok(()),
+            Many::Blocks(_) if uneven => return Ok(()),
+            Many::Blocks(_) => (
+                "counts per rank where all ranks take part with one length",
+                "set `uneven` on all ranks",
+            ),
+            Many::Layouts(_) => (
+                "layouts per rank, which this operation does not have",
+                "use one layout for all blocks",
+            ),
+        };
+        Err(self.error(ErrorKind::InvalidArgument, what, remedy))
+    }
+
+    /// What a rank sends to itself is as long as what it expects.
+    fn own_block(&self, own: Option<&TypedBuf<'_>>, many: &Many<'_>, which: &str) -> Result<()> {
+        let Some(own) = own else { return Ok(()) };
+        let rank = self.comm.rank();
+        let (has, block) = (own.count * own.layout.size(), bytes_of(many, rank));
+        if has == block {
+            return Ok(());
+        }
+        let what =
+            format!("{which} of rank {rank} has {has} bytes, its block in the other buffer {block}");
+        Err(self.wrong(&what, "use equal lengths for both"))
+    }
+
+    fn to_itself(&self, send: &Many<'_>, recv: &Many<'_>) -> Result<()> {
+        let rank = self.comm.rank();
+        let (sent, expected) = (bytes_of(send, rank), bytes_of(recv, rank));
+        if sent == expected {
+            return Ok(());
+        }
+        let what =
+            format!("rank {rank} sends {sent} bytes to itself and expects {expected} from itself");
+        Err(self.wrong(&what, "use equal lengths for both"))
+    }
+
     fn same_form(&self, send: &Many<'_>, recv: &Many<'_>) -> Result<()> {
         let same = std::mem::discriminant(send) == std::mem::discriminant(recv);
         if same {
@@ -379,6 +442,16 @@ impl<D: Device> Check<'_, D> {
             }
             None => Ok(()),
         }
+    }
+}
+
+/// Bytes of data of a rank's block; lists and lengths have been checked.
+fn bytes_of(many: &Many<'_>, rank: u32) -> usize {
+    let rank = rank as usize;
+    match many {
+        Many::Equal(buf) => buf.count * buf.layout.size(),
+        Many::Blocks(of) => of.counts[rank] * of.layout.size(),
+        Many::Layouts(of) => of.counts[rank] * of.layouts[rank].size(),
     }
 }
 

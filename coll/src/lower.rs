@@ -42,8 +42,18 @@ pub(crate) fn lower(b: &mut Builder, operation: &Operation<'_>) -> Lowered {
     match *operation {
         Operation::Barrier => barrier(b),
         Operation::Bcast { data, root } => bcast(b, &data, root),
-        Operation::Gather { send, recv, root } => gather(b, send, recv, root),
-        Operation::Scatter { send, recv, root } => scatter(b, send, recv, root),
+        Operation::Gather {
+            send,
+            recv,
+            root,
+            uneven,
+        } => gather(b, send, recv, root, uneven),
+        Operation::Scatter {
+            send,
+            recv,
+            root,
+            uneven,
+        } => scatter(b, send, recv, root, uneven),
         Operation::Allgather { send, recv } => allgather(b, send, &recv),
         Operation::Alltoall { send, recv } => alltoall(b, send.as_ref(), &recv),
         Operation::Reduce {
@@ -118,6 +128,16 @@ fn ask(b: &Builder, data: Span) -> Ask {
     }
 }
 
+/// For blocks of `each` bytes; with lengths of each rank's own no rank knows what the others have. Items
+/// are not asked for: the two sides of a message may count them differently.
+fn ask_of_blocks(b: &Builder, each: Option<usize>) -> Ask {
+    Ask {
+        ranks: b.size(),
+        bytes: each.unwrap_or(0),
+        items: 0,
+    }
+}
+
 const NULL: *mut u8 = std::ptr::null_mut();
 
 fn barrier(b: &Builder) -> Lowered {
@@ -157,20 +177,12 @@ fn blocks(b: &mut Builder, base: Base, many: &Many<'_>) -> (Blocks, *mut u8) {
     }
 }
 
-/// Bytes of each block where every rank knows that they are equal.
-fn each(many: Option<&Many<'_>>, own: Option<Span>) -> Option<usize> {
-    match (many, own) {
-        (Some(Many::Equal(buf)), _) => Some(buf.count * buf.layout.size()),
-        (Some(_), _) => None,
-        (None, own) => own.map(|span| span.len()),
-    }
-}
-
 fn gather(
     b: &mut Builder,
     send: Option<TypedBuf<'_>>,
     recv: Option<Many<'_>>,
     root: u32,
+    uneven: bool,
 ) -> Lowered {
     let recv = recv.filter(|_| b.rank() == root);
     let mut bases = [NULL; 2];
@@ -187,12 +199,13 @@ fn gather(
         (None, Some(target)) => target.of(root),
         (None, None) => Span::bytes(Base::Send, 0, 0),
     };
-    let ask = ask(b, mine);
+    let each = (!uneven).then(|| mine.len());
+    let ask = ask_of_blocks(b, each);
     let problem = Gather {
         mine,
         blocks: target,
         root,
-        each: each(recv.as_ref(), Some(mine)),
+        each,
     };
     lowered(Problem::Gather(problem), ask, bases)
 }
@@ -202,6 +215,7 @@ fn scatter(
     send: Option<Many<'_>>,
     recv: Option<TypedBuf<'_>>,
     root: u32,
+    uneven: bool,
 ) -> Lowered {
     let send = send.filter(|_| b.rank() == root);
     let mut bases = [NULL; 2];
@@ -218,12 +232,13 @@ fn scatter(
         (None, Some(source)) => source.of(root),
         (None, None) => Span::bytes(Base::Recv, 0, 0),
     };
-    let ask = ask(b, mine);
+    let each = (!uneven).then(|| mine.len());
+    let ask = ask_of_blocks(b, each);
     let problem = Scatter {
         mine,
         blocks: source,
         root,
-        each: each(send.as_ref(), Some(mine)),
+        each,
     };
     lowered(Problem::Scatter(problem), ask, bases)
 }
@@ -234,13 +249,8 @@ fn allgather(b: &mut Builder, send: Option<TypedBuf<'_>>, recv: &Many<'_>) -> Lo
         Some(send) => (b.span(Base::Send, 0, send.count, send.layout), send.ptr),
         None => (target.of(b.rank()), NULL),
     };
-    // Every rank has to choose alike, and only the sum is the same on all.
-    let ranks = b.size();
-    let ask = Ask {
-        ranks,
-        bytes: target.len() / ranks as usize,
-        items: target.of(0).count,
-    };
+    // Every rank has to choose alike: the mean is the same on all.
+    let ask = ask_of_blocks(b, Some(target.len() / b.size() as usize));
     let problem = Allgather {
         mine,
         blocks: target,
@@ -254,14 +264,8 @@ fn alltoall(b: &mut Builder, send: Option<&Many<'_>>, recv: &Many<'_>) -> Lowere
         Some(send) => blocks(b, Base::Send, send),
         None => (put_aside(b, &target), NULL),
     };
-    // With counts of each rank's own no rank knows what the others have.
-    let equal = target.are_equal();
-    let one = target.of(0);
-    let ask = Ask {
-        ranks: b.size(),
-        bytes: if equal { one.len() } else { 0 },
-        items: if equal { one.count } else { 0 },
-    };
+    let each = target.are_equal().then(|| target.of(0).len());
+    let ask = ask_of_blocks(b, each);
     let problem = Alltoall {
         send: source,
         recv: target,

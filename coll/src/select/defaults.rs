@@ -12,6 +12,21 @@ const RULES: &[(Name, usize, usize, &str)] = &[
     (Name::Bcast, ANY, 32 << 10, "binomial"),
     (Name::Bcast, 2, ANY, "binomial"),
     (Name::Bcast, ANY, ANY, "chain"),
+    (Name::Gather, 4, ANY, "linear"),
+    (Name::Gather, ANY, 2 << 10, "binomial"),
+    (Name::Gather, ANY, ANY, "linear"),
+    (Name::Scatter, 4, ANY, "linear"),
+    (Name::Scatter, ANY, 2 << 10, "binomial"),
+    (Name::Scatter, ANY, ANY, "linear"),
+    (Name::Allgather, 2, ANY, "linear"),
+    (Name::Allgather, ANY, 4 << 10, "recursive-doubling"),
+    (Name::Allgather, ANY, 4 << 10, "bruck"),
+    (Name::Allgather, ANY, ANY, "neighbour-exchange"),
+    (Name::Allgather, ANY, ANY, "ring"),
+    (Name::Alltoall, 4, ANY, "linear"),
+    (Name::Alltoall, ANY, 256, "bruck"),
+    (Name::Alltoall, ANY, 32 << 10, "linear"),
+    (Name::Alltoall, ANY, ANY, "pairwise"),
 ];
 
 pub(super) fn rules() -> Vec<Rule> {
