@@ -4,6 +4,7 @@ use portolan_core::comm::Communicator;
 use portolan_core::{Device, Result};
 
 use crate::args::Operation;
+use crate::compare::Form;
 use crate::counters::Counters;
 use crate::memory::Memory;
 use crate::plan::plan;
@@ -28,8 +29,9 @@ pub unsafe fn run<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) 
     let mut spare = state.take_spare();
     let plan = plan(
         comm,
-        &job.table,
+        &job.options,
         operation,
+        Form::Blocking,
         std::mem::take(&mut spare.schedule),
     )?;
     state.count(Counters::Operations, 1);
@@ -37,7 +39,7 @@ pub unsafe fn run<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) 
     let run = Run {
         comm,
         state,
-        number: state.begin(),
+        tags: state.tags().started(state.begin()),
         schedule: &plan.schedule,
         memory: Memory::new(plan.bases, scratch),
     };

@@ -26,13 +26,16 @@ pub mod select;
 
 mod blocking;
 mod check;
+mod compare;
 mod counters;
 mod lower;
 mod memory;
+mod options;
 mod plan;
 mod run;
 #[cfg(test)]
 mod simulate;
+mod start;
 mod state;
 mod team;
 
@@ -40,4 +43,6 @@ pub use args::{BlocksArg, LayoutsArg, Many, Name, Operation};
 pub use blocking::run;
 pub use check::check;
 pub use counters::{Counters, counted};
+pub use options::{Options, configure};
+pub use start::{Persistent, start};
 pub use team::Team;

@@ -3,7 +3,8 @@
 use portolan_core::{Error, ErrorKind, Result};
 use portolan_datatype::MsgRep;
 
-use crate::schedule::{Base, Schedule, Span};
+use crate::compare;
+use crate::schedule::{Base, Compare, Schedule, Span};
 
 /// Where a schedule's memories begin.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +82,22 @@ impl Memory {
         // SAFETY: from the caller.
         let done = unsafe { op.apply(layout, right.count, self.at(left), self.at(right)) };
         done.map_err(|error| Error::new(ErrorKind::InvalidLayout, error.to_string()))
+    }
+}
+
+impl Memory {
+    /// Takes a step of the debug mode's comparison.
+    ///
+    /// # Errors
+    /// If ranks do not agree.
+    ///
+    /// # Safety
+    /// Its spans lie within the memories, and nobody else uses them.
+    #[cold]
+    pub(crate) unsafe fn compare(&self, schedule: &Schedule, step: Compare) -> Result<()> {
+        let stamp = schedule.stamp.unwrap_or([0; 64]);
+        // SAFETY: from the caller.
+        unsafe { compare::step(step, &stamp, |span| self.at(span)) }
     }
 }
 

@@ -6,7 +6,9 @@ use portolan_core::{Device, Result};
 use crate::algorithms::{self, Ask};
 use crate::args::{Name, Operation};
 use crate::check::check;
+use crate::compare::{Form, prelude};
 use crate::lower::{Lowered, Problem, lower};
+use crate::options::Options;
 use crate::schedule::{Builder, Schedule};
 use crate::select::Table;
 use crate::team::Team;
@@ -23,19 +25,23 @@ pub(crate) struct Plan {
 /// Validates an operation and plans it, in the memory of a schedule that is not used any more.
 pub(crate) fn plan<D: Device>(
     comm: &Communicator<D>,
-    table: &Table,
+    options: &Options,
     operation: &Operation<'_>,
+    form: Form,
     schedule: Schedule,
 ) -> Result<Plan> {
     check(comm, operation)?;
     let team = Team::all(comm.rank(), comm.size());
     let mut b = Builder::reusing(team, schedule);
+    if options.compare {
+        prelude(&mut b, operation, form);
+    }
     let Lowered {
         problem,
         ask,
         bases,
     } = lower(&mut b, operation);
-    let algorithm = write(&mut b, table, operation.name(), &problem, &ask);
+    let algorithm = write(&mut b, &options.table, operation.name(), &problem, &ask);
     Ok(Plan {
         schedule: b.finish(),
         bases,

@@ -14,14 +14,13 @@ use portolan_datatype::Signature;
 use crate::counters::Counters;
 use crate::memory::Memory;
 use crate::schedule::{LayoutId, Schedule, Span, Step};
-use crate::state::State;
+use crate::state::{OwnTags, State};
 
 /// One run of a schedule.
 pub(crate) struct Run<'a, D: Device> {
     pub(crate) comm: &'a Communicator<D>,
     pub(crate) state: &'a State,
-    /// Number of the operation.
-    pub(crate) number: u32,
+    pub(crate) tags: OwnTags,
     pub(crate) schedule: &'a Schedule,
     pub(crate) memory: Memory,
 }
@@ -69,8 +68,17 @@ impl<D: Device> Run<'_, D> {
                 Step::Combine { left, right } => unsafe {
                     self.memory.combine(self.schedule, left, right)
                 },
+                Step::Compare(step) => {
+                    // SAFETY: as above.
+                    let agreed = unsafe { self.memory.compare(self.schedule, step) };
+                    if let Err(error) = agreed {
+                        // All ranks come to this: nobody takes another step.
+                        return (steps.len(), Err(error));
+                    }
+                    Ok(())
+                }
                 Step::Send { to, lane, data } => {
-                    let tag = self.state.tag(self.number, lane);
+                    let tag = self.tags.lane(lane);
                     self.state.count(Counters::Messages, 1);
                     self.state.count(Counters::Bytes, data.len() as u64);
                     let args = self.comm.collective_args(to, tag);
@@ -79,9 +87,7 @@ impl<D: Device> Run<'_, D> {
                         .map(|request| requests.push((request, None)))
                 }
                 Step::Recv { from, lane, data } => {
-                    let pattern = self
-                        .comm
-                        .collective_pattern(from, self.state.tag(self.number, lane));
+                    let pattern = self.comm.collective_pattern(from, self.tags.lane(lane));
                     // SAFETY: as above.
                     pattern
                         .and_then(|pattern| unsafe { self.start_recv(&pattern, data) })
@@ -123,7 +129,8 @@ impl<D: Device> Run<'_, D> {
     fn check_len(&self, status: &Status, expected: Option<usize>) -> Result<()> {
         match expected {
             Some(expected) if status.bytes != expected as u64 && !status.cancelled => {
-                Err(wrong_length(self.comm, status, expected))
+                Err(wrong_length(status, expected)
+                    .on_rank(self.comm.device().attributes().world_rank))
             }
             _ => Ok(()),
         }
@@ -189,19 +196,13 @@ pub(crate) type Started = (Request, Option<usize>);
 /// The error for a message that is shorter than what the operation's arguments say. (One that is longer is
 /// truncated, which the device reports.)
 #[cold]
-pub(crate) fn wrong_length<D: Device>(
-    comm: &Communicator<D>,
-    status: &Status,
-    expected: usize,
-) -> Error {
-    comm.error(
-        ErrorKind::InvalidCount,
-        format!(
-            "rank {} took part in a collective operation with {} bytes where this rank expects \
-             {expected}",
-            status.source, status.bytes
-        ),
-        "call collectives in the same order with equal lengths on every rank; PORTOLAN_COLL_CHECK=on \
-         compares them before data moves",
+pub(crate) fn wrong_length(status: &Status, expected: usize) -> Error {
+    let what = format!(
+        "rank {} took part in a collective operation with {} bytes where this rank expects {expected}",
+        status.source, status.bytes
+    );
+    Error::new(ErrorKind::InvalidCount, what).remedy(
+        "call collectives in the same order with equal lengths on every rank; \
+         PORTOLAN_COLL_CHECK=on compares them before data moves",
     )
 }

@@ -293,6 +293,7 @@ impl Simulation {
                 state.write(to, &bytes);
             }
             Step::Combine { left, right } => state.combine(left, right),
+            Step::Compare(_) => unreachable!("algorithms do not compare"),
         }
     }
 

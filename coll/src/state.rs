@@ -7,9 +7,10 @@ use portolan_core::Device;
 use portolan_core::comm::{Communicator, Slot, Tag};
 
 use crate::counters::Counters;
+use crate::options::Options;
 use crate::run::Started;
 use crate::schedule::{LANES, Lane, Schedule};
-use crate::select::Table;
+use crate::start::Progress;
 
 /// First tag of this crate on the collective context; core's own collectives are below.
 const FIRST_TAG: u32 = 0x400;
@@ -19,8 +20,9 @@ const FIRST_TAG: u32 = 0x400;
 pub(crate) struct State {
     /// Operations started: the same number on all ranks, because all start them in one order.
     started: AtomicU32,
-    /// Operations whose messages tags can tell apart.
-    distinct: u32,
+    /// Persistent operations made.
+    reserved: AtomicU32,
+    tags: Tags,
     counters: [AtomicU64; Counters::COUNT],
     spare: Mutex<Vec<Spare>>,
 }
@@ -36,7 +38,17 @@ pub(crate) struct Spare {
 /// Of one rank of a job: shared by all communicators.
 #[derive(Debug, Default)]
 pub(crate) struct Job {
-    pub(crate) table: Table,
+    pub(crate) options: Options,
+    pub(crate) progress: Progress,
+}
+
+impl Job {
+    pub(crate) fn new(options: Options) -> Self {
+        Self {
+            options,
+            progress: Progress::default(),
+        }
+    }
 }
 
 /// The state of a communicator.
@@ -55,7 +67,8 @@ impl State {
     fn new(tag_ub: u32) -> Self {
         Self {
             started: AtomicU32::new(0),
-            distinct: (tag_ub.saturating_sub(FIRST_TAG) / LANES).max(1),
+            reserved: AtomicU32::new(0),
+            tags: Tags::new(tag_ub),
             counters: std::array::from_fn(|_| AtomicU64::new(0)),
             spare: Mutex::default(),
         }
@@ -71,10 +84,16 @@ impl State {
         number
     }
 
-    /// The tag of an operation's messages in a lane.
-    #[inline]
-    pub(crate) fn tag(&self, number: u32, lane: Lane) -> Tag {
-        Tag(FIRST_TAG + number % self.distinct * LANES + u32::from(lane))
+    /// A number for a persistent operation, whatever the order in which such operations are started.
+    pub(crate) fn reserve(&self) -> u32 {
+        let number = self.reserved.load(Ordering::Relaxed);
+        self.reserved
+            .store(number.wrapping_add(1), Ordering::Relaxed);
+        number
+    }
+
+    pub(crate) fn tags(&self) -> Tags {
+        self.tags
     }
 
     /// Adds to a counter. Whoever counts holds the turn on the communicator, so this is no locked
@@ -101,6 +120,45 @@ impl State {
                 kept.push(spare);
             }
         }
+    }
+}
+
+/// How the tags of a communicator's operations are made: half of them for operations in the order of starting,
+/// half for persistent ones in the order of making.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tags {
+    /// Operations of one kind whose messages can be told apart.
+    distinct: u32,
+}
+
+/// The tags of one operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnTags(u32);
+
+impl Tags {
+    fn new(tag_ub: u32) -> Self {
+        Self {
+            distinct: (tag_ub.saturating_sub(FIRST_TAG) / LANES / 2).max(1),
+        }
+    }
+
+    /// Those of the operation that was started with this number.
+    #[inline]
+    pub(crate) fn started(self, number: u32) -> OwnTags {
+        OwnTags(FIRST_TAG + number % self.distinct * LANES)
+    }
+
+    /// Those of the persistent operation with this number.
+    pub(crate) fn reserved(self, number: u32) -> OwnTags {
+        OwnTags(FIRST_TAG + (self.distinct + number % self.distinct) * LANES)
+    }
+}
+
+impl OwnTags {
+    /// The tag of messages in a lane.
+    #[inline]
+    pub(crate) fn lane(self, lane: Lane) -> Tag {
+        Tag(self.0 + u32::from(lane))
     }
 }
 

@@ -5,6 +5,7 @@
 mod barrier;
 mod bcast;
 
+use crate::args::Name;
 use crate::schedule::Builder;
 
 /// What is known about an operation when its algorithm is chosen.
@@ -34,6 +35,30 @@ pub struct Algorithm<P> {
 impl<P> std::fmt::Debug for Algorithm<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Algorithm").field(&self.name).finish()
+    }
+}
+
+/// Names of an operation's algorithms, as tables and settings know them.
+#[must_use]
+pub fn names(operation: Name) -> Vec<&'static str> {
+    described(operation)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect()
+}
+
+/// An operation's algorithms: name and summary.
+#[must_use]
+pub fn described(operation: Name) -> Vec<(&'static str, &'static str)> {
+    fn all<P>(list: &[Algorithm<P>]) -> Vec<(&'static str, &'static str)> {
+        list.iter()
+            .map(|known| (known.name, known.summary))
+            .collect()
+    }
+    match operation {
+        Name::Barrier => all(BARRIER),
+        Name::Bcast => all(BCAST),
+        _ => Vec::new(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use portolan_datatype::{Layout, Op};
 
-use super::{Base, LANES, Lane, LayoutId, Schedule, Span, Step};
+use super::{Base, Compare, LANES, Lane, LayoutId, Schedule, Span, Step};
 use crate::team::Team;
 
 /// Writes the schedule of one rank, in terms of the ranks of a [`Team`].
@@ -39,6 +39,7 @@ impl Builder {
         }
         schedule.scratch = 0;
         schedule.op = None;
+        schedule.stamp = None;
         Self {
             team,
             schedule,
@@ -149,6 +150,11 @@ impl Builder {
         self.schedule.op = Some(op.clone());
     }
 
+    /// What the rank says that it does.
+    pub(crate) fn set_stamp(&mut self, stamp: [u8; 64]) {
+        self.schedule.stamp = Some(stamp);
+    }
+
     // ---- Steps --------------------------------------------------------------------------------
 
     /// Starts a send to the rank in place `to`.
@@ -205,6 +211,11 @@ impl Builder {
         if !left.is_empty() {
             self.schedule.steps.push(Step::Combine { left, right });
         }
+    }
+
+    /// A step of the debug mode's comparison.
+    pub(crate) fn compare(&mut self, step: Compare) {
+        self.schedule.steps.push(Step::Compare(step));
     }
 
     fn start_send(&mut self, to: u32, data: Span) {

@@ -22,6 +22,8 @@ pub use span::{Base, Blocks, LayoutId, Span, part};
 
 use portolan_datatype::{Layout, Op};
 
+pub use crate::compare::Compare;
+
 /// Tells messages apart that the order of starting does not: the two directions between the same two
 /// ranks on a ring of two, say. Below [`LANES`].
 pub type Lane = u8;
@@ -66,6 +68,8 @@ pub enum Step {
         /// Those that come after, and the result.
         right: Span,
     },
+    /// A step of the debug mode's comparison.
+    Compare(Compare),
 }
 
 /// What one rank does in one collective operation. See the [module](self).
@@ -78,6 +82,8 @@ pub struct Schedule {
     pub(crate) scratch: usize,
     /// The operator of all [`Step::Combine`].
     pub(crate) op: Option<Op>,
+    /// What the rank says that it does, if ranks compare.
+    pub(crate) stamp: Option<[u8; 64]>,
 }
 
 impl Schedule {
@@ -98,6 +104,16 @@ impl Schedule {
     pub fn messages(&self) -> usize {
         let sends = self.steps.iter();
         sends.filter(|s| matches!(s, Step::Send { .. })).count()
+    }
+
+    /// Bytes of data in them.
+    #[must_use]
+    pub fn sent_bytes(&self) -> usize {
+        let sent = |step: &Step| match step {
+            Step::Send { data, .. } => data.len(),
+            _ => 0,
+        };
+        self.steps.iter().map(sent).sum()
     }
 
     /// Times that this rank waits for others.

@@ -1,6 +1,9 @@
 //! Which algorithm does an operation: a table of rules, the first that matches and fits decides.
 
 mod defaults;
+mod text;
+
+pub use text::parse;
 
 use crate::algorithms::{Algorithm, Ask};
 use crate::args::Name;
@@ -37,6 +40,13 @@ impl Table {
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// A table in which some rules come before those that are there by default.
+    #[must_use]
+    pub fn with(mut rules: Vec<Rule>) -> Self {
+        rules.extend(defaults::rules());
+        Self { rules }
     }
 
     /// The algorithm for a problem. Where no rule is for it, the first of the list that fits.

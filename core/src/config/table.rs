@@ -53,6 +53,19 @@ settings! {
     /// not used costs nothing.
     "SHM_MAX" => shm_max: Bytes, default "16G", unit "bytes", range 1 << 20, 1 << 46;
 
+    /// The libfabric that the transport `ofi` uses, by its path; unset means the one that the dynamic
+    /// linker finds.
+    "OFI_LIBRARY" => ofi_library: Option<PathBuf>, default "", unit "";
+
+    /// Provider of libfabric, such as `tcp`, `verbs` or, whole, `tcp;ofi_rxm`; unset means the best.
+    "OFI_PROVIDER" => ofi_provider: Option<String>, default "", unit "";
+
+    /// Domain of libfabric, such as `mlx5_0`; unset means the best.
+    "OFI_DOMAIN" => ofi_domain: Option<String>, default "", unit "";
+
+    /// Network interface of the transport `ofi`, by its name or its address; unset means the best.
+    "OFI_INTERFACE" => ofi_interface: Option<String>, default "", unit "";
+
     /// Which machine the T3E emulator is: `t3e-600`, `t3e-900` or `t3e-1200`.
     "T3E_PRESET" => t3e_preset: Option<String>, default "t3e-900", unit "";
 
@@ -76,6 +89,21 @@ settings! {
     /// An emulated PE whose program makes no call for so long of the host's time stops the machine,
     /// because all others wait for it; 0 means never.
     "T3E_WATCHDOG" => t3e_watchdog: Duration, default "60", unit "seconds";
+
+    /// Rules that come before the built-in ones when the algorithm of a collective operation is chosen,
+    /// separated by semicolons (`bcast bytes<=64k binomial`), or `@` and the name of a file of them.
+    "COLL_TABLE" => coll_table: Option<String>, default "", unit "";
+
+    /// Compares what the ranks call before data moves: another operation, root, count, type or operator
+    /// on some rank is an error on all instead of a hang or garbage. Costs two messages more.
+    "COLL_CHECK" => coll_check: bool, default "off", unit "";
+
+    /// Lets collective operations go through memory that ranks share instead of messages.
+    "COLL_DIRECT" => coll_direct: bool, default "on", unit "";
+
+    /// Gives sums of floating-point numbers the same bits whatever the number of ranks, their placement
+    /// and the algorithm. They are slower.
+    "REPRODUCIBLE" => reproducible: bool, default "off", unit "";
 
     /// What happens when a rank dies: the whole job ends (`abort`), or calls that need the dead rank
     /// give an error (`return`).

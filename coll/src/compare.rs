@@ -1,0 +1,391 @@
+//! The debug mode: ranks compare what they call before data moves.
+//!
+//! Each rank sends rank 0 a stamp that says what it is doing; rank 0 judges, and tells all ranks its verdict, a text
+//! that is empty if all agree. This is a prelude in the schedule itself, in a lane of its own, so blocking,
+//! nonblocking and persistent operations are compared alike, and a rank that calls something else altogether
+//! takes part all the same: the number of the operation, which makes the tags, is the same.
+
+use portolan_core::comm::Binomial;
+use portolan_core::{Error, ErrorKind, Result};
+use portolan_datatype::Signature;
+
+use crate::args::{Many, Name, Operation};
+use crate::schedule::{Builder, LANES, Lane, Span};
+
+/// Messages of the prelude.
+const LANE: Lane = (LANES - 1) as Lane;
+/// Bytes of a stamp.
+const STAMP: usize = 64;
+/// Bytes of a verdict: its length and its text.
+const VERDICT: usize = 512;
+
+/// What a rank says that it is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    name: u8,
+    form: Form,
+    has_root: bool,
+    root: u32,
+    /// Bytes that all ranks have to agree on, if there are such.
+    bytes: Option<u64>,
+    /// Signature of those bytes; only of what this rank contributes or receives in one piece.
+    signature: u32,
+    /// Name of the operator, cut.
+    op: [u8; 16],
+}
+
+/// In which form an operation is called: different forms do not match each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Form {
+    Blocking = 0,
+    Nonblocking,
+    Persistent,
+}
+
+impl Form {
+    fn from_byte(byte: u8) -> Self {
+        match byte {
+            0 => Self::Blocking,
+            1 => Self::Nonblocking,
+            _ => Self::Persistent,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Blocking => "a blocking",
+            Self::Nonblocking => "a nonblocking",
+            Self::Persistent => "a persistent",
+        }
+    }
+}
+
+/// A step of the prelude.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compare {
+    /// Writes the rank's stamp.
+    Stamp {
+        /// Where to.
+        to: Span,
+    },
+    /// Judges the stamps of all ranks, at rank 0.
+    Judge {
+        /// The stamps.
+        stamps: Span,
+        /// Where the verdict goes.
+        verdict: Span,
+    },
+    /// Ends the operation if the verdict says so.
+    Obey {
+        /// The verdict.
+        verdict: Span,
+    },
+}
+
+/// Writes the prelude of an operation.
+pub(crate) fn prelude(b: &mut Builder, operation: &Operation<'_>, form: Form) {
+    let (rank, size) = (b.rank(), b.size());
+    b.set_stamp(Stamp::new(operation, form).encode());
+    b.in_lane(LANE, |b| {
+        let verdict = b.scratch(VERDICT);
+        let tree = Binomial::new(rank, size, 0);
+        if rank == 0 {
+            let stamps = b.scratch(STAMP * size as usize);
+            let of = |rank: u32| stamps.items(rank as usize * STAMP, STAMP);
+            b.compare(Compare::Stamp { to: of(0) });
+            (1..size).for_each(|rank| b.recv(rank, of(rank)));
+            b.wait();
+            b.compare(Compare::Judge { stamps, verdict });
+        } else {
+            let mine = b.scratch(STAMP);
+            b.compare(Compare::Stamp { to: mine });
+            b.send(0, mine);
+            if let Some(parent) = tree.parent() {
+                b.recv(parent, verdict);
+            }
+            b.wait();
+        }
+        tree.children().for_each(|child| b.send(child, verdict));
+        b.wait();
+        b.compare(Compare::Obey { verdict });
+    });
+}
+
+/// Takes a step of the prelude. The spans are plain bytes; `at` says where they are.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) if ranks do not agree: the same text on all of them.
+///
+/// # Safety
+/// The spans lie within memory that nobody else uses.
+pub(crate) unsafe fn step(
+    step: Compare,
+    stamp: &[u8; STAMP],
+    at: impl Fn(Span) -> *mut u8,
+) -> Result<()> {
+    // SAFETY: from the caller.
+    let bytes = |span: Span| unsafe { std::slice::from_raw_parts_mut(at(span), span.len()) };
+    match step {
+        Compare::Stamp { to } => bytes(to).copy_from_slice(stamp),
+        Compare::Judge { stamps, verdict } => {
+            let (stamps, _) = bytes(stamps).as_chunks::<STAMP>();
+            let stamps: Vec<_> = stamps.iter().map(Stamp::decode).collect();
+            write_verdict(bytes(verdict), &judge(&stamps).unwrap_or_default());
+        }
+        Compare::Obey { verdict } => {
+            let text = read_verdict(bytes(verdict));
+            if !text.is_empty() {
+                return Err(Error::new(ErrorKind::InvalidArgument, text)
+                    .remedy("call collectives in the same order with the same root, count, type and operator on every rank"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_verdict(to: &mut [u8], text: &str) {
+    let room = to.len() - 4;
+    let mut len = text.len().min(room);
+    while !text.is_char_boundary(len) {
+        len -= 1;
+    }
+    to[..4].copy_from_slice(&(len as u32).to_le_bytes());
+    to[4..4 + len].copy_from_slice(&text.as_bytes()[..len]);
+    to[4 + len..].fill(0);
+}
+
+fn read_verdict(from: &[u8]) -> String {
+    let len = u32::from_le_bytes([from[0], from[1], from[2], from[3]]) as usize;
+    let text = from[4..].get(..len).unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}
+
+/// What is wrong, if something is: the first rank that differs from rank 0, and how.
+fn judge(stamps: &[Stamp]) -> Option<String> {
+    let first = stamps.first()?;
+    (0..).zip(stamps).find_map(|(rank, stamp): (u32, _)| {
+        first
+            .differs(stamp)
+            .map(|(theirs, mine)| format!("rank {rank} calls {mine}, rank 0 calls {theirs}"))
+    })
+}
+
+impl Stamp {
+    pub(crate) fn new(operation: &Operation<'_>, form: Form) -> Self {
+        let (root, data, op) = facts(operation);
+        let mut name = [0; 16];
+        let text = op.map_or("", |op| op.name()).as_bytes();
+        let len = text.len().min(name.len());
+        name[..len].copy_from_slice(&text[..len]);
+        Self {
+            name: operation.name() as u8,
+            form,
+            has_root: root.is_some(),
+            root: root.unwrap_or_default(),
+            bytes: data.map(|(bytes, _)| bytes),
+            signature: data.map_or(0, |(_, signature)| signature.bits()),
+            op: name,
+        }
+    }
+
+    /// The bytes that travel.
+    pub(crate) fn encode(&self) -> [u8; STAMP] {
+        let mut to = [0; STAMP];
+        to[0] = self.name;
+        to[1] = self.form as u8;
+        to[2] = u8::from(self.has_root) | u8::from(self.bytes.is_some()) << 1;
+        to[4..8].copy_from_slice(&self.root.to_le_bytes());
+        to[8..16].copy_from_slice(&self.bytes.unwrap_or_default().to_le_bytes());
+        to[16..20].copy_from_slice(&self.signature.to_le_bytes());
+        to[24..40].copy_from_slice(&self.op);
+        to
+    }
+
+    fn decode(from: &[u8; STAMP]) -> Self {
+        let word =
+            |at: usize| u32::from_le_bytes([from[at], from[at + 1], from[at + 2], from[at + 3]]);
+        let bytes = u64::from(word(8)) | u64::from(word(12)) << 32;
+        let mut op = [0; 16];
+        op.copy_from_slice(&from[24..40]);
+        Self {
+            name: from[0],
+            form: Form::from_byte(from[1]),
+            has_root: from[2] & 1 != 0,
+            root: word(4),
+            bytes: (from[2] & 2 != 0).then_some(bytes),
+            signature: word(16),
+            op,
+        }
+    }
+
+    fn operation(&self) -> &'static str {
+        let name = Name::ALL.into_iter().find(|&name| name as u8 == self.name);
+        name.map_or("an unknown operation", Name::text)
+    }
+
+    /// What this rank and another call, in words, where that differs.
+    fn differs(&self, other: &Self) -> Option<(String, String)> {
+        let both = |text: &dyn Fn(&Self) -> String| Some((text(self), text(other)));
+        let with = |stamp: &Self, what: String| format!("{} with {what}", stamp.operation());
+        if self.name != other.name || self.form != other.form {
+            return both(&|stamp| format!("{} {}", stamp.form.text(), stamp.operation()));
+        }
+        if self.has_root && self.root != other.root {
+            return both(&|stamp| with(stamp, format!("root {}", stamp.root)));
+        }
+        if self.op != other.op {
+            let op = |stamp: &Self| {
+                String::from_utf8_lossy(&stamp.op)
+                    .trim_end_matches('\0')
+                    .to_owned()
+            };
+            return both(&|stamp| with(stamp, format!("operator {}", op(stamp))));
+        }
+        if let (Some(a), Some(b)) = (self.bytes, other.bytes) {
+            if a != b {
+                let bytes = |stamp: &Self| stamp.bytes.unwrap_or_default();
+                return both(&|stamp| with(stamp, format!("{} bytes", bytes(stamp))));
+            }
+            let signature = |stamp: &Self| Signature::from_bits(stamp.signature);
+            if !signature(self).matches(signature(other)) {
+                return both(&|stamp| match signature(stamp).primitive() {
+                    Some(primitive) => with(stamp, format!("values of {primitive:?}")),
+                    None => with(stamp, format!("signature {:#x}", stamp.signature)),
+                });
+            }
+        }
+        None
+    }
+}
+
+type Facts<'a> = (
+    Option<u32>,
+    Option<(u64, Signature)>,
+    Option<&'a portolan_datatype::Op>,
+);
+
+/// Root, the data that all ranks agree on, and operator.
+fn facts<'a>(operation: &Operation<'a>) -> Facts<'a> {
+    let of = |buf: &portolan_core::TypedBuf<'_>| {
+        let bytes = buf.count * buf.layout.size();
+        (bytes as u64, buf.layout.signature(bytes))
+    };
+    let many = |many: &Many<'_>| match many {
+        Many::Equal(buf) => Some(of(buf)),
+        Many::Blocks(_) | Many::Layouts(_) => None,
+    };
+    match operation {
+        Operation::Barrier => (None, None, None),
+        Operation::Bcast { data, root } => (Some(*root), Some(of(data)), None),
+        // Only the root knows whether the counts are equal.
+        Operation::Gather { root, .. } | Operation::Scatter { root, .. } => {
+            (Some(*root), None, None)
+        }
+        Operation::Allgather { recv, .. } | Operation::Alltoall { recv, .. } => {
+            (None, many(recv), None)
+        }
+        Operation::Reduce {
+            send,
+            recv,
+            op,
+            root,
+        } => {
+            let data = send.as_ref().or(recv.as_ref()).map(of);
+            (Some(*root), data, Some(op))
+        }
+        Operation::Allreduce { recv, op, .. }
+        | Operation::ReduceScatterBlock { recv, op, .. }
+        | Operation::Scan { recv, op, .. } => (None, Some(of(recv)), Some(op)),
+        Operation::ReduceScatter {
+            counts, recv, op, ..
+        } => {
+            let bytes = counts.iter().sum::<usize>() * recv.layout.size();
+            (
+                None,
+                Some((bytes as u64, recv.layout.signature(bytes))),
+                Some(op),
+            )
+        }
+        Operation::NeighbourAllgather { .. } | Operation::NeighbourAlltoall { .. } => {
+            (None, None, None)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_core::buffer::{MemoryKind, TypedBuf};
+    use portolan_datatype::{Layout, Op};
+
+    use super::*;
+    use crate::schedule::Step;
+
+    fn buf(layout: &Layout, count: usize) -> TypedBuf<'_> {
+        TypedBuf {
+            ptr: std::ptr::dangling_mut(),
+            count,
+            layout,
+            memory: MemoryKind::Host,
+        }
+    }
+
+    fn verdict(zero: &Operation<'_>, one: &Operation<'_>) -> Option<String> {
+        let stamp = |operation| Stamp::decode(&Stamp::new(operation, Form::Blocking).encode());
+        judge(&[stamp(zero), stamp(one)])
+    }
+
+    #[test]
+    fn what_differs_is_named_with_the_rank() {
+        let (ints, floats) = (Layout::of::<i32>(), Layout::of::<f32>());
+        let bcast = |layout, count, root| Operation::Bcast {
+            data: buf(layout, count),
+            root,
+        };
+        let sum = |op| Operation::Allreduce {
+            send: None,
+            recv: buf(&ints, 4),
+            op,
+        };
+        let zero = bcast(&ints, 4, 0);
+        assert_eq!(verdict(&zero, &zero), None);
+        let said = |one: &Operation<'_>| verdict(&zero, one).unwrap();
+        assert_eq!(
+            said(&Operation::Barrier),
+            "rank 1 calls a blocking barrier, rank 0 calls a blocking bcast"
+        );
+        assert!(
+            said(&bcast(&ints, 4, 1)).contains("bcast with root 1, rank 0 calls bcast with root 0")
+        );
+        assert!(
+            said(&bcast(&ints, 5, 0)).contains("bcast with 20 bytes, rank 0 calls bcast with 16")
+        );
+        assert!(said(&bcast(&floats, 4, 0)).contains("bcast with values of F32"));
+        let ops = verdict(&sum(&Op::SUM), &sum(&Op::MAX)).unwrap();
+        assert!(
+            ops.contains("operator max") && ops.contains("operator sum"),
+            "{ops}"
+        );
+    }
+
+    #[test]
+    fn long_verdicts_are_cut_between_characters() {
+        let mut bytes = [0; 20];
+        write_verdict(&mut bytes, "äöüäöüäöüäöü");
+        assert_eq!(read_verdict(&bytes), "äöüäöüäö");
+    }
+
+    #[test]
+    fn the_prelude_is_two_messages_per_rank_on_average() {
+        for size in 1..9 {
+            let messages = (0..size).map(|rank| {
+                let mut b = Builder::new(crate::Team::all(rank, size));
+                prelude(&mut b, &Operation::Barrier, Form::Blocking);
+                let schedule = b.finish();
+                let sends = schedule.steps().iter();
+                sends.filter(|s| matches!(s, Step::Send { .. })).count()
+            });
+            assert_eq!(messages.sum::<usize>(), 2 * (size as usize - 1));
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What a job may say about its collectives.
+
+use portolan_core::comm::{Communicator, Slot};
+use portolan_core::config::Settings;
+use portolan_core::{Device, Error, ErrorKind, Result};
+
+use crate::select::{Table, parse};
+use crate::state::Job;
+
+/// How the collectives of a job work: the same on all of its ranks.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Which algorithms are chosen.
+    pub table: Table,
+    /// Whether ranks compare what they call before data moves (the setting `COLL_CHECK`).
+    pub compare: bool,
+    /// Whether operations may go through memory that ranks share (the setting `COLL_DIRECT`).
+    pub direct: bool,
+    /// Whether reductions of floating-point numbers give the same bits whatever the number of ranks, their
+    /// placement and the algorithm (the setting `REPRODUCIBLE`).
+    pub reproducible: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            table: Table::default(),
+            compare: false,
+            direct: true,
+            reproducible: false,
+        }
+    }
+}
+
+impl Options {
+    /// What the settings say.
+    ///
+    /// # Errors
+    /// [`InvalidSetting`](ErrorKind::InvalidSetting) if the table of algorithms cannot be read.
+    pub fn from_settings(settings: &Settings) -> Result<Self> {
+        let table = match settings.coll_table() {
+            None => Table::default(),
+            Some(given) => Table::with(rules(given)?),
+        };
+        Ok(Self {
+            table,
+            compare: settings.coll_check(),
+            direct: settings.coll_direct(),
+            reproducible: settings.reproducible(),
+        })
+    }
+}
+
+/// The rules in a text, or in the file that it names after an `@`.
+fn rules(given: &str) -> Result<Vec<crate::select::Rule>> {
+    let invalid = |what: String| {
+        Error::new(
+            ErrorKind::InvalidSetting,
+            format!("PORTOLAN_COLL_TABLE: {what}"),
+        )
+        .remedy("`portolan info --collectives` shows the table in use and all names")
+    };
+    let text = match given.strip_prefix('@') {
+        None => given.to_owned(),
+        Some(path) => std::fs::read_to_string(path)
+            .map_err(|error| invalid(format!("the file {path} cannot be read: {error}")))?,
+    };
+    parse(&text).map_err(invalid)
+}
+
+/// Says how the collectives of a job work. Call it once per rank, with the same options, before the first
+/// collective operation of this crate; otherwise the defaults hold.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) if it is too late.
+pub fn configure<D: Device + 'static>(comm: &Communicator<D>, options: Options) -> Result<()> {
+    let mut fresh = Some(options);
+    comm.job_extension(Slot::Coll, || Job::new(fresh.take().unwrap_or_default()));
+    match fresh {
+        None => Ok(()),
+        Some(_) => Err(comm.error(
+            ErrorKind::InvalidArgument,
+            "collectives are in use already".to_owned(),
+            "configure them right after the world was made",
+        )),
+    }
+}

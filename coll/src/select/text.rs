@@ -1,0 +1,145 @@
+//! Tables as text: what settings and files say, and what people are shown.
+//!
+//! One rule per line or between semicolons: the operation, conditions in any order, the algorithm.
+//! `#` begins a comment.
+//!
+//! ```text
+//! bcast      ranks<=8  bytes<=32k  binomial
+//! bcast                            chain
+//! ```
+
+use std::fmt;
+
+use super::{Rule, Table};
+use crate::algorithms;
+use crate::args::Name;
+
+/// Reads rules.
+///
+/// # Errors
+/// What is wrong with the first rule that cannot be used, with what would be right.
+pub fn parse(text: &str) -> Result<Vec<Rule>, String> {
+    let lines = text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default());
+    let rules = lines.flat_map(|line| line.split(';')).map(str::trim);
+    rules.filter(|rule| !rule.is_empty()).map(rule).collect()
+}
+
+fn rule(text: &str) -> Result<Rule, String> {
+    let wrong = |what: String| format!("{what} in the rule \"{text}\"");
+    let mut words = text.split_whitespace();
+    let operation = words.next().unwrap_or_default();
+    let Some(operation) = Name::ALL.into_iter().find(|name| name.text() == operation) else {
+        let known: Vec<_> = Name::ALL.iter().map(|name| name.text()).collect();
+        let what = format!(
+            "there is no operation {operation}; use one of {}",
+            known.join(", ")
+        );
+        return Err(wrong(what));
+    };
+    let mut rule = Rule {
+        operation,
+        ranks: u32::MAX,
+        bytes: usize::MAX,
+        algorithm: String::new(),
+    };
+    for word in words {
+        if let Some(limit) = word.strip_prefix("ranks<=") {
+            let limit = limit
+                .parse()
+                .map_err(|_| wrong(format!("{limit} is no number of ranks")))?;
+            rule.ranks = limit;
+        } else if let Some(limit) = word.strip_prefix("bytes<=") {
+            let limit =
+                bytes(limit).ok_or_else(|| wrong(format!("{limit} is no size (12, 64k, 4M)")))?;
+            rule.bytes = limit;
+        } else if rule.algorithm.is_empty() && !word.contains('=') {
+            rule.algorithm = word.to_owned();
+        } else {
+            return Err(wrong(format!(
+                "{word} is no condition; use ranks<=N, bytes<=N, and the name of one algorithm"
+            )));
+        }
+    }
+    let known = algorithms::names(operation);
+    if !known.contains(&&*rule.algorithm) {
+        return Err(wrong(format!(
+            "{operation} has no algorithm \"{}\"; use one of {}",
+            rule.algorithm,
+            known.join(", ")
+        )));
+    }
+    Ok(rule)
+}
+
+/// A size with a suffix of powers of 1024.
+fn bytes(text: &str) -> Option<usize> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" => 1,
+        "k" | "K" => 1usize << 10,
+        "m" | "M" => 1 << 20,
+        "g" | "G" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<usize>().ok()?.checked_mul(unit)
+}
+
+/// A size as [`parse`] reads it.
+fn size(bytes: usize) -> String {
+    match bytes {
+        _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
+        _ if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{}k", bytes >> 10),
+        _ => bytes.to_string(),
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranks = match self.ranks {
+            u32::MAX => String::new(),
+            limit => format!("ranks<={limit}"),
+        };
+        let bytes = match self.bytes {
+            usize::MAX => String::new(),
+            limit => format!("bytes<={}", size(limit)),
+        };
+        let (operation, algorithm) = (self.operation.text(), &self.algorithm);
+        write!(f, "{operation:<20} {ranks:<12} {bytes:<14} {algorithm}")
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rules()
+            .iter()
+            .try_for_each(|rule| writeln!(f, "{rule}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_reads_what_it_shows() {
+        let table = Table::default();
+        assert_eq!(parse(&table.to_string()).as_deref(), Ok(table.rules()));
+    }
+
+    #[test]
+    fn errors_name_the_word_and_what_would_be_right() {
+        let error = |text: &str| parse(text).unwrap_err();
+        assert!(error("bcats chain").contains("no operation bcats; use one of barrier, bcast"));
+        assert!(error("bcast bytes<=x chain").contains("x is no size"));
+        assert!(error("bcast ranks<=-1 chain").contains("-1 is no number of ranks"));
+        assert!(error("bcast chain tree").contains("tree is no condition"));
+        assert!(error("bcast").contains("bcast has no algorithm \"\"; use one of binomial"));
+        let rules = parse("bcast bytes<=64k ranks<=3 chain # why\n\n; barrier linear").unwrap();
+        assert_eq!(
+            (rules[0].bytes, rules[0].ranks, rules.len()),
+            (64 << 10, 3, 2)
+        );
+    }
+}
