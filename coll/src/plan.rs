@@ -60,6 +60,10 @@ fn write(b: &mut Builder, table: &Table, name: Name, problem: &Problem, ask: &As
     match problem {
         Problem::Barrier(problem) => by!(algorithms::BARRIER, problem),
         Problem::Bcast(problem) => by!(algorithms::BCAST, problem),
+        Problem::Gather(problem) => by!(algorithms::GATHER, problem),
+        Problem::Scatter(problem) => by!(algorithms::SCATTER, problem),
+        Problem::Allgather(problem) => by!(algorithms::ALLGATHER, problem),
+        Problem::Alltoall(problem) => by!(algorithms::ALLTOALL, problem),
         _ => "none",
     }
 }

@@ -43,6 +43,8 @@ pub(crate) struct Simulation {
 struct Rank {
     schedule: Schedule,
     memory: [Vec<u8>; 3],
+    /// Where offset 0 is in each memory.
+    origins: [isize; 3],
     next: usize,
     /// Started operations that are not over.
     pending: usize,
@@ -120,10 +122,16 @@ impl Simulation {
         -reach.start
     }
 
+    /// Gives a rank a memory with these bytes; offset 0 of its spans is number `origin` of them.
+    pub(crate) fn set_memory(&mut self, rank: u32, base: Base, bytes: Vec<u8>, origin: isize) {
+        let state = &mut self.ranks[rank as usize];
+        state.memory[base as usize] = bytes;
+        state.origins[base as usize] = origin;
+    }
+
     /// A rank's memory.
-    #[allow(dead_code)]
-    pub(crate) fn memory(&mut self, rank: u32, base: Base) -> &mut Vec<u8> {
-        &mut self.ranks[rank as usize].memory[base as usize]
+    pub(crate) fn memory(&self, rank: u32, base: Base) -> &[u8] {
+        &self.ranks[rank as usize].memory[base as usize]
     }
 
     /// The packed data of `count` items that [`fill`](Self::fill) has made room for.
@@ -183,10 +191,20 @@ impl Simulation {
         all
     }
 
+    /// A rank's schedule.
+    pub(crate) fn schedule(&self, rank: u32) -> &Schedule {
+        &self.ranks[rank as usize].schedule
+    }
+
     /// Messages that a rank has sent.
     #[allow(dead_code)]
     pub(crate) fn sent(&self, rank: u32) -> usize {
         self.ranks[rank as usize].sent
+    }
+
+    /// Times that a rank's schedule waits.
+    pub(crate) fn waits(&self, rank: u32) -> usize {
+        self.ranks[rank as usize].schedule.waits()
     }
 
     /// Runs all schedules to their end.
@@ -315,7 +333,8 @@ impl Simulation {
 }
 
 impl Rank {
-    fn at(&mut self, span: Span) -> *mut u8 {
+    fn at(&mut self, mut span: Span) -> *mut u8 {
+        span.offset += self.origins[span.base as usize];
         let memory = &mut self.memory[span.base as usize];
         let reach = self
             .schedule

@@ -100,7 +100,11 @@ fn neighbour_exchange(b: &mut Builder, p: &Allgather) {
     let (pair, pairs) = (rank / 2, size / 2);
     let even = rank.is_multiple_of(2);
     let inner = rank ^ 1;
-    let outer = if even { before(rank, 1, size) } else { after(rank, 1, size) };
+    let outer = if even {
+        before(rank, 1, size)
+    } else {
+        after(rank, 1, size)
+    };
     b.copy(p.mine, p.blocks.of(rank));
     b.recv(inner, p.blocks.of(inner));
     b.send(inner, p.blocks.of(rank));
@@ -120,5 +124,101 @@ fn neighbour_exchange(b: &mut Builder, p: &Allgather) {
         pieces(&p.blocks, 2 * last, 2).for_each(|piece| b.send(partner, piece));
         b.wait();
         last = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::moving::{Buffer, Form, Side, run, shapes};
+    use crate::args::Operation;
+    use crate::lower::Problem;
+    use crate::simulate::{Random, SIZES, Simulation};
+
+    fn allgathered(
+        algorithm: &Algorithm<Allgather>,
+        in_place: bool,
+        (form, layout, units): &(Form, usize, Vec<usize>),
+        random: &mut Random,
+    ) -> Option<Simulation> {
+        let what = |rank: u32| (rank, 0, units[rank as usize]);
+        let all: Vec<_> = (0..units.len() as u32)
+            .map(|rank| (rank as usize, what(rank)))
+            .collect();
+        let side = |rank: u32| {
+            let mut side = Side {
+                recv: Some(Buffer::new(*form, units, *layout, random)),
+                expected: all.clone(),
+                ..Side::default()
+            };
+            if in_place {
+                side.kept = vec![all[rank as usize]];
+            } else {
+                side.send = Some(Buffer::one(
+                    units[rank as usize],
+                    (layout + rank as usize) % 4,
+                ));
+                side.sent = vec![what(rank)];
+            }
+            side
+        };
+        let sides: Vec<_> = (0..units.len() as u32).map(side).collect();
+        let problem = |problem| match problem {
+            Problem::Allgather(problem) => problem,
+            other => panic!("{other:?}"),
+        };
+        let seed = random.next();
+        run(
+            algorithm,
+            &sides,
+            seed,
+            |side| Operation::Allgather {
+                send: side.send.as_ref().map(Buffer::typed),
+                recv: side.recv.as_ref().expect("everybody receives").many(),
+            },
+            problem,
+        )
+    }
+
+    #[test]
+    fn everybody_gets_every_block_in_every_form() {
+        let mut random = Random::new(7);
+        for algorithm in ALL {
+            for size in SIZES {
+                for shape in shapes(size, &mut random) {
+                    for in_place in [false, true] {
+                        allgathered(algorithm, in_place, &shape, &mut random);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Messages and waits of every rank.
+    fn cost(name: &str, size: usize) -> Option<(usize, usize)> {
+        let algorithm = ALL
+            .iter()
+            .find(|known| known.name == name)
+            .expect("it is known");
+        let shape = (Form::Equal, 1, vec![2; size]);
+        let all = allgathered(algorithm, false, &shape, &mut Random::new(8))?;
+        let cost = |rank| (all.sent(rank), all.waits(rank));
+        assert!(
+            (0..size as u32).all(|rank| cost(rank) == cost(0)),
+            "{name} on {size}"
+        );
+        Some(cost(0))
+    }
+
+    #[test]
+    fn rounds_and_messages_are_what_they_are_said_to_be() {
+        assert_eq!(cost("ring", 13), Some((12, 12)));
+        assert_eq!(cost("linear", 13), Some((12, 1)));
+        assert_eq!(cost("bruck", 13), Some((4, 4)));
+        assert_eq!(cost("bruck", 16), Some((4, 4)));
+        assert_eq!(cost("recursive-doubling", 16), Some((4, 4)));
+        assert_eq!(cost("recursive-doubling", 12), None);
+        assert_eq!(cost("neighbour-exchange", 16), Some((8, 8)));
+        assert_eq!(cost("neighbour-exchange", 13), None);
     }
 }

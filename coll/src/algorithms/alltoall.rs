@@ -118,7 +118,11 @@ fn rotate(b: &mut Builder, blocks: &Blocks, place: impl Fn(u32, u32) -> Span) {
     let runs = [(rank + 1, size, 1), (0, rank, size - rank)];
     for (first, end, to) in runs {
         if let Some(span) = blocks.range(first, end - first) {
-            debug_assert_ne!(span.base, Base::Recv, "what is in place is put aside before");
+            debug_assert_ne!(
+                span.base,
+                Base::Recv,
+                "what is in place is put aside before"
+            );
             b.copy(span, place(to, end - first));
         }
     }
@@ -135,4 +139,115 @@ fn parcel_blocks(size: u32) -> u32 {
     let bits = (0..32).map(|n| 1 << n).take_while(|&bit| bit < size);
     let blocks = bits.map(|bit| runs(bit, size).map(|run| run.end - run.start).sum::<u32>());
     blocks.max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::moving::{Buffer, Form, Side, run};
+    use crate::args::Operation;
+    use crate::lower::Problem;
+    use crate::simulate::{Random, SIZES, Simulation};
+
+    /// `units(from, to)` in each message.
+    fn exchanged(
+        algorithm: &Algorithm<Alltoall>,
+        (form, layout, in_place): (Form, usize, bool),
+        size: u32,
+        units: impl Fn(u32, u32) -> usize,
+        random: &mut Random,
+    ) -> Option<Simulation> {
+        let side = |rank: u32| {
+            let to: Vec<_> = (0..size).map(|to| (rank, to, units(rank, to))).collect();
+            let from: Vec<_> = (0..size)
+                .map(|from| (from, rank, units(from, rank)))
+                .collect();
+            let lengths = |of: &[(u32, u32, usize)]| of.iter().map(|m| m.2).collect::<Vec<_>>();
+            let mut side = Side {
+                recv: Some(Buffer::new(form, &lengths(&from), layout, random)),
+                expected: from.into_iter().enumerate().collect(),
+                ..Side::default()
+            };
+            if in_place {
+                side.kept = to.into_iter().enumerate().collect();
+            } else {
+                let layout = (layout + rank as usize) % 4;
+                side.send = Some(Buffer::new(form, &lengths(&to), layout, random));
+                side.sent = to;
+            }
+            side
+        };
+        let sides: Vec<_> = (0..size).map(side).collect();
+        let problem = |problem| match problem {
+            Problem::Alltoall(problem) => problem,
+            other => panic!("{other:?}"),
+        };
+        let seed = random.next();
+        run(
+            algorithm,
+            &sides,
+            seed,
+            |side| Operation::Alltoall {
+                send: side.send.as_ref().map(Buffer::many),
+                recv: side.recv.as_ref().expect("everybody receives").many(),
+            },
+            problem,
+        )
+    }
+
+    #[test]
+    fn every_block_finds_its_receiver_in_every_form() {
+        let mut random = Random::new(9);
+        for algorithm in ALL {
+            for size in SIZES {
+                for in_place in [false, true] {
+                    for (units, layout) in [(0, 0), (1, 1), (3, 2), (2, 3)] {
+                        let form = (Form::Equal, layout, in_place);
+                        exchanged(algorithm, form, size, |_, _| units, &mut random);
+                    }
+                    for layout in 0..4 {
+                        for form in [Form::Blocks, Form::Layouts] {
+                            // In place what goes to a rank is as long as what comes from it.
+                            let units = |from: u32, to: u32| {
+                                let mixed = (from + to + 3 * from.abs_diff(to)) as usize;
+                                let one_way = if in_place { 0 } else { from as usize };
+                                [0, 1, 2, 7, 0, 3][(mixed + one_way) % 6]
+                            };
+                            exchanged(
+                                algorithm,
+                                (form, layout, in_place),
+                                size,
+                                units,
+                                &mut random,
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rounds_and_messages_are_what_they_are_said_to_be() {
+        let cost = |name: &str, size| {
+            let algorithm = ALL
+                .iter()
+                .find(|known| known.name == name)
+                .expect("it is known");
+            let form = (Form::Equal, 0, false);
+            let all = exchanged(algorithm, form, size, |_, _| 1, &mut Random::new(10));
+            let all = all.expect("it fits");
+            let cost = |rank| (all.sent(rank), all.waits(rank));
+            assert!(
+                (0..size).all(|rank| cost(rank) == cost(0)),
+                "{name} on {size}"
+            );
+            cost(0)
+        };
+        assert_eq!(cost("linear", 13), (12, 1));
+        assert_eq!(cost("linear", 40), (39, 2));
+        assert_eq!(cost("pairwise", 13), (12, 12));
+        assert_eq!(cost("bruck", 13), (4, 4));
+        assert_eq!(cost("bruck", 16), (4, 4));
+    }
 }

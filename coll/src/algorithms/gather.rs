@@ -68,3 +68,98 @@ fn binomial(b: &mut Builder, p: &Gather) {
     }
     b.wait();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::moving::{Buffer, Form, Side, run, shapes};
+    use crate::args::Operation;
+    use crate::lower::Problem;
+    use crate::simulate::{Random, SIZES, Simulation};
+
+    /// Sides of a gather: units of each block, layouts of contributions and of blocks.
+    fn sides(
+        root: u32,
+        in_place: bool,
+        (form, layout, units): &(Form, usize, Vec<usize>),
+        random: &mut Random,
+    ) -> Vec<Side> {
+        let what = |rank: u32| (rank, root, units[rank as usize]);
+        let all: Vec<_> = (0..units.len() as u32)
+            .map(|rank| (rank as usize, what(rank)))
+            .collect();
+        let side = |rank: u32| {
+            let aside = rank == root && in_place;
+            let mut side = Side::default();
+            if !aside {
+                side.send = Some(Buffer::one(
+                    units[rank as usize],
+                    (layout + rank as usize) % 4,
+                ));
+                side.sent = vec![what(rank)];
+            }
+            if rank == root {
+                side.recv = Some(Buffer::new(*form, units, *layout, random));
+                side.expected = all.clone();
+            }
+            if aside {
+                side.kept = vec![all[rank as usize]];
+            }
+            side
+        };
+        (0..units.len() as u32).map(side).collect()
+    }
+
+    fn gathered(
+        algorithm: &Algorithm<Gather>,
+        root: u32,
+        in_place: bool,
+        shape: &(Form, usize, Vec<usize>),
+        random: &mut Random,
+    ) -> Option<Simulation> {
+        let sides = sides(root, in_place, shape, random);
+        let problem = |problem| match problem {
+            Problem::Gather(problem) => problem,
+            other => panic!("{other:?}"),
+        };
+        let seed = random.next();
+        run(
+            algorithm,
+            &sides,
+            seed,
+            |side| Operation::Gather {
+                send: side.send.as_ref().map(Buffer::typed),
+                recv: side.recv.as_ref().map(Buffer::many),
+                root,
+                uneven: shape.0 != Form::Equal,
+            },
+            problem,
+        )
+    }
+
+    #[test]
+    fn the_root_gets_every_block_in_every_form() {
+        let mut random = Random::new(3);
+        for algorithm in ALL {
+            for size in SIZES {
+                for shape in shapes(size, &mut random) {
+                    let root = random.below(size as usize) as u32;
+                    for (root, in_place) in [(root, false), (root, true), (0, false)] {
+                        gathered(algorithm, root, in_place, &shape, &mut random);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_binomial_tree_costs_one_message_per_rank_and_the_root_one_wait() {
+        let mut random = Random::new(4);
+        let shape = (Form::Equal, 0, vec![3; 13]);
+        let binomial = &ALL[1];
+        let all = gathered(binomial, 5, false, &shape, &mut random).expect("it fits");
+        assert!((0..13).all(|rank| all.sent(rank) == usize::from(rank != 5)));
+        assert_eq!(all.waits(5), 1);
+        assert!((0..13).all(|rank| all.waits(rank) <= 2));
+    }
+}

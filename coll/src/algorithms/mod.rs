@@ -2,8 +2,15 @@
 //!
 //! Each file ends in its `ALL`, the list that selection chooses from.
 
+mod allgather;
+mod alltoall;
+mod around;
 mod barrier;
 mod bcast;
+mod gather;
+#[cfg(test)]
+mod moving;
+mod scatter;
 
 use crate::args::Name;
 use crate::schedule::Builder;
@@ -58,6 +65,10 @@ pub fn described(operation: Name) -> Vec<(&'static str, &'static str)> {
     match operation {
         Name::Barrier => all(BARRIER),
         Name::Bcast => all(BCAST),
+        Name::Gather => all(GATHER),
+        Name::Scatter => all(SCATTER),
+        Name::Allgather => all(ALLGATHER),
+        Name::Alltoall => all(ALLTOALL),
         _ => Vec::new(),
     }
 }
@@ -72,5 +83,9 @@ pub(crate) fn before(rank: u32, distance: u32, size: u32) -> u32 {
     after(rank, size - distance % size, size)
 }
 
+pub use allgather::ALL as ALLGATHER;
+pub use alltoall::ALL as ALLTOALL;
 pub use barrier::ALL as BARRIER;
 pub use bcast::ALL as BCAST;
+pub use gather::ALL as GATHER;
+pub use scatter::ALL as SCATTER;

@@ -65,3 +65,80 @@ fn binomial(b: &mut Builder, p: &Scatter) {
         b.wait();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::moving::{Buffer, Form, Side, run, shapes};
+    use crate::args::Operation;
+    use crate::lower::Problem;
+    use crate::simulate::{Random, SIZES, Simulation};
+
+    fn scattered(
+        algorithm: &Algorithm<Scatter>,
+        root: u32,
+        in_place: bool,
+        (form, layout, units): &(Form, usize, Vec<usize>),
+        random: &mut Random,
+    ) -> Option<Simulation> {
+        let what = |rank: u32| (root, rank, units[rank as usize]);
+        let ranks = 0..units.len() as u32;
+        let side = |rank: u32| {
+            let mut side = Side::default();
+            if rank == root {
+                side.send = Some(Buffer::new(*form, units, *layout, random));
+                side.sent = ranks.clone().map(what).collect();
+            }
+            if rank != root || !in_place {
+                let layout = (layout + rank as usize) % 4;
+                side.recv = Some(Buffer::one(units[rank as usize], layout));
+                side.expected = vec![(0, what(rank))];
+            }
+            side
+        };
+        let sides: Vec<_> = ranks.clone().map(side).collect();
+        let problem = |problem| match problem {
+            Problem::Scatter(problem) => problem,
+            other => panic!("{other:?}"),
+        };
+        let seed = random.next();
+        run(
+            algorithm,
+            &sides,
+            seed,
+            |side| Operation::Scatter {
+                send: side.send.as_ref().map(Buffer::many),
+                recv: side.recv.as_ref().map(Buffer::typed),
+                root,
+                uneven: *form != Form::Equal,
+            },
+            problem,
+        )
+    }
+
+    #[test]
+    fn every_rank_gets_its_part_in_every_form() {
+        let mut random = Random::new(5);
+        for algorithm in ALL {
+            for size in SIZES {
+                for shape in shapes(size, &mut random) {
+                    let root = random.below(size as usize) as u32;
+                    for (root, in_place) in [(root, false), (root, true), (0, false)] {
+                        scattered(algorithm, root, in_place, &shape, &mut random);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_binomial_tree_costs_the_root_log_p_messages() {
+        let mut random = Random::new(6);
+        let shape = (Form::Equal, 0, vec![3; 13]);
+        let binomial = &ALL[1];
+        let all = scattered(binomial, 5, false, &shape, &mut random).expect("it fits");
+        assert_eq!((all.sent(5), all.waits(5)), (4, 1));
+        assert_eq!((0..13).map(|rank| all.sent(rank)).sum::<usize>(), 12);
+        assert!((0..13).all(|rank| all.waits(rank) <= 2));
+    }
+}
