@@ -146,7 +146,7 @@ impl<D: Device> Communicator<D> {
     }
 
     /// Sends to one rank and receives as many bytes as fit from another, at the same time.
-    fn exchange(
+    pub(super) fn exchange(
         &self,
         to: u32,
         sent: &[u8],

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::among::Among;
-use super::{Communicator, New, Tag};
+use super::{Communicator, New, Tag, Topology};
 use crate::device::{Caps, Device, ProcId};
 use crate::error::{ErrorKind, Result};
 use crate::group::Group;
@@ -19,8 +19,8 @@ pub enum SplitBy {
 
 impl<D: Device> Communicator<D> {
     /// A communicator with the same group and contexts of its own (`MPI_Comm_dup`): messages on
-    /// one never match receives on the other. Attributes are copied as their keys say, the error
-    /// mode is inherited.
+    /// one never match receives on the other. Attributes are copied as their keys say, a topology as it
+    /// is; the error mode is inherited.
     ///
     /// Collective. Like all collectives on one communicator, creations are called in the same
     /// order on every rank; creations from *different* communicators may run in several threads
@@ -31,7 +31,8 @@ impl<D: Device> Communicator<D> {
     /// them; [`PeerFailed`](ErrorKind::PeerFailed).
     pub fn dup(&self) -> Result<Self> {
         let context = self.agree()?;
-        let new = self.derive(self.group().clone(), self.rank(), context)?;
+        let topology = self.0.topology.clone();
+        let new = self.derive(self.group().clone(), self.rank(), context, topology)?;
         new.inherit_attributes(self);
         Ok(new)
     }
@@ -47,10 +48,22 @@ impl<D: Device> Communicator<D> {
     /// member that this communicator does not have.
     pub fn create(&self, group: &Group) -> Result<Option<Self>> {
         self.check_part(group)?;
+        self.create_on(group, None)
+    }
+
+    /// The same with a topology, for a group that was checked.
+    pub(super) fn create_on(
+        &self,
+        group: &Group,
+        topology: Option<Arc<Topology>>,
+    ) -> Result<Option<Self>> {
         self.check_members()?;
         let context = self.agree()?;
         match group.rank_of(self.process()) {
-            Some(rank) => self.derive(group.clone(), rank, context).map(Some),
+            Some(rank) => {
+                let new = self.derive(group.clone(), rank, context, topology)?;
+                Ok(Some(new))
+            }
             None => {
                 self.0.job.pool.release(context);
                 Ok(None)
@@ -79,7 +92,7 @@ impl<D: Device> Communicator<D> {
         let context = self.agree_by((self.context(), Some(tag)), group.size(), |offer| {
             among.and_words(offer)
         })?;
-        self.derive(group.clone(), rank, context).map(Some)
+        self.derive(group.clone(), rank, context, None).map(Some)
     }
 
     /// One communicator per `color`, of the ranks that give it (`MPI_Comm_split`); `None` for ranks
@@ -108,7 +121,7 @@ impl<D: Device> Communicator<D> {
         let group = Group::new(part.iter().filter_map(member).collect::<Vec<_>>());
         let place = part.iter().position(|&(_, rank)| rank == self.rank());
         let rank = place.map_or(0, |place| place as u32);
-        self.derive(group, rank, context).map(Some)
+        self.derive(group, rank, context, None).map(Some)
     }
 
     /// One communicator for each set of ranks that have something in common
@@ -134,7 +147,13 @@ impl<D: Device> Communicator<D> {
     }
 
     /// The new communicator of `group` with a context that was agreed on.
-    pub(super) fn derive(&self, group: Group, rank: u32, context: u32) -> Result<Self> {
+    pub(super) fn derive(
+        &self,
+        group: Group,
+        rank: u32,
+        context: u32,
+        topology: Option<Arc<Topology>>,
+    ) -> Result<Self> {
         let new = New {
             parent: Some(self),
             group,
@@ -142,6 +161,7 @@ impl<D: Device> Communicator<D> {
             context,
             errors: self.errors(),
             name: format!("{}+", self.name()),
+            topology,
         };
         Self::build(Arc::clone(&self.0.device), Arc::clone(&self.0.job), new)
     }

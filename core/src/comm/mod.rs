@@ -28,6 +28,7 @@ mod guard;
 mod select;
 #[cfg(test)]
 mod tests;
+mod topology;
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,6 +39,10 @@ pub use create::SplitBy;
 pub use extension::Slot;
 pub use guard::NoUnwind;
 pub use select::{Source, Tag, Tags};
+pub use topology::{
+    Cartesian, Dimension, DistGraph, Edges, Graph, Neighbour, Neighbours, Shift, Topology,
+    dims_create,
+};
 
 use crate::device::{CommView, Device};
 use crate::error::{Error, ErrorKind, Result};
@@ -77,6 +82,7 @@ struct Inner<D: Device> {
     errors: AtomicU8,
     job: Arc<Job<D>>,
     extensions: Extensions<D>,
+    topology: Option<Arc<Topology>>,
     name: Mutex<String>,
     attributes: Mutex<Attributes>,
 }
@@ -89,6 +95,7 @@ struct New<'a, D: Device> {
     context: u32,
     errors: Errors,
     name: String,
+    topology: Option<Arc<Topology>>,
 }
 
 /// Contexts of a communicator that the device knows of: point-to-point and collective.
@@ -115,6 +122,7 @@ impl<D: Device> Communicator<D> {
             context,
             errors: Errors::Return,
             name: "world".to_owned(),
+            topology: None,
         };
         Self::build(device, job, new)
     }
@@ -140,6 +148,7 @@ impl<D: Device> Communicator<D> {
             errors: AtomicU8::new(new.errors as u8),
             job,
             extensions: Extensions::default(),
+            topology: new.topology,
             name: Mutex::new(new.name),
             attributes: Mutex::new(Attributes::default()),
         })))

@@ -1,0 +1,75 @@
+//! Process topologies (MPI-4 chapter 8): who is whose neighbour.
+//!
+//! A topology belongs to a communicator from its creation to its end, and is copied by
+//! [`dup`](super::Communicator::dup). What a grid is ([`Cartesian`]) and what a graph is
+//! ([`Graph`], [`DistGraph`]) are plain values, with nothing of a communicator in them;
+//! `create.rs` makes communicators that have them. The neighbour collectives are `coll`'s, which
+//! asks for [`Neighbours`] only.
+//!
+//! **Reordering.** Where a creation is told that it may reorder, ranks may be placed so that
+//! neighbours are near each other. Today they keep their places: inside one node there is nothing
+//! to win.
+
+mod cartesian;
+mod create;
+mod dims;
+mod graph;
+mod neighbours;
+mod route;
+
+pub use cartesian::{Cartesian, Dimension, Shift};
+pub use dims::dims_create;
+pub use graph::{DistGraph, Edges, Graph};
+pub use neighbours::{Neighbour, Neighbours};
+
+use super::Communicator;
+use crate::device::Device;
+use crate::error::{ErrorKind, Result};
+
+/// The topology of a communicator (`MPI_Topo_test`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Topology {
+    /// A grid (`MPI_CART`).
+    Cartesian(Cartesian),
+    /// A graph that every rank knows whole (`MPI_GRAPH`).
+    Graph(Graph),
+    /// A graph of which every rank knows its own edges (`MPI_DIST_GRAPH`).
+    DistGraph(DistGraph),
+}
+
+impl<D: Device> Communicator<D> {
+    /// The topology, if it has one (`MPI_Topo_test`).
+    #[must_use]
+    pub fn topology(&self) -> Option<&Topology> {
+        self.0.topology.as_deref()
+    }
+
+    /// The grid of a communicator that has one (`MPI_Cart_get`, `MPI_Cartdim_get`).
+    ///
+    /// # Errors
+    /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if it has none.
+    pub fn cartesian(&self) -> Result<&Cartesian> {
+        match self.topology() {
+            Some(Topology::Cartesian(grid)) => Ok(grid),
+            _ => Err(self.error(
+                ErrorKind::InvalidCommunicator,
+                format!("communicator {} is not a grid", self.name()),
+                "use the one that cart_create returned, or a copy of it",
+            )),
+        }
+    }
+
+    /// Whom this rank receives from and sends to in neighbour collectives; `None` without a topology
+    /// (`MPI_Dist_graph_neighbors`, `MPI_Graph_neighbors`).
+    ///
+    /// Made at each call: collectives keep it.
+    #[must_use]
+    pub fn neighbours(&self) -> Option<Neighbours> {
+        Some(match self.topology()? {
+            Topology::Cartesian(grid) => Neighbours::on_grid(grid, self.rank()),
+            Topology::Graph(graph) => Neighbours::in_graph(graph, self.rank()),
+            Topology::DistGraph(graph) => Neighbours::of(graph),
+        })
+    }
+}
