@@ -64,6 +64,9 @@ fn write(b: &mut Builder, table: &Table, name: Name, problem: &Problem, ask: &As
         Problem::Scatter(problem) => by!(algorithms::SCATTER, problem),
         Problem::Allgather(problem) => by!(algorithms::ALLGATHER, problem),
         Problem::Alltoall(problem) => by!(algorithms::ALLTOALL, problem),
-        _ => "none",
+        Problem::Reduce(problem) => by!(algorithms::REDUCE, problem),
+        Problem::Allreduce(problem) => by!(algorithms::ALLREDUCE, problem),
+        Problem::ReduceScatter(problem) => by!(algorithms::REDUCE_SCATTER, problem),
+        Problem::Scan(problem) => by!(algorithms::SCAN, problem),
     }
 }

@@ -3,11 +3,18 @@
 //! Each file ends in its `ALL`, the list that selection chooses from.
 
 mod allgather;
+mod allreduce;
 mod alltoall;
 mod around;
 mod barrier;
 mod bcast;
 mod gather;
+mod partial;
+mod reduce;
+mod reduce_scatter;
+#[cfg(test)]
+pub(crate) mod reference;
+mod scan;
 #[cfg(test)]
 mod moving;
 mod scatter;
@@ -69,6 +76,10 @@ pub fn described(operation: Name) -> Vec<(&'static str, &'static str)> {
         Name::Scatter => all(SCATTER),
         Name::Allgather => all(ALLGATHER),
         Name::Alltoall => all(ALLTOALL),
+        Name::Reduce => all(REDUCE),
+        Name::Allreduce => all(ALLREDUCE),
+        Name::ReduceScatter => all(REDUCE_SCATTER),
+        Name::Scan | Name::Exscan => all(SCAN),
         _ => Vec::new(),
     }
 }
@@ -84,8 +95,12 @@ pub(crate) fn before(rank: u32, distance: u32, size: u32) -> u32 {
 }
 
 pub use allgather::ALL as ALLGATHER;
+pub use allreduce::ALL as ALLREDUCE;
 pub use alltoall::ALL as ALLTOALL;
 pub use barrier::ALL as BARRIER;
 pub use bcast::ALL as BCAST;
 pub use gather::ALL as GATHER;
+pub use reduce::ALL as REDUCE;
+pub use reduce_scatter::ALL as REDUCE_SCATTER;
+pub use scan::ALL as SCAN;
 pub use scatter::ALL as SCATTER;

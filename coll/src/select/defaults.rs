@@ -27,6 +27,20 @@ const RULES: &[(Name, usize, usize, &str)] = &[
     (Name::Alltoall, ANY, 256, "bruck"),
     (Name::Alltoall, ANY, 32 << 10, "linear"),
     (Name::Alltoall, ANY, ANY, "pairwise"),
+    (Name::Reduce, ANY, 16 << 10, "binomial"),
+    (Name::Reduce, ANY, ANY, "rabenseifner"),
+    (Name::Reduce, ANY, ANY, "chain"),
+    (Name::Allreduce, ANY, 4 << 10, "recursive-doubling"),
+    (Name::Allreduce, ANY, ANY, "rabenseifner"),
+    (Name::Allreduce, ANY, ANY, "recursive-doubling"),
+    (Name::ReduceScatter, 2, ANY, "pairwise"),
+    (Name::ReduceScatter, ANY, 2 << 10, "recursive-halving"),
+    (Name::ReduceScatter, ANY, 64, "reduce-scatter"),
+    (Name::ReduceScatter, ANY, ANY, "pairwise"),
+    (Name::Scan, ANY, 32 << 10, "recursive-doubling"),
+    (Name::Scan, ANY, ANY, "chain"),
+    (Name::Exscan, ANY, 32 << 10, "recursive-doubling"),
+    (Name::Exscan, ANY, ANY, "chain"),
 ];
 
 pub(super) fn rules() -> Vec<Rule> {

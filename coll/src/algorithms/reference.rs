@@ -1,0 +1,150 @@
+//! What reductions are tested against: operands combined one after the other.
+
+use std::ops::Range;
+
+use portolan_datatype::{Layout, MsgRep, Op, Pair};
+
+use crate::schedule::Base;
+use crate::simulate::Simulation;
+
+/// Where the contribution lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Forms {
+    Apart,
+    InPlace,
+}
+
+impl Forms {
+    pub(crate) const ALL: [Self; 2] = [Self::Apart, Self::InPlace];
+
+    pub(crate) fn base(self) -> Base {
+        match self {
+            Self::Apart => Base::Send,
+            Self::InPlace => Base::Recv,
+        }
+    }
+}
+
+/// An operator, and what it is applied to.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) op: Op,
+    pub(crate) layout: Layout,
+    pub(crate) count: usize,
+    /// Whether more items would lie on top of each other.
+    pub(crate) woven: bool,
+    /// Of each byte of data.
+    mask: u8,
+}
+
+impl std::fmt::Debug for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {} items", self.name, self.count)
+    }
+}
+
+impl Case {
+    pub(crate) fn new(name: &'static str, op: Op, layout: Layout, count: usize) -> Self {
+        Self {
+            name,
+            op,
+            layout,
+            count,
+            woven: false,
+            mask: 0xff,
+        }
+    }
+
+    /// Fills the buffers of all ranks; where contribution and result begin.
+    pub(crate) fn fill(&self, run: &mut Simulation, form: Forms) -> (isize, isize) {
+        let mask = self.mask;
+        let mut fill = |base| {
+            run.fill_with(base, &self.layout, self.count, |random, _, _| {
+                random.next() as u8 & mask
+            })
+        };
+        let output = fill(Base::Recv);
+        let input = fill(Base::Send);
+        let input = if form == Forms::InPlace {
+            output
+        } else {
+            input
+        };
+        (input, output)
+    }
+
+    /// The packed reduction of the contributions of some ranks.
+    pub(crate) fn reduced(&self, run: &Simulation, form: Forms, ranks: Range<u32>) -> Vec<u8> {
+        self.reduced_from(run, |_| form.base(), ranks)
+    }
+
+    /// The same where each rank has its own place for its contribution.
+    pub(crate) fn reduced_from(
+        &self,
+        run: &Simulation,
+        base: impl Fn(u32) -> Base,
+        ranks: Range<u32>,
+    ) -> Vec<u8> {
+        let reach = self.layout.span(self.count).expect("a small reach");
+        let mut memories: Vec<Vec<u8>> = ranks
+            .map(|rank| run.memory(rank, base(rank)).to_vec())
+            .collect();
+        let mut packed = vec![0; self.layout.size() * self.count];
+        let Some(mut result) = memories.pop() else {
+            return packed;
+        };
+        let inout = result.as_mut_ptr().wrapping_offset(-reach.start);
+        for memory in memories.iter().rev() {
+            let input = memory.as_ptr().wrapping_offset(-reach.start);
+            // SAFETY: both memories have the reach of all items.
+            let done = unsafe { self.op.apply(&self.layout, self.count, input, inout) };
+            done.expect("the operator knows the layout");
+        }
+        let (to, len) = (packed.as_mut_ptr(), packed.len());
+        // SAFETY: as above; there is room for the packed data.
+        unsafe {
+            self.layout
+                .pack_range(inout, self.count, 0, to, len, MsgRep::Native)
+        };
+        packed
+    }
+}
+
+const PRIME: u64 = 65_521;
+
+/// Composition of `x -> a x + b` modulo a prime: associative, and not commutative.
+pub(crate) fn affine(count: usize) -> Case {
+    let op = Op::new(false, |[a, b]: [u32; 2], [c, d]: [u32; 2]| {
+        let product = |x: u32, y: u32| u64::from(x) * u64::from(y) % PRIME;
+        [
+            product(a, c) as u32,
+            ((product(a, d) + u64::from(b)) % PRIME) as u32,
+        ]
+    });
+    Case::new("affine", op, Layout::of::<[u32; 2]>(), count)
+}
+
+/// Operators and layouts of all kinds.
+pub(crate) fn cases() -> Vec<Case> {
+    let int = Layout::of::<u32>();
+    let column = Layout::vector(3, 1, 4, &int).expect("a legal vector");
+    let woven = Layout::resized(&column, 0, 4).expect("a legal extent");
+    let below = Layout::hindexed(&[1, 1], &[-8, 4], &int).expect("legal displacements");
+    let below = Layout::resized(&below, -8, 16).expect("a legal extent");
+    let sum = |layout: &Layout, count| Case::new("sum", Op::SUM, layout.clone(), count);
+    let mut all: Vec<_> = [0, 1, 2, 5, 16, 37].map(|count| sum(&int, count)).into();
+    all.extend([0, 1, 3, 16, 50].map(affine));
+    all.extend([sum(&column, 1), sum(&column, 19), sum(&below, 23)]);
+    all.push(Case {
+        woven: true,
+        ..sum(&woven, 4)
+    });
+    all.push(Case::new("xor", Op::BXOR, Layout::byte(), 70_001));
+    // Few values, so that the place decides.
+    let pair = Layout::of::<Pair<i32>>();
+    all.extend([1, 40].map(|count| Case {
+        mask: 1,
+        ..Case::new("maxloc", Op::MAXLOC, pair.clone(), count)
+    }));
+    all
+}
