@@ -40,6 +40,7 @@ mod pending;
 mod plain;
 mod process;
 mod rank;
+mod rings;
 mod suite;
 mod sut;
 mod watchdog;

@@ -82,6 +82,10 @@ macro_rules! with_cases {
                 uppers {
                     completed 1, cancelled 1, completed_by_a_hook 1,
                 }
+                hooks {
+                    ring 1, several 1, asleep 1, truncated 1, any_error 1, cancelled 1,
+                    by_handlers 1,
+                }
                 progress {
                     epoch 1, blocking_check 1, no_lost_wakeups 1, blocked_while_others_talk 1,
                 }
@@ -110,13 +114,13 @@ macro_rules! with_cases {
                 failure {
                     waiting_receives 2, wildcards 2, sends 2, probes_and_active 2,
                     what_was_sent_arrives 2, the_rest_talk 3, the_end 2, collective_contexts 3,
-                    while_spinning 2,
+                    while_spinning 2, hooks 2,
                 }
                 bounded {
                     flood 2, tiny_packets 1,
                 }
                 threads {
-                    blocked_testing_and_traffic 1, one_queue_each 1, capability 1,
+                    blocked_testing_and_traffic 1, one_queue_each 1, capability 1, rings 1,
                 }
             }
         }

@@ -7,6 +7,7 @@ use portolan_core::{Device, Error, ErrorKind, Group, ProcId, SendArgs, SendMode}
 use crate::bytes::{check, content};
 use crate::case::Verdict;
 use crate::rank::Rank;
+use crate::rings::{Plan, Player};
 use crate::sut::{Job, Sut};
 
 /// Runs `doomed` on the last rank, which fails afterwards, and `others` on the others, who are told
@@ -244,6 +245,43 @@ pub fn collective_contexts<S: Sut>(ranks: u32) -> Verdict {
         let args = SendArgs::new(ProcId::new(next), comm.context, rank.me(), 1);
         rank.send(&args, b"go on").expect("a send to the living");
         assert_eq!(rank.done(mine).1, b"go on");
+    })
+}
+
+/// What hooks play ends with the error when a rank of its communicator dies: for those who wait for the
+/// dead, and for those who wait for the living.
+pub fn hooks<S: Sut>(ranks: u32) -> Verdict {
+    let doomed = |rank: &Rank<'_, S::Device>| {
+        world(rank);
+        all_ready(rank);
+    };
+    mourn::<S>(ranks, doomed, |rank, dead| {
+        let comm = world(rank);
+        let player = Player::new(rank.device);
+        let plan = |tag, lens: &[usize]| Plan {
+            context: comm.context + 1,
+            ..Plan::new(rank, tag, lens)
+        };
+        let waiting: Vec<_> = (0..3)
+            .map(|tag| player.start(rank, plan(tag, &[8, rank.long(), 8])))
+            .collect();
+        ready(rank);
+        let ends = |request| match rank.device.wait(request) {
+            Err(error) => names(&error, dead),
+            // Its neighbours may have got through all rounds before they were told.
+            Ok(_) => assert!(rank.next() != dead && rank.previous() != dead),
+        };
+        waiting.into_iter().for_each(ends);
+        ends(player.start(rank, plan(4, &[8, rank.long()])));
+        // The living can go on.
+        let (next, previous) = ((rank.me() + 1) % dead, (rank.me() + dead - 1) % dead);
+        let living = Plan {
+            next,
+            previous,
+            ..Plan::new(rank, 5, &[8, rank.long(), 0])
+        };
+        let request = player.start(rank, living);
+        rank.device.wait(request).expect("a ring of the living");
     })
 }
 

@@ -10,6 +10,7 @@ use portolan_core::device::Caps;
 use crate::bytes::{check, content};
 use crate::case::{Skip, Verdict};
 use crate::rank::Rank;
+use crate::rings::{Plan, Player};
 use crate::sut::{Job, Sut};
 
 /// Threads that exchange messages.
@@ -134,6 +135,32 @@ pub fn one_queue_each<S: Sut>(ranks: u32) -> Verdict {
                 .expect("a small send");
         });
         assert_eq!(rank.reclaim(early), b"four");
+    });
+    Ok(())
+}
+
+/// Threads that wait for what hooks play, while others start more of it: whoever polls goes on with
+/// all of it, and wakes those whose rings are over.
+pub fn rings<S: Sut>(ranks: u32) -> Verdict {
+    const THREADS: u32 = 3;
+    const TIMES: u32 = 40;
+    shared::<S>()?;
+    S::run_shared(&Job::new(ranks), |device| {
+        let rank = &Rank::new(device, 0);
+        let player = &Player::new(device);
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                scope.spawn(move || {
+                    for time in 0..TIMES {
+                        let long = if time == TIMES / 2 { rank.long() } else { 64 };
+                        let plan = Plan::new(rank, thread, &[8, 0, long, 8]);
+                        let request = player.start(rank, plan);
+                        let status = device.wait(request).expect("a ring");
+                        assert_eq!(status.tag, thread);
+                    }
+                });
+            }
+        });
     });
     Ok(())
 }

@@ -7,6 +7,7 @@ pub mod checked;
 pub mod comms;
 pub mod completion;
 pub mod contiguous;
+pub mod hooks;
 pub mod layouts;
 pub mod lifecycle;
 pub mod matching;
