@@ -87,7 +87,7 @@ impl Upper for Collective {}
 /// # Safety
 /// As [`run`](crate::run()), until the request completes. Arrays of counts, displacements and layouts are used
 /// only during the call.
-pub unsafe fn start<D: Device + 'static>(
+pub unsafe fn start<D: Device>(
     comm: &Communicator<D>,
     operation: &Operation<'_>,
 ) -> Result<Request> {
@@ -121,7 +121,7 @@ pub struct Persistent<D: Device> {
     last: Request,
 }
 
-impl<D: Device + 'static> Persistent<D> {
+impl<D: Device> Persistent<D> {
     /// Plans an operation. Nothing is sent.
     ///
     /// # Errors
@@ -150,18 +150,20 @@ impl<D: Device + 'static> Persistent<D> {
     /// Starts it (`MPI_Start`).
     ///
     /// # Errors
-    /// [`InvalidRequest`](ErrorKind::InvalidRequest) if it is under way;
+    /// [`InvalidRequest`](ErrorKind::InvalidRequest) if the request of the last start has not been waited for;
     /// [`Exhausted`](ErrorKind::Exhausted) when there are no more request slots;
     /// [`PeerFailed`](ErrorKind::PeerFailed).
     ///
     /// # Safety
     /// As [`start`], with the buffers that the operation was made with.
     pub unsafe fn start(&mut self) -> Result<Request> {
-        if !self.comm.device().is_complete(self.last) {
+        // A request that has been completed by a wait or test is stale now.
+        if self.last != Request::NULL && self.comm.device().peek(self.last).is_ok() {
             return Err(self.comm.error(
                 ErrorKind::InvalidRequest,
-                "a persistent collective operation is started that is under way".to_owned(),
-                "complete its request first",
+                "a persistent collective operation is started again before it was completed"
+                    .to_owned(),
+                "wait for the request of the last start first",
             ));
         }
         self.comm.check_members()?;
@@ -180,7 +182,7 @@ impl<D: Device + 'static> Persistent<D> {
     }
 }
 
-fn launch<D: Device + 'static>(
+fn launch<D: Device>(
     comm: &Communicator<D>,
     state: &State,
     job: &Job,

@@ -1,0 +1,272 @@
+//! The forms of a call over a real engine: blocking, nonblocking, persistent, compared, failed.
+
+use std::sync::Arc;
+
+use portolan_coll::{
+    Counters, Name, Operation, Options, Persistent, configure, counted, run, start,
+};
+use portolan_core::comm::Communicator;
+use portolan_core::config::Settings;
+use portolan_core::level::Single;
+use portolan_core::transport::memory::{self, Memory};
+use portolan_core::{Device, Engine, ErrorKind, MemoryKind, TypedBuf};
+use portolan_datatype::Layout;
+
+type World = Communicator<Engine<Memory, Single>>;
+
+/// Runs `body` on `n` ranks, which are threads.
+fn on_all(n: u32, options: &Options, body: impl Fn(&World) + Sync) {
+    std::thread::scope(|scope| {
+        for transport in memory::network(n) {
+            let body = &body;
+            scope.spawn(move || {
+                let engine = Engine::new(transport, &Settings::default()).unwrap();
+                let world = Communicator::world(Arc::new(engine)).unwrap();
+                configure(&world, options.clone()).unwrap();
+                body(&world);
+                world.device().end().unwrap();
+            });
+        }
+    });
+}
+
+fn checked() -> Options {
+    let mut options = Options::default();
+    options.compare = true;
+    options
+}
+
+fn buf<'a>(data: &mut [u32], layout: &'a Layout) -> TypedBuf<'a> {
+    TypedBuf {
+        ptr: data.as_mut_ptr().cast(),
+        count: data.len(),
+        layout,
+        memory: MemoryKind::Host,
+    }
+}
+
+#[test]
+fn every_form_of_a_broadcast_gives_the_same() {
+    for n in [1, 2, 3, 5] {
+        for len in [0, 1, 1000, 100_000] {
+            on_all(n, &Options::default(), |world| {
+                let layout = Layout::of::<u32>();
+                for root in 0..n {
+                    let mine = |step| if world.rank() == root { root + step } else { 0 };
+                    let mut data = vec![mine(1); len];
+                    let data_buf = buf(&mut data, &layout);
+                    let bcast = Operation::Bcast {
+                        data: data_buf,
+                        root,
+                    };
+                    // SAFETY: the buffer lives until the operation is over, here and below.
+                    unsafe { run(world, &bcast) }.unwrap();
+                    assert!(data.iter().all(|&value| value == root + 1));
+
+                    data.fill(mine(2));
+                    // SAFETY: as above.
+                    let request = unsafe { start(world, &bcast) }.unwrap();
+                    world.device().wait(request).unwrap();
+                    assert!(data.iter().all(|&value| value == root + 2));
+
+                    let mut again = Persistent::new(world, &bcast).unwrap();
+                    for round in 3..6 {
+                        data.fill(mine(round));
+                        // SAFETY: as above.
+                        let request = unsafe { again.start() }.unwrap();
+                        world.device().wait(request).unwrap();
+                        assert!(data.iter().all(|&value| value == root + round));
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn many_are_under_way_and_complete_in_any_order() {
+    const MANY: usize = 40;
+    on_all(4, &Options::default(), |world| {
+        let layout = Layout::of::<u32>();
+        let others = world.dup().unwrap();
+        let mut data = vec![[0; 50]; MANY];
+        let mut requests = Vec::new();
+        for (index, data) in data.iter_mut().enumerate() {
+            let root = index as u32 % world.size();
+            if world.rank() == root {
+                data.fill(index as u32);
+            }
+            let bcast = Operation::Bcast {
+                data: buf(data, &layout),
+                root,
+            };
+            let comm = if index % 3 == 0 { &others } else { world };
+            // SAFETY: the buffers live until all requests are complete.
+            requests.push(unsafe { start(comm, &bcast) }.unwrap());
+        }
+        // Each rank waits in an order of its own.
+        let turn = 7 * (1 + world.rank() as usize);
+        requests.rotate_left(turn % MANY);
+        requests.into_iter().for_each(|request| {
+            world.device().wait(request).unwrap();
+        });
+        for (index, data) in data.iter().enumerate() {
+            assert_eq!(data, &[index as u32; 50]);
+        }
+    });
+}
+
+#[test]
+fn persistent_operations_start_in_any_order() {
+    on_all(2, &Options::default(), |world| {
+        let layout = Layout::of::<u32>();
+        let (mut a, mut b) = ([world.rank() + 1; 3], [world.rank() + 10; 3]);
+        let bcast = |data, root| Operation::Bcast { data, root };
+        let mut first = Persistent::new(world, &bcast(buf(&mut a, &layout), 0)).unwrap();
+        let mut second = Persistent::new(world, &bcast(buf(&mut b, &layout), 1)).unwrap();
+        // SAFETY: the buffers live until both are complete.
+        let (one, two) = unsafe {
+            if world.rank() == 0 {
+                let one = first.start().unwrap();
+                let error = first.start().unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+                (one, second.start().unwrap())
+            } else {
+                let two = second.start().unwrap();
+                (first.start().unwrap(), two)
+            }
+        };
+        world.device().wait(one).unwrap();
+        world.device().wait(two).unwrap();
+        assert_eq!((a, b), ([1; 3], [11; 3]));
+    });
+}
+
+#[test]
+fn ranks_that_compare_find_out_what_differs() {
+    on_all(3, &checked(), |world| {
+        let layout = Layout::of::<u32>();
+        let mut data = [world.rank(); 8];
+        let len = if world.rank() == 2 { 5 } else { 8 };
+        let root = u32::from(world.rank() == 1);
+        let bcast = |data, root| Operation::Bcast { data, root };
+        let texts = [
+            (
+                bcast(buf(&mut data[..len], &layout), 0),
+                "rank 2 calls bcast with 20 bytes, rank 0 calls bcast with 32 bytes",
+            ),
+            (
+                bcast(buf(&mut data, &layout), root),
+                "rank 1 calls bcast with root 1, rank 0 calls bcast with root 0",
+            ),
+            (
+                if world.rank() == 0 {
+                    Operation::Barrier
+                } else {
+                    bcast(buf(&mut data, &layout), 0)
+                },
+                "rank 1 calls a blocking bcast, rank 0 calls a blocking barrier",
+            ),
+        ];
+        for (operation, text) in texts {
+            // SAFETY: the buffers live until the operation is over, here and below.
+            let error = unsafe { run(world, &operation) }.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains(text), "{error}");
+        }
+        // The same for a nonblocking call against a blocking one.
+        let barrier = Operation::Barrier;
+        // SAFETY: as above.
+        let outcome = unsafe {
+            if world.rank() == 1 {
+                start(world, &barrier).and_then(|request| world.device().wait(request).map(drop))
+            } else {
+                run(world, &barrier)
+            }
+        };
+        let error = outcome.unwrap_err().to_string();
+        assert!(
+            error.contains("rank 1 calls a nonblocking barrier"),
+            "{error}"
+        );
+        // And the communicator is as good as before.
+        // SAFETY: as above.
+        unsafe { run(world, &bcast(buf(&mut data, &layout), 0)) }.unwrap();
+        assert_eq!(data, [0; 8]);
+    });
+}
+
+#[test]
+fn a_short_contribution_is_an_error_where_it_arrives_and_nobody_hangs() {
+    on_all(3, &Options::default(), |world| {
+        let layout = Layout::of::<u32>();
+        let mut data = [world.rank(); 8];
+        let len = if world.rank() == 0 { 5 } else { 8 };
+        let bcast = Operation::Bcast {
+            data: buf(&mut data[..len], &layout),
+            root: 0,
+        };
+        // SAFETY: the buffer lives until the operations are over.
+        let outcomes = unsafe {
+            let request = start(world, &bcast).unwrap();
+            let nonblocking = world.device().wait(request).map(drop);
+            [run(world, &bcast), nonblocking]
+        };
+        for outcome in outcomes {
+            if world.rank() == 0 {
+                outcome.unwrap();
+            } else {
+                let error = outcome.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidCount);
+                assert!(
+                    error
+                        .to_string()
+                        .contains("with 20 bytes where this rank expects 32"),
+                    "{error}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn wrong_arguments_are_errors_before_anything_is_sent() {
+    on_all(2, &Options::default(), |world| {
+        let layout = Layout::of::<u32>();
+        let mut data = [0; 4];
+        let before = counted(world, Counters::Messages);
+        let bcast = Operation::Bcast {
+            data: buf(&mut data, &layout),
+            root: 2,
+        };
+        // SAFETY: nothing is started.
+        let errors = unsafe {
+            [
+                run(world, &bcast).unwrap_err(),
+                start(world, &bcast).unwrap_err(),
+                Persistent::new(world, &bcast).unwrap_err(),
+            ]
+        };
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::InvalidRank);
+            assert!(error.to_string().contains("root 2 is outside"), "{error}");
+        }
+        assert_eq!(counted(world, Counters::Messages), before);
+    });
+}
+
+#[test]
+fn a_barrier_costs_as_many_messages_as_its_algorithm_says() {
+    for (n, rounds) in [(2, 1), (3, 2), (4, 2), (5, 3), (8, 3)] {
+        let mut options = Options::default();
+        options.direct = false;
+        on_all(n, &options, |world| {
+            // SAFETY: a barrier has no buffers.
+            unsafe { run(world, &Operation::Barrier) }.unwrap();
+            assert_eq!(counted(world, Counters::Messages), rounds);
+            assert_eq!(counted(world, Counters::Waits), rounds);
+            assert_eq!(counted(world, Counters::Operations), 1);
+        });
+    }
+    assert_eq!(Name::Barrier.to_string(), "barrier");
+}
