@@ -74,7 +74,7 @@ fn rules(given: &str) -> Result<Vec<crate::select::Rule>> {
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) if it is too late.
-pub fn configure<D: Device + 'static>(comm: &Communicator<D>, options: Options) -> Result<()> {
+pub fn configure<D: Device>(comm: &Communicator<D>, options: Options) -> Result<()> {
     let mut fresh = Some(options);
     comm.job_extension(Slot::Coll, || Job::new(fresh.take().unwrap_or_default()));
     match fresh {

@@ -48,7 +48,7 @@ mod watchdog;
 pub use case::{Case, Skip, Verdict, cases};
 pub use over::{Over, Transports, on_threads};
 pub use pending::Pending;
-pub use plain::Plain;
+pub use plain::{Lent, Plain};
 pub use process::{Summary, run_process};
 pub use rank::Rank;
 pub use suite::{run_case, run_cases_in_one_job, run_job};

@@ -100,6 +100,10 @@ macro_rules! with_cases {
                 comms {
                     init_and_free 1, reversed 1, context_in_use 1,
                 }
+                collectives {
+                    barrier 1, bcast 1, gather 1, scatter 1, allgather 1, alltoall 1,
+                    bad_arguments 1,
+                }
                 capabilities {
                     processes 2, direct 1, cancel 1, pull 2, native_matching 1,
                 }

@@ -4,6 +4,7 @@ pub mod active;
 pub mod cancel;
 pub mod capabilities;
 pub mod checked;
+pub mod collectives;
 pub mod comms;
 pub mod completion;
 pub mod contiguous;

@@ -1,0 +1,217 @@
+//! Collective operations over the device: every operation by every algorithm, in every form of the call,
+//! against what each rank can work out by itself.
+
+mod buffer;
+mod moving;
+
+pub use moving::{allgather, alltoall, gather, scatter};
+
+use std::sync::Arc;
+
+use portolan_coll::select::{Rule, Table};
+use portolan_coll::{Name, Operation, Options, Persistent, algorithms, configure, run, start};
+use portolan_core::buffer::{MemoryKind, TypedBuf};
+use portolan_core::comm::Communicator;
+use portolan_core::{Device, ErrorKind, Result};
+use portolan_datatype::Layout;
+
+use crate::case::Verdict;
+use crate::plain::Lent;
+use crate::rank::{Rank, fails};
+use buffer::Bytes;
+
+/// How an operation is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Blocking,
+    Nonblocking,
+    /// Started twice.
+    Persistent,
+}
+
+impl Call {
+    pub(crate) const ALL: [Self; 3] = [Self::Blocking, Self::Nonblocking, Self::Persistent];
+
+    /// Does an operation on the communicator.
+    ///
+    /// # Safety
+    /// As [`run`].
+    pub(crate) unsafe fn operation<D: Device>(
+        self,
+        comm: &Communicator<D>,
+        operation: &Operation<'_>,
+    ) -> Result<()> {
+        let device = comm.device();
+        // SAFETY: from the caller; requests are waited for before this returns.
+        unsafe {
+            match self {
+                Self::Blocking => run(comm, operation),
+                Self::Nonblocking => device.wait(start(comm, operation)?).map(drop),
+                Self::Persistent => {
+                    let mut operation = Persistent::new(comm, operation)?;
+                    device.wait(operation.start()?)?;
+                    device.wait(operation.start()?).map(drop)
+                }
+            }
+        }
+    }
+}
+
+/// A world with its collectives as `options` say. No rank leaves it before all are done with it.
+pub(crate) fn world<D: Device>(
+    rank: &Rank<'_, D>,
+    options: Options,
+    body: impl FnOnce(&Communicator<Lent<'_, D>>),
+) {
+    let comm = Communicator::world(Arc::new(Lent(rank.device))).expect("the world");
+    configure(&comm, options).expect("nothing has run yet");
+    body(&comm);
+    drop(comm);
+    rank.barrier();
+}
+
+/// Runs `body` with an operation done by each of its algorithms, and as it is done by default.
+pub(crate) fn by_every_algorithm<D: Device>(
+    rank: &Rank<'_, D>,
+    operation: Name,
+    body: impl Fn(&Communicator<Lent<'_, D>>),
+) {
+    let names = algorithms::names(operation);
+    assert!(!names.is_empty(), "{operation} has no algorithms");
+    for algorithm in names {
+        let mut options = Options::default();
+        options.table = Table::with(vec![Rule {
+            operation,
+            ranks: u32::MAX,
+            bytes: usize::MAX,
+            algorithm: algorithm.to_owned(),
+        }]);
+        options.direct = false;
+        world(rank, options, &body);
+    }
+    world(rank, Options::default(), &body);
+}
+
+/// A barrier ends on every rank. (That it does not end too early, `coll` tests by itself.)
+pub fn barrier<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    by_every_algorithm(rank, Name::Barrier, |comm| {
+        for call in Call::ALL {
+            // SAFETY: there are no buffers.
+            unsafe { call.operation(comm, &Operation::Barrier) }.expect("a barrier");
+        }
+    });
+    Ok(())
+}
+
+/// Everybody has what the root had.
+pub fn bcast<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    let lens = [0, 1, 8, rank.eager_max().min(20_000) + 1, 150_001];
+    by_every_algorithm(rank, Name::Bcast, |comm| {
+        for (len, call) in lens.into_iter().zip(Call::ALL.into_iter().cycle()) {
+            for root in [0, rank.last()] {
+                let content = Bytes::content(root, 0, len);
+                let mut data = if rank.me() == root {
+                    content.clone()
+                } else {
+                    vec![0xee; len]
+                };
+                let data_arg = TypedBuf {
+                    ptr: data.as_mut_ptr(),
+                    count: len,
+                    layout: &Layout::byte(),
+                    memory: MemoryKind::Host,
+                };
+                let operation = Operation::Bcast {
+                    data: data_arg,
+                    root,
+                };
+                // SAFETY: `data` is there until the operation is over.
+                unsafe { call.operation(comm, &operation) }.expect("a broadcast");
+                assert_eq!(data, content, "{len} bytes from {root} {call:?}");
+            }
+        }
+    });
+    Ok(())
+}
+
+/// What is wrong with the arguments is said before any message is sent, in every form of the call.
+pub fn bad_arguments<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    world(rank, Options::default(), |comm| {
+        let size = rank.size() as usize;
+        let byte = Layout::byte();
+        let mut memory = vec![0u8; 16 * size];
+        let data = TypedBuf {
+            ptr: memory.as_mut_ptr(),
+            count: 4,
+            layout: &byte,
+            memory: MemoryKind::Host,
+        };
+        let null = TypedBuf {
+            ptr: std::ptr::null_mut(),
+            ..data
+        };
+        let counts = vec![2; size + 1];
+        let displacements = vec![0; size];
+        let blocks = |counts| {
+            portolan_coll::Many::Blocks(portolan_coll::BlocksArg {
+                ptr: data.ptr,
+                counts,
+                displacements: &displacements,
+                layout: &byte,
+            })
+        };
+        let root = rank.size();
+        let recv = portolan_coll::Many::Equal(data);
+        let mut wrong = vec![
+            (
+                Operation::Bcast { data, root },
+                ErrorKind::InvalidRank,
+                "a root outside",
+            ),
+            (
+                Operation::Bcast {
+                    data: null,
+                    root: 0,
+                },
+                ErrorKind::InvalidBuffer,
+                "no buffer",
+            ),
+            (
+                Operation::Allgather {
+                    send: None,
+                    recv: blocks(&counts),
+                },
+                ErrorKind::InvalidCount,
+                "a count too many",
+            ),
+            (
+                Operation::Alltoall {
+                    send: Some(blocks(&counts[1..])),
+                    recv,
+                },
+                ErrorKind::InvalidArgument,
+                "two forms",
+            ),
+        ];
+        if size > 1 {
+            wrong.push((
+                Operation::Allgather {
+                    send: None,
+                    recv: blocks(&counts[1..]),
+                },
+                ErrorKind::InvalidCount,
+                "blocks that overlap",
+            ));
+        }
+        for (operation, kind, what) in wrong {
+            for call in Call::ALL {
+                // SAFETY: nothing is done with buffers where arguments are wrong.
+                fails(unsafe { call.operation(comm, &operation) }, kind, what);
+            }
+        }
+        // Nothing is left behind.
+        // SAFETY: there are no buffers.
+        unsafe { run(comm, &Operation::Barrier) }.expect("a barrier");
+    });
+    Ok(())
+}
