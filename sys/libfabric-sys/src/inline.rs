@@ -11,6 +11,12 @@ use std::mem::offset_of;
 
 use crate::bindings::*;
 
+/// Any address, or none in particular (fabric.h; bindgen does not evaluate casts).
+pub const FI_ADDR_UNSPEC: fi_addr_t = fi_addr_t::MAX;
+
+/// No address: what an insertion that has failed gives (fabric.h).
+pub const FI_ADDR_NOTAVAIL: fi_addr_t = fi_addr_t::MAX;
+
 /// What a function gives when there is no such operation.
 trait Absent {
     const ABSENT: Self;

@@ -1,0 +1,215 @@
+//! Who a rank is, and where its endpoint is.
+//!
+//! All ranks keep the addresses of all, packed; a peer's is put into the provider's address vector
+//! when the first packet to it leaves.
+
+use std::fs;
+use std::sync::Arc;
+
+/// Number of the format in which ranks introduce themselves, and of what they say to each other.
+const FORMAT: u32 = 1;
+
+/// What the ranks tell each other before they talk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Card {
+    pub(crate) process: Process,
+    /// Whose ranks watch each other and share a file: boot, and namespaces of processes and networks.
+    pub(crate) node: String,
+    /// Name of the host, for messages.
+    pub(crate) host: String,
+    /// Whether providers can talk to each other: name, protocol and its version.
+    pub(crate) protocol: String,
+    /// Where the endpoint is, as the provider says it.
+    pub(crate) address: Vec<u8>,
+    /// Where other processes of the node find the file of the ranks' lives, if this rank made one.
+    pub(crate) roster: Option<i32>,
+}
+
+/// A process, told apart from a later one with the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    /// When it started, in clock ticks since boot; 0 where `/proc` cannot be read.
+    pub(crate) start: u64,
+}
+
+impl Card {
+    pub(crate) fn to_text(&self) -> String {
+        use std::fmt::Write;
+        let Process { pid, start } = self.process;
+        let roster = self.roster.unwrap_or(-1);
+        let mut text = format!("{FORMAT} {pid} {start} {roster} {} ", self.node);
+        for byte in &self.address {
+            let _ = write!(text, "{byte:02x}");
+        }
+        let _ = write!(text, " {} {}", self.host, self.protocol);
+        text
+    }
+
+    /// What another rank wrote; an error in words if it makes no sense.
+    pub(crate) fn from_text(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let mut parts = text.splitn(8, ' ');
+            let format = parts.next()?.parse::<u32>().ok()?;
+            if format != FORMAT {
+                return None;
+            }
+            let process = Process {
+                pid: parts.next()?.parse().ok()?,
+                start: parts.next()?.parse().ok()?,
+            };
+            let roster = parts.next()?.parse::<i32>().ok()?;
+            Some(Self {
+                process,
+                roster: (roster >= 0).then_some(roster),
+                node: parts.next()?.to_owned(),
+                address: bytes(parts.next()?)?,
+                host: parts.next()?.to_owned(),
+                protocol: parts.next()?.to_owned(),
+            })
+        };
+        parse().ok_or_else(|| format!("it introduces itself as {text:?}, not in format {FORMAT}"))
+    }
+}
+
+/// The bytes that a text of hexadecimal digits says.
+fn bytes(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.is_ascii() {
+        return None;
+    }
+    let pair = |at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    (0..text.len()).step_by(2).map(pair).collect()
+}
+
+impl Process {
+    /// The calling process.
+    pub(crate) fn own() -> Self {
+        let pid = std::process::id();
+        Self {
+            pid,
+            start: start_of(pid).unwrap_or(0),
+        }
+    }
+
+    /// Whether the process with this number is still the one meant.
+    pub(crate) fn is_current(&self) -> bool {
+        start_of(self.pid).is_some_and(|start| self.start == 0 || start == self.start)
+    }
+}
+
+/// When a process started, from `/proc/PID/stat`: the 22nd field, counted behind the name.
+fn start_of(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let behind = &stat[stat.rfind(')')? + 1..];
+    behind.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// On which node this process is.
+pub(crate) fn node() -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace = |kind: &str| {
+        let link = fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
+        let text = link.to_string_lossy().into_owned();
+        text.chars()
+            .filter(char::is_ascii_digit)
+            .collect::<String>()
+    };
+    format!("{}:{}:{}", boot.trim(), namespace("pid"), namespace("net"))
+}
+
+/// Name of this host, without blanks.
+pub(crate) fn host() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim().replace(char::is_whitespace, "_");
+    if name.is_empty() {
+        "localhost".to_owned()
+    } else {
+        name
+    }
+}
+
+/// The addresses of all ranks, one behind the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Addresses {
+    bytes: Arc<[u8]>,
+    /// Where each begins, and where the last ends.
+    starts: Arc<[u32]>,
+}
+
+impl Addresses {
+    pub(crate) fn new<'a>(each: impl Iterator<Item = &'a [u8]>) -> Self {
+        let mut bytes = Vec::new();
+        let mut starts = vec![0];
+        for address in each {
+            bytes.extend_from_slice(address);
+            starts.push(bytes.len() as u32);
+        }
+        Self {
+            bytes: bytes.into(),
+            starts: starts.into(),
+        }
+    }
+
+    /// The address of a rank below the number of ranks.
+    pub(crate) fn of(&self, rank: u32) -> &[u8] {
+        let rank = rank as usize;
+        &self.bytes[self.starts[rank] as usize..self.starts[rank + 1] as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card() -> Card {
+        Card {
+            process: Process::own(),
+            node: node(),
+            host: host(),
+            protocol: "tcp;ofi_rxm 11.1".to_owned(),
+            address: vec![0, 255, 16],
+            roster: None,
+        }
+    }
+
+    #[test]
+    fn cards_survive_the_journey() {
+        let card = card();
+        assert_eq!(Card::from_text(&card.to_text()), Ok(card.clone()));
+        let with = Card {
+            roster: Some(7),
+            ..card
+        };
+        assert_eq!(Card::from_text(&with.to_text()), Ok(with));
+    }
+
+    #[test]
+    fn nonsense_is_no_card() {
+        let text = card().to_text();
+        for bad in ["", "9 1 2 3", &text[..12], &text.replace("00ff10", "0zff")] {
+            assert!(Card::from_text(bad).is_err(), "{bad}");
+        }
+        let other = text.replacen("1 ", "2 ", 1);
+        assert!(Card::from_text(&other).unwrap_err().contains("format 1"));
+    }
+
+    #[test]
+    fn addresses_may_differ_in_length() {
+        let all = Addresses::new([&b"one"[..], b"", b"three"].into_iter());
+        assert_eq!(
+            (all.of(0), all.of(1), all.of(2)),
+            (&b"one"[..], &b""[..], &b"three"[..])
+        );
+    }
+
+    #[test]
+    fn a_process_is_the_one_it_was() {
+        let own = Process::own();
+        assert!(own.start > 0 && own.is_current());
+        let later = Process {
+            start: own.start + 1,
+            ..own
+        };
+        assert!(!later.is_current());
+    }
+}

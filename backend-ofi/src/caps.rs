@@ -1,0 +1,31 @@
+//! What this transport can do, and the sizes that the engine has to respect.
+
+use portolan_core::transport::{Limits, TransportCaps};
+
+use crate::config::Config;
+use crate::wire::Wire;
+
+/// Largest payload of a short packet.
+pub(crate) const SHORT: usize = 1024;
+
+/// Largest payload of a bulk packet, where the provider allows it. With what goes in front of it it
+/// stays below the 16 KiB up to which the layered providers send at once.
+pub(crate) const BULK: usize = (16 << 10) - 512;
+
+/// Capabilities over a provider that can wake a sleeper (`wakes`).
+pub(crate) fn caps(wakes: bool, processes: bool) -> TransportCaps {
+    let mut caps = TransportCaps::empty();
+    caps.set(TransportCaps::SLEEP, wakes);
+    caps.set(TransportCaps::PROCESSES, processes);
+    caps
+}
+
+/// Sizes over a provider with messages of at most `largest` bytes.
+pub(crate) fn limits(config: &Config, largest: usize) -> Limits {
+    let bulk = BULK.min(largest.saturating_sub(Wire::LEN));
+    Limits {
+        short: SHORT.min(bulk),
+        bulk,
+        eager: config.eager,
+    }
+}

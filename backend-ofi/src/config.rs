@@ -1,0 +1,90 @@
+//! Settings of this transport, taken from the job's settings table.
+
+use std::path::PathBuf;
+
+use portolan_core::config::Settings;
+
+/// What is wanted of libfabric, and the transport's sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The library; `None` means the one that the dynamic linker finds.
+    pub library: Option<PathBuf>,
+    /// The provider, whole (`tcp;ofi_rxm`) or a part of a layered one (`tcp`); `None` means the best.
+    pub provider: Option<String>,
+    /// The domain, such as `mlx5_0`; `None` means the best.
+    pub domain: Option<String>,
+    /// The network interface by its name or address; `None` means the best.
+    pub interface: Option<String>,
+    /// Largest message, in bytes, that is sent eagerly.
+    pub eager: usize,
+    /// Packets of each of the two sizes that may be under way from one rank.
+    pub slots: usize,
+    /// Bytes of one receive buffer. There are [`Config::RECEIVES`] of them.
+    pub receive: usize,
+}
+
+impl Config {
+    /// Receive buffers per rank, whatever the number of peers.
+    pub const RECEIVES: usize = 4;
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            library: None,
+            provider: None,
+            domain: None,
+            interface: None,
+            eager: 16 << 10,
+            slots: 64,
+            receive: 512 << 10,
+        }
+    }
+}
+
+impl Config {
+    /// What the job's settings say of this transport.
+    #[must_use]
+    pub fn from_settings(settings: &Settings) -> Self {
+        Self {
+            library: settings.ofi_library().map(PathBuf::from),
+            provider: settings.ofi_provider().map(str::to_owned),
+            domain: settings.ofi_domain().map(str::to_owned),
+            interface: settings.ofi_interface().map(str::to_owned),
+            eager: settings.eager_max(),
+            ..Self::default()
+        }
+    }
+
+    /// The wishes in words, for errors: empty without any.
+    pub(crate) fn wishes(&self) -> String {
+        let wish = |name: &str, value: &Option<String>| {
+            let value = value.as_ref()?;
+            Some(format!("PORTOLAN_OFI_{name}={value}"))
+        };
+        let all = [
+            wish("PROVIDER", &self.provider),
+            wish("DOMAIN", &self.domain),
+            wish("INTERFACE", &self.interface),
+        ];
+        all.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wishes_are_named_as_they_are_set() {
+        assert_eq!(Config::default().wishes(), "");
+        let mut settings = Settings::default();
+        settings.set("OFI_PROVIDER", "tcp").unwrap();
+        settings.set("OFI_INTERFACE", "lo").unwrap();
+        let config = Config::from_settings(&settings);
+        assert_eq!(
+            config.wishes(),
+            "PORTOLAN_OFI_PROVIDER=tcp, PORTOLAN_OFI_INTERFACE=lo"
+        );
+    }
+}

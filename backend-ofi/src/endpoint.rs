@@ -1,0 +1,210 @@
+//! An open endpoint, and the domain on which it stands: with completion queue and address vector.
+
+use std::ffi::c_void;
+use std::os::fd::RawFd;
+use std::ptr;
+
+use libfabric_sys::{
+    FI_AV_MAP, FI_AV_UNSPEC, FI_CQ_FORMAT_DATA, FI_GETWAIT, FI_MR_LOCAL, FI_MULTI_RECV,
+    FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_RECV, FI_RMA, FI_SEND, FI_TRANSMIT, FI_WAIT_FD,
+    FI_WAIT_NONE, Library, fi_av_attr, fi_av_open, fi_bind, fi_control, fi_cq_attr, fi_cq_open,
+    fi_domain, fi_enable, fi_endpoint, fi_getname, fi_mr_desc, fi_mr_reg, fi_setopt, fi_trywait,
+    fid, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
+};
+
+use crate::fid::Fid;
+use crate::info::Info;
+
+/// Completions that a queue has room for.
+const COMPLETIONS: usize = 1024;
+
+/// What an endpoint stands on. Fields are dropped in their order; the endpoint must be dropped before,
+/// and memory that is registered here as well.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    pub(crate) av: Fid<fid_av>,
+    pub(crate) cq: Fid<fid_cq>,
+    domain: Fid<fid_domain>,
+    fabric: Fid<fid_fabric>,
+    pub(crate) info: Info,
+    pub(crate) library: Library,
+    /// Descriptor that becomes readable when there is something to do; `None` if the provider has none.
+    pub(crate) wait: Option<RawFd>,
+    /// One receive buffer takes many messages.
+    pub(crate) multi: bool,
+    /// Peers' memory can be read and written.
+    pub(crate) rma: bool,
+}
+
+impl Domain {
+    /// Opens an endpoint as described, for a job of `peers` ranks. The smallest space that a buffer
+    /// for many messages must have left is `least` bytes.
+    pub(crate) fn open(
+        library: Library,
+        info: Info,
+        peers: u32,
+        least: usize,
+    ) -> Result<(Fid<fid_ep>, Self), String> {
+        let null = ptr::null_mut::<c_void>();
+        // SAFETY (of all calls): objects that are open, attributes that outlive the call, room for
+        // the result.
+        let fabric = Fid::open(&library, |fabric| unsafe {
+            library.fi_fabric(info.get().fabric_attr, fabric, null)
+        })?;
+        // SAFETY: as above.
+        let domain = Fid::open(&library, |domain| unsafe {
+            fi_domain(fabric.get(), info.as_ptr(), domain, null)
+        })?;
+        let cq = queue(&library, &domain, FI_WAIT_FD)
+            .or_else(|_| queue(&library, &domain, FI_WAIT_NONE))?;
+        let av = vector(&library, &domain, &info, peers)?;
+        // SAFETY: as above.
+        let ep = Fid::open(&library, |ep| unsafe {
+            fi_endpoint(domain.get(), info.as_ptr(), ep, null)
+        })?;
+        let check = |what: &str, result: i32| match result {
+            0 => Ok(()),
+            error => Err(format!(
+                "{what} failed: {}",
+                library.fi_strerror(i64::from(error))
+            )),
+        };
+        let multi = info.get().caps & FI_MULTI_RECV != 0;
+        // SAFETY: open objects; the option takes a size.
+        unsafe {
+            check("binding the address vector", fi_bind(ep.fid(), av.fid(), 0))?;
+            let both = FI_TRANSMIT | FI_RECV;
+            check(
+                "binding the completion queue",
+                fi_bind(ep.fid(), cq.fid(), both),
+            )?;
+            check("enabling the endpoint", fi_enable(ep.fid()))?;
+            // Now, because the shm provider of 1.17 has no place for it before.
+            if multi {
+                let result = fi_setopt(
+                    ep.get(),
+                    FI_OPT_ENDPOINT as i32,
+                    FI_OPT_MIN_MULTI_RECV as i32,
+                    (&raw const least).cast(),
+                    size_of::<usize>(),
+                );
+                check("setting the space of receive buffers", result)?;
+            }
+        }
+        let rma = info.get().caps & FI_RMA != 0;
+        let wait = descriptor(&cq);
+        let domain = Self {
+            av,
+            cq,
+            domain,
+            fabric,
+            info,
+            library,
+            wait,
+            multi,
+            rma,
+        };
+        Ok((ep, domain))
+    }
+
+    /// The address by which peers find an endpoint of this domain.
+    pub(crate) fn name(&self, ep: &Fid<fid_ep>) -> Result<Vec<u8>, String> {
+        let mut name = vec![0_u8; 512];
+        let mut len = name.len();
+        // SAFETY: an open endpoint; as much room as said.
+        let result = unsafe { fi_getname(ep.get(), name.as_mut_ptr().cast(), &raw mut len) };
+        if result != 0 || len > name.len() {
+            let why = self.library.fi_strerror(i64::from(result));
+            return Err(format!("asking for the endpoint's address failed: {why}"));
+        }
+        name.truncate(len);
+        Ok(name)
+    }
+
+    /// Registers memory for this rank's own operations, if the provider wants that. `None` if not.
+    pub(crate) fn register_local(
+        &self,
+        start: *mut u8,
+        len: usize,
+        key: u64,
+    ) -> Result<Option<Fid<fid_mr>>, String> {
+        if !self.info.mr_mode(FI_MR_LOCAL) {
+            return Ok(None);
+        }
+        // SAFETY: an open domain; the memory outlives the region, as the caller sees to.
+        let region = Fid::open(&self.library, |mr| unsafe {
+            let access = FI_SEND | FI_RECV;
+            let null = ptr::null_mut();
+            fi_mr_reg(
+                self.domain.get(),
+                start.cast(),
+                len,
+                access,
+                0,
+                key,
+                0,
+                mr,
+                null,
+            )
+        });
+        region.map(Some).map_err(|why| {
+            format!("{why} ({len} bytes; the limit of locked memory may be too low: ulimit -l)")
+        })
+    }
+
+    /// Whether it is safe to sleep on the descriptor: `false` if there is something to do first.
+    pub(crate) fn may_sleep(&self) -> bool {
+        if self.wait.is_none() {
+            return true;
+        }
+        let mut queue: *mut fid = self.cq.fid();
+        // SAFETY: one open queue.
+        unsafe { fi_trywait(self.fabric.get(), &raw mut queue, 1) == 0 }
+    }
+}
+
+/// The descriptor for operations on registered memory; null where none is needed.
+pub(crate) fn desc(region: Option<&Fid<fid_mr>>) -> *mut c_void {
+    // SAFETY: open as long as it is borrowed.
+    region.map_or(ptr::null_mut(), |region| unsafe {
+        fi_mr_desc(region.get())
+    })
+}
+
+fn queue(library: &Library, domain: &Fid<fid_domain>, wait: u32) -> Result<Fid<fid_cq>, String> {
+    // SAFETY: numbers and null pointers, for which zero is a value.
+    let mut attr = unsafe { std::mem::zeroed::<fi_cq_attr>() };
+    attr.size = COMPLETIONS;
+    attr.format = FI_CQ_FORMAT_DATA;
+    attr.wait_obj = wait;
+    // SAFETY: an open domain, attributes, room for the result.
+    Fid::open(library, |cq| unsafe {
+        fi_cq_open(domain.get(), &raw mut attr, cq, ptr::null_mut())
+    })
+}
+
+fn vector(
+    library: &Library,
+    domain: &Fid<fid_domain>,
+    info: &Info,
+    peers: u32,
+) -> Result<Fid<fid_av>, String> {
+    // SAFETY: numbers and null pointers, for which zero is a value.
+    let mut attr = unsafe { std::mem::zeroed::<fi_av_attr>() };
+    attr.type_ = match info.domain_attr().av_type {
+        FI_AV_UNSPEC => FI_AV_MAP,
+        kind => kind,
+    };
+    attr.count = peers as usize;
+    // SAFETY: an open domain, attributes, room for the result.
+    Fid::open(library, |av| unsafe {
+        fi_av_open(domain.get(), &raw mut attr, av, ptr::null_mut())
+    })
+}
+
+fn descriptor(cq: &Fid<fid_cq>) -> Option<RawFd> {
+    let mut fd: RawFd = -1;
+    // SAFETY: an open queue; the command writes a descriptor.
+    let result = unsafe { fi_control(cq.fid(), FI_GETWAIT as i32, (&raw mut fd).cast()) };
+    (result == 0 && fd >= 0).then_some(fd)
+}

@@ -1,0 +1,257 @@
+//! What has arrived: receive buffers, and packets that lie in them until they are delivered.
+//!
+//! A buffer takes many messages where the provider can do that, one otherwise; it is posted again when
+//! the provider has let go of it and the last message in it has been delivered. A packet waits here if
+//! one before it from the same peer has not arrived yet, or if the engine does not want it now.
+
+use std::collections::VecDeque;
+
+use libfabric_sys::{
+    FI_ADDR_UNSPEC, FI_MULTI_RECV, FI_RECV, fi_cq_data_entry, fi_msg, fi_recv, fi_recvmsg, fid_ep,
+};
+use portolan_core::transport::{Payload, Sink};
+
+use crate::config::Config;
+use crate::endpoint::Domain;
+use crate::fid::Fid;
+use crate::op::{Kind, Ops};
+use crate::peer::{Peer, TELL};
+use crate::slab::Slab;
+use crate::wire::Wire;
+
+/// Receive buffers, and what is in them.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    ops: Ops,
+    slab: Slab,
+    multi: bool,
+    buffers: Box<[Buffer]>,
+    /// Buffers that are to be posted.
+    unposted: Vec<u32>,
+    /// What has arrived and has not been delivered, in the order of arrival.
+    held: VecDeque<Arrival>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Buffer {
+    /// Messages in it that have not been delivered.
+    unread: u32,
+    /// The provider has let go of it.
+    over: bool,
+}
+
+/// A packet where it arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) wire: Wire,
+    data: *const u8,
+    len: u32,
+    buffer: u32,
+}
+
+// SAFETY: the pointer is into the slab that lies next to it.
+unsafe impl Send for Arrival {}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Delivered,
+    Held,
+}
+
+impl Inbox {
+    /// Buffers for packets of at most `largest` bytes. None is posted yet.
+    pub(crate) fn new(domain: &Domain, config: &Config, largest: usize) -> Result<Self, String> {
+        let all = config.receive * Config::RECEIVES;
+        let bytes = if domain.multi {
+            config.receive
+        } else {
+            largest
+        };
+        let count = (all / bytes).max(2);
+        Ok(Self {
+            ops: Ops::new(Kind::Receive, count),
+            slab: Slab::new(domain, count, bytes, Kind::Receive as u64)?,
+            multi: domain.multi,
+            buffers: vec![Buffer::default(); count].into(),
+            unposted: (0..count as u32).collect(),
+            held: VecDeque::with_capacity(256),
+        })
+    }
+
+    /// Bytes of the buffers.
+    pub(crate) fn memory(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Gives the provider what it may fill. Returns whether anything is left to be given.
+    pub(crate) fn post(&mut self, ep: &Fid<fid_ep>) -> Result<bool, isize> {
+        while let Some(&index) = self.unposted.last() {
+            let context = self.ops.context(index as usize);
+            let (place, len) = (self.slab.part(index as usize), self.slab.part_len());
+            let mut desc = self.slab.desc();
+            // SAFETY: an open endpoint; memory that is there until it is closed, and that nobody else
+            // uses until the provider lets go of it.
+            let result = unsafe {
+                if self.multi {
+                    let iov = libc::iovec {
+                        iov_base: place.cast(),
+                        iov_len: len,
+                    };
+                    let msg = fi_msg {
+                        msg_iov: &raw const iov,
+                        desc: &raw mut desc,
+                        iov_count: 1,
+                        addr: FI_ADDR_UNSPEC,
+                        context,
+                        data: 0,
+                    };
+                    fi_recvmsg(ep.get(), &raw const msg, FI_MULTI_RECV)
+                } else {
+                    fi_recv(ep.get(), place.cast(), len, desc, FI_ADDR_UNSPEC, context)
+                }
+            };
+            if result == -(libfabric_sys::FI_EAGAIN as isize) {
+                return Ok(true);
+            }
+            if result != 0 {
+                return Err(result);
+            }
+            self.buffers[index as usize] = Buffer::default();
+            self.unposted.pop();
+        }
+        Ok(false)
+    }
+
+    /// Whether buffers wait to be posted.
+    pub(crate) fn has_unposted(&self) -> bool {
+        !self.unposted.is_empty()
+    }
+
+    /// A receive has completed: the packet, unless there is none or it is none of this job's.
+    pub(crate) fn arrived(&mut self, index: usize, entry: &fi_cq_data_entry) -> Option<Arrival> {
+        if !self.multi || entry.flags & FI_MULTI_RECV != 0 {
+            self.buffers[index].over = true;
+        }
+        let start = self.slab.part(index).cast_const();
+        let place = if self.multi {
+            entry.buf.cast_const().cast()
+        } else {
+            start
+        };
+        let inside = (place as usize).checked_sub(start as usize);
+        let whole = inside.is_some_and(|offset| {
+            entry.len >= Wire::LEN && offset + entry.len <= self.slab.part_len()
+        });
+        if entry.flags & FI_RECV == 0 || !whole {
+            // The end of a buffer without a message, or too little to be one of ours.
+            self.reuse(index);
+            return None;
+        }
+        self.buffers[index].unread += 1;
+        // SAFETY: as many bytes have arrived there, inside of the buffer, as was just checked. Nobody
+        // writes there any more: the provider has finished, and peers cannot.
+        let (wire, data) = unsafe { (Wire::read(place), place.add(Wire::LEN)) };
+        Some(Arrival {
+            wire,
+            data,
+            len: (entry.len - Wire::LEN) as u32,
+            buffer: index as u32,
+        })
+    }
+
+    /// A receive has failed.
+    pub(crate) fn failed(&mut self, index: usize, flags: u64) {
+        if !self.multi || flags & FI_MULTI_RECV != 0 {
+            self.buffers[index].over = true;
+            self.reuse(index);
+        }
+    }
+
+    /// Delivers a packet, or keeps it if its turn has not come. Notes in `to_tell` who has to hear of it.
+    pub(crate) fn deliver<S: Sink>(
+        &mut self,
+        arrival: Arrival,
+        peers: &mut [Peer],
+        to_tell: &mut VecDeque<u32>,
+        sink: &mut S,
+    ) -> Fate {
+        let from = arrival.wire.from;
+        let peer = &mut peers[from as usize];
+        if arrival.wire.seq != peer.expected || !sink.accepts(from) {
+            self.held.push_back(arrival);
+            return Fate::Held;
+        }
+        peer.expected = peer.expected.wrapping_add(1);
+        if peer.expected.wrapping_sub(peer.told) == TELL {
+            to_tell.push_back(from);
+        }
+        self.hand_up(&arrival, sink);
+        Fate::Delivered
+    }
+
+    /// Delivers what is held and may be delivered now. Returns how many packets.
+    pub(crate) fn deliver_held<S: Sink>(
+        &mut self,
+        peers: &mut [Peer],
+        to_tell: &mut VecDeque<u32>,
+        sink: &mut S,
+    ) -> usize {
+        let mut delivered = 0;
+        let mut again = true;
+        // One packet may be what another, which arrived before it, has waited for.
+        while again && !self.held.is_empty() {
+            again = false;
+            for _ in 0..self.held.len() {
+                let Some(arrival) = self.held.pop_front() else {
+                    break;
+                };
+                if self.deliver(arrival, peers, to_tell, sink) == Fate::Delivered {
+                    delivered += 1;
+                    again = true;
+                }
+            }
+        }
+        delivered
+    }
+
+    /// Whether packets wait for something.
+    pub(crate) fn holds_any(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Throws away what came from a peer that is dead.
+    pub(crate) fn forget(&mut self, dead: impl Fn(u32) -> bool) {
+        for _ in 0..self.held.len() {
+            if let Some(arrival) = self.held.pop_front() {
+                if dead(arrival.wire.from) {
+                    self.read(&arrival);
+                } else {
+                    self.held.push_back(arrival);
+                }
+            }
+        }
+    }
+
+    fn hand_up<S: Sink>(&mut self, arrival: &Arrival, sink: &mut S) {
+        let len = arrival.len as usize;
+        // SAFETY: in a buffer that is not posted again before `read`.
+        let payload = unsafe { Payload::new(arrival.data, len) };
+        sink.packet(arrival.wire.from, &arrival.wire.header, payload);
+        self.read(arrival);
+    }
+
+    /// A packet is not needed any more.
+    pub(crate) fn read(&mut self, arrival: &Arrival) {
+        self.buffers[arrival.buffer as usize].unread -= 1;
+        self.reuse(arrival.buffer as usize);
+    }
+
+    fn reuse(&mut self, index: usize) {
+        let buffer = &mut self.buffers[index];
+        if buffer.over && buffer.unread == 0 {
+            buffer.over = false;
+            self.unposted.push(index as u32);
+        }
+    }
+}

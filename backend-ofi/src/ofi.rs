@@ -1,0 +1,305 @@
+//! The transport: a table of contents. What each operation does is in the file named after it.
+
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libfabric_sys::fid_ep;
+use portolan_core::transport::{
+    Bell, Header, Limits, Payload, Sent, Sink, Transport, TransportCaps,
+};
+
+use crate::addr::Addresses;
+use crate::bell::EventBell;
+use crate::config::Config;
+use crate::endpoint::Domain;
+use crate::fid::Fid;
+use crate::inbox::Inbox;
+use crate::info::Info;
+use crate::op::Kind;
+use crate::peer::Peer;
+use crate::shared::Shared;
+use crate::slots::Slots;
+use crate::watch::Watcher;
+use crate::wire::Wire;
+use crate::{caps, one_sided, progress, send};
+
+/// How long a rank that leaves waits for its last packets to go: then whoever they were for is not
+/// going to take them.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// One rank's end of a libfabric network.
+///
+/// Made by [`open`](crate::open) in a job of processes and by [`in_process`](crate::in_process) for
+/// ranks that are threads, or that one thread steps.
+#[derive(Debug)]
+pub struct Ofi {
+    /// Taken out when the transport is dropped.
+    pub(crate) link: ManuallyDrop<Link>,
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    /// A number that packets of this job carry.
+    pub(crate) job: u32,
+    pub(crate) peers: Box<[Peer]>,
+    pub(crate) addresses: Addresses,
+    /// Longest packet that the provider copies at once.
+    pub(crate) inject: usize,
+    /// Large slots that are filled and could not be sent yet.
+    pub(crate) waiting: VecDeque<u32>,
+    /// Peers that are to be told how many of their packets have been delivered.
+    pub(crate) to_tell: VecDeque<u32>,
+    /// How many deaths this rank believes, and for how many polls there has been no other news.
+    pub(crate) adopted: u32,
+    pub(crate) silence: u32,
+    pub(crate) armed: bool,
+    pub(crate) bell: Arc<EventBell>,
+    pub(crate) shared: Arc<Shared>,
+    nodes: Arc<[u32]>,
+    caps: TransportCaps,
+    watcher: Option<Watcher>,
+}
+
+/// What a rank needs to know of its job.
+pub(crate) struct Place {
+    pub(crate) rank: u32,
+    pub(crate) job: u32,
+    pub(crate) addresses: Addresses,
+    /// On which node each rank is.
+    pub(crate) nodes: Arc<[u32]>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// An endpoint with its buffers. Dropped in the order of the fields: the endpoint, memory that is registered
+/// in the domain, the domain.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) ep: Fid<fid_ep>,
+    pub(crate) small: Slots,
+    pub(crate) large: Slots,
+    pub(crate) inbox: Inbox,
+    pub(crate) domain: Domain,
+    limits: Limits,
+}
+
+impl Link {
+    /// Opens an endpoint as `info` describes it.
+    pub(crate) fn new(
+        library: libfabric_sys::Library,
+        info: Info,
+        config: &Config,
+        size: u32,
+    ) -> Result<Self, String> {
+        let limits = caps::limits(config, info.ep_attr().max_msg_size);
+        if limits.bulk < 1024 {
+            let provider = info.provider();
+            return Err(format!(
+                "messages of provider {provider} have at most {} bytes; 1064 are needed",
+                info.ep_attr().max_msg_size
+            ));
+        }
+        let largest = Wire::LEN + limits.bulk;
+        let (ep, domain) = Domain::open(library, info, size, largest)?;
+        let (count, least) = (config.slots, Wire::LEN + limits.short);
+        let mut inbox = Inbox::new(&domain, config, largest)?;
+        inbox.post(&ep).map_err(|error| {
+            let why = library.fi_strerror(error as i64);
+            format!("posting the first receive buffer failed: {why}")
+        })?;
+        Ok(Self {
+            small: Slots::new(&domain, Kind::Short, 4 * count, least)?,
+            large: Slots::new(&domain, Kind::Bulk, count, largest)?,
+            inbox,
+            ep,
+            domain,
+            limits,
+        })
+    }
+
+    /// The address by which peers find it.
+    pub(crate) fn name(&self) -> Result<Vec<u8>, String> {
+        self.domain.name(&self.ep)
+    }
+
+    /// Which providers can talk to this one: name and protocol.
+    pub(crate) fn protocol(&self) -> String {
+        let (info, attr) = (&self.domain.info, self.domain.info.ep_attr());
+        format!(
+            "{} {}.{}",
+            info.provider(),
+            attr.protocol,
+            attr.protocol_version
+        )
+    }
+}
+
+impl Ofi {
+    /// The transport over an open endpoint.
+    pub(crate) fn new(link: Link, place: Place, watcher: Option<Watcher>) -> Result<Self, String> {
+        let size = place.nodes.len() as u32;
+        let bell = Arc::new(EventBell::new(link.domain.wait)?);
+        place.shared.deaths.tell(&bell);
+        Ok(Self {
+            rank: place.rank,
+            size,
+            job: place.job,
+            peers: vec![Peer::default(); size as usize].into(),
+            addresses: place.addresses,
+            inject: link.domain.info.tx_attr().inject_size,
+            waiting: VecDeque::with_capacity(64),
+            to_tell: VecDeque::with_capacity(64),
+            adopted: 0,
+            silence: 0,
+            armed: false,
+            bell,
+            shared: place.shared,
+            nodes: place.nodes,
+            caps: caps::caps(link.domain.wait.is_some(), watcher.is_some()),
+            watcher,
+            link: ManuallyDrop::new(link),
+        })
+    }
+
+    /// Waits until all that was sent has left, but not for ever.
+    fn flush(&mut self) {
+        let start = Instant::now();
+        while start.elapsed() < FAREWELL {
+            let mut marked = true;
+            for peer in 0..self.size {
+                if self.peers[peer as usize].injected && send::absent(self, peer).is_none() {
+                    marked &= send::send_control(self, peer, true);
+                }
+            }
+            progress::poll(self, &mut Nobody);
+            let left =
+                self.link.small.all_free() && self.link.large.all_free() && self.waiting.is_empty();
+            if marked && left {
+                return;
+            }
+        }
+        tracing::warn!(rank = self.rank, "left before all packets had left");
+    }
+}
+
+/// Takes what arrives for a rank that is leaving.
+struct Nobody;
+
+impl Sink for Nobody {
+    fn accepts(&mut self, _peer: u32) -> bool {
+        true
+    }
+
+    fn packet(&mut self, _peer: u32, _header: &Header, _payload: Payload<'_>) {}
+}
+
+impl Transport for Ofi {
+    fn name(&self) -> &'static str {
+        "ofi"
+    }
+
+    fn caps(&self) -> TransportCaps {
+        self.caps
+    }
+
+    fn limits(&self) -> Limits {
+        self.link.limits
+    }
+
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    fn node_of(&self, peer: u32) -> u32 {
+        self.nodes[peer as usize]
+    }
+
+    fn node_name(&self) -> String {
+        crate::addr::host()
+    }
+
+    #[inline]
+    unsafe fn send_short(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        data: *const u8,
+        len: usize,
+    ) -> Sent {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { send::short(self, peer, header, data, len) }
+    }
+
+    #[inline]
+    unsafe fn send_bulk<F: FnOnce(*mut u8)>(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        len: usize,
+        fill: F,
+    ) -> Sent {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { send::bulk(self, peer, header, len, fill) }
+    }
+
+    #[inline]
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
+        progress::poll(self, sink)
+    }
+
+    fn bell(&self) -> Arc<dyn Bell> {
+        Arc::clone(&self.bell) as Arc<dyn Bell>
+    }
+
+    fn arm(&mut self) {
+        self.armed = true;
+    }
+
+    fn disarm(&mut self) {
+        self.armed = false;
+        self.bell.quiet();
+    }
+
+    fn failures(&self) -> u32 {
+        self.adopted
+    }
+
+    fn failure_of(&self, peer: u32) -> Option<String> {
+        self.shared.deaths.reason(peer, self.adopted)
+    }
+
+    fn declare_failed(&mut self, peer: u32, why: &str) {
+        if peer < self.size {
+            self.shared.deaths.declare(peer, why);
+            progress::believe(self);
+        }
+    }
+
+    fn memory_used(&self) -> u64 {
+        (self.link.small.slab.len() + self.link.large.slab.len() + self.link.inbox.memory()) as u64
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        one_sided::describe(self)
+    }
+}
+
+impl Drop for Ofi {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.deaths.declare(self.rank, "it panicked");
+        } else {
+            self.flush();
+        }
+        drop(self.watcher.take());
+        if !self.shared.deaths.is_dead(self.rank) {
+            self.shared.roster.leave(self.rank);
+        }
+        // SAFETY: not used any more.
+        let link = unsafe { ManuallyDrop::take(&mut self.link) };
+        self.shared.retire(link);
+    }
+}

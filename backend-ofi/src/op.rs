@@ -1,0 +1,103 @@
+//! What libfabric hands back with a completion.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use libfabric_sys::fi_context2;
+
+/// What an operation was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A packet from the small slots.
+    Short,
+    /// A packet from the large slots.
+    Bulk,
+    /// A receive buffer.
+    Receive,
+}
+
+/// The place that a provider may use while an operation is under way, and what the operation is.
+#[repr(C)]
+pub(crate) struct Op {
+    /// The provider's (`FI_CONTEXT`, `FI_CONTEXT2`).
+    scratch: fi_context2,
+    pub(crate) kind: Kind,
+    /// Which of its kind.
+    pub(crate) index: u32,
+    /// The peer that it concerns; no meaning for receives.
+    pub(crate) peer: u32,
+    /// Bytes.
+    pub(crate) len: u32,
+}
+
+/// The operations of a kind. They do not move, because the provider has their addresses.
+#[derive(Debug)]
+pub(crate) struct Ops(NonNull<[Op]>);
+
+// SAFETY: the scratch belongs to the provider, which belongs to no thread; the rest is plain data.
+unsafe impl Send for Ops {}
+
+impl Ops {
+    /// `count` operations of a kind, numbered.
+    pub(crate) fn new(kind: Kind, count: usize) -> Self {
+        let op = |index| Op {
+            // SAFETY: pointers without meaning, for which null is a value.
+            scratch: unsafe { std::mem::zeroed() },
+            kind,
+            index,
+            peer: 0,
+            len: 0,
+        };
+        let all: Box<[Op]> = (0..count as u32).map(op).collect();
+        Self(NonNull::from(Box::leak(all)))
+    }
+
+    fn at(&self, index: usize) -> *mut Op {
+        assert!(index < self.0.len(), "there is no operation {index}");
+        // SAFETY: inside of the allocation, just checked.
+        unsafe { self.0.as_ptr().cast::<Op>().add(index) }
+    }
+
+    /// As libfabric's functions take it.
+    #[inline]
+    pub(crate) fn context(&self, index: usize) -> *mut c_void {
+        self.at(index).cast()
+    }
+
+    /// Notes what operation `index` is about to do.
+    #[inline]
+    pub(crate) fn note(&mut self, index: usize, peer: u32, len: usize) {
+        let op = self.at(index);
+        // SAFETY: ours; the provider knows of the scratch only.
+        unsafe {
+            (*op).peer = peer;
+            (*op).len = len as u32;
+        }
+    }
+
+    /// The peer and the bytes that were noted.
+    #[inline]
+    pub(crate) fn noted(&self, index: usize) -> (u32, usize) {
+        let op = self.at(index);
+        // SAFETY: as above.
+        unsafe { ((*op).peer, (*op).len as usize) }
+    }
+
+    /// What a completion's context says: kind and index.
+    ///
+    /// # Safety
+    /// It must come from [`context`](Self::context) of operations that are still there.
+    #[inline]
+    pub(crate) unsafe fn of(context: *mut c_void) -> (Kind, usize) {
+        let op = context.cast::<Op>();
+        // SAFETY: the caller's promise.
+        unsafe { ((*op).kind, (*op).index as usize) }
+    }
+}
+
+impl Drop for Ops {
+    fn drop(&mut self) {
+        // SAFETY: leaked by `new`; the endpoint is closed, so the provider has no use for it.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}

@@ -1,0 +1,338 @@
+//! Making the transport: one rank of a job of processes, or all ranks of a job inside one process.
+//!
+//! # How processes come together
+//! 1. Every rank opens an endpoint, posts its buffers, and publishes its [`Card`]; or why it could not.
+//! 2. Fence. Every rank reads all cards and comes to the same verdict about them.
+//! 3. The processes of a node share the roster of the first of them, and watch each other.
+//!
+//! Nothing more is agreed on: whoever is the first to send finds the other's buffers posted.
+
+use std::sync::Arc;
+
+use portolan_core::config::Settings;
+use portolan_core::job::{Bootstrap, JobError};
+use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
+use portolan_core::{Error, ErrorKind, Result};
+
+use crate::addr::{self, Addresses, Card, Process};
+use crate::config::Config;
+use crate::ofi::{Link, Ofi, Place};
+use crate::provider;
+use crate::roster::Roster;
+use crate::shared::Shared;
+use crate::watch::Watcher;
+use crate::wire::Wire;
+
+/// One rank of a job of processes. Collective: every rank of the job calls it.
+///
+/// # Errors
+/// [`Job`](ErrorKind::Job) if the launcher fails,
+/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if there is no library, no provider as
+/// wanted, or the ranks' providers cannot talk to each other: the same text on every rank.
+pub fn open(job: &mut dyn Bootstrap, settings: &Settings) -> Result<Ofi, Error> {
+    let rank = job.rank();
+    open_with(job, &Config::from_settings(settings)).map_err(|e| e.on_rank(rank).on_device("ofi"))
+}
+
+/// [`open`] with wishes and sizes of one's own.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi, Error> {
+    let (rank, size) = (job.rank(), job.size());
+    check_size(size)?;
+    let made = make(config, size);
+    let text = match &made {
+        Ok((_, _, card)) => format!("card {}", card.to_text()),
+        Err(error) => format!("error {}", error.to_string().replace('\n', " ")),
+    };
+    job.put(&format!("ofi.rank.{rank}"), &text)
+        .map_err(job_failed)?;
+    job.fence().map_err(job_failed)?;
+    let cards = cards(job, size)?;
+    judge(&cards)?;
+    let (opened, roster, own) = made?;
+    let (nodes, firsts) = nodes(&cards);
+    let first = firsts[nodes[rank as usize] as usize] as usize;
+    let roster = match cards[first].roster {
+        Some(fd) if first != rank as usize => {
+            Roster::open(cards[first].process, fd, size).map_err(unavailable)?
+        }
+        _ => roster,
+    };
+    let shared = Arc::new(Shared::new(roster));
+    let here = (0..size)
+        .filter(|&peer| peer != rank && cards[peer as usize].node == own.node)
+        .map(|peer| (peer, cards[peer as usize].process));
+    let watcher = Watcher::start(Arc::clone(&shared), here).map_err(unavailable)?;
+    let place = Place {
+        rank,
+        job: job_number(job.job_id()),
+        addresses: Addresses::new(cards.iter().map(|card| &*card.address)),
+        nodes: nodes.into(),
+        shared,
+    };
+    Ofi::new(opened, place, Some(watcher)).map_err(unavailable)
+}
+
+/// All ranks of a job inside this process, each with an endpoint of its own: for ranks that are
+/// threads, or that one thread steps.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for no ranks or too many,
+/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) as for [`open`].
+pub fn in_process(n: u32, settings: &Settings) -> Result<Vec<Ofi>, Error> {
+    in_process_with(n, &Config::from_settings(settings)).map_err(|e| e.on_device("ofi"))
+}
+
+/// [`in_process`] with wishes and sizes of one's own.
+///
+/// # Errors
+/// As for [`in_process`].
+pub fn in_process_with(n: u32, config: &Config) -> Result<Vec<Ofi>, Error> {
+    check_size(n)?;
+    let (library, info) = provider::choose(config)?;
+    let open = |_| Link::new(library, info.duplicate()?, config, n);
+    let opened: Vec<Link> = (0..n)
+        .map(open)
+        .collect::<Result<_, _>>()
+        .map_err(unavailable)?;
+    let names: Vec<Vec<u8>> = opened
+        .iter()
+        .map(Link::name)
+        .collect::<Result<_, _>>()
+        .map_err(unavailable)?;
+    let addresses = Addresses::new(names.iter().map(|name| &**name));
+    let shared = Arc::new(Shared::new(Roster::within(n)));
+    let nodes: Arc<[u32]> = vec![0; n as usize].into();
+    // Told apart from other jobs of this process, and of others.
+    let job = job_number(&format!(
+        "{}.{:p}",
+        std::process::id(),
+        Arc::as_ptr(&shared)
+    ));
+    let rank = |(opened, rank)| {
+        let place = Place {
+            rank,
+            job,
+            addresses: addresses.clone(),
+            nodes: Arc::clone(&nodes),
+            shared: Arc::clone(&shared),
+        };
+        Ofi::new(opened, place, None).map_err(unavailable)
+    };
+    opened.into_iter().zip(0..).map(rank).collect()
+}
+
+/// Whether libfabric is usable here as wanted: makes a small job inside this process and moves a
+/// message through it. Returns on what.
+///
+/// # Errors
+/// What went wrong, with the library's words.
+pub fn probe(settings: &Settings) -> Result<String, String> {
+    struct Heard(bool);
+    impl Sink for Heard {
+        fn accepts(&mut self, _peer: u32) -> bool {
+            true
+        }
+        fn packet(&mut self, _peer: u32, _header: &Header, _payload: Payload<'_>) {
+            self.0 = true;
+        }
+    }
+    let config = Config {
+        slots: 4,
+        receive: 64 << 10,
+        ..Config::from_settings(settings)
+    };
+    let mut ranks = in_process_with(2, &config).map_err(|error| error.to_string())?;
+    let mut heard = Heard(false);
+    let mut sent = Sent::Full;
+    let start = std::time::Instant::now();
+    while !heard.0 && start.elapsed() < PATIENCE {
+        if sent == Sent::Full {
+            // SAFETY: rank 1 exists and is not rank 0; no bytes are read.
+            sent = unsafe { ranks[0].send_short(1, &Header::default(), std::ptr::null(), 0) };
+        }
+        ranks[0].poll(&mut heard);
+        ranks[1].poll(&mut heard);
+    }
+    let info = &ranks[0].link.domain.info;
+    let what = format!(
+        "{} on {} ({})",
+        info.provider(),
+        info.domain(),
+        info.fabric()
+    );
+    match heard.0 {
+        true => Ok(what),
+        false => Err(format!("a message over {what} did not arrive ({sent:?})")),
+    }
+}
+
+/// How long a message may take that shows whether a provider works.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+fn check_size(n: u32) -> Result<()> {
+    if n == 0 || n >= Wire::CONTROL {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("a job of {n} ranks cannot be made"),
+        )
+        .remedy(format!("use 1 to {} ranks", Wire::CONTROL - 1)));
+    }
+    Ok(())
+}
+
+/// This rank's endpoint, a roster for its node, and how it introduces itself.
+fn make(config: &Config, size: u32) -> Result<(Link, Roster, Card)> {
+    let (library, info) = provider::choose(config)?;
+    let opened = Link::new(library, info, config, size).map_err(unavailable)?;
+    let roster = Roster::create(size).map_err(unavailable)?;
+    let card = Card {
+        process: Process::own(),
+        node: addr::node(),
+        host: addr::host(),
+        protocol: opened.protocol(),
+        address: opened.name().map_err(unavailable)?,
+        roster: roster.descriptor(),
+    };
+    Ok((opened, roster, card))
+}
+
+/// How every rank has introduced itself; or one error for all, if any could not.
+fn cards(job: &mut dyn Bootstrap, size: u32) -> Result<Vec<Card>> {
+    let mut cards = Vec::with_capacity(size as usize);
+    let mut failures: Vec<(String, Vec<u32>)> = Vec::new();
+    for rank in 0..size {
+        let text = job.get(&format!("ofi.rank.{rank}")).map_err(job_failed)?;
+        let why = match text.split_once(' ') {
+            Some(("card", card)) => match Card::from_text(card) {
+                Ok(card) => {
+                    cards.push(card);
+                    continue;
+                }
+                Err(why) => why,
+            },
+            Some(("error", why)) => why.to_owned(),
+            _ => format!("it introduces itself as {text:?}"),
+        };
+        match failures.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => failures.push((why, vec![rank])),
+        }
+    }
+    if failures.is_empty() {
+        return Ok(cards);
+    }
+    let whole = failures.len() == 1 && failures[0].1.len() == size as usize;
+    let said: Vec<String> = failures
+        .into_iter()
+        .map(|(why, ranks)| {
+            if whole {
+                why
+            } else {
+                format!("{}: {why}", shown(&ranks))
+            }
+        })
+        .collect();
+    Err(unavailable(said.join("; ")))
+}
+
+/// Whether all ranks can talk to each other. Every rank reads the same and says the same.
+fn judge(cards: &[Card]) -> Result<()> {
+    let first = &cards[0];
+    let others: Vec<u32> = (0..cards.len() as u32)
+        .filter(|&rank| cards[rank as usize].protocol != first.protocol)
+        .collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let other = &cards[others[0] as usize];
+    Err(unavailable(format!(
+        "the ranks have different providers: rank 0 (on {}) has {}, {} (on {}) {}",
+        first.host,
+        first.protocol,
+        shown(&others),
+        other.host,
+        other.protocol
+    ))
+    .remedy("name the same PORTOLAN_OFI_PROVIDER everywhere, with the same libfabric"))
+}
+
+/// The number of each rank's node, and the first rank of each node.
+fn nodes(cards: &[Card]) -> (Vec<u32>, Vec<u32>) {
+    let mut known: Vec<(&str, u32)> = Vec::new();
+    let numbers = (0_u32..).zip(cards).map(|(rank, card)| {
+        let place = known.iter().position(|(node, _)| *node == card.node);
+        place.unwrap_or_else(|| {
+            known.push((&card.node, rank));
+            known.len() - 1
+        }) as u32
+    });
+    let numbers = numbers.collect();
+    (numbers, known.into_iter().map(|(_, first)| first).collect())
+}
+
+/// A number that packets of a job carry: FNV-1a of its name.
+fn job_number(name: &str) -> u32 {
+    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    name.bytes().fold(0x811c_9dc5, step)
+}
+
+/// The first few of a list, and how many more.
+fn shown(ranks: &[u32]) -> String {
+    let list: Vec<String> = ranks.iter().take(8).map(ToString::to_string).collect();
+    let plural = if ranks.len() == 1 { "rank" } else { "ranks" };
+    match ranks.len().saturating_sub(8) {
+        0 => format!("{plural} {}", list.join(", ")),
+        more => format!("{plural} {} and {more} more", list.join(", ")),
+    }
+}
+
+fn unavailable(why: String) -> Error {
+    Error::new(ErrorKind::TransportUnavailable, why).remedy(
+        "choose another provider (PORTOLAN_OFI_PROVIDER) or another transport; `portolan info` lists \
+         them",
+    )
+}
+
+fn job_failed(error: JobError) -> Error {
+    Error::new(ErrorKind::Job, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card(node: &str, protocol: &str) -> Card {
+        Card {
+            process: Process::own(),
+            node: node.to_owned(),
+            host: format!("host-of-{node}"),
+            protocol: protocol.to_owned(),
+            address: vec![1],
+            roster: None,
+        }
+    }
+
+    #[test]
+    fn nodes_are_numbered_as_they_come() {
+        let cards = [card("b", ""), card("a", ""), card("b", ""), card("c", "")];
+        assert_eq!(nodes(&cards), (vec![0, 1, 0, 2], vec![0, 1, 3]));
+    }
+
+    #[test]
+    fn ranks_with_other_providers_are_named() {
+        let mut cards = vec![card("a", "tcp 1.1"); 3];
+        assert!(judge(&cards).is_ok());
+        cards[2] = card("b", "verbs 2.1");
+        let error = judge(&cards).unwrap_err().to_string();
+        let wanted = "rank 0 (on host-of-a) has tcp 1.1, rank 2 (on host-of-b) verbs 2.1";
+        assert!(error.contains(wanted), "{error}");
+    }
+
+    #[test]
+    fn jobs_are_told_apart() {
+        assert_ne!(job_number("1.a"), job_number("1.b"));
+    }
+}

@@ -1,0 +1,274 @@
+//! The poll: completions in batches, packets in order, buffers posted again.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+
+use libfabric_sys::{
+    FI_EAGAIN, FI_EAVAIL, FI_ECANCELED, FI_MULTI_RECV, fi_cq_data_entry, fi_cq_err_entry,
+    fi_cq_read, fi_cq_readerr, fi_cq_strerror,
+};
+use portolan_core::transport::{Bell, Sink};
+
+use crate::inbox::{Arrival, Fate};
+use crate::ofi::Ofi;
+use crate::op::{Kind, Ops};
+use crate::peer::WINDOW;
+use crate::send;
+use crate::wire::Wire;
+
+/// Completions that are read at once.
+const BATCH: usize = 16;
+/// Batches of one poll.
+const BATCHES: usize = 4;
+/// Polls without news before a death is believed: what the dead have sent may still be on its way
+/// through the provider.
+const SILENCE: u32 = 64;
+/// Delivers what has arrived. Returns how many packets.
+pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
+    let mut delivered = 0;
+    if ofi.link.inbox.holds_any() {
+        delivered += ofi
+            .link
+            .inbox
+            .deliver_held(&mut ofi.peers, &mut ofi.to_tell, sink);
+    }
+    for _ in 0..BATCHES {
+        let mut batch = [const { MaybeUninit::<fi_cq_data_entry>::uninit() }; BATCH];
+        // SAFETY: an open queue of this format; room for as many entries.
+        let count =
+            unsafe { fi_cq_read(ofi.link.domain.cq.get(), batch.as_mut_ptr().cast(), BATCH) };
+        if count <= 0 {
+            if count == -(FI_EAVAIL as isize) {
+                read_error(ofi);
+                continue;
+            }
+            if count != 0 && count != -(FI_EAGAIN as isize) {
+                broken(ofi, "reading completions", count);
+            }
+            break;
+        }
+        for entry in &batch[..count as usize] {
+            // SAFETY: the provider has written as many entries as it said.
+            let entry = unsafe { entry.assume_init_ref() };
+            delivered += completed(ofi, entry, sink);
+        }
+        if (count as usize) < BATCH {
+            break;
+        }
+    }
+    if ofi.link.inbox.has_unposted() {
+        post(ofi);
+    }
+    if !ofi.waiting.is_empty() {
+        send::send_waiting(ofi);
+    }
+    if !ofi.to_tell.is_empty() {
+        send::tell(ofi);
+    }
+    if ofi.shared.deaths.count() != ofi.adopted {
+        adopt(ofi, delivered);
+    }
+    if ofi.armed {
+        before_sleep(ofi);
+    }
+    delivered
+}
+
+/// One completion. Returns how many packets were delivered for it.
+#[inline]
+fn completed<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_data_entry, sink: &mut S) -> usize {
+    if entry.op_context.is_null() {
+        return 0; // An injected packet: nobody waits for it.
+    }
+    // SAFETY: every operation that completes was given a context by this crate, and they live as long as
+    // the endpoint.
+    let (kind, index) = unsafe { Ops::of(entry.op_context) };
+    match kind {
+        Kind::Short => ofi.link.small.give_back(index),
+        Kind::Bulk => ofi.link.large.give_back(index),
+        Kind::Receive => {
+            if let Some(arrival) = ofi.link.inbox.arrived(index, entry) {
+                return arrived(ofi, arrival, sink);
+            }
+        }
+    }
+    0
+}
+
+/// A packet that is whole. Returns how many packets were delivered for it.
+#[inline]
+fn arrived<S: Sink>(ofi: &mut Ofi, arrival: Arrival, sink: &mut S) -> usize {
+    let wire = arrival.wire;
+    let known = wire.job == ofi.job && wire.from < ofi.size && wire.from != ofi.rank;
+    if !known {
+        stranger(ofi, &arrival);
+        return 0;
+    }
+    let peer = &mut ofi.peers[wire.from as usize];
+    let ahead = wire.seq.wrapping_sub(peer.expected) < WINDOW;
+    if !ahead || !peer.acknowledged(wire.ack) {
+        nonsense(ofi, &arrival);
+        return 0;
+    }
+    if ofi.adopted != 0 && ofi.shared.deaths.reason(wire.from, ofi.adopted).is_some() {
+        ofi.link.inbox.read(&arrival);
+        return 0;
+    }
+    let held = ofi.link.inbox.holds_any();
+    match ofi
+        .link
+        .inbox
+        .deliver(arrival, &mut ofi.peers, &mut ofi.to_tell, sink)
+    {
+        Fate::Held => 0,
+        Fate::Delivered if held => {
+            1 + ofi
+                .link
+                .inbox
+                .deliver_held(&mut ofi.peers, &mut ofi.to_tell, sink)
+        }
+        Fate::Delivered => 1,
+    }
+}
+
+/// A packet that is not for the engine, or one that no rank of this job can have sent.
+#[cold]
+#[inline(never)]
+fn stranger(ofi: &mut Ofi, arrival: &Arrival) {
+    ofi.link.inbox.read(arrival);
+    let wire = &arrival.wire;
+    let from = wire.from & !Wire::CONTROL;
+    if wire.job != ofi.job || from >= ofi.size || from == ofi.rank {
+        tracing::warn!(rank = ofi.rank, from, "a packet that is not of this job");
+    } else if !ofi.peers[from as usize].acknowledged(wire.ack) {
+        impossible(ofi, wire);
+    }
+}
+
+/// A packet whose numbers no correct peer gives.
+#[cold]
+#[inline(never)]
+fn nonsense(ofi: &mut Ofi, arrival: &Arrival) {
+    ofi.link.inbox.read(arrival);
+    impossible(ofi, &arrival.wire);
+}
+
+fn impossible(ofi: &Ofi, wire: &Wire) {
+    let Wire { from, seq, ack, .. } = *wire;
+    let why = format!("it sent a packet with the impossible number {seq} or acknowledgement {ack}");
+    ofi.shared.deaths.declare(from & !Wire::CONTROL, &why);
+}
+
+/// Posts receive buffers again.
+pub(crate) fn post(ofi: &mut Ofi) {
+    let link = &mut *ofi.link;
+    if let Err(error) = link.inbox.post(&link.ep) {
+        broken(ofi, "posting a receive buffer", error);
+    }
+}
+
+/// The completion of something that has failed.
+#[cold]
+#[inline(never)]
+fn read_error(ofi: &mut Ofi) {
+    // SAFETY: numbers and null pointers, for which zero is a value.
+    let mut entry = unsafe { std::mem::zeroed::<fi_cq_err_entry>() };
+    // SAFETY: an open queue, room for one entry.
+    if unsafe { fi_cq_readerr(ofi.link.domain.cq.get(), &raw mut entry, 0) } <= 0 {
+        return;
+    }
+    if entry.op_context.is_null() {
+        let why = words(ofi, &entry);
+        tracing::warn!(rank = ofi.rank, why, "an injected packet was lost");
+        return;
+    }
+    // SAFETY: as in `completed`.
+    let (kind, index) = unsafe { Ops::of(entry.op_context) };
+    let slots = match kind {
+        Kind::Short => &mut ofi.link.small,
+        Kind::Bulk => &mut ofi.link.large,
+        Kind::Receive => {
+            ofi.link.inbox.failed(
+                index,
+                entry.flags | u64::from(entry.err == FI_ECANCELED) * FI_MULTI_RECV,
+            );
+            let why = words(ofi, &entry);
+            tracing::warn!(rank = ofi.rank, why, "a receive failed");
+            return;
+        }
+    };
+    slots.give_back(index);
+    let (peer, _) = slots.ops.noted(index);
+    if entry.err == FI_ECANCELED || ofi.shared.roster.has_left(peer) {
+        return;
+    }
+    let why = words(ofi, &entry);
+    let provider = ofi.link.domain.info.provider();
+    let why = format!("provider {provider} could not send to it: {why}");
+    ofi.shared.deaths.declare(peer, &why);
+}
+
+/// What the provider says about an error.
+fn words(ofi: &Ofi, entry: &fi_cq_err_entry) -> String {
+    let general = ofi.link.domain.library.fi_strerror(i64::from(entry.err));
+    // SAFETY: an open queue; the text, if there is one, lives until the next call.
+    let special = unsafe {
+        let null = std::ptr::null_mut();
+        let cq = ofi.link.domain.cq.get();
+        let text = fi_cq_strerror(cq, entry.prov_errno, entry.err_data, null, 0);
+        (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+    };
+    match special {
+        Some(special) if special != general => format!("{general} ({special})"),
+        _ => general,
+    }
+}
+
+/// The endpoint does not work any more: as good as dead, this rank says so itself.
+#[cold]
+#[inline(never)]
+fn broken(ofi: &mut Ofi, what: &str, error: isize) {
+    let why = ofi.link.domain.library.fi_strerror(error as i64);
+    let provider = ofi.link.domain.info.provider();
+    let why = format!("{what} failed on provider {provider}: {why}");
+    ofi.shared.deaths.declare(ofi.rank, &why);
+}
+
+/// Believes what is known of deaths, once nothing of the dead is on its way any more.
+#[cold]
+#[inline(never)]
+fn adopt(ofi: &mut Ofi, delivered: usize) {
+    if delivered != 0 {
+        ofi.silence = 0;
+        return;
+    }
+    ofi.silence += 1;
+    if ofi.silence > SILENCE {
+        believe(ofi);
+    }
+}
+
+/// Believes what is known of deaths.
+pub(crate) fn believe(ofi: &mut Ofi) {
+    ofi.silence = 0;
+    ofi.adopted = ofi.shared.deaths.count();
+    let (deaths, adopted) = (&ofi.shared.deaths, ofi.adopted);
+    ofi.link
+        .inbox
+        .forget(|rank| deaths.reason(rank, adopted).is_some());
+}
+
+/// The last poll before a sleep: makes the provider's descriptor tell of what comes from now on.
+#[cold]
+#[inline(never)]
+fn before_sleep(ofi: &mut Ofi) {
+    let unannounced = !ofi.waiting.is_empty()
+        || !ofi.to_tell.is_empty()
+        || ofi.link.inbox.has_unposted()
+        || ofi.shared.deaths.count() != ofi.adopted;
+    ofi.bell
+        .set_brief(unannounced || ofi.link.domain.wait.is_none());
+    if !ofi.link.domain.may_sleep() {
+        ofi.bell.ring();
+    }
+}

@@ -1,0 +1,180 @@
+//! Which provider: what there is, what of it will do, and the best of that.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::net::IpAddr;
+
+use libfabric_sys::{FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_MSG, FI_MULTI_RECV, FI_RMA, Library};
+use portolan_core::{Error, ErrorKind, Result};
+
+use crate::config::Config;
+use crate::info::Info;
+use crate::library::{self, keeping_signals};
+
+/// Providers that are not the first choice although they come first, the better ones first. What is
+/// not named, hardware of some kind, comes before all of these.
+const COMMON: &[&str] = &[
+    "tcp;ofi_rxm",
+    "tcp",
+    "net",
+    "net;ofi_rxm",
+    "shm",
+    "sm2",
+    "sockets",
+    "udp;ofi_rxd",
+];
+
+/// Something that libfabric offers, and why it is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Offer {
+    /// Name of the provider; layers are separated by semicolons.
+    pub provider: String,
+    /// Name of the fabric: for IP networks the subnet.
+    pub fabric: String,
+    /// Name of the domain: for IP networks the interface.
+    pub domain: String,
+    /// Why it cannot be used; `None` if it can.
+    pub unusable: Option<String>,
+}
+
+impl fmt::Display for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {} ({})", self.provider, self.domain, self.fabric)
+    }
+}
+
+/// All that libfabric offers on this machine under these settings, the best first, and the version
+/// of the library.
+///
+/// # Errors
+/// Why there is no library, or what it said instead of a list.
+pub fn offers(config: &Config) -> Result<(String, Vec<Offer>), String> {
+    let library = library::open(config)?;
+    let (major, minor) = library.version();
+    let usable = suited(library, config).unwrap_or_default();
+    let mut offers: Vec<Offer> = usable.iter().map(|info| offer(info, None)).collect();
+    for info in keeping_signals(|| Info::list(library, None))? {
+        let other = offer(&info, Some(reason(&info, config)));
+        let same = |known: &Offer| {
+            (&known.provider, &known.fabric, &known.domain)
+                == (&other.provider, &other.fabric, &other.domain)
+        };
+        if !offers.iter().any(same) {
+            offers.push(other);
+        }
+    }
+    Ok((format!("{major}.{minor}"), offers))
+}
+
+fn offer(info: &Info, unusable: Option<String>) -> Offer {
+    Offer {
+        provider: info.provider(),
+        fabric: info.fabric(),
+        domain: info.domain(),
+        unusable,
+    }
+}
+
+/// Why an entry of the whole list is not among those that will do.
+fn reason(info: &Info, config: &Config) -> String {
+    match info.ep_attr().type_ {
+        FI_EP_MSG => {
+            "it has connected endpoints only, without a layer of reliable datagrams".into()
+        }
+        FI_EP_DGRAM => "its datagrams may be lost".into(),
+        FI_EP_RDM if info.get().caps & FI_MSG == 0 => "it has no plain messages".into(),
+        FI_EP_RDM if !wanted(info, config) => format!("it is not asked for: {}", config.wishes()),
+        _ => "it wants modes of memory or completion that Portolan does not know".into(),
+    }
+}
+
+/// The best provider that will do, described with all that it has of what can be used.
+pub(crate) fn choose(config: &Config) -> Result<(Library, Info)> {
+    let library = library::open(config).map_err(|why| {
+        Error::new(ErrorKind::TransportUnavailable, why)
+            .remedy("install libfabric (package libfabric1), or name one with PORTOLAN_OFI_LIBRARY")
+    })?;
+    let mut all = suited(library, config)?;
+    let best = all.swap_remove(0);
+    // A provider says what it was asked for, not all that it has: ask for less and less.
+    for caps in [FI_RMA | FI_MULTI_RECV, FI_RMA, FI_MULTI_RECV, 0] {
+        let mut hints = Info::hints(library, caps).map_err(no_provider)?;
+        hints.name(&best);
+        if let Ok(list) = Info::list(library, Some(&hints))
+            && let Some(info) = list.into_iter().find(|info| same_place(info, &best))
+        {
+            return Ok((library, info));
+        }
+    }
+    Ok((library, best))
+}
+
+fn same_place(one: &Info, other: &Info) -> bool {
+    one.provider() == other.provider() && one.ip() == other.ip()
+}
+
+/// What will do, the best first; at least one.
+fn suited(library: Library, config: &Config) -> Result<Vec<Info>> {
+    let hints = Info::hints(library, 0).map_err(no_provider)?;
+    let listed = keeping_signals(|| Info::list(library, Some(&hints)));
+    let listed = listed.map_err(|why| {
+        no_provider(format!(
+            "no provider of libfabric has reliable datagrams: {why}"
+        ))
+    })?;
+    let there: Vec<String> = listed
+        .iter()
+        .map(|info| offer(info, None).to_string())
+        .collect();
+    let mut suited: Vec<Info> = listed
+        .into_iter()
+        .filter(|info| wanted(info, config))
+        .collect();
+    if suited.is_empty() {
+        return Err(no_provider(format!(
+            "no provider of libfabric is as wanted ({}); there are: {}",
+            config.wishes(),
+            there.join(", ")
+        )));
+    }
+    suited.sort_by_key(merit);
+    Ok(suited)
+}
+
+fn no_provider(why: String) -> Error {
+    Error::new(ErrorKind::TransportUnavailable, why).remedy(
+        "unset PORTOLAN_OFI_PROVIDER, PORTOLAN_OFI_DOMAIN and PORTOLAN_OFI_INTERFACE, or set them to \
+         one of what `portolan info` lists",
+    )
+}
+
+/// Whether an entry is as the settings want it.
+fn wanted(info: &Info, config: &Config) -> bool {
+    let provider = info.provider();
+    let named = |wish: &str| provider == wish || provider.split(';').any(|layer| layer == wish);
+    let on = |wish: &str| {
+        let address = wish.parse::<IpAddr>().ok();
+        info.domain() == wish || (address.is_some() && info.ip() == address)
+    };
+    config.provider.as_deref().is_none_or(named)
+        && config
+            .domain
+            .as_deref()
+            .is_none_or(|wish| info.domain() == wish)
+        && config.interface.as_deref().is_none_or(on)
+}
+
+/// The least is the best: the provider, then networks that others can reach.
+fn merit(info: &Info) -> (usize, Reverse<u8>) {
+    let provider = info.provider();
+    let place = COMMON.iter().position(|&name| name == provider);
+    let reach = match info.ip() {
+        None => 4,
+        Some(address) if address.is_loopback() => 1,
+        Some(IpAddr::V4(_)) => 3,
+        Some(IpAddr::V6(address)) if address.is_unicast_link_local() => 0,
+        Some(IpAddr::V6(_)) => 2,
+    };
+    (place.map_or(0, |place| place + 1), Reverse(reach))
+}

@@ -1,0 +1,295 @@
+//! Handing packets to the provider.
+//!
+//! Budget of a small packet: one copy into a slot, one call into the provider, no allocation. Packets that the
+//! provider copies at once (`fi_inject`) do not even occupy the slot.
+
+use libfabric_sys::{FI_ADDR_NOTAVAIL, FI_EAGAIN, fi_av_insert, fi_inject, fi_send};
+use portolan_core::transport::{Header, Sent};
+
+use crate::ofi::Ofi;
+use crate::op::Kind;
+use crate::peer::{TELL, WINDOW};
+use crate::slots::Slots;
+use crate::wire::Wire;
+
+/// What libfabric says when there is no room.
+const NO_ROOM: isize = -(FI_EAGAIN as isize);
+
+/// Sends a packet of at most `Limits::short` bytes.
+///
+/// # Safety
+/// As for `Transport::send_short`.
+#[inline]
+pub(crate) unsafe fn short(
+    ofi: &mut Ofi,
+    peer: u32,
+    header: &Header,
+    data: *const u8,
+    len: usize,
+) -> Sent {
+    // SAFETY: the caller promises as many bytes; a slot has room for them. Nothing is read if there
+    // are none.
+    let fill = |place: *mut u8| unsafe {
+        if len > 0 {
+            std::ptr::copy_nonoverlapping(data, place, len);
+        }
+    };
+    let mut rest = Some(fill);
+    // SAFETY: the caller's promise.
+    unsafe { hand_over(ofi, Kind::Short, peer, header, len, &mut rest) }
+}
+
+/// Sends a packet that `fill` writes.
+///
+/// # Safety
+/// As for `Transport::send_bulk`.
+#[inline]
+pub(crate) unsafe fn bulk<F: FnOnce(*mut u8)>(
+    ofi: &mut Ofi,
+    peer: u32,
+    header: &Header,
+    len: usize,
+    fill: F,
+) -> Sent {
+    // SAFETY: the caller's promise.
+    unsafe { hand_over(ofi, Kind::Bulk, peer, header, len, &mut Some(fill)) }
+}
+
+/// # Safety
+/// `peer` must be another rank, `len` fit a slot of the kind, `fill` initialise as many bytes.
+unsafe fn hand_over<F: FnOnce(*mut u8)>(
+    ofi: &mut Ofi,
+    kind: Kind,
+    peer: u32,
+    header: &Header,
+    len: usize,
+    fill: &mut Option<F>,
+) -> Sent {
+    debug_assert!(peer < ofi.size && peer != ofi.rank);
+    if (ofi.shared.deaths.count() != 0 || ofi.shared.roster.anyone_left())
+        && let Some(verdict) = absent(ofi, peer)
+    {
+        return verdict;
+    }
+    if ofi.peers[peer as usize].waiting > 0 {
+        send_waiting(ofi);
+    }
+    let state = &ofi.peers[peer as usize];
+    if state.waiting > 0 || state.sent.wrapping_sub(state.acked) >= WINDOW {
+        return Sent::Full;
+    }
+    if ofi.peers[peer as usize].addr == FI_ADDR_NOTAVAIL && !insert(ofi, peer) {
+        return Sent::Gone;
+    }
+    let slot = match slots(ofi, kind).next() {
+        Ok(slot) => slot,
+        Err(full) => return full,
+    };
+    let place = slots(ofi, kind).slab.part(slot);
+    let wire = Wire {
+        header: *header,
+        job: ofi.job,
+        from: ofi.rank,
+        seq: ofi.peers[peer as usize].sent,
+        ack: ofi.peers[peer as usize].expected,
+    };
+    // SAFETY: a slot has room for the wire's header and a packet of its kind; nobody uses it.
+    unsafe {
+        wire.write(place);
+        if let Some(fill) = fill.take() {
+            fill(place.add(Wire::LEN));
+        }
+    }
+    let sent = start(ofi, kind, slot, peer, Wire::LEN + len);
+    if sent == Sent::Done {
+        let peer = &mut ofi.peers[peer as usize];
+        peer.sent = peer.sent.wrapping_add(1);
+        peer.told = wire.ack;
+    }
+    sent
+}
+
+/// Gives a filled slot to the provider. What `send_bulk` filled is kept if there is no room: its bytes are
+/// gone from where they were.
+fn start(ofi: &mut Ofi, kind: Kind, slot: usize, peer: u32, total: usize) -> Sent {
+    if total <= ofi.inject {
+        let addr = ofi.peers[peer as usize].addr;
+        let place = slots(ofi, kind).slab.part(slot);
+        // SAFETY: an open endpoint, an address of its vector, bytes that are initialised. The provider
+        // has copied them when the call returns.
+        match unsafe { fi_inject(ofi.link.ep.get(), place.cast(), total, addr) } {
+            0 => {
+                ofi.peers[peer as usize].injected = true;
+                return Sent::Done;
+            }
+            NO_ROOM if kind == Kind::Short => return Sent::Full,
+            NO_ROOM => return keep(ofi, slot, peer, total),
+            error => return refused(ofi, peer, error),
+        }
+    }
+    match send(ofi, kind, slot, peer, total) {
+        0 => {
+            slots(ofi, kind).take();
+            ofi.peers[peer as usize].injected = false;
+            Sent::Done
+        }
+        NO_ROOM if kind == Kind::Short => Sent::Full,
+        NO_ROOM => keep(ofi, slot, peer, total),
+        error => refused(ofi, peer, error),
+    }
+}
+
+/// The call itself; the slot is the provider's if the result is 0.
+fn send(ofi: &mut Ofi, kind: Kind, slot: usize, peer: u32, total: usize) -> isize {
+    let (ep, addr) = (ofi.link.ep.get(), ofi.peers[peer as usize].addr);
+    let slots = slots(ofi, kind);
+    slots.ops.note(slot, peer, total);
+    let (place, desc) = (slots.slab.part(slot), slots.slab.desc());
+    let context = slots.ops.context(slot);
+    // SAFETY: an open endpoint, an address of its vector, bytes and a context that stay where they are
+    // until the completion.
+    unsafe { fi_send(ep, place.cast(), total, desc, addr, context) }
+}
+
+/// Keeps a large packet for later; until then nothing else goes to that peer.
+fn keep(ofi: &mut Ofi, slot: usize, peer: u32, total: usize) -> Sent {
+    ofi.link.large.ops.note(slot, peer, total);
+    ofi.link.large.take();
+    ofi.peers[peer as usize].waiting += 1;
+    ofi.waiting.push_back(slot as u32);
+    Sent::Done
+}
+
+/// Tries again what the provider had no room for. A peer that has none keeps nobody else waiting.
+pub(crate) fn send_waiting(ofi: &mut Ofi) {
+    for _ in 0..ofi.waiting.len() {
+        let Some(slot) = ofi.waiting.pop_front() else {
+            return;
+        };
+        let (peer, total) = ofi.link.large.ops.noted(slot as usize);
+        let result = match absent(ofi, peer) {
+            None => send(ofi, Kind::Bulk, slot as usize, peer, total),
+            Some(_) => isize::MIN,
+        };
+        if result == NO_ROOM {
+            ofi.waiting.push_back(slot);
+            continue;
+        }
+        ofi.peers[peer as usize].waiting -= 1;
+        if result != 0 {
+            ofi.link.large.give_back(slot as usize);
+            if result != isize::MIN {
+                let _ = refused(ofi, peer, result);
+            }
+        }
+    }
+}
+
+/// Sends a packet that says only how many have been delivered; with `completes`, one whose completion tells
+/// that all before it has left. Returns whether it could be sent.
+pub(crate) fn send_control(ofi: &mut Ofi, peer: u32, completes: bool) -> bool {
+    if ofi.peers[peer as usize].addr == FI_ADDR_NOTAVAIL && !insert(ofi, peer) {
+        return true; // It is dead now.
+    }
+    let Ok(slot) = ofi.link.small.next() else {
+        return false;
+    };
+    let wire = Wire {
+        header: Header::default(),
+        job: ofi.job,
+        from: ofi.rank | Wire::CONTROL,
+        seq: 0,
+        ack: ofi.peers[peer as usize].expected,
+    };
+    // SAFETY: a slot has room for it, and is free.
+    unsafe { wire.write(ofi.link.small.slab.part(slot)) };
+    let sent = if completes {
+        match send(ofi, Kind::Short, slot, peer, Wire::LEN) {
+            0 => {
+                ofi.link.small.take();
+                ofi.peers[peer as usize].injected = false;
+                Sent::Done
+            }
+            NO_ROOM => Sent::Full,
+            error => refused(ofi, peer, error),
+        }
+    } else {
+        start(ofi, Kind::Short, slot, peer, Wire::LEN)
+    };
+    if sent == Sent::Done {
+        ofi.peers[peer as usize].told = wire.ack;
+    }
+    sent != Sent::Full
+}
+
+/// Tells senders how many of their packets have been delivered, where that is due.
+#[cold]
+pub(crate) fn tell(ofi: &mut Ofi) {
+    for _ in 0..ofi.to_tell.len() {
+        let Some(peer) = ofi.to_tell.pop_front() else {
+            return;
+        };
+        let state = &ofi.peers[peer as usize];
+        let due = state.expected.wrapping_sub(state.told) >= TELL;
+        if due && absent(ofi, peer).is_none() && !send_control(ofi, peer, false) {
+            ofi.to_tell.push_back(peer);
+        }
+    }
+}
+
+#[inline]
+fn slots(ofi: &mut Ofi, kind: Kind) -> &mut Slots {
+    match kind {
+        Kind::Bulk => &mut ofi.link.large,
+        Kind::Short | Kind::Receive => &mut ofi.link.small,
+    }
+}
+
+/// What becomes of packets to a peer that is not there; `None` if it is.
+#[cold]
+pub(crate) fn absent(ofi: &Ofi, peer: u32) -> Option<Sent> {
+    if ofi.shared.deaths.is_dead(peer) {
+        return Some(Sent::Gone);
+    }
+    // It has left in good order: what is sent to it is lost.
+    ofi.shared.roster.has_left(peer).then_some(Sent::Done)
+}
+
+/// Puts a peer's address into the provider's vector.
+#[cold]
+#[inline(never)]
+fn insert(ofi: &mut Ofi, peer: u32) -> bool {
+    let mut addr = FI_ADDR_NOTAVAIL;
+    let address = ofi.addresses.of(peer).as_ptr().cast();
+    // SAFETY: an open vector, one address of its format, room for one number.
+    let inserted = unsafe {
+        fi_av_insert(
+            ofi.link.domain.av.get(),
+            address,
+            1,
+            &raw mut addr,
+            0,
+            std::ptr::null_mut(),
+        )
+    };
+    ofi.peers[peer as usize].addr = addr;
+    if inserted != 1 || addr == FI_ADDR_NOTAVAIL {
+        let _ = refused(ofi, peer, isize::try_from(inserted.min(-1)).unwrap_or(-1));
+        return false;
+    }
+    true
+}
+
+/// The provider cannot send to a peer.
+#[cold]
+#[inline(never)]
+fn refused(ofi: &mut Ofi, peer: u32, error: isize) -> Sent {
+    if ofi.shared.roster.has_left(peer) {
+        return Sent::Done;
+    }
+    let why = ofi.link.domain.library.fi_strerror(error as i64);
+    let provider = ofi.link.domain.info.provider();
+    let why = format!("provider {provider} cannot send to it: {why}");
+    ofi.shared.deaths.declare(peer, &why);
+    Sent::Gone
+}
