@@ -20,6 +20,7 @@
 
 pub mod algorithms;
 pub mod args;
+pub mod exact;
 pub mod problem;
 pub mod schedule;
 pub mod select;

@@ -4,6 +4,7 @@ use portolan_core::{Error, ErrorKind, Result};
 use portolan_datatype::MsgRep;
 
 use crate::compare;
+use crate::exact::{Convert, convert};
 use crate::schedule::{Base, Compare, Schedule, Span};
 
 /// Where a schedule's memories begin.
@@ -57,6 +58,19 @@ impl Memory {
                 }
             }
         }
+    }
+
+    /// Converts numbers to exact sums, or back.
+    ///
+    /// # Safety
+    /// Both lie within the memories and do not overlap; sums have a place for every number, of the right kind.
+    pub(crate) unsafe fn convert(&self, schedule: &Schedule, how: Convert, from: Span, to: Span) {
+        let numbers = match how {
+            Convert::Widen(_) => schedule.layout(from.layout),
+            Convert::Round(_) => schedule.layout(to.layout),
+        };
+        // SAFETY: from the caller.
+        unsafe { convert(how, numbers, to.count, self.at(from), self.at(to)) };
     }
 
     /// `right = left op right`.

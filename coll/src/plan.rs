@@ -7,6 +7,7 @@ use crate::algorithms::{self, Ask};
 use crate::args::{Name, Operation};
 use crate::check::check;
 use crate::compare::{Form, prelude};
+use crate::exact;
 use crate::lower::{Lowered, Problem, lower};
 use crate::options::Options;
 use crate::schedule::{Builder, Schedule};
@@ -41,7 +42,11 @@ pub(crate) fn plan<D: Device>(
         ask,
         bases,
     } = lower(&mut b, operation);
-    let algorithm = write(&mut b, &options.table, operation.name(), &problem, &ask);
+    let (table, name) = (&options.table, operation.name());
+    let algorithm = match exact::reduction(operation).filter(|_| options.reproducible) {
+        Some(reduction) => exact::write(&mut b, table, name, &problem, &ask, reduction),
+        None => write(&mut b, table, name, &problem, &ask),
+    };
     Ok(Plan {
         schedule: b.finish(),
         bases,
@@ -49,7 +54,14 @@ pub(crate) fn plan<D: Device>(
     })
 }
 
-fn write(b: &mut Builder, table: &Table, name: Name, problem: &Problem, ask: &Ask) -> &'static str {
+/// Chooses an algorithm for a problem and lets it write; returns its name.
+pub(crate) fn write(
+    b: &mut Builder,
+    table: &Table,
+    name: Name,
+    problem: &Problem,
+    ask: &Ask,
+) -> &'static str {
     macro_rules! by {
         ($list:expr, $problem:expr) => {{
             let algorithm = table.choose(name, $list, $problem, ask);

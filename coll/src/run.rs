@@ -68,6 +68,11 @@ impl<D: Device> Run<'_, D> {
                 Step::Combine { left, right } => unsafe {
                     self.memory.combine(self.schedule, left, right)
                 },
+                // SAFETY: as above.
+                Step::Convert { how, from, to } => unsafe {
+                    self.memory.convert(self.schedule, how, from, to);
+                    Ok(())
+                },
                 Step::Compare(step) => {
                     // SAFETY: as above.
                     let agreed = unsafe { self.memory.compare(self.schedule, step) };

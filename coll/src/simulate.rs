@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use portolan_datatype::{Layout, MsgRep, Op};
 
 use crate::algorithms::{Algorithm, Ask};
+use crate::exact::{Convert, convert};
 use crate::schedule::{Base, Builder, Schedule, Span, Step};
 use crate::team::Team;
 
@@ -311,6 +312,7 @@ impl Simulation {
                 state.write(to, &bytes);
             }
             Step::Combine { left, right } => state.combine(left, right),
+            Step::Convert { how, from, to } => state.convert(how, from, to),
             Step::Compare(_) => unreachable!("algorithms do not compare"),
         }
     }
@@ -384,6 +386,19 @@ impl Rank {
                 MsgRep::Native,
             );
         }
+    }
+
+    fn convert(&mut self, how: Convert, from: Span, to: Span) {
+        assert_ne!(to.base, Base::Send, "a send buffer is written");
+        assert_eq!(from.count, to.count, "{from:?} is converted to {to:?}");
+        let (source, target) = (self.at(from), self.at(to));
+        let numbers = match how {
+            Convert::Widen(_) => from.layout,
+            Convert::Round(_) => to.layout,
+        };
+        let numbers = self.schedule.layout(numbers);
+        // SAFETY: `at` has checked both reaches.
+        unsafe { convert(how, numbers, to.count, source, target) };
     }
 
     fn combine(&mut self, left: Span, right: Span) {

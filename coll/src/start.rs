@@ -309,6 +309,11 @@ impl Active {
                 Step::Combine { left, right } => unsafe {
                     self.memory.combine(&schedule, left, right)
                 },
+                // SAFETY: as above.
+                Step::Convert { how, from, to } => unsafe {
+                    self.memory.convert(&schedule, how, from, to);
+                    Ok(())
+                },
                 Step::Compare(step) => {
                     // SAFETY: as above; the prelude's memory is scratch memory of this operation.
                     let agreed = unsafe { self.memory.compare(&schedule, step) };

@@ -37,7 +37,7 @@ pub const ALL: &[Algorithm<ReduceScatter>] = &[
 
 impl ReduceScatter {
     /// Whether the result goes where the contribution is, part of which is still to be sent then.
-    fn in_place(&self) -> bool {
+    pub(crate) fn in_place(&self) -> bool {
         (self.output.base, self.output.offset) == (self.whole.base, self.whole.offset)
     }
 }

@@ -3,6 +3,7 @@
 use portolan_datatype::{Layout, Op};
 
 use super::{Base, Compare, LANES, Lane, LayoutId, Schedule, Span, Step};
+use crate::exact::Convert;
 use crate::team::Team;
 
 /// Writes the schedule of one rank, in terms of the ranks of a [`Team`].
@@ -17,6 +18,8 @@ pub struct Builder {
     /// Whether something was started since the last wait.
     started: bool,
     lane: Lane,
+    /// Bytes of scratch memory that are in use.
+    taken: usize,
 }
 
 /// Scratch memory is aligned to this many bytes.
@@ -45,6 +48,7 @@ impl Builder {
             schedule,
             started: false,
             lane: 0,
+            taken: 0,
         }
     }
 
@@ -123,8 +127,7 @@ impl Builder {
 
     /// Scratch memory for `len` bytes of packed data.
     pub fn scratch(&mut self, len: usize) -> Span {
-        let offset = self.schedule.scratch;
-        self.schedule.scratch += len.next_multiple_of(ALIGN);
+        let offset = self.take(len);
         Span::bytes(Base::Scratch, offset, len)
     }
 
@@ -135,14 +138,34 @@ impl Builder {
     pub fn scratch_like(&mut self, span: Span, count: usize) -> Span {
         let layout = self.schedule.layout(span.layout);
         let reach = layout.span(count).expect("the reach was validated");
-        let offset = self.schedule.scratch as isize - reach.start;
-        self.schedule.scratch += ((reach.end - reach.start) as usize).next_multiple_of(ALIGN);
+        let first = self.take((reach.end - reach.start) as usize);
+        let offset = first as isize - reach.start;
         Span {
             base: Base::Scratch,
             offset,
             count,
             ..span
         }
+    }
+
+    /// How much scratch memory is taken: for [`release`](Self::release).
+    #[must_use]
+    pub fn mark(&self) -> usize {
+        self.taken
+    }
+
+    /// Waits for everything that was started, and gives back what was taken since [`mark`](Self::mark) was
+    /// called, so that the next part of the work is done in the same memory.
+    pub fn release(&mut self, mark: usize) {
+        self.wait();
+        self.taken = mark;
+    }
+
+    fn take(&mut self, len: usize) -> usize {
+        let first = self.taken;
+        self.taken += len.next_multiple_of(ALIGN);
+        self.schedule.scratch = self.schedule.scratch.max(self.taken);
+        first
     }
 
     /// The operator of [`combine`](Self::combine).
@@ -216,6 +239,17 @@ impl Builder {
     /// A step of the debug mode's comparison.
     pub(crate) fn compare(&mut self, step: Compare) {
         self.schedule.steps.push(Step::Compare(step));
+    }
+
+    /// Converts numbers to exact sums, or back.
+    ///
+    /// # Panics
+    /// In debug builds, if the two have not equally many items.
+    pub fn convert(&mut self, how: Convert, from: Span, to: Span) {
+        debug_assert_eq!(from.count, to.count, "{from:?} is converted to {to:?}");
+        if !from.is_empty() {
+            self.schedule.steps.push(Step::Convert { how, from, to });
+        }
     }
 
     fn start_send(&mut self, to: u32, data: Span) {

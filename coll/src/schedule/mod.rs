@@ -22,6 +22,8 @@ pub use span::{Base, Blocks, LayoutId, Span, part};
 
 use portolan_datatype::{Layout, Op};
 
+use crate::exact::Convert;
+
 pub use crate::compare::Compare;
 
 /// Tells messages apart that the order of starting does not: the two directions between the same two
@@ -67,6 +69,15 @@ pub enum Step {
         left: Span,
         /// Those that come after, and the result.
         right: Span,
+    },
+    /// Converts numbers to exact sums, or back. The two do not overlap.
+    Convert {
+        /// Which way.
+        how: Convert,
+        /// What is converted.
+        from: Span,
+        /// Where to; as many items.
+        to: Span,
     },
     /// A step of the debug mode's comparison.
     Compare(Compare),

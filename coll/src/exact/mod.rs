@@ -1,0 +1,38 @@
+//! The reproducible mode: reductions of floating-point numbers that give the same bits every time.
+//!
+//! Floating-point addition rounds, so a sum depends on the order of its operands: on the algorithm, on the
+//! number of ranks, on which rank has what. With [`Options::reproducible`](crate::Options::reproducible)
+//! (`PORTOLAN_REPRODUCIBLE=on`) it does not:
+//!
+//! - [`SUM`](portolan_datatype::Op::SUM) of floating-point and complex numbers is exact ([`Sum`]): operands are
+//!   widened before they travel, and the result is rounded once.
+//! - `MIN`, `MAX`, `MINLOC` and `MAXLOC` keep the order of the ranks, so that of equal operands
+//!   (+0 and -0, two NaN) the same one is the result. Only the data decide, not the algorithm.
+//! - `PROD`, and operators of the program, keep the order of the ranks and one way to set the
+//!   brackets. That is independent of placement and of settings, and the same from run to run, but not the same for
+//!   another number of ranks: nothing is known about the rounding of such an operator.
+//! - Everything else is exact as it is.
+//!
+//! [`treatment`] tells which of these an operation gets. A program can have exact sums without the mode:
+//! [`sum`] adds all elements of all ranks, and [`Sum`] is a datatype with an operator ([`Sum::op`]).
+//!
+//! **Cost.** A `Sum<f64>` has 280 bytes, a `Sum<f32>` 48: so much more travels. Long vectors go in parts, such
+//! that scratch memory stays bounded.
+
+mod convert;
+mod real;
+mod sum;
+mod whole;
+mod write;
+
+pub use convert::{Convert, Kind};
+pub use real::Real;
+pub use sum::Sum;
+pub use whole::sum;
+pub use write::{Treatment, treatment};
+
+pub(crate) use convert::convert;
+pub(crate) use write::{reduction, write};
+
+#[cfg(test)]
+mod tests;
