@@ -1,7 +1,7 @@
 //! One sample, on all ranks.
 
 use portolan::level::{Level, Multiple};
-use portolan::{Comm, Device, Error, ErrorKind, Result};
+use portolan::{Comm, Device, Error, ErrorKind, Op, Result};
 
 use crate::pattern::Pool;
 use crate::waiting::Waiting;
@@ -143,7 +143,7 @@ pub(crate) fn timed<L: Level, D: Device>(
     // Rank 0's clock decides for all.
     let agree = |rounds| -> Result<u64> {
         let mut rounds = [rounds];
-        comm.broadcast(&mut rounds, 0)?;
+        comm.bcast(&mut rounds, 0)?;
         Ok(rounds[0])
     };
     // Even the warm-up may be too long: a queue of 100,000 entries costs some peers 20 ms a message,
@@ -187,8 +187,8 @@ fn pool<L: Level, D: Device>(
     let counts = pattern.counts(Role::of(comm.rank(), comm.size()));
     let mut sum = if counts { [mine, 1.0] } else { [0.0; 2] };
     let mut most = [if counts { mine } else { 0.0 }];
-    comm.allreduce(&mut sum, |a, b| a + b)?;
-    comm.allreduce(&mut most, f64::max)?;
+    comm.allreduce_in_place(&mut sum, &Op::SUM)?;
+    comm.allreduce_in_place(&mut most, &Op::MAX)?;
     let value = match pattern.pool() {
         Pool::Mean => sum[0] / sum[1],
         Pool::Sum => sum[0],

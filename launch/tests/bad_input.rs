@@ -166,7 +166,7 @@ fn act(role: &str, world: &World) -> Result<()> {
     match role {
         "rank" if wrong => comm.send(&data, 7, 0),
         "tag" if wrong => comm.send(&data, 0, u32::MAX),
-        "root" if wrong => comm.broadcast(&mut [0_u8; 4], 9),
+        "root" if wrong => comm.bcast(&mut [0_u8; 4], 9),
         "types" if wrong => comm.recv_into(&mut [0_f64; 8], 0, 0).map(drop),
         "truncated" if wrong => comm.recv_into(&mut [0_u8; 16], 0, 0).map(drop),
         "types" => comm.send(&[7_u64; 8], 1, 0),

@@ -61,6 +61,7 @@ mod guide {}
 mod any;
 mod builder;
 mod choose;
+pub mod coll;
 mod comm;
 mod hosted;
 #[cfg(feature = "t3e-sim")]
@@ -74,7 +75,7 @@ pub use portolan_core::config::{OnFailure, Settings};
 pub use portolan_core::level::{self, Multiple, Single};
 pub use portolan_core::{Blame, Device, Error, ErrorKind, Result, Status};
 pub use portolan_datatype as datatype;
-pub use portolan_datatype::{Datatype, Layout};
+pub use portolan_datatype::{Datatype, Layout, Op};
 
 pub use any::AnyDevice;
 pub use builder::{Builder, init};

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{SIZES, jobs, jobs_with};
-use portolan::{Builder, ErrorKind, Errors, Jobs, Key, Source, Tags};
+use portolan::{Builder, ErrorKind, Errors, Jobs, Key, Op, Source, Tags};
 
 #[test]
 fn a_job_needs_a_rank() {
@@ -172,9 +172,7 @@ fn worlds_live_side_by_side() {
     jobs(&[2], |outer| {
         let inner = portolan::try_threads(3, |inner| {
             let comm = inner.comm();
-            let mut sum = [comm.rank()];
-            comm.allreduce(&mut sum, |a, b| a + b)?;
-            Ok(sum[0])
+            comm.allreduce_one(comm.rank(), &Op::SUM)
         })?;
         assert_eq!(inner, [3, 3, 3]);
         outer.comm().barrier()
@@ -288,25 +286,24 @@ fn collectives_agree_at_every_size() {
         for root in 0..n {
             for length in [0usize, 1, 5, 60_000] {
                 let mut data = vec![if me == root { 1.5 } else { 0.0 }; length];
-                comm.broadcast(&mut data, root)?;
+                comm.bcast(&mut data, root)?;
                 assert!(data.iter().all(|&x| x == 1.5));
             }
             let mut flags = [me == root, me != root];
-            comm.broadcast(&mut flags, root)?;
+            comm.bcast(&mut flags, root)?;
             assert_eq!(flags, [true, false]);
-            let all = comm.gather(&vec![me; me as usize], root)?;
+            let all = comm.gather_vecs(&vec![me; me as usize], root)?;
             assert_eq!(all.is_some(), me == root);
             for (rank, values) in (0..n).zip(all.unwrap_or_default()) {
                 assert_eq!(values, vec![rank; rank as usize]);
             }
         }
         let mut sum = [u64::from(me), 1];
-        comm.allreduce(&mut sum, |a, b| a + b)?;
+        comm.allreduce_in_place(&mut sum, &Op::SUM)?;
         assert_eq!(sum, [u64::from(n * (n - 1) / 2), u64::from(n)]);
         // Associative and not commutative: keeps the left operand's first digit, the right one's last.
-        let mut ends = [(me, me)];
-        comm.allreduce(&mut ends, |a, b| (a.0, b.1))?;
-        assert_eq!(ends, [(0, n - 1)]);
+        let ends = Op::new(false, |a: (u32, u32), b: (u32, u32)| (a.0, b.1));
+        assert_eq!(comm.allreduce_one((me, me), &ends)?, (0, n - 1));
         comm.barrier()
     });
 }
@@ -315,7 +312,7 @@ fn collectives_agree_at_every_size() {
 fn lengths_that_differ_in_a_collective_are_noticed() {
     let error = portolan::try_threads(2, |world| {
         let comm = world.comm();
-        comm.broadcast(&mut vec![0u8; 2 + comm.rank() as usize], 0)
+        comm.bcast(&mut vec![0u8; 2 + comm.rank() as usize], 0)
     })
     .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");

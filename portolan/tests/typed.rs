@@ -384,7 +384,7 @@ fn ranks_and_tags_that_are_none_are_refused_with_a_remedy() {
             ErrorKind::InvalidTag
         );
         assert_eq!(
-            comm.broadcast(&mut [0u8], 3).unwrap_err().kind(),
+            comm.bcast(&mut [0u8], 3).unwrap_err().kind(),
             ErrorKind::InvalidRank
         );
         Ok(())

@@ -21,7 +21,7 @@ mod patch;
 mod picture;
 
 use portolan::level::Level;
-use portolan::{Comm, Device, Error, ErrorKind, Result};
+use portolan::{Comm, Device, Error, ErrorKind, Op, Result};
 
 use blocks::Blocks;
 use modes::Analytic;
@@ -104,27 +104,26 @@ pub fn run<L: Level, D: Device>(
         }
     }
     // Rank 0's, on every rank.
-    let mut seconds = [comm.wtime() - begun];
-    comm.broadcast(&mut seconds, 0)?;
+    let seconds = comm.bcast_one(comm.wtime() - begun, 0)?;
 
     let end = Analytic::new(size, steps, RATIO);
-    let mut error = [0.0];
+    let mut error = 0.0;
     for (at, row) in block.rows.clone().enumerate() {
         for (value, exact) in patch
             .row(at)
             .iter()
             .zip(end.row(row, block.columns.clone()))
         {
-            error[0] = worse(error[0], (value - exact).abs());
+            error = worse(error, (value - exact).abs());
         }
     }
-    comm.allreduce(&mut error, worse)?;
+    let error = comm.allreduce_one(error, &Op::MAX)?;
     Ok(HeatReport {
         config: *config,
         blocks: (blocks.down, blocks.across),
-        error: error[0],
+        error,
         error_bound: end.bound,
-        seconds: seconds[0],
+        seconds,
         field: gather(comm, size, blocks, &patch)?,
     })
 }
@@ -160,7 +159,7 @@ fn gather<L: Level, D: Device>(
         .flat_map(|row| patch.row(row))
         .copied()
         .collect();
-    let Some(parts) = comm.gather(&mine, 0)? else {
+    let Some(parts) = comm.gather_vecs(&mine, 0)? else {
         return Ok(None);
     };
     let mut end = zeros(size, size)?;

@@ -4,7 +4,7 @@
 //! every rank. Each iteration needs two reductions: one number, and one vector of the second kind.
 
 use portolan::level::Level;
-use portolan::{Comm, Device, Result};
+use portolan::{Comm, Device, Op, Result};
 
 use super::Block;
 
@@ -118,15 +118,13 @@ fn descend<L: Level, D: Device>(
 /// `Aᵀ·r`, on every rank, of an `r` in blocks.
 fn gradient<L: Level, D: Device>(comm: &Comm<L, D>, block: &Block, r: &[f64]) -> Result<Vec<f64>> {
     let mut sum = block.transposed_times(r);
-    comm.allreduce(&mut sum, |a, b| a + b)?;
+    comm.allreduce_in_place(&mut sum, &Op::SUM)?;
     Ok(sum)
 }
 
 /// The sum of one number per rank.
 fn total<L: Level, D: Device>(comm: &Comm<L, D>, part: f64) -> Result<f64> {
-    let mut sum = [part];
-    comm.allreduce(&mut sum, |a, b| a + b)?;
-    Ok(sum[0])
+    comm.allreduce_one(part, &Op::SUM)
 }
 
 fn square(values: &[f64]) -> f64 {

@@ -118,7 +118,7 @@ impl Problem {
         let mut shape = problem
             .as_ref()
             .map_or([0; 2], |p| [p.matrix.rows, p.matrix.columns]);
-        comm.broadcast(&mut shape, 0)?;
+        comm.bcast(&mut shape, 0)?;
         let [rows, columns] = shape;
         let (entries, rhs) = if comm.rank() == 0 {
             problem.expect("rank 0 has the problem").deal(comm)?

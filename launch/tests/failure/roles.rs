@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use portolan::{Comm, Error, ErrorKind, Result, Source, World};
+use portolan::{Comm, Error, ErrorKind, Op, Result, Source, World};
 use portolan_core::job;
 
 const LARGE: usize = 4 << 20;
@@ -42,12 +42,14 @@ fn collective(role: &str, comm: &Comm, large: &mut [u8], round: u32) -> Result<(
     // Every rank has every place in the tree in its turn.
     let root = round % comm.size();
     match role {
-        "broadcasting" => comm.broadcast(&mut large[..64], root),
-        "broadcasting-large" => comm.broadcast(large, root),
+        "broadcasting" => comm.bcast(&mut large[..64], root),
+        "broadcasting-large" => comm.bcast(large, root),
         // The root only sends, and never waits for anybody.
-        "broadcasting-from-0" => comm.broadcast(&mut large[..64], 0),
+        "broadcasting-from-0" => comm.bcast(&mut large[..64], 0),
         "agreeing" => comm.dup().map(drop),
-        _ => comm.allreduce(&mut [u64::from(comm.rank())], |a, b| a + b),
+        _ => comm
+            .allreduce_one(u64::from(comm.rank()), &Op::SUM)
+            .map(drop),
     }
 }
 
@@ -105,7 +107,7 @@ fn until_it_fails(call: &str, comm: &Comm, victim: u32) -> Error {
         let outcome = match call {
             call if is_collective(call) => collective(call, comm, &mut large, round),
             "barrier" => comm.barrier(),
-            "broadcast" => comm.broadcast(&mut large[..64], victim),
+            "broadcast" => comm.bcast(&mut large[..64], victim),
             "receive" => comm.recv_into(&mut large, victim, 1).map(drop),
             "send" => comm.send(&large, victim, 1),
             "ssend" => comm.ssend(&large[..8], victim, 5),

@@ -1,13 +1,12 @@
 //! The typed communicator.
 
 mod buffered;
-mod collective;
 mod late;
 mod owned;
 mod parts;
 mod persistent;
 mod probe;
-mod raw;
+pub(crate) mod raw;
 mod recv;
 mod scope;
 mod send;
@@ -25,9 +24,14 @@ use crate::any::AnyDevice;
 use crate::hosted::Hosted;
 
 pub(crate) use buffered::Budget;
+pub(crate) use owned::abandon;
+pub(crate) use parts::Held;
+pub(crate) use scope::Registered;
+pub(crate) use wait::Sealed;
+
 pub use late::Message;
 pub use owned::{Completion, Failed, RecvRequest, RequestFuture, SendRequest};
-pub use parts::{Parts, StableBuf, StableBufMut};
+pub use parts::{Buffer, BufferMut, Parts, StableBuf, StableBufMut};
 pub use persistent::{PersistentRecv, PersistentSend};
 pub use scope::{Scope, ScopedRecv, ScopedSend};
 pub use wait::{OwnedRequest, wait_all, wait_any, wait_some};
@@ -54,7 +58,7 @@ pub use wait::{OwnedRequest, wait_all, wait_any, wait_some};
 /// Every call says what went wrong, on which rank and what to try, with a
 /// [`kind`](Error::kind). [`set_errors`](Self::set_errors) makes errors end the job instead.
 pub struct Comm<L: Level = Single, D: Device = AnyDevice<L>> {
-    inner: Communicator<Hosted<D>>,
+    pub(crate) inner: Communicator<Hosted<D>>,
     level: PhantomData<fn() -> L>,
 }
 
@@ -196,7 +200,7 @@ impl<L: Level, D: Device> Comm<L, D> {
 
     /// The result as this communicator's error mode has it.
     #[inline]
-    fn raise<T>(&self, result: Result<T>) -> Result<T> {
+    pub(crate) fn raise<T>(&self, result: Result<T>) -> Result<T> {
         match result {
             Ok(value) => Ok(value),
             Err(error) => Err(self.fail(error)),
@@ -205,7 +209,7 @@ impl<L: Level, D: Device> Comm<L, D> {
 
     #[cold]
     #[inline(never)]
-    fn fail(&self, error: Error) -> Error {
+    pub(crate) fn fail(&self, error: Error) -> Error {
         let error = error.on_rank(self.hosted().attributes().world_rank);
         if self.errors() == Errors::Abort && error.kind() != ErrorKind::MayBlock {
             self.hosted()

@@ -212,10 +212,10 @@ impl<B: StableBuf, L: Level, D: Device> Drop for Pending<B, L, D> {
 
 /// Gives up an active request: at once if it is over or can be taken back, else the device keeps
 /// the buffer until it is.
-pub(super) fn abandon<B: StableBuf, D: Device>(
+pub(crate) fn abandon<K: Send + 'static, D: Device>(
     device: &D,
     request: Request,
-    held: Held<B>,
+    held: K,
     revocable: bool,
 ) {
     if revocable {
@@ -323,7 +323,7 @@ request! {
 /// a thread of their own.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are polled"]
-pub struct RequestFuture<R>(Option<R>);
+pub struct RequestFuture<R>(pub(crate) Option<R>);
 
 // The request is never pinned: its buffer is elsewhere.
 impl<R> Unpin for RequestFuture<R> {}

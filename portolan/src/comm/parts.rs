@@ -1,6 +1,7 @@
 //! Buffers that stay where they are while their owner moves.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -27,18 +28,26 @@ impl<T> fmt::Debug for Parts<T> {
     }
 }
 
-/// A buffer that can be given to the runtime for the length of an operation, and got back.
+/// Memory with values that an operation can use: a borrowed slice, or a buffer that owns its values.
 ///
-/// Taken apart into raw parts, because a `Box` that is moved asserts that nobody else uses its
-/// memory.
+/// Taken apart into raw parts while the operation uses it, because references and boxes assert what
+/// does not hold then: that nobody else uses the memory.
 ///
 /// # Safety
 /// The `len` values at the `ptr` of [`into_parts`](Self::into_parts) stay in place, valid and
-/// unchanged until [`from_parts`](Self::from_parts), whatever else happens. If the parts are
-/// forgotten, they stay for ever.
-pub unsafe trait StableBuf: Send + 'static {
+/// unchanged by others until [`from_parts`](Self::from_parts), whatever else happens. If the parts
+/// are forgotten, they stay for as long as a `Self` may live.
+pub unsafe trait Buffer: Sized {
     /// What the buffer holds.
     type Item: Datatype;
+
+    /// What a program may do with the values while no operation uses them.
+    type View<'a>
+    where
+        Self: 'a;
+
+    /// Whether the memory belongs to somebody else: forgetting the parts loses nothing.
+    const BORROWED: bool = false;
 
     /// Takes the buffer apart.
     fn into_parts(self) -> Parts<Self::Item>;
@@ -48,17 +57,76 @@ pub unsafe trait StableBuf: Send + 'static {
     /// # Safety
     /// `parts` came from [`into_parts`](Self::into_parts) of this type, and is used once.
     unsafe fn from_parts(parts: Parts<Self::Item>) -> Self;
+
+    /// The values.
+    ///
+    /// # Safety
+    /// `parts` came from [`into_parts`](Self::into_parts) of this type, and no operation uses them for
+    /// the life of the view.
+    unsafe fn view<'a>(parts: &'a mut Parts<Self::Item>) -> Self::View<'a>
+    where
+        Self: 'a;
 }
 
 /// A buffer that the runtime may also write: nobody else can see its memory.
 ///
 /// # Safety
-/// As [`StableBuf`], and from `into_parts` to `from_parts` the memory may be written through `ptr`.
-pub unsafe trait StableBufMut: StableBuf {}
+/// As [`Buffer`], and from `into_parts` to `from_parts` the memory may be written through `ptr`.
+pub unsafe trait BufferMut: Buffer {}
+
+/// A buffer that can be given to the runtime for the length of an operation, and got back: a `Vec`,
+/// `Box<[T]>`, `Arc<[T]>` or `&'static [T]`.
+pub trait StableBuf: Buffer + Send + 'static {}
+
+impl<B: Buffer + Send + 'static> StableBuf for B {}
+
+/// A [`StableBuf`] that the runtime may also write.
+pub trait StableBufMut: StableBuf + BufferMut {}
+
+impl<B: StableBuf + BufferMut> StableBufMut for B {}
+
+/// A shared view of the values.
+macro_rules! shared_view {
+    ($item:ty) => {
+        type View<'a>
+            = &'a [$item]
+        where
+            Self: 'a;
+
+        unsafe fn view<'a>(parts: &'a mut Parts<$item>) -> &'a [$item]
+        where
+            Self: 'a,
+        {
+            // SAFETY: from the caller: the values are there, and nobody writes them.
+            unsafe { std::slice::from_raw_parts(parts.ptr.as_ptr(), parts.len) }
+        }
+    };
+}
+
+/// A view through which the values can be changed.
+macro_rules! changing_view {
+    ($item:ty) => {
+        type View<'a>
+            = &'a mut [$item]
+        where
+            Self: 'a;
+
+        unsafe fn view<'a>(parts: &'a mut Parts<$item>) -> &'a mut [$item]
+        where
+            Self: 'a,
+        {
+            // SAFETY: from the caller: the values are there, and nobody else uses them; `parts` is
+            // borrowed for as long.
+            unsafe { std::slice::from_raw_parts_mut(parts.ptr.as_ptr(), parts.len) }
+        }
+    };
+}
 
 // SAFETY: the memory is the heap's, and taken apart nothing frees, moves or refers to it.
-unsafe impl<T: Datatype> StableBuf for Vec<T> {
+unsafe impl<T: Datatype> Buffer for Vec<T> {
     type Item = T;
+
+    changing_view!(T);
 
     fn into_parts(self) -> Parts<T> {
         let mut vec = ManuallyDrop::new(self);
@@ -77,19 +145,16 @@ unsafe impl<T: Datatype> StableBuf for Vec<T> {
 }
 
 // SAFETY: a vector's memory is its own.
-unsafe impl<T: Datatype> StableBufMut for Vec<T> {}
+unsafe impl<T: Datatype> BufferMut for Vec<T> {}
 
 // SAFETY: as for vectors.
-unsafe impl<T: Datatype> StableBuf for Box<[T]> {
+unsafe impl<T: Datatype> Buffer for Box<[T]> {
     type Item = T;
 
+    changing_view!(T);
+
     fn into_parts(self) -> Parts<T> {
-        let slice = Self::into_raw(self);
-        Parts {
-            ptr: non_null(slice.cast()),
-            len: slice.len(),
-            capacity: slice.len(),
-        }
+        parts_of(Self::into_raw(self))
     }
 
     unsafe fn from_parts(parts: Parts<T>) -> Self {
@@ -100,21 +165,17 @@ unsafe impl<T: Datatype> StableBuf for Box<[T]> {
 }
 
 // SAFETY: a box's memory is its own.
-unsafe impl<T: Datatype> StableBufMut for Box<[T]> {}
+unsafe impl<T: Datatype> BufferMut for Box<[T]> {}
 
 // SAFETY: the count keeps the memory; while it is above 0 nobody can write it, because values of a
 // `Datatype` have no interior mutability and `Arc::get_mut` wants to be alone.
-unsafe impl<T: Datatype> StableBuf for Arc<[T]> {
+unsafe impl<T: Datatype> Buffer for Arc<[T]> {
     type Item = T;
 
+    shared_view!(T);
+
     fn into_parts(self) -> Parts<T> {
-        let slice = Self::into_raw(self);
-        let ptr = non_null(slice.cast::<T>().cast_mut());
-        Parts {
-            ptr,
-            len: slice.len(),
-            capacity: slice.len(),
-        }
+        parts_of(Self::into_raw(self).cast_mut())
     }
 
     unsafe fn from_parts(parts: Parts<T>) -> Self {
@@ -124,22 +185,52 @@ unsafe impl<T: Datatype> StableBuf for Arc<[T]> {
     }
 }
 
-// SAFETY: the memory is there for ever and never changes.
-unsafe impl<T: Datatype> StableBuf for &'static [T] {
+// SAFETY: nobody can write the memory while it is borrowed, which it is for the life of a `Self`.
+unsafe impl<'s, T: Datatype> Buffer for &'s [T] {
     type Item = T;
 
+    const BORROWED: bool = true;
+
+    shared_view!(T);
+
     fn into_parts(self) -> Parts<T> {
-        let ptr = non_null(self.as_ptr().cast_mut());
-        Parts {
-            ptr,
-            len: self.len(),
-            capacity: self.len(),
-        }
+        parts_of(std::ptr::from_ref(self).cast_mut())
     }
 
-    unsafe fn from_parts(parts: Parts<T>) -> Self {
-        // SAFETY: these are the pointer and length of a slice that is there for ever.
+    unsafe fn from_parts(parts: Parts<T>) -> &'s [T] {
+        // SAFETY: these are the pointer and length of a slice that is borrowed for this life.
         unsafe { std::slice::from_raw_parts(parts.ptr.as_ptr(), parts.len) }
+    }
+}
+
+// SAFETY: nobody else can use the memory while it is borrowed, which it is for the life of a `Self`.
+unsafe impl<'s, T: Datatype> Buffer for &'s mut [T] {
+    type Item = T;
+
+    const BORROWED: bool = true;
+
+    changing_view!(T);
+
+    fn into_parts(self) -> Parts<T> {
+        parts_of(std::ptr::from_mut(self))
+    }
+
+    unsafe fn from_parts(parts: Parts<T>) -> &'s mut [T] {
+        // SAFETY: these are the pointer and length of a slice that is borrowed for this life, by
+        // nobody else.
+        unsafe { std::slice::from_raw_parts_mut(parts.ptr.as_ptr(), parts.len) }
+    }
+}
+
+// SAFETY: the memory is borrowed for writing, by nobody else.
+unsafe impl<T: Datatype> BufferMut for &mut [T] {}
+
+/// Memory that has no room to spare.
+fn parts_of<T>(slice: *mut [T]) -> Parts<T> {
+    Parts {
+        ptr: non_null(slice.cast()),
+        len: slice.len(),
+        capacity: slice.len(),
     }
 }
 
@@ -150,44 +241,57 @@ fn non_null<T>(ptr: *mut T) -> NonNull<T> {
 }
 
 /// A buffer that has been taken apart; dropping it drops the buffer.
-pub(super) struct Held<B: StableBuf>(ManuallyDrop<Parts<B::Item>>);
+pub(crate) struct Held<B: Buffer>(ManuallyDrop<Parts<B::Item>>, PhantomData<B>);
 
 // SAFETY: it owns a `B`, which is `Send`; the pointer inside gives no access by itself.
-unsafe impl<B: StableBuf> Send for Held<B> {}
+unsafe impl<B: Buffer + Send> Send for Held<B> {}
 // SAFETY: a shared `Held` gives out no more than a pointer and lengths.
-unsafe impl<B: StableBuf> Sync for Held<B> {}
+unsafe impl<B: Buffer> Sync for Held<B> {}
 
-impl<B: StableBuf> Held<B> {
-    pub(super) fn new(buf: B) -> Self {
-        Self(ManuallyDrop::new(buf.into_parts()))
+impl<B: Buffer> Held<B> {
+    pub(crate) fn new(buf: B) -> Self {
+        Self(ManuallyDrop::new(buf.into_parts()), PhantomData)
     }
 
-    pub(super) fn ptr(&self) -> *mut B::Item {
+    pub(crate) fn ptr(&self) -> *mut B::Item {
         self.0.ptr.as_ptr()
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len
     }
 
     /// The buffer itself.
-    pub(super) fn into_buf(mut self) -> B {
+    pub(crate) fn into_buf(mut self) -> B {
         // SAFETY: the parts are taken once: `self` is forgotten.
         let parts = unsafe { ManuallyDrop::take(&mut self.0) };
         std::mem::forget(self);
         // SAFETY: the parts came from `into_parts` of this type, and are used once.
         unsafe { B::from_parts(parts) }
     }
+
+    /// The values.
+    ///
+    /// # Safety
+    /// No operation uses the buffer for the life of the view.
+    pub(crate) unsafe fn view(&mut self) -> B::View<'_> {
+        // SAFETY: the parts are of this type; the rest is the caller's promise.
+        unsafe { B::view(&mut self.0) }
+    }
 }
 
-impl<B: StableBuf> fmt::Debug for Held<B> {
+impl<B: Buffer> fmt::Debug for Held<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&*self.0, f)
     }
 }
 
-impl<B: StableBuf> Drop for Held<B> {
+impl<B: Buffer> Drop for Held<B> {
     fn drop(&mut self) {
+        if B::BORROWED {
+            // Nothing to give back; and not even a reference to memory that may be in use.
+            return;
+        }
         // SAFETY: the parts are taken once, here, because this is the last use of `self`; they came
         // from `into_parts` of this type.
         unsafe {

@@ -23,7 +23,7 @@ pub(super) const fn any_bits<T: Datatype>() {
 }
 
 /// Refuses, when the program is compiled, to look at a type with padding as bytes.
-pub(super) const fn all_bytes<T: Datatype>() {
+pub(crate) const fn all_bytes<T: Datatype>() {
     assert!(
         T::CONTIGUOUS,
         "the buffer's type has padding, whose bytes have no value"

@@ -105,7 +105,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     }
 
     /// An empty vector with room for `count` values.
-    pub(super) fn room_for<T>(&self, count: usize) -> Result<Vec<T>> {
+    pub(crate) fn room_for<T>(&self, count: usize) -> Result<Vec<T>> {
         let mut values = Vec::new();
         match values.try_reserve_exact(count) {
             Ok(()) => Ok(values),

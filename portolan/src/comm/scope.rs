@@ -232,7 +232,15 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         })
     }
 
-    fn register(&'scope self, started: Result<Request>) -> Result<Registered<'scope, L, D>> {
+    pub(crate) fn comm(&self) -> &'env Comm<L, D> {
+        self.comm
+    }
+
+    /// The scope waits for the request before it ends.
+    pub(crate) fn register(
+        &'scope self,
+        started: Result<Request>,
+    ) -> Result<Registered<'scope, L, D>> {
         let request = self.comm.raise(started)?;
         let place = self.registry.add(request);
         Ok(Registered {
@@ -319,7 +327,7 @@ impl Registry {
 
 /// A handle on a registered request.
 #[derive(Debug)]
-struct Registered<'scope, L: Level, D: Device> {
+pub(crate) struct Registered<'scope, L: Level, D: Device> {
     comm: &'scope Comm<L, D>,
     registry: &'scope Registry,
     request: Request,
@@ -327,14 +335,14 @@ struct Registered<'scope, L: Level, D: Device> {
 }
 
 impl<L: Level, D: Device> Registered<'_, L, D> {
-    fn wait(self) -> Result<Status> {
+    pub(crate) fn wait(self) -> Result<Status> {
         // A panic out of the device leaves the request registered, and the scope sees to it.
         let outcome = self.comm.hosted().wait(self.request);
         self.registry.remove(self.place);
         self.comm.raise(outcome)
     }
 
-    fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         !matches!(self.comm.hosted().peek(self.request), Ok(None))
     }
 

@@ -79,7 +79,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     }
 
     /// Whether `count` items stay within `bytes` bytes.
-    pub(super) fn check_span(&self, bytes: usize, count: usize, layout: &Layout) -> Result<()> {
+    pub(crate) fn check_span(&self, bytes: usize, count: usize, layout: &Layout) -> Result<()> {
         let span = layout.span(count)?;
         match usize::try_from(span.end) {
             Ok(end) if end <= bytes && span.start >= 0 => Ok(()),

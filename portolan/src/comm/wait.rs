@@ -3,7 +3,7 @@
 use portolan_core::device::Check;
 use portolan_core::{Device, Request, Result};
 
-use super::{Completion, Failed, StableBuf};
+use super::{Completion, Failed};
 
 /// What the functions of this module need of a request.
 pub trait Sealed {
@@ -14,11 +14,11 @@ pub trait Sealed {
     fn parts(&self) -> (&Self::Device, Request);
 }
 
-/// A request that owns its buffer: [`SendRequest`](super::SendRequest) or
-/// [`RecvRequest`](super::RecvRequest).
+/// A request that owns its buffers: [`SendRequest`](super::SendRequest),
+/// [`RecvRequest`](super::RecvRequest) or [`CollectiveRequest`](crate::coll::CollectiveRequest).
 pub trait OwnedRequest: Sealed + Sized {
-    /// The buffer.
-    type Buf: StableBuf;
+    /// The buffer, or the buffers.
+    type Buf;
 
     /// Waits until the operation is over.
     ///

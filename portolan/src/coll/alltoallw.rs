@@ -1,0 +1,165 @@
+//! Alltoall with a layout for every block.
+
+use portolan_coll::{LayoutsArg, Many, Operation};
+use portolan_core::{Device, ErrorKind, Result, TypedBuf};
+use portolan_datatype::Layout;
+
+use super::blocks::wrong;
+use super::call::{Collective, Sealed, has_sides};
+use super::data::IntoData;
+use super::sides::{Receives, RecvOnly, SendRecv};
+use crate::comm::raw::all_bytes;
+use crate::comm::{Buffer, BufferMut, Comm};
+use crate::level::Level;
+
+/// One block per rank, each with a layout of its own: collected from (bytes from the beginning of the buffer,
+/// number of items, layout), in the order of the ranks.
+#[derive(Clone, Debug, Default)]
+pub struct Shapes {
+    counts: Vec<usize>,
+    /// What does not fit an `isize` is cut: no buffer reaches there.
+    displacements: Vec<isize>,
+    layouts: Vec<Layout>,
+}
+
+impl FromIterator<(usize, usize, Layout)> for Shapes {
+    fn from_iter<I: IntoIterator<Item = (usize, usize, Layout)>>(blocks: I) -> Self {
+        let mut shapes = Self::default();
+        for (displacement, count, layout) in blocks {
+            let displacement = isize::try_from(displacement).unwrap_or(isize::MAX);
+            shapes.displacements.push(displacement);
+            shapes.counts.push(count);
+            shapes.layouts.push(layout);
+        }
+        shapes
+    }
+}
+
+impl Shapes {
+    /// The blocks of a buffer of `memory` bytes, each of which lies within it.
+    fn of<'a, L: Level, D: Device>(
+        &'a self,
+        comm: &Comm<L, D>,
+        which: &str,
+        buf: &TypedBuf<'_>,
+        memory: usize,
+    ) -> Result<Many<'a>> {
+        let ranks = comm.size() as usize;
+        if self.counts.len() != ranks {
+            let what = format!(
+                "{} block(s) of {which} for {ranks} rank(s)",
+                self.counts.len()
+            );
+            let remedy = "give one for every rank";
+            return Err(wrong(comm, NAME, ErrorKind::InvalidCount, &what, remedy));
+        }
+        let places = self.counts.iter().zip(&self.displacements);
+        for (rank, ((&count, &at), layout)) in places.zip(&self.layouts).enumerate() {
+            let span = layout.span(count)?;
+            let (low, high) = (span.start.checked_add(at), span.end.checked_add(at));
+            let inside = low.is_some_and(|low| low >= 0)
+                && high.is_some_and(|high| high.cast_unsigned() <= memory);
+            if !inside && !span.is_empty() {
+                let what = format!(
+                    "the block of rank {rank}, {count} item(s) from byte {at} on, covers bytes {} to {} \
+                     of {which}, which has {memory}",
+                    at.saturating_add(span.start),
+                    at.saturating_add(span.end)
+                );
+                let remedy = "give displacements, in bytes, and counts within the buffer";
+                return Err(wrong(comm, NAME, ErrorKind::InvalidCount, &what, remedy));
+            }
+        }
+        Ok(Many::Layouts(LayoutsArg {
+            ptr: buf.ptr,
+            counts: &self.counts,
+            displacements: &self.displacements,
+            layouts: &self.layouts,
+        }))
+    }
+}
+
+const NAME: &str = "alltoall";
+
+/// Every rank sends a block to every rank, and every block has a layout of its own (MPI-4 section 6.8,
+/// `MPI_Alltoallw`): the redistribution of a matrix, say. The type of the buffers must be one without
+/// padding; that is checked when the program is compiled.
+///
+/// ```
+/// use portolan::Layout;
+/// use portolan::coll::{Alltoallw, Shapes};
+///
+/// // Two ranks with a row each of a matrix of 2 × 2 get a column each.
+/// portolan::try_threads(2, |world| {
+///     let comm = world.comm();
+///     let me = f64::from(comm.rank());
+///     let (row, mut column) = ([me, me + 10.0], [0.0; 2]);
+///     let one: Shapes = (0..2).map(|rank| (rank * 8, 1, Layout::of::<f64>())).collect();
+///     comm.run(Alltoallw::new(&row, one.clone(), &mut column, one))?;
+///     assert_eq!(column, [0.0 + me * 10.0, 1.0 + me * 10.0]);
+///     Ok(())
+/// })?;
+/// # Ok::<(), portolan::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "arguments do nothing by themselves: give them to Comm::run"]
+pub struct Alltoallw<B: Receives> {
+    sides: B,
+    send: Shapes,
+    recv: Shapes,
+}
+
+impl<S: Buffer, R: BufferMut<Item = S::Item>> Alltoallw<SendRecv<S, R>> {
+    /// Block `i` of `send` goes to rank `i`; block `i` of `recv` comes from there.
+    pub fn new(
+        send: impl IntoData<Buffer = S>,
+        send_shapes: Shapes,
+        recv: impl IntoData<Buffer = R>,
+        recv_shapes: Shapes,
+    ) -> Self {
+        const {
+            all_bytes::<S::Item>();
+        };
+        let (send, recv) = (send.into_data(), recv.into_data());
+        Self {
+            sides: SendRecv { send, recv },
+            send: send_shapes,
+            recv: recv_shapes,
+        }
+    }
+}
+
+impl<R: BufferMut> Alltoallw<RecvOnly<R>> {
+    /// What is in block `i` of `data` is exchanged for what rank `i` has for this one (`MPI_IN_PLACE`).
+    pub fn in_place(data: impl IntoData<Buffer = R>, shapes: Shapes) -> Self {
+        const {
+            all_bytes::<R::Item>();
+        };
+        let recv = data.into_data();
+        Self {
+            sides: RecvOnly { recv },
+            send: Shapes::default(),
+            recv: shapes,
+        }
+    }
+}
+
+impl<B: Receives> Sealed for Alltoallw<B> {}
+
+impl<B: Receives> Collective for Alltoallw<B> {
+    has_sides!(B);
+
+    fn operation<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<Operation<'_>> {
+        self.sides.check(comm)?;
+        let (sent, received) = self.sides.memory();
+        let send = self.sides.send();
+        let send = send.map(|buf| self.send.of(comm, "the send buffer", &buf, sent));
+        let target = self.sides.target();
+        Ok(Operation::Alltoall {
+            send: send.transpose()?,
+            recv: self
+                .recv
+                .of(comm, "the receive buffer", &target, received)?,
+        })
+    }
+}

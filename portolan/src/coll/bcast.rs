@@ -1,0 +1,130 @@
+//! Barrier and broadcast.
+
+use portolan_coll::Operation;
+use portolan_core::{Device, ErrorKind, Result};
+
+use super::blocks::wrong;
+use super::call::{Collective, Sealed, has_sides};
+use super::data::IntoData;
+use super::sides::{NoBuffer, RecvOnly, SendOnly, Sides};
+use crate::comm::{Buffer, BufferMut, Comm};
+use crate::level::Level;
+
+/// Over when every rank has begun it (MPI-4 section 6.3, `MPI_Barrier`). Short form: [`Comm::barrier`].
+///
+/// ```
+/// use portolan::coll::Barrier;
+///
+/// portolan::try_threads(3, |world| {
+///     let comm = world.comm();
+///     let all_here = comm.start_owned(Barrier::new())?;
+///     // … whatever needs nobody …
+///     all_here.wait()?;
+///     Ok(())
+/// })?;
+/// # Ok::<(), portolan::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Barrier {
+    sides: NoBuffer,
+}
+
+impl Barrier {
+    /// A barrier.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { sides: NoBuffer }
+    }
+}
+
+impl Default for Barrier {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Sealed for Barrier {}
+
+impl Collective for Barrier {
+    has_sides!(NoBuffer);
+
+    fn operation<L: Level, D: Device>(&self, _: &Comm<L, D>) -> Result<Operation<'_>> {
+        Ok(Operation::Barrier)
+    }
+}
+
+/// The values of one rank go to every rank (MPI-4 section 6.4, `MPI_Bcast`). Short forms: [`Comm::bcast`],
+/// [`Comm::bcast_one`].
+///
+/// Every rank gives a buffer of the same length.
+///
+/// ```
+/// use portolan::coll::Bcast;
+///
+/// let got = portolan::try_threads(3, |world| {
+///     let comm = world.comm();
+///     let mut data = [0u8; 4];
+///     if comm.rank() == 1 {
+///         data = *b"ahoy";
+///     }
+///     comm.run(Bcast::new(&mut data, 1))?;
+///     Ok(data)
+/// })?;
+/// assert_eq!(got, [*b"ahoy"; 3]);
+/// # Ok::<(), portolan::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "arguments do nothing by themselves: give them to Comm::run"]
+pub struct Bcast<B: Sides> {
+    sides: B,
+    root: u32,
+}
+
+impl<B: BufferMut> Bcast<RecvOnly<B>> {
+    /// What rank `root` has in `data` goes to the `data` of all others.
+    pub fn new(data: impl IntoData<Buffer = B>, root: u32) -> Self {
+        let recv = data.into_data();
+        Self {
+            sides: RecvOnly { recv },
+            root,
+        }
+    }
+}
+
+impl<B: Buffer> Bcast<SendOnly<B>> {
+    /// The root's call, with data that it cannot or need not change. Other ranks call [`new`](Bcast::new).
+    pub fn from_root(data: impl IntoData<Buffer = B>, root: u32) -> Self {
+        let send = data.into_data();
+        Self {
+            sides: SendOnly { send },
+            root,
+        }
+    }
+}
+
+impl<B: Sides> Sealed for Bcast<B> {}
+
+impl<B: Sides> Collective for Bcast<B> {
+    has_sides!(B);
+
+    fn operation<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<Operation<'_>> {
+        let root = self.root;
+        self.sides.check(comm)?;
+        let read_only = self.sides.send();
+        if read_only.is_some() && comm.rank() != root {
+            let what = format!("only the root, rank {root} here, can give data that is only read");
+            let remedy = "use Bcast::new on the other ranks";
+            return Err(wrong(
+                comm,
+                "bcast",
+                ErrorKind::InvalidBuffer,
+                &what,
+                remedy,
+            ));
+        }
+        match read_only.or_else(|| self.sides.recv()) {
+            Some(data) => Ok(Operation::Bcast { data, root }),
+            None => Ok(Operation::Barrier),
+        }
+    }
+}

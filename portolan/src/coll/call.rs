@@ -1,0 +1,55 @@
+//! A collective operation with its arguments, whatever form the call has.
+
+use portolan_coll::Operation;
+use portolan_core::{Device, Result};
+
+use super::sides::Sides;
+use crate::comm::Comm;
+use crate::level::Level;
+
+/// A collective operation with its arguments: what [`Comm::run`], [`Scope::start`](crate::Scope::start),
+/// [`Comm::start_owned`] and [`Comm::persistent`] take. Sealed: it is implemented by the operations of
+/// [this module](crate::coll).
+pub trait Collective: Sized + Sealed {
+    /// Its buffers.
+    type Sides: Sides;
+
+    #[doc(hidden)]
+    fn sides(&mut self) -> &mut Self::Sides;
+
+    #[doc(hidden)]
+    fn into_sides(self) -> Self::Sides;
+
+    /// The operation as the crate of collectives takes it.
+    ///
+    /// Sound for `portolan_coll::run` as long as `self` lives: the lengths have been checked against the
+    /// buffers, and what is received into is not what is sent from, unless in place.
+    #[doc(hidden)]
+    fn operation<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<Operation<'_>>;
+}
+
+/// What a call gives back: the buffers that were given to it.
+pub type Buffers<C> = <<C as Collective>::Sides as Sides>::Buffers;
+
+/// What a program may do with the values between two starts of a persistent operation.
+pub type View<'a, C> = <<C as Collective>::Sides as Sides>::View<'a>;
+
+/// Nobody else may say that their operations are sound.
+pub trait Sealed {}
+
+/// The items of [`Collective`] that are the same for every operation with a field `sides`.
+macro_rules! has_sides {
+    ($sides:ty) => {
+        type Sides = $sides;
+
+        fn sides(&mut self) -> &mut $sides {
+            &mut self.sides
+        }
+
+        fn into_sides(self) -> $sides {
+            self.sides
+        }
+    };
+}
+
+pub(super) use has_sides;

@@ -1,0 +1,234 @@
+//! One buffer of a collective operation, and what of it takes part.
+
+use std::fmt;
+
+use portolan_core::{Device, Error, ErrorKind, MemoryKind, Result, TypedBuf};
+use portolan_datatype::{Datatype, Layout, first_invalid};
+
+use crate::comm::raw::all_bytes;
+use crate::comm::{Buffer, BufferMut, Comm, Held};
+use crate::level::Level;
+
+/// A buffer and what of it takes part in an operation: all of its values, or the items of a layout
+/// ([`strided`]).
+///
+/// The buffer is taken apart from the beginning: no reference to its memory exists that an operation
+/// in the background could contradict.
+pub struct Data<B: Buffer> {
+    held: Held<B>,
+    count: usize,
+    layout: Layout,
+    strided: bool,
+    /// Where data arrives that has to be looked at before it may be called a value.
+    aside: Vec<B::Item>,
+}
+
+impl<B: Buffer> fmt::Debug for Data<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Data")
+            .field("count", &self.count)
+            .field("strided", &self.strided)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What can be given to a collective operation: `&[T]`, `&mut [T]`, arrays and vectors by reference,
+/// buffers that own their values (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`), and [`strided`] parts of them all.
+pub trait IntoData {
+    /// The buffer.
+    type Buffer: Buffer;
+
+    /// The buffer with all of its values, unless it says otherwise.
+    fn into_data(self) -> Data<Self::Buffer>;
+}
+
+impl<B: Buffer> IntoData for B {
+    type Buffer = B;
+
+    fn into_data(self) -> Data<B> {
+        let held = Held::new(self);
+        Data {
+            count: held.len(),
+            layout: B::Item::layout(),
+            held,
+            strided: false,
+            aside: Vec::new(),
+        }
+    }
+}
+
+impl<B: Buffer> IntoData for Data<B> {
+    type Buffer = B;
+
+    fn into_data(self) -> Self {
+        self
+    }
+}
+
+macro_rules! by_reference {
+    ($([$($generics:tt)*] $from:ty => $to:ty;)*) => {$(
+        impl<'a, T: Datatype, $($generics)*> IntoData for $from {
+            type Buffer = $to;
+
+            fn into_data(self) -> Data<$to> {
+                let slice: $to = self;
+                slice.into_data()
+            }
+        }
+    )*};
+}
+
+by_reference! {
+    [] &'a Vec<T> => &'a [T];
+    [] &'a mut Vec<T> => &'a mut [T];
+    [] &'a Box<[T]> => &'a [T];
+    [] &'a mut Box<[T]> => &'a mut [T];
+    [const N: usize] &'a [T; N] => &'a [T];
+    [const N: usize] &'a mut [T; N] => &'a mut [T];
+}
+
+/// `count` items of a layout whose displacements count from the beginning of `base` (MPI-4 section
+/// 5.1): a column of a matrix, say. Instead of a whole buffer in any collective operation; where
+/// that has a block per rank, `count` is the number of items in all blocks.
+///
+/// The type must be one without padding; that is checked when the program is compiled.
+///
+/// ```
+/// use portolan::Layout;
+/// use portolan::coll::{Bcast, strided};
+///
+/// portolan::try_threads(3, |world| {
+///     let comm = world.comm();
+///     // Two rows of four, row by row in memory.
+///     let mut matrix = [f64::from(comm.rank()); 8];
+///     let column = Layout::vector(2, 1, 4, &Layout::of::<f64>())?;
+///     comm.run(Bcast::new(strided(&mut matrix[1..], 1, &column), 2))?;
+///     assert_eq!((matrix[1], matrix[5]), (2.0, 2.0));
+///     assert_eq!(matrix[2], f64::from(comm.rank()));
+///     Ok(())
+/// })?;
+/// # Ok::<(), portolan::Error>(())
+/// ```
+///
+/// # Errors
+/// None here. The operation says [`InvalidBuffer`](ErrorKind::InvalidBuffer) if the items leave `base`.
+pub fn strided<B: IntoData>(base: B, count: usize, layout: &Layout) -> Data<B::Buffer> {
+    const {
+        all_bytes::<<B::Buffer as Buffer>::Item>();
+    };
+    Data {
+        count,
+        layout: layout.clone(),
+        strided: true,
+        ..base.into_data()
+    }
+}
+
+impl<B: Buffer> Data<B> {
+    /// Bytes of memory.
+    pub(super) fn memory(&self) -> usize {
+        // The values are in memory, so their size cannot overflow.
+        self.held.len() * size_of::<B::Item>()
+    }
+
+    /// Where data is taken from, or goes.
+    pub(super) fn ptr(&self) -> *mut u8 {
+        if self.aside.capacity() == 0 {
+            self.held.ptr().cast()
+        } else {
+            self.aside.as_ptr().cast_mut().cast()
+        }
+    }
+
+    /// The first `count` items, as everything below the facade describes them.
+    pub(super) fn first(&self, count: usize) -> TypedBuf<'_> {
+        TypedBuf {
+            ptr: self.ptr(),
+            count,
+            layout: &self.layout,
+            memory: MemoryKind::Host,
+        }
+    }
+
+    /// All items.
+    pub(super) fn all(&self) -> TypedBuf<'_> {
+        self.first(self.count)
+    }
+
+    /// Whether the items lie within the memory. Those of a plain buffer do.
+    pub(super) fn check<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<()> {
+        if !self.strided {
+            return Ok(());
+        }
+        comm.check_span(self.memory(), self.count, &self.layout)
+    }
+
+    pub(super) fn into_buffer(self) -> B {
+        self.held.into_buf()
+    }
+
+    /// The values.
+    ///
+    /// # Safety
+    /// No operation uses the buffer for the life of the view.
+    pub(super) unsafe fn view(&mut self) -> B::View<'_> {
+        // SAFETY: from the caller.
+        unsafe { self.held.view() }
+    }
+}
+
+impl<B: BufferMut> Data<B> {
+    /// Before an operation that receives: if not every bit pattern is a value, it gets a copy of the
+    /// memory to work on.
+    pub(super) fn shelter<L: Level, D: Device>(&mut self, comm: &Comm<L, D>) -> Result<()> {
+        let count = self.held.len();
+        if B::Item::ANY_BITS || count == 0 || size_of::<B::Item>() == 0 {
+            return Ok(());
+        }
+        let mut aside: Vec<B::Item> = comm.room_for(count)?;
+        // SAFETY: there is room for `count` values, and the buffer has as many.
+        unsafe {
+            aside
+                .as_mut_ptr()
+                .copy_from_nonoverlapping(self.held.ptr(), count)
+        };
+        self.aside = aside;
+        Ok(())
+    }
+
+    /// After it: the copy's values become the buffer's, if all of them are values.
+    ///
+    /// # Errors
+    /// [`InvalidValue`](ErrorKind::InvalidValue); the buffer is as it was.
+    pub(super) fn adopt<L: Level, D: Device>(&mut self, comm: &Comm<L, D>) -> Result<()> {
+        let aside = std::mem::take(&mut self.aside);
+        if aside.capacity() == 0 {
+            return Ok(());
+        }
+        let count = self.held.len();
+        // SAFETY: the copy has the data of `count` values, all of it initialised: it began as a copy of
+        // values, and operations write data.
+        if let Some(index) = unsafe { first_invalid(aside.as_ptr(), count) } {
+            return Err(not_valid::<B::Item, L, D>(comm, index));
+        }
+        // SAFETY: as many values, all of them valid, and the operation is over.
+        unsafe {
+            self.held
+                .ptr()
+                .copy_from_nonoverlapping(aside.as_ptr(), count)
+        };
+        Ok(())
+    }
+}
+
+#[cold]
+fn not_valid<T, L: Level, D: Device>(comm: &Comm<L, D>, index: usize) -> Error {
+    let type_name = std::any::type_name::<T>();
+    let what =
+        format!("what a collective operation brought for value {index} is not a valid {type_name}");
+    comm.inner.error(
+        ErrorKind::InvalidValue,
+        what,
+        "look at what the other ranks contributed",
+    )
+}

@@ -1,0 +1,183 @@
+//! Blocking calls and calls in a scope.
+
+use std::fmt;
+
+use portolan_core::comm::NoUnwind;
+use portolan_core::level::{Level, Single};
+use portolan_core::{Device, Request, Result};
+
+use super::call::{Buffers, Collective};
+use super::sides::{Private, Sides};
+use crate::any::AnyDevice;
+use crate::comm::{Comm, Registered, Scope};
+
+/// Refuses, when the program is compiled, to receive in the background into a type with invalid bit
+/// patterns.
+pub(super) const fn any_bits<C: Collective>() {
+    assert!(
+        <C::Sides as Private>::ANY_BITS,
+        "not every bit pattern is a value of this type: use the blocking form (Comm::run)"
+    );
+}
+
+/// Refuses, when the program is compiled, a buffer that a handle would own.
+const fn borrowed<C: Collective>() {
+    assert!(
+        <C::Sides as Private>::BORROWED,
+        "operations in a scope borrow their buffers: use Comm::start_owned for buffers of their own"
+    );
+}
+
+impl<L: Level, D: Device> Comm<L, D> {
+    /// Does a collective operation and returns when this rank's part in it is over (MPI-4 chapter 6).
+    /// Gives the buffers back.
+    ///
+    /// All ranks call the same operations on a communicator in the same order. Values of types with invalid
+    /// bit patterns (`bool`, `char`, enums) are received aside and checked before they are copied.
+    ///
+    /// ```
+    /// use portolan::coll::Allreduce;
+    /// use portolan::Op;
+    ///
+    /// portolan::try_threads(4, |world| {
+    ///     let comm = world.comm();
+    ///     let (mine, mut sum) = ([u64::from(comm.rank()), 1], [0; 2]);
+    ///     comm.run(Allreduce::new(&mine, &mut sum, Op::SUM))?;
+    ///     assert_eq!(sum, [6, 4]);
+    ///     comm.run(Allreduce::in_place(&mut sum, Op::MAX))?;
+    ///     assert_eq!(sum, [6, 4]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Before any message is sent: [`InvalidRank`](crate::ErrorKind::InvalidRank) for a root outside of the
+    /// communicator, [`InvalidCount`](crate::ErrorKind::InvalidCount) for lengths, counts and displacements
+    /// that do not fit each other or their buffer, [`InvalidBuffer`](crate::ErrorKind::InvalidBuffer) for a
+    /// layout that leaves its buffer or a buffer that is missing,
+    /// [`InvalidLayout`](crate::ErrorKind::InvalidLayout) for a type that the operator does not know.
+    ///
+    /// Later, where ranks disagree: [`InvalidCount`](crate::ErrorKind::InvalidCount),
+    /// [`Truncated`](crate::ErrorKind::Truncated), [`TypeMismatch`](crate::ErrorKind::TypeMismatch),
+    /// [`InvalidValue`](crate::ErrorKind::InvalidValue); and [`PeerFailed`](crate::ErrorKind::PeerFailed).
+    /// Every rank's part is over then, and what its receive buffer holds is unspecified. Buffers that were
+    /// given away are dropped.
+    ///
+    /// # Panics
+    /// A panic in an operator while others wait for its result ends the process.
+    pub fn run<C: Collective>(&self, call: C) -> Result<Buffers<C>> {
+        let mut call = call;
+        self.raise(self.run_now(&mut call))?;
+        Ok(call.into_sides().into_buffers())
+    }
+
+    fn run_now<C: Collective>(&self, call: &mut C) -> Result<()> {
+        if <C::Sides as Private>::ANY_BITS {
+            let operation = call.operation(self)?;
+            // SAFETY: `operation` has checked the lengths, and `call` keeps the buffers until the call is
+            // over. Any bits are values in them. What operators combine are bytes: those of `Op::new` look at
+            // them first, and those made by hand are their maker's promise.
+            return unsafe { portolan_coll::run(&self.inner, &operation) };
+        }
+        call.sides().shelter(self)?;
+        let operation = call.operation(self)?;
+        // SAFETY: as above, and what arrives is received aside.
+        unsafe { portolan_coll::run(&self.inner, &operation) }?;
+        call.sides().adopt(self)
+    }
+}
+
+impl<L: Level, D: Device + 'static> Comm<L, D> {
+    /// Starts an operation whose buffers `call` keeps.
+    ///
+    /// # Safety
+    /// The buffers are left alone until the request is over, and any bits are values in them.
+    pub(super) unsafe fn start_call<C: Collective>(&self, call: &C) -> Result<Request> {
+        let operation = call.operation(self)?;
+        let guard = NoUnwind::new("the start of a collective operation");
+        // SAFETY: as in `run_now`; the rest is the caller's promise.
+        let started = unsafe { portolan_coll::start(&self.inner, &operation) };
+        guard.done();
+        started
+    }
+}
+
+impl<'scope, 'env, L: Level, D: Device + 'static> Scope<'scope, 'env, L, D> {
+    /// Starts a collective operation on buffers that stay borrowed until [`ScopedCollective::wait`] gives them
+    /// back or the scope ends (MPI-4 section 6.12, `MPI_Iallreduce` and its kin).
+    ///
+    /// All ranks start the same operations on a communicator in the same order; any number may be under way.
+    /// The type must be one for which every bit pattern is valid; that is checked when the program is
+    /// compiled.
+    ///
+    /// ```
+    /// use portolan::coll::Allreduce;
+    /// use portolan::Op;
+    ///
+    /// portolan::try_threads(3, |world| {
+    ///     let comm = world.comm();
+    ///     let (mine, mut sum, mut most) = ([comm.rank()], [0], [comm.rank()]);
+    ///     comm.scope(|s| {
+    ///         let sum = s.start(Allreduce::new(&mine, &mut sum, Op::SUM))?;
+    ///         s.start(Allreduce::in_place(&mut most, Op::MAX))?;
+    ///         // … compute …
+    ///         let (_mine, sum) = sum.wait()?;
+    ///         assert_eq!(*sum, [3]);
+    ///         Ok(())
+    ///     })?;
+    ///     assert_eq!(most, [2]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Comm::run`] before any message is sent, and [`Exhausted`](crate::ErrorKind::Exhausted) when too
+    /// many requests are active. What goes wrong later comes out of [`ScopedCollective::wait`] or the end of
+    /// the scope.
+    pub fn start<C: Collective + 'scope>(
+        &'scope self,
+        call: C,
+    ) -> Result<ScopedCollective<'scope, C, L, D>> {
+        const {
+            any_bits::<C>();
+            borrowed::<C>();
+        };
+        // SAFETY: the buffers are borrowed for the life of the scope, which does not end before the request is
+        // over, because it is registered. Dropping or forgetting the handle ends no borrow and frees nothing.
+        let started = unsafe { self.comm().start_call(&call) };
+        let pending = self.register(started)?;
+        Ok(ScopedCollective { pending, call })
+    }
+}
+
+/// A collective operation in a [`Scope`]. Dropping it leaves the operation to the scope.
+pub struct ScopedCollective<'scope, C, L: Level = Single, D: Device = AnyDevice<L>> {
+    pending: Registered<'scope, L, D>,
+    call: C,
+}
+
+impl<C, L: Level, D: Device> fmt::Debug for ScopedCollective<'_, C, L, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScopedCollective").finish_non_exhaustive()
+    }
+}
+
+impl<C: Collective, L: Level, D: Device> ScopedCollective<'_, C, L, D> {
+    /// Waits until this rank's part in the operation is over (MPI-4 section 3.7.3, `MPI_Wait`) and gives the
+    /// buffers back, to be used again within the scope.
+    ///
+    /// # Errors
+    /// As [`Comm::run`] where ranks disagree or fail; the buffers stay borrowed until the scope ends then.
+    pub fn wait(self) -> Result<Buffers<C>> {
+        self.pending.wait()?;
+        Ok(self.call.into_sides().into_buffers())
+    }
+
+    /// Whether [`wait`](Self::wait) would return at once. Makes progress.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.pending.is_complete()
+    }
+}

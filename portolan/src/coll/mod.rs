@@ -1,0 +1,59 @@
+//! Collective operations: every rank of a communicator takes part (MPI-4 chapter 6).
+//!
+//! An operation and its arguments are one value, whatever form the call has:
+//!
+//! | | call | buffers |
+//! | --- | --- | --- |
+//! | blocking | [`Comm::run`]`(Allreduce::new(&mine, &mut sum, Op::SUM))` | any |
+//! | nonblocking in a scope | [`Scope::start`](crate::Scope::start)`(…)` | borrowed |
+//! | nonblocking, in structs and tasks | [`Comm::start_owned`]`(Allreduce::new(vec, vec, Op::SUM))` | owned |
+//! | persistent | [`Comm::persistent`]`(…)` | owned |
+//!
+//! The usual ones are methods of [`Comm`], too: [`comm.allreduce(&mine, &mut sum, &Op::SUM)`](Comm::allreduce),
+//! [`comm.bcast(&mut data, 0)`](Comm::bcast), [`comm.allreduce_one(x, &Op::SUM)`](Comm::allreduce_one).
+//!
+//! # Rules
+//! - All ranks of a communicator call the same operations on it in the same order, nonblocking ones
+//!   included, with matching lengths and types; one thread of a rank at a time. `PORTOLAN_COLL_CHECK=on`
+//!   compares what the ranks call, at the price of a few messages.
+//! - Arguments are checked before anything is sent, the same in every form.
+//! - Where an operation has a block per rank, the blocks are equally long and side by side unless counts say
+//!   otherwise: the v forms of MPI are [`counts`](Gather::counts) and [`counts_at`](Gather::counts_at).
+//! - `in_place` is for one buffer that is sent from and received into.
+//! - Part of a buffer, or its items in another order, are a [`strided`] one.
+//! - An operator that panics, and values that others wait for, would leave them waiting: the process ends.
+
+mod alltoall;
+mod alltoallw;
+mod bcast;
+mod blocks;
+mod call;
+mod data;
+mod forms;
+mod gather;
+mod one;
+mod persistent;
+mod reduce;
+mod reduce_scatter;
+mod request;
+mod room;
+mod short;
+mod sides;
+
+pub use alltoall::{Allgather, Alltoall};
+pub use alltoallw::{Alltoallw, Shapes};
+pub use bcast::{Barrier, Bcast};
+pub use call::{Buffers, Collective, View};
+pub use data::{Data, IntoData, strided};
+pub use forms::ScopedCollective;
+pub use gather::{Gather, Scatter};
+pub use persistent::PersistentCollective;
+pub use reduce::{Allreduce, Exscan, Reduce, Scan};
+pub use reduce_scatter::{ReduceScatter, ReduceScatterBlock, reduce_local};
+pub use request::CollectiveRequest;
+pub use sides::{NoBuffer, Receives, RecvOnly, SendOnly, SendRecv, Sides};
+
+pub use crate::comm::{Buffer, BufferMut};
+
+#[cfg(doc)]
+use crate::Comm;

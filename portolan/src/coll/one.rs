@@ -1,0 +1,190 @@
+//! Collective operations on one value per rank, and on vectors whose lengths nobody else knows.
+
+use portolan_core::{Device, Result};
+use portolan_datatype::{Datatype, Op};
+
+use super::room::Room;
+use super::{Allgather, Allreduce, Bcast, Exscan, Gather, Reduce, Scan, Scatter};
+use crate::comm::Comm;
+use crate::level::Level;
+
+/// # Collective operations on one value per rank
+impl<L: Level, D: Device> Comm<L, D> {
+    /// The value of rank `root`, on every rank (MPI-4 section 6.4, `MPI_Bcast`).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn bcast_one<T: Datatype>(&self, value: T, root: u32) -> Result<T> {
+        let mut data = [value];
+        self.run(Bcast::new(&mut data, root))?;
+        Ok(data[0])
+    }
+
+    /// The ranks' values combined, on every rank (MPI-4 section 6.9.6, `MPI_Allreduce`).
+    ///
+    /// ```
+    /// use portolan::Op;
+    ///
+    /// let sums = portolan::try_threads(5, |world| {
+    ///     world.comm().allreduce_one(world.rank(), &Op::SUM)
+    /// })?;
+    /// assert_eq!(sums, [10; 5]);
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn allreduce_one<T: Datatype>(&self, value: T, op: &Op) -> Result<T> {
+        let mut data = [value];
+        self.run(Allreduce::in_place(&mut data, op.clone()))?;
+        Ok(data[0])
+    }
+
+    /// The ranks' values combined, on rank `root`; `None` elsewhere (MPI-4 section 6.9.1, `MPI_Reduce`).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn reduce_one<T: Datatype>(&self, value: T, op: &Op, root: u32) -> Result<Option<T>> {
+        let mut data = [value];
+        self.run(Reduce::in_place(&mut data, op.clone(), root))?;
+        Ok((self.rank() == root).then_some(data[0]))
+    }
+
+    /// The values of ranks 0 to this one combined (MPI-4 section 6.11.1, `MPI_Scan`).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn scan_one<T: Datatype>(&self, value: T, op: &Op) -> Result<T> {
+        let mut data = [value];
+        self.run(Scan::in_place(&mut data, op.clone()))?;
+        Ok(data[0])
+    }
+
+    /// The values of the ranks before this one combined; `None` on rank 0 (MPI-4 section 6.11.2,
+    /// `MPI_Exscan`).
+    ///
+    /// ```
+    /// use portolan::Op;
+    ///
+    /// // Where each rank's part of a file begins.
+    /// let starts = portolan::try_threads(3, |world| {
+    ///     let length = 100 + world.rank();
+    ///     let before = world.comm().exscan_one(length, &Op::SUM)?;
+    ///     Ok(before.unwrap_or(0))
+    /// })?;
+    /// assert_eq!(starts, [0, 100, 201]);
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn exscan_one<T: Datatype>(&self, value: T, op: &Op) -> Result<Option<T>> {
+        let mut data = [value];
+        self.run(Exscan::in_place(&mut data, op.clone()))?;
+        Ok((self.rank() != 0).then_some(data[0]))
+    }
+
+    /// The ranks' values in the order of the ranks, on rank `root`; `None` elsewhere (MPI-4 section 6.5,
+    /// `MPI_Gather`).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and [`Exhausted`](crate::ErrorKind::Exhausted) without memory for them.
+    pub fn gather_one<T: Datatype>(&self, value: T, root: u32) -> Result<Option<Vec<T>>> {
+        if self.rank() != root {
+            self.run(Gather::contribute(&[value], root))?;
+            return Ok(None);
+        }
+        let all = self.raise(Room::new(self, self.size() as usize))?;
+        let (_, all) = self.run(Gather::new(&[value], all, root))?;
+        // SAFETY: one value has come from every rank.
+        Ok(Some(unsafe { all.filled() }))
+    }
+
+    /// The ranks' values in the order of the ranks, on every rank (MPI-4 section 6.7, `MPI_Allgather`).
+    ///
+    /// ```
+    /// let all = portolan::try_threads(3, |world| world.comm().allgather_one(world.rank() * 2))?;
+    /// assert_eq!(all, [[0, 2, 4]; 3]);
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`gather_one`](Self::gather_one).
+    pub fn allgather_one<T: Datatype>(&self, value: T) -> Result<Vec<T>> {
+        let all = self.raise(Room::new(self, self.size() as usize))?;
+        let (_, all) = self.run(Allgather::new(&[value], all))?;
+        // SAFETY: one value has come from every rank.
+        Ok(unsafe { all.filled() })
+    }
+
+    /// Rank `i` gets `values[i]` of rank `root`, which has one for every rank; elsewhere `values` is not looked
+    /// at (MPI-4 section 6.6, `MPI_Scatter`).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn scatter_one<T: Datatype>(&self, values: &[T], root: u32) -> Result<T> {
+        let one = self.raise(Room::new(self, 1))?;
+        let (_, one) = self.run(Scatter::new(values, one, root))?;
+        // SAFETY: the value has come from the root.
+        Ok(unsafe { one.filled() }[0])
+    }
+
+    /// The ranks' values go to rank `root`, which gets one vector per rank; others get `None`. Lengths may
+    /// differ, and the root need not know them: they are gathered first (MPI-4 section 6.5, `MPI_Gatherv`).
+    ///
+    /// ```
+    /// portolan::try_threads(3, |world| {
+    ///     let comm = world.comm();
+    ///     let mine = vec![comm.rank(); comm.rank() as usize];
+    ///     if let Some(all) = comm.gather_vecs(&mine, 0)? {
+    ///         assert_eq!(all, [vec![], vec![1], vec![2, 2]]);
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`gather_one`](Self::gather_one).
+    pub fn gather_vecs<T: Datatype>(&self, data: &[T], root: u32) -> Result<Option<Vec<Vec<T>>>> {
+        let Some(counts) = self.gather_one(data.len(), root)? else {
+            self.run(Gather::contribute(data, root).uneven())?;
+            return Ok(None);
+        };
+        let total = counts
+            .iter()
+            .fold(0usize, |sum, &count| sum.saturating_add(count));
+        let all = self.raise(Room::new(self, total))?;
+        let (_, all) = self.run(Gather::new(data, all, root).counts(&counts))?;
+        // SAFETY: every rank has sent as many values as it said.
+        let all = unsafe { all.filled() };
+        Ok(Some(cut(&all, &counts)))
+    }
+
+    /// The ranks' values go to every rank, which gets one vector per rank. Lengths may differ, and nobody needs
+    /// to know them: they are gathered first (MPI-4 section 6.7, `MPI_Allgatherv`).
+    ///
+    /// # Errors
+    /// As [`gather_one`](Self::gather_one).
+    pub fn allgather_vecs<T: Datatype>(&self, data: &[T]) -> Result<Vec<Vec<T>>> {
+        let counts = self.allgather_one(data.len())?;
+        let total = counts
+            .iter()
+            .fold(0usize, |sum, &count| sum.saturating_add(count));
+        let all = self.raise(Room::new(self, total))?;
+        let (_, all) = self.run(Allgather::new(data, all).counts(&counts))?;
+        // SAFETY: as in `gather_vecs`.
+        let all = unsafe { all.filled() };
+        Ok(cut(&all, &counts))
+    }
+}
+
+/// One vector per count.
+fn cut<T: Datatype>(mut all: &[T], counts: &[usize]) -> Vec<Vec<T>> {
+    let one = |&count: &usize| {
+        let (first, rest) = all.split_at(count);
+        all = rest;
+        first.to_vec()
+    };
+    counts.iter().map(one).collect()
+}

@@ -1,0 +1,201 @@
+//! Collective operations that are planned once and started many times. They own their buffers.
+
+use std::fmt;
+
+use portolan_core::comm::NoUnwind;
+use portolan_core::level::{Level, Single};
+use portolan_core::{Device, ErrorKind, Request, Result};
+
+use super::call::{Buffers, Collective, View};
+use super::forms::any_bits;
+use super::sides::Sides;
+use crate::any::AnyDevice;
+use crate::comm::{Comm, Failed, abandon};
+use crate::hosted::Hosted;
+
+impl<L: Level, D: Device + 'static> Comm<L, D> {
+    /// Plans a collective operation that can be started again and again (MPI-4 section 6.13,
+    /// `MPI_Allreduce_init` and its kin). It owns its buffers; nothing is sent before the first start.
+    ///
+    /// All ranks plan the same operations on a communicator in the same order. The type must be one for
+    /// which every bit pattern is valid; that is checked when the program is compiled.
+    ///
+    /// ```
+    /// use portolan::coll::Allreduce;
+    /// use portolan::Op;
+    ///
+    /// portolan::try_threads(3, |world| {
+    ///     let comm = world.comm();
+    ///     let mut sum = comm.persistent(Allreduce::new(vec![0u64], vec![0u64], Op::SUM))?;
+    ///     for step in 0..5 {
+    ///         let (mine, _) = sum.values()?;
+    ///         mine[0] = step + u64::from(comm.rank());
+    ///         sum.start()?;
+    ///         // … compute …
+    ///         sum.wait()?;
+    ///         let (_, total) = sum.values()?;
+    ///         assert_eq!(*total, [3 * step + 3]);
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Self::run) before any message is sent. The error has the buffers.
+    pub fn persistent<C: Collective + Send + 'static>(
+        &self,
+        call: C,
+    ) -> Result<PersistentCollective<C, L, D>, Failed<Buffers<C>>> {
+        const {
+            any_bits::<C>();
+        };
+        let planned = call
+            .operation(self)
+            .and_then(|operation| portolan_coll::Persistent::new(&self.inner, &operation));
+        match planned {
+            Ok(plan) => Ok(PersistentCollective {
+                comm: self.clone(),
+                plan,
+                request: Request::NULL,
+                call: Some(call),
+                active: false,
+            }),
+            Err(error) => Err(Failed {
+                buf: call.into_sides().into_buffers(),
+                error: self.fail(error),
+            }),
+        }
+    }
+}
+
+/// A collective operation that can be started again and again ([`Comm::persistent`]).
+///
+/// Dropping an active one lets the operation go its way, because the other ranks take part in it.
+pub struct PersistentCollective<
+    C: Collective + Send + 'static,
+    L: Level = Single,
+    D: Device = AnyDevice<L>,
+> {
+    comm: Comm<L, D>,
+    plan: portolan_coll::Persistent<Hosted<D>>,
+    request: Request,
+    /// Taken when the operation is given up.
+    call: Option<C>,
+    /// Started and not yet known to be over: the buffers are the device's.
+    active: bool,
+}
+
+impl<C: Collective + Send + 'static, L: Level, D: Device> fmt::Debug
+    for PersistentCollective<C, L, D>
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PersistentCollective")
+            .field("comm", &self.comm)
+            .field("active", &self.active)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<C: Collective + Send + 'static, L: Level, D: Device + 'static> PersistentCollective<C, L, D> {
+    /// Starts the operation (MPI-4 section 3.9, `MPI_Start`). All ranks start operations on a communicator in
+    /// the same order.
+    ///
+    /// # Errors
+    /// [`InvalidRequest`](ErrorKind::InvalidRequest) if it is active,
+    /// [`Exhausted`](ErrorKind::Exhausted) when too many requests are active,
+    /// [`PeerFailed`](ErrorKind::PeerFailed).
+    pub fn start(&mut self) -> Result<()> {
+        self.check_idle("start")?;
+        let guard = NoUnwind::new("the start of a collective operation");
+        // SAFETY: the operation was checked when it was planned; its buffers are held here and given to nobody
+        // while it is active, and any bits are values in them.
+        let started = unsafe { self.plan.start() };
+        guard.done();
+        self.request = self.comm.raise(started)?;
+        self.active = true;
+        Ok(())
+    }
+}
+
+impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C, L, D> {
+    /// Waits until this rank's part in the operation is over; at once if it was not started (MPI-4 section
+    /// 3.7.3, `MPI_Wait`).
+    ///
+    /// # Errors
+    /// As [`Comm::run`] where ranks disagree or fail; it is over then.
+    pub fn wait(&mut self) -> Result<()> {
+        if !self.active {
+            return Ok(());
+        }
+        let outcome = self.comm.hosted().wait(self.request);
+        self.active = false;
+        self.comm.raise(outcome.map(drop))
+    }
+
+    /// Whether this rank's part in the operation is over (MPI-4 section 3.7.3, `MPI_Test`). Makes progress.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn test(&mut self) -> Result<bool> {
+        if !self.active {
+            return Ok(true);
+        }
+        let outcome = self.comm.hosted().test(self.request);
+        self.active = matches!(outcome, Ok(None));
+        self.comm.raise(outcome.map(|status| status.is_some()))
+    }
+
+    /// The values, while the operation is not active: to be read, and in buffers that are not shared to be
+    /// changed.
+    ///
+    /// # Errors
+    /// [`InvalidRequest`](ErrorKind::InvalidRequest) if it is active.
+    pub fn values(&mut self) -> Result<View<'_, C>> {
+        self.check_idle("look into the buffers of")?;
+        let call = self
+            .call
+            .as_mut()
+            .expect("the buffers are held until the operation is given up");
+        // SAFETY: the operation is not active, and cannot be started during the view, which borrows `self`.
+        Ok(unsafe { call.sides().view() })
+    }
+
+    /// Waits if the operation is active, and gives the buffers back.
+    ///
+    /// # Errors
+    /// That of the operation, with the buffers.
+    pub fn into_buffers(mut self) -> Result<Buffers<C>, Failed<Buffers<C>>> {
+        let outcome = self.wait();
+        let call = self
+            .call
+            .take()
+            .expect("the buffers are held until the operation is given up");
+        let buf = call.into_sides().into_buffers();
+        match outcome {
+            Ok(()) => Ok(buf),
+            Err(error) => Err(Failed { buf, error }),
+        }
+    }
+
+    fn check_idle(&self, what: &str) -> Result<()> {
+        if !self.active {
+            return Ok(());
+        }
+        self.comm.raise(Err(self.comm.inner.error(
+            ErrorKind::InvalidRequest,
+            format!("cannot {what} a persistent collective operation that is active"),
+            "wait for it first",
+        )))
+    }
+}
+
+impl<C: Collective + Send + 'static, L: Level, D: Device> Drop for PersistentCollective<C, L, D> {
+    fn drop(&mut self) {
+        if self.active
+            && let Some(call) = self.call.take()
+        {
+            abandon(self.comm.hosted(), self.request, call, false);
+        }
+    }
+}

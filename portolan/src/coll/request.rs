@@ -1,0 +1,163 @@
+//! Collective operations that own their buffers: they may outlive the frame that started them.
+
+use std::fmt;
+use std::future::IntoFuture;
+
+use portolan_core::level::{Level, Single};
+use portolan_core::{Device, Request, Result};
+
+use super::call::{Buffers, Collective};
+use super::forms::any_bits;
+use super::sides::Sides;
+use crate::any::AnyDevice;
+use crate::comm::{Comm, Completion, Failed, OwnedRequest, RequestFuture, Sealed, abandon};
+use crate::hosted::Hosted;
+
+impl<L: Level, D: Device + 'static> Comm<L, D> {
+    /// Starts a collective operation that owns its buffers until it is over (MPI-4 section 6.12,
+    /// `MPI_Iallreduce` and its kin).
+    ///
+    /// All ranks start the same operations on a communicator in the same order; any number may be under way.
+    /// The type must be one for which every bit pattern is valid; that is checked when the program is
+    /// compiled.
+    ///
+    /// ```
+    /// use portolan::coll::{Allreduce, Bcast};
+    /// use portolan::Op;
+    ///
+    /// portolan::try_threads(3, |world| {
+    ///     let comm = world.comm();
+    ///     let sum = comm.start_owned(Allreduce::new(vec![comm.rank()], vec![0], Op::SUM))?;
+    ///     let text = comm.start_owned(Bcast::new(vec![comm.rank() as u8; 4], 2))?;
+    ///     // … compute …
+    ///     assert_eq!(text.wait()?.buf, [2; 4]);
+    ///     let (_mine, sum) = sum.wait()?.buf;
+    ///     assert_eq!(sum, [3]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Self::run) before any message is sent, and [`Exhausted`](crate::ErrorKind::Exhausted) when
+    /// too many requests are active. The error has the buffers.
+    pub fn start_owned<C: Collective + Send + 'static>(
+        &self,
+        call: C,
+    ) -> Result<CollectiveRequest<C, L, D>, Failed<Buffers<C>>> {
+        const {
+            any_bits::<C>();
+        };
+        // SAFETY: the request keeps the buffers until it is over, or leaves them to the device.
+        match unsafe { self.start_call(&call) } {
+            Ok(request) => Ok(CollectiveRequest {
+                comm: self.clone(),
+                request,
+                call: Some(call),
+            }),
+            Err(error) => Err(Failed {
+                buf: call.into_sides().into_buffers(),
+                error: self.fail(error),
+            }),
+        }
+    }
+}
+
+/// A collective operation that owns its buffers ([`Comm::start_owned`]).
+///
+/// Dropping an incomplete one lets the operation go its way, because the other ranks take part in it: the
+/// runtime keeps the buffers until then. Forgetting one leaks the buffers.
+#[must_use = "dropping a request gives its result up"]
+pub struct CollectiveRequest<
+    C: Collective + Send + 'static,
+    L: Level = Single,
+    D: Device = AnyDevice<L>,
+> {
+    comm: Comm<L, D>,
+    request: Request,
+    /// Taken when the operation is over.
+    call: Option<C>,
+}
+
+impl<C: Collective + Send + 'static, L: Level, D: Device> fmt::Debug
+    for CollectiveRequest<C, L, D>
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CollectiveRequest")
+            .field("comm", &self.comm)
+            .field("request", &self.request)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<C: Collective + Send + 'static, L: Level, D: Device> CollectiveRequest<C, L, D> {
+    /// Waits until this rank's part in the operation is over (MPI-4 section 3.7.3, `MPI_Wait`) and gives the
+    /// buffers back.
+    ///
+    /// # Errors
+    /// As [`Comm::run`] where ranks disagree or fail, with the buffers.
+    pub fn wait(mut self) -> Result<Completion<Buffers<C>>, Failed<Buffers<C>>> {
+        // A panic out of the device leaves `call` in place, and `drop` sees to it.
+        let outcome = self.comm.hosted().wait(self.request);
+        let call = self
+            .call
+            .take()
+            .expect("the buffers are held until the operation is over");
+        let buf = call.into_sides().into_buffers();
+        match outcome {
+            Ok(status) => Ok(Completion { buf, status }),
+            Err(error) => Err(Failed {
+                buf,
+                error: self.comm.fail(error),
+            }),
+        }
+    }
+
+    /// Whether [`wait`](Self::wait) would return at once (MPI-4 section 3.7.3,
+    /// `MPI_Request_get_status`). Makes progress.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        // An error means that the next call gives it: that is complete, too.
+        !matches!(self.comm.hosted().peek(self.request), Ok(None))
+    }
+}
+
+impl<C: Collective + Send + 'static, L: Level, D: Device> Drop for CollectiveRequest<C, L, D> {
+    fn drop(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        abandon(self.comm.hosted(), self.request, call, false);
+    }
+}
+
+impl<C: Collective + Send + 'static, L: Level, D: Device> Sealed for CollectiveRequest<C, L, D> {
+    type Device = Hosted<D>;
+
+    fn parts(&self) -> (&Hosted<D>, Request) {
+        (self.comm.hosted(), self.request)
+    }
+}
+
+impl<C: Collective + Send + 'static, L: Level, D: Device> OwnedRequest
+    for CollectiveRequest<C, L, D>
+{
+    type Buf = Buffers<C>;
+
+    fn wait(self) -> Result<Completion<Buffers<C>>, Failed<Buffers<C>>> {
+        self.wait()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete()
+    }
+}
+
+impl<C: Collective + Send + 'static, L: Level, D: Device> IntoFuture
+    for CollectiveRequest<C, L, D>
+{
+    type Output = Result<Completion<Buffers<C>>, Failed<Buffers<C>>>;
+    type IntoFuture = RequestFuture<Self>;
+
+    fn into_future(self) -> RequestFuture<Self> {
+        RequestFuture(Some(self))
+    }
+}

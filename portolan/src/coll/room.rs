@@ -1,0 +1,68 @@
+//! Memory for values that an operation is going to bring.
+
+use portolan_core::{Device, Result};
+use portolan_datatype::Datatype;
+
+use crate::comm::{Buffer, BufferMut, Comm, Parts};
+use crate::level::Level;
+
+/// Zeroed memory for `len` values. Zeros need not be values, which is why nothing outside of this folder may
+/// have one: it goes into operations that [`Comm::run`] runs, which copy it without a look and check what
+/// arrives.
+pub(super) struct Room<T> {
+    memory: Vec<T>,
+    len: usize,
+}
+
+impl<T: Datatype> Room<T> {
+    pub(super) fn new<L: Level, D: Device>(comm: &Comm<L, D>, len: usize) -> Result<Self> {
+        let mut memory = comm.room_for::<T>(len)?;
+        // SAFETY: there is room for `len` values.
+        unsafe { memory.as_mut_ptr().write_bytes(0, len) };
+        Ok(Self { memory, len })
+    }
+
+    /// The values.
+    ///
+    /// # Safety
+    /// An operation has brought all of them, and `Comm::run` has succeeded.
+    pub(super) unsafe fn filled(self) -> Vec<T> {
+        let mut values = self.memory;
+        // SAFETY: the values are there, and were checked if not every bit pattern is one.
+        unsafe { values.set_len(self.len) };
+        values
+    }
+}
+
+// SAFETY: a vector's memory stays where it is; that its values are none yet is [`Room`]'s own rule.
+unsafe impl<T: Datatype> Buffer for Room<T> {
+    type Item = T;
+    type View<'a>
+        = ()
+    where
+        Self: 'a;
+
+    fn into_parts(self) -> Parts<T> {
+        let parts = Buffer::into_parts(self.memory);
+        Parts {
+            len: self.len,
+            ..parts
+        }
+    }
+
+    unsafe fn from_parts(parts: Parts<T>) -> Self {
+        let len = parts.len;
+        // SAFETY: these are the parts of a vector without values that was not dropped.
+        let memory = unsafe { <Vec<T> as Buffer>::from_parts(Parts { len: 0, ..parts }) };
+        Self { memory, len }
+    }
+
+    unsafe fn view<'a>(_: &'a mut Parts<T>) -> Self::View<'a>
+    where
+        Self: 'a,
+    {
+    }
+}
+
+// SAFETY: a vector's memory is its own.
+unsafe impl<T: Datatype> BufferMut for Room<T> {}

@@ -1,0 +1,244 @@
+//! The usual collective operations on slices, blocking.
+
+use portolan_core::{Device, Result};
+use portolan_datatype::{Datatype, Op};
+
+use super::{
+    Allgather, Allreduce, Alltoall, Barrier, Bcast, Exscan, Gather, Reduce, ReduceScatter,
+    ReduceScatterBlock, Scan, Scatter,
+};
+use crate::comm::Comm;
+use crate::level::Level;
+
+/// # Collective operations
+/// Short forms for slices. The full ones, with all arguments and in all forms, are values of their own:
+/// see [`coll`](crate::coll). Errors are those of [`run`](Self::run).
+impl<L: Level, D: Device> Comm<L, D> {
+    /// Returns when every rank has called it (MPI-4 section 6.3, `MPI_Barrier`).
+    ///
+    /// # Errors
+    /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
+    pub fn barrier(&self) -> Result<()> {
+        self.run(Barrier::new())
+    }
+
+    /// The values of rank `root` go to every rank (MPI-4 section 6.4, `MPI_Bcast`). Every rank gives a buffer
+    /// of the same length. In full: [`Bcast`].
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn bcast<T: Datatype>(&self, data: &mut [T], root: u32) -> Result<()> {
+        self.run(Bcast::new(data, root)).map(drop)
+    }
+
+    /// The ranks' values go to rank `root`, in the order of the ranks (MPI-4 section 6.5, `MPI_Gather`).
+    /// Every rank sends as many; `recv` has room for all of them at the root, and may be empty elsewhere.
+    /// In full: [`Gather`].
+    ///
+    /// ```
+    /// portolan::try_threads(3, |world| {
+    ///     let comm = world.comm();
+    ///     let mut all = vec![0; if comm.rank() == 0 { 6 } else { 0 }];
+    ///     comm.gather(&[comm.rank(), 7], &mut all, 0)?;
+    ///     if comm.rank() == 0 {
+    ///         assert_eq!(all, [0, 7, 1, 7, 2, 7]);
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn gather<T: Datatype>(&self, send: &[T], recv: &mut [T], root: u32) -> Result<()> {
+        self.run(Gather::new(send, recv, root)).map(drop)
+    }
+
+    /// The ranks' values go to rank `root`, `counts[i]` from rank `i`, in the order of the ranks (MPI-4
+    /// section 6.5, `MPI_Gatherv`). `recv` and `counts` are looked at at the root only. In full:
+    /// [`Gather::counts`]; for counts that the root does not know: [`gather_vecs`](Self::gather_vecs).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn gatherv<T: Datatype>(
+        &self,
+        send: &[T],
+        recv: &mut [T],
+        counts: &[usize],
+        root: u32,
+    ) -> Result<()> {
+        self.run(Gather::new(send, recv, root).counts(counts))
+            .map(drop)
+    }
+
+    /// The values of rank `root` are dealt out to the ranks, equally many to each, in their order (MPI-4
+    /// section 6.6, `MPI_Scatter`). `send` is looked at at the root only. In full: [`Scatter`].
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn scatter<T: Datatype>(&self, send: &[T], recv: &mut [T], root: u32) -> Result<()> {
+        self.run(Scatter::new(send, recv, root)).map(drop)
+    }
+
+    /// The values of rank `root` are dealt out to the ranks, `counts[i]` to rank `i`, in their order (MPI-4
+    /// section 6.6, `MPI_Scatterv`). `send` and `counts` are looked at at the root only. In full:
+    /// [`Scatter::counts`].
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn scatterv<T: Datatype>(
+        &self,
+        send: &[T],
+        counts: &[usize],
+        recv: &mut [T],
+        root: u32,
+    ) -> Result<()> {
+        self.run(Scatter::new(send, recv, root).counts(counts))
+            .map(drop)
+    }
+
+    /// The ranks' values go to every rank, in the order of the ranks (MPI-4 section 6.7, `MPI_Allgather`).
+    /// Every rank sends as many; `recv` has room for all of them. In full: [`Allgather`].
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn allgather<T: Datatype>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
+        self.run(Allgather::new(send, recv)).map(drop)
+    }
+
+    /// The ranks' values go to every rank, `counts[i]` from rank `i`, in the order of the ranks (MPI-4 section
+    /// 6.7, `MPI_Allgatherv`). In full: [`Allgather::counts`]; for counts that are not known:
+    /// [`allgather_vecs`](Self::allgather_vecs).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn allgatherv<T: Datatype>(
+        &self,
+        send: &[T],
+        recv: &mut [T],
+        counts: &[usize],
+    ) -> Result<()> {
+        self.run(Allgather::new(send, recv).counts(counts))
+            .map(drop)
+    }
+
+    /// Every rank sends every rank as many values: the `i`-th part of `send` goes to rank `i`, the `i`-th
+    /// part of `recv` comes from there (MPI-4 section 6.8, `MPI_Alltoall`). In full: [`Alltoall`].
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn alltoall<T: Datatype>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
+        self.run(Alltoall::new(send, recv)).map(drop)
+    }
+
+    /// Every rank sends values to every rank: `send_counts[i]` to rank `i`, and gets `recv_counts[i]` from
+    /// there; all side by side (MPI-4 section 6.8, `MPI_Alltoallv`). In full: [`Alltoall::send_counts`].
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn alltoallv<T: Datatype>(
+        &self,
+        send: &[T],
+        send_counts: &[usize],
+        recv: &mut [T],
+        recv_counts: &[usize],
+    ) -> Result<()> {
+        let call = Alltoall::new(send, recv).send_counts(send_counts);
+        self.run(call.recv_counts(recv_counts)).map(drop)
+    }
+
+    /// The ranks' values are combined item by item, and rank `root` gets the result (MPI-4 section 6.9.1,
+    /// `MPI_Reduce`). `recv` is looked at at the root only, and may be empty elsewhere. In full: [`Reduce`].
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn reduce<T: Datatype>(
+        &self,
+        send: &[T],
+        recv: &mut [T],
+        op: &Op,
+        root: u32,
+    ) -> Result<()> {
+        self.run(Reduce::new(send, recv, op.clone(), root))
+            .map(drop)
+    }
+
+    /// The ranks' values are combined item by item, and every rank gets the result (MPI-4 section 6.9.6,
+    /// `MPI_Allreduce`). In full: [`Allreduce`], which says in which order.
+    ///
+    /// ```
+    /// use portolan::Op;
+    ///
+    /// portolan::try_threads(5, |world| {
+    ///     let comm = world.comm();
+    ///     let (mine, mut sum) = ([comm.rank(), 1], [0; 2]);
+    ///     comm.allreduce(&mine, &mut sum, &Op::SUM)?;
+    ///     assert_eq!(sum, [10, 5]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn allreduce<T: Datatype>(&self, send: &[T], recv: &mut [T], op: &Op) -> Result<()> {
+        self.run(Allreduce::new(send, recv, op.clone())).map(drop)
+    }
+
+    /// As [`allreduce`](Self::allreduce), with the result in place of the contribution.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn allreduce_in_place<T: Datatype>(&self, data: &mut [T], op: &Op) -> Result<()> {
+        self.run(Allreduce::in_place(data, op.clone())).map(drop)
+    }
+
+    /// The ranks' values are combined item by item, and the result is dealt out, `counts[i]` items to rank
+    /// `i` (MPI-4 section 6.10.2, `MPI_Reduce_scatter`). In full: [`ReduceScatter`].
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn reduce_scatter<T: Datatype>(
+        &self,
+        send: &[T],
+        recv: &mut [T],
+        counts: &[usize],
+        op: &Op,
+    ) -> Result<()> {
+        self.run(ReduceScatter::new(send, recv, counts, op.clone()))
+            .map(drop)
+    }
+
+    /// The ranks' values are combined item by item, and the result is dealt out in equal parts (MPI-4 section
+    /// 6.10.1, `MPI_Reduce_scatter_block`). In full: [`ReduceScatterBlock`].
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn reduce_scatter_block<T: Datatype>(
+        &self,
+        send: &[T],
+        recv: &mut [T],
+        op: &Op,
+    ) -> Result<()> {
+        self.run(ReduceScatterBlock::new(send, recv, op.clone()))
+            .map(drop)
+    }
+
+    /// Rank `i` gets the combination of the values of ranks 0 to `i` (MPI-4 section 6.11.1, `MPI_Scan`). In
+    /// full: [`Scan`].
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn scan<T: Datatype>(&self, send: &[T], recv: &mut [T], op: &Op) -> Result<()> {
+        self.run(Scan::new(send, recv, op.clone())).map(drop)
+    }
+
+    /// Rank `i` gets the combination of the values of ranks 0 to `i` − 1; rank 0's `recv` stays as it is
+    /// (MPI-4 section 6.11.2, `MPI_Exscan`). In full: [`Exscan`].
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn exscan<T: Datatype>(&self, send: &[T], recv: &mut [T], op: &Op) -> Result<()> {
+        self.run(Exscan::new(send, recv, op.clone())).map(drop)
+    }
+}

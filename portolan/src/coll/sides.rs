@@ -1,0 +1,276 @@
+//! The buffers of an operation: one that it sends from, one that it receives into, or both.
+
+use portolan_core::{Device, Result, TypedBuf};
+use portolan_datatype::Datatype;
+
+use super::data::Data;
+use crate::comm::{Buffer, BufferMut, Comm};
+use crate::level::Level;
+
+/// The buffers of an operation. Sealed: [`SendRecv`], [`SendOnly`], [`RecvOnly`] and [`NoBuffer`].
+pub trait Sides: Sized + Private {
+    /// What the operation gives back.
+    type Buffers;
+
+    /// What a program may do with the values while no operation uses them.
+    type View<'a>
+    where
+        Self: 'a;
+
+    #[doc(hidden)]
+    fn into_buffers(self) -> Self::Buffers;
+
+    /// # Safety
+    /// No operation uses the buffers for the life of the view.
+    #[doc(hidden)]
+    unsafe fn view(&mut self) -> Self::View<'_>;
+}
+
+/// Buffers of which one is received into: [`SendRecv`] and [`RecvOnly`]. Sealed.
+pub trait Receives: Sides + Target {}
+
+impl<B: Sides + Target> Receives for B {}
+
+/// What operations need of [`Receives`].
+pub trait Target {
+    /// All items of the buffer that is received into.
+    fn target(&self) -> TypedBuf<'_>;
+}
+
+impl<S: Buffer, R: BufferMut> Target for SendRecv<S, R> {
+    fn target(&self) -> TypedBuf<'_> {
+        self.recv.all()
+    }
+}
+
+impl<R: BufferMut> Target for RecvOnly<R> {
+    fn target(&self) -> TypedBuf<'_> {
+        self.recv.all()
+    }
+}
+
+/// What operations need of [`Sides`].
+pub trait Private: Sized {
+    /// Whether everything that arrives is a value.
+    const ANY_BITS: bool;
+    /// Whether no buffer owns its memory.
+    const BORROWED: bool;
+
+    /// All items of the buffer that is sent from.
+    fn send(&self) -> Option<TypedBuf<'_>>;
+
+    /// All items of the buffer that is received into.
+    fn recv(&self) -> Option<TypedBuf<'_>>;
+
+    /// Bytes of memory of the two.
+    fn memory(&self) -> (usize, usize);
+
+    /// Whether layouts stay within their memory.
+    fn check<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<()>;
+
+    /// See [`Data::shelter`].
+    fn shelter<L: Level, D: Device>(&mut self, comm: &Comm<L, D>) -> Result<()>;
+
+    /// See [`Data::adopt`].
+    fn adopt<L: Level, D: Device>(&mut self, comm: &Comm<L, D>) -> Result<()>;
+}
+
+/// A buffer to send from and one to receive into; given back as a pair.
+#[derive(Debug)]
+pub struct SendRecv<S: Buffer, R: BufferMut> {
+    pub(super) send: Data<S>,
+    pub(super) recv: Data<R>,
+}
+
+impl<S: Buffer, R: BufferMut> Sides for SendRecv<S, R> {
+    type Buffers = (S, R);
+    type View<'a>
+        = (S::View<'a>, R::View<'a>)
+    where
+        Self: 'a;
+
+    fn into_buffers(self) -> (S, R) {
+        (self.send.into_buffer(), self.recv.into_buffer())
+    }
+
+    unsafe fn view(&mut self) -> (S::View<'_>, R::View<'_>) {
+        // SAFETY: from the caller.
+        unsafe { (self.send.view(), self.recv.view()) }
+    }
+}
+
+impl<S: Buffer, R: BufferMut> Private for SendRecv<S, R> {
+    const ANY_BITS: bool = <R::Item as Datatype>::ANY_BITS;
+    const BORROWED: bool = S::BORROWED && R::BORROWED;
+
+    fn send(&self) -> Option<TypedBuf<'_>> {
+        Some(self.send.all())
+    }
+
+    fn recv(&self) -> Option<TypedBuf<'_>> {
+        Some(self.recv.all())
+    }
+
+    fn memory(&self) -> (usize, usize) {
+        (self.send.memory(), self.recv.memory())
+    }
+
+    fn check<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<()> {
+        self.send.check(comm)?;
+        self.recv.check(comm)
+    }
+
+    fn shelter<L: Level, D: Device>(&mut self, comm: &Comm<L, D>) -> Result<()> {
+        self.recv.shelter(comm)
+    }
+
+    fn adopt<L: Level, D: Device>(&mut self, comm: &Comm<L, D>) -> Result<()> {
+        self.recv.adopt(comm)
+    }
+}
+
+/// A buffer that is only sent from: that of a rank which contributes and gets nothing.
+#[derive(Debug)]
+pub struct SendOnly<S: Buffer> {
+    pub(super) send: Data<S>,
+}
+
+impl<S: Buffer> Sides for SendOnly<S> {
+    type Buffers = S;
+    type View<'a>
+        = S::View<'a>
+    where
+        Self: 'a;
+
+    fn into_buffers(self) -> S {
+        self.send.into_buffer()
+    }
+
+    unsafe fn view(&mut self) -> S::View<'_> {
+        // SAFETY: from the caller.
+        unsafe { self.send.view() }
+    }
+}
+
+impl<S: Buffer> Private for SendOnly<S> {
+    const ANY_BITS: bool = true;
+    const BORROWED: bool = S::BORROWED;
+
+    fn send(&self) -> Option<TypedBuf<'_>> {
+        Some(self.send.all())
+    }
+
+    fn recv(&self) -> Option<TypedBuf<'_>> {
+        None
+    }
+
+    fn memory(&self) -> (usize, usize) {
+        (self.send.memory(), 0)
+    }
+
+    fn check<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<()> {
+        self.send.check(comm)
+    }
+
+    fn shelter<L: Level, D: Device>(&mut self, _: &Comm<L, D>) -> Result<()> {
+        Ok(())
+    }
+
+    fn adopt<L: Level, D: Device>(&mut self, _: &Comm<L, D>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// One buffer that is received into, and in place sent from.
+#[derive(Debug)]
+pub struct RecvOnly<R: BufferMut> {
+    pub(super) recv: Data<R>,
+}
+
+impl<R: BufferMut> Sides for RecvOnly<R> {
+    type Buffers = R;
+    type View<'a>
+        = R::View<'a>
+    where
+        Self: 'a;
+
+    fn into_buffers(self) -> R {
+        self.recv.into_buffer()
+    }
+
+    unsafe fn view(&mut self) -> R::View<'_> {
+        // SAFETY: from the caller.
+        unsafe { self.recv.view() }
+    }
+}
+
+impl<R: BufferMut> Private for RecvOnly<R> {
+    const ANY_BITS: bool = <R::Item as Datatype>::ANY_BITS;
+    const BORROWED: bool = R::BORROWED;
+
+    fn send(&self) -> Option<TypedBuf<'_>> {
+        None
+    }
+
+    fn recv(&self) -> Option<TypedBuf<'_>> {
+        Some(self.recv.all())
+    }
+
+    fn memory(&self) -> (usize, usize) {
+        (0, self.recv.memory())
+    }
+
+    fn check<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<()> {
+        self.recv.check(comm)
+    }
+
+    fn shelter<L: Level, D: Device>(&mut self, comm: &Comm<L, D>) -> Result<()> {
+        self.recv.shelter(comm)
+    }
+
+    fn adopt<L: Level, D: Device>(&mut self, comm: &Comm<L, D>) -> Result<()> {
+        self.recv.adopt(comm)
+    }
+}
+
+/// No buffer at all.
+#[derive(Debug)]
+pub struct NoBuffer;
+
+impl Sides for NoBuffer {
+    type Buffers = ();
+    type View<'a> = ();
+
+    fn into_buffers(self) {}
+
+    unsafe fn view(&mut self) {}
+}
+
+impl Private for NoBuffer {
+    const ANY_BITS: bool = true;
+    const BORROWED: bool = true;
+
+    fn send(&self) -> Option<TypedBuf<'_>> {
+        None
+    }
+
+    fn recv(&self) -> Option<TypedBuf<'_>> {
+        None
+    }
+
+    fn memory(&self) -> (usize, usize) {
+        (0, 0)
+    }
+
+    fn check<L: Level, D: Device>(&self, _: &Comm<L, D>) -> Result<()> {
+        Ok(())
+    }
+
+    fn shelter<L: Level, D: Device>(&mut self, _: &Comm<L, D>) -> Result<()> {
+        Ok(())
+    }
+
+    fn adopt<L: Level, D: Device>(&mut self, _: &Comm<L, D>) -> Result<()> {
+        Ok(())
+    }
+}
