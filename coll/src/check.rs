@@ -3,12 +3,16 @@
 //! The same for every form of a call. What only the other ranks know (another operation, another count) is
 //! for [`crate::compare`].
 
+mod blocks;
+
 use portolan_core::buffer::TypedBuf;
 use portolan_core::comm::Communicator;
+use portolan_core::comm::Neighbours;
 use portolan_core::{Device, Error, ErrorKind, Result};
 use portolan_datatype::{Layout, Op};
 
-use crate::args::{Many, Name, Operation};
+use self::blocks::Places;
+use crate::args::{Name, Operation};
 
 /// Checks the arguments of an operation on a communicator.
 ///
@@ -42,7 +46,7 @@ pub fn check<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Re
                 return Ok(());
             };
             check.form(&recv, uneven)?;
-            check.target("the receive buffer", &recv)?;
+            check.target("the receive buffer", &recv, check.ranks())?;
             check.own_block(send.as_ref(), &recv, "the contribution")
         }
         Operation::Scatter {
@@ -58,21 +62,21 @@ pub fn check<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Re
                 return Ok(());
             };
             check.form(&send, uneven)?;
-            check.many("the send buffer", &send)?;
+            check.many("the send buffer", &send, check.ranks())?;
             check.own_block(recv.as_ref(), &send, "the receive buffer")
         }
         Operation::Allgather { send, recv } => {
             check.optional("the contribution", send.as_ref())?;
             check.form(&recv, true)?;
-            check.target("the receive buffer", &recv)?;
+            check.target("the receive buffer", &recv, check.ranks())?;
             check.own_block(send.as_ref(), &recv, "the contribution")
         }
         Operation::Alltoall { send, recv } => {
             if let Some(send) = &send {
-                check.many("the send buffer", send)?;
+                check.many("the send buffer", send, check.ranks())?;
                 check.same_form(send, &recv)?;
             }
-            check.target("the receive buffer", &recv)?;
+            check.target("the receive buffer", &recv, check.ranks())?;
             let send = send.as_ref();
             send.map_or(Ok(()), |send| check.to_itself(send, &recv))
         }
@@ -113,8 +117,17 @@ pub fn check<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Re
             }
             check.alike(send.as_ref(), Some(&recv), 1)
         }
-        Operation::NeighbourAllgather { send, .. } => check.data("the contribution", &send),
-        Operation::NeighbourAlltoall { .. } => Ok(()),
+        Operation::NeighbourAllgather { send, recv } => {
+            let (sources, _) = check.neighbours()?;
+            check.data("the contribution", &send)?;
+            check.form(&recv, true)?;
+            check.target("the receive buffer", &recv, sources)
+        }
+        Operation::NeighbourAlltoall { send, recv } => {
+            let (sources, destinations) = check.neighbours()?;
+            check.many("the send buffer", &send, destinations)?;
+            check.target("the receive buffer", &recv, sources)
+        }
     }
 }
 
@@ -133,6 +146,26 @@ impl<D: Device> Check<'_, D> {
     #[cold]
     fn wrong(&self, what: &str, remedy: &str) -> Error {
         self.error(ErrorKind::InvalidCount, what, remedy)
+    }
+
+    /// How many sources and destinations the rank has.
+    fn neighbours(&self) -> Result<(Places, Places)> {
+        let Some(Neighbours {
+            sources,
+            destinations,
+        }) = self.comm.neighbours()
+        else {
+            return Err(self.error(
+                ErrorKind::InvalidCommunicator,
+                &format!("communicator {} has no topology", self.comm.name()),
+                "use one that was created as a grid or a graph, or a copy of it",
+            ));
+        };
+        let places = |all: usize, one| Places { count: all, one };
+        Ok((
+            places(sources.len(), "source"),
+            places(destinations.len(), "destination"),
+        ))
     }
 
     fn root(&self, root: u32) -> Result<()> {
@@ -176,177 +209,6 @@ impl<D: Device> Check<'_, D> {
             return Err(self.error(ErrorKind::InvalidBuffer, &what, remedy));
         }
         Ok(())
-    }
-
-    /// Blocks that are read.
-    fn many(&self, which: &str, many: &Many<'_>) -> Result<()> {
-        let size = self.comm.size() as usize;
-        let listed = |counts: &[usize], displacements: &[isize], layouts: usize| {
-            if (counts.len(), displacements.len(), layouts) == (size, size, size) {
-                return Ok(());
-            }
-            let what = format!(
-                "{which} has {} count(s) and {} displacement(s) for {size} rank(s)",
-                counts.len(),
-                displacements.len()
-            );
-            Err(self.wrong(&what, "give one of each for every rank of the communicator"))
-        };
-        match many {
-            Many::Equal(buf) => {
-                let Some(all) = buf.count.checked_mul(size) else {
-                    let what = format!(
-                        "{which} of {} items for each of {size} ranks overflows",
-                        buf.count
-                    );
-                    return Err(self.wrong(&what, "use fewer items"));
-                };
-                self.items(which, buf.ptr, all, buf.layout)
-            }
-            Many::Blocks(of) => {
-                listed(of.counts, of.displacements, size)?;
-                (0..size).try_for_each(|rank| {
-                    self.block(which, rank, of.ptr, of.counts[rank], of.layout)?;
-                    self.place(which, rank, of.displacements[rank], of.layout.extent())
-                })
-            }
-            Many::Layouts(of) => {
-                listed(of.counts, of.displacements, of.layouts.len())?;
-                (0..size).try_for_each(|rank| {
-                    self.block(which, rank, of.ptr, of.counts[rank], &of.layouts[rank])?;
-                    self.place(which, rank, of.displacements[rank], 1)
-                })
-            }
-        }
-    }
-
-    fn block(
-        &self,
-        which: &str,
-        rank: usize,
-        ptr: *mut u8,
-        count: usize,
-        layout: &Layout,
-    ) -> Result<()> {
-        self.items(
-            &format!("the block of rank {rank} in {which}"),
-            ptr,
-            count,
-            layout,
-        )
-    }
-
-    fn place(&self, which: &str, rank: usize, displacement: isize, unit: isize) -> Result<()> {
-        if displacement.checked_mul(unit).is_some() {
-            return Ok(());
-        }
-        let what = format!("displacement {displacement} of rank {rank} in {which} overflows");
-        Err(self.wrong(&what, "use displacements within the buffer"))
-    }
-
-    /// Blocks that are written: none may overlap another.
-    fn target(&self, which: &str, many: &Many<'_>) -> Result<()> {
-        self.many(which, many)?;
-        let mut reaches: Vec<(isize, isize, usize)> = match many {
-            Many::Equal(_) => return Ok(()),
-            Many::Blocks(of) => {
-                let places = of.counts.iter().zip(of.displacements);
-                let reach = |(&count, &at): (&usize, &isize)| {
-                    reach(of.layout, count, at * of.layout.extent())
-                };
-                places
-                    .map(reach)
-                    .enumerate()
-                    .map(|(rank, (low, high))| (low, high, rank))
-                    .collect()
-            }
-            Many::Layouts(of) => {
-                let places = of.counts.iter().zip(of.displacements).zip(of.layouts);
-                let reach =
-                    |((&count, &at), layout): ((&usize, &isize), &Layout)| reach(layout, count, at);
-                places
-                    .map(reach)
-                    .enumerate()
-                    .map(|(rank, (low, high))| (low, high, rank))
-                    .collect()
-            }
-        };
-        // Blocks of layouts with gaps may be woven into each other without sharing a byte: only reaches of
-        // layouts without gaps are compared.
-        let dense = match many {
-            Many::Equal(_) => true,
-            Many::Blocks(of) => of.layout.is_contiguous(),
-            Many::Layouts(of) => of.layouts.iter().all(Layout::is_contiguous),
-        };
-        if !dense {
-            return Ok(());
-        }
-        reaches.retain(|(low, high, _)| low < high);
-        reaches.sort_unstable();
-        match reaches.windows(2).find(|pair| pair[1].0 < pair[0].1) {
-            None => Ok(()),
-            Some(pair) => {
-                let what = format!(
-                    "the blocks of ranks {} and {} overlap in {which}",
-                    pair[0].2, pair[1].2
-                );
-                Err(self.wrong(&what, "give every rank a place of its own"))
-            }
-        }
-    }
-
-    /// Layouts per rank are for alltoall only, lengths per rank only where all ranks have said so.
-    fn form(&self, many: &Many<'_>, uneven: bool) -> Result<()> {
-        let (what, remedy) = match many {
-            Many::Equal(_) => return Ok(()),
-            Many::Blocks(_) if uneven => return Ok(()),
-            Many::Blocks(_) => (
-                "counts per rank where all ranks take part with one length",
-                "set `uneven` on all ranks",
-            ),
-            Many::Layouts(_) => (
-                "layouts per rank, which this operation does not have",
-                "use one layout for all blocks",
-            ),
-        };
-        Err(self.error(ErrorKind::InvalidArgument, what, remedy))
-    }
-
-    /// What a rank sends to itself is as long as what it expects.
-    fn own_block(&self, own: Option<&TypedBuf<'_>>, many: &Many<'_>, which: &str) -> Result<()> {
-        let Some(own) = own else { return Ok(()) };
-        let rank = self.comm.rank();
-        let (has, block) = (own.count * own.layout.size(), bytes_of(many, rank));
-        if has == block {
-            return Ok(());
-        }
-        let what =
-            format!("{which} of rank {rank} has {has} bytes, its block in the other buffer {block}");
-        Err(self.wrong(&what, "use equal lengths for both"))
-    }
-
-    fn to_itself(&self, send: &Many<'_>, recv: &Many<'_>) -> Result<()> {
-        let rank = self.comm.rank();
-        let (sent, expected) = (bytes_of(send, rank), bytes_of(recv, rank));
-        if sent == expected {
-            return Ok(());
-        }
-        let what =
-            format!("rank {rank} sends {sent} bytes to itself and expects {expected} from itself");
-        Err(self.wrong(&what, "use equal lengths for both"))
-    }
-
-    fn same_form(&self, send: &Many<'_>, recv: &Many<'_>) -> Result<()> {
-        let same = std::mem::discriminant(send) == std::mem::discriminant(recv);
-        if same {
-            return Ok(());
-        }
-        let what = "the send and the receive buffer are described in different forms";
-        Err(self.error(
-            ErrorKind::InvalidArgument,
-            what,
-            "use the same form for both",
-        ))
     }
 
     fn reduction(&self, send: Option<&TypedBuf<'_>>, recv: &TypedBuf<'_>, op: &Op) -> Result<()> {
@@ -443,21 +305,4 @@ impl<D: Device> Check<'_, D> {
             None => Ok(()),
         }
     }
-}
-
-/// Bytes of data of a rank's block; lists and lengths have been checked.
-fn bytes_of(many: &Many<'_>, rank: u32) -> usize {
-    let rank = rank as usize;
-    match many {
-        Many::Equal(buf) => buf.count * buf.layout.size(),
-        Many::Blocks(of) => of.counts[rank] * of.layout.size(),
-        Many::Layouts(of) => of.counts[rank] * of.layouts[rank].size(),
-    }
-}
-
-/// The bytes that a block touches, relative to its buffer.
-fn reach(layout: &Layout, count: usize, at: isize) -> (isize, isize) {
-    // The reach was computed before, without overflow.
-    let reach = layout.span(count).unwrap_or(0..0);
-    (reach.start.saturating_add(at), reach.end.saturating_add(at))
 }

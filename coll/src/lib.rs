@@ -31,6 +31,7 @@ mod compare;
 mod counters;
 mod lower;
 mod memory;
+mod neighbour;
 mod options;
 mod plan;
 mod run;

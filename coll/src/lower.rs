@@ -8,7 +8,8 @@ use portolan_core::buffer::TypedBuf;
 use crate::algorithms::Ask;
 use crate::args::{Many, Operation};
 use crate::problem::{
-    Allgather, Allreduce, Alltoall, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scan, Scatter,
+    Allgather, Allreduce, Alltoall, Barrier, Bcast, Gather, Neighbour, Reduce, ReduceScatter, Scan,
+    Scatter,
 };
 use crate::schedule::{Base, Blocks, Builder, Span};
 
@@ -26,6 +27,7 @@ pub(crate) enum Problem {
     Allreduce(Allreduce),
     ReduceScatter(ReduceScatter),
     Scan(Scan),
+    Neighbour(Neighbour),
 }
 
 /// An operation as algorithms see it.
@@ -107,7 +109,7 @@ pub(crate) fn lower(b: &mut Builder, operation: &Operation<'_>) -> Lowered {
             lowered(Problem::Scan(problem), ask, bases)
         }
         Operation::NeighbourAllgather { .. } | Operation::NeighbourAlltoall { .. } => {
-            unreachable!("neighbour collectives have one algorithm and no problem to choose for")
+            unreachable!("neighbour collectives are lowered with their topology (`neighbour.rs`)")
         }
     }
 }
@@ -151,9 +153,13 @@ fn bcast(b: &mut Builder, data: &TypedBuf<'_>, root: u32) -> Lowered {
     lowered(Problem::Bcast(problem), ask(b, span), [NULL, data.ptr])
 }
 
-/// The blocks of all ranks in a buffer.
-fn blocks(b: &mut Builder, base: Base, many: &Many<'_>) -> (Blocks, *mut u8) {
-    let ranks = b.size();
+/// The blocks of so many ranks, or neighbours, in a buffer.
+pub(crate) fn blocks(
+    b: &mut Builder,
+    base: Base,
+    many: &Many<'_>,
+    ranks: u32,
+) -> (Blocks, *mut u8) {
     match many {
         Many::Equal(buf) => {
             let whole = b.span(base, 0, buf.count * ranks as usize, buf.layout);
@@ -186,8 +192,9 @@ fn gather(
 ) -> Lowered {
     let recv = recv.filter(|_| b.rank() == root);
     let mut bases = [NULL; 2];
+    let ranks = b.size();
     let target = recv.map(|recv| {
-        let (target, ptr) = blocks(b, Base::Recv, &recv);
+        let (target, ptr) = blocks(b, Base::Recv, &recv, ranks);
         bases[1] = ptr;
         target
     });
@@ -219,8 +226,9 @@ fn scatter(
 ) -> Lowered {
     let send = send.filter(|_| b.rank() == root);
     let mut bases = [NULL; 2];
+    let ranks = b.size();
     let source = send.map(|send| {
-        let (source, ptr) = blocks(b, Base::Send, &send);
+        let (source, ptr) = blocks(b, Base::Send, &send, ranks);
         bases[0] = ptr;
         source
     });
@@ -244,13 +252,14 @@ fn scatter(
 }
 
 fn allgather(b: &mut Builder, send: Option<TypedBuf<'_>>, recv: &Many<'_>) -> Lowered {
-    let (target, ptr) = blocks(b, Base::Recv, recv);
+    let ranks = b.size();
+    let (target, ptr) = blocks(b, Base::Recv, recv, ranks);
     let (mine, from) = match send {
         Some(send) => (b.span(Base::Send, 0, send.count, send.layout), send.ptr),
         None => (target.of(b.rank()), NULL),
     };
     // Every rank has to choose alike: the mean is the same on all.
-    let ask = ask_of_blocks(b, Some(target.len() / b.size() as usize));
+    let ask = ask_of_blocks(b, Some(target.len() / ranks as usize));
     let problem = Allgather {
         mine,
         blocks: target,
@@ -259,9 +268,10 @@ fn allgather(b: &mut Builder, send: Option<TypedBuf<'_>>, recv: &Many<'_>) -> Lo
 }
 
 fn alltoall(b: &mut Builder, send: Option<&Many<'_>>, recv: &Many<'_>) -> Lowered {
-    let (target, to) = blocks(b, Base::Recv, recv);
+    let ranks = b.size();
+    let (target, to) = blocks(b, Base::Recv, recv, ranks);
     let (source, from) = match send {
-        Some(send) => blocks(b, Base::Send, send),
+        Some(send) => blocks(b, Base::Send, send, ranks),
         None => (put_aside(b, &target), NULL),
     };
     let each = target.are_equal().then(|| target.of(0).len());

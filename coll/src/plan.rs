@@ -9,6 +9,7 @@ use crate::check::check;
 use crate::compare::{Form, prelude};
 use crate::exact;
 use crate::lower::{Lowered, Problem, lower};
+use crate::neighbour;
 use crate::options::Options;
 use crate::schedule::{Builder, Schedule};
 use crate::select::Table;
@@ -41,7 +42,14 @@ pub(crate) fn plan<D: Device>(
         problem,
         ask,
         bases,
-    } = lower(&mut b, operation);
+    } = match operation {
+        Operation::NeighbourAllgather { .. } | Operation::NeighbourAlltoall { .. } => {
+            // That there is a topology has been checked.
+            let neighbours = comm.neighbours().unwrap_or_default();
+            neighbour::lower(&mut b, &neighbours, operation)
+        }
+        _ => lower(&mut b, operation),
+    };
     let (table, name) = (&options.table, operation.name());
     let algorithm = match exact::reduction(operation).filter(|_| options.reproducible) {
         Some(reduction) => exact::write(&mut b, table, name, &problem, &ask, reduction),
@@ -76,6 +84,7 @@ pub(crate) fn write(
         Problem::Scatter(problem) => by!(algorithms::SCATTER, problem),
         Problem::Allgather(problem) => by!(algorithms::ALLGATHER, problem),
         Problem::Alltoall(problem) => by!(algorithms::ALLTOALL, problem),
+        Problem::Neighbour(problem) => by!(algorithms::NEIGHBOUR, problem),
         Problem::Reduce(problem) => by!(algorithms::REDUCE, problem),
         Problem::Allreduce(problem) => by!(algorithms::ALLREDUCE, problem),
         Problem::ReduceScatter(problem) => by!(algorithms::REDUCE_SCATTER, problem),

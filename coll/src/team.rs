@@ -14,7 +14,7 @@ pub struct Team {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Members {
-    All(u32),
+    Range { first: u32, count: u32 },
     Listed(Arc<[u32]>),
 }
 
@@ -22,9 +22,15 @@ impl Team {
     /// All `size` ranks of a communicator, seen by `rank`.
     #[must_use]
     pub fn all(rank: u32, size: u32) -> Self {
+        Self::range(rank, 0, size)
+    }
+
+    /// `count` ranks of a communicator from rank `first` on, seen by the one in place `rank`.
+    #[must_use]
+    pub fn range(rank: u32, first: u32, count: u32) -> Self {
         Self {
             rank,
-            members: Members::All(size),
+            members: Members::Range { first, count },
         }
     }
 
@@ -49,7 +55,7 @@ impl Team {
     #[must_use]
     pub fn size(&self) -> u32 {
         match &self.members {
-            Members::All(size) => *size,
+            Members::Range { count, .. } => *count,
             Members::Listed(members) => members.len() as u32,
         }
     }
@@ -57,14 +63,14 @@ impl Team {
     /// The rank in the communicator of the member in that place.
     ///
     /// # Panics
-    /// If there is no such place (for listed members; in debug builds for all).
+    /// If there is no such place (for listed members; in debug builds for a range).
     #[inline]
     #[must_use]
     pub fn member(&self, place: u32) -> u32 {
         match &self.members {
-            Members::All(size) => {
-                debug_assert!(place < *size);
-                place
+            Members::Range { first, count } => {
+                debug_assert!(place < *count);
+                first + place
             }
             Members::Listed(members) => members[place as usize],
         }
@@ -74,7 +80,9 @@ impl Team {
     #[must_use]
     pub fn place_of(&self, rank: u32) -> Option<u32> {
         match &self.members {
-            Members::All(size) => (rank < *size).then_some(rank),
+            Members::Range { first, count } => {
+                rank.checked_sub(*first).filter(|place| place < count)
+            }
             Members::Listed(members) => members.iter().position(|&m| m == rank).map(|p| p as u32),
         }
     }

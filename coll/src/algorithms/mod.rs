@@ -9,6 +9,7 @@ mod around;
 mod barrier;
 mod bcast;
 mod gather;
+mod neighbour;
 mod partial;
 mod reduce;
 mod reduce_scatter;
@@ -16,7 +17,7 @@ mod reduce_scatter;
 pub(crate) mod reference;
 mod scan;
 #[cfg(test)]
-mod moving;
+pub(crate) mod moving;
 mod scatter;
 
 use crate::args::Name;
@@ -76,11 +77,11 @@ pub fn described(operation: Name) -> Vec<(&'static str, &'static str)> {
         Name::Scatter => all(SCATTER),
         Name::Allgather => all(ALLGATHER),
         Name::Alltoall => all(ALLTOALL),
+        Name::NeighbourAllgather | Name::NeighbourAlltoall => all(NEIGHBOUR),
         Name::Reduce => all(REDUCE),
         Name::Allreduce => all(ALLREDUCE),
         Name::ReduceScatter => all(REDUCE_SCATTER),
         Name::Scan | Name::Exscan => all(SCAN),
-        _ => Vec::new(),
     }
 }
 
@@ -103,4 +104,5 @@ pub use gather::ALL as GATHER;
 pub use reduce::ALL as REDUCE;
 pub use reduce_scatter::ALL as REDUCE_SCATTER;
 pub use scan::ALL as SCAN;
+pub use neighbour::ALL as NEIGHBOUR;
 pub use scatter::ALL as SCATTER;

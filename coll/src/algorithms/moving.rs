@@ -10,7 +10,7 @@ use portolan_datatype::{Layout, MsgRep};
 use super::Algorithm;
 use crate::args::{BlocksArg, LayoutsArg, Many, Operation};
 use crate::lower::{Lowered, Problem, lower};
-use crate::schedule::Base;
+use crate::schedule::{Base, Builder};
 use crate::simulate::{Random, Simulation};
 
 /// Blocks are so many bytes or a multiple, which all layouts here can hold.
@@ -185,6 +185,18 @@ pub(crate) fn run<'s, P>(
     operation: impl Fn(&'s Side) -> Operation<'s>,
     problem: impl Fn(Problem) -> P,
 ) -> Option<Simulation> {
+    let lowering = |b: &mut Builder, side| lower(b, &operation(side));
+    run_lowered(algorithm, sides, seed, lowering, problem)
+}
+
+/// The same for what is lowered in a way of its own.
+pub(crate) fn run_lowered<'s, P>(
+    algorithm: &Algorithm<P>,
+    sides: &'s [Side],
+    seed: u64,
+    lowering: impl Fn(&mut Builder, &'s Side) -> Lowered,
+    problem: impl Fn(Problem) -> P,
+) -> Option<Simulation> {
     let mut random = Random::new(seed ^ 0x5eed);
     let mut all = Simulation::new(sides.len() as u32, seed);
     let mut expected = Vec::new();
@@ -213,12 +225,12 @@ pub(crate) fn run<'s, P>(
     }
     let mut fitting = Vec::new();
     all.schedule_all(|b| {
-        let operation = operation(&sides[b.rank() as usize]);
+        let side = &sides[b.rank() as usize];
         let Lowered {
             problem: lowered,
             ask,
             ..
-        } = lower(b, &operation);
+        } = lowering(b, side);
         let problem = problem(lowered);
         let fits = (algorithm.fits)(&problem, &ask);
         fitting.push(fits);
