@@ -3,8 +3,9 @@
 
 use super::{Communicator, NoUnwind, Tag};
 use crate::buffer::ContigBuf;
-use crate::device::{Device, ProcId};
+use crate::device::{Device, ProcId, SendArgs};
 use crate::error::{Error, ErrorKind, Result};
+use crate::matching::Pattern;
 use crate::status::Status;
 
 /// Tags on the collective context. Rounds of one operation add their number, at most 32.
@@ -32,13 +33,30 @@ impl<D: Device> Communicator<D> {
     /// device ([`CommView::contexts`](crate::device::CommView::contexts)).
     ///
     /// # Errors
-    /// [`PeerFailed`](ErrorKind::PeerFailed).
+    /// [`PeerFailed`](ErrorKind::PeerFailed); [`InvalidCommunicator`](ErrorKind::InvalidCommunicator)
+    /// if its ranks do nothing together, because they are the remote group of an
+    /// [intercommunicator](super::InterCommunicator::messages).
     #[inline]
     pub fn check_members(&self) -> Result<()> {
+        if self.0.contexts < 2 {
+            return Err(self.remote_only());
+        }
         match self.device().dead_member(self.group()) {
             None => Ok(()),
             Some(dead) => Err(self.member_failed(dead)),
         }
+    }
+
+    #[cold]
+    fn remote_only(&self) -> Error {
+        self.error(
+            ErrorKind::InvalidCommunicator,
+            format!(
+                "{} is an intercommunicator: its ranks are the other group's",
+                self.name()
+            ),
+            "do it with the communicator of both groups",
+        )
     }
 
     #[cold]
@@ -111,19 +129,10 @@ impl<D: Device> Communicator<D> {
         self.check_members()?;
         let tree = Binomial::new(self.rank(), self.size(), root);
         if let Some(parent) = tree.parent() {
-            let pattern = self.collective_pattern(parent, Tag(BCAST))?;
-            // SAFETY: the pattern is legal; `data` is borrowed for the length of the call.
-            let status = unsafe {
-                self.device()
-                    .recv_contig_unchecked(&pattern, ContigBuf::from_bytes_mut(data))?
-            };
-            self.expect_bytes(&status, data.len())?;
+            self.receive_on(&self.collective_pattern(parent, Tag(BCAST))?, data)?;
         }
         for child in tree.children() {
-            let args = self.collective_args(child, Tag(BCAST))?;
-            let buf = ContigBuf::from_bytes(data);
-            // SAFETY: the arguments are legal; `data` is borrowed for the length of the call.
-            unsafe { self.device().send_contig_unchecked(&args, buf)? };
+            self.send_on(&self.collective_args(child, Tag(BCAST))?, data)?;
         }
         Ok(())
     }
@@ -156,12 +165,23 @@ impl<D: Device> Communicator<D> {
     ) -> Result<()> {
         let args = self.collective_args(to, tag)?;
         let pattern = self.collective_pattern(from, tag)?;
+        self.exchange_on(&args, &pattern, sent, received)
+    }
+
+    /// The same with arguments for the device, which must be legal.
+    pub(super) fn exchange_on(
+        &self,
+        args: &SendArgs,
+        from: &Pattern,
+        sent: &[u8],
+        received: &mut [u8],
+    ) -> Result<()> {
         let device = self.device();
         let guard = NoUnwind::new("a collective operation");
         // SAFETY: the arguments are legal. `sent` is borrowed until this function returns, which it
         // does only after the request is over (`wait` completes it whatever it returns), and the
         // guard lets no panic past.
-        let request = unsafe { device.isend_contig_unchecked(&args, ContigBuf::from_bytes(sent)) };
+        let request = unsafe { device.isend_contig_unchecked(args, ContigBuf::from_bytes(sent)) };
         let request = match request {
             Ok(request) => request,
             Err(error) => {
@@ -170,9 +190,7 @@ impl<D: Device> Communicator<D> {
             }
         };
         let len = received.len();
-        // SAFETY: the pattern is legal and `received` is borrowed for the length of the call.
-        let outcome =
-            unsafe { device.recv_contig_unchecked(&pattern, ContigBuf::from_bytes_mut(received)) };
+        let outcome = self.receive_up_to(from, received);
         if outcome.is_err() {
             // Whoever should have taken the message may never do so.
             let _ = device.cancel(request);
@@ -182,6 +200,28 @@ impl<D: Device> Communicator<D> {
         let status = outcome?;
         sent?;
         self.expect_bytes(&status, len)
+    }
+
+    /// Sends; the arguments must be legal.
+    pub(super) fn send_on(&self, args: &SendArgs, bytes: &[u8]) -> Result<()> {
+        // SAFETY: the arguments are legal; `bytes` is borrowed for the length of the call.
+        unsafe {
+            self.device()
+                .send_contig_unchecked(args, ContigBuf::from_bytes(bytes))
+        }
+    }
+
+    /// Receives exactly as many bytes as there is room for; the pattern must be legal.
+    pub(super) fn receive_on(&self, from: &Pattern, bytes: &mut [u8]) -> Result<()> {
+        let len = bytes.len();
+        let status = self.receive_up_to(from, bytes)?;
+        self.expect_bytes(&status, len)
+    }
+
+    fn receive_up_to(&self, from: &Pattern, bytes: &mut [u8]) -> Result<Status> {
+        let buf = ContigBuf::from_bytes_mut(bytes);
+        // SAFETY: the pattern is legal; `bytes` is borrowed for the length of the call.
+        unsafe { self.device().recv_contig_unchecked(from, buf) }
     }
 
     pub(super) fn expect_bytes(&self, status: &Status, expected: usize) -> Result<()> {

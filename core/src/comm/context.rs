@@ -25,9 +25,25 @@ const LIMIT: u32 = 4096;
 /// 64-bit words of a mask.
 const WORDS: usize = LIMIT as usize / 64;
 
-/// Which agreements come first: those of all ranks of the parent with the lowest context, then those
-/// of some of its ranks, by their tag.
-pub(super) type Key = (u32, Option<Tag>);
+/// What is being agreed on: different for any two agreements that a rank takes part in at once, the
+/// same on all of its ranks. The least comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    /// The parent's context.
+    pub(super) context: u32,
+    pub(super) whom: Whom,
+}
+
+/// Who agrees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Whom {
+    /// All ranks of the parent.
+    All,
+    /// Some of them, with this tag.
+    Some(Tag),
+    /// The ranks of two parents: the other's context, and the process of the lower leader.
+    Both { other: u32, leader: u32 },
+}
 
 /// The ids of one rank. Communicator `i` has the contexts from `4i` on.
 #[derive(Debug)]
@@ -154,9 +170,11 @@ fn lowest(mask: &[u64]) -> Option<u32> {
 impl<D: Device> Communicator<D> {
     /// Agrees with the other ranks on a context that is free on all of them, and takes it.
     pub(super) fn agree(&self) -> Result<u32> {
-        self.agree_by((self.0.context, None), self.size(), |offer| {
-            self.and_words(offer)
-        })
+        let key = Key {
+            context: self.0.context,
+            whom: Whom::All,
+        };
+        self.agree_by(key, self.size(), |offer| self.and_words(offer))
     }
 
     /// The same with whomever `and` intersects offers.
@@ -214,12 +232,22 @@ mod tests {
         all
     }
 
+    fn all(context: u32) -> Key {
+        let whom = Whom::All;
+        Key { context, whom }
+    }
+
+    fn some(context: u32) -> Key {
+        let whom = Whom::Some(Tag(3));
+        Key { context, whom }
+    }
+
     #[test]
     fn an_id_comes_back_when_every_rank_has_freed_it() {
         let ranks = [Pool::new(u32::MAX), Pool::new(u32::MAX)];
         assert!(ranks.iter().all(|pool| pool.reserve_first() == 0));
         let agree = || {
-            let claims = [ranks[0].claim((0, None)), ranks[1].claim((0, None))];
+            let claims = [ranks[0].claim(all(0)), ranks[1].claim(all(0))];
             let all = intersect(&[claims[0].offer(), claims[1].offer()]);
             let id = lowest(&all[..WORDS]).unwrap();
             claims.map(|claim| claim.take(id))[0]
@@ -238,9 +266,9 @@ mod tests {
     fn threads_that_compete_decide_nothing_until_one_has_every_mask() {
         let ranks = [Pool::new(u32::MAX), Pool::new(u32::MAX)];
         // Rank 0's first thread came earlier, rank 1's second did.
-        let (a0, b1) = (ranks[0].claim((4, None)), ranks[1].claim((4, Some(Tag(3)))));
+        let (a0, b1) = (ranks[0].claim(all(4)), ranks[1].claim(some(4)));
         let (offer_a0, offer_b1) = (a0.offer(), b1.offer());
-        let (b0, a1) = (ranks[0].claim((4, Some(Tag(3)))), ranks[1].claim((4, None)));
+        let (b0, a1) = (ranks[0].claim(some(4)), ranks[1].claim(all(4)));
         let (offer_b0, offer_a1) = (b0.offer(), a1.offer());
         assert_eq!(intersect(&[offer_a0, offer_a1])[WORDS], 0);
         assert_eq!(intersect(&[offer_b0, offer_b1])[WORDS], 0);
@@ -258,7 +286,7 @@ mod tests {
     fn the_devices_largest_context_is_respected() {
         let pool = Pool::new(11);
         assert_eq!(pool.reserve_first(), 0);
-        let claim = pool.claim((0, None));
+        let claim = pool.claim(all(0));
         assert_eq!(claim.take(lowest(&claim.offer()[..WORDS]).unwrap()), 4);
         claim.give_back();
         assert_eq!(claim.take(lowest(&claim.offer()[..WORDS]).unwrap()), 8);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::among::Among;
+use super::context::{Key, Whom};
 use super::{Communicator, New, Tag, Topology};
 use crate::device::{Caps, Device, ProcId};
 use crate::error::{ErrorKind, Result};
@@ -89,9 +90,11 @@ impl<D: Device> Communicator<D> {
             return Err(self.member_failed(dead));
         }
         let among = Among::new(self, group, rank, tag);
-        let context = self.agree_by((self.context(), Some(tag)), group.size(), |offer| {
-            among.and_words(offer)
-        })?;
+        let key = Key {
+            context: self.context(),
+            whom: Whom::Some(tag),
+        };
+        let context = self.agree_by(key, group.size(), |offer| among.and_words(offer))?;
         self.derive(group.clone(), rank, context, None).map(Some)
     }
 
@@ -159,6 +162,7 @@ impl<D: Device> Communicator<D> {
             group,
             rank,
             context,
+            collective: true,
             errors: self.errors(),
             name: format!("{}+", self.name()),
             topology,

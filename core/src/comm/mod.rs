@@ -25,6 +25,7 @@ mod context;
 mod create;
 mod extension;
 mod guard;
+mod inter;
 mod select;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ pub use collective::Binomial;
 pub use create::SplitBy;
 pub use extension::Slot;
 pub use guard::NoUnwind;
+pub use inter::{InterCommunicator, RemoteLeader};
 pub use select::{Source, Tag, Tags};
 pub use topology::{
     Cartesian, Dimension, DistGraph, Edges, Graph, Neighbour, Neighbours, Shift, Topology,
@@ -79,6 +81,8 @@ struct Inner<D: Device> {
     tag_ub: u32,
     /// Context id of point-to-point messages; collectives have the next one.
     context: u32,
+    /// How many the device knows of: 1 where there are no collectives.
+    contexts: u32,
     errors: AtomicU8,
     job: Arc<Job<D>>,
     extensions: Extensions<D>,
@@ -93,6 +97,8 @@ struct New<'a, D: Device> {
     group: Group,
     rank: u32,
     context: u32,
+    /// Its ranks do things together; not so where the group is the other one of two.
+    collective: bool,
     errors: Errors,
     name: String,
     topology: Option<Arc<Topology>>,
@@ -120,6 +126,7 @@ impl<D: Device> Communicator<D> {
             group: Group::world(size),
             rank,
             context,
+            collective: true,
             errors: Errors::Return,
             name: "world".to_owned(),
             topology: None,
@@ -129,9 +136,10 @@ impl<D: Device> Communicator<D> {
 
     fn build(device: Arc<D>, job: Arc<Job<D>>, new: New<'_, D>) -> Result<Self> {
         let tag_ub = device.attributes().tag_ub;
+        let contexts = if new.collective { CONTEXTS } else { 1 };
         let view = CommView {
             context: new.context,
-            contexts: CONTEXTS,
+            contexts,
             group: new.group.clone(),
             rank: new.rank,
         };
@@ -145,6 +153,7 @@ impl<D: Device> Communicator<D> {
             rank: new.rank,
             tag_ub,
             context: new.context,
+            contexts,
             errors: AtomicU8::new(new.errors as u8),
             job,
             extensions: Extensions::default(),
@@ -210,6 +219,11 @@ impl<D: Device> Communicator<D> {
         }
     }
 
+    /// Whether both come from one world.
+    fn of_job(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0.job, &other.0.job)
+    }
+
     /// How many communicators of this rank are alive on the device, this one included.
     #[must_use]
     pub fn live(&self) -> u32 {
@@ -260,7 +274,7 @@ impl<D: Device> Inner<D> {
     fn view(&self) -> CommView {
         CommView {
             context: self.context,
-            contexts: CONTEXTS,
+            contexts: self.contexts,
             group: self.group.clone(),
             rank: self.rank,
         }

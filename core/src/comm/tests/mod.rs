@@ -1,6 +1,7 @@
 //! Communicators over the engine on the reference transport, with threads as ranks.
 
 mod create;
+mod inter;
 mod topology;
 
 use std::sync::Arc;

@@ -1,0 +1,197 @@
+//! What the leaders of two groups say to each other, and to their groups.
+
+use super::super::{Communicator, Tag};
+use crate::device::{Device, ProcId, SendArgs};
+use crate::error::{Error, ErrorKind, Result};
+use crate::matching::Pattern;
+
+/// Which context of the peer communicator leaders talk in. The device knows nothing about it: ranks
+/// are processes there.
+const CONTEXT: u32 = 3;
+/// Round, outcome, length of what follows.
+type Head = [u8; 24];
+/// Longest text of an error that is passed on, in bytes.
+const TEXT: usize = 1000;
+
+/// The outcome of something: data, or an error in so many words.
+type Said = std::result::Result<Vec<u8>, Error>;
+
+/// One leader's connection to the other.
+pub(super) struct Link<'a, D: Device> {
+    peer: &'a Communicator<D>,
+    process: ProcId,
+    tag: Tag,
+    round: u64,
+}
+
+impl<'a, D: Device> Link<'a, D> {
+    pub(super) fn new(peer: &'a Communicator<D>, process: ProcId, tag: Tag) -> Self {
+        Self {
+            peer,
+            process,
+            tag,
+            round: 0,
+        }
+    }
+
+    /// Says how it went here, and hears how it went there.
+    ///
+    /// Rounds are counted: what was said last in an attempt that failed is still there when the next
+    /// one begins, and is dropped then.
+    pub(super) fn swap(&mut self, mine: &Said) -> Said {
+        let (head, body) = self.words(mine);
+        let (args, pattern) = self.way();
+        let mut theirs = Head::default();
+        self.peer.exchange_on(&args, &pattern, &head, &mut theirs)?;
+        let their_body = loop {
+            let [round, _, len] = numbers(&theirs);
+            let mut bytes = self.room(len)?;
+            if round == self.round {
+                self.peer.exchange_on(&args, &pattern, &body, &mut bytes)?;
+                break bytes;
+            }
+            if self.round != 0 {
+                return Err(self.nonsense(format!("round {round} instead of {}", self.round)));
+            }
+            self.peer.receive_on(&pattern, &mut bytes)?;
+            self.peer.receive_on(&pattern, &mut theirs)?;
+        };
+        self.round += 1;
+        let [_, outcome, _] = numbers(&theirs);
+        heard(self.peer, outcome, their_body)
+    }
+
+    /// Says that nothing comes any more, and does not wait for an answer.
+    pub(super) fn give_up(&mut self, why: &Error) {
+        let (head, body) = self.words(&Err(why.clone()));
+        let (args, _) = self.way();
+        for bytes in [&head[..], &body] {
+            // Nobody is left to tell if that fails, too.
+            let _ = self.peer.send_on(&args, bytes);
+        }
+    }
+
+    fn words(&self, said: &Said) -> (Head, Vec<u8>) {
+        let (outcome, body) = spoken(said);
+        let mut head = Head::default();
+        for (place, word) in
+            head.as_chunks_mut::<8>()
+                .0
+                .iter_mut()
+                .zip([self.round, outcome, body.len() as u64])
+        {
+            *place = word.to_le_bytes();
+        }
+        (head, body)
+    }
+
+    fn way(&self) -> (SendArgs, Pattern) {
+        let context = self.peer.context() + CONTEXT;
+        let me = self.peer.device().attributes().world_rank;
+        let args = SendArgs::new(self.process, context, me, self.tag.0);
+        let pattern = Pattern {
+            context,
+            source: Some(self.process.index()),
+            tag: Some(self.tag.0),
+        };
+        (args, pattern)
+    }
+
+    /// As many bytes as the other leader says will come, if that can be: a list of all processes is
+    /// the longest there is.
+    fn room(&self, len: u64) -> Result<Vec<u8>> {
+        let most = 8 * u64::from(self.peer.device().attributes().world_size) + 8192;
+        if len <= most {
+            return Ok(vec![0; len as usize]);
+        }
+        Err(self.nonsense(format!("{len} bytes, at most {most} make sense")))
+    }
+
+    #[cold]
+    fn nonsense(&self, what: String) -> Error {
+        let who = self.process.index();
+        self.peer
+            .error(
+                ErrorKind::PeerMisbehaved,
+                format!("the other leader, world rank {who}, said {what}"),
+                "create intercommunicators in the same order on both sides, or with other tags",
+            )
+            .about_peer(who)
+    }
+}
+
+impl<D: Device> Communicator<D> {
+    /// What rank `root` has to say goes to everybody here. The others' `said` is not looked at.
+    pub(super) fn share(&self, said: Said, root: u32) -> Said {
+        let root_is_me = self.rank() == root;
+        let (outcome, mut body) = match root_is_me {
+            true => spoken(&said),
+            false => (0, Vec::new()),
+        };
+        let mut head = [0; 16];
+        head[..8].copy_from_slice(&outcome.to_le_bytes());
+        head[8..].copy_from_slice(&(body.len() as u64).to_le_bytes());
+        self.bcast(&mut head, root)?;
+        let (words, _) = head.as_chunks::<8>();
+        let [outcome, len] = [words[0], words[1]].map(u64::from_le_bytes);
+        body.resize(len as usize, 0);
+        self.bcast(&mut body, root)?;
+        match root_is_me {
+            true => said,
+            false => heard(self, outcome, body),
+        }
+    }
+}
+
+/// Errors that are passed on as what they are.
+const KINDS: [ErrorKind; 8] = [
+    ErrorKind::Internal,
+    ErrorKind::Aborted,
+    ErrorKind::Exhausted,
+    ErrorKind::InvalidArgument,
+    ErrorKind::InvalidCommunicator,
+    ErrorKind::InvalidRank,
+    ErrorKind::InvalidTag,
+    ErrorKind::PeerFailed,
+];
+
+/// 0 and the data, or 1 plus the number of the kind of error and its text.
+fn spoken(said: &Said) -> (u64, Vec<u8>) {
+    match said {
+        Ok(bytes) => (0, bytes.clone()),
+        Err(error) => {
+            let kind = KINDS.iter().position(|&kind| kind == error.kind());
+            // Whom the error is about goes before its text; 0 is nobody.
+            let peer = error.peer().map_or(0, |peer| u64::from(peer) + 1);
+            let mut body = peer.to_le_bytes().to_vec();
+            body.extend(error.to_string().bytes().take(TEXT));
+            (1 + kind.unwrap_or(0) as u64, body)
+        }
+    }
+}
+
+fn heard<D: Device>(comm: &Communicator<D>, outcome: u64, body: Vec<u8>) -> Said {
+    let Some(kind) = outcome.checked_sub(1) else {
+        return Ok(body);
+    };
+    let kind = KINDS
+        .get(kind as usize)
+        .copied()
+        .unwrap_or(ErrorKind::Internal);
+    let (peer, text) = body.split_first_chunk().unwrap_or((&[0; 8], &[]));
+    let what = format!("a leader says: {}", String::from_utf8_lossy(text));
+    let error = comm.error(
+        kind,
+        what,
+        "look at what the leader of that group was given",
+    );
+    Err(match u64::from_le_bytes(*peer).checked_sub(1) {
+        Some(peer) => error.about_peer(peer as u32),
+        None => error,
+    })
+}
+
+fn numbers(head: &Head) -> [u64; 3] {
+    let (words, _) = head.as_chunks::<8>();
+    [words[0], words[1], words[2]].map(u64::from_le_bytes)
+}
