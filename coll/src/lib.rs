@@ -25,6 +25,7 @@ pub mod problem;
 pub mod schedule;
 pub mod select;
 
+mod active;
 mod blocking;
 mod check;
 mod compare;

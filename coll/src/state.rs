@@ -163,7 +163,7 @@ impl OwnTags {
 }
 
 /// Scratch memory that is kept between calls, in bytes at most.
-const SPARE_MAX: usize = 8 << 20;
+pub(crate) const SPARE_MAX: usize = 8 << 20;
 
 /// Initialised memory, aligned as [`crate::schedule::Builder`] wants it.
 #[derive(Default)]
@@ -186,7 +186,7 @@ impl Scratch {
         self.0.as_mut_ptr().cast()
     }
 
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len() * size_of::<Line>()
     }
 }

@@ -1,0 +1,256 @@
+//! An operation under way: its schedule inside progress.
+//!
+//! Steps are taken as far as they go; what is pending is looked at again when something has completed. As in
+//! blocking calls, an error in one message does not stop the rest, and a dead member does.
+
+use std::sync::Arc;
+
+use portolan_core::buffer::{MemoryKind, TypedBuf};
+use portolan_core::device::Port;
+use portolan_core::matching::Pattern;
+use portolan_core::{Error, ErrorKind, Group, Request, Result, SendArgs, Status};
+
+use crate::memory::Memory;
+use crate::run::{Started, wrong_length};
+use crate::schedule::{Lane, Schedule, Span, Step};
+use crate::state::{OwnTags, Scratch};
+
+/// A schedule with the memory that it runs on.
+pub(crate) struct Prepared {
+    pub(crate) schedule: Schedule,
+    pub(crate) memory: Memory,
+    /// What `memory` points to beside the caller's buffers.
+    pub(crate) scratch: Scratch,
+}
+
+impl Prepared {
+    /// For a schedule and the caller's buffers. The scratch memory grows if it is too short.
+    pub(crate) fn new(schedule: Schedule, bases: [*mut u8; 2], mut scratch: Scratch) -> Self {
+        let memory = Memory::new(bases, scratch.at_least(schedule.scratch()));
+        Self {
+            schedule,
+            memory,
+            scratch,
+        }
+    }
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared")
+            .field("schedule", &self.schedule)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An operation under way.
+pub(crate) struct Active {
+    /// What completes at its end.
+    request: Request,
+    who: Who,
+    tags: OwnTags,
+    prepared: Arc<Prepared>,
+    /// The next step.
+    next: usize,
+    /// What was started since the last wait.
+    pending: Vec<Started>,
+    /// The first thing that went wrong.
+    error: Option<Error>,
+    /// Whether the rest of the schedule is not taken.
+    ending: bool,
+}
+
+/// The rank as its messages name it.
+#[derive(Clone, Debug)]
+pub(crate) struct Who {
+    pub(crate) group: Group,
+    pub(crate) rank: u32,
+    pub(crate) world_rank: u32,
+    /// Context of collective messages.
+    pub(crate) context: u32,
+}
+
+impl std::fmt::Debug for Active {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Active")
+            .field("request", &self.request)
+            .field("next", &self.next)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Active {
+    /// An operation of which no step was taken.
+    pub(crate) fn new(request: Request, who: Who, tags: OwnTags, prepared: Arc<Prepared>) -> Self {
+        Self {
+            request,
+            who,
+            tags,
+            prepared,
+            next: 0,
+            pending: Vec::new(),
+            error: None,
+            ending: false,
+        }
+    }
+
+    /// What it ran on.
+    pub(crate) fn into_prepared(self) -> Arc<Prepared> {
+        self.prepared
+    }
+
+    /// Takes all steps that can be taken; says whether the operation is over.
+    pub(crate) fn advance(&mut self, port: &mut dyn Port) -> bool {
+        loop {
+            if !self.settle(port) {
+                return false;
+            }
+            if self.ending || self.next == self.prepared.schedule.steps().len() {
+                self.complete(port);
+                return true;
+            }
+            self.round(port);
+        }
+    }
+
+    /// Completes what has come to its end; says whether nothing is pending any more.
+    fn settle(&mut self, port: &mut dyn Port) -> bool {
+        while let Some(&(request, expected)) = self.pending.last() {
+            if !port.is_complete(request) {
+                return false;
+            }
+            let outcome = match port.test(request) {
+                Ok(None) => return false,
+                Ok(Some(status)) => self.check_len(&status, expected),
+                Err(error) => Err(error),
+            };
+            self.pending.pop();
+            if let Err(error) = outcome {
+                self.note(error, port);
+            }
+        }
+        true
+    }
+
+    fn check_len(&self, status: &Status, expected: Option<usize>) -> Result<()> {
+        match expected {
+            Some(expected) if status.bytes != expected as u64 && !status.cancelled => {
+                Err(wrong_length(status, expected).on_rank(self.who.world_rank))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps the first error. After a death nothing more is started, and what can be cancelled is.
+    fn note(&mut self, error: Error, port: &mut dyn Port) {
+        if matches!(error.kind(), ErrorKind::PeerFailed | ErrorKind::Aborted) && !self.ending {
+            self.ending = true;
+            for &(request, _) in &self.pending {
+                // It may be over already, or not to be cancelled.
+                let _ = port.cancel(request);
+            }
+        }
+        self.error.get_or_insert(error);
+    }
+
+    /// Takes the steps up to and with the next wait.
+    fn round(&mut self, port: &mut dyn Port) {
+        let prepared = Arc::clone(&self.prepared);
+        let (schedule, memory) = (&prepared.schedule, prepared.memory);
+        while let Some(step) = schedule.steps().get(self.next) {
+            self.next += 1;
+            let done = match *step {
+                Step::Wait => return,
+                Step::Copy { from, to } => {
+                    // SAFETY: whoever started the operation promised the buffers until its request is
+                    // complete; the schedule keeps what it copies apart from what is under way.
+                    unsafe { memory.copy(schedule, from, to) };
+                    Ok(())
+                }
+                // SAFETY: as above.
+                Step::Combine { left, right } => unsafe { memory.combine(schedule, left, right) },
+                // SAFETY: as above.
+                Step::Convert { how, from, to } => unsafe {
+                    memory.convert(schedule, how, from, to);
+                    Ok(())
+                },
+                Step::Compare(step) => {
+                    // SAFETY: as above; the prelude's memory is scratch memory of this operation.
+                    let agreed = unsafe { memory.compare(schedule, step) };
+                    self.ending |= agreed.is_err();
+                    agreed
+                }
+                Step::Send { to, lane, data } => self.send(port, schedule, to, lane, data),
+                Step::Recv { from, lane, data } => self.recv(port, schedule, from, lane, data),
+            };
+            if let Err(error) = done {
+                self.note(error.on_rank(self.who.world_rank), port);
+            }
+            if self.ending {
+                return;
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        port: &mut dyn Port,
+        schedule: &Schedule,
+        to: u32,
+        lane: Lane,
+        data: Span,
+    ) -> Result<()> {
+        let Some(dest) = self.who.group.process(to) else {
+            return Err(no_such_rank(to));
+        };
+        let (context, tag) = (self.who.context, self.tags.lane(lane).0);
+        let args = SendArgs::new(dest, context, self.who.rank, tag);
+        // SAFETY: the rank, the tag and the context are the communicator's; the buffer stays as it is until the
+        // request is over, which the operation waits for.
+        let request = unsafe { port.isend(&args, self.buffer(schedule, data)) }?;
+        self.pending.push((request, None));
+        Ok(())
+    }
+
+    fn recv(
+        &mut self,
+        port: &mut dyn Port,
+        schedule: &Schedule,
+        from: u32,
+        lane: Lane,
+        data: Span,
+    ) -> Result<()> {
+        let pattern = Pattern {
+            context: self.who.context,
+            source: Some(from),
+            tag: Some(self.tags.lane(lane).0),
+        };
+        // SAFETY: as for sends; nobody else uses the buffer until then.
+        let request = unsafe { port.irecv(&pattern, self.buffer(schedule, data)) }?;
+        self.pending.push((request, Some(data.len())));
+        Ok(())
+    }
+
+    fn buffer<'a>(&self, schedule: &'a Schedule, data: Span) -> TypedBuf<'a> {
+        TypedBuf {
+            ptr: self.prepared.memory.at(data),
+            count: data.count,
+            layout: schedule.layout(data.layout),
+            memory: MemoryKind::Host,
+        }
+    }
+
+    fn complete(&mut self, port: &mut dyn Port) {
+        let ended = match self.error.take() {
+            None => port.complete(self.request, Status::EMPTY),
+            Some(error) => port.fail_with(self.request, error),
+        };
+        debug_assert!(ended.is_ok(), "the request is this operation's: {ended:?}");
+    }
+}
+
+#[cold]
+fn no_such_rank(rank: u32) -> Error {
+    let what = format!("a schedule names rank {rank}, which is not in its communicator");
+    Error::new(ErrorKind::Internal, what).remedy("please report it")
+}
