@@ -13,6 +13,7 @@ use crate::neighbour;
 use crate::options::Options;
 use crate::schedule::{Builder, Schedule};
 use crate::select::Table;
+use crate::state;
 use crate::team::Team;
 
 /// A schedule and the addresses that it is for.
@@ -35,6 +36,7 @@ pub(crate) fn plan<D: Device>(
     check(comm, operation)?;
     let team = Team::all(comm.rank(), comm.size());
     let mut b = Builder::reusing(team, schedule);
+    b.set_levels(state::of(comm).levels(comm));
     if options.compare {
         prelude(&mut b, operation, form);
     }
@@ -72,7 +74,7 @@ pub(crate) fn write(
 ) -> &'static str {
     macro_rules! by {
         ($list:expr, $problem:expr) => {{
-            let algorithm = table.choose(name, $list, $problem, ask);
+            let algorithm = table.choose(name, $list, $problem, ask, b.levels().is_some());
             (algorithm.build)(b, $problem);
             algorithm.name
         }};

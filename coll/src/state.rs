@@ -1,12 +1,13 @@
 //! What this crate keeps per communicator and per rank of a job.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use portolan_core::Device;
 use portolan_core::comm::{Communicator, Slot, Tag};
 
 use crate::counters::Counters;
+use crate::levels::Levels;
 use crate::options::Options;
 use crate::run::Started;
 use crate::schedule::{LANES, Lane, Schedule};
@@ -25,6 +26,8 @@ pub(crate) struct State {
     tags: Tags,
     counters: [AtomicU64; Counters::COUNT],
     spare: Mutex<Vec<Spare>>,
+    /// Which ranks share a node, where that makes a difference.
+    levels: OnceLock<Option<Arc<Levels>>>,
 }
 
 /// Memory of a blocking call, kept for the next.
@@ -71,7 +74,22 @@ impl State {
             tags: Tags::new(tag_ub),
             counters: std::array::from_fn(|_| AtomicU64::new(0)),
             spare: Mutex::default(),
+            levels: OnceLock::new(),
         }
+    }
+
+    /// Which ranks share a node; `None` where all do, or none.
+    #[inline]
+    pub(crate) fn levels<D: Device>(&self, comm: &Communicator<D>) -> Option<Arc<Levels>> {
+        let levels = self.levels.get_or_init(|| {
+            let nodes = comm
+                .group()
+                .iter()
+                .map(|member| comm.device().node_of(member));
+            let levels = Levels::new(nodes);
+            levels.are_useful().then(|| Arc::new(levels))
+        });
+        levels.clone()
     }
 
     /// The number of an operation that starts now. Operations on one communicator are started one after the

@@ -3,6 +3,7 @@
 use super::partial::{Fold, Partial};
 use super::reduce_scatter::ring_reduce;
 use super::{Algorithm, after, bcast, before, reduce};
+use crate::levels;
 use crate::problem::{Allreduce, Bcast, Reduce};
 use crate::schedule::Builder;
 
@@ -32,9 +33,33 @@ pub const ALL: &[Algorithm<Allreduce>] = &[
         fits: |p, ask| p.commutative && ask.items >= ask.ranks as usize,
         build: |b, p| ring(b, p),
     },
+    Algorithm {
+        name: "two-level",
+        summary: "each node to its leader, the leaders with each other, and back: few messages between nodes",
+        fits: |_, _| true,
+        build: |b, p| levels::allreduce(b, p),
+    },
+    Algorithm {
+        name: "node-ring",
+        summary: "a ring through one node after the other: the longest ones",
+        fits: |p, ask| p.commutative && ask.items >= ask.ranks as usize,
+        build: |b, p| levels::allreduce_ring(b, p),
+    },
 ];
 
-pub(super) fn recursive_doubling(b: &mut Builder, p: &Allreduce) {
+/// Bytes up to which a round of the whole vector costs less than two of its halves.
+const SHORT: usize = 4 << 10;
+
+/// One level of a two-level form.
+pub(crate) fn by_length(b: &mut Builder, p: &Allreduce) {
+    if p.input.len() > SHORT && p.input.count >= b.size() as usize {
+        rabenseifner(b, p);
+    } else {
+        recursive_doubling(b, p);
+    }
+}
+
+pub(crate) fn recursive_doubling(b: &mut Builder, p: &Allreduce) {
     let fold = Fold::new(b.size(), 0);
     let mut partial = Partial::new(p.input, Some(p.output), p.commutative);
     if let Some(place) = fold.enter(b, &mut partial) {
@@ -84,7 +109,7 @@ fn rabenseifner(b: &mut Builder, p: &Allreduce) {
     fold.leave(b, p.output);
 }
 
-fn ring(b: &mut Builder, p: &Allreduce) {
+pub(crate) fn ring(b: &mut Builder, p: &Allreduce) {
     let (rank, size) = (b.rank(), b.size());
     let parts = size as usize;
     let part = |part: u32| p.output.part(part as usize, parts);

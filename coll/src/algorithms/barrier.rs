@@ -1,6 +1,7 @@
 //! Barriers.
 
 use super::{Algorithm, after, before};
+use crate::levels;
 use crate::problem::Barrier;
 use crate::schedule::Builder;
 
@@ -18,9 +19,15 @@ pub const ALL: &[Algorithm<Barrier>] = &[
         fits: |_, _| true,
         build: |b, _| linear(b),
     },
+    Algorithm {
+        name: "two-level",
+        summary: "ranks signal a leader on their node, leaders disseminate: few messages between nodes",
+        fits: |_, _| true,
+        build: |b, _| levels::barrier(b),
+    },
 ];
 
-fn dissemination(b: &mut Builder) {
+pub(crate) fn dissemination(b: &mut Builder) {
     let (rank, size) = (b.rank(), b.size());
     let mut distance = 1;
     while distance < size {
@@ -32,14 +39,27 @@ fn dissemination(b: &mut Builder) {
 }
 
 fn linear(b: &mut Builder) {
-    if b.rank() != 0 {
+    arrive(b);
+    release(b);
+}
+
+/// Rank 0 hears from all.
+pub(crate) fn arrive(b: &mut Builder) {
+    if b.rank() == 0 {
+        (1..b.size()).for_each(|rank| b.await_signal(rank));
+        b.wait();
+    } else {
         b.signal(0);
-        b.await_signal(0);
-        return b.wait();
     }
-    (1..b.size()).for_each(|rank| b.await_signal(rank));
-    b.wait();
-    (1..b.size()).for_each(|rank| b.signal(rank));
+}
+
+/// Rank 0 tells all. Follows [`arrive`], whose signal is waited for together with the answer.
+pub(crate) fn release(b: &mut Builder) {
+    if b.rank() == 0 {
+        (1..b.size()).for_each(|rank| b.signal(rank));
+    } else {
+        b.await_signal(0);
+    }
     b.wait();
 }
 

@@ -3,6 +3,7 @@
 use portolan_core::comm::Binomial;
 
 use super::{Algorithm, after, before};
+use crate::levels;
 use crate::problem::Bcast;
 use crate::schedule::{Builder, Span, part as part_of};
 
@@ -32,12 +33,24 @@ pub const ALL: &[Algorithm<Bcast>] = &[
         fits: |_, _| true,
         build: |b, p| chain(b, p),
     },
+    Algorithm {
+        name: "two-level",
+        summary: "along a tree of one leader per node, then along a tree on each node: short ones",
+        fits: |_, _| true,
+        build: |b, p| levels::bcast(b, p),
+    },
+    Algorithm {
+        name: "node-chain",
+        summary: "a chain through one node after the other: the longest ones",
+        fits: |_, _| true,
+        build: |b, p| levels::bcast_chain(b, p),
+    },
 ];
 
 /// Bytes that travel at a time along a chain.
 const SEGMENT: usize = 64 << 10;
 
-pub(super) fn binomial(b: &mut Builder, p: &Bcast) {
+pub(crate) fn binomial(b: &mut Builder, p: &Bcast) {
     let tree = Binomial::new(b.rank(), b.size(), p.root);
     if let Some(parent) = tree.parent() {
         b.recv(parent, p.data);
@@ -66,7 +79,7 @@ fn segment(data: Span, index: usize) -> Option<Span> {
     Some(data.items(first, each.min(data.count - first)))
 }
 
-fn chain(b: &mut Builder, p: &Bcast) {
+pub(crate) fn chain(b: &mut Builder, p: &Bcast) {
     let (size, root) = (b.size(), p.root);
     let place = before(b.rank(), root, size);
     let previous = (place > 0).then(|| before(b.rank(), 1, size));

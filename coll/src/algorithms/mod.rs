@@ -3,15 +3,15 @@
 //! Each file ends in its `ALL`, the list that selection chooses from.
 
 mod allgather;
-mod allreduce;
+pub(crate) mod allreduce;
 mod alltoall;
 mod around;
-mod barrier;
-mod bcast;
+pub(crate) mod barrier;
+pub(crate) mod bcast;
 mod gather;
 mod neighbour;
 mod partial;
-mod reduce;
+pub(crate) mod reduce;
 mod reduce_scatter;
 #[cfg(test)]
 pub(crate) mod reference;

@@ -2,6 +2,7 @@
 
 use super::partial::{Fold, Partial};
 use super::{Algorithm, after, before};
+use crate::levels;
 use crate::problem::Reduce;
 use crate::schedule::{Builder, Span};
 
@@ -31,10 +32,28 @@ pub const ALL: &[Algorithm<Reduce>] = &[
         fits: |_, _| true,
         build: |b, p| chain(b, p),
     },
+    Algorithm {
+        name: "two-level",
+        summary: "each node to its leader, and the leaders to the root: few messages between nodes",
+        fits: |_, _| true,
+        build: |b, p| levels::reduce(b, p),
+    },
 ];
 
+/// Bytes up to which a round of the whole vector costs less than two of its halves.
+const SHORT: usize = 16 << 10;
+
+/// One level of a two-level form.
+pub(crate) fn by_length(b: &mut Builder, p: &Reduce) {
+    if p.input.len() > SHORT && p.input.count >= b.size() as usize {
+        rabenseifner(b, p);
+    } else {
+        binomial(b, p);
+    }
+}
+
 /// The tree has its root at rank 0, or, if the order makes no difference, at the operation's root.
-pub(super) fn binomial(b: &mut Builder, p: &Reduce) {
+pub(crate) fn binomial(b: &mut Builder, p: &Reduce) {
     let (rank, size) = (b.rank(), b.size());
     let top = if p.commutative { p.root } else { 0 };
     let place = before(rank, top, size);

@@ -218,6 +218,7 @@ fn only(name: Name, algorithm: &str) -> Table {
         operation: name,
         ranks: u32::MAX,
         bytes: usize::MAX,
+        levels: false,
         algorithm: algorithm.to_owned(),
     }])
 }

@@ -1,9 +1,12 @@
 //! How algorithms write schedules.
 
+use std::sync::Arc;
+
 use portolan_datatype::{Layout, Op};
 
 use super::{Base, Compare, LANES, Lane, LayoutId, Schedule, Span, Step};
 use crate::exact::Convert;
+use crate::levels::Levels;
 use crate::team::Team;
 
 /// Writes the schedule of one rank, in terms of the ranks of a [`Team`].
@@ -20,6 +23,7 @@ pub struct Builder {
     lane: Lane,
     /// Bytes of scratch memory that are in use.
     taken: usize,
+    levels: Option<Arc<Levels>>,
 }
 
 /// Scratch memory is aligned to this many bytes.
@@ -49,6 +53,7 @@ impl Builder {
             started: false,
             lane: 0,
             taken: 0,
+            levels: None,
         }
     }
 
@@ -83,9 +88,22 @@ impl Builder {
     /// Writes with the places of another team (a part of this one): algorithms over levels.
     pub fn within<R>(&mut self, team: Team, write: impl FnOnce(&mut Self) -> R) -> R {
         let outer = std::mem::replace(&mut self.team, team);
+        let levels = self.levels.take();
         let result = write(self);
-        self.team = outer;
+        (self.team, self.levels) = (outer, levels);
         result
+    }
+
+    /// The levels of the team, where that makes a difference: not [within](Self::within) one.
+    #[inline]
+    #[must_use]
+    pub fn levels(&self) -> Option<&Arc<Levels>> {
+        self.levels.as_ref()
+    }
+
+    /// Says which members of the team share a node. Nothing, if all do or none.
+    pub fn set_levels(&mut self, levels: Option<Arc<Levels>>) {
+        self.levels = levels.filter(|levels| levels.are_useful());
     }
 
     /// Writes with another lane.

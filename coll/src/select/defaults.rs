@@ -43,12 +43,32 @@ const RULES: &[(Name, usize, usize, &str)] = &[
     (Name::Exscan, ANY, ANY, "chain"),
 ];
 
+/// What comes first where ranks are on several nodes, and some share one: operation, bytes at most, algorithm.
+const LEVELS: &[(Name, usize, &str)] = &[
+    (Name::Barrier, ANY, "two-level"),
+    (Name::Bcast, 64 << 10, "two-level"),
+    (Name::Bcast, ANY, "node-chain"),
+    (Name::Reduce, ANY, "two-level"),
+    (Name::Allreduce, 256 << 10, "two-level"),
+    (Name::Allreduce, ANY, "node-ring"),
+    (Name::Allreduce, ANY, "two-level"),
+];
+
 pub(super) fn rules() -> Vec<Rule> {
     let rule = |&(operation, ranks, bytes, algorithm): &(Name, usize, usize, &str)| Rule {
         operation,
         ranks: u32::try_from(ranks).unwrap_or(u32::MAX),
         bytes,
+        levels: false,
         algorithm: algorithm.to_owned(),
     };
-    RULES.iter().map(rule).collect()
+    let level = |&(operation, bytes, algorithm): &(Name, usize, &str)| Rule {
+        levels: true,
+        ..rule(&(operation, ANY, bytes, algorithm))
+    };
+    LEVELS
+        .iter()
+        .map(level)
+        .chain(RULES.iter().map(rule))
+        .collect()
 }

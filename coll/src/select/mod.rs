@@ -17,6 +17,8 @@ pub struct Rule {
     pub ranks: u32,
     /// For at most so many bytes ([`Ask::bytes`]).
     pub bytes: usize,
+    /// Only where ranks are on several nodes, and some share one.
+    pub levels: bool,
     /// The algorithm's name.
     pub algorithm: String,
 }
@@ -58,10 +60,13 @@ impl Table {
         list: &'static [Algorithm<P>],
         problem: &P,
         ask: &Ask,
+        levels: bool,
     ) -> &'static Algorithm<P> {
         let fits = |algorithm: &&Algorithm<P>| (algorithm.fits)(problem, ask);
         let rules = self.rules.iter().filter(|rule| {
-            rule.operation == operation && ask.ranks <= rule.ranks && ask.bytes <= rule.bytes
+            let place = levels || !rule.levels;
+            let size = ask.ranks <= rule.ranks && ask.bytes <= rule.bytes;
+            rule.operation == operation && place && size
         });
         let named = |rule: &Rule| list.iter().find(|known| known.name == rule.algorithm);
         let ruled = rules.filter_map(named).find(fits);

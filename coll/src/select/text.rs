@@ -1,6 +1,7 @@
 //! Tables as text: what settings and files say, and what people are shown.
 //!
-//! One rule per line or between semicolons: the operation, conditions in any order, the algorithm.
+//! One rule per line or between semicolons: the operation, conditions in any order, the algorithm. The
+//! condition `levels` holds where ranks are on several nodes, and some share one.
 //! `#` begins a comment.
 //!
 //! ```text
@@ -42,6 +43,7 @@ fn rule(text: &str) -> Result<Rule, String> {
         operation,
         ranks: u32::MAX,
         bytes: usize::MAX,
+        levels: false,
         algorithm: String::new(),
     };
     for word in words {
@@ -54,11 +56,13 @@ fn rule(text: &str) -> Result<Rule, String> {
             let limit =
                 bytes(limit).ok_or_else(|| wrong(format!("{limit} is no size (12, 64k, 4M)")))?;
             rule.bytes = limit;
+        } else if word == "levels" {
+            rule.levels = true;
         } else if rule.algorithm.is_empty() && !word.contains('=') {
             rule.algorithm = word.to_owned();
         } else {
             return Err(wrong(format!(
-                "{word} is no condition; use ranks<=N, bytes<=N, and the name of one algorithm"
+                "{word} is no condition; use ranks<=N, bytes<=N, levels, and the name of one algorithm"
             )));
         }
     }
@@ -105,8 +109,12 @@ impl fmt::Display for Rule {
             usize::MAX => String::new(),
             limit => format!("bytes<={}", size(limit)),
         };
+        let levels = if self.levels { "levels" } else { "" };
         let (operation, algorithm) = (self.operation.text(), &self.algorithm);
-        write!(f, "{operation:<20} {ranks:<12} {bytes:<14} {algorithm}")
+        write!(
+            f,
+            "{operation:<20} {levels:<7} {ranks:<12} {bytes:<14} {algorithm}"
+        )
     }
 }
 
@@ -141,5 +149,7 @@ mod tests {
             (rules[0].bytes, rules[0].ranks, rules.len()),
             (64 << 10, 3, 2)
         );
+        let rules = parse("reduce two-level levels; barrier linear").unwrap();
+        assert_eq!((rules[0].levels, rules[1].levels), (true, false));
     }
 }

@@ -84,6 +84,7 @@ pub(crate) fn by_every_algorithm<D: Device>(
             operation,
             ranks: u32::MAX,
             bytes: usize::MAX,
+            levels: false,
             algorithm: algorithm.to_owned(),
         }]);
         options.direct = false;
