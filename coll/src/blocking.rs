@@ -7,8 +7,10 @@ use crate::args::Operation;
 use crate::compare::Form;
 use crate::counters::Counters;
 use crate::memory::Memory;
-use crate::plan::plan;
+use crate::options::Options;
+use crate::plan::{Plan, plan};
 use crate::run::Run;
+use crate::schedule::Schedule;
 use crate::state;
 
 /// Does a collective operation and returns when this rank's part in it is over.
@@ -25,15 +27,22 @@ use crate::state;
 /// writable and used by nobody else, and the two do not overlap. Values that are reduced are valid for the
 /// operator, on all ranks.
 pub unsafe fn run<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<()> {
+    let plan = |options: &Options, old| plan(comm, options, operation, Form::Blocking, old);
+    // SAFETY: from the caller.
+    unsafe { run_planned(comm, plan) }
+}
+
+/// The same for what `plan` plans, in the memory of a schedule that is not used any more.
+///
+/// # Safety
+/// As [`run`], for the operation that is planned.
+pub(crate) unsafe fn run_planned<D: Device>(
+    comm: &Communicator<D>,
+    plan: impl FnOnce(&Options, Schedule) -> Result<Plan>,
+) -> Result<()> {
     let (state, job) = (state::of(comm), state::of_job(comm));
     let mut spare = state.take_spare();
-    let plan = plan(
-        comm,
-        &job.options,
-        operation,
-        Form::Blocking,
-        std::mem::take(&mut spare.schedule),
-    )?;
+    let plan = plan(&job.options, std::mem::take(&mut spare.schedule))?;
     state.count(Counters::Operations, 1);
     let scratch = spare.scratch.at_least(plan.schedule.scratch());
     let run = Run {

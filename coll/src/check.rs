@@ -4,12 +4,15 @@
 //! for [`crate::compare`].
 
 mod blocks;
+mod inter;
 
 use portolan_core::buffer::TypedBuf;
 use portolan_core::comm::Communicator;
 use portolan_core::comm::Neighbours;
 use portolan_core::{Device, Error, ErrorKind, Result};
 use portolan_datatype::{Layout, Op};
+
+pub use self::inter::check_inter;
 
 use self::blocks::Places;
 use crate::args::{Name, Operation};
@@ -106,15 +109,12 @@ pub fn check<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Re
             op,
         } => {
             check.reduction(send.as_ref(), &recv, op)?;
-            check.scattered(send.as_ref(), &recv, counts)
+            let (size, rank) = (comm.size() as usize, comm.rank() as usize);
+            check.scattered(send.as_ref(), &recv, counts, size, rank)
         }
         Operation::ReduceScatterBlock { send, recv, op } => {
             check.reduction(send.as_ref(), &recv, op)?;
-            let all = recv.count.checked_mul(comm.size() as usize);
-            let reach = all.map(|all| recv.layout.span(all).is_ok());
-            if reach != Some(true) {
-                return Err(check.wrong("the blocks overflow the address space", "use fewer items"));
-            }
+            check.all_blocks(&recv, comm.size() as usize)?;
             check.alike(send.as_ref(), Some(&recv), 1)
         }
         Operation::NeighbourAllgather { send, recv } => {
@@ -264,13 +264,24 @@ impl<D: Device> Check<'_, D> {
         ))
     }
 
+    /// As many blocks fit into memory.
+    fn all_blocks(&self, block: &TypedBuf<'_>, blocks: usize) -> Result<()> {
+        let all = block.count.checked_mul(blocks);
+        match all.map(|all| block.layout.span(all).is_ok()) {
+            Some(true) => Ok(()),
+            _ => Err(self.wrong("the blocks overflow the address space", "use fewer items")),
+        }
+    }
+
+    /// Every rank gets a block of what all contribute; `rank` of `size` is the caller.
     fn scattered(
         &self,
         send: Option<&TypedBuf<'_>>,
         recv: &TypedBuf<'_>,
         counts: &[usize],
+        size: usize,
+        rank: usize,
     ) -> Result<()> {
-        let (size, rank) = (self.comm.size() as usize, self.comm.rank() as usize);
         if counts.len() != size {
             let what = format!("{} count(s) for {size} rank(s)", counts.len());
             return Err(self.wrong(&what, "give one count for every rank"));

@@ -6,6 +6,8 @@
 //! ([`Operation`]) serves all forms. An algorithm writes a [`schedule`]; a table selects the
 //! algorithm ([`select`]).
 //!
+//! Operations between the two groups of an intercommunicator are in [`inter`].
+//!
 //! **What it is not.** It knows no backend, only what a device says it can do; it has no typed interface (that is
 //! the crate `portolan`) and makes no communicators (that is `portolan_core::comm`).
 //!
@@ -20,6 +22,7 @@
 
 pub mod algorithms;
 pub mod args;
+pub mod inter;
 pub mod exact;
 pub mod problem;
 pub mod schedule;
@@ -45,7 +48,7 @@ mod team;
 
 pub use args::{BlocksArg, LayoutsArg, Many, Name, Operation};
 pub use blocking::run;
-pub use check::check;
+pub use check::{check, check_inter};
 pub use counters::{Counters, counted};
 pub use levels::Levels;
 pub use options::{Options, configure};

@@ -18,7 +18,8 @@ use crate::active::{Active, Prepared, Who};
 use crate::args::Operation;
 use crate::compare::Form;
 use crate::counters::Counters;
-use crate::plan::plan;
+use crate::options::Options;
+use crate::plan::{Plan, plan};
 use crate::schedule::Schedule;
 use crate::state::{self, Job, OwnTags, SPARE_MAX, Scratch, State, lock};
 
@@ -80,9 +81,22 @@ pub unsafe fn start<D: Device>(
     comm: &Communicator<D>,
     operation: &Operation<'_>,
 ) -> Result<Request> {
+    let plan = |options: &Options, old| plan(comm, options, operation, Form::Nonblocking, old);
+    // SAFETY: from the caller.
+    unsafe { start_planned(comm, plan) }
+}
+
+/// The same for what `plan` plans, in the memory of a schedule that is not used any more.
+///
+/// # Safety
+/// As [`start`], for the operation that is planned.
+pub(crate) unsafe fn start_planned<D: Device>(
+    comm: &Communicator<D>,
+    plan: impl FnOnce(&Options, Schedule) -> Result<Plan>,
+) -> Result<Request> {
     let (state, job) = (state::of(comm), state::of_job(comm));
     let (schedule, scratch) = job.progress.shared.take_spare();
-    let plan = plan(comm, &job.options, operation, Form::Nonblocking, schedule)?;
+    let plan = plan(&job.options, schedule)?;
     let prepared = Prepared::new(plan.schedule, plan.bases, scratch);
     let tags = state.tags().started(state.begin());
     launch(comm, state, job, tags, Arc::new(prepared))
@@ -106,14 +120,18 @@ impl<D: Device> Persistent<D> {
     /// # Errors
     /// As [`run`](crate::run()) for what is wrong with the arguments.
     pub fn new(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<Self> {
+        Self::planned(comm, |options, old| {
+            plan(comm, options, operation, Form::Persistent, old)
+        })
+    }
+
+    /// The same for what `plan` plans.
+    pub(crate) fn planned(
+        comm: &Communicator<D>,
+        plan: impl FnOnce(&Options, Schedule) -> Result<Plan>,
+    ) -> Result<Self> {
         let (state, job) = (state::of(comm), state::of_job(comm));
-        let plan = plan(
-            comm,
-            &job.options,
-            operation,
-            Form::Persistent,
-            Schedule::default(),
-        )?;
+        let plan = plan(&job.options, Schedule::default())?;
         let prepared = Prepared::new(plan.schedule, plan.bases, Scratch::default());
         Ok(Self {
             comm: comm.clone(),

@@ -197,6 +197,33 @@ pub(crate) fn run_lowered<'s, P>(
     lowering: impl Fn(&mut Builder, &'s Side) -> Lowered,
     problem: impl Fn(Problem) -> P,
 ) -> Option<Simulation> {
+    let mut fitting = Vec::new();
+    let all = exchange(algorithm.name, sides, seed, |b, side| {
+        let Lowered {
+            problem: lowered,
+            ask,
+            ..
+        } = lowering(b, side);
+        let problem = problem(lowered);
+        let fits = (algorithm.fits)(&problem, &ask);
+        fitting.push(fits);
+        if fits {
+            (algorithm.build)(b, &problem);
+        }
+        fits
+    });
+    let alike = fitting.iter().all(|other| other == &fitting[0]);
+    assert!(alike, "{} fits on some ranks only", algorithm.name);
+    all
+}
+
+/// The same for schedules that are written in any way; `None` if a rank says that there is nothing to run.
+pub(crate) fn exchange<'s>(
+    name: &str,
+    sides: &'s [Side],
+    seed: u64,
+    mut write: impl FnMut(&mut Builder, &'s Side) -> bool,
+) -> Option<Simulation> {
     let mut random = Random::new(seed ^ 0x5eed);
     let mut all = Simulation::new(sides.len() as u32, seed);
     let mut expected = Vec::new();
@@ -223,31 +250,15 @@ pub(crate) fn run_lowered<'s, P>(
         }
         expected.push(after);
     }
-    let mut fitting = Vec::new();
-    all.schedule_all(|b| {
-        let side = &sides[b.rank() as usize];
-        let Lowered {
-            problem: lowered,
-            ask,
-            ..
-        } = lowering(b, side);
-        let problem = problem(lowered);
-        let fits = (algorithm.fits)(&problem, &ask);
-        fitting.push(fits);
-        if fits {
-            (algorithm.build)(b, &problem);
-        }
-    });
-    let fits = fitting[0];
-    let alike = fitting.iter().all(|&other| other == fits);
-    assert!(alike, "{} fits on some ranks only", algorithm.name);
-    if !fits {
+    let mut there = true;
+    all.schedule_all(|b| there &= write(b, &sides[b.rank() as usize]));
+    if !there {
         return None;
     }
-    all.run(algorithm.name);
+    all.run(name);
     for (rank, expected) in (0..).zip(&expected) {
         let got = all.memory(rank, Base::Recv);
-        let (name, ranks) = (algorithm.name, sides.len());
+        let ranks = sides.len();
         assert_eq!(got, expected, "{name}: rank {rank} of {ranks}: {sides:?}");
     }
     Some(all)

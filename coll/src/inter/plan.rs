@@ -1,0 +1,83 @@
+//! The forms of a call between two groups: blocking, nonblocking, persistent.
+
+use portolan_core::comm::InterCommunicator;
+use portolan_core::{Device, Request, Result};
+
+use super::{Groups, InterOperation, write};
+use crate::blocking::run_planned;
+use crate::check::check_inter;
+use crate::options::Options;
+use crate::plan::Plan;
+use crate::schedule::{Builder, Schedule};
+use crate::start::{Persistent, start_planned};
+use crate::team::Team;
+
+/// Does a collective operation between two groups and returns when this rank's part in it is over.
+///
+/// Ranks do not compare what they call, whatever the settings say.
+///
+/// # Errors
+/// As [`run`](crate::run()), and those of [`check_inter`].
+///
+/// # Safety
+/// As [`run`](crate::run()).
+pub unsafe fn run<D: Device>(
+    comm: &InterCommunicator<D>,
+    operation: &InterOperation<'_>,
+) -> Result<()> {
+    // SAFETY: from the caller.
+    unsafe {
+        run_planned(comm.merged(), |options, old| {
+            plan(comm, options, operation, old)
+        })
+    }
+}
+
+/// Starts a collective operation between two groups, as [`start`](crate::start()).
+///
+/// # Errors
+/// As [`start`](crate::start()), and those of [`check_inter`].
+///
+/// # Safety
+/// As [`start`](crate::start()).
+pub unsafe fn start<D: Device>(
+    comm: &InterCommunicator<D>,
+    operation: &InterOperation<'_>,
+) -> Result<Request> {
+    // SAFETY: from the caller.
+    unsafe {
+        start_planned(comm.merged(), |options, old| {
+            plan(comm, options, operation, old)
+        })
+    }
+}
+
+/// Plans a collective operation between two groups that can be started again and again.
+///
+/// # Errors
+/// Those of [`check_inter`].
+pub fn persistent<D: Device>(
+    comm: &InterCommunicator<D>,
+    operation: &InterOperation<'_>,
+) -> Result<Persistent<D>> {
+    Persistent::planned(comm.merged(), |options, old| {
+        plan(comm, options, operation, old)
+    })
+}
+
+fn plan<D: Device>(
+    comm: &InterCommunicator<D>,
+    options: &Options,
+    operation: &InterOperation<'_>,
+    schedule: Schedule,
+) -> Result<Plan> {
+    check_inter(comm, operation)?;
+    let both = comm.merged();
+    let mut b = Builder::reusing(Team::all(both.rank(), both.size()), schedule);
+    let bases = write(&mut b, options, &Groups::of(comm), operation);
+    Ok(Plan {
+        schedule: b.finish(),
+        bases,
+        algorithm: "between groups",
+    })
+}
