@@ -46,12 +46,11 @@ impl Domain {
         least: usize,
     ) -> Result<(Fid<fid_ep>, Self), String> {
         let null = ptr::null_mut::<c_void>();
-        // SAFETY (of all calls): objects that are open, attributes that outlive the call, room for
-        // the result.
+        // SAFETY: attributes that outlive the call, room for the result.
         let fabric = Fid::open(&library, |fabric| unsafe {
             library.fi_fabric(info.get().fabric_attr, fabric, null)
         })?;
-        // SAFETY: as above.
+        // SAFETY: an open object, a description that outlives the call, room for the result.
         let domain = Fid::open(&library, |domain| unsafe {
             fi_domain(fabric.get(), info.as_ptr(), domain, null)
         })?;

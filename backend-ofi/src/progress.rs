@@ -188,10 +188,8 @@ fn read_error(ofi: &mut Ofi) {
         Kind::Short => &mut ofi.link.small,
         Kind::Bulk => &mut ofi.link.large,
         Kind::Receive => {
-            ofi.link.inbox.failed(
-                index,
-                entry.flags | u64::from(entry.err == FI_ECANCELED) * FI_MULTI_RECV,
-            );
+            let over = u64::from(entry.err == FI_ECANCELED) * FI_MULTI_RECV;
+            ofi.link.inbox.failed(index, entry.flags | over);
             let why = words(ofi, &entry);
             tracing::warn!(rank = ofi.rank, why, "a receive failed");
             return;

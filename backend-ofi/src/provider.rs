@@ -53,15 +53,19 @@ pub fn offers(config: &Config) -> Result<(String, Vec<Offer>), String> {
     let library = library::open(config)?;
     let (major, minor) = library.version();
     let usable = suited(library, config).unwrap_or_default();
-    let mut offers: Vec<Offer> = usable.iter().map(|info| offer(info, None)).collect();
-    for info in keeping_signals(|| Info::list(library, None))? {
-        let other = offer(&info, Some(reason(&info, config)));
-        let same = |known: &Offer| {
-            (&known.provider, &known.fabric, &known.domain)
-                == (&other.provider, &other.fabric, &other.domain)
-        };
-        if !offers.iter().any(same) {
-            offers.push(other);
+    let all = keeping_signals(|| Info::list(library, None))?;
+    let usable = usable.iter().map(|info| offer(info, None));
+    let others = all
+        .iter()
+        .map(|info| offer(info, Some(reason(info, config))));
+    let mut offers: Vec<Offer> = Vec::new();
+    // The library repeats an offer for each combination of its attributes.
+    for offer in usable.chain(others) {
+        if !offers
+            .iter()
+            .any(|known| known.to_string() == offer.to_string())
+        {
+            offers.push(offer);
         }
     }
     Ok((format!("{major}.{minor}"), offers))

@@ -11,7 +11,7 @@ use portolan_core::device::{
     AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Handler,
     HandlerId, Hook, HookId, Message, ProcId, Region, RegionKey, SendArgs, Upper,
 };
-#[cfg(any(feature = "memory", feature = "shm"))]
+#[cfg(any(feature = "memory", feature = "ofi", feature = "shm"))]
 use portolan_core::engine::Engine;
 use portolan_core::engine::StuckHook;
 use portolan_core::level::{Level, Single};
@@ -29,6 +29,9 @@ pub enum AnyDevice<L: Level = Single> {
     /// The engine over node-local shared memory (feature `shm`).
     #[cfg(feature = "shm")]
     Shm(Engine<portolan_shm::Shm, L>),
+    /// The engine over libfabric (feature `ofi`).
+    #[cfg(feature = "ofi")]
+    Ofi(Engine<portolan_ofi::Ofi, L>),
     /// The engine over the reference transport, which joins threads of one process (feature
     /// `memory`, for tests).
     #[cfg(feature = "memory")]
@@ -46,6 +49,8 @@ macro_rules! each_variant {
         match $self {
             #[cfg(feature = "shm")]
             Self::Shm($device) => $call,
+            #[cfg(feature = "ofi")]
+            Self::Ofi($device) => $call,
             #[cfg(feature = "memory")]
             Self::Memory($device) => $call,
             #[cfg(feature = "t3e-sim")]
@@ -58,7 +63,12 @@ macro_rules! each_variant {
 impl<L: Level> AnyDevice<L> {
     /// Says who hears of waits that last too long.
     #[cfg_attr(
-        not(any(feature = "memory", feature = "shm", feature = "t3e-sim")),
+        not(any(
+            feature = "memory",
+            feature = "ofi",
+            feature = "shm",
+            feature = "t3e-sim"
+        )),
         allow(unused_variables, reason = "there is no device to tell")
     )]
     pub(crate) fn on_stuck(&self, hook: StuckHook) {
@@ -169,7 +179,12 @@ macro_rules! delegate_device {
 pub(crate) use delegate_device;
 
 #[cfg_attr(
-    not(any(feature = "memory", feature = "shm", feature = "t3e-sim")),
+    not(any(
+        feature = "memory",
+        feature = "ofi",
+        feature = "shm",
+        feature = "t3e-sim"
+    )),
     allow(
         unused_variables,
         reason = "there is no device to hand the arguments to"

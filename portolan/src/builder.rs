@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use portolan_core::config::{OnFailure, Origin, SettingError, Settings};
-#[cfg(any(feature = "memory", feature = "shm"))]
+#[cfg(any(feature = "memory", feature = "ofi", feature = "shm"))]
 use portolan_core::engine::Engine;
 use portolan_core::engine::StuckHook;
 use portolan_core::job::{self, Bootstrap, JobError};
@@ -16,7 +16,7 @@ use portolan_t3e_sim::T3e;
 
 use crate::World;
 use crate::any::AnyDevice;
-use crate::choose::{Choice, Place, Vote, candidates, decide, poll};
+use crate::choose::{Choice, Eager, Place, Vote, candidates, decide, poll};
 use crate::hosted::{Ending, Hosted, Launcher};
 #[cfg(feature = "t3e-sim")]
 use crate::one_thread::OneThread;
@@ -128,7 +128,7 @@ impl<L: Level> Builder<L> {
     pub fn device(self) -> Result<Hosted<AnyDevice<L>>> {
         let settings = self.settings()?;
         let mut bootstrap = job::from_environment().map_err(job_error)?;
-        let candidates = candidates(Place::Processes);
+        let candidates = candidates(Place::Processes, &settings, Eager::No);
         let vote = Vote::new(&settings, &candidates);
         let choice = decide(&poll(bootstrap.as_mut(), &vote)?)?;
         let (rank, size, kind) = (bootstrap.rank(), bootstrap.size(), bootstrap.kind());
@@ -161,7 +161,7 @@ impl<L: Level> Builder<L> {
                 .set("ON_FAILURE", "return")
                 .map_err(setting_error)?;
         }
-        let vote = Vote::new(&settings, &candidates(place));
+        let vote = Vote::new(&settings, &candidates(place, &settings, Eager::No));
         let choice = decide(&[vote])?;
         announce(&settings, &choice, n, place.name());
         let devices = open_all::<L>(&choice, n, &settings)?;
@@ -201,6 +201,11 @@ fn open<L: Level>(
             let transport = portolan_shm::open(bootstrap, settings)?;
             Ok(AnyDevice::Shm(Engine::new(transport, settings)?))
         }
+        #[cfg(feature = "ofi")]
+        "ofi" => {
+            let transport = portolan_ofi::open(bootstrap, settings)?;
+            Ok(AnyDevice::Ofi(Engine::new(transport, settings)?))
+        }
         #[cfg(feature = "t3e-sim")]
         "t3e-sim" => {
             OneThread::<T3e, L>::check("t3e-sim")?;
@@ -221,6 +226,11 @@ fn open_all<L: Level>(choice: &Choice, n: u32, settings: &Settings) -> Result<Ve
         "shm" => portolan_shm::in_process(n, settings)?
             .into_iter()
             .map(|transport| Ok(AnyDevice::Shm(Engine::new(transport, settings)?)))
+            .collect(),
+        #[cfg(feature = "ofi")]
+        "ofi" => portolan_ofi::in_process(n, settings)?
+            .into_iter()
+            .map(|transport| Ok(AnyDevice::Ofi(Engine::new(transport, settings)?)))
             .collect(),
         #[cfg(feature = "memory")]
         "memory" => portolan_core::transport::memory::network(n)

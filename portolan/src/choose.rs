@@ -40,13 +40,36 @@ pub struct TransportInfo {
     pub name: &'static str,
     /// Why a job of processes cannot use it here, quoting the error seen; `None` if it can.
     pub unusable: Option<String>,
+    /// What it has found to work over, the best first, and why each cannot be used; empty where there is
+    /// no choice. [`transports`] fills it.
+    pub found: Vec<(String, Option<String>)>,
+}
+
+impl TransportInfo {
+    #[allow(dead_code, reason = "without features there is none")]
+    fn new(name: &'static str, unusable: Option<String>) -> Self {
+        Self {
+            name,
+            unusable,
+            found: Vec::new(),
+        }
+    }
 }
 
 /// The transports that this program was compiled with, the best first, and whether a job of
-/// processes can use them here. Tries each of them: takes some microseconds.
+/// processes can use them here. Tries each of them, under the settings that the environment gives: takes
+/// some milliseconds.
 #[must_use]
 pub fn transports() -> Vec<TransportInfo> {
-    candidates(Place::Processes)
+    let (settings, _) = Settings::inspect(std::env::vars_os());
+    candidates(Place::Processes, &settings, Eager::Yes)
+}
+
+/// Whether to try what is slow to try and is not going to be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Eager {
+    Yes,
+    No,
 }
 
 /// All transports compiled in, the best first.
@@ -54,34 +77,64 @@ pub fn transports() -> Vec<TransportInfo> {
     clippy::vec_init_then_push,
     reason = "each is compiled in by its own feature"
 )]
-pub(crate) fn candidates(place: Place) -> Vec<TransportInfo> {
-    let _ = place;
+pub(crate) fn candidates(place: Place, settings: &Settings, eager: Eager) -> Vec<TransportInfo> {
+    let _ = (place, settings, eager);
     #[allow(unused_mut, reason = "without features there is none")]
     let mut all = Vec::new();
     #[cfg(feature = "shm")]
-    all.push(TransportInfo {
-        name: "shm",
-        unusable: portolan_shm::probe().err(),
-    });
+    all.push(TransportInfo::new("shm", portolan_shm::probe().err()));
+    #[cfg(feature = "ofi")]
+    all.push(ofi(place, settings, eager, &all));
     #[cfg(feature = "memory")]
-    all.push(TransportInfo {
-        name: "memory",
-        unusable: (place == Place::Processes).then(|| {
+    all.push(TransportInfo::new(
+        "memory",
+        (place == Place::Processes).then(|| {
             "it joins threads of one process only, as portolan::threads starts them".into()
         }),
-    });
+    ));
     #[cfg(feature = "t3e-sim")]
-    all.push(TransportInfo {
-        name: "t3e-sim",
-        unusable: match place {
+    all.push(TransportInfo::new(
+        "t3e-sim",
+        match place {
             Place::OneThread => Some(
                 "its ranks wait for each other, so that one thread cannot step several of them"
                     .into(),
             ),
             Place::Processes | Place::Process => portolan_t3e_sim::probe().err(),
         },
-    });
+    ));
     all
+}
+
+/// libfabric. It has providers to look at, so it is tried only if it may be chosen.
+#[cfg(feature = "ofi")]
+fn ofi(place: Place, settings: &Settings, eager: Eager, better: &[TransportInfo]) -> TransportInfo {
+    if place == Place::OneThread {
+        let why = "its ranks connect while both are in a call, so that one thread cannot step them";
+        return TransportInfo::new("ofi", Some(why.into()));
+    }
+    let other = match settings.transport() {
+        Some(wanted) => (wanted != "ofi").then(|| format!("{wanted} is asked for")),
+        None => {
+            let better = better.iter().find(|info| info.unusable.is_none());
+            better.map(|info| format!("{} is usable", info.name))
+        }
+    };
+    if let (Some(other), Eager::No) = (other, eager) {
+        return TransportInfo::new("ofi", Some(format!("it was not tried, because {other}")));
+    }
+    let unusable = portolan_ofi::probe(settings).err();
+    let mut info = TransportInfo::new("ofi", unusable);
+    if eager == Eager::Yes
+        && let Ok((version, offers)) =
+            portolan_ofi::offers(&portolan_ofi::Config::from_settings(settings))
+    {
+        info.found = offers
+            .into_iter()
+            .map(|offer| (format!("libfabric {version}: {offer}"), offer.unusable))
+            .collect();
+    }
+    info
 }
 
 /// The transport that somebody asked for.

@@ -48,8 +48,8 @@
 //!
 //! # Features
 //! Features say what is compiled in and never change what is used: `shm` (default), shared memory of
-//! one node; `memory`, the reference transport between threads; `t3e-sim`, an emulated Cray T3E in
-//! virtual time, for one thread per rank. What is used, the setting
+//! one node; `ofi`, libfabric, which is opened at run time; `memory`, the reference transport between
+//! threads; `t3e-sim`, an emulated Cray T3E in virtual time, for one thread per rank. What is used, the setting
 //! `PORTOLAN_TRANSPORT` or [`Builder::transport`] says; unset means the best one that is usable on
 //! every rank. An explicit choice is honoured or is an error.
 

@@ -11,11 +11,14 @@ pub(super) struct Backend {
     pub(super) compiled_in: bool,
     /// Why it cannot be used here; `None` if it was tried and works.
     pub(super) obstacle: Option<String>,
+    /// What it has found to work over, and why each cannot be used.
+    pub(super) found: Vec<(String, Option<String>)>,
 }
 
 /// Every transport of the project with what it is, in order of preference.
 const KNOWN: &[(&str, &str)] = &[
     ("shm", "shared memory inside a node"),
+    ("ofi", "libfabric: networks of many kinds"),
     ("memory", "threads of one process, the reference for tests"),
     ("t3e-sim", "an emulated Cray T3E, in virtual time"),
 ];
@@ -30,6 +33,7 @@ pub(super) fn backends() -> Vec<Backend> {
                 what,
                 compiled_in: true,
                 obstacle: found.unusable.clone(),
+                found: found.found.clone(),
             },
             None => {
                 let obstacle = Some("not compiled in".to_owned());
@@ -38,6 +42,7 @@ pub(super) fn backends() -> Vec<Backend> {
                     what,
                     compiled_in: false,
                     obstacle,
+                    found: Vec::new(),
                 }
             }
         }

@@ -63,6 +63,7 @@ impl Page<'_> {
                 what,
                 compiled_in,
                 obstacle,
+                found,
             } = transport;
             let state = match (compiled_in, obstacle) {
                 (_, None) => "usable here".to_owned(),
@@ -70,6 +71,10 @@ impl Page<'_> {
                 (false, Some(_)) => "not compiled in".to_owned(),
             };
             writeln!(page, "  {name:<10} {what}: {state}")?;
+            for (place, why) in found {
+                let why = why.as_deref().unwrap_or("can be used");
+                writeln!(page, "  {:<10}   {place}: {why}", "")?;
+            }
         }
         writeln!(page, "\nlimits")?;
         for Limit {
