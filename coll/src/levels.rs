@@ -165,7 +165,7 @@ pub(crate) fn bcast(b: &mut Builder, p: &Bcast) {
         b.within(across, |b| bcast::binomial(b, &with_root(teams.root)));
     }
     b.within(teams.local, |b| {
-        bcast::binomial(b, &with_root(teams.leader))
+        bcast::binomial(b, &with_root(teams.leader));
     });
 }
 
@@ -229,7 +229,7 @@ pub(crate) fn allreduce(b: &mut Builder, p: &Allreduce) {
     }
     if let Some(across) = teams.across {
         b.within(across, |b| {
-            allreduce::by_length(b, &Allreduce { input, ..*p })
+            allreduce::by_length(b, &Allreduce { input, ..*p });
         });
     }
     let down = Bcast {
