@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use portolan_core::buffer::{MemoryKind, TypedBuf};
+use portolan_core::comm::Lease;
 use portolan_core::device::Port;
 use portolan_core::matching::Pattern;
 use portolan_core::{Error, ErrorKind, Group, Request, Result, SendArgs, Status};
@@ -68,6 +69,8 @@ pub(crate) struct Who {
     pub(crate) world_rank: u32,
     /// Context of collective messages.
     pub(crate) context: u32,
+    /// The communicator may go meanwhile; its contexts may not.
+    pub(crate) _lease: Lease,
 }
 
 impl std::fmt::Debug for Active {

@@ -187,6 +187,7 @@ fn launch<D: Device>(
         rank: comm.rank(),
         world_rank: device.attributes().world_rank,
         context: comm.context() + 1,
+        _lease: comm.lease(),
     };
     let Progress { hook, shared } = &job.progress;
     lock(&shared.fresh).push(Active::new(request, who, tags, prepared));

@@ -117,6 +117,34 @@ fn many_are_under_way_and_complete_in_any_order() {
 }
 
 #[test]
+fn a_communicator_may_go_while_its_operations_are_under_way() {
+    on_all(3, &Options::default(), |world| {
+        let layout = Layout::of::<u32>();
+        let mut data = vec![world.rank() + 7; 50_000];
+        let mut requests = Vec::new();
+        let mut contexts = Vec::new();
+        for data in data.chunks_mut(10_000) {
+            let comm = world.dup().unwrap();
+            contexts.push(comm.context());
+            let bcast = Operation::Bcast {
+                data: buf(data, &layout),
+                root: 1,
+            };
+            // SAFETY: the buffer lives until all requests are complete.
+            requests.push(unsafe { start(&comm, &bcast) }.unwrap());
+        }
+        requests.into_iter().for_each(|request| {
+            world.device().wait(request).unwrap();
+        });
+        assert_eq!(data, vec![8; 50_000]);
+        // Long messages wait for their receivers, so no context was free on all ranks in between.
+        contexts.dedup();
+        assert_eq!(contexts.len(), 5);
+        assert_eq!(world.live(), 1, "every context is free again");
+    });
+}
+
+#[test]
 fn persistent_operations_start_in_any_order() {
     on_all(2, &Options::default(), |world| {
         let layout = Layout::of::<u32>();

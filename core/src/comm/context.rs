@@ -14,7 +14,7 @@
 //! Preference goes to the parent with the lowest context: from some round on it has the mask on
 //! every rank, so somebody always gets done.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use super::{Communicator, Tag, lock};
 use crate::device::{Caps, Check, Device};
@@ -115,6 +115,37 @@ impl State {
         self.free[id as usize / 64] &= !(1 << (id % 64));
         self.live += 1;
         id * super::STRIDE
+    }
+}
+
+/// The context ids of a communicator: they are not used again before the last clone goes.
+///
+/// A communicator has one; whoever has started something on it that may outlive its handles (a collective
+/// operation inside progress) keeps [another](Communicator::lease). Dropping one does not call the
+/// device, so a hook may do it.
+#[derive(Clone)]
+pub struct Lease(Arc<Leased>);
+
+struct Leased {
+    pool: Arc<Pool>,
+    context: u32,
+}
+
+impl Lease {
+    pub(super) fn new(pool: Arc<Pool>, context: u32) -> Self {
+        Self(Arc::new(Leased { pool, context }))
+    }
+}
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        self.pool.release(self.context);
+    }
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Lease").field(&self.0.context).finish()
     }
 }
 

@@ -97,7 +97,7 @@ fn closed_by<D: 'static, T: Send + Sync + 'static>(
 
 /// What the communicators of one rank of one job share.
 pub(super) struct Job<D: Device> {
-    pub(super) pool: Pool,
+    pub(super) pool: Arc<Pool>,
     pub(super) strays: Mutex<Vec<Stray>>,
     extensions: Extensions<D>,
     device: Arc<D>,
@@ -106,7 +106,7 @@ pub(super) struct Job<D: Device> {
 impl<D: Device> Job<D> {
     pub(super) fn new(device: Arc<D>) -> Self {
         Self {
-            pool: Pool::new(device.attributes().max_context_id),
+            pool: Arc::new(Pool::new(device.attributes().max_context_id)),
             strays: Mutex::default(),
             extensions: Extensions::default(),
             device,

@@ -9,8 +9,8 @@
 //! [`create`](Communicator::create)) is collective over the parent, which agrees on the context ids
 //! (`context.rs` says how); [`create_group`](Communicator::create_group) is collective over the new
 //! group only. **Freeing** is local: dropping the last handle never communicates, and what is pending
-//! completes. The id goes back to this rank's set of free ids at once, and is used again only when
-//! every rank of some later creation has it free.
+//! completes. The id goes back to this rank's set of free ids when nothing is pending that has a
+//! [lease](Lease) on it, and is used again only when every rank of some later creation has it free.
 //!
 //! The few collectives here ([`barrier`](Communicator::barrier), [`bcast`](Communicator::bcast),
 //! [`and_words`](Communicator::and_words), [`allgather_words`](Communicator::allgather_words)) are
@@ -36,6 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use attributes::Key;
 pub use collective::Binomial;
+pub use context::Lease;
 pub use create::SplitBy;
 pub use extension::Slot;
 pub use guard::NoUnwind;
@@ -89,6 +90,7 @@ struct Inner<D: Device> {
     topology: Option<Arc<Topology>>,
     name: Mutex<String>,
     attributes: Mutex<Attributes>,
+    lease: Lease,
 }
 
 /// What a communicator is made of.
@@ -147,6 +149,7 @@ impl<D: Device> Communicator<D> {
             job.pool.release(new.context);
             return Err(error);
         }
+        let lease = Lease::new(Arc::clone(&job.pool), new.context);
         Ok(Self(Arc::new(Inner {
             device,
             group: new.group,
@@ -157,6 +160,7 @@ impl<D: Device> Communicator<D> {
             errors: AtomicU8::new(new.errors as u8),
             job,
             extensions: Extensions::default(),
+            lease,
             topology: new.topology,
             name: Mutex::new(new.name),
             attributes: Mutex::new(Attributes::default()),
@@ -224,6 +228,13 @@ impl<D: Device> Communicator<D> {
         Arc::ptr_eq(&self.0.job, &other.0.job)
     }
 
+    /// Keeps the communicator's context ids from being used again as long as it lives, also beyond the
+    /// communicator's last handle.
+    #[must_use]
+    pub fn lease(&self) -> Lease {
+        self.0.lease.clone()
+    }
+
     /// How many communicators of this rank are alive on the device, this one included.
     #[must_use]
     pub fn live(&self) -> u32 {
@@ -282,7 +293,7 @@ impl<D: Device> Inner<D> {
 }
 
 impl<D: Device> Drop for Inner<D> {
-    /// Local: the device forgets the contexts, the id is free here.
+    /// Local: the device forgets the contexts; the id is free here when the last lease goes.
     fn drop(&mut self) {
         drop(std::mem::take(
             self.attributes
@@ -291,7 +302,6 @@ impl<D: Device> Drop for Inner<D> {
         ));
         self.extensions.close(&self.device);
         self.device.comm_free(&self.view());
-        self.job.pool.release(self.context);
     }
 }
 
