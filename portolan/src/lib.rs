@@ -70,8 +70,9 @@ mod ranks;
 mod run;
 mod world;
 
-pub use portolan_core::comm::{Errors, Key, Source, Tag, Tags};
+pub use portolan_core::comm::{Errors, Key, Source, SplitBy, Tag, Tags};
 pub use portolan_core::config::{OnFailure, Settings};
+pub use portolan_core::group::{Comparison, Group, RankRange};
 pub use portolan_core::level::{self, Multiple, Single};
 pub use portolan_core::{Blame, Device, Error, ErrorKind, Result, Status};
 pub use portolan_datatype as datatype;
@@ -80,10 +81,11 @@ pub use portolan_datatype::{Datatype, Layout, Op};
 pub use any::AnyDevice;
 pub use builder::{Builder, init};
 pub use choose::{TransportInfo, transports};
+pub use comm::topology;
 pub use comm::{
-    Comm, Completion, Failed, Message, OwnedRequest, Parts, PersistentRecv, PersistentSend,
-    RecvRequest, RequestFuture, Scope, ScopedRecv, ScopedSend, SendRequest, StableBuf,
-    StableBufMut, wait_all, wait_any, wait_some,
+    CartComm, Comm, Completion, Failed, InterComm, Message, OwnedRequest, Parts, PersistentRecv,
+    PersistentSend, RecvRequest, RemoteLeader, RequestFuture, Scope, ScopedRecv, ScopedSend,
+    SendRequest, StableBuf, StableBufMut, wait_all, wait_any, wait_some,
 };
 pub use hosted::Hosted;
 pub use ranks::{Jobs, threads, try_threads};

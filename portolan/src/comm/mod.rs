@@ -1,6 +1,8 @@
 //! The typed communicator.
 
 mod buffered;
+mod create;
+mod inter;
 mod late;
 mod owned;
 mod parts;
@@ -11,6 +13,7 @@ mod recv;
 mod scope;
 mod send;
 mod strided;
+pub mod topology;
 mod wait;
 
 use std::marker::PhantomData;
@@ -29,11 +32,13 @@ pub(crate) use parts::Held;
 pub(crate) use scope::Registered;
 pub(crate) use wait::Sealed;
 
+pub use inter::{InterComm, RemoteLeader};
 pub use late::Message;
 pub use owned::{Completion, Failed, RecvRequest, RequestFuture, SendRequest};
 pub use parts::{Buffer, BufferMut, Parts, StableBuf, StableBufMut};
 pub use persistent::{PersistentRecv, PersistentSend};
 pub use scope::{Scope, ScopedRecv, ScopedSend};
+pub use topology::CartComm;
 pub use wait::{OwnedRequest, wait_all, wait_any, wait_some};
 
 /// A communicator: some ranks of the job, and messages that stay among them.
@@ -53,6 +58,12 @@ pub use wait::{OwnedRequest, wait_all, wait_any, wait_some};
 /// | both | [`sendrecv`](Self::sendrecv) | | | |
 /// | strided | [`send_layout`](Self::send_layout), [`recv_layout`](Self::recv_layout) | [`Scope::send_layout`], [`Scope::recv_layout`] | | |
 /// | look first | [`probe`](Self::probe), [`iprobe`](Self::iprobe), [`match_recv`](Self::match_recv) | | | |
+///
+/// Other communicators come from this one by [`dup`](Self::dup), [`split`](Self::split),
+/// [`create`](Self::create) and [`create_group`](Self::create_group); on grids and graphs by
+/// [`cart_create`](Self::cart_create) and its like ([`topology`](crate::topology)); between two groups by
+/// [`intercomm_create`](Self::intercomm_create). Collective calls, creations among them, are made in the
+/// same order on every rank; those of different communicators may be made in several threads at once.
 ///
 /// # Errors
 /// Every call says what went wrong, on which rank and what to try, with a
