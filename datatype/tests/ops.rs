@@ -395,6 +395,18 @@ fn results_are_values() {
 }
 
 #[test]
+fn operators_do_not_see_what_is_no_value() {
+    let never = Op::new(true, |_: bool, _: bool| unreachable!("77 is neither"));
+    let layout = Layout::of::<bool>();
+    for (input, inout, expected) in [(77u8, 1u8, 77u8), (1, 77, 77), (77, 78, 78)] {
+        let mut result = inout;
+        // SAFETY: there is one byte of data at both, and the two do not overlap.
+        let done = unsafe { never.apply(&layout, 1, &raw const input, &raw mut result) };
+        assert_eq!((done, result), (Ok(()), expected));
+    }
+}
+
+#[test]
 fn codes() {
     for op in Predefined::ALL {
         assert_eq!(Predefined::from_code(op.code()), Some(op));

@@ -63,7 +63,8 @@ fn items_in(layout: &Layout, item: &Layout) -> Option<usize> {
 impl Op {
     /// An operator from a function of two values, `function(input, inout)`, which returns what
     /// `inout` becomes. It must be associative; unless `commutative`, algorithms keep the order
-    /// of the ranks. It is applied to buffers of `T`, or of arrays of `T`.
+    /// of the ranks. It is applied to buffers of `T`, or of arrays of `T`. Data that is no value of
+    /// `T` (of a `bool`, `char` or enum) never reaches it: the result is that data.
     ///
     /// ```
     /// use portolan_datatype::Op;
@@ -90,9 +91,17 @@ impl Op {
             let (input, inout) = (input.cast::<T>(), inout.cast::<T>());
             for index in 0..items {
                 let (a, b) = (input.wrapping_add(index), inout.wrapping_add(index));
-                // SAFETY: `Op::apply` says that both are valid values of `T`, at any alignment;
-                // items lie side by side, because a `T` has the extent of its size.
+                // SAFETY: `Op::apply` says that there is data at both, at any alignment; items lie
+                // side by side, because a `T` has the extent of its size. Data from another rank
+                // need not be a value: then it is handed on, and whoever gets the result sees it.
                 unsafe {
+                    if !T::ANY_BITS && !T::is_valid(b) {
+                        continue;
+                    }
+                    if !T::ANY_BITS && !T::is_valid(a) {
+                        b.cast::<u8>().copy_from(a.cast(), size_of::<T>());
+                        continue;
+                    }
                     b.write_unaligned(function(a.read_unaligned(), b.read_unaligned()));
                 }
             }
