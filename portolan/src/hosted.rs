@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use portolan_coll::Options;
 use portolan_core::config::Settings;
 use portolan_core::device::{
     AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Handler,
@@ -41,6 +42,8 @@ pub struct Hosted<D: Device> {
     counters: bool,
     /// Memory for buffered sends.
     pub(crate) budget: Arc<Budget>,
+    /// What the settings say of collective operations, until the world's communicator is made.
+    pub(crate) collectives: Option<Result<Options>>,
 }
 
 /// How the job around a device ends.
@@ -81,6 +84,7 @@ impl<D: Device> Hosted<D> {
             fatal_failures: ending.fatal_failures,
             counters: settings.counters(),
             budget: Arc::new(Budget::new(settings.buffer_max())),
+            collectives: Some(Options::from_settings(settings)),
         }
     }
 

@@ -90,8 +90,12 @@ impl<L: Level, D: Device> std::fmt::Debug for Comm<L, D> {
 }
 
 impl<L: Level, D: Device> Comm<L, D> {
-    pub(crate) fn world(hosted: Hosted<D>) -> Result<Self> {
-        Communicator::world(Arc::new(hosted)).map(Self::wrap)
+    /// The communicator of all ranks, whose collective operations work as the settings say.
+    pub(crate) fn world(mut hosted: Hosted<D>) -> Result<Self> {
+        let collectives = hosted.collectives.take().transpose()?;
+        let inner = Communicator::world(Arc::new(hosted))?;
+        portolan_coll::configure(&inner, collectives.unwrap_or_default())?;
+        Ok(Self::wrap(inner))
     }
 
     fn wrap(inner: Communicator<Hosted<D>>) -> Self {
