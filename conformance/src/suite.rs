@@ -102,7 +102,7 @@ macro_rules! with_cases {
                 }
                 collectives {
                     barrier 1, bcast 1, gather 1, scatter 1, allgather 1, alltoall 1,
-                    bad_arguments 1,
+                    reproducible 1, bad_arguments 1,
                 }
                 capabilities {
                     processes 2, direct 1, cancel 1, pull 2, native_matching 1,
