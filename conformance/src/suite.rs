@@ -101,7 +101,10 @@ macro_rules! with_cases {
                     init_and_free 1, reversed 1, context_in_use 1,
                 }
                 collectives {
-                    barrier 1, bcast 1, gather 1, scatter 1, allgather 1, alltoall 1,
+                    barrier 1, bcast 1, gather 1, scatter 1, allgather 1, alltoall 1, reduce 1,
+                    allreduce 1, reduce_scatter 1, scan 1, neighbours_on_grids 1,
+                    neighbours_in_graphs 1, two_groups_move 2, two_groups_reduce 2,
+                    two_groups_bad_arguments 2,
                     reproducible 1, bad_arguments 1,
                 }
                 capabilities {

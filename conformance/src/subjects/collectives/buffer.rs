@@ -37,6 +37,8 @@ pub(crate) struct Buffer {
     /// As the form counts them.
     displacements: Vec<isize>,
     layouts: Vec<Layout>,
+    /// The layout of all blocks but in the last form, where there are any or none.
+    layout: Layout,
     memory: Vec<u8>,
 }
 
@@ -79,6 +81,7 @@ impl Buffer {
             counts,
             displacements,
             layouts,
+            layout: layout(0),
             memory: vec![0xee; (next * unit) as usize],
         }
     }
@@ -93,8 +96,8 @@ impl Buffer {
         let ptr = self.memory.as_mut_ptr();
         let first = TypedBuf {
             ptr,
-            count: self.counts[0],
-            layout: &self.layouts[0],
+            count: self.counts.first().copied().unwrap_or(0),
+            layout: &self.layout,
             memory: MemoryKind::Host,
         };
         let (counts, displacements) = (&*self.counts, &*self.displacements);
@@ -104,7 +107,7 @@ impl Buffer {
                 ptr,
                 counts,
                 displacements,
-                layout: &self.layouts[0],
+                layout: &self.layout,
             }),
             Form::Layouts => Many::Layouts(LayoutsArg {
                 ptr,
@@ -120,7 +123,7 @@ impl Buffer {
         TypedBuf {
             ptr: self.memory.as_mut_ptr(),
             count: self.counts[0],
-            layout: &self.layouts[0],
+            layout: &self.layout,
             memory: MemoryKind::Host,
         }
     }

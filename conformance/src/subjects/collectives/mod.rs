@@ -1,12 +1,18 @@
 //! Collective operations over the device: every operation by every algorithm, in every form of the call,
 //! against what each rank can work out by itself.
 
+mod between;
 mod buffer;
+mod edges;
 mod exact;
 mod moving;
+mod reducing;
 
+pub use between::{two_groups_bad_arguments, two_groups_move, two_groups_reduce};
+pub use edges::{neighbours_in_graphs, neighbours_on_grids};
 pub use exact::reproducible;
 pub use moving::{allgather, alltoall, gather, scatter};
+pub use reducing::{allreduce, reduce, reduce_scatter, scan};
 
 use std::sync::Arc;
 
