@@ -6,6 +6,7 @@ use portolan_core::{Device, Result};
 use crate::args::Operation;
 use crate::compare::Form;
 use crate::counters::Counters;
+use crate::direct;
 use crate::memory::Memory;
 use crate::options::Options;
 use crate::plan::{Plan, plan};
@@ -27,6 +28,11 @@ use crate::state;
 /// writable and used by nobody else, and the two do not overlap. Values that are reduced are valid for the
 /// operator, on all ranks.
 pub unsafe fn run<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<()> {
+    // SAFETY: from the caller.
+    let shared = unsafe { direct::run(comm, state::of(comm), state::of_job(comm), operation) };
+    if let Some(outcome) = shared {
+        return outcome;
+    }
     let plan = |options: &Options, old| plan(comm, options, operation, Form::Blocking, old);
     // SAFETY: from the caller.
     unsafe { run_planned(comm, plan) }

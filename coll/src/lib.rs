@@ -33,6 +33,7 @@ mod blocking;
 mod check;
 mod compare;
 mod counters;
+mod direct;
 mod levels;
 mod lower;
 mod memory;

@@ -7,6 +7,7 @@ use portolan_core::Device;
 use portolan_core::comm::{Communicator, Slot, Tag};
 
 use crate::counters::Counters;
+use crate::direct::{Direct, Pool};
 use crate::levels::Levels;
 use crate::options::Options;
 use crate::run::Started;
@@ -28,6 +29,8 @@ pub(crate) struct State {
     spare: Mutex<Vec<Spare>>,
     /// Which ranks share a node, where that makes a difference.
     levels: OnceLock<Option<Arc<Levels>>>,
+    /// Memory that the members share.
+    pub(crate) direct: Direct,
 }
 
 /// Memory of a blocking call, kept for the next.
@@ -43,6 +46,8 @@ pub(crate) struct Spare {
 pub(crate) struct Job {
     pub(crate) options: Options,
     pub(crate) progress: Progress,
+    /// Shared memory of communicators that are gone.
+    pub(crate) boards: Arc<Pool>,
 }
 
 impl Job {
@@ -50,6 +55,7 @@ impl Job {
         Self {
             options,
             progress: Progress::default(),
+            boards: Arc::default(),
         }
     }
 }
@@ -75,6 +81,7 @@ impl State {
             counters: std::array::from_fn(|_| AtomicU64::new(0)),
             spare: Mutex::default(),
             levels: OnceLock::new(),
+            direct: Direct::default(),
         }
     }
 

@@ -1,0 +1,176 @@
+//! Broadcasts over boards.
+//!
+//! What fits a cell goes down a tree of cells (to all at once, up to nine ranks). More goes through the root's
+//! chunks, piece by piece: it writes one while the others read those before.
+
+use portolan_core::{Device, Result};
+
+use super::board::{CHUNK, CHUNKS, Header, IN_CELL, Kind};
+use super::data::Stream;
+use super::exchange::RADIX;
+use super::steps::{Place, Steps};
+
+/// Pieces are so long at least: a shorter one costs more to announce than to copy.
+const SHORTEST: usize = 8 << 10;
+
+/// Bytes of the pieces of so many bytes. Up to the length of all chunks together there are at most as many
+/// pieces as chunks: the root can write all without waiting.
+fn piece(len: u64) -> u64 {
+    let even = len.div_ceil(u64::from(CHUNKS)).next_multiple_of(4096);
+    even.clamp(SHORTEST as u64, CHUNK as u64)
+}
+
+/// Steps that a broadcast of so many bytes takes.
+fn pieces(len: u64) -> u64 {
+    match len {
+        0..=0x2000 => 1,
+        _ => len.div_ceil(piece(len)),
+    }
+}
+
+const _: () = assert!(SHORTEST == 0x2000 && IN_CELL < SHORTEST);
+
+/// A broadcast.
+///
+/// # Safety
+/// `data` is readable at the root, and writable elsewhere.
+#[inline]
+pub(super) unsafe fn bcast<D: Device>(
+    mut steps: Steps<'_, D>,
+    data: Stream<'_>,
+    root: u32,
+) -> Result<()> {
+    let len = data.len();
+    // SAFETY: from the caller.
+    unsafe {
+        if steps.rank() == root {
+            send(&mut steps, &data)?;
+        } else if len <= IN_CELL {
+            receive_short(&mut steps, &data, root)?;
+        } else {
+            receive(&mut steps, &data, root)?;
+        }
+    }
+    steps.end(Kind::Bcast, len)
+}
+
+#[inline]
+unsafe fn send<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>) -> Result<()> {
+    let len = data.len();
+    let place = Place::of(len);
+    let piece = piece(len as u64) as usize;
+    for number in 0..pieces(len as u64) as usize {
+        steps.room(place)?;
+        let at = number * piece;
+        // SAFETY: from the caller; the place is this rank's, free, and has room for a piece.
+        unsafe { data.read(at, steps.mine(place), piece.min(len - at)) };
+        steps.post(Kind::Bcast, len);
+        steps.next();
+    }
+    Ok(())
+}
+
+/// Receives what fits a cell, and hands it on to the ranks below in the tree.
+#[inline]
+unsafe fn receive_short<D: Device>(
+    steps: &mut Steps<'_, D>,
+    data: &Stream<'_>,
+    root: u32,
+) -> Result<()> {
+    let (len, size) = (data.len(), steps.size());
+    // Counted from the root on: the ranks below place p are in places RADIX·p + 1 to RADIX·p + RADIX.
+    let place = (steps.rank() + size - root) % size;
+    let rank_of = |place: u32| (place + root) % size;
+    let parent = rank_of((place - 1) / RADIX);
+    let below = place.saturating_mul(RADIX).saturating_add(1);
+    steps.room(Place::Cell)?;
+    if below >= size {
+        // Nobody will look, unless something is wrong.
+        steps.post_for_few(Kind::Bcast, len);
+    }
+    let agreed = |steps: &Steps<'_, D>, header: Header| {
+        header == Header::new(steps.number(), Kind::Bcast, len)
+    };
+    let (mut from, mut header) = (parent, steps.header_of(parent)?);
+    if !agreed(steps, header) {
+        // Perhaps it is the one above that is wrong.
+        (from, header) = (root, steps.header_of(root)?);
+    }
+    let source = steps.at(from, Place::Cell);
+    if agreed(steps, header) {
+        // SAFETY: `len` bytes have been posted there, and the buffer is the caller's.
+        unsafe { data.write(0, source, len) };
+    }
+    if below < size {
+        if agreed(steps, header) {
+            // SAFETY: the cell is this rank's and free; both have room for `len` bytes.
+            unsafe { source.copy_to_nonoverlapping(steps.mine(Place::Cell), len) };
+        }
+        steps.post_for_few(Kind::Bcast, len);
+        (below..size.min(below.saturating_add(RADIX))).for_each(|child| steps.wake(rank_of(child)));
+    }
+    if !agreed(steps, header) {
+        return let_pass(steps, root, header);
+    }
+    steps.next();
+    Ok(())
+}
+
+/// Receives from the root's chunks.
+unsafe fn receive<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: u32) -> Result<()> {
+    let len = data.len();
+    let piece = piece(len as u64) as usize;
+    for number in 0..pieces(len as u64) as usize {
+        steps.room(Place::Cell)?;
+        steps.post_for_few(Kind::Bcast, len);
+        let header = steps.header_of(root)?;
+        if header.kind() != Some(Kind::Bcast) || steps.len_of(root, header) != len as u64 {
+            return let_pass(steps, root, header);
+        }
+        let at = number * piece;
+        let source = steps.at(root, Place::Chunk);
+        // SAFETY: the piece has been posted, and the buffer is the caller's.
+        unsafe { data.write(at, source, piece.min(len - at)) };
+        steps.next_published();
+    }
+    Ok(())
+}
+
+/// Goes along with a root that has another length: takes as many steps as it does. The cell of the first has been
+/// posted.
+#[cold]
+fn let_pass<D: Device>(steps: &mut Steps<'_, D>, root: u32, header: Header) -> Result<()> {
+    steps.note(root, header);
+    let left = match header.kind() {
+        Some(Kind::Bcast) => pieces(steps.len_of(root, header)),
+        _ => 1,
+    };
+    steps.next_published();
+    for _ in 1..left {
+        steps.room(Place::Cell)?;
+        steps.post_for_few(Kind::Bcast, 0);
+        steps.header_of(root)?;
+        steps.next_published();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_everything_and_fit_chunks() {
+        for len in (0..2_000_000u64)
+            .step_by(977)
+            .chain([8192, 8193, 1 << 20, 1 << 40])
+        {
+            let (piece, pieces) = (piece(len), pieces(len));
+            assert!(piece <= CHUNK as u64 && pieces >= 1);
+            assert!(piece * pieces >= len, "{len}");
+            assert!(len == 0 || piece * (pieces - 1) < len, "{len}");
+            let all = CHUNK as u64 * u64::from(CHUNKS);
+            assert!(len > all || pieces <= u64::from(CHUNKS), "{len}");
+        }
+    }
+}

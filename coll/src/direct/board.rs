@@ -1,0 +1,236 @@
+//! Boards: what one rank shows the others, and how it lies in memory.
+//!
+//! Each rank has one board per communicator, and writes its own only. (The exception are the words in
+//! which the others say that they have gone: [`Map::gone`].) Operations are made of *steps*, which all ranks count
+//! alike. In step `s` a rank has cell `s mod` [`CELLS`], two cache lines with a header and a little data,
+//! and chunk `s mod` [`CHUNKS`] for more.
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Cells of a board: as many steps a rank may be ahead of the slowest, at most.
+pub(super) const CELLS: u32 = 16;
+/// Chunks of a board: the same for steps with more data than a cell holds.
+pub(super) const CHUNKS: u32 = 4;
+/// Bytes of a chunk. Both copies through it should find it in a cache of the second level, together
+/// with the others.
+pub(super) const CHUNK: usize = 64 << 10;
+/// Bytes of data in a cell, behind its header. The first 56 of them are in the header's line.
+pub(super) const IN_CELL: usize = CELL - HEADER;
+
+const LINE: usize = 64;
+const CELL: usize = 2 * LINE;
+const HEADER: usize = size_of::<u64>();
+const PAGE: usize = 4096;
+
+const _: () = assert!(CELLS.is_power_of_two() && CHUNKS.is_power_of_two() && CHUNKS <= CELLS);
+
+/// Where things lie in a board, by the number of ranks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Map {
+    cells: usize,
+    chunks: usize,
+}
+
+impl Map {
+    pub(super) fn new(ranks: u32) -> Self {
+        let cells = LINE + (ranks as usize * size_of::<u32>()).next_multiple_of(LINE);
+        Self {
+            cells,
+            chunks: (cells + CELLS as usize * CELL).next_multiple_of(PAGE),
+        }
+    }
+
+    /// Bytes of a board.
+    pub(super) fn len(self) -> usize {
+        self.chunks + CHUNKS as usize * CHUNK
+    }
+
+    /// Bytes at its beginning that have to be zero when it comes into use.
+    pub(super) fn zeroed(self) -> usize {
+        self.chunks
+    }
+
+    /// The word in which a rank says how many steps it has behind it.
+    ///
+    /// # Safety
+    /// `board` is the address of a board with this map.
+    #[inline]
+    pub(super) unsafe fn done<'a>(self, board: *mut u8) -> &'a AtomicU32 {
+        // SAFETY: the board begins with it, aligned to a line; it is only accessed as an atomic.
+        unsafe { &*board.cast::<AtomicU32>() }
+    }
+
+    /// The word in which rank `reader` says that it will not look at this board any more.
+    ///
+    /// # Safety
+    /// As [`done`](Self::done); there is such a rank.
+    pub(super) unsafe fn gone<'a>(self, board: *mut u8, reader: u32) -> &'a AtomicU32 {
+        // SAFETY: the words are in the lines that follow the first; only accessed as atomics.
+        unsafe { &*board.add(LINE).cast::<AtomicU32>().add(reader as usize) }
+    }
+
+    /// The header of the cell of a step.
+    ///
+    /// # Safety
+    /// As [`done`](Self::done).
+    #[inline]
+    pub(super) unsafe fn header<'a>(self, board: *mut u8, step: u32) -> &'a AtomicU64 {
+        // SAFETY: the cell lies within the board, aligned to a line; only accessed as an atomic.
+        unsafe { &*self.cell(board, step).cast::<AtomicU64>() }
+    }
+
+    /// The data of the cell of a step: [`IN_CELL`] bytes.
+    #[inline]
+    pub(super) fn data(self, board: *mut u8, step: u32) -> *mut u8 {
+        self.cell(board, step).wrapping_add(HEADER)
+    }
+
+    /// The chunk of a step: [`CHUNK`] bytes.
+    #[inline]
+    pub(super) fn chunk(self, board: *mut u8, step: u32) -> *mut u8 {
+        board.wrapping_add(self.chunks + (step % CHUNKS) as usize * CHUNK)
+    }
+
+    #[inline]
+    fn cell(self, board: *mut u8, step: u32) -> *mut u8 {
+        board.wrapping_add(self.cells + (step % CELLS) as usize * CELL)
+    }
+}
+
+/// What a rank is doing in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Barrier = 1,
+    Bcast,
+    Gather,
+    /// Equal parts, in the root's cell.
+    Scatter,
+    /// Parts of any length, in the root's chunk.
+    ScatterListed,
+    /// Parts that come as messages.
+    ScatterSent,
+    Allgather,
+    Alltoall,
+    /// The v and w forms.
+    AlltoallListed,
+    Reduce,
+    Allreduce,
+    ReduceScatter,
+    Scan,
+    Exscan,
+    /// The rank has seen that ranks do not agree.
+    Disagree,
+}
+
+impl Kind {
+    const ALL: [Self; 15] = [
+        Self::Barrier,
+        Self::Bcast,
+        Self::Gather,
+        Self::Scatter,
+        Self::ScatterListed,
+        Self::ScatterSent,
+        Self::Allgather,
+        Self::Alltoall,
+        Self::AlltoallListed,
+        Self::Reduce,
+        Self::Allreduce,
+        Self::ReduceScatter,
+        Self::Scan,
+        Self::Exscan,
+        Self::Disagree,
+    ];
+
+    /// In words, for errors.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Barrier => "a barrier",
+            Self::Bcast => "a bcast",
+            Self::Gather => "a gather",
+            Self::Scatter | Self::ScatterListed | Self::ScatterSent => "a scatter",
+            Self::Allgather => "an allgather",
+            Self::Alltoall => "an alltoall",
+            Self::AlltoallListed => "an alltoallv",
+            Self::Reduce => "a reduce",
+            Self::Allreduce => "an allreduce",
+            Self::ReduceScatter => "a reduce-scatter",
+            Self::Scan => "a scan",
+            Self::Exscan => "an exscan",
+            Self::Disagree => "an operation in which ranks disagree",
+        }
+    }
+}
+
+/// The header of a cell: the step that it is for, what the rank is doing, and how many bytes.
+///
+/// The step is in it so that one load shows both that the cell is there and what is in it. Lengths of
+/// [`LONG`](Self::LONG) bytes and more are in the cell's data instead.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header(pub(super) u64);
+
+impl Header {
+    /// The length in the header that says: look into the cell.
+    pub(super) const LONG: usize = (1 << 28) - 1;
+
+    #[inline]
+    pub(super) fn new(step: u32, kind: Kind, len: usize) -> Self {
+        let len = len.min(Self::LONG) as u64;
+        Self(u64::from(step) | (kind as u64) << 32 | len << 36)
+    }
+
+    #[inline]
+    pub(super) fn step(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// `None` for something that no rank writes.
+    pub(super) fn kind(self) -> Option<Kind> {
+        let kind = (self.0 >> 32) as u8 & 15;
+        Kind::ALL.into_iter().find(|&known| known as u8 == kind)
+    }
+
+    #[inline]
+    pub(super) fn len(self) -> usize {
+        (self.0 >> 36) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_keep_what_they_are_made_of() {
+        for kind in Kind::ALL {
+            for len in [0, 1, 77, Header::LONG - 1] {
+                for step in [0, 1, u32::MAX] {
+                    let header = Header::new(step, kind, len);
+                    assert_eq!(
+                        (header.step(), header.kind(), header.len()),
+                        (step, Some(kind), len)
+                    );
+                }
+            }
+        }
+        assert_eq!(Header::new(3, Kind::Bcast, usize::MAX).len(), Header::LONG);
+        assert_eq!(Header(0).kind(), None);
+    }
+
+    #[test]
+    fn nothing_on_a_board_overlaps() {
+        for ranks in [1, 2, 16, 17, 200] {
+            let map = Map::new(ranks);
+            let mut board = vec![0u64; map.len() / 8];
+            let base = board.as_mut_ptr().cast::<u8>();
+            let at = |ptr: *const u8| ptr as usize - base as usize;
+            // SAFETY: `board` has the length of a board, and nobody else uses it.
+            let gone = unsafe { map.gone(base, ranks - 1) };
+            assert!(at(std::ptr::from_ref(gone).cast()) + 4 <= at(map.data(base, 0)) - HEADER);
+            assert_eq!(at(map.data(base, CELLS)), at(map.data(base, 0)));
+            assert!(at(map.data(base, CELLS - 1)) + IN_CELL <= map.zeroed());
+            assert!(at(map.chunk(base, 0)) >= map.zeroed());
+            assert_eq!(at(map.chunk(base, CHUNKS - 1)) + CHUNK, map.len());
+        }
+    }
+}

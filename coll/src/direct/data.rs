@@ -1,0 +1,249 @@
+//! Buffers of the program, as operations over boards see them.
+
+use portolan_core::buffer::TypedBuf;
+use portolan_core::{Error, ErrorKind, Result};
+use portolan_datatype::{Layout, MsgRep, Op};
+
+use super::board::CHUNK;
+use crate::args::Many;
+use crate::schedule::{Base, Builder, Span};
+
+/// A buffer as the stream of its packed bytes: for what moves data.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream<'a> {
+    ptr: *mut u8,
+    count: usize,
+    layout: &'a Layout,
+}
+
+impl<'a> Stream<'a> {
+    #[inline]
+    pub(super) fn of(buf: &TypedBuf<'a>) -> Self {
+        Self {
+            ptr: buf.ptr,
+            count: buf.count,
+            layout: buf.layout,
+        }
+    }
+
+    /// The block of a rank.
+    pub(super) fn block(many: &Many<'a>, rank: u32) -> Self {
+        let rank = rank as usize;
+        match many {
+            Many::Equal(buf) => {
+                let at = (rank * buf.count) as isize * buf.layout.extent();
+                Self {
+                    ptr: buf.ptr.wrapping_offset(at),
+                    ..Self::of(buf)
+                }
+            }
+            Many::Blocks(of) => Self {
+                ptr: of
+                    .ptr
+                    .wrapping_offset(of.displacements[rank] * of.layout.extent()),
+                count: of.counts[rank],
+                layout: of.layout,
+            },
+            Many::Layouts(of) => Self {
+                ptr: of.ptr.wrapping_offset(of.displacements[rank]),
+                count: of.counts[rank],
+                layout: &of.layouts[rank],
+            },
+        }
+    }
+
+    /// Bytes of data.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.count * self.layout.size()
+    }
+
+    /// Where displacement 0 of the first item is.
+    pub(super) fn address(&self) -> *mut u8 {
+        self.ptr
+    }
+
+    /// The same as a span of a schedule, whose memory `base` begins at `origin`.
+    pub(super) fn span(&self, b: &mut Builder, base: Base, origin: *mut u8) -> Span {
+        let offset = (self.ptr as isize).wrapping_sub(origin as isize);
+        b.span(base, offset, self.count, self.layout)
+    }
+
+    /// Copies bytes `at..at + len` of the stream to `to`; less, where it ends.
+    ///
+    /// # Safety
+    /// The buffer is readable, `to` is writable for `len` bytes, and they do not overlap.
+    #[inline]
+    pub(super) unsafe fn read(&self, at: usize, to: *mut u8, len: usize) {
+        if len > 0 {
+            // SAFETY: from the caller.
+            unsafe {
+                self.layout
+                    .pack_range(self.ptr, self.count, at, to, len, MsgRep::Native);
+            }
+        }
+    }
+
+    /// Copies `len` bytes at `from` to the stream, from position `at` on; less, where it ends.
+    ///
+    /// # Safety
+    /// The buffer is writable, `from` is readable for `len` bytes, and they do not overlap.
+    #[inline]
+    pub(super) unsafe fn write(&self, at: usize, from: *const u8, len: usize) {
+        if len > 0 {
+            // SAFETY: from the caller.
+            unsafe {
+                self.layout
+                    .unpack_range(self.ptr, self.count, at, from, len, MsgRep::Native);
+            }
+        }
+    }
+
+    /// Copies the whole stream to another of the same length.
+    ///
+    /// # Safety
+    /// This buffer is readable, the other writable, and they do not overlap.
+    pub(super) unsafe fn copy_to(&self, to: &Self) {
+        let len = self.len().min(to.len());
+        // SAFETY: from the caller. A layout whose items are their own packed stream is read or written as that.
+        unsafe {
+            if self.layout.is_contiguous() {
+                to.write(0, self.ptr, len);
+            } else if to.layout.is_contiguous() {
+                self.read(0, to.ptr, len);
+            } else {
+                in_parts(len, |at, part, now| {
+                    self.read(at, part, now);
+                    to.write(at, part, now);
+                });
+            }
+        }
+    }
+}
+
+/// Goes through `len` bytes by way of a small buffer: `copy` gets the position, the buffer, and how many
+/// bytes to move now.
+fn in_parts(len: usize, mut copy: impl FnMut(usize, *mut u8, usize)) {
+    let mut part = [0u8; 4096];
+    for at in (0..len).step_by(part.len()) {
+        let now = part.len().min(len - at);
+        copy(at, part.as_mut_ptr(), now);
+    }
+}
+
+/// Items that are reduced.
+///
+/// On a board they lie as in the program's buffers, gaps included, because an operator of the program knows
+/// no other form.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Items<'a> {
+    op: &'a Op,
+    layout: &'a Layout,
+    pub(super) count: usize,
+    /// Whether their data is one run of bytes that begins at displacement 0.
+    contiguous: bool,
+}
+
+impl<'a> Items<'a> {
+    #[inline]
+    pub(super) fn new(op: &'a Op, layout: &'a Layout, count: usize) -> Self {
+        Self {
+            op,
+            layout,
+            count,
+            contiguous: layout.is_contiguous(),
+        }
+    }
+
+    /// Whether an item is so short that parts of chunks for `ranks` ranks have room for it.
+    #[inline]
+    pub(super) fn fit_boards(layout: &Layout, ranks: u32) -> bool {
+        let item = layout.true_extent().unsigned_abs() + layout.extent().unsigned_abs();
+        // A part begins at a line.
+        (item + 64).saturating_mul(ranks as usize) <= CHUNK
+    }
+
+    /// Bytes of data.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.count * self.layout.size()
+    }
+
+    /// Bytes that they reach over, relative to displacement 0 of the first.
+    #[inline]
+    fn reach(&self) -> std::ops::Range<isize> {
+        if self.contiguous {
+            return 0..self.len() as isize;
+        }
+        // It has been computed before, by `check`.
+        self.layout.span(self.count).unwrap_or(0..0)
+    }
+
+    /// Bytes that they need on a board.
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        let reach = self.reach();
+        (reach.end - reach.start) as usize
+    }
+
+    /// How many such items fit so many bytes, which are enough for one.
+    pub(super) fn per(&self, bytes: usize) -> usize {
+        let more = bytes.saturating_sub(self.layout.true_extent().unsigned_abs());
+        let each = self.layout.extent().unsigned_abs();
+        more.checked_div(each).map_or(usize::MAX, |more| more + 1)
+    }
+
+    /// Where displacement 0 of the first item is, if they lie at `place` on a board.
+    #[inline]
+    pub(super) fn on_board(&self, place: *mut u8) -> *mut u8 {
+        place.wrapping_offset(-self.reach().start)
+    }
+
+    /// So many items of the same kind.
+    #[inline]
+    pub(super) fn with(&self, count: usize) -> Self {
+        Self { count, ..*self }
+    }
+
+    /// Where item number `index` is, if the first is at `first`.
+    #[inline]
+    pub(super) fn nth(&self, first: *mut u8, index: usize) -> *mut u8 {
+        first.wrapping_offset(index as isize * self.layout.extent())
+    }
+
+    /// Copies all items.
+    ///
+    /// # Safety
+    /// They are readable at `from` and writable at `to`, and do not overlap.
+    #[inline]
+    pub(super) unsafe fn copy(&self, from: *const u8, to: *mut u8) {
+        // SAFETY: from the caller, for all of it.
+        unsafe {
+            if self.contiguous {
+                std::ptr::copy_nonoverlapping(from, to, self.len());
+            } else {
+                let from = Stream {
+                    ptr: from.cast_mut(),
+                    count: self.count,
+                    layout: self.layout,
+                };
+                from.copy_to(&Stream { ptr: to, ..from });
+            }
+        }
+    }
+
+    /// `right = left op right`.
+    ///
+    /// # Errors
+    /// If the operator does not know the layout, which has been checked.
+    ///
+    /// # Safety
+    /// Both are readable, the right one writable, they do not overlap, and hold values that are
+    /// valid for the operator.
+    #[inline]
+    pub(super) unsafe fn combine(&self, left: *const u8, right: *mut u8) -> Result<()> {
+        // SAFETY: from the caller.
+        let done = unsafe { self.op.apply(self.layout, self.count, left, right) };
+        done.map_err(|error| Error::new(ErrorKind::InvalidLayout, error.to_string()))
+    }
+}

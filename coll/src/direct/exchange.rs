@@ -1,0 +1,221 @@
+//! Exchanges: every rank learns from every other, in few rounds.
+//!
+//! Up to [`RADIX`] ranks each look at all others, at once. More do so in rounds: first within blocks of
+//! [`RADIX`] ranks, then between the blocks of a block of blocks: each with one rank of every other block, and so
+//! on. What a rank shows in a round is what its block has come to.
+
+use std::mem::MaybeUninit;
+
+use portolan_core::{Device, Result};
+
+use super::board::Kind;
+use super::data::Items;
+use super::steps::{Place, Steps};
+
+/// Ranks that look at each other in one round, at most.
+pub(super) const RADIX: u32 = 8;
+
+/// With whom a rank exchanges in a round: one rank per block, in the order of the blocks, itself for its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Round {
+    rank: u32,
+    size: u32,
+    /// Ranks per block.
+    block: u32,
+    /// First rank of the block of blocks.
+    first: u32,
+}
+
+impl Round {
+    /// The rounds of a rank.
+    #[inline]
+    fn all(rank: u32, size: u32) -> impl Iterator<Item = Self> {
+        let next = |block: &u32| block.checked_mul(RADIX);
+        std::iter::successors(Some(1u32), next)
+            .take_while(move |&block| block < size)
+            .map(move |block| Self {
+                rank,
+                size,
+                block,
+                first: rank - rank % block.saturating_mul(RADIX),
+            })
+    }
+
+    /// The partner in the block with this number, if there is such a block.
+    #[inline]
+    fn partner(&self, number: u32) -> Option<u32> {
+        let start = self.first.checked_add(number.checked_mul(self.block)?)?;
+        if number >= RADIX || start >= self.size {
+            return None;
+        }
+        let ranks = self.block.min(self.size - start);
+        Some(start + (self.rank - self.first) % self.block % ranks)
+    }
+
+    /// The partners in the other blocks, in order.
+    #[inline]
+    fn partners(self) -> impl DoubleEndedIterator<Item = u32> {
+        let me = self.rank;
+        let all = (0..RADIX).filter_map(move |number| self.partner(number));
+        all.filter(move |&rank| rank != me)
+    }
+
+    /// All blocks, in order: the rank for each.
+    #[inline]
+    fn blocks(self) -> impl DoubleEndedIterator<Item = u32> {
+        (0..RADIX).filter_map(move |number| self.partner(number))
+    }
+}
+
+/// Number of rounds.
+pub(super) fn rounds(size: u32) -> usize {
+    Round::all(0, size).count()
+}
+
+/// A barrier.
+#[inline]
+pub(super) fn barrier<D: Device>(mut steps: Steps<'_, D>) -> Result<()> {
+    let first = steps.number();
+    for round in Round::all(steps.rank(), steps.size()) {
+        post_and_see(&mut steps, round, Kind::Barrier, 0)?;
+        steps.next();
+    }
+    steps.all_reached(first);
+    steps.end(Kind::Barrier, 0)
+}
+
+/// Posts what the rank shows in this round, which is in its place by now, and waits for what its partners show.
+#[inline]
+fn post_and_see<D: Device>(
+    steps: &mut Steps<'_, D>,
+    round: Round,
+    kind: Kind,
+    len: usize,
+) -> Result<()> {
+    steps.room(Place::Cell)?;
+    let shown = if steps.disagree() {
+        Kind::Disagree
+    } else {
+        kind
+    };
+    steps.post(shown, len);
+    for partner in round.partners() {
+        steps.expect(partner, kind, len)?;
+    }
+    Ok(())
+}
+
+/// What an [`allreduce`] by more than [`RADIX`] ranks may have, in bytes: partial results have to be put
+/// aside between rounds.
+pub(super) const ASIDE: usize = 2048;
+
+#[repr(C, align(64))]
+struct Aside([MaybeUninit<u8>; ASIDE]);
+
+/// Reduces over all ranks what fits a cell or a chunk, and with more than [`RADIX`] ranks [`ASIDE`] bytes: all
+/// ranks combine, in the order of the ranks, and come to the same bits. `to` is `None` where the result is of
+/// no interest.
+///
+/// # Safety
+/// `items` are readable at `from`, writable at `to`, and hold valid values for the operator on all ranks. (That the
+/// two are the same does no harm.)
+#[inline]
+pub(super) unsafe fn allreduce<D: Device>(
+    mut steps: Steps<'_, D>,
+    items: &Items<'_>,
+    kind: Kind,
+    from: *const u8,
+    to: Option<*mut u8>,
+) -> Result<()> {
+    let (len, place) = (items.len(), Place::of(items.room()));
+    let first = steps.number();
+    let mut rounds = Round::all(steps.rank(), steps.size()).peekable();
+    let mut aside = Aside([MaybeUninit::uninit(); ASIDE]);
+    let aside = items.on_board(aside.0.as_mut_ptr().cast());
+    let mut shown = from;
+    while let Some(round) = rounds.next() {
+        steps.room(place)?;
+        if !steps.disagree() {
+            // SAFETY: from the caller in the first round, and later what the last round has put aside; the
+            // place is this rank's, and free.
+            unsafe { items.copy(shown, items.on_board(steps.mine(place))) };
+        }
+        post_and_see(&mut steps, round, kind, len)?;
+        let more = rounds.peek().is_some();
+        let target = if more { Some(aside) } else { to };
+        // What a rank that disagrees shows is not as long: it is not looked at.
+        if let Some(target) = target.filter(|_| !steps.disagree()) {
+            // SAFETY: what partners show has been posted, with as many bytes. Nobody shows the target.
+            unsafe { combine(&steps, round, items, place, target)? };
+        }
+        shown = aside;
+        steps.next();
+    }
+    steps.all_reached(first);
+    steps.end(kind, len)
+}
+
+/// Combines what all blocks of a round show, in their order.
+///
+/// # Safety
+/// All have posted as many items as these, valid for the operator; they are writable at `target`.
+#[inline]
+unsafe fn combine<D: Device>(
+    steps: &Steps<'_, D>,
+    round: Round,
+    items: &Items<'_>,
+    place: Place,
+    target: *mut u8,
+) -> Result<()> {
+    let mut blocks = round.blocks().rev();
+    let shown = |rank: u32| items.on_board(steps.at(rank, place));
+    if let Some(last) = blocks.next() {
+        // SAFETY: from the caller.
+        unsafe { items.copy(shown(last), target) };
+    }
+    blocks.try_for_each(|block| {
+        // SAFETY: from the caller.
+        unsafe { items.combine(shown(block), target) }
+    })
+}
+
+/// Goes through the rounds that are left of an exchange after the first, in which ranks were seen that
+/// disagree: others may not have seen them.
+pub(super) fn give_up<D: Device>(steps: &mut Steps<'_, D>) -> Result<()> {
+    for _ in 1..rounds(steps.size()) {
+        steps.room(Place::Cell)?;
+        steps.post(Kind::Disagree, 0);
+        steps.next();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each rank's knowledge, by rounds, of whom it has heard of; blocks in order and without gaps.
+    #[test]
+    fn after_the_rounds_everybody_has_heard_of_everybody_once() {
+        for size in 2..200 {
+            let mut known: Vec<Vec<u32>> = (0..size).map(|rank| vec![rank]).collect();
+            for number in 0..rounds(size) {
+                let heard = |rank: u32| {
+                    let round = Round::all(rank, size).nth(number).expect("a round");
+                    let blocks = round.blocks();
+                    blocks
+                        .flat_map(|from| known[from as usize].clone())
+                        .collect()
+                };
+                known = (0..size).map(heard).collect();
+            }
+            let all: Vec<u32> = (0..size).collect();
+            assert!(known.iter().all(|known| *known == all), "{size} ranks");
+        }
+    }
+
+    #[test]
+    fn few_ranks_need_one_round() {
+        assert_eq!([2, 8, 9, 64, 65].map(rounds), [1, 1, 2, 2, 3]);
+    }
+}

@@ -1,0 +1,269 @@
+//! Collective operations through memory that all ranks of a communicator can load and store.
+//!
+//! Where the device has [`Caps::DIRECT`](portolan_core::device::Caps::DIRECT) and all members are on one node, blocking
+//! operations send no messages. Each rank has a *board* ([`board`]), on which it writes what the others are to
+//! see; they look at it until it is there ([`steps`]). What fits a cache line costs the transfer of one
+//! line; longer data goes through chunks that stay in caches.
+//!
+//! Nonblocking and persistent operations use messages; the two never match each other (MPI-4 section 6.12), so
+//! all ranks choose alike.
+//!
+//! Ranks that disagree about lengths are told so ([`InvalidCount`](portolan_core::ErrorKind::InvalidCount)) as far
+//! as they can see it, and the boards stay in step.
+
+mod bcast;
+mod board;
+mod data;
+mod exchange;
+mod moves;
+mod reduce;
+mod rooted;
+mod setup;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use portolan_core::comm::{Communicator, NoUnwind};
+use portolan_core::device::Region;
+use portolan_core::{Device, ErrorKind, ProcId, Result};
+
+pub(crate) use setup::Pool;
+
+use crate::args::Operation;
+use crate::check::check;
+use crate::counters::Counters;
+use crate::options::Options;
+use crate::state::{Job, State};
+use board::Map;
+use data::{Items, Stream};
+use steps::Steps;
+
+/// The boards of a communicator: not made yet, or none.
+#[derive(Debug, Default)]
+pub(crate) struct Direct(OnceLock<Option<Boards>>);
+
+/// The boards of all ranks of a communicator, as one of them sees them.
+#[derive(Debug)]
+struct Boards {
+    map: Map,
+    /// By rank.
+    boards: Box<[NonNull<u8>]>,
+    processes: Box<[ProcId]>,
+    rank: u32,
+    /// The own one.
+    region: Region,
+    /// The step that comes next, and the one before which all ranks are known to have all behind
+    /// them: between operations. One thread at a time uses them, because operations on one communicator
+    /// do not overlap.
+    step: AtomicU32,
+    proved: AtomicU32,
+    /// Whether a thread is at it, where several might be by mistake.
+    busy: AtomicBool,
+    many_threads: bool,
+    pool: Arc<Pool>,
+}
+
+// SAFETY: the addresses are of memory that is accessed as atomics, or by the protocol of `steps`
+// by the one thread that `busy` lets in.
+unsafe impl Send for Boards {}
+// SAFETY: as above.
+unsafe impl Sync for Boards {}
+
+impl Boards {
+    #[inline]
+    fn size(&self) -> u32 {
+        self.boards.len() as u32
+    }
+
+    #[inline]
+    fn board(&self, rank: u32) -> *mut u8 {
+        self.boards[rank as usize].as_ptr()
+    }
+
+    /// The boards of the others, and whose they are.
+    #[inline]
+    fn others(&self) -> impl Iterator<Item = (*mut u8, ProcId)> + '_ {
+        let others = |&(rank, _): &(u32, _)| rank != self.rank;
+        let all = (0..).zip(self.boards.iter().zip(&self.processes));
+        all.filter(others)
+            .map(|(_, (board, process))| (board.as_ptr(), *process))
+    }
+
+    /// Lets one thread in.
+    #[inline]
+    fn enter<D: Device>(&self, comm: &Communicator<D>) -> Result<()> {
+        // Acquire: pairs with the Release store in `leave`, of another thread of this rank.
+        if self.many_threads && self.busy.swap(true, Ordering::Acquire) {
+            return Err(comm.error(
+                ErrorKind::InvalidCommunicator,
+                "two threads call collective operations on one communicator at once".to_owned(),
+                "let them take turns, or give each a communicator of its own (dup)",
+            ));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn leave(&self) {
+        if self.many_threads {
+            // Release: pairs with the Acquire swap in `enter`.
+            self.busy.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Direct {
+    /// The boards of a communicator. The first call makes them: collective.
+    #[inline]
+    fn boards<D: Device>(
+        &self,
+        comm: &Communicator<D>,
+        pool: &Arc<Pool>,
+    ) -> Result<Option<&Boards>> {
+        match self.0.get() {
+            Some(boards) => Ok(boards.as_ref()),
+            None => self.make(comm, pool),
+        }
+    }
+
+    #[cold]
+    fn make<D: Device>(&self, comm: &Communicator<D>, pool: &Arc<Pool>) -> Result<Option<&Boards>> {
+        let boards = setup::make(comm, pool)?;
+        Ok(self.0.get_or_init(|| boards).as_ref())
+    }
+}
+
+/// Does an operation through shared memory, if that is the way on this communicator; `None` if not.
+///
+/// # Safety
+/// As [`crate::run`].
+#[inline]
+pub(crate) unsafe fn run<D: Device>(
+    comm: &Communicator<D>,
+    state: &State,
+    job: &Job,
+    operation: &Operation<'_>,
+) -> Option<Result<()>> {
+    if !applies(&job.options, operation, comm.size()) {
+        return None;
+    }
+    let boards = match state.direct.boards(comm, &job.boards) {
+        Ok(Some(boards)) => boards,
+        Ok(None) => return None,
+        Err(error) => return Some(Err(error)),
+    };
+    // SAFETY: from the caller.
+    Some(unsafe { run_on(boards, comm, state, operation) })
+}
+
+/// Whether an operation is for boards, where there are such: a question to which all ranks have the same answer.
+#[inline]
+fn applies(options: &Options, operation: &Operation<'_>, ranks: u32) -> bool {
+    if !options.direct || options.compare {
+        return false;
+    }
+    let layout = match operation {
+        Operation::NeighbourAllgather { .. } | Operation::NeighbourAlltoall { .. } => return false,
+        Operation::Reduce { send, recv, .. } => send.or(*recv).map(|data| data.layout),
+        Operation::Allreduce { recv, .. }
+        | Operation::ReduceScatter { recv, .. }
+        | Operation::ReduceScatterBlock { recv, .. }
+        | Operation::Scan { recv, .. } => Some(recv.layout),
+        _ => return true,
+    };
+    !options.reproducible && layout.is_some_and(|layout| Items::fit_boards(layout, ranks))
+}
+
+#[inline]
+unsafe fn run_on<D: Device>(
+    boards: &Boards,
+    comm: &Communicator<D>,
+    state: &State,
+    operation: &Operation<'_>,
+) -> Result<()> {
+    check(comm, operation)?;
+    boards.enter(comm)?;
+    state.count(Counters::Operations, 1);
+    let number = state.begin();
+    // Out of an operator of the program a panic would leave the others waiting.
+    let guard = NoUnwind::new("a collective operation");
+    let steps = Steps::new(comm, state, boards);
+    // SAFETY: from the caller.
+    let outcome = unsafe { dispatch(steps, operation, number) };
+    guard.done();
+    boards.leave();
+    outcome
+}
+
+#[inline]
+unsafe fn dispatch<D: Device>(
+    steps: Steps<'_, D>,
+    operation: &Operation<'_>,
+    number: u32,
+) -> Result<()> {
+    // SAFETY: from the caller, for all of them.
+    unsafe {
+        match *operation {
+            Operation::Barrier => exchange::barrier(steps),
+            Operation::Bcast { data, root } => bcast::bcast(steps, Stream::of(&data), root),
+            Operation::Allreduce { send, recv, op } => {
+                let from = send.map_or(recv.ptr, |send| send.ptr);
+                let items = Items::new(op, recv.layout, recv.count);
+                reduce::allreduce(steps, &items, from, recv.ptr)
+            }
+            Operation::Reduce {
+                send,
+                recv,
+                op,
+                root,
+            } => {
+                let recv = recv.filter(|_| steps.rank() == root);
+                let Some(any) = send.or(recv) else {
+                    unreachable!("`check` has seen a buffer");
+                };
+                let items = Items::new(op, any.layout, any.count);
+                reduce::reduce(steps, &items, any.ptr, recv.map(|recv| recv.ptr))
+            }
+            Operation::ReduceScatter {
+                send,
+                recv,
+                counts,
+                op,
+            } => {
+                let items = Items::new(op, recv.layout, counts.iter().sum());
+                let blocks = reduce::Blocks::Counts(counts);
+                reduce::reduce_scatter(steps, &items, send.map(|send| send.ptr), recv.ptr, blocks)
+            }
+            Operation::ReduceScatterBlock { send, recv, op } => {
+                let items = Items::new(op, recv.layout, recv.count * steps.size() as usize);
+                let blocks = reduce::Blocks::Equal(recv.count);
+                reduce::reduce_scatter(steps, &items, send.map(|send| send.ptr), recv.ptr, blocks)
+            }
+            Operation::Scan {
+                send,
+                recv,
+                op,
+                exclusive,
+            } => {
+                let from = send.map_or(recv.ptr, |send| send.ptr);
+                let items = Items::new(op, recv.layout, recv.count);
+                reduce::scan(steps, &items, from, recv.ptr, exclusive)
+            }
+            Operation::Allgather { send, recv } => moves::allgather(steps, send.as_ref(), &recv),
+            Operation::Alltoall { send, recv } => moves::alltoall(steps, send.as_ref(), &recv),
+            Operation::Gather {
+                send, recv, root, ..
+            } => rooted::gather(steps, send.as_ref(), recv.as_ref(), root, number),
+            Operation::Scatter {
+                send, recv, root, ..
+            } => rooted::scatter(steps, send.as_ref(), recv.as_ref(), root, number),
+            Operation::NeighbourAllgather { .. } | Operation::NeighbourAlltoall { .. } => {
+                unreachable!("neighbour collectives are messages")
+            }
+        }
+    }
+}

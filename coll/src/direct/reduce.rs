@@ -1,0 +1,336 @@
+//! Reductions over boards.
+//!
+//! Short vectors are combined by every rank that wants the result. Long ones are taken in rounds of what fits
+//! a chunk: in each, every rank is responsible for a part, to which all others show it their contributions; it
+//! combines them and shows what it has come to. All operands are taken in the order of the ranks, from
+//! the last to the first, whatever the way.
+
+use portolan_core::{Device, Result};
+
+use super::board::{CHUNK, IN_CELL, Kind};
+use super::data::Items;
+use super::exchange::{self, ASIDE, RADIX};
+use super::steps::{Place, Steps};
+use crate::schedule::part;
+
+/// Bytes that a rank reads of others, at most, where all of them combine the same.
+const TOGETHER: usize = 16 << 10;
+
+/// Whether every rank combines everything.
+fn is_short(items: &Items<'_>, size: u32) -> bool {
+    let room = items.room();
+    if size > RADIX {
+        return room <= ASIDE;
+    }
+    room * (size as usize - 1) <= TOGETHER
+}
+
+/// An allreduce.
+///
+/// # Safety
+/// The items are readable at `from`, which may be `to`, writable at `to`, and valid for the operator.
+#[inline]
+pub(super) unsafe fn allreduce<D: Device>(
+    steps: Steps<'_, D>,
+    items: &Items<'_>,
+    from: *mut u8,
+    to: *mut u8,
+) -> Result<()> {
+    let kind = Kind::Allreduce;
+    // SAFETY: from the caller.
+    unsafe {
+        if is_short(items, steps.size()) {
+            exchange::allreduce(steps, items, kind, from, Some(to))
+        } else {
+            in_parts(steps, items, kind, from, Some(to))
+        }
+    }
+}
+
+/// A reduction to the root, which alone has a `to`.
+///
+/// # Safety
+/// As [`allreduce`].
+pub(super) unsafe fn reduce<D: Device>(
+    steps: Steps<'_, D>,
+    items: &Items<'_>,
+    from: *mut u8,
+    to: Option<*mut u8>,
+) -> Result<()> {
+    let (kind, size) = (Kind::Reduce, steps.size());
+    // SAFETY: from the caller.
+    unsafe {
+        match is_short(items, size) {
+            true if size > RADIX => exchange::allreduce(steps, items, kind, from, to),
+            true => to_root(steps, items, from, to),
+            false => in_parts(steps, items, kind, from, to),
+        }
+    }
+}
+
+/// All show the root their contributions. (The root does too, in case that others disagree about the way.)
+unsafe fn to_root<D: Device>(
+    mut steps: Steps<'_, D>,
+    items: &Items<'_>,
+    from: *mut u8,
+    to: Option<*mut u8>,
+) -> Result<()> {
+    let (kind, len) = (Kind::Reduce, items.len());
+    let place = Place::of(items.room());
+    steps.room(place)?;
+    // SAFETY: from the caller; the place is this rank's, and free.
+    unsafe { items.copy(from, items.on_board(steps.mine(place))) };
+    steps.post(kind, len);
+    if let Some(to) = to {
+        for rank in steps.others() {
+            steps.expect(rank, kind, len)?;
+        }
+        if !steps.disagree() {
+            // SAFETY: all have posted as many items; `to` is the caller's.
+            unsafe { fold(&steps, items, place, steps.size(), to)? };
+        }
+    }
+    match place {
+        Place::Cell => steps.next(),
+        Place::Chunk => steps.next_published(),
+    }
+    steps.end(kind, len)
+}
+
+/// Combines what the ranks before `end` show.
+///
+/// # Safety
+/// They have posted as many items as these, valid for the operator; the items are writable at `to`.
+unsafe fn fold<D: Device>(
+    steps: &Steps<'_, D>,
+    items: &Items<'_>,
+    place: Place,
+    end: u32,
+    to: *mut u8,
+) -> Result<()> {
+    let shown = |rank: u32| items.on_board(steps.at(rank, place));
+    for rank in (0..end).rev() {
+        // SAFETY: from the caller.
+        unsafe {
+            if rank + 1 == end {
+                items.copy(shown(rank), to);
+            } else {
+                items.combine(shown(rank), to)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Each rank combines a part of every chunk; who has a `to` takes all of them.
+unsafe fn in_parts<D: Device>(
+    mut steps: Steps<'_, D>,
+    items: &Items<'_>,
+    kind: Kind,
+    from: *mut u8,
+    to: Option<*mut u8>,
+) -> Result<()> {
+    let len = items.len();
+    let (me, ranks) = (steps.rank() as usize, steps.size() as usize);
+    let each = items.per(CHUNK);
+    for first in (0..items.count).step_by(each) {
+        let round = items.with(each.min(items.count - first));
+        let part = |rank: usize| part(round.count, rank, ranks);
+        let source = items.nth(from, first);
+        steps.room(Place::Chunk)?;
+        let shown = round.on_board(steps.mine(Place::Chunk));
+        for rank in (0..ranks).filter(|&rank| rank != me) {
+            let part = part(rank);
+            let (from, to) = (items.nth(source, part.start), items.nth(shown, part.start));
+            // SAFETY: from the caller; the chunk is this rank's, free, and has room for the round.
+            unsafe { items.with(part.len()).copy(from, to) };
+        }
+        steps.post(kind, len);
+        steps.expect_all(kind, len)?;
+        if steps.disagree() {
+            steps.next();
+            exchange::give_up(&mut steps)?;
+            break;
+        }
+        let result = items.nth(round.on_board(steps.ahead(Place::Chunk)), part(me).start);
+        let operand = |rank: usize| match rank {
+            _ if rank == me => items.nth(source, part(me).start),
+            _ => {
+                let chunk = round.on_board(steps.at(rank as u32, Place::Chunk));
+                items.nth(chunk, part(me).start)
+            }
+        };
+        let mine = items.with(part(me).len());
+        for rank in (0..ranks).rev() {
+            // SAFETY: all have posted this part of as many items, valid for the operator; the next chunk
+            // of this rank is free.
+            unsafe {
+                if rank + 1 == ranks {
+                    mine.copy(operand(rank), result);
+                } else {
+                    mine.combine(operand(rank), result)?;
+                }
+            }
+        }
+        steps.next();
+        steps.post(kind, len);
+        if let Some(to) = to {
+            steps.expect_all(kind, len)?;
+            let target = items.nth(to, first);
+            for rank in 0..ranks {
+                let part = part(rank);
+                let chunk = round.on_board(steps.at(rank as u32, Place::Chunk));
+                let (from, to) = (items.nth(chunk, part.start), items.nth(target, part.start));
+                // SAFETY: the results have been posted; `to` is the caller's.
+                unsafe { items.with(part.len()).copy(from, to) };
+            }
+        }
+        steps.next();
+    }
+    steps.end(kind, len)
+}
+
+/// The blocks of a reduce-scatter, in items.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Blocks<'a> {
+    /// All of this length.
+    Equal(usize),
+    /// By rank.
+    Counts(&'a [usize]),
+}
+
+impl Blocks<'_> {
+    fn of(&self, rank: usize) -> usize {
+        match self {
+            Self::Equal(count) => *count,
+            Self::Counts(counts) => counts[rank],
+        }
+    }
+
+    fn longest(&self) -> usize {
+        match self {
+            Self::Equal(count) => *count,
+            Self::Counts(counts) => counts.iter().copied().max().unwrap_or(0),
+        }
+    }
+}
+
+/// A reduce-scatter of `items`, the blocks of all ranks; in place without `send`.
+///
+/// How many steps it takes depends on the longest block alone, and that is what ranks compare.
+///
+/// # Safety
+/// The items are readable at `send`, or in place at `recv`, and valid for the operator; the own block
+/// is writable at `recv`.
+pub(super) unsafe fn reduce_scatter<D: Device>(
+    mut steps: Steps<'_, D>,
+    items: &Items<'_>,
+    send: Option<*mut u8>,
+    recv: *mut u8,
+    blocks: Blocks<'_>,
+) -> Result<()> {
+    let kind = Kind::ReduceScatter;
+    let (me, ranks) = (steps.rank() as usize, steps.size() as usize);
+    let longest = items.with(blocks.longest());
+    let len = longest.len();
+    let (place, each, share) = if longest.room() * ranks <= IN_CELL {
+        (Place::Cell, longest.count.max(1), longest.room())
+    } else {
+        let share = CHUNK / ranks & !63;
+        (Place::Chunk, items.per(share), share)
+    };
+    let from = send.unwrap_or(recv);
+    // In place the result would overwrite contributions that other rounds have yet to show.
+    let whole = items.with(blocks.of(me));
+    let mut aside = vec![0u8; if send.is_none() { whole.room() } else { 0 }];
+    let result = match send {
+        Some(_) => recv,
+        None => whole.on_board(aside.as_mut_ptr()),
+    };
+    for first in (0..longest.count.max(1)).step_by(each) {
+        let now = |rank: usize| items.with(blocks.of(rank).saturating_sub(first).min(each));
+        steps.room(place)?;
+        let shown = steps.mine(place);
+        let mut begin = 0;
+        for rank in 0..ranks {
+            let to = now(rank).on_board(shown.wrapping_add(rank * share));
+            // SAFETY: from the caller; the place is this rank's, free, and has room for a share per rank.
+            unsafe { now(rank).copy(items.nth(from, begin + first), to) };
+            begin += blocks.of(rank);
+        }
+        steps.post(kind, len);
+        steps.expect_all(kind, len)?;
+        if steps.disagree() {
+            steps.next();
+            break;
+        }
+        let (mine, to) = (now(me), items.nth(result, first));
+        let at = |rank: usize| mine.on_board(steps.at(rank as u32, place).wrapping_add(me * share));
+        for rank in (0..ranks).rev() {
+            // SAFETY: all have posted shares of the same length, valid for the operator; the result is the
+            // caller's, or aside.
+            unsafe {
+                if rank + 1 == ranks {
+                    mine.copy(at(rank), to);
+                } else {
+                    mine.combine(at(rank), to)?;
+                }
+            }
+        }
+        steps.next();
+    }
+    if send.is_none() && !steps.disagree() {
+        // SAFETY: from the caller; all of this rank's contributions have been shown.
+        unsafe { whole.copy(result, recv) };
+    }
+    steps.end(kind, len)
+}
+
+/// A scan, or an exscan if `exclusive`.
+///
+/// # Safety
+/// As [`allreduce`].
+pub(super) unsafe fn scan<D: Device>(
+    mut steps: Steps<'_, D>,
+    items: &Items<'_>,
+    from: *mut u8,
+    to: *mut u8,
+    exclusive: bool,
+) -> Result<()> {
+    let kind = if exclusive { Kind::Exscan } else { Kind::Scan };
+    let (me, len) = (steps.rank(), items.len());
+    let end = if exclusive { me } else { me + 1 };
+    let each = items.per(CHUNK);
+    let one_step = items.count <= each;
+    for first in (0..items.count.max(1)).step_by(each) {
+        let round = items.with(each.min(items.count - first));
+        let place = if one_step {
+            Place::of(round.room())
+        } else {
+            Place::Chunk
+        };
+        steps.room(place)?;
+        // SAFETY: from the caller; the place is this rank's, free, and has room for the round.
+        unsafe { round.copy(items.nth(from, first), round.on_board(steps.mine(place))) };
+        steps.post(kind, len);
+        if one_step {
+            for rank in 0..me {
+                steps.expect(rank, kind, len)?;
+            }
+        } else {
+            // All of them: whoever has another length takes other steps.
+            steps.expect_all(kind, len)?;
+        }
+        if steps.disagree() {
+            steps.next_published();
+            break;
+        }
+        // SAFETY: the ranks before have posted as many items; `to` is the caller's.
+        unsafe { fold(&steps, &round, place, end, items.nth(to, first))? };
+        match place {
+            Place::Cell => steps.next(),
+            Place::Chunk => steps.next_published(),
+        }
+    }
+    steps.end(kind, len)
+}

@@ -1,0 +1,311 @@
+//! Gather and scatter over boards.
+//!
+//! What is longer than a place on a board goes as a message between the root and the one rank: the others
+//! cannot know of it, and need not.
+
+use portolan_core::buffer::TypedBuf;
+use portolan_core::comm::Communicator;
+use portolan_core::{Device, Result};
+
+use super::board::{CHUNK, IN_CELL, Kind};
+use super::data::Stream;
+use super::steps::{Place, Steps};
+use crate::args::Many;
+use crate::memory::Memory;
+use crate::run::Run;
+use crate::schedule::{Base, Builder, Span};
+use crate::state::State;
+use crate::team::Team;
+
+/// Gather and gatherv. `number` is that of the operation, for its messages.
+///
+/// # Safety
+/// `send` is readable; at the root the blocks of `recv` are writable and do not overlap it.
+pub(super) unsafe fn gather<D: Device>(
+    mut steps: Steps<'_, D>,
+    send: Option<&TypedBuf<'_>>,
+    recv: Option<&Many<'_>>,
+    root: u32,
+    number: u32,
+) -> Result<()> {
+    let (kind, comm, state) = (Kind::Gather, steps.comm, steps.state);
+    let recv = recv.filter(|_| steps.rank() == root);
+    let mut messages = Messages::new(steps.rank(), steps.size());
+    let len = match (recv, send) {
+        (Some(recv), _) => {
+            let own = Stream::block(recv, root);
+            if let Some(send) = send {
+                // SAFETY: from the caller.
+                unsafe { Stream::of(send).copy_to(&own) };
+            }
+            // SAFETY: from the caller.
+            unsafe { collect(&mut steps, recv, own.len(), &mut messages)? };
+            own.len()
+        }
+        (None, Some(send)) => {
+            let mine = Stream::of(send);
+            let place = Place::of(mine.len());
+            if mine.len() > CHUNK {
+                steps.room(Place::Cell)?;
+                messages.send(root, &mine);
+            } else {
+                steps.room(place)?;
+                // SAFETY: from the caller; the place is this rank's, free, and has the room.
+                unsafe { mine.read(0, steps.mine(place), mine.len()) };
+            }
+            steps.post_for_few(kind, mine.len());
+            steps.wake(root);
+            steps.next();
+            mine.len()
+        }
+        (None, None) => unreachable!("`check` has seen a buffer"),
+    };
+    let outcome = steps.end(kind, len);
+    // SAFETY: from the caller.
+    outcome.and(unsafe { messages.exchange(comm, state, number) })
+}
+
+/// The root's part in a gather.
+unsafe fn collect<D: Device>(
+    steps: &mut Steps<'_, D>,
+    recv: &Many<'_>,
+    own: usize,
+    messages: &mut Messages,
+) -> Result<()> {
+    steps.room(Place::Cell)?;
+    steps.post_for_few(Kind::Gather, own);
+    for rank in steps.others() {
+        let block = Stream::block(recv, rank);
+        let header = steps.header_of(rank)?;
+        if header.kind() != Some(Kind::Gather) {
+            steps.note(rank, header);
+            continue;
+        }
+        let theirs = steps.len_of(rank, header);
+        if theirs > CHUNK as u64 {
+            messages.receive(rank, &block);
+        } else if theirs != block.len() as u64 {
+            steps.note(rank, header);
+        } else {
+            let source = steps.at(rank, Place::of(block.len()));
+            // SAFETY: so many bytes have been posted there; the block is the caller's.
+            unsafe { block.write(0, source, block.len()) };
+        }
+    }
+    steps.next_published();
+    Ok(())
+}
+
+/// Scatter and scatterv. `number` is that of the operation, for its messages.
+///
+/// # Safety
+/// At the root the blocks of `send` are readable; `recv` is writable and does not overlap them.
+pub(super) unsafe fn scatter<D: Device>(
+    mut steps: Steps<'_, D>,
+    send: Option<&Many<'_>>,
+    recv: Option<&TypedBuf<'_>>,
+    root: u32,
+    number: u32,
+) -> Result<()> {
+    let (comm, state) = (steps.comm, steps.state);
+    let send = send.filter(|_| steps.rank() == root);
+    let mut messages = Messages::new(steps.rank(), steps.size());
+    let len = match (send, recv) {
+        (Some(send), _) => {
+            let own = Stream::block(send, root);
+            // SAFETY: from the caller.
+            unsafe {
+                distribute(&mut steps, send, &mut messages)?;
+                if let Some(recv) = recv {
+                    own.copy_to(&Stream::of(recv));
+                }
+            }
+            own.len()
+        }
+        (None, Some(recv)) => {
+            let mine = Stream::of(recv);
+            // SAFETY: from the caller.
+            unsafe { take(&mut steps, &mine, root, &mut messages)? };
+            mine.len()
+        }
+        (None, None) => unreachable!("`check` has seen a buffer"),
+    };
+    let outcome = steps.end(Kind::Scatter, len);
+    // SAFETY: from the caller.
+    outcome.and(unsafe { messages.exchange(comm, state, number) })
+}
+
+/// Bytes of a length in front of the parts.
+const WORD: usize = size_of::<u64>();
+
+/// The root's part in a scatter.
+unsafe fn distribute<D: Device>(
+    steps: &mut Steps<'_, D>,
+    send: &Many<'_>,
+    messages: &mut Messages,
+) -> Result<()> {
+    let (root, size) = (steps.rank(), steps.size());
+    let blocks = || (0..size).map(|rank| (rank, Stream::block(send, rank)));
+    let padded = blocks().map(|(_, block)| block.len().next_multiple_of(WORD));
+    let total = padded.fold(0usize, usize::saturating_add);
+    if let Many::Equal(_) = send
+        && let each = Stream::block(send, 0).len()
+        && each * (size as usize) <= IN_CELL
+    {
+        steps.room(Place::Cell)?;
+        for (rank, block) in blocks().filter(|(rank, _)| *rank != root) {
+            let to = steps.mine(Place::Cell).wrapping_add(rank as usize * each);
+            // SAFETY: from the caller; the cell is this rank's, free, and has room for a part per rank.
+            unsafe { block.read(0, to, each) };
+        }
+        steps.post(Kind::Scatter, each);
+    } else if total <= CHUNK - size as usize * WORD {
+        steps.room(Place::Chunk)?;
+        let chunk = steps.mine(Place::Chunk);
+        let mut at = size as usize * WORD;
+        for (rank, block) in blocks() {
+            // SAFETY: as above, for a chunk: it has room for the lengths and all parts.
+            unsafe {
+                chunk
+                    .cast::<u64>()
+                    .add(rank as usize)
+                    .write(block.len() as u64);
+                block.read(0, chunk.add(at), block.len());
+            }
+            at += block.len().next_multiple_of(WORD);
+        }
+        steps.post(Kind::ScatterListed, 0);
+    } else {
+        steps.room(Place::Chunk)?;
+        let chunk = steps.mine(Place::Chunk);
+        for (rank, block) in blocks() {
+            // SAFETY: as above.
+            unsafe {
+                chunk
+                    .cast::<u64>()
+                    .add(rank as usize)
+                    .write(block.len() as u64)
+            };
+            if rank != root {
+                messages.send(rank, &block);
+            }
+        }
+        steps.post(Kind::ScatterSent, 0);
+    }
+    steps.next();
+    Ok(())
+}
+
+/// The part of the others in a scatter.
+unsafe fn take<D: Device>(
+    steps: &mut Steps<'_, D>,
+    mine: &Stream<'_>,
+    root: u32,
+    messages: &mut Messages,
+) -> Result<()> {
+    let (me, len) = (steps.rank() as usize, mine.len());
+    steps.room(Place::Cell)?;
+    steps.post_for_few(Kind::Scatter, len);
+    let header = steps.header_of(root)?;
+    match header.kind() {
+        Some(Kind::Scatter) if header.len() == len => {
+            let source = steps.at(root, Place::Cell).wrapping_add(me * len);
+            // SAFETY: parts of this length have been posted; the buffer is the caller's.
+            unsafe { mine.write(0, source, len) };
+        }
+        Some(kind @ (Kind::ScatterListed | Kind::ScatterSent)) => {
+            let chunk = steps.at(root, Place::Chunk);
+            // SAFETY: the chunk has been posted, and begins with the length of every rank's part.
+            let part = |rank: usize| unsafe { chunk.cast::<u64>().add(rank).read() } as usize;
+            if kind == Kind::ScatterSent && part(me) > 0 {
+                messages.receive(root, mine);
+            } else if part(me) == len {
+                let before = (0..me).map(|rank| part(rank).next_multiple_of(WORD));
+                let at = steps.size() as usize * WORD + before.sum::<usize>();
+                // SAFETY: the parts follow in order; the buffer is the caller's.
+                unsafe { mine.write(0, chunk.add(at), len) };
+            } else {
+                steps.note_len(root, header, part(me) as u64);
+            }
+        }
+        _ => steps.note(root, header),
+    }
+    match header.kind() {
+        Some(Kind::ScatterListed | Kind::ScatterSent) => steps.next_published(),
+        _ => steps.next(),
+    }
+    Ok(())
+}
+
+/// Messages that are left to be sent and received.
+struct Messages {
+    builder: Option<Builder>,
+    rank: u32,
+    size: u32,
+    /// Where [`Base::Send`] and [`Base::Recv`] begin.
+    origins: [*mut u8; 2],
+}
+
+impl Messages {
+    fn new(rank: u32, size: u32) -> Self {
+        Self {
+            builder: None,
+            rank,
+            size,
+            origins: [std::ptr::null_mut(); 2],
+        }
+    }
+
+    fn send(&mut self, to: u32, data: &Stream<'_>) {
+        let (b, span) = self.span(Base::Send, data);
+        b.send(to, span);
+    }
+
+    /// Receives a message that has at least one byte.
+    fn receive(&mut self, from: u32, data: &Stream<'_>) {
+        let (b, span) = self.span(Base::Recv, data);
+        // Where none is expected one is taken all the same, or its sender would wait for ever.
+        let span = if span.is_empty() { b.scratch(1) } else { span };
+        b.recv(from, span);
+    }
+
+    fn span(&mut self, base: Base, data: &Stream<'_>) -> (&mut Builder, Span) {
+        let team = Team::all(self.rank, self.size);
+        let b = self.builder.get_or_insert_with(|| Builder::new(team));
+        let origin = &mut self.origins[base as usize];
+        if origin.is_null() {
+            *origin = data.address();
+        }
+        let span = data.span(b, base, *origin);
+        (b, span)
+    }
+
+    /// Sends and receives them all.
+    ///
+    /// # Safety
+    /// What is sent is readable, what is received into is writable and overlaps nothing else.
+    unsafe fn exchange<D: Device>(
+        self,
+        comm: &Communicator<D>,
+        state: &State,
+        number: u32,
+    ) -> Result<()> {
+        let Some(builder) = self.builder else {
+            return Ok(());
+        };
+        let mut spare = state.take_spare();
+        let schedule = builder.finish();
+        let scratch = spare.scratch.at_least(schedule.scratch());
+        let run = Run {
+            comm,
+            state,
+            tags: state.tags().started(number),
+            schedule: &schedule,
+            memory: Memory::new(self.origins, scratch),
+        };
+        // SAFETY: the spans are the caller's buffers, or scratch memory of the length that the schedule wants.
+        let outcome = unsafe { run.steps(&mut spare.requests) };
+        state.keep_spare(spare);
+        outcome
+    }
+}

@@ -1,0 +1,194 @@
+//! How the ranks of a communicator come to their boards, and how boards are used again.
+//!
+//! **Making.** At the first blocking collective operation each rank takes a board, tells the others its key, and maps
+//! theirs; if one of them could not, all do without, for as long as the communicator lives.
+//!
+//! **Going.** Communicators are freed without synchronisation: others may look at this rank's board long after
+//! it has dropped the communicator. So a rank that drops it says so in a word of every other board, which is its
+//! last access there, and its own board goes to the job's [`Pool`]. It comes into use again, for another
+//! communicator, when all words of it are set.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use portolan_core::comm::Communicator;
+use portolan_core::device::{Caps, Region, RegionKey};
+use portolan_core::{Device, ProcId, Result};
+
+use super::Boards;
+use super::board::Map;
+use crate::state::lock;
+
+/// More ranks than this use messages: one of them would look at that many boards.
+const MOST_RANKS: u32 = 256;
+
+/// Words of a region's key.
+const KEY_WORDS: usize = size_of::<RegionKey>() / 8;
+
+/// Boards of communicators that this rank has dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Pool(Mutex<Vec<Retired>>);
+
+#[derive(Debug)]
+struct Retired {
+    region: Region,
+    ranks: u32,
+    /// The rank whose board it was.
+    rank: u32,
+}
+
+impl Retired {
+    /// Whether nobody will look at it any more.
+    fn is_free(&self) -> bool {
+        let map = Map::new(self.ranks);
+        (0..self.ranks)
+            .filter(|&reader| reader != self.rank)
+            // SAFETY: it was a board of so many ranks, and is not freed before the job ends.
+            // Acquire: pairs with the Release store in `Drop for Boards`; whatever the reader read there was
+            // before.
+            .all(|reader| unsafe { map.gone(self.region.ptr, reader) }.load(Ordering::Acquire) != 0)
+    }
+}
+
+impl Pool {
+    /// Memory for a board of at least `len` bytes.
+    fn take<D: Device>(&self, device: &D, len: usize) -> Result<Region> {
+        let mut retired = lock(&self.0);
+        let fits = |old: &Retired| old.region.len >= len && old.is_free();
+        match retired.iter().position(fits) {
+            Some(index) => Ok(retired.swap_remove(index).region),
+            None => device.alloc_region(len),
+        }
+    }
+
+    fn give(&self, region: Region, ranks: u32, rank: u32) {
+        lock(&self.0).push(Retired {
+            region,
+            ranks,
+            rank,
+        });
+    }
+}
+
+/// Makes the boards of a communicator. Collective; `None`, on all ranks, if not all of them can
+/// load and store each other's.
+pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Result<Option<Boards>> {
+    let (rank, ranks) = (comm.rank(), comm.size());
+    if !(2..=MOST_RANKS).contains(&ranks) {
+        return Ok(None);
+    }
+    let map = Map::new(ranks);
+    let region = if shares_memory(comm) {
+        // Without a board the rank says so below, and all do without.
+        pool.take(comm.device(), map.len()).ok()
+    } else {
+        None
+    };
+    if let Some(region) = &region {
+        // SAFETY: the region is this rank's, so long at least, and nobody looks at it: it is new, or
+        // was found free, and no key of it as a board of this communicator has been given away.
+        unsafe { std::ptr::write_bytes(region.ptr, 0, map.zeroed()) };
+    }
+    let keys = comm.allgather_words(&words(region.as_ref()))?;
+    let boards = region.as_ref().and_then(|own| mapped(comm, own, &keys));
+    let mut all = [u64::from(boards.is_some())];
+    comm.and_words(&mut all)?;
+    match (boards, region) {
+        (Some((boards, processes)), Some(region)) if all == [1] => {
+            let many_threads = comm
+                .device()
+                .attributes()
+                .caps
+                .contains(Caps::THREAD_MULTIPLE);
+            Ok(Some(Boards {
+                map,
+                boards: boards.into(),
+                processes: processes.into(),
+                rank,
+                region,
+                step: AtomicU32::new(FIRST_STEP),
+                proved: AtomicU32::new(FIRST_STEP),
+                busy: AtomicBool::new(false),
+                many_threads,
+                pool: Arc::clone(pool),
+            }))
+        }
+        (_, Some(region)) => {
+            retire_unused(pool, region, ranks, rank);
+            Ok(None)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Not 0, which is in every cell at the beginning.
+const FIRST_STEP: u32 = 1;
+
+/// Whether, as far as this rank knows, all can reach each other's memory.
+fn shares_memory<D: Device>(comm: &Communicator<D>) -> bool {
+    let device = comm.device();
+    let mut nodes = comm.group().iter().map(|member| device.node_of(member));
+    let first = nodes.next();
+    device.attributes().caps.contains(Caps::DIRECT) && nodes.all(|node| Some(node) == first)
+}
+
+/// What a rank tells the others: whether it has a board, and its key.
+fn words(region: Option<&Region>) -> [u64; 1 + KEY_WORDS] {
+    let mut words = [0; 1 + KEY_WORDS];
+    if let Some(region) = region {
+        words[0] = 1;
+        let (key, _) = region.key.0.as_chunks::<8>();
+        for (word, bytes) in words[1..].iter_mut().zip(key) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+    }
+    words
+}
+
+type Mapped = (Vec<NonNull<u8>>, Vec<ProcId>);
+
+/// The addresses of all boards here, by rank, if there are all of them.
+fn mapped<D: Device>(comm: &Communicator<D>, own: &Region, keys: &[u64]) -> Option<Mapped> {
+    let board = |(member, words): (ProcId, &[u64; 1 + KEY_WORDS])| {
+        if words[0] != 1 {
+            return None;
+        }
+        if member.index() == comm.device().attributes().world_rank {
+            return NonNull::new(own.ptr);
+        }
+        let mut key = RegionKey([0; 8 * KEY_WORDS]);
+        let (chunks, _) = key.0.as_chunks_mut::<8>();
+        for (bytes, word) in chunks.iter_mut().zip(&words[1..]) {
+            *bytes = word.to_le_bytes();
+        }
+        comm.device().direct(member, &key)
+    };
+    let (keys, _) = keys.as_chunks::<{ 1 + KEY_WORDS }>();
+    let boards: Option<Vec<_>> = comm.group().iter().zip(keys).map(board).collect();
+    let processes = comm.group().iter().collect();
+    boards.map(|boards| (boards, processes))
+}
+
+/// Gives a board back that was told to others but never used: nobody looks at it.
+fn retire_unused(pool: &Pool, region: Region, ranks: u32, rank: u32) {
+    let map = Map::new(ranks);
+    for reader in 0..ranks {
+        // SAFETY: the region has room for the words of so many ranks and is this rank's alone.
+        unsafe { map.gone(region.ptr, reader) }.store(1, Ordering::Relaxed);
+    }
+    pool.give(region, ranks, rank);
+}
+
+impl Drop for Boards {
+    /// The last look at the others' boards is over: says so, and keeps the own one for later.
+    fn drop(&mut self) {
+        for (board, _) in self.others() {
+            // SAFETY: the board is mapped as long as the device lives, which the communicator holds, and its
+            // owner does not use it for anything else before it has read this word.
+            // Release: pairs with `Retired::is_free`; what this rank read there comes before.
+            unsafe { self.map.gone(board, self.rank) }.store(1, Ordering::Release);
+        }
+        self.pool.give(self.region, self.size(), self.rank);
+    }
+}

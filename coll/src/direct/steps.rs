@@ -1,0 +1,366 @@
+//! Taking steps: the protocol between the boards of a communicator.
+//!
+//! In each step of an operation a rank writes its own cell (and chunk), and posts it: header last. Whoever
+//! needs it waits for the header. All ranks post in every step, whether or not anybody is going to look,
+//! so that ranks that do not agree about an operation notice instead of waiting.
+//!
+//! **When a cell may be written again.** When all ranks have the step behind them in which it was used
+//! last. A rank knows that from what it sees: the cell of a rank in step `s` proves that this rank has all
+//! steps before `s` behind it. Where operations show it nothing (a root that only sends), it looks
+//! at the others' `done` words. They are written after every step with a chunk in which not all look at all, and
+//! after every fourth step in any case: often enough for whoever waits for one, because a rank never is
+//! [`CHUNKS`] steps ahead of such a word's owner.
+
+use std::sync::atomic::Ordering;
+
+use portolan_core::comm::Communicator;
+use portolan_core::{Device, ErrorKind, ProcId, Result};
+
+use super::Boards;
+use super::board::{CELLS, CHUNKS, Header, IN_CELL, Kind};
+use crate::counters::Counters;
+use crate::state::State;
+
+/// The steps of one operation.
+pub(super) struct Steps<'a, D: Device> {
+    pub(super) comm: &'a Communicator<D>,
+    pub(super) state: &'a State,
+    boards: &'a Boards,
+    /// The step that is being taken.
+    step: u32,
+    /// All ranks have the steps before this one behind them.
+    proved: u32,
+    /// The first disagreement that was seen: rank, and what it does.
+    odd: Option<(u32, Header, u64)>,
+}
+
+/// Where the data of a step lies on a board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Behind the header.
+    Cell,
+    /// In the chunk.
+    Chunk,
+}
+
+impl Place {
+    /// Where `room` bytes fit.
+    #[inline]
+    pub(super) fn of(room: usize) -> Self {
+        if room <= IN_CELL {
+            Self::Cell
+        } else {
+            Self::Chunk
+        }
+    }
+}
+
+impl<'a, D: Device> Steps<'a, D> {
+    #[inline]
+    pub(super) fn new(comm: &'a Communicator<D>, state: &'a State, boards: &'a Boards) -> Self {
+        Self {
+            comm,
+            state,
+            boards,
+            step: boards.step.load(Ordering::Relaxed),
+            proved: boards.proved.load(Ordering::Relaxed),
+            odd: None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn rank(&self) -> u32 {
+        self.boards.rank
+    }
+
+    #[inline]
+    pub(super) fn size(&self) -> u32 {
+        self.boards.size()
+    }
+
+    /// Waits until this rank may write its cell of this step, or its chunk.
+    #[inline]
+    pub(super) fn room(&mut self, place: Place) -> Result<()> {
+        let steps = match place {
+            Place::Cell => CELLS,
+            Place::Chunk => CHUNKS,
+        };
+        if self.step.wrapping_sub(self.proved) < steps {
+            return Ok(());
+        }
+        self.await_done(self.step.wrapping_sub(steps).wrapping_add(1))
+    }
+
+    /// Waits until all ranks have the steps before `wanted` behind them.
+    #[cold]
+    fn await_done(&mut self, wanted: u32) -> Result<()> {
+        let mut least = self.step;
+        for (board, _) in self.boards.others() {
+            let mut seen = 0;
+            let ready = || {
+                // SAFETY: a board of this communicator, mapped as long as it lives.
+                // Acquire: pairs with the Release store in `publish`: what the rank has read of this one's
+                // cells and chunks was read before.
+                seen = unsafe { self.boards.map.done(board) }.load(Ordering::Acquire);
+                seen.wrapping_sub(wanted) as i32 >= 0
+            };
+            self.state.count(Counters::Looks, 1);
+            self.comm.device().wait_for(self.comm.group(), ready)?;
+            if (seen.wrapping_sub(least) as i32) < 0 {
+                least = seen;
+            }
+        }
+        self.proved = least;
+        Ok(())
+    }
+
+    /// Where this rank writes the data of this step.
+    #[inline]
+    pub(super) fn mine(&self, place: Place) -> *mut u8 {
+        self.at(self.rank(), place)
+    }
+
+    /// Where this rank will write in the next step, once it has seen all others in this one: its
+    /// place is free then.
+    #[inline]
+    pub(super) fn ahead(&self, place: Place) -> *mut u8 {
+        debug_assert_eq!(self.proved, self.step);
+        self.at_step(self.rank(), place, self.step.wrapping_add(1))
+    }
+
+    /// Where the data of a rank is, once it has posted.
+    #[inline]
+    pub(super) fn at(&self, rank: u32, place: Place) -> *mut u8 {
+        self.at_step(rank, place, self.step)
+    }
+
+    #[inline]
+    fn at_step(&self, rank: u32, place: Place, step: u32) -> *mut u8 {
+        let board = self.boards.board(rank);
+        match place {
+            Place::Cell => self.boards.map.data(board, step),
+            Place::Chunk => self.boards.map.chunk(board, step),
+        }
+    }
+
+    /// Shows this rank's cell, and wakes whoever waits for it.
+    #[inline]
+    pub(super) fn post(&mut self, kind: Kind, len: usize) {
+        self.post_for_few(kind, len);
+        for (_, process) in self.boards.others() {
+            self.comm.device().notify(process);
+        }
+    }
+
+    /// Shows this rank's cell where nobody, or only ranks that are woken by [`wake`](Self::wake), will wait
+    /// for it.
+    #[inline]
+    pub(super) fn post_for_few(&mut self, kind: Kind, len: usize) {
+        let own = self.boards.board(self.rank());
+        if len >= Header::LONG {
+            // SAFETY: the cell is this rank's, and `room` has found it free.
+            unsafe {
+                self.boards
+                    .map
+                    .data(own, self.step)
+                    .cast::<u64>()
+                    .write_unaligned(len as u64);
+            }
+        }
+        let header = Header::new(self.step, kind, len);
+        // SAFETY: a board of this communicator.
+        // Release: pairs with the Acquire load in `header_of`: the data is there with it.
+        unsafe { self.boards.map.header(own, self.step) }.store(header.0, Ordering::Release);
+        self.state.count(Counters::Signals, 1);
+    }
+
+    /// Wakes a rank that waits for what was posted.
+    #[inline]
+    pub(super) fn wake(&self, rank: u32) {
+        self.comm.device().notify(self.process(rank));
+    }
+
+    #[inline]
+    fn process(&self, rank: u32) -> ProcId {
+        self.boards.processes[rank as usize]
+    }
+
+    /// Waits for a rank's cell of this step.
+    #[inline]
+    pub(super) fn header_of(&self, rank: u32) -> Result<Header> {
+        // SAFETY: a board of this communicator, mapped as long as it lives.
+        let cell = unsafe { self.boards.map.header(self.boards.board(rank), self.step) };
+        let mut header = Header(0);
+        let ready = || {
+            // Acquire: pairs with the Release store in `post`.
+            header = Header(cell.load(Ordering::Acquire));
+            header.step() == self.step
+        };
+        self.state.count(Counters::Looks, 1);
+        self.comm.device().wait_for(self.comm.group(), ready)?;
+        Ok(header)
+    }
+
+    /// The length that a header that was waited for tells.
+    #[inline]
+    pub(super) fn len_of(&self, rank: u32, header: Header) -> u64 {
+        if header.len() < Header::LONG {
+            return header.len() as u64;
+        }
+        // SAFETY: the cell has been posted with the length in its data.
+        unsafe { self.at(rank, Place::Cell).cast::<u64>().read_unaligned() }
+    }
+
+    /// Waits for a rank's cell, and notes if it is doing something else, or with another length.
+    #[inline]
+    pub(super) fn expect(&mut self, rank: u32, kind: Kind, len: usize) -> Result<()> {
+        let header = self.header_of(rank)?;
+        if header != Header::new(self.step, kind, len)
+            || len >= Header::LONG && self.len_of(rank, header) != len as u64
+        {
+            self.note(rank, header);
+        }
+        Ok(())
+    }
+
+    /// Waits for the cells of all others, which proves that they have all steps before behind them.
+    #[inline]
+    pub(super) fn expect_all(&mut self, kind: Kind, len: usize) -> Result<()> {
+        for rank in self.others() {
+            self.expect(rank, kind, len)?;
+        }
+        self.seen_all();
+        Ok(())
+    }
+
+    /// To be called when this rank has waited for the cells of all others.
+    #[inline]
+    pub(super) fn seen_all(&mut self) {
+        self.proved = self.step;
+    }
+
+    /// What is known after this rank has, directly or not, seen all others in step `step` or later.
+    #[inline]
+    pub(super) fn all_reached(&mut self, step: u32) {
+        self.proved = step;
+    }
+
+    /// The number of this step.
+    #[inline]
+    pub(super) fn number(&self) -> u32 {
+        self.step
+    }
+
+    /// The other ranks: each rank begins with the one after it, so that not all look at one.
+    #[inline]
+    pub(super) fn others(&self) -> impl Iterator<Item = u32> + use<D> {
+        let (rank, size) = (self.rank(), self.size());
+        (rank + 1..size).chain(0..rank)
+    }
+
+    /// Notes what a rank is doing that this one does not expect.
+    #[cold]
+    pub(super) fn note(&mut self, rank: u32, header: Header) {
+        let len = self.len_of(rank, header);
+        self.odd.get_or_insert((rank, header, len));
+    }
+
+    /// Notes that a rank has another length for a block than this one.
+    #[cold]
+    pub(super) fn note_len(&mut self, rank: u32, header: Header, len: u64) {
+        self.odd.get_or_insert((rank, header, len));
+    }
+
+    /// Whether a rank was seen that does not agree with this one.
+    #[inline]
+    pub(super) fn disagree(&self) -> bool {
+        self.odd.is_some()
+    }
+
+    /// Ends a step.
+    #[inline]
+    pub(super) fn next(&mut self) {
+        self.step = self.step.wrapping_add(1);
+        if self.step.is_multiple_of(CHUNKS) {
+            self.publish();
+        }
+    }
+
+    /// Ends a step with data in chunks in which not every rank looks at every other.
+    pub(super) fn next_published(&mut self) {
+        self.step = self.step.wrapping_add(1);
+        self.publish();
+    }
+
+    /// Tells the others how many steps this rank has behind it.
+    fn publish(&self) {
+        let own = self.boards.board(self.rank());
+        // SAFETY: a board of this communicator.
+        // Release: pairs with the Acquire load in `await_done`: whatever this rank has read, it read before.
+        unsafe { self.boards.map.done(own) }.store(self.step, Ordering::Release);
+        for (_, process) in self.boards.others() {
+            self.comm.device().notify(process);
+        }
+    }
+
+    /// Ends the operation.
+    ///
+    /// # Errors
+    /// [`InvalidCount`](ErrorKind::InvalidCount) if a rank was seen to disagree about its length,
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if about what operation it is.
+    #[inline]
+    pub(super) fn end(self, kind: Kind, len: usize) -> Result<()> {
+        self.boards.step.store(self.step, Ordering::Relaxed);
+        self.boards.proved.store(self.proved, Ordering::Relaxed);
+        match self.odd {
+            None => Ok(()),
+            Some((rank, header, theirs)) => Err(self.disagreement(kind, len, rank, header, theirs)),
+        }
+    }
+
+    #[cold]
+    fn disagreement(
+        &self,
+        kind: Kind,
+        len: usize,
+        rank: u32,
+        header: Header,
+        theirs: u64,
+    ) -> portolan_core::Error {
+        let me = self.rank();
+        let (class, what) = match header.kind() {
+            Some(known) if known.text() == kind.text() => (
+                ErrorKind::InvalidCount,
+                format!(
+                    "rank {rank} took part in {} with {theirs} bytes where this rank expects {len}",
+                    kind.text()
+                ),
+            ),
+            Some(Kind::Disagree) => (
+                ErrorKind::InvalidCount,
+                format!(
+                    "rank {rank} has seen ranks that take part in {} with other lengths than the {len} bytes here",
+                    kind.text()
+                ),
+            ),
+            Some(other) => (
+                ErrorKind::InvalidArgument,
+                format!(
+                    "rank {rank} called {} where rank {me} called {}",
+                    other.text(),
+                    kind.text()
+                ),
+            ),
+            None => (
+                ErrorKind::PeerMisbehaved,
+                format!("rank {rank} has written nonsense to its board"),
+            ),
+        };
+        self.comm.error(
+            class,
+            what,
+            "call collectives in the same order with equal lengths on every rank; PORTOLAN_COLL_CHECK=on \
+             compares them before data moves",
+        )
+    }
+}

@@ -1,0 +1,266 @@
+//! What operations cost, how boards come and go, and what becomes of ranks that do not agree.
+
+use portolan_core::{ErrorKind, Result};
+use portolan_datatype::{Layout, Op, Predefined};
+
+use super::{World, buf, costs, has_boards, on_all};
+use crate::{Counters, Many, Operation, counted, run};
+
+fn sum() -> Op {
+    Op::from(Predefined::Sum)
+}
+
+fn allreduce(world: &World, data: &mut [u64]) -> Result<()> {
+    let layout = Layout::of::<u64>();
+    let recv = buf(data, &layout);
+    let (send, op) = (None, &sum());
+    // SAFETY: the buffer outlives the call.
+    unsafe { run(world, &Operation::Allreduce { send, recv, op }) }
+}
+
+fn bcast(world: &World, data: &mut [u64], root: u32) -> Result<()> {
+    let layout = Layout::of::<u64>();
+    let data = buf(data, &layout);
+    // SAFETY: as above.
+    unsafe { run(world, &Operation::Bcast { data, root }) }
+}
+
+fn barrier(world: &World) -> Result<()> {
+    // SAFETY: there is no buffer.
+    unsafe { run(world, &Operation::Barrier) }
+}
+
+#[test]
+fn a_barrier_is_one_signal_and_a_look_at_each_other() {
+    for ranks in [2, 3, 4, 8] {
+        on_all(ranks, |world| {
+            for count in 1..=50 {
+                barrier(world).unwrap();
+                let others = u64::from(ranks) - 1;
+                assert_eq!(costs(world), [count, count * others, 0]);
+                assert_eq!(counted(world, Counters::Operations), count);
+            }
+        });
+    }
+    // In two rounds: seven of the own block, and one of each other block.
+    on_all(20, |world| {
+        barrier(world).unwrap();
+        let block = if world.rank() < 16 { 7 } else { 3 };
+        assert_eq!(costs(world), [2, block + 2, 0]);
+    });
+}
+
+#[test]
+fn short_operations_take_one_signal() {
+    on_all(4, |world| {
+        let rank = u64::from(world.rank());
+        let mut data = [rank; 4];
+        allreduce(world, &mut data).unwrap();
+        assert_eq!((data, costs(world)), ([6; 4], [1, 3, 0]));
+        let mut data = [rank];
+        bcast(world, &mut data, 2).unwrap();
+        let looks = 3 + u64::from(rank != 2);
+        assert_eq!((data, costs(world)), ([2], [2, looks, 0]));
+    });
+}
+
+#[test]
+fn a_root_that_is_far_ahead_waits_for_the_slowest() {
+    on_all(3, |world| {
+        let mut data = [0; 3];
+        for round in 0..1000 {
+            if world.rank() == 1 {
+                data = [round, 2, 3];
+            } else if world.rank() == 2 && round % 64 == 0 {
+                (0..50).for_each(|_| std::thread::yield_now());
+            }
+            bcast(world, &mut data, 1).unwrap();
+            assert_eq!(data, [round, 2, 3]);
+        }
+    });
+}
+
+#[test]
+fn lengths_that_differ_are_told_and_what_follows_works() {
+    let lens = [0, 1, 7, 15, 16, 1000, 1025, 20_000, 100_000];
+    for ranks in [2, 3, 4, 10] {
+        on_all(ranks, |world| {
+            for (odd, usual) in lens.iter().flat_map(|&a| lens.map(|b| (a, b))) {
+                if odd == usual || ranks == 10 && odd.max(usual) > 20_000 {
+                    continue;
+                }
+                let len = if world.rank() == 1 { odd } else { usual };
+                let mut data = vec![1; len];
+                let error = allreduce(world, &mut data).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
+
+                let mut data = vec![7; len];
+                let outcome = bcast(world, &mut data, 0);
+                if world.rank() == 1 {
+                    let error = outcome.unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
+                    let text = error.to_string();
+                    let (theirs, own) = (format!("{} bytes", usual * 8), format!("{}", odd * 8));
+                    assert!(text.contains(&theirs) && text.contains(&own), "{text}");
+                } else {
+                    outcome.unwrap();
+                }
+                let mut data = [1];
+                allreduce(world, &mut data).unwrap();
+                assert_eq!(data, [u64::from(ranks)]);
+            }
+        });
+    }
+}
+
+#[test]
+fn blocks_that_differ_are_told_and_what_follows_works() {
+    on_all(3, |world| {
+        let layout = Layout::of::<u64>();
+        for (odd, usual) in [(1, 2), (5, 4000), (4000, 5), (9000, 20_000), (20_000, 0)] {
+            let rank = world.rank();
+            let len = if rank == 1 { odd } else { usual };
+            let (mut from, mut to) = (vec![1u64; len * 3], vec![0u64; len * 3]);
+            let part = |data: &mut Vec<u64>, count| portolan_core::TypedBuf {
+                count,
+                ..buf(data, &layout)
+            };
+            let (send, recv) = (part(&mut from, len), part(&mut to, len));
+            let many = Many::Equal;
+            let op = &sum();
+            let (root, uneven) = (0, true);
+            let ops = [
+                Operation::Allgather {
+                    send: Some(send),
+                    recv: many(recv),
+                },
+                Operation::Alltoall {
+                    send: Some(many(send)),
+                    recv: many(recv),
+                },
+                Operation::ReduceScatterBlock {
+                    send: Some(send),
+                    recv,
+                    op,
+                },
+                Operation::Scan {
+                    send: Some(send),
+                    recv,
+                    op,
+                    exclusive: false,
+                },
+                Operation::Reduce {
+                    send: Some(send),
+                    recv: Some(recv),
+                    op,
+                    root,
+                },
+                Operation::Gather {
+                    send: Some(send),
+                    recv: Some(many(recv)),
+                    root,
+                    uneven,
+                },
+                Operation::Scatter {
+                    send: Some(many(send)),
+                    recv: Some(recv),
+                    root,
+                    uneven,
+                },
+            ];
+            for (index, operation) in ops.iter().enumerate() {
+                // SAFETY: the buffers outlive the call.
+                let outcome = unsafe { run(world, operation) };
+                let sees = match index {
+                    0..=2 => true,
+                    3 => rank > 0,
+                    4 | 5 => rank == 0,
+                    _ => rank == 1,
+                };
+                if let Err(error) = &outcome {
+                    let kind = error.kind();
+                    let about = [ErrorKind::InvalidCount, ErrorKind::Truncated].contains(&kind);
+                    assert!(about, "{error}");
+                }
+                assert!(
+                    outcome.is_err() || !sees,
+                    "rank {rank}, {:?}",
+                    operation.name()
+                );
+                let mut data = [1];
+                allreduce(world, &mut data).unwrap();
+                assert_eq!(data, [3]);
+            }
+        }
+    });
+}
+
+#[test]
+fn another_operation_is_told_by_its_name() {
+    on_all(2, |world| {
+        barrier(world).unwrap();
+        let outcome = match world.rank() {
+            0 => barrier(world),
+            _ => allreduce(world, &mut [1]),
+        };
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        let text = error.to_string();
+        assert!(
+            text.contains("a barrier") && text.contains("an allreduce"),
+            "{text}"
+        );
+        barrier(world).unwrap();
+    });
+}
+
+#[test]
+fn boards_are_used_again_when_all_have_gone() {
+    on_all(3, |world| {
+        let region = |comm: &World| {
+            barrier(comm).unwrap();
+            assert!(has_boards(comm));
+            let boards = crate::state::of(comm)
+                .direct
+                .0
+                .get()
+                .unwrap()
+                .as_ref()
+                .unwrap();
+            boards.region.ptr as usize
+        };
+        barrier(world).unwrap();
+        let first = world.dup().unwrap();
+        let address = region(&first);
+        let second = world.dup().unwrap();
+        assert_ne!(region(&second), address);
+        drop(first);
+        // All have dropped it now.
+        barrier(world).unwrap();
+        let third = world.dup().unwrap();
+        assert_eq!(region(&third), address);
+        for round in 0..200 {
+            let comm = world.dup().unwrap();
+            let mut data = [round];
+            bcast(&comm, &mut data, (round % 3) as u32).unwrap();
+        }
+    });
+}
+
+#[test]
+fn parts_of_a_communicator_have_boards_of_their_own() {
+    on_all(4, |world| {
+        let colour = world.rank() % 2;
+        let half = world.split(Some(colour), 0).unwrap().unwrap();
+        for _ in 0..20 {
+            let mut data = [1];
+            allreduce(&half, &mut data).unwrap();
+            assert_eq!(data, [2]);
+            allreduce(world, &mut data).unwrap();
+            assert_eq!(data, [8]);
+        }
+        let alone = world.split(Some(world.rank()), 0).unwrap().unwrap();
+        barrier(&alone).unwrap();
+        assert!(has_boards(&half) && !has_boards(&alone));
+    });
+}

@@ -1,0 +1,514 @@
+//! Any operations one after the other, against what they mean.
+//!
+//! All ranks draw the same sequence from a seed. What a rank contributes follows from the seed, the rank and the
+//! index, so that every rank can work out what it has to get.
+
+use portolan_core::{MemoryKind, TypedBuf};
+use portolan_datatype::{Layout, Op};
+
+use super::{World, costs, has_boards, on_all};
+use crate::simulate::Random;
+use crate::{BlocksArg, Many, Operation, run};
+
+/// Items of a buffer, perhaps with gaps.
+struct Items {
+    layout: Layout,
+    stride: usize,
+    data: Vec<u64>,
+}
+
+const GAP: u64 = 0xdead_beef;
+
+impl Items {
+    fn new(gaps: bool, count: usize) -> Self {
+        let item = Layout::of::<u64>();
+        let (layout, stride) = match gaps {
+            true => (Layout::resized(&item, 0, 24).unwrap(), 3),
+            false => (item, 1),
+        };
+        Self {
+            layout,
+            stride,
+            data: vec![GAP; count * stride],
+        }
+    }
+
+    fn with(gaps: bool, values: impl ExactSizeIterator<Item = u64>) -> Self {
+        let mut items = Self::new(gaps, values.len());
+        items.set(0, values);
+        items
+    }
+
+    fn set(&mut self, first: usize, values: impl Iterator<Item = u64>) {
+        let places = self.data.chunks_mut(self.stride).skip(first);
+        places
+            .zip(values)
+            .for_each(|(place, value)| place[0] = value);
+    }
+
+    fn get(&self) -> Vec<u64> {
+        assert!(
+            self.data
+                .chunks(self.stride)
+                .all(|item| item[1..].iter().all(|&gap| gap == GAP))
+        );
+        self.data.chunks(self.stride).map(|item| item[0]).collect()
+    }
+
+    fn buf(&mut self, count: usize) -> TypedBuf<'_> {
+        TypedBuf {
+            ptr: self.data.as_mut_ptr().cast(),
+            count,
+            layout: &self.layout,
+            memory: MemoryKind::Host,
+        }
+    }
+}
+
+/// One operation of the sequence: the same on all ranks.
+struct Turn {
+    seed: u64,
+    what: usize,
+    count: usize,
+    root: u32,
+    in_place: bool,
+    gaps: bool,
+    /// Counts per rank, for the v forms.
+    counts: Vec<usize>,
+}
+
+const WHATS: usize = 12;
+
+impl Turn {
+    fn draw(random: &mut Random, ranks: u32, longest: usize) -> Self {
+        // Short ones mostly, at the limits of cells and chunks, and long ones.
+        let counts = [0, 1, 1, 1, 2, 7, 15, 16, 60, 500, 1024, 8192, 8193, 30_000];
+        let count = counts[random.below(counts.len())].min(longest);
+        let each = |_| match random.below(4) {
+            0 => 0,
+            1 => count,
+            _ => random.below(count + 1),
+        };
+        let counts = (0..ranks).map(each).collect();
+        Self {
+            seed: random.next(),
+            what: random.below(WHATS),
+            count,
+            root: random.below(ranks as usize) as u32,
+            in_place: random.below(3) == 0,
+            gaps: random.below(4) == 0,
+            counts,
+        }
+    }
+
+    /// What rank `rank` contributes at `index`.
+    fn value(&self, rank: u32, index: usize) -> u64 {
+        let mixed = self.seed ^ (u64::from(rank) << 40) ^ index as u64;
+        mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) | 1
+    }
+
+    fn values(&self, rank: u32, first: usize, count: usize) -> impl ExactSizeIterator<Item = u64> {
+        (0..count).map(move |index| self.value(rank, first + index))
+    }
+
+    /// The reduction of all `ranks` at `index`.
+    fn reduced(&self, ranks: std::ops::Range<u32>, index: usize) -> Option<u64> {
+        ranks.map(|rank| self.value(rank, index)).reduce(compose)
+    }
+}
+
+/// Composition of affine maps: associative, and not commutative.
+fn compose(left: u64, right: u64) -> u64 {
+    let (a, b, c, d) = (
+        left as u32,
+        (left >> 32) as u32,
+        right as u32,
+        (right >> 32) as u32,
+    );
+    u64::from(a.wrapping_mul(c)) | u64::from(b.wrapping_mul(c).wrapping_add(d)) << 32
+}
+
+/// [`compose`] for items with and without gaps.
+fn operator() -> Op {
+    let each = |layout: &Layout, count: usize, left: *const u8, right: *mut u8| {
+        for item in 0..count {
+            let at = item as isize * layout.extent();
+            let (left, right) = (
+                left.wrapping_offset(at).cast::<u64>(),
+                right.wrapping_offset(at),
+            );
+            let right = right.cast::<u64>();
+            // SAFETY: both are items that begin with a number, says `Op::apply`.
+            unsafe {
+                right.write_unaligned(compose(left.read_unaligned(), right.read_unaligned()))
+            };
+        }
+    };
+    // SAFETY: it touches the data of the items only.
+    unsafe { Op::from_raw(false, each) }
+}
+
+fn displacements(counts: &[usize]) -> Vec<isize> {
+    // Backwards, with a hole of an item between two.
+    let mut end: usize = counts.iter().map(|count| count + 1).sum();
+    let place = |&count: &usize| {
+        end -= count + 1;
+        end as isize
+    };
+    counts.iter().map(place).collect()
+}
+
+fn go(world: &World, operation: &Operation<'_>) {
+    // SAFETY: the buffers outlive the call and do not overlap.
+    unsafe { run(world, operation) }.unwrap();
+}
+
+/// Takes one turn and checks what it has brought.
+fn take(world: &World, turn: &Turn) {
+    match turn.what {
+        0 => go(world, &Operation::Barrier),
+        1 => bcast(world, turn),
+        2 => gather(world, turn),
+        3 => scatter(world, turn),
+        4 | 5 => allgather(world, turn, turn.what == 5),
+        6 | 7 => alltoall(world, turn, turn.what == 7),
+        8 => reduce(world, turn),
+        9 => allreduce(world, turn),
+        10 => reduce_scatter(world, turn),
+        _ => scan(world, turn),
+    }
+}
+
+fn bcast(world: &World, turn: &Turn) {
+    let mut data = match world.rank() == turn.root {
+        true => Items::with(turn.gaps, turn.values(turn.root, 0, turn.count)),
+        false => Items::new(turn.gaps, turn.count),
+    };
+    let data_buf = data.buf(turn.count);
+    go(
+        world,
+        &Operation::Bcast {
+            data: data_buf,
+            root: turn.root,
+        },
+    );
+    assert!(
+        data.get()
+            .into_iter()
+            .eq(turn.values(turn.root, 0, turn.count))
+    );
+}
+
+fn gather(world: &World, turn: &Turn) {
+    let (rank, size) = (world.rank(), world.size());
+    let uneven = turn.seed % 2 == 1;
+    let counts = if uneven {
+        turn.counts.clone()
+    } else {
+        vec![turn.count; size as usize]
+    };
+    let places = displacements(&counts);
+    let own = counts[rank as usize];
+    let mut send = Items::with(turn.gaps, turn.values(rank, 0, own));
+    let total: usize = counts.iter().map(|count| count + 1).sum();
+    let mut recv = Items::new(false, total);
+    let in_place = turn.in_place && rank == turn.root;
+    if in_place {
+        recv.set(places[rank as usize] as usize, turn.values(rank, 0, own));
+    }
+    let even = Items::new(false, 0).layout;
+    let target = BlocksArg {
+        ptr: recv.data.as_mut_ptr().cast(),
+        counts: &counts,
+        displacements: &places,
+        layout: &even,
+    };
+    go(
+        world,
+        &Operation::Gather {
+            send: (!in_place).then(|| send.buf(own)),
+            recv: (rank == turn.root).then_some(Many::Blocks(target)),
+            root: turn.root,
+            uneven: true,
+        },
+    );
+    if rank == turn.root {
+        let got = recv.get();
+        for from in 0..size {
+            let (at, count) = (places[from as usize] as usize, counts[from as usize]);
+            assert!(
+                got[at..at + count]
+                    .iter()
+                    .copied()
+                    .eq(turn.values(from, 0, count))
+            );
+            assert_eq!(got[at + count], GAP);
+        }
+    }
+}
+
+fn scatter(world: &World, turn: &Turn) {
+    let (rank, size) = (world.rank(), world.size());
+    let count = turn.count;
+    let mut send = Items::with(turn.gaps, turn.values(turn.root, 0, count * size as usize));
+    let mut recv = Items::new(false, count);
+    let in_place = turn.in_place && rank == turn.root;
+    go(
+        world,
+        &Operation::Scatter {
+            send: (rank == turn.root).then(|| Many::Equal(send.buf(count))),
+            recv: (!in_place).then(|| recv.buf(count)),
+            root: turn.root,
+            uneven: false,
+        },
+    );
+    if !in_place {
+        let first = rank as usize * count;
+        assert!(
+            recv.get()
+                .into_iter()
+                .eq(turn.values(turn.root, first, count))
+        );
+    }
+}
+
+fn allgather(world: &World, turn: &Turn, listed: bool) {
+    let (rank, size) = (world.rank(), world.size());
+    let counts = if listed {
+        turn.counts.clone()
+    } else {
+        vec![turn.count; size as usize]
+    };
+    let places: Vec<isize> = match listed {
+        true => displacements(&counts),
+        false => (0..size as usize)
+            .map(|rank| (rank * turn.count) as isize)
+            .collect(),
+    };
+    let own = counts[rank as usize];
+    let mut send = Items::with(!turn.gaps, turn.values(rank, 0, own));
+    let total = counts.iter().map(|count| count + usize::from(listed)).sum();
+    let mut recv = Items::new(turn.gaps, total);
+    if turn.in_place {
+        recv.set(places[rank as usize] as usize, turn.values(rank, 0, own));
+    }
+    let layout = recv.layout.clone();
+    let target = match listed {
+        false => Many::Equal(TypedBuf {
+            layout: &layout,
+            ..recv.buf(turn.count)
+        }),
+        true => Many::Blocks(BlocksArg {
+            ptr: recv.data.as_mut_ptr().cast(),
+            counts: &counts,
+            displacements: &places,
+            layout: &layout,
+        }),
+    };
+    let send = (!turn.in_place).then(|| send.buf(own));
+    go(world, &Operation::Allgather { send, recv: target });
+    let got = recv.get();
+    for from in 0..size {
+        let (at, count) = (places[from as usize] as usize, counts[from as usize]);
+        assert!(
+            got[at..at + count]
+                .iter()
+                .copied()
+                .eq(turn.values(from, 0, count))
+        );
+    }
+}
+
+fn alltoall(world: &World, turn: &Turn, listed: bool) {
+    let (rank, size) = (world.rank(), world.size() as usize);
+    // From rank a to rank b go as many items as from b to a, so that in place is legal too.
+    let between = |a: u32, b: u32| match listed {
+        true => turn.counts[((a + b) as usize) % size],
+        false => turn.count,
+    };
+    let counts: Vec<usize> = (0..size as u32).map(|other| between(rank, other)).collect();
+    let places = displacements(&counts);
+    let total: usize = counts.iter().map(|count| count + 1).sum();
+    // To rank b goes what begins at index 100 000 · b.
+    let fill = |items: &mut Items| {
+        for (to, (&at, &count)) in places.iter().zip(&counts).enumerate() {
+            items.set(at as usize, turn.values(rank, to * 100_000, count));
+        }
+    };
+    let mut send = Items::new(!turn.gaps, total);
+    let mut recv = Items::new(turn.gaps, total);
+    fill(if turn.in_place { &mut recv } else { &mut send });
+    let blocks = |items: &mut Items, layout| {
+        Many::Blocks(BlocksArg {
+            ptr: items.data.as_mut_ptr().cast(),
+            counts: &counts,
+            displacements: &places,
+            layout,
+        })
+    };
+    let (from_layout, to_layout) = (send.layout.clone(), recv.layout.clone());
+    let send = (!turn.in_place).then(|| blocks(&mut send, &from_layout));
+    let target = blocks(&mut recv, &to_layout);
+    go(world, &Operation::Alltoall { send, recv: target });
+    let got = recv.get();
+    for from in 0..size {
+        let (at, count) = (places[from] as usize, counts[from]);
+        let expected = turn.values(from as u32, rank as usize * 100_000, count);
+        assert!(got[at..at + count].iter().copied().eq(expected));
+    }
+    if !listed && !turn.in_place {
+        even_alltoall(world, turn);
+    }
+}
+
+fn even_alltoall(world: &World, turn: &Turn) {
+    let (rank, size, count) = (world.rank(), world.size() as usize, turn.count);
+    let mut send = Items::with(turn.gaps, turn.values(rank, 0, count * size));
+    let mut recv = Items::new(!turn.gaps, count * size);
+    let (from, to) = (send.buf(count), recv.buf(count));
+    let send = Some(Many::Equal(from));
+    go(
+        world,
+        &Operation::Alltoall {
+            send,
+            recv: Many::Equal(to),
+        },
+    );
+    let expected =
+        (0..size as u32).flat_map(|from| turn.values(from, rank as usize * count, count));
+    assert!(recv.get().into_iter().eq(expected));
+}
+
+fn reduce(world: &World, turn: &Turn) {
+    let (op, rank) = (operator(), world.rank());
+    let mut send = Items::with(turn.gaps, turn.values(rank, 0, turn.count));
+    let in_place = turn.in_place && rank == turn.root;
+    let mut recv = match in_place {
+        true => Items::with(turn.gaps, turn.values(rank, 0, turn.count)),
+        false => Items::new(turn.gaps, turn.count),
+    };
+    go(
+        world,
+        &Operation::Reduce {
+            send: (!in_place).then(|| send.buf(turn.count)),
+            recv: (rank == turn.root).then(|| recv.buf(turn.count)),
+            op: &op,
+            root: turn.root,
+        },
+    );
+    if rank == turn.root {
+        check(turn, &recv, 0, 0..world.size());
+    }
+}
+
+fn check(turn: &Turn, recv: &Items, first: usize, ranks: std::ops::Range<u32>) {
+    for (index, got) in recv.get().into_iter().enumerate() {
+        assert_eq!(
+            Some(got),
+            turn.reduced(ranks.clone(), first + index),
+            "item {index}"
+        );
+    }
+}
+
+fn allreduce(world: &World, turn: &Turn) {
+    let (op, rank) = (operator(), world.rank());
+    let mut send = Items::with(turn.gaps, turn.values(rank, 0, turn.count));
+    let mut recv = match turn.in_place {
+        true => Items::with(turn.gaps, turn.values(rank, 0, turn.count)),
+        false => Items::new(turn.gaps, turn.count),
+    };
+    let send = (!turn.in_place).then(|| send.buf(turn.count));
+    let recv_buf = recv.buf(turn.count);
+    go(
+        world,
+        &Operation::Allreduce {
+            send,
+            recv: recv_buf,
+            op: &op,
+        },
+    );
+    check(turn, &recv, 0, 0..world.size());
+}
+
+fn reduce_scatter(world: &World, turn: &Turn) {
+    let (op, rank) = (operator(), world.rank() as usize);
+    let (total, own) = (turn.counts.iter().sum(), turn.counts[rank]);
+    let first = turn.counts[..rank].iter().sum();
+    let mut send = Items::with(turn.gaps, turn.values(world.rank(), 0, total));
+    let mut recv = match turn.in_place {
+        true => Items::with(turn.gaps, turn.values(world.rank(), 0, total)),
+        false => Items::new(turn.gaps, own),
+    };
+    let operation = Operation::ReduceScatter {
+        send: (!turn.in_place).then(|| send.buf(total)),
+        recv: recv.buf(if turn.in_place { total } else { own }),
+        counts: &turn.counts,
+        op: &op,
+    };
+    go(world, &operation);
+    recv.data.truncate(own * recv.stride);
+    check(turn, &recv, first, 0..world.size());
+}
+
+fn scan(world: &World, turn: &Turn) {
+    let (op, rank) = (operator(), world.rank());
+    let exclusive = turn.seed % 2 == 0;
+    let mut send = Items::with(turn.gaps, turn.values(rank, 0, turn.count));
+    let mut recv = Items::with(turn.gaps, turn.values(rank, 0, turn.count));
+    let send = (!turn.in_place).then(|| send.buf(turn.count));
+    let recv_buf = recv.buf(turn.count);
+    go(
+        world,
+        &Operation::Scan {
+            send,
+            recv: recv_buf,
+            op: &op,
+            exclusive,
+        },
+    );
+    match (exclusive, rank) {
+        (true, 0) => check(turn, &recv, 0, 0..1),
+        (true, _) => check(turn, &recv, 0, 0..rank),
+        (false, _) => check(turn, &recv, 0, 0..rank + 1),
+    }
+}
+
+fn any_operations(ranks: u32, turns: usize, longest: usize, seed: u64) {
+    on_all(ranks, |world| {
+        let mut random = Random::new(seed);
+        let mut own = Random::new(u64::from(world.rank()) + 77);
+        for _ in 0..turns {
+            let turn = Turn::draw(&mut random, ranks, longest);
+            // Some ranks are late at times, by more than others wait without giving their core away.
+            (0..own.below(8))
+                .filter(|_| own.below(4) == 0)
+                .for_each(|_| std::thread::yield_now());
+            take(world, &turn);
+        }
+        assert!(has_boards(world));
+        let [signals, looks, _] = costs(world);
+        assert!(signals >= turns as u64 && looks >= turns as u64 / 2);
+    });
+}
+
+#[test]
+fn any_operations_of_few_ranks() {
+    for seed in 0..4 {
+        any_operations(2, 150, 30_000, seed);
+        any_operations(3, 100, 30_000, seed + 10);
+    }
+    any_operations(4, 150, 30_000, 5);
+    any_operations(5, 100, 8193, 6);
+}
+
+#[test]
+fn any_operations_of_eight_ranks() {
+    any_operations(8, 100, 8193, 7);
+}
+
+#[test]
+fn any_operations_of_more_ranks_than_one_round_has() {
+    any_operations(9, 60, 1024, 8);
+    any_operations(17, 40, 500, 9);
+}

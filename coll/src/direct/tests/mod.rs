@@ -1,0 +1,51 @@
+//! Operations over boards, with ranks that are threads.
+
+mod agree;
+mod mixed;
+
+use std::sync::Arc;
+
+use portolan_core::comm::Communicator;
+use portolan_core::config::Settings;
+use portolan_core::level::Single;
+use portolan_core::transport::memory::{self, Memory};
+use portolan_core::{Engine, MemoryKind, TypedBuf};
+use portolan_datatype::Layout;
+
+use crate::{Counters, counted, state};
+
+type World = Communicator<Engine<Memory, Single>>;
+
+/// Runs `body` on `n` ranks, which are threads.
+fn on_all(n: u32, body: impl Fn(&World) + Sync) {
+    std::thread::scope(|scope| {
+        for transport in memory::network(n) {
+            let body = &body;
+            scope.spawn(move || {
+                let engine = Engine::new(transport, &Settings::default()).unwrap();
+                let world = Communicator::world(Arc::new(engine)).unwrap();
+                body(&world);
+                world.barrier().unwrap();
+            });
+        }
+    });
+}
+
+fn buf<'a, T>(data: &mut [T], layout: &'a Layout) -> TypedBuf<'a> {
+    TypedBuf {
+        ptr: data.as_mut_ptr().cast(),
+        count: data.len(),
+        layout,
+        memory: MemoryKind::Host,
+    }
+}
+
+/// Whether a communicator has boards.
+fn has_boards(comm: &World) -> bool {
+    matches!(state::of(comm).direct.0.get(), Some(Some(_)))
+}
+
+/// Signals, looks and messages so far.
+fn costs(comm: &World) -> [u64; 3] {
+    [Counters::Signals, Counters::Looks, Counters::Messages].map(|what| counted(comm, what))
+}
