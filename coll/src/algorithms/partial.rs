@@ -105,7 +105,7 @@ impl Partial {
 }
 
 /// Scratch memory for some of the items of a span, addressed as if it had room for all.
-fn fresh(b: &mut Builder, like: Span, range: &Range<usize>) -> Span {
+pub(super) fn fresh(b: &mut Builder, like: Span, range: &Range<usize>) -> Span {
     let some = b.scratch_like(like, range.len());
     Span {
         offset: some.offset - range.start as isize * some.extent,

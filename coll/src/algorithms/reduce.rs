@@ -1,6 +1,6 @@
 //! Reduce.
 
-use super::partial::{Fold, Partial};
+use super::partial::{Fold, Partial, fresh};
 use super::{Algorithm, after, before};
 use crate::levels;
 use crate::problem::Reduce;
@@ -163,7 +163,11 @@ fn rabenseifner(b: &mut Builder, p: &Reduce) {
     halve(b, &fold, place, &mut partial);
     let (count, root) = (p.input.count, fold.place(p.root));
     let mine = fold.share(place, fold.rounds(), count);
-    let target = p.output.unwrap_or(partial.at());
+    // A rank that is not the root gathers what it sends on, in the round in which it parts from the root.
+    let target = p.output.unwrap_or_else(|| {
+        let rounds = (place ^ root).checked_ilog2().map_or(0, |round| round + 1);
+        fresh(b, p.input, &fold.share(place, rounds, count))
+    });
     b.copy(partial.items(&mine), target.items(mine.start, mine.len()));
     for round in (0..fold.rounds()).rev() {
         let peer = place ^ 1 << round;

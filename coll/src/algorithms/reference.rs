@@ -148,3 +148,121 @@ pub(crate) fn cases() -> Vec<Case> {
     }));
     all
 }
+
+mod random {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::algorithms::{ALLREDUCE, REDUCE, SCAN};
+    use crate::problem::{Allreduce, Reduce, Scan};
+    use crate::schedule::Builder;
+
+    /// Any number of ranks and items, any root, an operator that commutes or not.
+    #[derive(Debug)]
+    struct Setting {
+        size: u32,
+        root: u32,
+        case: Case,
+        form: Forms,
+        seed: u64,
+    }
+
+    fn settings() -> impl Strategy<Value = Setting> {
+        let numbers = (1u32..=17, 0u32..17, 0usize..200, any::<u64>());
+        (numbers, any::<bool>(), any::<bool>()).prop_map(|(numbers, sums, in_place)| {
+            let (size, root, count, seed) = numbers;
+            let sum = || Case::new("sum", Op::SUM, Layout::of::<u64>(), count);
+            Setting {
+                size,
+                root: root % size,
+                case: if sums { sum() } else { affine(count) },
+                form: Forms::ALL[usize::from(in_place)],
+                seed,
+            }
+        })
+    }
+
+    impl Setting {
+        fn input(&self, b: &mut Builder) -> crate::schedule::Span {
+            b.set_op(&self.case.op);
+            b.span(self.form.base(), 0, self.case.count, &self.case.layout)
+        }
+
+        fn output(&self, b: &mut Builder) -> crate::schedule::Span {
+            let input = self.input(b);
+            match self.form {
+                Forms::InPlace => input,
+                Forms::Apart => b.span(Base::Recv, 0, self.case.count, &self.case.layout),
+            }
+        }
+
+        fn new_run(&self) -> Simulation {
+            let mut run = Simulation::new(self.size, self.seed);
+            self.case.fill(&mut run, self.form);
+            run
+        }
+
+        fn got(&self, run: &Simulation, rank: u32) -> Vec<u8> {
+            run.packed(rank, Base::Recv, &self.case.layout, self.case.count)
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn reductions_of_anything_are_those_of_one_after_the_other(setting in settings()) {
+            let Setting { size, root, case, form, .. } = &setting;
+            let commutative = case.op.is_commutative();
+            for algorithm in ALLREDUCE {
+                let mut run = setting.new_run();
+                let expected = case.reduced(&run, *form, 0..*size);
+                let fits = run.schedule_fitting(algorithm, case.count, &case.layout, |b| {
+                    let output = setting.output(b);
+                    let input = if *form == Forms::InPlace { output } else { setting.input(b) };
+                    Allreduce { input, output, commutative }
+                });
+                if fits {
+                    run.run(algorithm.name);
+                    for rank in 0..*size {
+                        prop_assert_eq!(&setting.got(&run, rank), &expected, "{}", algorithm.name);
+                    }
+                }
+            }
+            for algorithm in REDUCE {
+                let mut run = setting.new_run();
+                let base = |rank| if rank == *root { form.base() } else { Base::Send };
+                let expected = case.reduced_from(&run, base, 0..*size);
+                let fits = run.schedule_fitting(algorithm, case.count, &case.layout, |b| {
+                    b.set_op(&case.op);
+                    let span = |b: &mut Builder, base| b.span(base, 0, case.count, &case.layout);
+                    let (input, at_root) = (span(b, base(b.rank())), b.rank() == *root);
+                    let output = match form {
+                        Forms::InPlace => input,
+                        Forms::Apart => span(b, Base::Recv),
+                    };
+                    let output = at_root.then_some(output);
+                    Reduce { input, output, root: *root, commutative }
+                });
+                if fits {
+                    run.run(algorithm.name);
+                    prop_assert_eq!(setting.got(&run, *root), expected, "{}", algorithm.name);
+                }
+            }
+            for (algorithm, exclusive) in SCAN.iter().flat_map(|a| [(a, false), (a, true)]) {
+                let mut run = setting.new_run();
+                let expected = |rank: u32| case.reduced(&run, *form, 0..rank + u32::from(!exclusive));
+                let expected: Vec<_> = (0..*size).map(expected).collect();
+                run.schedule_fitting(algorithm, case.count, &case.layout, |b| {
+                    let output = setting.output(b);
+                    let input = if *form == Forms::InPlace { output } else { setting.input(b) };
+                    Scan { input, output, exclusive, commutative }
+                });
+                run.run(algorithm.name);
+                for rank in u32::from(exclusive)..*size {
+                    prop_assert_eq!(&setting.got(&run, rank), &expected[rank as usize], "{}", algorithm.name);
+                }
+            }
+        }
+    }
+}
