@@ -25,6 +25,7 @@ pub(crate) struct Inbox {
     ops: Ops,
     slab: Slab,
     multi: bool,
+    hasty: bool,
     buffers: Box<[Buffer]>,
     /// Buffers that are to be posted.
     unposted: Vec<u32>,
@@ -36,9 +37,18 @@ pub(crate) struct Inbox {
 struct Buffer {
     /// Messages in it that have not been delivered.
     unread: u32,
-    /// The provider has let go of it.
+    /// The provider says that it has let go of it.
     over: bool,
+    /// Bytes of the messages that have completed in it, and where the last of them ends.
+    bytes: u32,
+    reach: u32,
 }
+
+/// Layers of providers that let go of a buffer when they have found a place for its last message,
+/// although messages before that one may still be landing in it (seen with libfabric 1.17: each
+/// connection of the TCP provider writes at its own pace). They leave no space between messages: the
+/// buffer is over when those that have completed fill it up to the end of the last.
+const HASTY: &[&str] = &["tcp", "net", "ofi_rxm", "ofi_rxd"];
 
 /// A packet where it arrived.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +83,12 @@ impl Inbox {
             ops: Ops::new(Kind::Receive, count),
             slab: Slab::new(domain, count, bytes, Kind::Receive as u64)?,
             multi: domain.multi,
+            hasty: domain.multi
+                && domain
+                    .info
+                    .provider()
+                    .split(';')
+                    .any(|layer| HASTY.contains(&layer)),
             buffers: vec![Buffer::default(); count].into(),
             unposted: (0..count as u32).collect(),
             held: VecDeque::with_capacity(256),
@@ -148,7 +164,10 @@ impl Inbox {
             self.reuse(index);
             return None;
         }
-        self.buffers[index].unread += 1;
+        let buffer = &mut self.buffers[index];
+        buffer.unread += 1;
+        buffer.bytes += entry.len as u32;
+        buffer.reach = buffer.reach.max((inside.unwrap_or(0) + entry.len) as u32);
         // SAFETY: as many bytes have arrived there, inside of the buffer, as was just checked. Nobody
         // writes there any more: the provider has finished, and peers cannot.
         let (wire, data) = unsafe { (Wire::read(place), place.add(Wire::LEN)) };
@@ -249,7 +268,8 @@ impl Inbox {
 
     fn reuse(&mut self, index: usize) {
         let buffer = &mut self.buffers[index];
-        if buffer.over && buffer.unread == 0 {
+        let landing = self.hasty && buffer.bytes < buffer.reach;
+        if buffer.over && buffer.unread == 0 && !landing {
             buffer.over = false;
             self.unposted.push(index as u32);
         }
