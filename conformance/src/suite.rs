@@ -98,7 +98,8 @@ macro_rules! with_cases {
                     bounds 1, forged_keys 1, freed 1, direct 1,
                 }
                 comms {
-                    init_and_free 1, reversed 1, context_in_use 1,
+                    init_and_free 1, reversed 1, context_in_use 1, created 1, created_by_some 1,
+                    neighbours 1, between_groups 2,
                 }
                 collectives {
                     barrier 1, bcast 1, gather 1, scatter 1, allgather 1, alltoall 1, reduce 1,
@@ -127,7 +128,7 @@ macro_rules! with_cases {
                     flood 2, tiny_packets 1,
                 }
                 threads {
-                    blocked_testing_and_traffic 1, one_queue_each 1, capability 1, rings 1,
+                    blocked_testing_and_traffic 1, one_queue_each 1, communicators 2, capability 1, rings 1,
                 }
             }
         }

@@ -1,14 +1,17 @@
 //! Several threads on one device.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
 use portolan_core::Device;
+use portolan_core::comm::Communicator;
 use portolan_core::device::Caps;
 
 use crate::bytes::{check, content};
 use crate::case::{Skip, Verdict};
+use crate::plain::Lent;
 use crate::rank::Rank;
 use crate::rings::{Plan, Player};
 use crate::sut::{Job, Sut};
@@ -161,6 +164,42 @@ pub fn rings<S: Sut>(ranks: u32) -> Verdict {
                 });
             }
         });
+    });
+    Ok(())
+}
+
+/// Threads make communicators out of different ones at once, and rank 0 in another order than the rest:
+/// whoever waits for a rank that is busy with another creation does not keep that one from its end.
+pub fn communicators<S: Sut>(ranks: u32) -> Verdict {
+    const PARENTS: usize = 3;
+    shared::<S>()?;
+    S::run_shared(&Job::new(ranks), |device| {
+        let world = Communicator::world(Arc::new(Lent(device))).expect("the world");
+        let parents: Vec<_> = (0..PARENTS).map(|_| world.dup().expect("a copy")).collect();
+        let create = |parent: &Communicator<_>| {
+            let copy = parent.dup().expect("a copy");
+            let color = (copy.rank() > 0).then_some(1);
+            let part = copy.split(color, 0).expect("a split");
+            part.map_or(Ok(()), |part| part.barrier())
+                .expect("a barrier");
+            copy.barrier().expect("a barrier");
+        };
+        for round in 0..2 * PARENTS {
+            let mut order: Vec<_> = parents.iter().collect();
+            order.rotate_left(round % PARENTS);
+            if world.rank() == 0 || round >= PARENTS {
+                thread::scope(|scope| {
+                    for parent in order {
+                        scope.spawn(move || create(parent));
+                    }
+                });
+            } else {
+                order.into_iter().for_each(create);
+            }
+        }
+        assert_eq!(world.live(), 1 + PARENTS as u32);
+        drop(parents);
+        Rank::new(device, 0).barrier();
     });
     Ok(())
 }

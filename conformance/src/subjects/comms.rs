@@ -1,10 +1,17 @@
-//! The device hears of communicators.
+//! The device hears of communicators, and carries those that are made out of others.
 
+use std::sync::Arc;
+
+use portolan_core::comm::{
+    Communicator, Dimension, Edges, InterCommunicator, Neighbour, RemoteLeader, Source, Tag, Tags,
+};
 use portolan_core::device::CommView;
 use portolan_core::matching::Pattern;
-use portolan_core::{Device, ErrorKind, Group, ProcId, SendArgs};
+use portolan_core::{Device, ErrorKind, Group, ProcId, SendArgs, SendMode};
 
 use crate::case::Verdict;
+use crate::pending::Pending;
+use crate::plain::Lent;
 use crate::rank::{Rank, fails};
 
 fn view<D: Device>(rank: &Rank<'_, D>, n: u32, group: Group) -> CommView {
@@ -89,5 +96,193 @@ pub fn context_in_use<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         .comm_init(None, &overlapping)
         .expect("its contexts are free now");
     rank.device.comm_free(&overlapping);
+    Ok(())
+}
+
+type Comm<'d, D> = Communicator<Lent<'d, D>>;
+
+/// Runs `body` with a communicator of all ranks, which no rank leaves before all are done with it.
+fn world<D: Device>(rank: &Rank<'_, D>, body: impl FnOnce(&Comm<'_, D>)) {
+    let comm = Communicator::world(Arc::new(Lent(rank.device))).expect("the world");
+    body(&comm);
+    drop(comm);
+    rank.barrier();
+}
+
+/// Everybody hears from everybody, by collective messages, and from the rank before, by its own.
+fn meet<D: Device>(comm: &Comm<'_, D>) {
+    let me = [u64::from(comm.device().attributes().world_rank)];
+    let met = comm.allgather_words(&me).expect("everybody's number");
+    let members: Vec<_> = comm.group().iter().map(|p| u64::from(p.index())).collect();
+    assert_eq!(met, members);
+    let (rank, size) = (comm.rank(), comm.size());
+    let (to, from) = ((rank + 1) % size, (rank + size - 1) % size);
+    assert_eq!(swap(comm, to, from, 0, rank), from);
+}
+
+/// Sends a number to one rank and receives one from another.
+fn swap<D: Device>(comm: &Comm<'_, D>, to: u32, from: u32, lane: u32, number: u32) -> u32 {
+    let sent = tell(comm, to, lane, number);
+    let heard = hear(comm, from, lane);
+    finish(comm, [sent]);
+    heard
+}
+
+/// Starts to send a number.
+fn tell<D: Device>(comm: &Comm<'_, D>, to: u32, lane: u32, number: u32) -> Pending {
+    let args = comm.send_args(SendMode::Standard, to, Tag(lane));
+    let bytes = number.to_le_bytes().to_vec();
+    Rank::new(comm.device(), 0).isend(&args.expect("a rank"), bytes)
+}
+
+/// Receives a number.
+fn hear<D: Device>(comm: &Comm<'_, D>, from: u32, lane: u32) -> u32 {
+    let pattern = comm.pattern(Source::Rank(from), Tags::Is(Tag(lane)));
+    let (status, bytes) = Rank::new(comm.device(), 0).take(&pattern.expect("a rank"), 4);
+    assert_eq!(status.source, from);
+    u32::from_le_bytes(bytes.try_into().expect("four bytes"))
+}
+
+fn finish<D: Device>(comm: &Comm<'_, D>, sent: impl IntoIterator<Item = Pending>) {
+    for pending in sent {
+        Rank::new(comm.device(), 0).done(pending);
+    }
+}
+
+/// Copies, parts by color and by node, and parts of those: each has messages of its own.
+pub fn created<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    world(rank, |world| {
+        let copy = world.dup().expect("a copy");
+        let color = (world.rank() % 3 != 2).then_some(world.rank() % 3);
+        let part = copy.split(color, -i64::from(copy.rank())).expect("a split");
+        assert_eq!(part.is_some(), color.is_some());
+        let all = Group::world(world.size());
+        let backwards: Vec<_> = (0..world.size()).rev().collect();
+        let backwards = all.include(&backwards).expect("all ranks");
+        let backwards = world.create(&backwards).expect("a communicator");
+        let backwards = backwards.expect("everybody is a member");
+        let node = world
+            .split_by(portolan_core::comm::SplitBy::Node, 0)
+            .expect("parts by node");
+        // A message waits on each, while the others are used.
+        let held = world.dup().expect("a copy");
+        let me = held.rank();
+        let waiting = tell(&held, me, 5, me);
+        meet(&copy);
+        if let Some(part) = &part {
+            assert_eq!(part.rank(), (part.size() - 1) - world.rank() / 3);
+            meet(part);
+            meet(&part.dup().expect("a copy of a part"));
+        }
+        meet(&backwards);
+        meet(&node);
+        assert_eq!(hear(&held, me, 5), me);
+        finish(&held, [waiting]);
+    });
+    Ok(())
+}
+
+/// Some ranks make a communicator without the others, who do something else.
+pub fn created_by_some<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    world(rank, |world| {
+        let n = world.size();
+        let ranks: Vec<_> = (n / 2..n).rev().collect();
+        let group = world.group().include(&ranks).expect("half of the ranks");
+        if world.rank() < n / 2 {
+            return;
+        }
+        for tag in [0, 9] {
+            let half = world.create_group(&group, Tag(tag)).expect("a half");
+            meet(&half.expect("everybody here is a member"));
+        }
+    });
+    Ok(())
+}
+
+/// What is sent along a lane arrives on it, on grids of every width and on a graph.
+pub fn neighbours<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    fn along<D: Device>(comm: &Comm<'_, D>) {
+        let neighbours = comm.neighbours().expect("a topology");
+        let there = |n: &Neighbour| n.rank.map(|rank| (rank, n.lane));
+        let destinations = neighbours.destinations.iter().filter_map(there);
+        let sent: Vec<_> = destinations
+            .map(|(to, lane)| tell(comm, to, lane, comm.rank() << 8 | lane))
+            .collect();
+        for (from, lane) in neighbours.sources.iter().filter_map(there) {
+            assert_eq!(hear(comm, from, lane), from << 8 | lane);
+        }
+        finish(comm, sent);
+        comm.barrier().expect("a barrier");
+    }
+    world(rank, |world| {
+        let n = world.size();
+        for dims in [
+            [Dimension::periodic(n), Dimension::periodic(1)],
+            [
+                Dimension::open(n.div_ceil(2)),
+                Dimension::periodic(n.min(2)),
+            ],
+        ] {
+            // An odd number of ranks has no two rows: one is left over.
+            let dims = match dims[0].size * dims[1].size <= n {
+                true => dims,
+                false => [Dimension::open(n / 2), Dimension::periodic(2)],
+            };
+            if let Some(grid) = world.cart_create(&dims, true).expect("a grid") {
+                along(&grid);
+                along(&grid.cart_sub(&[false, true]).expect("its rows"));
+            }
+        }
+        // The last rank says that everybody sends to rank 0, twice.
+        let edges: Vec<_> = (0..n).map(|from| (from, Edges::from([0, 0]))).collect();
+        let mine = if world.rank() == n - 1 {
+            &edges[..]
+        } else {
+            &[]
+        };
+        let graph = world.dist_graph_create(mine, false).expect("a graph");
+        let sources = graph.neighbours().expect("a topology").sources.len();
+        assert_eq!(sources, if world.rank() == 0 { 2 * n as usize } else { 0 });
+        along(&graph);
+    });
+    Ok(())
+}
+
+/// Two groups name each other's ranks; merged, they are one.
+pub fn between_groups<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    world(rank, |world| {
+        let cut = world.size() / 2;
+        let low = world.rank() < cut;
+        let own = world.split(Some(u32::from(low)), 0).expect("two halves");
+        let own = own.expect("everybody has a side");
+        let remote = RemoteLeader {
+            peer: world,
+            rank: if low { cut } else { 0 },
+            tag: Tag(3),
+        };
+        let inter = InterCommunicator::create(&own, 0, Some(remote)).expect("two groups");
+        let copy = inter.dup().expect("a copy");
+        for inter in [&inter, &copy] {
+            meet(inter.merged());
+            let messages = inter.messages();
+            let others = 0..inter.remote_size();
+            let sent: Vec<_> = others
+                .clone()
+                .map(|to| tell(messages, to, 0, inter.rank()))
+                .collect();
+            for from in others {
+                assert_eq!(hear(messages, from, 0), from);
+            }
+            finish(messages, sent);
+        }
+        let merged = inter.merge(low).expect("one communicator");
+        let first = world.group().process(cut);
+        assert_eq!(
+            merged.group().process(0),
+            first,
+            "the high group comes last"
+        );
+        meet(&merged);
+    });
     Ok(())
 }
