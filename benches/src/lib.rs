@@ -14,6 +14,7 @@
 //! - [`threads`]: jobs of pinned threads for criterion's loops.
 
 mod buffers;
+mod collective;
 mod direct;
 pub mod machine;
 mod many;
@@ -29,7 +30,7 @@ mod window;
 
 pub use buffers::Buffers;
 pub use measure::{Sample, Setup, measure, measure_threads};
-pub use pattern::{Axis, Pattern, Steps};
+pub use pattern::{Axis, Collective, Form, Pattern, Steps};
 pub use pin::{PinError, allowed_processors, pin};
 pub use plan::{ParsePlanError, Plan};
 pub use role::Role;

@@ -5,7 +5,7 @@ use portolan::{Comm, Device, Error, ErrorKind, Op, Result};
 
 use crate::pattern::Pool;
 use crate::waiting::Waiting;
-use crate::{Buffers, Pattern, Plan, Role, Steps, direct, many};
+use crate::{Buffers, Pattern, Plan, Role, Steps, collective, direct, many};
 
 /// What a sample is of, but for the size.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,7 +59,7 @@ pub struct Sample {
 /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for the messages;
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) for [`Pattern::Multithread`], which
 /// [`measure_threads`] measures; those of the pattern.
-pub fn measure<L: Level, D: Device>(
+pub fn measure<L: Level, D: Device + 'static>(
     comm: &Comm<L, D>,
     setup: &Setup,
     plan: &Plan,
@@ -73,6 +73,10 @@ pub fn measure<L: Level, D: Device>(
         }
         Pattern::Overlap => {
             let (value, rounds) = direct::overlap(comm, role, setup, plan)?;
+            pool(comm, setup.pattern, plan, value, rounds)
+        }
+        Pattern::Collective(which, form) => {
+            let (value, rounds) = collective::figure(comm, which, form, setup, plan)?;
             pool(comm, setup.pattern, plan, value, rounds)
         }
         Pattern::Idle => {

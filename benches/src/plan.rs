@@ -42,6 +42,8 @@ impl Plan {
             Pattern::Depth | Pattern::DepthWildcard | Pattern::DepthUnexpected => 10_000,
             Pattern::DrainReverse | Pattern::DrainRandom => fit(1_000_000, 3, 10_000),
             Pattern::Overlap => fit(256 << 20, 20, 1000),
+            Pattern::Collective(..) if bytes <= 8 << 10 => 2000,
+            Pattern::Collective(..) => fit(64 << 20, 20, 500),
             Pattern::Barrier => return Self::new(0, 2000, 20),
             Pattern::Startup | Pattern::Idle | Pattern::MemoryRing | Pattern::MemoryAll => {
                 return Self::new(0, 1, 1);

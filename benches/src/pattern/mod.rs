@@ -43,6 +43,69 @@ pub enum Pattern {
     MemoryRing,
     /// Memory of a rank that has talked to every other.
     MemoryAll,
+    /// A collective operation, as `osu_bcast` and its like. The size is that of the whole message where
+    /// there is one (broadcast, reductions), else of one rank's block.
+    Collective(Collective, Form),
+}
+
+/// Which collective operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "they are the names of the operations")]
+pub enum Collective {
+    Bcast,
+    Gather,
+    Scatter,
+    Allgather,
+    Alltoall,
+    Reduce,
+    Allreduce,
+    ReduceScatter,
+    Scan,
+}
+
+impl Collective {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Bcast,
+        Self::Gather,
+        Self::Scatter,
+        Self::Allgather,
+        Self::Alltoall,
+        Self::Reduce,
+        Self::Allreduce,
+        Self::ReduceScatter,
+        Self::Scan,
+    ];
+
+    /// Names in the [forms](Form).
+    fn names(self) -> [&'static str; 3] {
+        match self {
+            Self::Bcast => ["bcast", "ibcast", "ibcast-overlap"],
+            Self::Gather => ["gather", "igather", "igather-overlap"],
+            Self::Scatter => ["scatter", "iscatter", "iscatter-overlap"],
+            Self::Allgather => ["allgather", "iallgather", "iallgather-overlap"],
+            Self::Alltoall => ["alltoall", "ialltoall", "ialltoall-overlap"],
+            Self::Reduce => ["reduce", "ireduce", "ireduce-overlap"],
+            Self::Allreduce => ["allreduce", "iallreduce", "iallreduce-overlap"],
+            Self::ReduceScatter => [
+                "reduce-scatter",
+                "ireduce-scatter",
+                "ireduce-scatter-overlap",
+            ],
+            Self::Scan => ["scan", "iscan", "iscan-overlap"],
+        }
+    }
+}
+
+/// In which form a collective operation is called, and what is measured of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// The time of a blocking call.
+    Blocking,
+    /// The time from the start of a nonblocking one until it has been waited for.
+    Nonblocking,
+    /// How much of that hides behind a computation of its length that looks at it now and then.
+    Hidden,
 }
 
 /// What the sizes of a [plan](crate::Plan) mean.
@@ -80,7 +143,27 @@ enum Of {
 
 impl Pattern {
     /// Every pattern.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 16 + 27] = {
+        let mut all = [Self::Latency; 16 + 27];
+        let mut at = 0;
+        while at < 16 {
+            all[at] = Self::SINGLE[at];
+            at += 1;
+        }
+        at = 0;
+        while at < 27 {
+            let form = match at / 9 {
+                0 => Form::Blocking,
+                1 => Form::Nonblocking,
+                _ => Form::Hidden,
+            };
+            all[16 + at] = Self::Collective(Collective::ALL[at % 9], form);
+            at += 1;
+        }
+        all
+    };
+
+    const SINGLE: [Self; 16] = [
         Self::Latency,
         Self::Bandwidth,
         Self::Bibandwidth,
@@ -120,6 +203,13 @@ impl Pattern {
             Self::Idle => Facts("idle", "% of a core", Axis::None, Mean, Answerer),
             Self::MemoryRing => Facts("memory-ring", "KiB/rank", Axis::None, Mean, All),
             Self::MemoryAll => Facts("memory-all", "KiB/rank", Axis::None, Mean, All),
+            Self::Collective(which, form) => {
+                let unit = match form {
+                    Form::Blocking | Form::Nonblocking => "us",
+                    Form::Hidden => "% hidden",
+                };
+                Facts(which.names()[form as usize], unit, Bytes, Mean, All)
+            }
         }
     }
 
@@ -150,7 +240,11 @@ impl Pattern {
     pub fn less_is_better(self) -> bool {
         !matches!(
             self,
-            Self::Bandwidth | Self::Bibandwidth | Self::Rate | Self::Overlap
+            Self::Bandwidth
+                | Self::Bibandwidth
+                | Self::Rate
+                | Self::Overlap
+                | Self::Collective(_, Form::Hidden)
         )
     }
 

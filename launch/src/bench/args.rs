@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
-use portolan_benches::{Axis, Pattern, Plan};
+use portolan_benches::{Axis, Collective, Form, Pattern, Plan};
 
 use super::place::Map;
 use crate::cli::{bytes, positive};
@@ -14,7 +15,10 @@ use crate::run::Bind;
 #[command(after_help = "\
 Every sample is a job of its own. Those of several transports and of the peers take turns, and the
 machine's own speed is measured before and after each; the figures are medians of the samples that
-were taken while the machine was in the same state. docs/benchmarks.md tells how to read them.")]
+were taken while the machine was in the same state. docs/benchmarks.md tells how to read them.
+
+Collective operations are there as nonblocking ones, too: ibcast is the time from the start of one
+until it has been waited for, ibcast-overlap how much of that hides behind a computation.")]
 pub(crate) struct BenchArgs {
     /// What to measure
     pub(crate) kind: BenchKind,
@@ -136,42 +140,41 @@ pub(crate) struct BenchRankArgs {
 }
 
 /// What `portolan bench` measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BenchKind {
-    /// Half the time of a round trip, in microseconds
-    Latency,
-    /// Bytes per second, one way, many messages at a time, in units of 10⁶
-    Bandwidth,
-    /// The same both ways at a time
-    Bibandwidth,
-    /// Messages per second, one way, many at a time
-    Rate,
-    /// Latency while several threads of each rank talk at a time
-    Multithread,
-    /// How much of a send hides behind what its sender computes meanwhile
-    Overlap,
-    /// A barrier of all ranks, in microseconds
-    Barrier,
-    /// Latency of 8 bytes while many receives that do not match are waiting
-    Depth,
-    /// The same while receives from any source are waiting
-    DepthWildcard,
-    /// The same while messages that nobody receives are waiting
-    DepthUnexpected,
-    /// Microseconds per message when many receives are posted and met in the opposite order
-    DrainReverse,
-    /// The same in a random order
-    DrainRandom,
-    /// From the start of a job until every rank has had a message, in milliseconds
-    Startup,
-    /// The processor time of a rank that waits
-    Idle,
-    /// Memory of a rank that has talked to its neighbours
-    MemoryRing,
-    /// Memory of a rank that has talked to every other
-    MemoryAll,
-    /// From the death of a rank until the others' calls fail, in milliseconds
+    /// A pattern between ranks.
+    Of(Pattern),
+    /// A barrier and all collective operations, one after the other.
+    Collectives,
+    /// From the death of a rank until the others' calls fail, in milliseconds.
     Failure,
+}
+
+/// Every kind.
+static KINDS: [BenchKind; Pattern::ALL.len() + 2] = {
+    let mut kinds = [BenchKind::Collectives; Pattern::ALL.len() + 2];
+    let mut at = 0;
+    while at < Pattern::ALL.len() {
+        kinds[at] = BenchKind::Of(Pattern::ALL[at]);
+        at += 1;
+    }
+    kinds[at] = BenchKind::Failure;
+    kinds
+};
+
+impl ValueEnum for BenchKind {
+    fn value_variants<'a>() -> &'a [Self] {
+        &KINDS
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let value = PossibleValue::new(self.name());
+        Some(match self.help() {
+            Some(help) => value.help(help),
+            // The forms of the collective operations: the text below the list tells of them.
+            None => value.hide(true),
+        })
+    }
 }
 
 /// Rounds in virtual time: the emulator's host needs much longer for each than the figure says.
@@ -181,16 +184,81 @@ const VIRTUAL_ROUNDS: u64 = 20;
 const MOST_WAITING: usize = 100_000_000;
 
 impl BenchKind {
-    /// The pattern between ranks; a failure is none.
+    /// The patterns between ranks, one after the other; a failure is none.
+    pub(super) fn patterns(self) -> Vec<Pattern> {
+        match self {
+            Self::Of(pattern) => vec![pattern],
+            Self::Collectives => {
+                let blocking = |which| Pattern::Collective(which, Form::Blocking);
+                let all = Collective::ALL.into_iter().map(blocking);
+                std::iter::once(Pattern::Barrier).chain(all).collect()
+            }
+            Self::Failure => Vec::new(),
+        }
+    }
+
+    /// The pattern, where there is one.
     pub(super) fn pattern(self) -> Option<Pattern> {
-        let name = self.to_possible_value()?;
-        Pattern::ALL
-            .into_iter()
-            .find(|pattern| pattern.name() == name.get_name())
+        match self {
+            Self::Of(pattern) => Some(pattern),
+            Self::Collectives | Self::Failure => None,
+        }
     }
 
     pub(super) fn name(self) -> &'static str {
-        self.pattern().map_or("failure", Pattern::name)
+        match self {
+            Self::Of(pattern) => pattern.name(),
+            Self::Collectives => "coll",
+            Self::Failure => "failure",
+        }
+    }
+
+    /// What it is, for the list of all.
+    fn help(self) -> Option<&'static str> {
+        let pattern = match self {
+            Self::Of(pattern) => pattern,
+            Self::Collectives => {
+                return Some("A barrier and all collective operations, one after the other");
+            }
+            Self::Failure => {
+                return Some(
+                    "From the death of a rank until the others' calls fail, in milliseconds",
+                );
+            }
+        };
+        Some(match pattern {
+            Pattern::Latency => "Half the time of a round trip, in microseconds",
+            Pattern::Bandwidth => {
+                "Bytes per second, one way, many messages at a time, in units of 10⁶"
+            }
+            Pattern::Bibandwidth => "The same both ways at a time",
+            Pattern::Rate => "Messages per second, one way, many at a time",
+            Pattern::Multithread => "Latency while several threads of each rank talk at a time",
+            Pattern::Overlap => {
+                "How much of a send hides behind what its sender computes meanwhile"
+            }
+            Pattern::Barrier => "A barrier of all ranks, in microseconds",
+            Pattern::Depth => {
+                "Latency of 8 bytes while many receives that do not match are waiting"
+            }
+            Pattern::DepthWildcard => "The same while receives from any source are waiting",
+            Pattern::DepthUnexpected => "The same while messages that nobody receives are waiting",
+            Pattern::DrainReverse => {
+                "Microseconds per message when many receives are posted and met in the opposite order"
+            }
+            Pattern::DrainRandom => "The same in a random order",
+            Pattern::Startup => {
+                "From the start of a job until every rank has had a message, in milliseconds"
+            }
+            Pattern::Idle => "The processor time of a rank that waits",
+            Pattern::MemoryRing => "Memory of a rank that has talked to its neighbours",
+            Pattern::MemoryAll => "Memory of a rank that has talked to every other",
+            Pattern::Collective(Collective::Bcast, Form::Blocking) => {
+                "A broadcast, in microseconds: the mean over ranks, as of all collectives"
+            }
+            Pattern::Collective(_, Form::Blocking) => "The same of that operation",
+            Pattern::Collective(..) => return None,
+        })
     }
 }
 
@@ -198,9 +266,9 @@ impl BenchArgs {
     /// How many ranks there are to be, or what makes no sense.
     pub(super) fn ranks(&self) -> Result<u32, String> {
         let usual = match self.kind {
-            BenchKind::Barrier => 8,
+            BenchKind::Of(Pattern::Barrier) => 8,
             BenchKind::Failure => 4,
-            BenchKind::Startup | BenchKind::MemoryRing | BenchKind::MemoryAll => 64,
+            BenchKind::Of(Pattern::Startup | Pattern::MemoryRing | Pattern::MemoryAll) => 64,
             _ => 2,
         };
         let name = self.kind.name();
@@ -211,11 +279,17 @@ impl BenchArgs {
                 "{name} needs two ranks or more, not {ranks}: use --ranks 2"
             ));
         }
-        let axis = self.kind.pattern().map_or(Axis::None, Pattern::axis);
+        let axis = match self.kind {
+            BenchKind::Collectives => Axis::Bytes,
+            kind => kind.pattern().map_or(Axis::None, Pattern::axis),
+        };
         if axis == Axis::None && !self.sizes.is_empty() {
             return Err(format!("{name} has no sizes: leave --sizes out"));
         }
-        let drains = matches!(self.kind, BenchKind::DrainReverse | BenchKind::DrainRandom);
+        let drains = matches!(
+            self.kind,
+            BenchKind::Of(Pattern::DrainReverse | Pattern::DrainRandom)
+        );
         if drains && self.sizes.contains(&0) {
             return Err(format!("{name} of no messages has no time: use --sizes 10"));
         }
@@ -297,6 +371,8 @@ fn usual_sizes(pattern: Pattern) -> &'static [usize] {
             &[0, 10, 1000, 100_000]
         }
         Pattern::DrainReverse | Pattern::DrainRandom => &[10, 1000, 100_000],
+        Pattern::Collective(_, Form::Hidden) => &[64 * K, M],
+        Pattern::Collective(..) => &[8, 256, 4 * K, 64 * K, M, 4 * M],
         // Nothing per second is nothing.
         _ => &SIZES[1..],
     }

@@ -35,7 +35,7 @@ pub(super) fn measure(args: &BenchArgs, ranks: u32) -> Result<Run, String> {
         list => list.iter().map(|name| Some(name.as_str())).collect(),
     };
     let probe = Probe::new();
-    let mut run = Run::about(args, ranks, Some(&pin));
+    let mut run = Run::about(args, None, ranks, Some(&pin));
     for transport in wanted {
         let mut samples = Vec::new();
         let mut name = String::new();

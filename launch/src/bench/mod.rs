@@ -33,6 +33,7 @@ use std::time::SystemTime;
 use indicatif::{ProgressBar, ProgressStyle};
 use portolan_benches::{Axis, Pattern};
 
+use args::BenchKind;
 pub(crate) use args::{BenchArgs, BenchRankArgs};
 pub(crate) use place::spin;
 pub(crate) use rank::main as rank_main;
@@ -57,22 +58,27 @@ pub(crate) fn main(args: &BenchArgs) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let measured = match args.kind.pattern() {
-        Some(pattern) => measure(args, pattern, ranks),
-        None => failure::measure(args, ranks),
+    let reported = match args.kind {
+        BenchKind::Failure => failure::measure(args, ranks).and_then(|run| report(args, &run)),
+        kind => kind.patterns().into_iter().try_for_each(|pattern| {
+            measure(args, pattern, ranks).and_then(|run| report(args, &run))
+        }),
     };
-    let reported = measured.and_then(|run| {
-        write(&run, args.json);
-        args.report
-            .as_deref()
-            .map_or(Ok(()), |folder| page::add(folder, &run))
-    });
     match reported {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             table::complain(&why);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Shows a run, and keeps it if that was asked for.
+fn report(args: &BenchArgs, run: &Run) -> Result<(), String> {
+    write(run, args.json);
+    match args.report.as_deref() {
+        Some(folder) => page::add(folder, run),
+        None => Ok(()),
     }
 }
 
@@ -123,7 +129,7 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String
         }
         bar.inc(1);
     };
-    let mut run = Run::about(args, ranks, Some(&pin));
+    let mut run = Run::about(args, Some(pattern), ranks, Some(&pin));
     let spinners = Spinners::start(args.busy)?;
     let conducted = suite::conduct(&job, &contenders, repeat, probe, &mut step);
     drop(spinners);
@@ -141,13 +147,12 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String
 
 impl Run {
     /// A run without figures: what is to be measured, and how.
-    fn about(args: &BenchArgs, ranks: u32, pin: Option<&Bind>) -> Self {
-        let pattern = args.kind.pattern();
+    fn about(args: &BenchArgs, pattern: Option<Pattern>, ranks: u32, pin: Option<&Bind>) -> Self {
         let axis = pattern.map_or(Axis::None, Pattern::axis);
         let threaded = pattern == Some(Pattern::Multithread);
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Self {
-            bench: args.kind.name().to_owned(),
+            bench: pattern.map_or(args.kind.name(), Pattern::name).to_owned(),
             unit: pattern.map_or("ms", Pattern::unit).to_owned(),
             less_is_better: pattern.is_none_or(Pattern::less_is_better),
             axis: match axis {
@@ -194,7 +199,8 @@ fn bar(pattern: Pattern, figures: usize) -> ProgressBar {
 fn check_memory(args: &BenchArgs, ranks: u32) -> Result<u32, String> {
     /// What an entry that waits costs about, in whichever implementation.
     const ENTRY: u128 = 256;
-    let (Some(pattern), Some(&largest)) = (args.kind.pattern(), args.sizes.iter().max()) else {
+    let patterns = args.kind.patterns();
+    let (Some(&pattern), Some(&largest)) = (patterns.last(), args.sizes.iter().max()) else {
         return Ok(ranks);
     };
     // Every rank has a buffer to send from and one to receive into, and so has each of its threads.
@@ -204,6 +210,11 @@ fn check_memory(args: &BenchArgs, ranks: u32) -> Result<u32, String> {
         1
     };
     let (each, what) = match pattern.axis() {
+        // Up to a block for each rank, both ways.
+        Axis::Bytes if matches!(pattern, Pattern::Collective(..)) => (
+            2 * largest as u128 * u128::from(ranks),
+            "operations on blocks of",
+        ),
         Axis::Bytes => (2 * largest as u128 * u128::from(threads), "messages of"),
         Axis::Waiting => (ENTRY * largest as u128, "queues of"),
         Axis::None => return Ok(ranks),

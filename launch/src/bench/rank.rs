@@ -80,7 +80,7 @@ pub(super) fn in_a_job(args: &BenchArgs) -> ExitCode {
     };
     let plans = args.plans(pattern);
     let report = |size, transport: &str, samples| {
-        let mut run = Run::about(args, size, None);
+        let mut run = Run::about(args, Some(pattern), size, None);
         run.entries = vec![suite::of_one(transport, samples)];
         super::write(&run, args.json);
     };

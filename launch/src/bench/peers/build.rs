@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use portolan_benches::Pattern;
+use portolan_benches::{Form, Pattern};
 
 macro_rules! sources {
     ($($name:literal),* $(,)?) => {
@@ -20,6 +20,7 @@ pub(super) const SOURCES: &[(&str, &str)] = sources![
     "bandwidth.c",
     "barrier.c",
     "bibandwidth.c",
+    "collective.c",
     "depth-unexpected.c",
     "depth-wildcard.c",
     "depth.c",
@@ -66,9 +67,36 @@ pub(super) fn build(compiler: &Path, version: &str, pattern: Pattern) -> Result<
     let mut command = Command::new(compiler);
     // Warnings about somebody else's headers are nobody's business here.
     command.args(["-O3", "-w", "-pthread", "-o"]).arg(&draft);
-    said_by(command.arg(folder.join(format!("{}.c", pattern.name()))))?;
+    command.args(defines(pattern));
+    said_by(command.arg(folder.join(source(pattern))))?;
     fs::rename(&draft, &program).map_err(say)?;
     Ok(program)
+}
+
+/// The source of a pattern's program.
+fn source(pattern: Pattern) -> String {
+    match pattern {
+        Pattern::Collective(..) => "collective.c".to_owned(),
+        _ => format!("{}.c", pattern.name()),
+    }
+}
+
+/// What makes a program of one pattern of a source that several share.
+fn defines(pattern: Pattern) -> Vec<String> {
+    let Pattern::Collective(which, form) = pattern else {
+        return Vec::new();
+    };
+    let name = Pattern::Collective(which, Form::Blocking).name();
+    let operation = name.to_uppercase().replace('-', "_");
+    let form = match form {
+        Form::Blocking => "BLOCKING",
+        Form::Nonblocking => "NONBLOCKING",
+        Form::Hidden => "HIDDEN",
+    };
+    vec![
+        format!("-DOPERATION=OP_{operation}"),
+        format!("-DFORM=FORM_{form}"),
+    ]
 }
 
 /// Where things are kept that can be made again.
@@ -114,7 +142,7 @@ mod tests {
     #[test]
     fn every_pattern_has_its_program() {
         for pattern in Pattern::ALL {
-            let name = format!("{}.c", pattern.name());
+            let name = source(pattern);
             assert!(SOURCES.iter().any(|source| source.0 == name), "{name}");
         }
     }

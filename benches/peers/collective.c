@@ -1,0 +1,181 @@
+/* A collective operation of all ranks, timed one by one: benches/src/collective.rs. Built with
+ * -DOPERATION=OP_BCAST and so on, and -DFORM=FORM_BLOCKING, FORM_NONBLOCKING or FORM_HIDDEN. */
+#include "peer.h"
+
+enum { FORM_BLOCKING, FORM_NONBLOCKING, FORM_HIDDEN };
+enum {
+    OP_BCAST,
+    OP_GATHER,
+    OP_SCATTER,
+    OP_ALLGATHER,
+    OP_ALLTOALL,
+    OP_REDUCE,
+    OP_ALLREDUCE,
+    OP_REDUCE_SCATTER,
+    OP_SCAN
+};
+enum { ROOT = 0, LOOKS = 20 };
+
+static float *out, *in;
+static int items, *counts;
+
+/* What a rank has seen, in seconds. */
+static struct {
+    double operation, compute;
+} seen;
+
+static void begin(MPI_Request *request)
+{
+    MPI_Comm comm = MPI_COMM_WORLD;
+    switch (OPERATION) {
+    case OP_BCAST:
+        MPI_Ibcast(in, items, MPI_FLOAT, ROOT, comm, request);
+        break;
+    case OP_GATHER:
+        MPI_Igather(out, items, MPI_FLOAT, in, items, MPI_FLOAT, ROOT, comm, request);
+        break;
+    case OP_SCATTER:
+        MPI_Iscatter(out, items, MPI_FLOAT, in, items, MPI_FLOAT, ROOT, comm, request);
+        break;
+    case OP_ALLGATHER:
+        MPI_Iallgather(out, items, MPI_FLOAT, in, items, MPI_FLOAT, comm, request);
+        break;
+    case OP_ALLTOALL:
+        MPI_Ialltoall(out, items, MPI_FLOAT, in, items, MPI_FLOAT, comm, request);
+        break;
+    case OP_REDUCE:
+        MPI_Ireduce(out, in, items, MPI_FLOAT, MPI_SUM, ROOT, comm, request);
+        break;
+    case OP_ALLREDUCE:
+        MPI_Iallreduce(out, in, items, MPI_FLOAT, MPI_SUM, comm, request);
+        break;
+    case OP_REDUCE_SCATTER:
+        MPI_Ireduce_scatter(out, in, counts, MPI_FLOAT, MPI_SUM, comm, request);
+        break;
+    case OP_SCAN:
+        MPI_Iscan(out, in, items, MPI_FLOAT, MPI_SUM, comm, request);
+        break;
+    }
+}
+
+static void call(void)
+{
+    MPI_Comm comm = MPI_COMM_WORLD;
+    switch (OPERATION) {
+    case OP_BCAST:
+        MPI_Bcast(in, items, MPI_FLOAT, ROOT, comm);
+        break;
+    case OP_GATHER:
+        MPI_Gather(out, items, MPI_FLOAT, in, items, MPI_FLOAT, ROOT, comm);
+        break;
+    case OP_SCATTER:
+        MPI_Scatter(out, items, MPI_FLOAT, in, items, MPI_FLOAT, ROOT, comm);
+        break;
+    case OP_ALLGATHER:
+        MPI_Allgather(out, items, MPI_FLOAT, in, items, MPI_FLOAT, comm);
+        break;
+    case OP_ALLTOALL:
+        MPI_Alltoall(out, items, MPI_FLOAT, in, items, MPI_FLOAT, comm);
+        break;
+    case OP_REDUCE:
+        MPI_Reduce(out, in, items, MPI_FLOAT, MPI_SUM, ROOT, comm);
+        break;
+    case OP_ALLREDUCE:
+        MPI_Allreduce(out, in, items, MPI_FLOAT, MPI_SUM, comm);
+        break;
+    case OP_REDUCE_SCATTER:
+        MPI_Reduce_scatter(out, in, counts, MPI_FLOAT, MPI_SUM, comm);
+        break;
+    case OP_SCAN:
+        MPI_Scan(out, in, items, MPI_FLOAT, MPI_SUM, comm);
+        break;
+    }
+}
+
+static void compute(long count)
+{
+    volatile unsigned long value = 1;
+    for (long turn = 0; turn < count; turn++)
+        value *= (unsigned long)turn | 1;
+}
+
+static double seconds_of_a_turn(void)
+{
+    enum { TURNS = 100000 };
+    compute(TURNS);
+    double begun = peer_monotonic();
+    compute(TURNS);
+    return (peer_monotonic() - begun) / TURNS;
+}
+
+static long turns; /* of the computation */
+
+static void operations(struct peer *peer, long rounds)
+{
+    (void)peer;
+    seen.operation = seen.compute = 0;
+    for (long round = 0; round < rounds; round++) {
+        double begun = MPI_Wtime();
+        if (FORM == FORM_BLOCKING) {
+            call();
+        } else {
+            MPI_Request request;
+            int done;
+            begin(&request);
+            double started = MPI_Wtime();
+            for (int look = 0; turns > 0 && look < LOOKS; look++) {
+                compute(turns / LOOKS);
+                MPI_Request_get_status(request, &done, MPI_STATUS_IGNORE);
+            }
+            seen.compute += MPI_Wtime() - started;
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+        }
+        seen.operation += MPI_Wtime() - begun;
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+}
+
+static float *floats(size_t count)
+{
+    float *memory = (float *)peer_buffer(count * sizeof(float), 0);
+    for (size_t at = 0; at < count; at++)
+        memory[at] = 1;
+    return memory;
+}
+
+static double figure(struct peer *peer, long planned, long warm_up, long *rounds)
+{
+    static const struct peer_program alone = {.run = operations};
+    size_t count = peer->bytes / sizeof(float), all = count * (size_t)peer->size;
+    int gathers = OPERATION == OP_GATHER || OPERATION == OP_ALLGATHER;
+    items = (int)count;
+    out = floats(OPERATION == OP_SCATTER || OPERATION == OP_ALLTOALL ? all : count);
+    in = floats(gathers || OPERATION == OP_ALLTOALL ? all : count);
+    counts = peer_memory((size_t)peer->size * sizeof *counts);
+    for (int rank = 0; rank < peer->size; rank++)
+        counts[rank] = items / peer->size + (rank < items % peer->size);
+
+    turns = 0;
+    peer_rounds(peer, &alone, planned, warm_up, rounds);
+    double pure = seen.operation / (double)*rounds;
+    double result = pure * 1e6;
+    if (FORM == FORM_HIDDEN) {
+        turns = (long)(pure / seconds_of_a_turn());
+        if (turns < LOOKS)
+            turns = LOOKS;
+        operations(peer, *rounds);
+        double open = (seen.operation - seen.compute) / (pure * (double)*rounds);
+        double share = 1 - open;
+        result = 100 * (share < 0 ? 0 : share > 1 ? 1 : share);
+    }
+    free(out);
+    free(in);
+    free(counts);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct peer_program program = {.counts = PEER_ALL, .direct = figure};
+    return peer_main(argc, argv, &program);
+}
