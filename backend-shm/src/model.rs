@@ -137,6 +137,54 @@ fn no_wake_up_is_lost() {
     });
 }
 
+/// Two threads of one rank sleep on its bell, each for news of its own: a ring for one may use up the
+/// announcement of the other, which announces itself again after having read the word.
+#[test]
+fn two_sleepers_on_one_bell() {
+    check(|| {
+        let shared = Arc::new((
+            BellWords::new(),
+            [AtomicU32::new(0), AtomicU32::new(0)],
+            // The engine's lock, with the number of sleepers behind it.
+            loom::sync::Mutex::new(0),
+        ));
+        let wait_for = |shared: &(BellWords, [AtomicU32; 2], loom::sync::Mutex<u32>), mine: usize| {
+            let (bell, flags, sleepers) = shared;
+            while flags[mine].load(Acquire) == 0 {
+                let seen = bell.seen();
+                {
+                    *sleepers.lock().unwrap() += 1;
+                    assert!(bell.arm(false));
+                }
+                if flags[mine].load(Acquire) == 0 {
+                    bell.sleep(seen);
+                }
+                let mut sleepers = sleepers.lock().unwrap();
+                *sleepers -= 1;
+                if *sleepers == 0 {
+                    bell.disarm();
+                }
+            }
+        };
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || wait_for(&shared, 1))
+        };
+        let sender = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                for flag in &shared.1 {
+                    flag.store(1, Release);
+                    shared.0.wake_if_asleep(false);
+                }
+            })
+        };
+        wait_for(&shared, 0);
+        other.join().unwrap();
+        sender.join().unwrap();
+    });
+}
+
 /// A sender without room that falls asleep is woken by the receiver that makes some.
 #[test]
 fn a_starved_sender_is_woken() {

@@ -86,6 +86,9 @@ macro_rules! with_cases {
                     ring 1, several 1, asleep 1, truncated 1, any_error 1, cancelled 1,
                     by_handlers 1,
                 }
+                memory {
+                    tokens 1, everybody 1, at_once 1, progress 1,
+                }
                 progress {
                     epoch 1, blocking_check 1, no_lost_wakeups 1, blocked_while_others_talk 1,
                 }
@@ -123,6 +126,9 @@ macro_rules! with_cases {
                     waiting_receives 2, wildcards 2, sends 2, probes_and_active 2,
                     what_was_sent_arrives 2, the_rest_talk 3, the_end 2, collective_contexts 3,
                     while_spinning 2, hooks 2,
+                }
+                waits_on_memory {
+                    asleep 1, awake 1, threads 1, death 2,
                 }
                 bounded {
                     flood 2, tiny_packets 1,

@@ -3,3 +3,4 @@
 pub mod bounded;
 pub mod failure;
 pub mod threads;
+pub mod waits_on_memory;

@@ -12,6 +12,7 @@ pub mod hooks;
 pub mod layouts;
 pub mod lifecycle;
 pub mod matching;
+pub mod memory;
 pub mod modes;
 pub mod one_sided;
 pub mod order;

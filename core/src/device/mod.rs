@@ -533,7 +533,8 @@ pub trait Device {
 
     /// Waits until `ready` holds: a look at memory of a region (of this rank, or by
     /// [`direct`](Self::direct) of a peer) into which a member of `group` is to store. Progress is
-    /// made meanwhile. `ready` is called often; it must not call the device.
+    /// made meanwhile. `ready` is called often; it must not call the device, but for
+    /// [`is_complete`](Self::is_complete).
     ///
     /// Whoever stores there calls [`notify`](Self::notify) afterwards, or does it by
     /// [`put`](Self::put) or [`atomic`](Self::atomic) without [`Caps::DIRECT`].
