@@ -12,12 +12,18 @@
 //! descriptor: offset of the area in the segment | position of the piece | its length | size of the area
 //! ```
 
+use crate::line::{LINE, prefetch, prefetch_for_write};
 use crate::ring::Ends;
 use crate::segment::Segment;
 use crate::sync::Ordering::{Acquire, Release};
 
 /// Pieces begin at multiples of this.
 pub(crate) const ALIGN: u64 = 64;
+/// Most bytes of the next piece for which a sender asks ahead: more than the processor fetches at a
+/// time would only hold up what comes after.
+const AHEAD_TX: usize = 16 * LINE;
+/// The same for a receiver, who asks at each poll.
+const AHEAD_RX: usize = 4 * LINE;
 
 /// What travels through the ring of cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +72,8 @@ pub(crate) struct BulkTx {
     consumed: u64,
     /// The position from which on a larger area is wanted.
     until: u64,
+    /// Bytes to ask for ahead: the next piece may be as long as the last one.
+    ahead: usize,
 }
 
 // SAFETY: the pointer leads into the segment; there is one sender's half, and it may move.
@@ -94,6 +102,7 @@ impl BulkTx {
             pos: 0,
             consumed: 0,
             until: u64::MAX,
+            ahead: 0,
         })
     }
 
@@ -157,6 +166,18 @@ impl BulkTx {
     #[inline]
     pub(crate) fn advance(&mut self, piece: &Piece) {
         self.pos = piece.descriptor.start + u64::from(piece.descriptor.len).next_multiple_of(ALIGN);
+        self.ahead = (piece.descriptor.len as usize).min(AHEAD_TX);
+    }
+
+    /// Asks for the first lines of the next piece.
+    #[inline(always)]
+    pub(crate) fn prefetch_next(&self) {
+        let next = self
+            .base
+            .wrapping_add((self.pos & (self.size - 1)) as usize);
+        for at in (0..self.ahead).step_by(LINE) {
+            prefetch_for_write(next.wrapping_add(at));
+        }
     }
 }
 
@@ -166,6 +187,9 @@ pub(crate) struct BulkRx {
     area: u64,
     log_size: u32,
     base: usize,
+    /// Where the next piece may begin, and how many bytes of it to ask for ahead.
+    next: usize,
+    ahead: usize,
 }
 
 impl BulkRx {
@@ -209,12 +233,28 @@ impl BulkRx {
         Some(())
     }
 
+    /// Asks for the first lines of the next piece, if the last message was one.
+    #[inline(always)]
+    pub(crate) fn prefetch_next(&self) {
+        for at in (0..self.ahead).step_by(LINE) {
+            prefetch(std::ptr::without_provenance::<u8>(self.next + at));
+        }
+    }
+
+    /// The last message lay in its cell.
+    #[inline(always)]
+    pub(crate) fn unused(&mut self) {
+        self.ahead = 0;
+    }
+
     /// Goes past a piece that has been read.
     #[inline]
-    pub(crate) fn done(&self, descriptor: &Descriptor, ends: &Ends) {
+    pub(crate) fn done(&mut self, descriptor: &Descriptor, ends: &Ends) {
         let end = descriptor
             .start
             .wrapping_add(u64::from(descriptor.len).next_multiple_of(ALIGN));
+        self.next = self.base + (end & ((1 << self.log_size) - 1)) as usize;
+        self.ahead = (descriptor.len as usize).min(AHEAD_RX);
         // SYNC 1: pairs with the Acquire load in `BulkTx::piece`.
         ends.bulk_consumed.store(end, Release);
     }

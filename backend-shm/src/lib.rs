@@ -61,6 +61,8 @@ mod heap;
 mod hostile;
 mod inbox;
 #[cfg(not(loom))]
+mod line;
+#[cfg(not(loom))]
 mod link;
 #[cfg(not(loom))]
 mod memory_limit;

@@ -68,6 +68,17 @@ impl Outgoing {
         }
     }
 
+    /// Asks for the lines of the next packet, which may be an answer.
+    #[inline(always)]
+    pub(crate) fn prefetch_next(&self) {
+        if let Some(ring) = &self.ring {
+            ring.prefetch_next();
+        }
+        if let Some(bulk) = &self.bulk {
+            bulk.prefetch_next();
+        }
+    }
+
     /// The receiver's bell.
     #[inline(always)]
     pub(crate) fn bell(&self) -> &BellWords {

@@ -52,6 +52,9 @@ fn poll_ring<S: Sink>(shm: &mut Shm, at: usize, sink: &mut S) -> usize {
     if let Some(what) = nonsense {
         silence(shm, at, what);
     }
+    if delivered > 0 {
+        shm.outgoing[shm.incoming[at].peer as usize].prefetch_next();
+    }
     delivered
 }
 
@@ -65,6 +68,7 @@ fn drain<S: Sink>(
     sink: &mut S,
 ) -> (usize, Option<&'static str>) {
     let mut delivered = 0;
+    from.bulk.prefetch_next();
     while delivered < BURST {
         let (index, len, bulk) = match from.ring.poll() {
             Polled::Empty => break,
@@ -97,6 +101,7 @@ fn drain<S: Sink>(
                 );
             }
         } else {
+            from.bulk.unused();
             sink.packet(from.peer, &header, payload);
         }
         if from.ring.consume() {

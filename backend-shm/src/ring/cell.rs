@@ -69,30 +69,13 @@ impl Cells {
     /// Asks for a cell's line for writing, so that the write does not wait for it.
     #[inline(always)]
     pub(crate) fn prefetch_for_write(&self, index: u32) {
-        let cell = self.first.wrapping_add(index as usize);
-        // Every x86-64 processor takes the instruction, the oldest as one that does nothing; the
-        // intrinsic would need to be told so at compile time.
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint, which neither reads nor writes nor faults.
-        unsafe {
-            std::arch::asm!("prefetchw [{}]", in(reg) cell, options(nostack, preserves_flags));
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = cell;
+        crate::line::prefetch_for_write(self.first.wrapping_add(index as usize));
     }
 
     /// Asks for a cell's line for reading.
     #[inline(always)]
     pub(crate) fn prefetch(&self, index: u32) {
-        let cell = self.first.wrapping_add(index as usize);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint, which neither reads nor writes nor faults.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(cell.cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = cell;
+        crate::line::prefetch(self.first.wrapping_add(index as usize));
     }
 
     /// Writes everything of a message but its control word.

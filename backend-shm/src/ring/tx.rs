@@ -83,6 +83,13 @@ impl RingTx {
         unsafe { self.push_marked(header, data, len, BULK) }
     }
 
+    /// Asks for the line of the next message.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(crate) fn prefetch_next(&self) {
+        self.cells.prefetch_for_write(self.cells.index(self.pos));
+    }
+
     /// Whether a message would find room now.
     #[inline(always)]
     pub(crate) fn room(&mut self) -> Pushed {
