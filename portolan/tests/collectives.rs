@@ -9,10 +9,14 @@ use std::task::{Context, Poll, Waker};
 
 use common::{jobs, value};
 use portolan::coll::{
-    Allgather, Allreduce, Alltoall, Alltoallw, Barrier, Bcast, Exscan, Gather, Reduce,
-    ReduceScatter, ReduceScatterBlock, Scan, Scatter, Shapes, strided,
+    Allgather, Allreduce, Alltoall, Alltoallw, Barrier, Bcast, Exscan, Gather, NeighbourAllgather,
+    NeighbourAlltoall, NeighbourAlltoallw, Reduce, ReduceScatter, ReduceScatterBlock, Root, Scan,
+    Scatter, Shapes, strided,
 };
-use portolan::{Comm, Datatype, ErrorKind, Layout, Op, Result, wait_all, wait_any};
+use portolan::topology::Dimension;
+use portolan::{
+    Comm, Datatype, ErrorKind, InterComm, Layout, Op, RemoteLeader, Result, wait_all, wait_any,
+};
 
 const SIZES: [u32; 5] = [1, 2, 3, 4, 5];
 
@@ -88,6 +92,24 @@ macro_rules! in_all_forms {
             }
             let (send, recv) = persistent.into_buffers()?;
             assert_eq!((send, recv), ($send, expected), "persistent");
+        }
+    }};
+}
+
+/// What every form of a call says of wrong arguments.
+macro_rules! refused {
+    ($comm:expr, $kind:ident, $words:expr, $call:expr) => {{
+        let blocking = $comm.run($call).map(drop).unwrap_err();
+        let scoped = $comm.scope(|s| s.start($call).map(drop)).unwrap_err();
+        let owned = $comm.start_owned($call).map(drop).unwrap_err();
+        let persistent = $comm.persistent($call).map(drop).unwrap_err();
+        assert_eq!(blocking.kind(), ErrorKind::$kind, "{blocking}");
+        let text = blocking.to_string();
+        for word in $words {
+            assert!(text.contains(word), "`{word}` is not in: {text}");
+        }
+        for other in [scoped, owned.error, persistent.error] {
+            assert_eq!(other.to_string(), text);
         }
     }};
 }
@@ -367,6 +389,110 @@ fn layouts_take_part_like_slices() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn neighbours_on_a_torus_and_on_a_line() {
+    jobs(&[1, 2, 4, 5], |world| {
+        let comm = world.comm();
+        let n = comm.size();
+        let missing = comm.neighbour_allgather(&[0u8], &mut [0]);
+        assert_eq!(missing.unwrap_err().kind(), ErrorKind::InvalidCommunicator);
+
+        let dims = [
+            Dimension::periodic((n / 2).max(1)),
+            Dimension::periodic(n.min(2)),
+        ];
+        let Some(torus) = comm.cart_create(&dims, true)? else {
+            return Ok(());
+        };
+        let me = torus.rank();
+        // Below and above in each dimension; the one below gets what is meant for below.
+        let around = torus.neighbours().expect("a grid");
+        let ranks: Vec<u32> = around
+            .sources
+            .iter()
+            .filter_map(|source| source.rank)
+            .collect();
+        let opposite = [1, 0, 3, 2];
+        let sent: Vec<u32> = (0..4).map(|edge| me * 10 + edge).collect();
+        let received: Vec<u32> = (0..4)
+            .map(|edge| ranks[edge] * 10 + opposite[edge])
+            .collect();
+        in_all_forms!(
+            torus,
+            sent.clone(),
+            vec![0; 4],
+            |s, r| NeighbourAlltoall::new(s, r),
+            received.clone()
+        );
+        in_all_forms!(
+            torus,
+            vec![me, 7],
+            vec![0; 8],
+            |s, r| NeighbourAllgather::new(s, r),
+            ranks.iter().flat_map(|&rank| [rank, 7]).collect::<Vec<_>>()
+        );
+        in_all_forms!(
+            torus,
+            sent.clone(),
+            vec![0; 4],
+            |s, r| NeighbourAlltoall::new(s, r)
+                .send_counts(&[1; 4])
+                .recv_counts_at(&[1; 4], &[3, 2, 1, 0]),
+            received.iter().rev().copied().collect::<Vec<_>>()
+        );
+        let bytes = |places: [usize; 4]| -> Shapes {
+            places
+                .map(|place| (4 * place, 1, Layout::of::<u32>()))
+                .into_iter()
+                .collect()
+        };
+        in_all_forms!(
+            torus,
+            sent.clone(),
+            vec![0; 4],
+            |s, r| NeighbourAlltoallw::new(s, bytes([0, 1, 2, 3]), r, bytes([3, 2, 1, 0])),
+            received.iter().rev().copied().collect::<Vec<_>>()
+        );
+        refused!(
+            torus,
+            InvalidCount,
+            ["equal blocks, one per source"],
+            NeighbourAllgather::new(&[1u8][..], Box::leak(Box::new([0u8; 3])).as_mut_slice())
+        );
+        refused!(
+            torus,
+            InvalidCount,
+            ["block of destination 3", "has 4"],
+            NeighbourAlltoall::new(&[1u8; 4][..], Box::leak(Box::new([0u8; 4])).as_mut_slice())
+                .send_counts(&[1, 1, 1, 2])
+                .recv_counts(&[1; 4])
+        );
+        refused!(
+            torus,
+            InvalidCount,
+            ["for 4 source(s)"],
+            NeighbourAlltoallw::new(
+                &[1u8; 4][..],
+                bytes([0; 4]),
+                Box::leak(Box::new([0u8; 4])).as_mut_slice(),
+                Shapes::default()
+            )
+        );
+
+        let line = torus
+            .cart_create(&[Dimension::open(torus.size())], false)?
+            .expect("all ranks");
+        let (mut around, me, last) = ([99; 2], line.rank(), line.size() - 1);
+        line.neighbour_allgather(&[me], &mut around)?;
+        let below = if me == 0 { 99 } else { me - 1 };
+        assert_eq!(around, [below, if me == last { 99 } else { me + 1 }]);
+        line.neighbour_alltoall(&[me * 2, me * 2 + 1], &mut around)?;
+        let below = if me == 0 { 99 } else { me * 2 - 1 };
+        assert_eq!(around, [below, if me == last { 99 } else { me * 2 + 2 }]);
+        Ok(())
+    });
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Datatype)]
 #[repr(u8)]
 enum Light {
@@ -425,24 +551,6 @@ fn received_values_are_values() {
         );
         Ok(())
     });
-}
-
-/// What every form of a call says of wrong arguments.
-macro_rules! refused {
-    ($comm:expr, $kind:ident, $words:expr, $call:expr) => {{
-        let blocking = $comm.run($call).map(drop).unwrap_err();
-        let scoped = $comm.scope(|s| s.start($call).map(drop)).unwrap_err();
-        let owned = $comm.start_owned($call).map(drop).unwrap_err();
-        let persistent = $comm.persistent($call).map(drop).unwrap_err();
-        assert_eq!(blocking.kind(), ErrorKind::$kind, "{blocking}");
-        let text = blocking.to_string();
-        for word in $words {
-            assert!(text.contains(word), "`{word}` is not in: {text}");
-        }
-        for other in [scoped, owned.error, persistent.error] {
-            assert_eq!(other.to_string(), text);
-        }
-    }};
 }
 
 #[test]
@@ -675,4 +783,127 @@ fn an_operation_in_a_scope_goes_on_when_the_scope_fails() {
         world.finalize().map(drop)
     });
     assert!(failed.into_inner());
+}
+
+/// The two sides of a job: the lower ranks on the left. Whether this rank is there, and how many are on each.
+fn sides(comm: &Comm) -> Result<(InterComm, bool)> {
+    let lefts = comm.size().div_ceil(2);
+    let left = comm.rank() < lefts;
+    let own = comm
+        .split(u32::from(left), 0)?
+        .expect("everybody has a side");
+    let remote = RemoteLeader {
+        peer: comm,
+        rank: if left { lefts } else { 0 },
+        tag: 1.into(),
+    };
+    Ok((own.intercomm_create(0, Some(remote))?, left))
+}
+
+#[test]
+fn two_groups_get_what_the_other_one_has() {
+    jobs(&[2, 3, 5], |world| {
+        let comm = world.comm();
+        let (inter, left) = sides(&comm)?;
+        let (me, here, there) = (inter.rank(), inter.size(), inter.remote_size());
+        let (ours, theirs) = if left { (0, 100) } else { (100, 0) };
+        inter.barrier()?;
+
+        let call = || Allgather::new(vec![ours + me, 7], vec![0; 2 * there as usize]);
+        let expected: Vec<u32> = (0..there).flat_map(|rank| [theirs + rank, 7]).collect();
+        assert_eq!(inter.run(call())?.1, expected);
+        assert_eq!(inter.start_owned(call())?.wait()?.buf.1, expected);
+        let mut persistent = inter.persistent(call())?;
+        for _ in 0..2 {
+            persistent.start()?;
+            persistent.wait()?;
+        }
+        assert_eq!(persistent.into_buffers()?.1, expected);
+        let (mine, mut got) = ([ours + me, 7], vec![0; 2 * there as usize]);
+        comm.scope(|s| {
+            let (_, got) = s
+                .start_between(&inter, Allgather::new(&mine, &mut got))?
+                .wait()?;
+            assert_eq!(got, expected);
+            Ok(())
+        })?;
+
+        // Rank i of the other side sends i + 1 items to everybody.
+        let counts: Vec<usize> = (1..=there as usize).collect();
+        let mine = vec![ours + me; (me as usize + 1) * there as usize];
+        let mut got = vec![0; counts.iter().sum()];
+        let call = Alltoall::new(&mine, &mut got).recv_counts(&counts);
+        inter.run(call.send_counts(&vec![me as usize + 1; there as usize]))?;
+        let expected: Vec<u32> = (0..there)
+            .flat_map(|rank| vec![theirs + rank; rank as usize + 1])
+            .collect();
+        assert_eq!(got, expected);
+
+        // The root is the last of either side in turn; it sends to and hears from the other one.
+        for left_has_it in [true, false] {
+            let last = if left == left_has_it { here } else { there } - 1;
+            let root = match (left == left_has_it, me == last) {
+                (false, _) => Root::Rank(last),
+                (true, true) => Root::Here,
+                (true, false) => Root::Beside,
+            };
+            let mut data = [ours + me];
+            inter.run(Bcast::new(&mut data, root))?;
+            let far = root == Root::Rank(last);
+            assert_eq!(data, [if far { theirs + last } else { ours + me }]);
+
+            let mut all = vec![
+                9;
+                if root == Root::Here {
+                    there as usize
+                } else {
+                    0
+                }
+            ];
+            inter.run(Gather::new(&[ours + me], &mut all, root))?;
+            let expected: Vec<u32> = (0..there).map(|rank| theirs + rank).collect();
+            assert!(root != Root::Here || all == expected);
+            let mut mine = [9];
+            inter.run(Scatter::new(&all, &mut mine, root))?;
+            assert_eq!(mine, [if far { ours + me } else { 9 }]);
+
+            let mut sum = [0];
+            inter.run(Reduce::new(&[me + 1], &mut sum, Op::SUM, root))?;
+            let expected = there * (there + 1) / 2;
+            assert_eq!(sum, [if root == Root::Here { expected } else { 0 }]);
+        }
+
+        let items = (here * there) as usize;
+        let (mine, mut sum) = (vec![1; items], vec![0; there as usize]);
+        inter.run(ReduceScatterBlock::new(&mine, &mut sum, Op::SUM))?;
+        assert_eq!(sum, vec![there; there as usize]);
+        let counts = vec![there as usize; here as usize];
+        inter.run(ReduceScatter::new(&mine, &mut sum, &counts, Op::PROD))?;
+        assert_eq!(sum, vec![1; there as usize]);
+
+        // What there is not between two groups.
+        for outcome in [
+            inter.run(Scan::new(&[1], &mut [0], Op::SUM)).map(drop),
+            inter.run(Allreduce::in_place(&mut [1], Op::SUM)).map(drop),
+            inter.remote().barrier(),
+        ] {
+            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::InvalidCommunicator);
+        }
+        let root = comm.run(Bcast::new(&mut [0u8], Root::Here)).map(drop);
+        assert_eq!(root.unwrap_err().kind(), ErrorKind::InvalidRank);
+        // Light in one direction, dark in the other: values are checked here, too.
+        let outcome = match left {
+            true => inter
+                .run(Allgather::new(&[7u8], &mut vec![0; there as usize]))
+                .map(drop),
+            false => inter
+                .run(Allgather::new(
+                    &[1u8 as char],
+                    &mut vec!['a'; there as usize],
+                ))
+                .map(drop),
+        };
+        assert!(outcome.is_err());
+        world.finalize().map(drop)
+    });
 }

@@ -1,13 +1,14 @@
 //! Operations in which every rank gets something of every rank: allgather and alltoall.
 
 use portolan_coll::Operation;
+use portolan_coll::inter::InterOperation;
 use portolan_core::{Device, Result};
 
-use super::blocks::{Blocks, Which};
+use super::blocks::{Blocks, Which, not_in_place};
 use super::call::{Collective, Sealed, has_sides};
 use super::data::IntoData;
 use super::sides::{Receives, RecvOnly, SendRecv};
-use crate::comm::{Buffer, BufferMut, Comm};
+use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 use crate::level::Level;
 
 /// The ranks' values go to every rank, in the order of the ranks (MPI-4 section 6.7, `MPI_Allgather`,
@@ -82,6 +83,16 @@ impl<B: Receives> Collective for Allgather<B> {
         let which = Which::by_rank(comm, "allgather", "the receive buffer");
         Ok(Operation::Allgather {
             send: self.sides.send(),
+            recv: self.blocks.of(which, self.sides.target())?,
+        })
+    }
+
+    fn between<L: Level, D: Device>(&self, inter: &InterComm<L, D>) -> Result<InterOperation<'_>> {
+        let comm = inter.remote();
+        self.sides.check(comm)?;
+        let which = Which::by_rank(comm, "allgather", "the receive buffer");
+        Ok(InterOperation::Allgather {
+            send: not_in_place(comm, "allgather", self.sides.send())?,
             recv: self.blocks.of(which, self.sides.target())?,
         })
     }
@@ -187,6 +198,18 @@ impl<B: Receives> Collective for Alltoall<B> {
         Ok(Operation::Alltoall {
             send: send.transpose()?,
             recv: self.recv.of(which, self.sides.target())?,
+        })
+    }
+
+    fn between<L: Level, D: Device>(&self, inter: &InterComm<L, D>) -> Result<InterOperation<'_>> {
+        let comm = inter.remote();
+        self.sides.check(comm)?;
+        let to = Which::by_rank(comm, "alltoall", "the send buffer");
+        let from = Which::by_rank(comm, "alltoall", "the receive buffer");
+        let send = not_in_place(comm, "alltoall", self.sides.send())?;
+        Ok(InterOperation::Alltoall {
+            send: self.send.of(to, send)?,
+            recv: self.recv.of(from, self.sides.target())?,
         })
     }
 }

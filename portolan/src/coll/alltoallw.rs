@@ -1,15 +1,16 @@
 //! Alltoall with a layout for every block.
 
+use portolan_coll::inter::InterOperation;
 use portolan_coll::{LayoutsArg, Many, Operation};
-use portolan_core::{Device, ErrorKind, Result, TypedBuf};
+use portolan_core::{Device, ErrorKind, Result};
 use portolan_datatype::Layout;
 
-use super::blocks::wrong;
+use super::blocks::{Which, not_in_place};
 use super::call::{Collective, Sealed, has_sides};
-use super::data::IntoData;
+use super::data::{Data, IntoData};
 use super::sides::{Receives, RecvOnly, SendRecv};
 use crate::comm::raw::all_bytes;
-use crate::comm::{Buffer, BufferMut, Comm};
+use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 use crate::level::Level;
 
 /// One block per rank, each with a layout of its own: collected from (bytes from the beginning of the buffer,
@@ -35,51 +36,63 @@ impl FromIterator<(usize, usize, Layout)> for Shapes {
     }
 }
 
+/// The memory of a buffer: nothing that a program can make or look into.
+pub struct Spot {
+    ptr: *mut u8,
+    bytes: usize,
+}
+
+impl Spot {
+    pub(super) fn of<B: Buffer>(data: &Data<B>) -> Self {
+        Self {
+            ptr: data.ptr(),
+            bytes: data.memory(),
+        }
+    }
+}
+
 impl Shapes {
-    /// The blocks of a buffer of `memory` bytes, each of which lies within it.
-    fn of<'a, L: Level, D: Device>(
-        &'a self,
-        comm: &Comm<L, D>,
-        which: &str,
-        buf: &TypedBuf<'_>,
-        memory: usize,
-    ) -> Result<Many<'a>> {
-        let ranks = comm.size() as usize;
-        if self.counts.len() != ranks {
+    /// The blocks of a buffer, each of which lies within it.
+    pub(super) fn of<L: Level, D: Device>(
+        &self,
+        which: Which<'_, L, D>,
+        spot: &Spot,
+    ) -> Result<Many<'_>> {
+        let (blocks, of) = which.blocks;
+        let (buffer, bytes) = (which.buffer, spot.bytes);
+        if self.counts.len() != blocks {
             let what = format!(
-                "{} block(s) of {which} for {ranks} rank(s)",
+                "{} block(s) of {buffer} for {blocks} {of}(s)",
                 self.counts.len()
             );
-            let remedy = "give one for every rank";
-            return Err(wrong(comm, NAME, ErrorKind::InvalidCount, &what, remedy));
+            let remedy = format!("give one for every {of}");
+            return Err(which.error(ErrorKind::InvalidCount, &what, &remedy));
         }
         let places = self.counts.iter().zip(&self.displacements);
-        for (rank, ((&count, &at), layout)) in places.zip(&self.layouts).enumerate() {
+        for (index, ((&count, &at), layout)) in places.zip(&self.layouts).enumerate() {
             let span = layout.span(count)?;
             let (low, high) = (span.start.checked_add(at), span.end.checked_add(at));
             let inside = low.is_some_and(|low| low >= 0)
-                && high.is_some_and(|high| high.cast_unsigned() <= memory);
+                && high.is_some_and(|high| high.cast_unsigned() <= bytes);
             if !inside && !span.is_empty() {
                 let what = format!(
-                    "the block of rank {rank}, {count} item(s) from byte {at} on, covers bytes {} to {} \
-                     of {which}, which has {memory}",
+                    "the block of {of} {index}, {count} item(s) from byte {at} on, covers bytes {} to \
+                     {} of {buffer}, which has {bytes}",
                     at.saturating_add(span.start),
                     at.saturating_add(span.end)
                 );
                 let remedy = "give displacements, in bytes, and counts within the buffer";
-                return Err(wrong(comm, NAME, ErrorKind::InvalidCount, &what, remedy));
+                return Err(which.error(ErrorKind::InvalidCount, &what, remedy));
             }
         }
         Ok(Many::Layouts(LayoutsArg {
-            ptr: buf.ptr,
+            ptr: spot.ptr,
             counts: &self.counts,
             displacements: &self.displacements,
             layouts: &self.layouts,
         }))
     }
 }
-
-const NAME: &str = "alltoall";
 
 /// Every rank sends a block to every rank, and every block has a layout of its own (MPI-4 section 6.8,
 /// `MPI_Alltoallw`): the redistribution of a matrix, say. The type of the buffers must be one without
@@ -151,15 +164,27 @@ impl<B: Receives> Collective for Alltoallw<B> {
 
     fn operation<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<Operation<'_>> {
         self.sides.check(comm)?;
-        let (sent, received) = self.sides.memory();
-        let send = self.sides.send();
-        let send = send.map(|buf| self.send.of(comm, "the send buffer", &buf, sent));
-        let target = self.sides.target();
+        let (sent, received) = self.sides.spots();
+        let send = sent.map(|spot| {
+            let which = Which::by_rank(comm, "alltoall", "the send buffer");
+            self.send.of(which, &spot)
+        });
+        let which = Which::by_rank(comm, "alltoall", "the receive buffer");
         Ok(Operation::Alltoall {
             send: send.transpose()?,
-            recv: self
-                .recv
-                .of(comm, "the receive buffer", &target, received)?,
+            recv: self.recv.of(which, &received)?,
         })
+    }
+    fn between<L: Level, D: Device>(&self, inter: &InterComm<L, D>) -> Result<InterOperation<'_>> {
+        let comm = inter.remote();
+        self.sides.check(comm)?;
+        not_in_place(comm, "alltoall", self.sides.send())?;
+        match self.operation(comm)? {
+            Operation::Alltoall {
+                send: Some(send),
+                recv,
+            } => Ok(InterOperation::Alltoall { send, recv }),
+            _ => unreachable!("it was made by this file, and is not in place"),
+        }
     }
 }

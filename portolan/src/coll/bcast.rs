@@ -1,14 +1,18 @@
 //! Barrier and broadcast.
 
 use portolan_coll::Operation;
-use portolan_core::{Device, ErrorKind, Result};
+use portolan_coll::inter::InterOperation;
+use portolan_core::{Device, Error, ErrorKind, Result};
 
 use super::blocks::wrong;
 use super::call::{Collective, Sealed, has_sides};
 use super::data::IntoData;
+use super::root::Root;
 use super::sides::{NoBuffer, RecvOnly, SendOnly, Sides};
-use crate::comm::{Buffer, BufferMut, Comm};
+use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 use crate::level::Level;
+
+const NAME: &str = "bcast";
 
 /// Over when every rank has begun it (MPI-4 section 6.3, `MPI_Barrier`). Short form: [`Comm::barrier`].
 ///
@@ -51,6 +55,10 @@ impl Collective for Barrier {
     fn operation<L: Level, D: Device>(&self, _: &Comm<L, D>) -> Result<Operation<'_>> {
         Ok(Operation::Barrier)
     }
+
+    fn between<L: Level, D: Device>(&self, _: &InterComm<L, D>) -> Result<InterOperation<'_>> {
+        Ok(InterOperation::Barrier)
+    }
 }
 
 /// The values of one rank go to every rank (MPI-4 section 6.4, `MPI_Bcast`). Short forms: [`Comm::bcast`],
@@ -77,27 +85,27 @@ impl Collective for Barrier {
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct Bcast<B: Sides> {
     sides: B,
-    root: u32,
+    root: Root,
 }
 
 impl<B: BufferMut> Bcast<RecvOnly<B>> {
     /// What rank `root` has in `data` goes to the `data` of all others.
-    pub fn new(data: impl IntoData<Buffer = B>, root: u32) -> Self {
+    pub fn new(data: impl IntoData<Buffer = B>, root: impl Into<Root>) -> Self {
         let recv = data.into_data();
         Self {
             sides: RecvOnly { recv },
-            root,
+            root: root.into(),
         }
     }
 }
 
 impl<B: Buffer> Bcast<SendOnly<B>> {
     /// The root's call, with data that it cannot or need not change. Other ranks call [`new`](Bcast::new).
-    pub fn from_root(data: impl IntoData<Buffer = B>, root: u32) -> Self {
+    pub fn from_root(data: impl IntoData<Buffer = B>, root: impl Into<Root>) -> Self {
         let send = data.into_data();
         Self {
             sides: SendOnly { send },
-            root,
+            root: root.into(),
         }
     }
 }
@@ -108,23 +116,37 @@ impl<B: Sides> Collective for Bcast<B> {
     has_sides!(B);
 
     fn operation<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<Operation<'_>> {
-        let root = self.root;
+        let root = self.root.rank(comm, NAME)?;
         self.sides.check(comm)?;
         let read_only = self.sides.send();
         if read_only.is_some() && comm.rank() != root {
             let what = format!("only the root, rank {root} here, can give data that is only read");
-            let remedy = "use Bcast::new on the other ranks";
-            return Err(wrong(
-                comm,
-                "bcast",
-                ErrorKind::InvalidBuffer,
-                &what,
-                remedy,
-            ));
+            return Err(only_read(comm, &what));
         }
         match read_only.or_else(|| self.sides.recv()) {
             Some(data) => Ok(Operation::Bcast { data, root }),
             None => Ok(Operation::Barrier),
         }
     }
+    fn between<L: Level, D: Device>(&self, inter: &InterComm<L, D>) -> Result<InterOperation<'_>> {
+        let comm = inter.remote();
+        self.sides.check(comm)?;
+        let read_only = self.sides.send();
+        if read_only.is_some() && self.root.is_remote() {
+            return Err(only_read(
+                comm,
+                "only the root can give data that is only read",
+            ));
+        }
+        Ok(InterOperation::Bcast {
+            data: read_only.or_else(|| self.sides.recv()),
+            root: self.root.between(),
+        })
+    }
+}
+
+#[cold]
+fn only_read<L: Level, D: Device>(comm: &Comm<L, D>, what: &str) -> Error {
+    let remedy = "use Bcast::new on the other ranks";
+    wrong(comm, NAME, ErrorKind::InvalidBuffer, what, remedy)
 }

@@ -148,7 +148,7 @@ impl<'a, L: Level, D: Device> Which<'a, L, D> {
     }
 
     #[cold]
-    fn error(&self, kind: ErrorKind, what: &str, remedy: &str) -> Error {
+    pub(super) fn error(&self, kind: ErrorKind, what: &str, remedy: &str) -> Error {
         wrong(self.comm, self.operation, kind, what, remedy)
     }
 }
@@ -167,4 +167,23 @@ pub(super) fn wrong<L: Level, D: Device>(
         format!("{operation} on rank {}: {what}", comm.rank()),
         remedy,
     )
+}
+
+/// The buffer that is sent from, which an operation between two groups has apart.
+pub(super) fn not_in_place<'a, L: Level, D: Device>(
+    comm: &Comm<L, D>,
+    operation: &'static str,
+    send: Option<TypedBuf<'a>>,
+) -> Result<TypedBuf<'a>> {
+    send.ok_or_else(|| {
+        let what = "there is no form in place between two groups";
+        let remedy = "give one buffer to send from and one to receive into";
+        wrong(
+            comm,
+            operation,
+            ErrorKind::InvalidCommunicator,
+            what,
+            remedy,
+        )
+    })
 }

@@ -1,15 +1,17 @@
 //! A collective operation with its arguments, whatever form the call has.
 
 use portolan_coll::Operation;
-use portolan_core::{Device, Result};
+use portolan_coll::inter::InterOperation;
+use portolan_core::{Device, ErrorKind, Result};
 
+use super::blocks::wrong;
 use super::sides::Sides;
-use crate::comm::Comm;
+use crate::comm::{Comm, InterComm};
 use crate::level::Level;
 
 /// A collective operation with its arguments: what [`Comm::run`], [`Scope::start`](crate::Scope::start),
-/// [`Comm::start_owned`] and [`Comm::persistent`] take. Sealed: it is implemented by the operations of
-/// [this module](crate::coll).
+/// [`Comm::start_owned`] and [`Comm::persistent`] take, and their twins of [`InterComm`]. Sealed: it is
+/// implemented by the operations of [this module](crate::coll).
 pub trait Collective: Sized + Sealed {
     /// Its buffers.
     type Sides: Sides;
@@ -26,6 +28,18 @@ pub trait Collective: Sized + Sealed {
     /// buffers, and what is received into is not what is sent from, unless in place.
     #[doc(hidden)]
     fn operation<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<Operation<'_>>;
+
+    /// The operation between two groups; as sound as [`operation`](Self::operation).
+    #[doc(hidden)]
+    fn between<L: Level, D: Device>(&self, inter: &InterComm<L, D>) -> Result<InterOperation<'_>> {
+        Err(wrong(
+            inter.remote(),
+            "collective operation",
+            ErrorKind::InvalidCommunicator,
+            "there is no such operation between two groups",
+            "scans, neighbours and forms in place are for ordinary communicators",
+        ))
+    }
 }
 
 /// What a call gives back: the buffers that were given to it.

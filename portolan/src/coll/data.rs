@@ -34,6 +34,12 @@ impl<B: Buffer> fmt::Debug for Data<B> {
 
 /// What can be given to a collective operation: `&[T]`, `&mut [T]`, arrays and vectors by reference,
 /// buffers that own their values (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`), and [`strided`] parts of them all.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no buffer of a collective operation",
+    label = "not a buffer",
+    note = "slices, vectors and arrays by reference are, and `Vec`, `Box` and `Arc` slices that are given \
+            away; for one value there are calls like `Comm::allreduce_one`"
+)]
 pub trait IntoData {
     /// The buffer.
     type Buffer: Buffer;
@@ -190,7 +196,7 @@ impl<B: BufferMut> Data<B> {
         unsafe {
             aside
                 .as_mut_ptr()
-                .copy_from_nonoverlapping(self.held.ptr(), count)
+                .copy_from_nonoverlapping(self.held.ptr(), count);
         };
         self.aside = aside;
         Ok(())
@@ -215,7 +221,7 @@ impl<B: BufferMut> Data<B> {
         unsafe {
             self.held
                 .ptr()
-                .copy_from_nonoverlapping(aside.as_ptr(), count)
+                .copy_from_nonoverlapping(aside.as_ptr(), count);
         };
         Ok(())
     }

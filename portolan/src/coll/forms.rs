@@ -2,14 +2,15 @@
 
 use std::fmt;
 
-use portolan_core::comm::NoUnwind;
 use portolan_core::level::{Level, Single};
-use portolan_core::{Device, Request, Result};
+use portolan_core::{Device, ErrorKind, Result};
 
+use super::blocks::wrong;
 use super::call::{Buffers, Collective};
+use super::ground::Ground;
 use super::sides::{Private, Sides};
 use crate::any::AnyDevice;
-use crate::comm::{Comm, Registered, Scope};
+use crate::comm::{Comm, InterComm, Registered, Scope};
 
 /// Refuses, when the program is compiled, to receive in the background into a type with invalid bit
 /// patterns.
@@ -67,43 +68,11 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Panics
     /// A panic in an operator while others wait for its result ends the process.
     pub fn run<C: Collective>(&self, call: C) -> Result<Buffers<C>> {
-        let mut call = call;
-        self.raise(self.run_now(&mut call))?;
-        Ok(call.into_sides().into_buffers())
-    }
-
-    fn run_now<C: Collective>(&self, call: &mut C) -> Result<()> {
-        if <C::Sides as Private>::ANY_BITS {
-            let operation = call.operation(self)?;
-            // SAFETY: `operation` has checked the lengths, and `call` keeps the buffers until the call is
-            // over. Any bits are values in them. What operators combine are bytes: those of `Op::new` look at
-            // them first, and those made by hand are their maker's promise.
-            return unsafe { portolan_coll::run(&self.inner, &operation) };
-        }
-        call.sides().shelter(self)?;
-        let operation = call.operation(self)?;
-        // SAFETY: as above, and what arrives is received aside.
-        unsafe { portolan_coll::run(&self.inner, &operation) }?;
-        call.sides().adopt(self)
+        self.raise(self.run_checked(call))
     }
 }
 
-impl<L: Level, D: Device + 'static> Comm<L, D> {
-    /// Starts an operation whose buffers `call` keeps.
-    ///
-    /// # Safety
-    /// The buffers are left alone until the request is over, and any bits are values in them.
-    pub(super) unsafe fn start_call<C: Collective>(&self, call: &C) -> Result<Request> {
-        let operation = call.operation(self)?;
-        let guard = NoUnwind::new("the start of a collective operation");
-        // SAFETY: as in `run_now`; the rest is the caller's promise.
-        let started = unsafe { portolan_coll::start(&self.inner, &operation) };
-        guard.done();
-        started
-    }
-}
-
-impl<'scope, 'env, L: Level, D: Device + 'static> Scope<'scope, 'env, L, D> {
+impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
     /// Starts a collective operation on buffers that stay borrowed until [`ScopedCollective::wait`] gives them
     /// back or the scope ends (MPI-4 section 6.12, `MPI_Iallreduce` and its kin).
     ///
@@ -144,9 +113,42 @@ impl<'scope, 'env, L: Level, D: Device + 'static> Scope<'scope, 'env, L, D> {
             any_bits::<C>();
             borrowed::<C>();
         };
+        self.start_on(self.comm(), call)
+    }
+
+    /// As [`start`](Self::start), between the two groups of an intercommunicator of the same job.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start) and [`InterComm::run`]; [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) for
+    /// an intercommunicator of another job.
+    pub fn start_between<C: Collective + 'scope>(
+        &'scope self,
+        inter: &InterComm<L, D>,
+        call: C,
+    ) -> Result<ScopedCollective<'scope, C, L, D>> {
+        const {
+            any_bits::<C>();
+            borrowed::<C>();
+        };
+        let comm = self.comm();
+        if !std::ptr::eq(inter.remote().hosted(), comm.hosted()) {
+            let what = "the intercommunicator is of another job than the scope";
+            let remedy = "open the scope on a communicator of the same job";
+            let kind = ErrorKind::InvalidCommunicator;
+            return comm.raise(Err(wrong(comm, "collective operation", kind, what, remedy)));
+        }
+        self.start_on(inter, call)
+    }
+
+    /// Starts an operation on the scope's device.
+    fn start_on<C: Collective + 'scope>(
+        &'scope self,
+        ground: &impl Ground,
+        call: C,
+    ) -> Result<ScopedCollective<'scope, C, L, D>> {
         // SAFETY: the buffers are borrowed for the life of the scope, which does not end before the request is
         // over, because it is registered. Dropping or forgetting the handle ends no borrow and frees nothing.
-        let started = unsafe { self.comm().start_call(&call) };
+        let started = unsafe { ground.start(&call) };
         let pending = self.register(started)?;
         Ok(ScopedCollective { pending, call })
     }

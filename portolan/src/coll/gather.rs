@@ -1,13 +1,15 @@
 //! Gather and scatter, with equal and unequal blocks.
 
 use portolan_coll::Operation;
+use portolan_coll::inter::InterOperation;
 use portolan_core::{Device, Result};
 
 use super::blocks::{Blocks, Which};
 use super::call::{Collective, Sealed, has_sides};
 use super::data::IntoData;
+use super::root::Root;
 use super::sides::{RecvOnly, SendOnly, SendRecv, Sides};
-use crate::comm::{Buffer, BufferMut, Comm};
+use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 use crate::level::Level;
 
 /// The ranks' values go to one rank, which gets them in the order of the ranks (MPI-4 section 6.5,
@@ -36,7 +38,7 @@ use crate::level::Level;
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct Gather<B: Sides> {
     sides: B,
-    root: u32,
+    root: Root,
     blocks: Blocks,
     uneven: bool,
 }
@@ -47,7 +49,7 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Gather<SendRecv<S, R>> {
     pub fn new(
         send: impl IntoData<Buffer = S>,
         recv: impl IntoData<Buffer = R>,
-        root: u32,
+        root: impl Into<Root>,
     ) -> Self {
         let (send, recv) = (send.into_data(), recv.into_data());
         Self::of(SendRecv { send, recv }, root)
@@ -56,7 +58,7 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Gather<SendRecv<S, R>> {
 
 impl<S: Buffer> Gather<SendOnly<S>> {
     /// The call of a rank that is not the root.
-    pub fn contribute(send: impl IntoData<Buffer = S>, root: u32) -> Self {
+    pub fn contribute(send: impl IntoData<Buffer = S>, root: impl Into<Root>) -> Self {
         let send = send.into_data();
         Self::of(SendOnly { send }, root)
     }
@@ -64,17 +66,17 @@ impl<S: Buffer> Gather<SendOnly<S>> {
 
 impl<R: BufferMut> Gather<RecvOnly<R>> {
     /// The root's call when its own contribution is in its block of `recv` already (`MPI_IN_PLACE`).
-    pub fn in_place(recv: impl IntoData<Buffer = R>, root: u32) -> Self {
+    pub fn in_place(recv: impl IntoData<Buffer = R>, root: impl Into<Root>) -> Self {
         let recv = recv.into_data();
         Self::of(RecvOnly { recv }, root)
     }
 }
 
 impl<B: Sides> Gather<B> {
-    fn of(sides: B, root: u32) -> Self {
+    fn of(sides: B, root: impl Into<Root>) -> Self {
         Self {
             sides,
-            root,
+            root: root.into(),
             blocks: Blocks::Equal,
             uneven: false,
         }
@@ -116,13 +118,26 @@ impl<B: Sides> Collective for Gather<B> {
 
     fn operation<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<Operation<'_>> {
         self.sides.check(comm)?;
+        let root = self.root.rank(comm, "gather")?;
         let which = Which::by_rank(comm, "gather", "the receive buffer");
-        let recv = self.sides.recv().filter(|_| comm.rank() == self.root);
+        let recv = self.sides.recv().filter(|_| comm.rank() == root);
         Ok(Operation::Gather {
             send: self.sides.send(),
             recv: recv.map(|all| self.blocks.of(which, all)).transpose()?,
-            root: self.root,
+            root,
             uneven: self.uneven,
+        })
+    }
+
+    fn between<L: Level, D: Device>(&self, inter: &InterComm<L, D>) -> Result<InterOperation<'_>> {
+        let comm = inter.remote();
+        self.sides.check(comm)?;
+        let which = Which::by_rank(comm, "gather", "the receive buffer");
+        let recv = self.sides.recv().filter(|_| self.root == Root::Here);
+        Ok(InterOperation::Gather {
+            send: self.sides.send().filter(|_| self.root.is_remote()),
+            recv: recv.map(|all| self.blocks.of(which, all)).transpose()?,
+            root: self.root.between(),
         })
     }
 }
@@ -151,7 +166,7 @@ impl<B: Sides> Collective for Gather<B> {
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct Scatter<B: Sides> {
     sides: B,
-    root: u32,
+    root: Root,
     blocks: Blocks,
     uneven: bool,
 }
@@ -162,7 +177,7 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Scatter<SendRecv<S, R>> {
     pub fn new(
         send: impl IntoData<Buffer = S>,
         recv: impl IntoData<Buffer = R>,
-        root: u32,
+        root: impl Into<Root>,
     ) -> Self {
         let (send, recv) = (send.into_data(), recv.into_data());
         Self::of(SendRecv { send, recv }, root)
@@ -171,7 +186,7 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Scatter<SendRecv<S, R>> {
 
 impl<R: BufferMut> Scatter<RecvOnly<R>> {
     /// The call of a rank that is not the root.
-    pub fn receive(recv: impl IntoData<Buffer = R>, root: u32) -> Self {
+    pub fn receive(recv: impl IntoData<Buffer = R>, root: impl Into<Root>) -> Self {
         let recv = recv.into_data();
         Self::of(RecvOnly { recv }, root)
     }
@@ -179,17 +194,17 @@ impl<R: BufferMut> Scatter<RecvOnly<R>> {
 
 impl<S: Buffer> Scatter<SendOnly<S>> {
     /// The root's call when its own block stays where it is (`MPI_IN_PLACE`).
-    pub fn in_place(send: impl IntoData<Buffer = S>, root: u32) -> Self {
+    pub fn in_place(send: impl IntoData<Buffer = S>, root: impl Into<Root>) -> Self {
         let send = send.into_data();
         Self::of(SendOnly { send }, root)
     }
 }
 
 impl<B: Sides> Scatter<B> {
-    fn of(sides: B, root: u32) -> Self {
+    fn of(sides: B, root: impl Into<Root>) -> Self {
         Self {
             sides,
-            root,
+            root: root.into(),
             blocks: Blocks::Equal,
             uneven: false,
         }
@@ -231,13 +246,26 @@ impl<B: Sides> Collective for Scatter<B> {
 
     fn operation<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<Operation<'_>> {
         self.sides.check(comm)?;
+        let root = self.root.rank(comm, "scatter")?;
         let which = Which::by_rank(comm, "scatter", "the send buffer");
-        let send = self.sides.send().filter(|_| comm.rank() == self.root);
+        let send = self.sides.send().filter(|_| comm.rank() == root);
         Ok(Operation::Scatter {
             send: send.map(|all| self.blocks.of(which, all)).transpose()?,
             recv: self.sides.recv(),
-            root: self.root,
+            root,
             uneven: self.uneven,
+        })
+    }
+
+    fn between<L: Level, D: Device>(&self, inter: &InterComm<L, D>) -> Result<InterOperation<'_>> {
+        let comm = inter.remote();
+        self.sides.check(comm)?;
+        let which = Which::by_rank(comm, "scatter", "the send buffer");
+        let send = self.sides.send().filter(|_| self.root == Root::Here);
+        Ok(InterOperation::Scatter {
+            send: send.map(|all| self.blocks.of(which, all)).transpose()?,
+            recv: self.sides.recv().filter(|_| self.root.is_remote()),
+            root: self.root.between(),
         })
     }
 }

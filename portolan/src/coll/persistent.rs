@@ -8,12 +8,12 @@ use portolan_core::{Device, ErrorKind, Request, Result};
 
 use super::call::{Buffers, Collective, View};
 use super::forms::any_bits;
+use super::ground::{Ground, Plan};
 use super::sides::Sides;
 use crate::any::AnyDevice;
 use crate::comm::{Comm, Failed, abandon};
-use crate::hosted::Hosted;
 
-impl<L: Level, D: Device + 'static> Comm<L, D> {
+impl<L: Level, D: Device> Comm<L, D> {
     /// Plans a collective operation that can be started again and again (MPI-4 section 6.13,
     /// `MPI_Allreduce_init` and its kin). It owns its buffers; nothing is sent before the first start.
     ///
@@ -50,22 +50,7 @@ impl<L: Level, D: Device + 'static> Comm<L, D> {
         const {
             any_bits::<C>();
         };
-        let planned = call
-            .operation(self)
-            .and_then(|operation| portolan_coll::Persistent::new(&self.inner, &operation));
-        match planned {
-            Ok(plan) => Ok(PersistentCollective {
-                comm: self.clone(),
-                plan,
-                request: Request::NULL,
-                call: Some(call),
-                active: false,
-            }),
-            Err(error) => Err(Failed {
-                buf: call.into_sides().into_buffers(),
-                error: self.fail(error),
-            }),
-        }
+        PersistentCollective::plan(self, call)
     }
 }
 
@@ -78,7 +63,7 @@ pub struct PersistentCollective<
     D: Device = AnyDevice<L>,
 > {
     comm: Comm<L, D>,
-    plan: portolan_coll::Persistent<Hosted<D>>,
+    plan: Plan<D>,
     request: Request,
     /// Taken when the operation is given up.
     call: Option<C>,
@@ -97,7 +82,26 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> fmt::Debug
     }
 }
 
-impl<C: Collective + Send + 'static, L: Level, D: Device + 'static> PersistentCollective<C, L, D> {
+impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C, L, D> {
+    pub(super) fn plan(
+        ground: &impl Ground<Level = L, Device = D>,
+        call: C,
+    ) -> Result<Self, Failed<Buffers<C>>> {
+        match ground.plan(&call) {
+            Ok(plan) => Ok(Self {
+                comm: ground.comm().clone(),
+                plan,
+                request: Request::NULL,
+                call: Some(call),
+                active: false,
+            }),
+            Err(error) => Err(Failed {
+                buf: call.into_sides().into_buffers(),
+                error: ground.comm().fail(error),
+            }),
+        }
+    }
+
     /// Starts the operation (MPI-4 section 3.9, `MPI_Start`). All ranks start operations on a communicator in
     /// the same order.
     ///
@@ -116,9 +120,7 @@ impl<C: Collective + Send + 'static, L: Level, D: Device + 'static> PersistentCo
         self.active = true;
         Ok(())
     }
-}
 
-impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C, L, D> {
     /// Waits until this rank's part in the operation is over; at once if it was not started (MPI-4 section
     /// 3.7.3, `MPI_Wait`).
     ///

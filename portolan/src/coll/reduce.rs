@@ -1,13 +1,16 @@
 //! Reductions to one rank, to all, and of those before.
 
 use portolan_coll::Operation;
+use portolan_coll::inter::InterOperation;
 use portolan_core::{Device, Result};
 use portolan_datatype::Op;
 
+use super::blocks::not_in_place;
 use super::call::{Collective, Sealed, has_sides};
 use super::data::IntoData;
+use super::root::Root;
 use super::sides::{Receives, RecvOnly, SendOnly, SendRecv, Sides};
-use crate::comm::{Buffer, BufferMut, Comm};
+use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 use crate::level::Level;
 
 /// The ranks' values are combined item by item, and one rank gets the result (MPI-4 section 6.9.1,
@@ -39,7 +42,7 @@ use crate::level::Level;
 pub struct Reduce<B: Sides> {
     sides: B,
     op: Op,
-    root: u32,
+    root: Root,
 }
 
 impl<S: Buffer, R: BufferMut<Item = S::Item>> Reduce<SendRecv<S, R>> {
@@ -49,19 +52,21 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Reduce<SendRecv<S, R>> {
         send: impl IntoData<Buffer = S>,
         recv: impl IntoData<Buffer = R>,
         op: Op,
-        root: u32,
+        root: impl Into<Root>,
     ) -> Self {
         let (send, recv) = (send.into_data(), recv.into_data());
         let sides = SendRecv { send, recv };
+        let root = root.into();
         Self { sides, op, root }
     }
 }
 
 impl<S: Buffer> Reduce<SendOnly<S>> {
     /// The call of a rank that is not the root.
-    pub fn contribute(send: impl IntoData<Buffer = S>, op: Op, root: u32) -> Self {
+    pub fn contribute(send: impl IntoData<Buffer = S>, op: Op, root: impl Into<Root>) -> Self {
         let send = send.into_data();
         let sides = SendOnly { send };
+        let root = root.into();
         Self { sides, op, root }
     }
 }
@@ -69,9 +74,10 @@ impl<S: Buffer> Reduce<SendOnly<S>> {
 impl<R: BufferMut> Reduce<RecvOnly<R>> {
     /// Every rank contributes `data`; at rank `root` the result takes its place (`MPI_IN_PLACE`), elsewhere
     /// it stays as it is.
-    pub fn in_place(data: impl IntoData<Buffer = R>, op: Op, root: u32) -> Self {
+    pub fn in_place(data: impl IntoData<Buffer = R>, op: Op, root: impl Into<Root>) -> Self {
         let recv = data.into_data();
         let sides = RecvOnly { recv };
+        let root = root.into();
         Self { sides, op, root }
     }
 }
@@ -83,8 +89,9 @@ impl<B: Sides> Collective for Reduce<B> {
 
     fn operation<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<Operation<'_>> {
         self.sides.check(comm)?;
+        let root = self.root.rank(comm, "reduce")?;
         let (send, recv) = (self.sides.send(), self.sides.recv());
-        let (send, recv) = match comm.rank() == self.root {
+        let (send, recv) = match comm.rank() == root {
             true => (send, recv),
             false => (send.or(recv), None),
         };
@@ -92,7 +99,18 @@ impl<B: Sides> Collective for Reduce<B> {
             send,
             recv,
             op: &self.op,
-            root: self.root,
+            root,
+        })
+    }
+
+    fn between<L: Level, D: Device>(&self, inter: &InterComm<L, D>) -> Result<InterOperation<'_>> {
+        self.sides.check(inter.remote())?;
+        let (send, recv) = (self.sides.send(), self.sides.recv());
+        Ok(InterOperation::Reduce {
+            send: send.or(recv).filter(|_| self.root.is_remote()),
+            recv: recv.filter(|_| self.root == Root::Here),
+            op: &self.op,
+            root: self.root.between(),
         })
     }
 }
@@ -102,6 +120,7 @@ macro_rules! reduction {
     (
         $(#[$doc:meta])*
         $name:ident, $arg:ident => $operation:expr
+        $(, between $inter:ident => $between:expr)?
     ) => {
         $(#[$doc])*
         #[derive(Debug)]
@@ -143,6 +162,19 @@ macro_rules! reduction {
                 let $arg = (self.sides.send(), self.sides.target(), &self.op);
                 Ok($operation)
             }
+
+            $(
+                fn between<L: Level, D: Device>(
+                    &self,
+                    inter: &InterComm<L, D>,
+                ) -> Result<InterOperation<'_>> {
+                    let comm = inter.remote();
+                    self.sides.check(comm)?;
+                    let send = not_in_place(comm, "allreduce", self.sides.send())?;
+                    let $inter = (send, self.sides.target(), &self.op);
+                    Ok($between)
+                }
+            )?
         }
     };
 }
@@ -172,7 +204,8 @@ reduction! {
     /// })?;
     /// # Ok::<(), portolan::Error>(())
     /// ```
-    Allreduce, args => Operation::Allreduce { send: args.0, recv: args.1, op: args.2 }
+    Allreduce, args => Operation::Allreduce { send: args.0, recv: args.1, op: args.2 },
+    between args => InterOperation::Allreduce { send: args.0, recv: args.1, op: args.2 }
 }
 
 reduction! {

@@ -1,15 +1,18 @@
 //! Reductions whose result is dealt out, and the reduction without communication.
 
 use portolan_coll::Operation;
+use portolan_coll::inter::InterOperation;
 use portolan_core::{Device, Error, ErrorKind, Result, TypedBuf};
 use portolan_datatype::{Datatype, Op, OpError};
 
-use super::blocks::Which;
+use super::blocks::{Which, not_in_place};
 use super::call::{Collective, Sealed, has_sides};
 use super::data::IntoData;
 use super::sides::{Receives, RecvOnly, SendRecv};
-use crate::comm::{Buffer, BufferMut, Comm};
+use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 use crate::level::Level;
+
+const NAME: &str = "reduce-scatter";
 
 /// The ranks' values are combined item by item, and the result is dealt out in blocks of any lengths (MPI-4
 /// section 6.10.2, `MPI_Reduce_scatter`). Short form: [`Comm::reduce_scatter`].
@@ -81,6 +84,17 @@ impl<B: Receives> Collective for ReduceScatter<B> {
             op: &self.op,
         })
     }
+
+    fn between<L: Level, D: Device>(&self, inter: &InterComm<L, D>) -> Result<InterOperation<'_>> {
+        let comm = inter.remote();
+        self.sides.check(comm)?;
+        Ok(InterOperation::ReduceScatter {
+            send: not_in_place(comm, NAME, self.sides.send())?,
+            recv: self.sides.target(),
+            counts: &self.counts,
+            op: &self.op,
+        })
+    }
 }
 
 /// The ranks' values are combined item by item, and the result is dealt out in equal blocks (MPI-4 section
@@ -133,8 +147,7 @@ impl<B: Receives> Collective for ReduceScatterBlock<B> {
 
     fn operation<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<Operation<'_>> {
         self.sides.check(comm)?;
-        let one =
-            |buffer, all: TypedBuf<'_>| Which::by_rank(comm, "reduce-scatter", buffer).each(&all);
+        let one = |buffer, all: TypedBuf<'_>| Which::by_rank(comm, NAME, buffer).each(&all);
         let (send, recv) = (self.sides.send(), self.sides.target());
         let (send, recv) = match send {
             Some(send) => {
@@ -149,6 +162,24 @@ impl<B: Receives> Collective for ReduceScatterBlock<B> {
         Ok(Operation::ReduceScatterBlock {
             send,
             recv,
+            op: &self.op,
+        })
+    }
+
+    fn between<L: Level, D: Device>(&self, inter: &InterComm<L, D>) -> Result<InterOperation<'_>> {
+        let comm = inter.remote();
+        self.sides.check(comm)?;
+        let send = not_in_place(comm, NAME, self.sides.send())?;
+        let which = Which {
+            comm,
+            operation: NAME,
+            buffer: "the contribution",
+            blocks: (inter.size() as usize, "rank of this side"),
+        };
+        let count = which.each(&send)?;
+        Ok(InterOperation::ReduceScatterBlock {
+            send: TypedBuf { count, ..send },
+            recv: self.sides.target(),
             op: &self.op,
         })
     }

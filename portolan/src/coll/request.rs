@@ -8,12 +8,13 @@ use portolan_core::{Device, Request, Result};
 
 use super::call::{Buffers, Collective};
 use super::forms::any_bits;
+use super::ground::Ground;
 use super::sides::Sides;
 use crate::any::AnyDevice;
 use crate::comm::{Comm, Completion, Failed, OwnedRequest, RequestFuture, Sealed, abandon};
 use crate::hosted::Hosted;
 
-impl<L: Level, D: Device + 'static> Comm<L, D> {
+impl<L: Level, D: Device> Comm<L, D> {
     /// Starts a collective operation that owns its buffers until it is over (MPI-4 section 6.12,
     /// `MPI_Iallreduce` and its kin).
     ///
@@ -48,18 +49,7 @@ impl<L: Level, D: Device + 'static> Comm<L, D> {
         const {
             any_bits::<C>();
         };
-        // SAFETY: the request keeps the buffers until it is over, or leaves them to the device.
-        match unsafe { self.start_call(&call) } {
-            Ok(request) => Ok(CollectiveRequest {
-                comm: self.clone(),
-                request,
-                call: Some(call),
-            }),
-            Err(error) => Err(Failed {
-                buf: call.into_sides().into_buffers(),
-                error: self.fail(error),
-            }),
-        }
+        CollectiveRequest::start(self, call)
     }
 }
 
@@ -91,6 +81,25 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> fmt::Debug
 }
 
 impl<C: Collective + Send + 'static, L: Level, D: Device> CollectiveRequest<C, L, D> {
+    pub(super) fn start(
+        ground: &impl Ground<Level = L, Device = D>,
+        call: C,
+    ) -> Result<Self, Failed<Buffers<C>>> {
+        // SAFETY: the request keeps the buffers until it is over, or leaves them to the device; its callers have
+        // seen that any bits are values.
+        match unsafe { ground.start(&call) } {
+            Ok(request) => Ok(Self {
+                comm: ground.comm().clone(),
+                request,
+                call: Some(call),
+            }),
+            Err(error) => Err(Failed {
+                buf: call.into_sides().into_buffers(),
+                error: ground.comm().fail(error),
+            }),
+        }
+    }
+
     /// Waits until this rank's part in the operation is over (MPI-4 section 3.7.3, `MPI_Wait`) and gives the
     /// buffers back.
     ///

@@ -4,8 +4,8 @@ use portolan_core::{Device, Result};
 use portolan_datatype::{Datatype, Op};
 
 use super::{
-    Allgather, Allreduce, Alltoall, Barrier, Bcast, Exscan, Gather, Reduce, ReduceScatter,
-    ReduceScatterBlock, Scan, Scatter,
+    Allgather, Allreduce, Alltoall, Barrier, Bcast, Exscan, Gather, NeighbourAllgather,
+    NeighbourAlltoall, Reduce, ReduceScatter, ReduceScatterBlock, Scan, Scatter,
 };
 use crate::comm::Comm;
 use crate::level::Level;
@@ -240,5 +240,24 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// As [`run`](Self::run).
     pub fn exscan<T: Datatype>(&self, send: &[T], recv: &mut [T], op: &Op) -> Result<()> {
         self.run(Exscan::new(send, recv, op.clone())).map(drop)
+    }
+
+    /// Every rank gets the values of its sources in the topology, equally many of each (MPI-4 section 8.6.1,
+    /// `MPI_Neighbor_allgather`). In full: [`NeighbourAllgather`].
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and [`InvalidCommunicator`](crate::ErrorKind::InvalidCommunicator) without a
+    /// topology.
+    pub fn neighbour_allgather<T: Datatype>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
+        self.run(NeighbourAllgather::new(send, recv)).map(drop)
+    }
+
+    /// The `i`-th part of `send` goes to destination `i` in the topology, the `i`-th part of `recv` comes from
+    /// source `i` (MPI-4 section 8.6.2, `MPI_Neighbor_alltoall`). In full: [`NeighbourAlltoall`].
+    ///
+    /// # Errors
+    /// As [`neighbour_allgather`](Self::neighbour_allgather).
+    pub fn neighbour_alltoall<T: Datatype>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
+        self.run(NeighbourAlltoall::new(send, recv)).map(drop)
     }
 }

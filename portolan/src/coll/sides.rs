@@ -3,6 +3,7 @@
 use portolan_core::{Device, Result, TypedBuf};
 use portolan_datatype::Datatype;
 
+use super::alltoallw::Spot;
 use super::data::Data;
 use crate::comm::{Buffer, BufferMut, Comm};
 use crate::level::Level;
@@ -35,17 +36,28 @@ impl<B: Sides + Target> Receives for B {}
 pub trait Target {
     /// All items of the buffer that is received into.
     fn target(&self) -> TypedBuf<'_>;
+
+    /// Where the memory is that is sent from, if there is some apart, and that is received into.
+    fn spots(&self) -> (Option<Spot>, Spot);
 }
 
 impl<S: Buffer, R: BufferMut> Target for SendRecv<S, R> {
     fn target(&self) -> TypedBuf<'_> {
         self.recv.all()
     }
+
+    fn spots(&self) -> (Option<Spot>, Spot) {
+        (Some(Spot::of(&self.send)), Spot::of(&self.recv))
+    }
 }
 
 impl<R: BufferMut> Target for RecvOnly<R> {
     fn target(&self) -> TypedBuf<'_> {
         self.recv.all()
+    }
+
+    fn spots(&self) -> (Option<Spot>, Spot) {
+        (None, Spot::of(&self.recv))
     }
 }
 
@@ -61,9 +73,6 @@ pub trait Private: Sized {
 
     /// All items of the buffer that is received into.
     fn recv(&self) -> Option<TypedBuf<'_>>;
-
-    /// Bytes of memory of the two.
-    fn memory(&self) -> (usize, usize);
 
     /// Whether layouts stay within their memory.
     fn check<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<()>;
@@ -109,10 +118,6 @@ impl<S: Buffer, R: BufferMut> Private for SendRecv<S, R> {
 
     fn recv(&self) -> Option<TypedBuf<'_>> {
         Some(self.recv.all())
-    }
-
-    fn memory(&self) -> (usize, usize) {
-        (self.send.memory(), self.recv.memory())
     }
 
     fn check<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<()> {
@@ -164,10 +169,6 @@ impl<S: Buffer> Private for SendOnly<S> {
         None
     }
 
-    fn memory(&self) -> (usize, usize) {
-        (self.send.memory(), 0)
-    }
-
     fn check<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<()> {
         self.send.check(comm)
     }
@@ -216,10 +217,6 @@ impl<R: BufferMut> Private for RecvOnly<R> {
         Some(self.recv.all())
     }
 
-    fn memory(&self) -> (usize, usize) {
-        (0, self.recv.memory())
-    }
-
     fn check<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<()> {
         self.recv.check(comm)
     }
@@ -256,10 +253,6 @@ impl Private for NoBuffer {
 
     fn recv(&self) -> Option<TypedBuf<'_>> {
         None
-    }
-
-    fn memory(&self) -> (usize, usize) {
-        (0, 0)
     }
 
     fn check<L: Level, D: Device>(&self, _: &Comm<L, D>) -> Result<()> {

@@ -42,7 +42,7 @@ use crate::hosted::Hosted;
 /// ```
 pub struct InterComm<L: Level = Single, D: Device = AnyDevice<L>> {
     remote: Comm<L, D>,
-    inner: InterCommunicator<Hosted<D>>,
+    pub(crate) inner: InterCommunicator<Hosted<D>>,
 }
 
 /// Where a leader finds the other one ([`Comm::intercomm_create`]).

@@ -72,6 +72,11 @@ pub unsafe trait Buffer: Sized {
 ///
 /// # Safety
 /// As [`Buffer`], and from `into_parts` to `from_parts` the memory may be written through `ptr`.
+#[diagnostic::on_unimplemented(
+    message = "nothing can be received into `{Self}`",
+    label = "others may see this memory",
+    note = "a `&mut` slice, vector or array can be received into, and a `Vec` or `Box` that is given away"
+)]
 pub unsafe trait BufferMut: Buffer {}
 
 /// A buffer that can be given to the runtime for the length of an operation, and got back: a `Vec`,

@@ -1,0 +1,105 @@
+//! What an operation runs on: a communicator, or two groups that talk to each other.
+
+use portolan_core::comm::NoUnwind;
+use portolan_core::{Device, Request, Result};
+
+use super::call::{Buffers, Collective};
+use super::sides::{Private, Sides};
+use crate::comm::{Comm, InterComm};
+use crate::hosted::Hosted;
+use crate::level::Level;
+
+/// A plan of an operation that is started often.
+pub(super) type Plan<D> = portolan_coll::Persistent<Hosted<D>>;
+
+/// What an operation runs on.
+pub(super) trait Ground {
+    type Level: Level;
+    type Device: Device;
+
+    /// The communicator that errors are raised on.
+    fn comm(&self) -> &Comm<Self::Level, Self::Device>;
+
+    /// # Safety
+    /// Any bits are values in the buffer that is received into.
+    unsafe fn run<C: Collective>(&self, call: &C) -> Result<()>;
+
+    /// # Safety
+    /// The buffers are left alone until the request is over, and any bits are values in them.
+    unsafe fn start<C: Collective>(&self, call: &C) -> Result<Request>;
+
+    fn plan<C: Collective>(&self, call: &C) -> Result<Plan<Self::Device>>;
+
+    /// Runs an operation and gives its buffers back; errors are not raised yet.
+    fn run_checked<C: Collective>(&self, mut call: C) -> Result<Buffers<C>> {
+        if !<C::Sides as Private>::ANY_BITS {
+            call.sides().shelter(self.comm())?;
+        }
+        // SAFETY: any bits are values in the buffer, or a copy of it has taken its place.
+        unsafe { self.run(&call) }?;
+        call.sides().adopt(self.comm())?;
+        Ok(call.into_sides().into_buffers())
+    }
+}
+
+// In all three: `operation` and `between` have checked the lengths against the buffers, which `call` keeps. What
+// operators combine are bytes: those of `Op::new` look at them first, and of those made by hand their maker
+// has promised that any will do.
+
+impl<L: Level, D: Device> Ground for Comm<L, D> {
+    type Level = L;
+    type Device = D;
+
+    fn comm(&self) -> &Self {
+        self
+    }
+
+    unsafe fn run<C: Collective>(&self, call: &C) -> Result<()> {
+        let operation = call.operation(self)?;
+        // SAFETY: as said above, until the call is over; the rest is the caller's promise.
+        unsafe { portolan_coll::run(&self.inner, &operation) }
+    }
+
+    unsafe fn start<C: Collective>(&self, call: &C) -> Result<Request> {
+        let operation = call.operation(self)?;
+        let guard = NoUnwind::new("the start of a collective operation");
+        // SAFETY: as said above; the rest is the caller's promise.
+        let started = unsafe { portolan_coll::start(&self.inner, &operation) };
+        guard.done();
+        started
+    }
+
+    fn plan<C: Collective>(&self, call: &C) -> Result<Plan<D>> {
+        let operation = call.operation(self)?;
+        portolan_coll::Persistent::new(&self.inner, &operation)
+    }
+}
+
+impl<L: Level, D: Device> Ground for InterComm<L, D> {
+    type Level = L;
+    type Device = D;
+
+    fn comm(&self) -> &Comm<L, D> {
+        self.remote()
+    }
+
+    unsafe fn run<C: Collective>(&self, call: &C) -> Result<()> {
+        let operation = call.between(self)?;
+        // SAFETY: as said above, until the call is over; the rest is the caller's promise.
+        unsafe { portolan_coll::inter::run(&self.inner, &operation) }
+    }
+
+    unsafe fn start<C: Collective>(&self, call: &C) -> Result<Request> {
+        let operation = call.between(self)?;
+        let guard = NoUnwind::new("the start of a collective operation");
+        // SAFETY: as said above; the rest is the caller's promise.
+        let started = unsafe { portolan_coll::inter::start(&self.inner, &operation) };
+        guard.done();
+        started
+    }
+
+    fn plan<C: Collective>(&self, call: &C) -> Result<Plan<D>> {
+        let operation = call.between(self)?;
+        portolan_coll::inter::persistent(&self.inner, &operation)
+    }
+}
