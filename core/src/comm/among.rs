@@ -135,22 +135,20 @@ impl<'a, D: Device> Among<'a, D> {
         }
     }
 
-    /// Waits for a receive, as long as every member is alive. (A test makes progress.)
+    /// Waits for a receive, as long as every member is alive.
     fn finish(&self, request: Request) -> Result<Status> {
         let device = self.comm.device();
-        loop {
-            if let Some(status) = device.test(request)? {
-                return Ok(status);
-            }
-            if let Some(dead) = device.dead_member(self.group) {
+        match device.wait_for(self.group, || device.is_complete(request)) {
+            Ok(()) => device.wait(request),
+            Err(error) => {
                 let _ = device.cancel(request);
                 let status = device.wait(request)?;
-                return match status.cancelled {
-                    true => Err(self.comm.member_failed(dead)),
-                    false => Ok(status),
-                };
+                if status.cancelled {
+                    Err(error)
+                } else {
+                    Ok(status)
+                }
             }
-            std::thread::yield_now();
         }
     }
 }
