@@ -13,6 +13,8 @@ use super::real::sealed::Format;
 /// their order, nor on how they were spread over sums that were then added up: the words are the same bit
 /// for bit. Sums can be sent like any [`Datatype`] and reduced by [`op`](Self::op).
 ///
+/// There is room for 2^42 numbers of `f32`, and for 2^76 of `f64`, of any size.
+///
 /// Results are those of IEEE 754 with one rounding at the end, to nearest, ties to even:
 /// - A sum out of range is an infinity. A sum that passes through numbers out of range and returns is not.
 /// - Infinities of one sign give that infinity; of both signs, or with a NaN, NaN (always the same one).
