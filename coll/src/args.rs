@@ -8,6 +8,10 @@ use portolan_core::buffer::TypedBuf;
 use portolan_datatype::{Layout, Op};
 
 /// One block of items of one layout per rank, anywhere in a buffer (the v forms).
+///
+/// Both sides of a message give its length, and MPI demands that they agree. A block of no items is not sent
+/// at all, so where one side gives none and the other some, that one waits for ever; the debug mode (the setting
+/// `COLL_CHECK`) sends it, and the two hear of it.
 #[derive(Clone, Copy, Debug)]
 pub struct BlocksArg<'a> {
     /// Address that displacements count from.

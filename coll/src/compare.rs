@@ -278,9 +278,20 @@ fn facts<'a>(operation: &Operation<'a>) -> Facts<'a> {
     match operation {
         Operation::Barrier => (None, None, None),
         Operation::Bcast { data, root } => (Some(*root), Some(of(data)), None),
-        // Only the root knows whether the counts are equal.
-        Operation::Gather { root, .. } | Operation::Scatter { root, .. } => {
-            (Some(*root), None, None)
+        Operation::Gather {
+            send: own,
+            recv: whole,
+            root,
+            uneven,
+        }
+        | Operation::Scatter {
+            send: whole,
+            recv: own,
+            root,
+            uneven,
+        } => {
+            let block = own.as_ref().map(of).or(whole.as_ref().and_then(many));
+            (Some(*root), block.filter(|_| !uneven), None)
         }
         Operation::Allgather { recv, .. } | Operation::Alltoall { recv, .. } => {
             (None, many(recv), None)

@@ -39,6 +39,7 @@ pub(crate) fn plan<D: Device>(
     b.set_levels(state::of(comm).levels(comm));
     if options.compare {
         prelude(&mut b, operation, form);
+        b.keep_empty();
     }
     let Lowered {
         problem,

@@ -109,6 +109,7 @@ macro_rules! with_cases {
                     allreduce 1, reduce_scatter 1, scan 1, neighbours_on_grids 1,
                     neighbours_in_graphs 1, two_groups_move 2, two_groups_reduce 2,
                     two_groups_bad_arguments 2,
+                    empty_for_one_side 2,
                     reproducible 1, bad_arguments 1,
                 }
                 capabilities {

@@ -129,6 +129,9 @@ fn neighbour_exchange(b: &mut Builder, p: &Allgather) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::algorithms::moving::{Buffer, Form, Side, run, shapes};
     use crate::args::Operation;
@@ -220,5 +223,25 @@ mod tests {
         assert_eq!(cost("recursive-doubling", 12), None);
         assert_eq!(cost("neighbour-exchange", 16), Some((8, 8)));
         assert_eq!(cost("neighbour-exchange", 13), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_blocks(
+            units in vec(0_usize..9, 1..20),
+            layout in 0_usize..4,
+            in_place in any::<bool>(),
+            seed in any::<u64>(),
+        ) {
+            let mut random = Random::new(seed);
+            let even = vec![units[0]; units.len()];
+            for shape in [(Form::Equal, layout, even), (Form::Blocks, layout, units)] {
+                for algorithm in ALL {
+                    allgathered(algorithm, in_place, &shape, &mut random);
+                }
+            }
+        }
     }
 }

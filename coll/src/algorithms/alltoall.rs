@@ -143,6 +143,9 @@ fn parcel_blocks(size: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::algorithms::moving::{Buffer, Form, Side, run};
     use crate::args::Operation;
@@ -249,5 +252,33 @@ mod tests {
         assert_eq!(cost("pairwise", 13), (12, 12));
         assert_eq!(cost("bruck", 13), (4, 4));
         assert_eq!(cost("bruck", 16), (4, 4));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_blocks(
+            size in 1_u32..12,
+            units in vec(0_usize..9, 12 * 12),
+            layout in 0_usize..4,
+            in_place in any::<bool>(),
+            seed in any::<u64>(),
+        ) {
+            let mut random = Random::new(seed);
+            let uneven = |from: u32, to: u32| {
+                // In place what goes to a rank is as long as what comes from it.
+                let pair = if in_place { (from.min(to), from.max(to)) } else { (from, to) };
+                units[(12 * pair.0 + pair.1) as usize]
+            };
+            for algorithm in ALL {
+                let form = (Form::Equal, layout, in_place);
+                exchanged(algorithm, form, size, |_, _| units[0], &mut random);
+                for form in [Form::Blocks, Form::Layouts] {
+                    let form = (form, layout, in_place);
+                    exchanged(algorithm, form, size, uneven, &mut random);
+                }
+            }
+        }
     }
 }

@@ -71,6 +71,9 @@ fn binomial(b: &mut Builder, p: &Gather) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::algorithms::moving::{Buffer, Form, Side, run, shapes};
     use crate::args::Operation;
@@ -161,5 +164,27 @@ mod tests {
         assert!((0..13).all(|rank| all.sent(rank) == usize::from(rank != 5)));
         assert_eq!(all.waits(5), 1);
         assert!((0..13).all(|rank| all.waits(rank) <= 2));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_blocks_at_any_root(
+            units in vec(0_usize..9, 1..20),
+            layout in 0_usize..4,
+            root in any::<prop::sample::Index>(),
+            in_place in any::<bool>(),
+            seed in any::<u64>(),
+        ) {
+            let mut random = Random::new(seed);
+            let root = root.index(units.len()) as u32;
+            let even = vec![units[0]; units.len()];
+            for shape in [(Form::Equal, layout, even), (Form::Blocks, layout, units)] {
+                for algorithm in ALL {
+                    gathered(algorithm, root, in_place, &shape, &mut random);
+                }
+            }
+        }
     }
 }

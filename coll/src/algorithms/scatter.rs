@@ -68,6 +68,9 @@ fn binomial(b: &mut Builder, p: &Scatter) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::algorithms::moving::{Buffer, Form, Side, run, shapes};
     use crate::args::Operation;
@@ -140,5 +143,27 @@ mod tests {
         assert_eq!((all.sent(5), all.waits(5)), (4, 1));
         assert_eq!((0..13).map(|rank| all.sent(rank)).sum::<usize>(), 12);
         assert!((0..13).all(|rank| all.waits(rank) <= 2));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_blocks_at_any_root(
+            units in vec(0_usize..9, 1..20),
+            layout in 0_usize..4,
+            root in any::<prop::sample::Index>(),
+            in_place in any::<bool>(),
+            seed in any::<u64>(),
+        ) {
+            let mut random = Random::new(seed);
+            let root = root.index(units.len()) as u32;
+            let even = vec![units[0]; units.len()];
+            for shape in [(Form::Equal, layout, even), (Form::Blocks, layout, units)] {
+                for algorithm in ALL {
+                    scattered(algorithm, root, in_place, &shape, &mut random);
+                }
+            }
+        }
     }
 }

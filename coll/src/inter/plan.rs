@@ -14,7 +14,7 @@ use crate::team::Team;
 
 /// Does a collective operation between two groups and returns when this rank's part in it is over.
 ///
-/// Ranks do not compare what they call, whatever the settings say.
+/// Of the debug mode there is only that lengths of messages are compared, empty ones included.
 ///
 /// # Errors
 /// As [`run`](crate::run()), and those of [`check_inter`].
@@ -74,6 +74,9 @@ fn plan<D: Device>(
     check_inter(comm, operation)?;
     let both = comm.merged();
     let mut b = Builder::reusing(Team::all(both.rank(), both.size()), schedule);
+    if options.compare {
+        b.keep_empty();
+    }
     let bases = write(&mut b, options, &Groups::of(comm), operation);
     Ok(Plan {
         schedule: b.finish(),

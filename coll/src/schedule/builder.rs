@@ -12,7 +12,8 @@ use crate::team::Team;
 /// Writes the schedule of one rank, in terms of the ranks of a [`Team`].
 ///
 /// Empty messages are not sent where both sides know that they are empty: a send or receive of no
-/// bytes writes no step, except by [`signal`](Self::signal) and [`await_signal`](Self::await_signal).
+/// bytes writes no step, except by [`signal`](Self::signal) and [`await_signal`](Self::await_signal), or
+/// after [`keep_empty`](Self::keep_empty).
 /// A `wait` with nothing to wait for writes none either.
 #[derive(Debug)]
 pub struct Builder {
@@ -24,6 +25,8 @@ pub struct Builder {
     /// Bytes of scratch memory that are in use.
     taken: usize,
     levels: Option<Arc<Levels>>,
+    /// Whether empty messages are sent, too.
+    empty: bool,
 }
 
 /// Scratch memory is aligned to this many bytes.
@@ -54,6 +57,7 @@ impl Builder {
             lane: 0,
             taken: 0,
             levels: None,
+            empty: false,
         }
     }
 
@@ -198,16 +202,22 @@ impl Builder {
 
     // ---- Steps --------------------------------------------------------------------------------
 
+    /// From now on empty messages are sent and received as others are: all ranks say so or none. Then it is
+    /// noticed if two ranks do not agree that there is nothing to send.
+    pub fn keep_empty(&mut self) {
+        self.empty = true;
+    }
+
     /// Starts a send to the rank in place `to`.
     pub fn send(&mut self, to: u32, data: Span) {
-        if !data.is_empty() {
+        if self.empty || !data.is_empty() {
             self.start_send(to, data);
         }
     }
 
     /// Starts a receive from the rank in place `from`.
     pub fn recv(&mut self, from: u32, data: Span) {
-        if !data.is_empty() {
+        if self.empty || !data.is_empty() {
             self.start_recv(from, data);
         }
     }

@@ -98,183 +98,215 @@ fn between<D: Device>(
     });
 }
 
-/// Every operation, with the root in each group, in every form of the call.
+/// So many units go from a rank to another, and to rank 0 what goes to all.
+fn units(from: u32, to: u32) -> usize {
+    [1, 0, 1_500, 3][(from + to) as usize % 4]
+}
+
+fn content(from: u32, to: u32, units: usize) -> Vec<u8> {
+    Bytes::content(from, to, units * UNIT)
+}
+
+/// Operations that move data, with the root in each group, in every form of the call.
 pub fn two_groups_move<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     between(rank, |_, two| {
-        let (me, long) = (rank.me(), 1_500);
-        let own = two.comm.rank();
+        let me = rank.me();
         for (turn, call) in Call::ALL.into_iter().enumerate() {
             two.done(call, &InterOperation::Barrier);
-            let units = |from: u32, to: u32| [1, 0, long, 3][(from + to) as usize % 4];
-            let content = |from, to, units| Bytes::content(from, to, units * UNIT);
-            let lens: Vec<_> = two.others().map(|other| units(other, 0)).collect();
             for low in [true, false] {
-                let root = first(low == (two.first > 0), own);
-                // World rank of the root.
-                let world_root = if matches!(root, Root::Remote(_)) {
-                    two.first
-                } else {
-                    me
-                };
-                let mut data = Buffer::one(long, turn == 0);
-                let mut expected = Buffer::one(long, turn == 0);
-                if root != Root::Beside {
-                    expected.put(0, &content(world_root, 0, long));
-                }
-                if root == Root::Here {
-                    data.put(0, &content(me, 0, long));
-                }
-                let operation = InterOperation::Bcast {
-                    data: (root != Root::Beside).then(|| data.typed()),
-                    root,
-                };
-                two.done(call, &operation);
-                assert_eq!(data.memory(), expected.memory(), "bcast {call:?} {root:?}");
-
-                let mut mine = Buffer::one(units(me, 0), turn == 1);
-                mine.put(0, &content(me, 0, units(me, 0)));
-                let mut all = Buffer::new(Form::Blocks, &lens, turn == 2);
-                let mut expected = Buffer::new(Form::Blocks, &lens, turn == 2);
-                for (place, other) in two.others().enumerate() {
-                    if root == Root::Here {
-                        expected.put(place, &content(other, 0, lens[place]));
-                    }
-                }
-                let operation = InterOperation::Gather {
-                    send: matches!(root, Root::Remote(_)).then(|| mine.typed()),
-                    recv: (root == Root::Here).then(|| all.many()),
-                    root,
-                };
-                two.done(call, &operation);
-                assert_eq!(all.memory(), expected.memory(), "gather {call:?} {root:?}");
-
-                let mut parts = Buffer::new(Form::Blocks, &lens, turn == 2);
-                for (place, other) in two.others().enumerate() {
-                    parts.put(place, &content(me, other, lens[place]));
-                }
-                let mut part = Buffer::one(units(me, 0), turn == 0);
-                let mut expected = Buffer::one(units(me, 0), turn == 0);
-                if matches!(root, Root::Remote(_)) {
-                    expected.put(0, &content(world_root, me, units(me, 0)));
-                }
-                let operation = InterOperation::Scatter {
-                    send: (root == Root::Here).then(|| parts.many()),
-                    recv: matches!(root, Root::Remote(_)).then(|| part.typed()),
-                    root,
-                };
-                two.done(call, &operation);
-                assert_eq!(
-                    part.memory(),
-                    expected.memory(),
-                    "scatter {call:?} {root:?}"
-                );
+                let root = first(low == (two.first > 0), two.comm.rank());
+                broadcast(two, me, root, call);
+                gather_and_scatter(two, me, root, call, turn == 0);
             }
-
-            let mut mine = Buffer::one(units(me, 0), turn == 1);
-            mine.put(0, &content(me, 0, units(me, 0)));
-            let mut all = Buffer::new(Form::Blocks, &lens, turn == 2);
-            let mut expected = Buffer::new(Form::Blocks, &lens, turn == 2);
-            for (place, other) in two.others().enumerate() {
-                expected.put(place, &content(other, 0, lens[place]));
-            }
-            let operation = InterOperation::Allgather {
-                send: mine.typed(),
-                recv: all.many(),
-            };
-            two.done(call, &operation);
-            assert_eq!(all.memory(), expected.memory(), "allgather {call:?}");
-
-            let to: Vec<_> = two.others().map(|to| units(me, to)).collect();
-            let from: Vec<_> = two.others().map(|from| units(from, me)).collect();
-            let mut send = Buffer::new(Form::Layouts, &to, turn == 1);
-            let mut recv = Buffer::new(Form::Layouts, &from, turn == 2);
-            let mut expected = Buffer::new(Form::Layouts, &from, turn == 2);
-            for (place, other) in two.others().enumerate() {
-                send.put(place, &content(me, other, to[place]));
-                expected.put(place, &content(other, me, from[place]));
-            }
-            let operation = InterOperation::Alltoall {
-                send: send.many(),
-                recv: recv.many(),
-            };
-            two.done(call, &operation);
-            assert_eq!(recv.memory(), expected.memory(), "alltoall {call:?}");
+            all_to_all(two, me, call, turn == 1);
         }
     });
     Ok(())
 }
 
+fn broadcast<D: Device>(two: &Halves<'_, '_, D>, me: u32, root: Root, call: Call) {
+    let takes_part = root != Root::Beside;
+    let root_rank = if root == Root::Here { me } else { two.first };
+    let mut data = Buffer::one(900, true);
+    let mut expected = Buffer::one(900, true);
+    if takes_part {
+        expected.put(0, &content(root_rank, 0, 900));
+    }
+    if root == Root::Here {
+        data.put(0, &content(me, 0, 900));
+    }
+    let operation = InterOperation::Bcast {
+        data: takes_part.then(|| data.typed()),
+        root,
+    };
+    two.done(call, &operation);
+    assert_eq!(data.memory(), expected.memory(), "bcast {call:?} {root:?}");
+}
+
+fn gather_and_scatter<D: Device>(
+    two: &Halves<'_, '_, D>,
+    me: u32,
+    root: Root,
+    call: Call,
+    strided: bool,
+) {
+    let (here, remote) = (root == Root::Here, matches!(root, Root::Remote(_)));
+    let lens: Vec<_> = two.others().map(|other| units(other, 0)).collect();
+    let mut mine = Buffer::one(units(me, 0), !strided);
+    mine.put(0, &content(me, 0, units(me, 0)));
+    let mut all = Buffer::new(Form::Blocks, &lens, strided);
+    let mut expected = Buffer::new(Form::Blocks, &lens, strided);
+    let mut parts = Buffer::new(Form::Blocks, &lens, strided);
+    for (place, other) in two.others().enumerate() {
+        parts.put(place, &content(me, other, lens[place]));
+        if here {
+            expected.put(place, &content(other, 0, lens[place]));
+        }
+    }
+    let operation = InterOperation::Gather {
+        send: remote.then(|| mine.typed()),
+        recv: here.then(|| all.many()),
+        root,
+    };
+    two.done(call, &operation);
+    assert_eq!(all.memory(), expected.memory(), "gather {call:?} {root:?}");
+
+    let mut part = Buffer::one(units(me, 0), !strided);
+    let mut expected = Buffer::one(units(me, 0), !strided);
+    if remote {
+        expected.put(0, &content(two.first, me, units(me, 0)));
+    }
+    let operation = InterOperation::Scatter {
+        send: here.then(|| parts.many()),
+        recv: remote.then(|| part.typed()),
+        root,
+    };
+    two.done(call, &operation);
+    assert_eq!(
+        part.memory(),
+        expected.memory(),
+        "scatter {call:?} {root:?}"
+    );
+}
+
+fn all_to_all<D: Device>(two: &Halves<'_, '_, D>, me: u32, call: Call, strided: bool) {
+    let lens: Vec<_> = two.others().map(|other| units(other, 0)).collect();
+    let to: Vec<_> = two.others().map(|to| units(me, to)).collect();
+    let from: Vec<_> = two.others().map(|from| units(from, me)).collect();
+    let mut mine = Buffer::one(units(me, 0), strided);
+    mine.put(0, &content(me, 0, units(me, 0)));
+    let mut all = Buffer::new(Form::Blocks, &lens, !strided);
+    let mut gathered = Buffer::new(Form::Blocks, &lens, !strided);
+    let mut send = Buffer::new(Form::Layouts, &to, strided);
+    let mut recv = Buffer::new(Form::Layouts, &from, !strided);
+    let mut expected = Buffer::new(Form::Layouts, &from, !strided);
+    for (place, other) in two.others().enumerate() {
+        gathered.put(place, &content(other, 0, lens[place]));
+        send.put(place, &content(me, other, to[place]));
+        expected.put(place, &content(other, me, from[place]));
+    }
+    let operation = InterOperation::Allgather {
+        send: mine.typed(),
+        recv: all.many(),
+    };
+    two.done(call, &operation);
+    assert_eq!(all.memory(), gathered.memory(), "allgather {call:?}");
+    let operation = InterOperation::Alltoall {
+        send: send.many(),
+        recv: recv.many(),
+    };
+    two.done(call, &operation);
+    assert_eq!(recv.memory(), expected.memory(), "alltoall {call:?}");
+}
+
 /// Each group gets what the other one's contributions come to.
 pub fn two_groups_reduce<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     between(rank, |_, two| {
-        let (me, own) = (rank.me(), two.comm.rank());
         for reduction in Reduction::all() {
             for (items, call) in [0, 1, 3_000].into_iter().zip(Call::ALL) {
-                let mut send = Reduction::contribution(me, items);
-                let mut recv = vec![[0; 2]; items];
-                let result = reduction.reduced(two.others(), items);
-                let operation = InterOperation::Allreduce {
-                    send: reduction.buf(&mut send),
-                    recv: reduction.buf(&mut recv),
-                    op: &reduction.op,
-                };
-                two.done(call, &operation);
-                assert_eq!(recv, result, "allreduce {call:?}");
-
-                for low in [true, false] {
-                    let root = first(low == (two.first > 0), own);
-                    recv.fill([0; 2]);
-                    let operation = InterOperation::Reduce {
-                        send: matches!(root, Root::Remote(_)).then(|| reduction.buf(&mut send)),
-                        recv: (root == Root::Here).then(|| reduction.buf(&mut recv)),
-                        op: &reduction.op,
-                        root,
-                    };
-                    two.done(call, &operation);
-                    let expected = match root {
-                        Root::Here => result.clone(),
-                        _ => vec![[0; 2]; items],
-                    };
-                    assert_eq!(recv, expected, "reduce {call:?} {root:?}");
-                }
+                reduce(two, rank.me(), &reduction, items, call);
             }
-            // As many items in both groups, which do not divide them alike.
-            let (local, remote) = (two.comm.size() as usize, two.comm.remote_size() as usize);
-            let total = 3 * local * remote;
-            let mut counts = vec![3 * remote; local];
-            let result = reduction.reduced(two.others(), total);
-            for (call, even) in Call::ALL.into_iter().zip([true, false, true]) {
-                if !even && local > 1 {
-                    counts[0] -= 2;
-                    counts[local - 1] += 2;
-                }
-                let mine = counts[own as usize];
-                let mut send = Reduction::contribution(me, total);
-                let mut recv = vec![[0; 2]; mine];
-                let mut sent = reduction.buf(&mut send);
-                let operation = if even {
-                    sent.count = mine;
-                    InterOperation::ReduceScatterBlock {
-                        send: sent,
-                        recv: reduction.buf(&mut recv),
-                        op: &reduction.op,
-                    }
-                } else {
-                    InterOperation::ReduceScatter {
-                        send: sent,
-                        recv: reduction.buf(&mut recv),
-                        counts: &counts,
-                        op: &reduction.op,
-                    }
-                };
-                two.done(call, &operation);
-                let start: usize = counts[..own as usize].iter().sum();
-                assert_eq!(recv, &result[start..start + mine], "{call:?} {counts:?}");
-                counts = vec![3 * remote; local];
+            for (even, call) in [true, false, true].into_iter().zip(Call::ALL) {
+                reduce_scatter(two, rank.me(), &reduction, even, call);
             }
         }
     });
     Ok(())
+}
+
+fn reduce<D: Device>(
+    two: &Halves<'_, '_, D>,
+    me: u32,
+    reduction: &Reduction,
+    items: usize,
+    call: Call,
+) {
+    let mut send = Reduction::contribution(me, items);
+    let mut recv = vec![[0; 2]; items];
+    let result = reduction.reduced(two.others(), items);
+    let operation = InterOperation::Allreduce {
+        send: reduction.buf(&mut send),
+        recv: reduction.buf(&mut recv),
+        op: &reduction.op,
+    };
+    two.done(call, &operation);
+    assert_eq!(recv, result, "allreduce {call:?}");
+    for low in [true, false] {
+        let root = first(low == (two.first > 0), two.comm.rank());
+        recv.fill([0; 2]);
+        let operation = InterOperation::Reduce {
+            send: matches!(root, Root::Remote(_)).then(|| reduction.buf(&mut send)),
+            recv: (root == Root::Here).then(|| reduction.buf(&mut recv)),
+            op: &reduction.op,
+            root,
+        };
+        two.done(call, &operation);
+        let expected = match root {
+            Root::Here => result.clone(),
+            _ => vec![[0; 2]; items],
+        };
+        assert_eq!(recv, expected, "reduce {call:?} {root:?}");
+    }
+}
+
+/// As many items in both groups, which do not divide them alike.
+fn reduce_scatter<D: Device>(
+    two: &Halves<'_, '_, D>,
+    me: u32,
+    reduction: &Reduction,
+    even: bool,
+    call: Call,
+) {
+    let (local, remote) = (two.comm.size() as usize, two.comm.remote_size() as usize);
+    let own = two.comm.rank() as usize;
+    let mut counts = vec![3 * remote; local];
+    if !even && local > 1 {
+        counts[0] -= 2;
+        counts[local - 1] += 2;
+    }
+    let (mine, total) = (counts[own], 3 * local * remote);
+    let mut send = Reduction::contribution(me, total);
+    let mut recv = vec![[0; 2]; mine];
+    let mut send = reduction.buf(&mut send);
+    let operation = if even {
+        send.count = mine;
+        InterOperation::ReduceScatterBlock {
+            send,
+            recv: reduction.buf(&mut recv),
+            op: &reduction.op,
+        }
+    } else {
+        InterOperation::ReduceScatter {
+            send,
+            recv: reduction.buf(&mut recv),
+            counts: &counts,
+            op: &reduction.op,
+        }
+    };
+    two.done(call, &operation);
+    let start: usize = counts[..own].iter().sum();
+    let result = reduction.reduced(two.others(), total);
+    assert_eq!(recv, &result[start..start + mine], "{call:?} {counts:?}");
 }
 
 /// A root that is not in the other group, and buffers that are missing, are errors everywhere.

@@ -26,7 +26,7 @@ use portolan_datatype::Layout;
 use crate::case::Verdict;
 use crate::plain::Lent;
 use crate::rank::{Rank, fails};
-use buffer::Bytes;
+use buffer::{Buffer, Bytes, Form};
 
 /// How an operation is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,8 @@ pub(crate) fn world<D: Device>(
     rank.barrier();
 }
 
-/// Runs `body` with an operation done by each of its algorithms, and as it is done by default.
+/// Runs `body` with an operation done by each of its algorithms, as it is done by default, and in the debug
+/// mode.
 pub(crate) fn by_every_algorithm<D: Device>(
     rank: &Rank<'_, D>,
     operation: Name,
@@ -99,6 +100,14 @@ pub(crate) fn by_every_algorithm<D: Device>(
         world(rank, options, &body);
     }
     world(rank, Options::default(), &body);
+    world(rank, debug_mode(), &body);
+}
+
+/// Ranks compare what they call.
+fn debug_mode() -> Options {
+    let mut options = Options::default();
+    options.compare = true;
+    options
 }
 
 /// A barrier ends on every rank. (That it does not end too early, `coll` tests by itself.)
@@ -137,6 +146,37 @@ pub fn bcast<D: Device>(rank: &Rank<'_, D>) -> Verdict {
                 // SAFETY: `data` is there until the operation is over.
                 unsafe { call.operation(comm, &operation) }.expect("a broadcast");
                 assert_eq!(data, content, "{len} bytes from {root} {call:?}");
+            }
+        }
+    });
+    Ok(())
+}
+
+/// In the debug mode a block that only its sender, or only its receiver, thinks to be empty is an error for the
+/// receiver, and nobody hangs.
+pub fn empty_for_one_side<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    world(rank, debug_mode(), |comm| {
+        let wrong = rank.last();
+        for sent in [0, 1] {
+            let lens: Vec<_> = (0..=wrong)
+                .map(|from| [sent, 1 - sent][usize::from(from == wrong)])
+                .collect();
+            let mut mine = Buffer::one(sent, false);
+            let mut all = Buffer::new(Form::Blocks, &lens, false);
+            for call in [Call::Blocking, Call::Nonblocking] {
+                let operation = Operation::Gather {
+                    send: Some(mine.typed()),
+                    recv: (rank.me() == 0).then(|| all.many()),
+                    root: 0,
+                    uneven: true,
+                };
+                // SAFETY: the buffers outlive the operation.
+                let outcome = unsafe { call.operation(comm, &operation) };
+                let kind = [ErrorKind::InvalidCount, ErrorKind::Truncated][sent];
+                match rank.me() {
+                    0 => fails(outcome, kind, "a block that is empty for one side"),
+                    _ => outcome.expect("what this rank does is right"),
+                }
             }
         }
     });
