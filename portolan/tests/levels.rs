@@ -1,7 +1,8 @@
 //! SND-11: the thread level is in the types. What this file says holds if it compiles.
 
 use portolan::{
-    Comm, Message, Multiple, PersistentRecv, RecvRequest, Scope, SendRequest, Single, World,
+    CartComm, Comm, InterComm, Message, Multiple, PersistentRecv, RecvRequest, Scope, SendRequest,
+    Single, World,
 };
 
 /// Has two candidates for types that are `Send`, so that naming it fails to compile for them.
@@ -27,6 +28,8 @@ fn single_threaded_ranks_stay_in_their_thread() {
     <World<Single> as NotSync<_>>::holds();
     <Comm as NotSend<_>>::holds();
     <Comm as NotSync<_>>::holds();
+    <CartComm as NotSend<_>>::holds();
+    <InterComm as NotSend<_>>::holds();
     <SendRequest<Vec<u8>> as NotSend<_>>::holds();
     <RecvRequest<Vec<u8>> as NotSend<_>>::holds();
     <PersistentRecv<Vec<u8>> as NotSend<_>>::holds();
@@ -39,6 +42,8 @@ fn multi_threaded_ranks_go_anywhere() {
     is_sync::<World<Multiple>>();
     is_send::<Comm<Multiple>>();
     is_sync::<Comm<Multiple>>();
+    is_send::<InterComm<Multiple>>();
+    is_sync::<InterComm<Multiple>>();
     is_send::<SendRequest<Vec<u8>, Multiple>>();
     is_send::<RecvRequest<Box<[f64]>, Multiple>>();
     is_send::<PersistentRecv<Vec<u8>, Multiple>>();

@@ -3,7 +3,8 @@
 mod common;
 
 use common::{SIZES, jobs, value};
-use portolan::{Datatype, ErrorKind, Layout, Source, Tag, Tags};
+use portolan::topology::{Dimension, Graph};
+use portolan::{Comparison, Datatype, ErrorKind, Group, Layout, RankRange, Source, Tag, Tags};
 
 #[derive(Clone, Copy, Debug, PartialEq, Datatype)]
 struct Particle {
@@ -402,6 +403,66 @@ fn a_rank_talks_to_itself() {
         let mut got = vec![0u64; 100_000];
         comm.sendrecv(&big, me, 1, &mut got, me, 1)?;
         assert_eq!(got, big);
+        Ok(())
+    });
+}
+
+/// What the documentation's examples do not show of communicators out of communicators.
+#[test]
+fn communicators_come_from_communicators() {
+    jobs(&SIZES, |world| {
+        let comm = world.comm();
+        let (me, n) = (comm.rank(), comm.size());
+        let shared = comm.split_shared()?;
+        assert!(shared.size() <= n);
+        shared.barrier()?;
+        assert_eq!(comm.compare(&comm.dup()?), Comparison::Congruent);
+        assert_eq!(comm.compare(&comm), Comparison::Identical);
+
+        // The even ranks, without the odd ones.
+        let even = RankRange {
+            first: 0,
+            last: n - 1,
+            stride: 2,
+        };
+        let even = comm.group().include_ranges(&[even])?;
+        if me % 2 == 0 {
+            let even = comm.create_group(&even, 4)?.expect("an even rank");
+            assert_eq!(even.rank(), me / 2);
+            even.barrier()?;
+        }
+        let alien = Group::world(n + 1);
+        let error = comm.create(&alien).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+
+        let line = [Dimension::open(n), Dimension::periodic(1)];
+        let grid = comm
+            .cart_create(&line, true)?
+            .expect("a place for everybody");
+        let copy = grid.dup()?.as_cart().expect("a copy of a grid is one");
+        assert_eq!(
+            (copy.grid().dims(), copy.coords()),
+            (&line[..], vec![me, 0])
+        );
+        assert!(comm.as_cart().is_none());
+        let column = grid.sub(&[true, false])?;
+        assert_eq!(
+            (column.size(), column.rank(), column.grid().dims().len()),
+            (n, me, 1)
+        );
+        assert_eq!(
+            grid.sub(&[true]).unwrap_err().kind(),
+            ErrorKind::InvalidArgument
+        );
+        assert_eq!(
+            grid.shift(2, 1).unwrap_err().kind(),
+            ErrorKind::InvalidArgument
+        );
+
+        let ring: Vec<[u32; 2]> = (0..n).map(|r| [(r + n - 1) % n, (r + 1) % n]).collect();
+        let ring = comm.graph_create(Graph::new(&ring)?, false)?;
+        let ring = ring.expect("a place for everybody").neighbours();
+        assert_eq!(ring.expect("a graph").sources[1].rank, Some((me + 1) % n));
         Ok(())
     });
 }
