@@ -1,0 +1,147 @@
+//! Arguments that are wrong, on one rank or between ranks.
+
+use portolan::coll::{
+    Allgather, Allreduce, Alltoall, Alltoallw, Bcast, Gather, ReduceScatter, Scan, Shapes,
+};
+use portolan::{ErrorKind, Layout, Op};
+
+use crate::common::jobs;
+
+#[test]
+fn wrong_arguments_are_refused_before_anything_is_sent() {
+    jobs(&[1, 2, 4], |world| {
+        let comm = world.comm();
+        let (me, n) = (comm.rank(), comm.size());
+        let ranks = n as usize;
+        let here = format!("rank {me}");
+        static ONES: [u32; 64] = [1; 64];
+        let leak = |len: usize| Box::leak(vec![0u32; len].into_boxed_slice());
+        let counts = vec![1; ranks];
+
+        refused!(
+            comm,
+            InvalidRank,
+            ["root", &n.to_string()],
+            Bcast::new(leak(1), n)
+        );
+        refused!(
+            comm,
+            InvalidRank,
+            ["root"],
+            Gather::new(&ONES[..1], leak(ranks), n + 7)
+        );
+        refused!(
+            comm,
+            InvalidCount,
+            ["3", "1"],
+            Allreduce::new(&ONES[..3], leak(1), Op::SUM)
+        );
+        refused!(
+            comm,
+            InvalidCount,
+            ["allgather", &here],
+            Allgather::new(&ONES[..2], leak(ranks))
+        );
+        if n > 1 {
+            refused!(
+                comm,
+                InvalidCount,
+                ["equal", &here, "make it longer"],
+                Alltoall::in_place(leak(ranks + 1))
+            );
+            refused!(
+                comm,
+                InvalidCount,
+                ["overlap"],
+                Allgather::new(&ONES[..1], leak(ranks)).counts_at(&counts, &vec![0; ranks])
+            );
+        }
+        refused!(
+            comm,
+            InvalidCount,
+            ["block of rank 0", "from item 9", "has 4", &here],
+            Allgather::new(&ONES[..1], leak(4)).counts_at(&counts, &vec![9; ranks])
+        );
+        refused!(
+            comm,
+            InvalidCount,
+            [&here[..], "for every rank"],
+            Allgather::new(&ONES[..1], leak(4)).counts(&vec![1; ranks + 1])
+        );
+        refused!(
+            comm,
+            InvalidCount,
+            ["block of rank 0"],
+            Alltoall::new(&ONES[..ranks], leak(ranks))
+                .send_counts_at(&counts, &vec![usize::MAX; ranks])
+                .recv_counts(&counts)
+        );
+        refused!(
+            comm,
+            InvalidArgument,
+            ["form"],
+            Alltoall::new(&ONES[..ranks], leak(ranks)).send_counts(&counts)
+        );
+        refused!(
+            comm,
+            InvalidCount,
+            ["sum up to"],
+            ReduceScatter::new(&ONES[..1], leak(5), &vec![2; ranks], Op::SUM)
+        );
+        refused!(
+            comm,
+            InvalidLayout,
+            ["maxloc"],
+            Scan::new(&ONES[..1], leak(1), Op::MAXLOC)
+        );
+        let past: Shapes = (0..ranks).map(|_| (253, 1, Layout::of::<u32>())).collect();
+        refused!(
+            comm,
+            InvalidCount,
+            ["bytes 253 to 257", "256"],
+            Alltoallw::new(&ONES[..], past.clone(), leak(64), past.clone())
+        );
+        if me != 0 {
+            refused!(
+                comm,
+                InvalidBuffer,
+                ["only the root"],
+                Bcast::from_root(&ONES[..1], 0)
+            );
+            refused!(
+                comm,
+                InvalidBuffer,
+                ["in place"],
+                Gather::in_place(leak(ranks), 0)
+            );
+        } else {
+            refused!(
+                comm,
+                InvalidBuffer,
+                ["is the root"],
+                Gather::contribute(&ONES[..1], 0)
+            );
+        }
+        // Nobody is waiting for anything, and nothing is out of step.
+        assert_eq!(comm.allreduce_one(1, &Op::SUM)?, n);
+        world.finalize().map(drop)
+    });
+}
+
+#[test]
+fn lengths_that_differ_between_ranks_are_errors() {
+    let error = portolan::try_threads(2, |world| {
+        let comm = world.comm();
+        let mut data = vec![0u8; 2 + comm.rank() as usize];
+        comm.run(Bcast::new(&mut data, 0)).map(drop)
+    })
+    .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
+    let error = portolan::try_threads(2, |world| {
+        let comm = world.comm();
+        let data = vec![0u8; 2 + comm.rank() as usize];
+        Ok(comm.start_owned(Bcast::new(data, 0))?.wait().map(drop)?)
+    })
+    .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
+}

@@ -1,0 +1,111 @@
+//! Operations between neighbours.
+
+use portolan::coll::{NeighbourAllgather, NeighbourAlltoall, NeighbourAlltoallw, Shapes};
+use portolan::topology::Dimension;
+use portolan::{ErrorKind, Layout};
+
+use crate::common::jobs;
+
+#[test]
+fn neighbours_on_a_torus_and_on_a_line() {
+    jobs(&[1, 2, 4, 5], |world| {
+        let comm = world.comm();
+        let n = comm.size();
+        let missing = comm.neighbour_allgather(&[0u8], &mut [0]);
+        assert_eq!(missing.unwrap_err().kind(), ErrorKind::InvalidCommunicator);
+
+        let dims = [
+            Dimension::periodic((n / 2).max(1)),
+            Dimension::periodic(n.min(2)),
+        ];
+        let Some(torus) = comm.cart_create(&dims, true)? else {
+            return Ok(());
+        };
+        let me = torus.rank();
+        // Below and above in each dimension; the one below gets what is meant for below.
+        let around = torus.neighbours().expect("a grid");
+        let ranks: Vec<u32> = around
+            .sources
+            .iter()
+            .filter_map(|source| source.rank)
+            .collect();
+        let opposite = [1, 0, 3, 2];
+        let sent: Vec<u32> = (0..4).map(|edge| me * 10 + edge).collect();
+        let received: Vec<u32> = (0..4)
+            .map(|edge| ranks[edge] * 10 + opposite[edge])
+            .collect();
+        in_all_forms!(
+            torus,
+            sent.clone(),
+            vec![0; 4],
+            |s, r| NeighbourAlltoall::new(s, r),
+            received.clone()
+        );
+        in_all_forms!(
+            torus,
+            vec![me, 7],
+            vec![0; 8],
+            |s, r| NeighbourAllgather::new(s, r),
+            ranks.iter().flat_map(|&rank| [rank, 7]).collect::<Vec<_>>()
+        );
+        in_all_forms!(
+            torus,
+            sent.clone(),
+            vec![0; 4],
+            |s, r| NeighbourAlltoall::new(s, r)
+                .send_counts(&[1; 4])
+                .recv_counts_at(&[1; 4], &[3, 2, 1, 0]),
+            received.iter().rev().copied().collect::<Vec<_>>()
+        );
+        let bytes = |places: [usize; 4]| -> Shapes {
+            places
+                .map(|place| (4 * place, 1, Layout::of::<u32>()))
+                .into_iter()
+                .collect()
+        };
+        in_all_forms!(
+            torus,
+            sent.clone(),
+            vec![0; 4],
+            |s, r| NeighbourAlltoallw::new(s, bytes([0, 1, 2, 3]), r, bytes([3, 2, 1, 0])),
+            received.iter().rev().copied().collect::<Vec<_>>()
+        );
+        refused!(
+            torus,
+            InvalidCount,
+            ["equal blocks, one per source"],
+            NeighbourAllgather::new(&[1u8][..], Box::leak(Box::new([0u8; 3])).as_mut_slice())
+        );
+        refused!(
+            torus,
+            InvalidCount,
+            ["block of destination 3", "has 4"],
+            NeighbourAlltoall::new(&[1u8; 4][..], Box::leak(Box::new([0u8; 4])).as_mut_slice())
+                .send_counts(&[1, 1, 1, 2])
+                .recv_counts(&[1; 4])
+        );
+        refused!(
+            torus,
+            InvalidCount,
+            ["for 4 source(s)"],
+            NeighbourAlltoallw::new(
+                &[1u8; 4][..],
+                bytes([0; 4]),
+                Box::leak(Box::new([0u8; 4])).as_mut_slice(),
+                Shapes::default()
+            )
+        );
+
+        let line = torus
+            .cart_create(&[Dimension::open(torus.size())], false)?
+            .expect("all ranks");
+        let (mut around, me, last) = ([99; 2], line.rank(), line.size() - 1);
+        line.neighbour_allgather(&[me], &mut around)?;
+        let below = if me == 0 { 99 } else { me - 1 };
+        assert_eq!(around, [below, if me == last { 99 } else { me + 1 }]);
+        line.neighbour_alltoall(&[me * 2, me * 2 + 1], &mut around)?;
+        let below = if me == 0 { 99 } else { me * 2 - 1 };
+        assert_eq!(around, [below, if me == last { 99 } else { me * 2 + 2 }]);
+        Ok(())
+    });
+}

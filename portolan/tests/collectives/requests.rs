@@ -1,0 +1,103 @@
+//! The lives of nonblocking and persistent operations.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use portolan::coll::Allreduce;
+use portolan::{Comm, ErrorKind, Op, wait_all, wait_any};
+
+use crate::common::jobs;
+
+#[test]
+fn many_operations_on_overlapping_communicators_are_under_way_at_once() {
+    jobs(&[1, 3, 4], |world| {
+        let comms = [world.comm(), world.comm().dup()?, world.comm().dup()?];
+        let (me, n) = (world.rank(), world.size());
+        let mut requests = Vec::new();
+        for round in 0..20u32 {
+            for (which, comm) in (0u32..).zip(&comms) {
+                let mine = vec![round * 100 + which * 10 + me; 50];
+                requests.push(comm.start_owned(Allreduce::new(mine, vec![0; 50], Op::MAX))?);
+            }
+        }
+        // Waited for in another order than started.
+        for outcome in wait_all(requests.drain(30..)) {
+            outcome?;
+        }
+        for (index, request) in (0u32..).zip(requests) {
+            let (_, most) = request.wait()?.buf;
+            assert_eq!(most, [index / 3 * 100 + index % 3 * 10 + n - 1; 50]);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn requests_can_be_dropped_awaited_and_waited_for_in_any_order() {
+    fn ready<F: Future>(future: F) -> F::Output {
+        let mut future = pin!(future);
+        loop {
+            if let Poll::Ready(output) = future
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+            {
+                return output;
+            }
+        }
+    }
+    jobs(&[2, 3], |world| {
+        let comm = world.comm();
+        let (me, n) = (comm.rank(), comm.size());
+        let sum = |len| Allreduce::new(vec![1u64; len], vec![0; len], Op::SUM);
+        // The others rely on this rank's part, whether or not it looks at the result.
+        let dropped = comm.start_owned(sum(20_000))?;
+        let kept = comm.start_owned(sum(20_000))?;
+        let mut persistent = comm.persistent(sum(20_000))?;
+        persistent.start()?;
+        assert_eq!(
+            persistent.start().unwrap_err().kind(),
+            ErrorKind::InvalidRequest
+        );
+        assert_eq!(
+            persistent.values().unwrap_err().kind(),
+            ErrorKind::InvalidRequest
+        );
+        if me == 0 {
+            drop(dropped);
+            drop(persistent);
+        } else {
+            assert_eq!(dropped.wait()?.buf.1, vec![u64::from(n); 20_000]);
+            persistent.wait()?;
+            assert_eq!(persistent.into_buffers()?.1, vec![u64::from(n); 20_000]);
+        }
+        assert_eq!(ready(async { kept.await })?.buf.1[19_999], u64::from(n));
+
+        let mut requests = vec![comm.start_owned(sum(1))?, comm.start_owned(sum(2))?];
+        while let Some((_, outcome)) = wait_any(&mut requests)? {
+            assert!(outcome?.buf.1.iter().all(|&x| x == u64::from(n)));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_operation_in_a_scope_goes_on_when_the_scope_fails() {
+    let failed = AtomicBool::new(false);
+    jobs(&[3], |world| {
+        let comm: Comm = world.comm();
+        let (mine, mut sum) = ([1u32; 1000], [0; 1000]);
+        let outcome = comm.scope(|s| {
+            s.start(Allreduce::new(&mine, &mut sum, Op::SUM))?;
+            match comm.rank() {
+                1 => Err(portolan::Error::new(ErrorKind::Job, "changed its mind")),
+                _ => Ok(()),
+            }
+        });
+        assert_eq!(outcome.is_err(), comm.rank() == 1);
+        failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
+        assert_eq!(sum, [3; 1000]);
+        world.finalize().map(drop)
+    });
+    assert!(failed.into_inner());
+}
