@@ -12,10 +12,11 @@ pub(crate) const SHORT: usize = 1024;
 /// stays below the 16 KiB up to which the layered providers send at once.
 pub(crate) const BULK: usize = (16 << 10) - 512;
 
-/// Capabilities over a provider that can wake a sleeper (`wakes`).
-pub(crate) fn caps(wakes: bool, processes: bool) -> TransportCaps {
+/// Capabilities over a provider that can wake a sleeper (`wakes`) and read a peer's memory (`reads`).
+pub(crate) fn caps(wakes: bool, reads: bool, processes: bool) -> TransportCaps {
     let mut caps = TransportCaps::empty();
     caps.set(TransportCaps::SLEEP, wakes);
+    caps.set(TransportCaps::PULL, reads);
     caps.set(TransportCaps::PROCESSES, processes);
     caps
 }

@@ -6,10 +6,10 @@ use std::ptr;
 
 use libfabric_sys::{
     FI_AV_MAP, FI_AV_UNSPEC, FI_CQ_FORMAT_DATA, FI_GETWAIT, FI_MR_LOCAL, FI_MULTI_RECV,
-    FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_RECV, FI_RMA, FI_SEND, FI_TRANSMIT, FI_WAIT_FD,
-    FI_WAIT_NONE, Library, fi_av_attr, fi_av_open, fi_bind, fi_control, fi_cq_attr, fi_cq_open,
-    fi_domain, fi_enable, fi_endpoint, fi_getname, fi_mr_desc, fi_mr_reg, fi_setopt, fi_trywait,
-    fid, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
+    FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_RECV, FI_RMA, FI_TRANSMIT, FI_WAIT_FD, FI_WAIT_NONE,
+    Library, fi_av_attr, fi_av_open, fi_bind, fi_control, fi_cq_attr, fi_cq_open, fi_domain,
+    fi_enable, fi_endpoint, fi_getname, fi_mr_desc, fi_mr_reg, fi_setopt, fi_trywait, fid, fid_av,
+    fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
 };
 
 use crate::fid::Fid;
@@ -120,19 +120,31 @@ impl Domain {
         Ok(name)
     }
 
-    /// Registers memory for this rank's own operations, if the provider wants that. `None` if not.
+    /// Registers memory for this rank's own operations, if the provider wants that. `None` if not. The
+    /// key is for providers that do not choose keys themselves, and must not be in use.
     pub(crate) fn register_local(
         &self,
         start: *mut u8,
         len: usize,
+        access: u64,
         key: u64,
     ) -> Result<Option<Fid<fid_mr>>, String> {
         if !self.info.mr_mode(FI_MR_LOCAL) {
             return Ok(None);
         }
+        self.register(start, len, access, key).map(Some)
+    }
+
+    /// Registers memory.
+    pub(crate) fn register(
+        &self,
+        start: *mut u8,
+        len: usize,
+        access: u64,
+        key: u64,
+    ) -> Result<Fid<fid_mr>, String> {
         // SAFETY: an open domain; the memory outlives the region, as the caller sees to.
         let region = Fid::open(&self.library, |mr| unsafe {
-            let access = FI_SEND | FI_RECV;
             let null = ptr::null_mut();
             fi_mr_reg(
                 self.domain.get(),
@@ -146,9 +158,15 @@ impl Domain {
                 null,
             )
         });
-        region.map(Some).map_err(|why| {
+        region.map_err(|why| {
             format!("{why} ({len} bytes; the limit of locked memory may be too low: ulimit -l)")
         })
+    }
+
+    /// Makes a region of an endpoint, where regions belong to endpoints. Returns whether that worked.
+    pub(crate) fn join(&self, region: &Fid<fid_mr>, ep: &Fid<fid_ep>) -> bool {
+        // SAFETY: open objects.
+        unsafe { fi_bind(region.fid(), ep.fid(), 0) == 0 && fi_enable(region.fid()) == 0 }
     }
 
     /// Whether it is safe to sleep on the descriptor: `false` if there is something to do first.

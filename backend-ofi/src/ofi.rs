@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use libfabric_sys::fid_ep;
 use portolan_core::transport::{
-    Bell, Header, Limits, Payload, Sent, Sink, Transport, TransportCaps,
+    Bell, Exposure, Header, Limits, Payload, Pulled, Pulls, Sent, Sink, Transport, TransportCaps,
 };
 
 use crate::addr::Addresses;
@@ -17,6 +17,7 @@ use crate::endpoint::Domain;
 use crate::fid::Fid;
 use crate::inbox::Inbox;
 use crate::info::Info;
+use crate::one_sided::Memory;
 use crate::op::Kind;
 use crate::peer::Peer;
 use crate::shared::Shared;
@@ -78,6 +79,7 @@ pub(crate) struct Link {
     pub(crate) small: Slots,
     pub(crate) large: Slots,
     pub(crate) inbox: Inbox,
+    pub(crate) memory: Memory,
     pub(crate) domain: Domain,
     limits: Limits,
 }
@@ -110,6 +112,7 @@ impl Link {
             small: Slots::new(&domain, Kind::Short, 4 * count, least)?,
             large: Slots::new(&domain, Kind::Bulk, count, largest)?,
             inbox,
+            memory: Memory::new(),
             ep,
             domain,
             limits,
@@ -154,7 +157,11 @@ impl Ofi {
             bell,
             shared: place.shared,
             nodes: place.nodes,
-            caps: caps::caps(link.domain.wait.is_some(), watcher.is_some()),
+            caps: caps::caps(
+                link.domain.wait.is_some(),
+                link.domain.rma,
+                watcher.is_some(),
+            ),
             watcher,
             link: ManuallyDrop::new(link),
         })
@@ -171,8 +178,10 @@ impl Ofi {
                 }
             }
             progress::poll(self, &mut Nobody);
-            let left =
-                self.link.small.all_free() && self.link.large.all_free() && self.waiting.is_empty();
+            let left = !self.link.memory.is_reading()
+                && self.link.small.all_free()
+                && self.link.large.all_free()
+                && self.waiting.is_empty();
             if marked && left {
                 return;
             }
@@ -278,6 +287,30 @@ impl Transport for Ofi {
         }
     }
 
+    unsafe fn expose(&mut self, data: *const u8, len: usize) -> Option<Exposure> {
+        one_sided::expose(self, data, len)
+    }
+
+    fn withdraw(&mut self, exposure: &Exposure) {
+        one_sided::withdraw(self, exposure);
+    }
+
+    fn pulls(&self, _peer: u32, _len: usize) -> Pulls {
+        one_sided::pulls(self)
+    }
+
+    unsafe fn pull(
+        &mut self,
+        peer: u32,
+        exposure: &Exposure,
+        offset: u64,
+        target: *mut u8,
+        len: usize,
+    ) -> Pulled {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { one_sided::pull(self, peer, exposure, offset, target, len) }
+    }
+
     fn memory_used(&self) -> u64 {
         (self.link.small.slab.len() + self.link.large.slab.len() + self.link.inbox.memory()) as u64
     }
@@ -300,6 +333,8 @@ impl Drop for Ofi {
         }
         // SAFETY: not used any more.
         let link = unsafe { ManuallyDrop::take(&mut self.link) };
-        self.shared.retire(link);
+        if !link.memory.is_reading() {
+            self.shared.retire(link);
+        }
     }
 }

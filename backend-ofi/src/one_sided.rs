@@ -1,30 +1,302 @@
-//! What people may want to know of this transport.
+//! Reading a peer's buffer by the network's own means: long messages are pulled by their receiver.
+//!
+//! A sender registers its buffer and tells where it is; the receiver starts a read for each piece and
+//! hears of its end as of any other completion. As long as a read is under way, the memory that it
+//! writes is the provider's: no death is believed until then, and an endpoint with reads under way is
+//! closed before its memory goes.
 
+use std::collections::BTreeMap;
+
+use libfabric_sys::{
+    FI_ADDR_NOTAVAIL, FI_EAGAIN, FI_MR_ENDPOINT, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_READ,
+    FI_REMOTE_READ, fi_mr_key, fi_read, fid_mr,
+};
+use portolan_core::transport::{Exposure, Pulled, Pulls, Sent};
+
+use crate::endpoint::desc;
+use crate::fid::Fid;
 use crate::ofi::Ofi;
+use crate::op::{Kind, Ops};
+use crate::send;
+use crate::wire::Wire;
 
-/// One line per fact.
+/// Reads that may be under way from one rank.
+const READS: usize = 16;
+/// Keys below this are those of the memory for packets.
+const FIRST_KEY: u64 = 16;
+
+/// What peers may read, and what is being read from them.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    ops: Ops,
+    reads: Box<[Option<Read>]>,
+    /// Reads that have not completed.
+    pending: usize,
+    /// By number.
+    exposed: BTreeMap<u64, Fid<fid_mr>>,
+    next: u64,
+}
+
+/// One read. It stays until the engine has asked for its end.
+#[derive(Debug)]
+struct Read {
+    peer: u32,
+    target: *mut u8,
+    len: usize,
+    state: State,
+    /// Of the target, where the provider wants that.
+    region: Option<Fid<fid_mr>>,
+}
+
+// SAFETY: the target is only compared; the region belongs to no thread.
+unsafe impl Send for Read {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Pending,
+    Done,
+    Failed,
+}
+
+impl Memory {
+    pub(crate) fn new() -> Self {
+        Self {
+            ops: Ops::new(Kind::Read, READS),
+            reads: (0..READS).map(|_| None).collect(),
+            pending: 0,
+            exposed: BTreeMap::new(),
+            next: FIRST_KEY,
+        }
+    }
+
+    /// Whether the provider may write into memory of the program.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.pending > 0
+    }
+
+    /// A read is over.
+    pub(crate) fn completed(&mut self, index: usize, well: bool) {
+        let Some(read) = &mut self.reads[index] else {
+            return;
+        };
+        read.state = if well { State::Done } else { State::Failed };
+        read.region = None;
+        self.pending -= 1;
+    }
+
+    /// What has become of a read that was started with these arguments; `None` if there is none.
+    fn ask(&mut self, peer: u32, target: *mut u8, len: usize) -> Option<Pulled> {
+        let same = |read: &&mut Option<Read>| {
+            let read = read.as_ref();
+            read.is_some_and(|r| (r.peer, r.target, r.len) == (peer, target, len))
+        };
+        let place = self.reads.iter_mut().find(same)?;
+        let answer = match place.as_ref()?.state {
+            State::Pending => return Some(Pulled::Later),
+            State::Done => Pulled::Done,
+            State::Failed => Pulled::Stream,
+        };
+        *place = None;
+        Some(answer)
+    }
+}
+
+/// Where a peer finds a buffer: what an [`Exposure`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    key: u64,
+    /// Address of the first byte, as the provider counts.
+    base: u64,
+    len: u64,
+    /// Which of the owner's.
+    number: u64,
+}
+
+impl Place {
+    fn to_exposure(self) -> Exposure {
+        let mut bytes = [0; 32];
+        let words = [self.key, self.base, self.len, self.number];
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
+            chunk.copy_from_slice(&word.to_le_bytes());
+        }
+        Exposure(bytes)
+    }
+
+    fn of(exposure: &Exposure) -> Self {
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|n| exposure.0[8 * at + n]));
+        Self {
+            key: word(0),
+            base: word(1),
+            len: word(2),
+            number: word(3),
+        }
+    }
+}
+
+/// Lets peers read `len` bytes at `data`. `None` if the provider refuses (it may be short of memory
+/// that it can lock): the data is streamed then.
+pub(crate) fn expose(ofi: &mut Ofi, data: *const u8, len: usize) -> Option<Exposure> {
+    if !ofi.link.domain.rma || len == 0 {
+        return None;
+    }
+    let link = &mut *ofi.link;
+    let number = link.memory.next;
+    let region = link
+        .domain
+        .register(data.cast_mut(), len, FI_REMOTE_READ, number);
+    let region = region.ok()?;
+    if link.domain.info.mr_mode(FI_MR_ENDPOINT) && !link.domain.join(&region, &link.ep) {
+        return None;
+    }
+    let chosen = link.domain.info.mr_mode(FI_MR_PROV_KEY);
+    let absolute = link.domain.info.mr_mode(FI_MR_VIRT_ADDR);
+    // SAFETY: an open region.
+    let given = unsafe { fi_mr_key(region.get()) };
+    let place = Place {
+        key: if chosen { given } else { number },
+        base: if absolute { data as u64 } else { 0 },
+        len: len as u64,
+        number,
+    };
+    link.memory.next += 1;
+    link.memory.exposed.insert(number, region);
+    Some(place.to_exposure())
+}
+
+/// Ends an exposure.
+pub(crate) fn withdraw(ofi: &mut Ofi, exposure: &Exposure) {
+    ofi.link.memory.exposed.remove(&Place::of(exposure).number);
+}
+
+/// Which ways long messages may take.
+pub(crate) fn pulls(ofi: &Ofi) -> Pulls {
+    match ofi.link.domain.rma {
+        true => Pulls::Contiguous,
+        false => Pulls::Never,
+    }
+}
+
+/// Starts to read a piece of a peer's buffer, or tells how far it is.
+///
+/// # Safety
+/// As for `Transport::pull`.
+pub(crate) unsafe fn pull(
+    ofi: &mut Ofi,
+    peer: u32,
+    exposure: &Exposure,
+    offset: u64,
+    target: *mut u8,
+    len: usize,
+) -> Pulled {
+    if let Some(answer) = ofi.link.memory.ask(peer, target, len) {
+        return answer;
+    }
+    let place = Place::of(exposure);
+    let inside = offset
+        .checked_add(len as u64)
+        .is_some_and(|end| end <= place.len);
+    // While a death waits to be believed, nothing is begun that would have to end before.
+    let trouble = ofi.shared.deaths.count() != ofi.adopted;
+    let possible = ofi.link.domain.rma && inside && !trouble;
+    if !possible || len > ofi.link.domain.info.ep_attr().max_msg_size {
+        return Pulled::Stream;
+    }
+    if send::absent(ofi, peer) == Some(Sent::Gone) {
+        return Pulled::Gone;
+    }
+    if ofi.peers[peer as usize].addr == FI_ADDR_NOTAVAIL && !send::insert(ofi, peer) {
+        return Pulled::Gone;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { start(ofi, peer, place, offset, target, len) }
+}
+
+/// # Safety
+/// As for `Transport::pull`.
+unsafe fn start(
+    ofi: &mut Ofi,
+    peer: u32,
+    place: Place,
+    offset: u64,
+    target: *mut u8,
+    len: usize,
+) -> Pulled {
+    let addr = ofi.peers[peer as usize].addr;
+    let link = &mut *ofi.link;
+    let Some(index) = link.memory.reads.iter().position(Option::is_none) else {
+        return Pulled::Later;
+    };
+    let key = u64::MAX - index as u64;
+    let Ok(region) = link.domain.register_local(target, len, FI_READ, key) else {
+        return Pulled::Stream;
+    };
+    let context = link.memory.ops.context(index);
+    let (from, desc) = (place.base.wrapping_add(offset), desc(region.as_ref()));
+    // SAFETY: an open endpoint, an address of its vector; the target is writable until the read is
+    // over, as the caller promised; the context stays where it is.
+    let result = unsafe {
+        let ep = link.ep.get();
+        fi_read(ep, target.cast(), len, desc, addr, from, place.key, context)
+    };
+    if result == -(FI_EAGAIN as isize) {
+        return Pulled::Later;
+    }
+    if result != 0 {
+        return Pulled::Stream;
+    }
+    link.memory.pending += 1;
+    link.memory.reads[index] = Some(Read {
+        peer,
+        target,
+        len,
+        state: State::Pending,
+        region,
+    });
+    Pulled::Later
+}
+
+/// What people may want to know of this transport: one line per fact.
 pub(crate) fn describe(ofi: &Ofi) -> Vec<(String, String)> {
-    let info = &ofi.link.domain.info;
-    let (major, minor) = ofi.link.domain.library.version();
+    let domain = &ofi.link.domain;
+    let (major, minor) = domain.library.version();
     let fact = |name: &str, text: String| (name.to_owned(), text);
+    let choice = |is: bool, yes: &str, no: &str| if is { yes } else { no }.to_owned();
+    let injected = ofi.inject.saturating_sub(Wire::LEN);
     vec![
         fact("libfabric", format!("{major}.{minor}")),
-        fact("provider", info.provider()),
-        fact("network", format!("{} ({})", info.domain(), info.fabric())),
+        fact("provider", domain.info.provider()),
+        fact(
+            "network",
+            format!("{} ({})", domain.info.domain(), domain.info.fabric()),
+        ),
+        fact(
+            "large messages",
+            choice(domain.rma, "read by their receiver", "streamed"),
+        ),
         fact(
             "receive buffers",
-            if ofi.link.domain.multi {
-                "for many messages each".to_owned()
-            } else {
-                "for one message each".to_owned()
-            },
-        ),
-        fact(
-            "injected",
-            format!(
-                "up to {} bytes",
-                ofi.inject.saturating_sub(crate::wire::Wire::LEN)
+            choice(
+                domain.multi,
+                "for many messages each",
+                "for one message each",
             ),
         ),
+        fact("injected", format!("up to {injected} bytes")),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_survive_the_journey() {
+        let place = Place {
+            key: u64::MAX,
+            base: 2,
+            len: 3,
+            number: 1 << 40,
+        };
+        assert_eq!(Place::of(&place.to_exposure()), place);
+    }
 }

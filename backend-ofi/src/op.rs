@@ -14,6 +14,8 @@ pub(crate) enum Kind {
     Bulk,
     /// A receive buffer.
     Receive,
+    /// A piece of a peer's buffer.
+    Read,
 }
 
 /// The place that a provider may use while an operation is under way, and what the operation is.

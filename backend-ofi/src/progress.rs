@@ -86,6 +86,7 @@ fn completed<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_data_entry, sink: &mut S) -> 
     match kind {
         Kind::Short => ofi.link.small.give_back(index),
         Kind::Bulk => ofi.link.large.give_back(index),
+        Kind::Read => ofi.link.memory.completed(index, true),
         Kind::Receive => {
             if let Some(arrival) = ofi.link.inbox.arrived(index, entry) {
                 return arrived(ofi, arrival, sink);
@@ -187,6 +188,8 @@ fn read_error(ofi: &mut Ofi) {
     let slots = match kind {
         Kind::Short => &mut ofi.link.small,
         Kind::Bulk => &mut ofi.link.large,
+        // The data is streamed instead.
+        Kind::Read => return ofi.link.memory.completed(index, false),
         Kind::Receive => {
             let over = u64::from(entry.err == FI_ECANCELED) * FI_MULTI_RECV;
             ofi.link.inbox.failed(index, entry.flags | over);
@@ -246,8 +249,12 @@ fn adopt(ofi: &mut Ofi, delivered: usize) {
     }
 }
 
-/// Believes what is known of deaths.
+/// Believes what is known of deaths, unless something is being read: whoever is told of a death takes
+/// buffers back.
 pub(crate) fn believe(ofi: &mut Ofi) {
+    if ofi.link.memory.is_reading() {
+        return;
+    }
     ofi.silence = 0;
     ofi.adopted = ofi.shared.deaths.count();
     let (deaths, adopted) = (&ofi.shared.deaths, ofi.adopted);

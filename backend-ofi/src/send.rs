@@ -241,7 +241,7 @@ pub(crate) fn tell(ofi: &mut Ofi) {
 fn slots(ofi: &mut Ofi, kind: Kind) -> &mut Slots {
     match kind {
         Kind::Bulk => &mut ofi.link.large,
-        Kind::Short | Kind::Receive => &mut ofi.link.small,
+        Kind::Short | Kind::Receive | Kind::Read => &mut ofi.link.small,
     }
 }
 
@@ -258,7 +258,7 @@ pub(crate) fn absent(ofi: &Ofi, peer: u32) -> Option<Sent> {
 /// Puts a peer's address into the provider's vector.
 #[cold]
 #[inline(never)]
-fn insert(ofi: &mut Ofi, peer: u32) -> bool {
+pub(crate) fn insert(ofi: &mut Ofi, peer: u32) -> bool {
     let mut addr = FI_ADDR_NOTAVAIL;
     let address = ofi.addresses.of(peer).as_ptr().cast();
     // SAFETY: an open vector, one address of its format, room for one number.

@@ -19,6 +19,11 @@ pub trait Transports {
     /// Name in test output.
     const NAME: &'static str;
 
+    /// See [`Sut::missing`].
+    fn missing() -> Option<String> {
+        None
+    }
+
     /// The transports of a job inside this process, by rank.
     fn open(job: &Job) -> Vec<Self::Transport>;
 }
@@ -32,6 +37,10 @@ impl<T: Transports> Sut for Over<T> {
     type Shared = Engine<T::Transport, Multiple>;
 
     const NAME: &'static str = T::NAME;
+
+    fn missing() -> Option<String> {
+        T::missing()
+    }
 
     fn run<R: Send>(job: &Job, body: impl Fn(&Self::Device) -> R + Sync) -> Vec<R> {
         let engine = |transport| Engine::new(transport, &job.settings).expect("an engine");

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::case::{Verdict, cases};
+use crate::case::{Skip, Verdict, cases};
 use crate::rank::Rank;
 use crate::sut::{Job, Sut};
 use crate::watchdog::Watchdog;
@@ -222,6 +222,9 @@ macro_rules! at_ranks {
 /// # Panics
 /// If the case fails.
 pub fn run_case<S: Sut>(name: &str, ranks: u32, case: fn(&Rank<'_, S::Device>) -> Verdict) {
+    if let Some(why) = S::missing() {
+        return tell::<S>(name, ranks, &Err(Skip(why)));
+    }
     let _watchdog = Watchdog::new(&title::<S>(name, ranks));
     let verdicts = S::run(&Job::new(ranks), |device| case(&Rank::new(device, 0)));
     assert_eq!(
@@ -242,6 +245,9 @@ pub fn run_case<S: Sut>(name: &str, ranks: u32, case: fn(&Rank<'_, S::Device>) -
 /// # Panics
 /// If the test fails.
 pub fn run_job<S: Sut>(name: &str, ranks: u32, test: fn(u32) -> Verdict) {
+    if let Some(why) = S::missing() {
+        return tell::<S>(name, ranks, &Err(Skip(why)));
+    }
     let _watchdog = Watchdog::new(&title::<S>(name, ranks));
     tell::<S>(name, ranks, &test(ranks));
 }
@@ -251,6 +257,9 @@ pub fn run_job<S: Sut>(name: &str, ranks: u32, test: fn(u32) -> Verdict) {
 /// # Panics
 /// If a case fails, or none ran.
 pub fn run_cases_in_one_job<S: Sut>(ranks: u32) {
+    if let Some(why) = S::missing() {
+        return tell::<S>("every case", ranks, &Err(Skip(why)));
+    }
     let counts = S::run(&Job::new(ranks), |device| {
         let (mut passed, mut skipped) = (0_u32, Vec::new());
         for (case, number) in cases::<S::Device>().iter().zip(0..) {

@@ -16,6 +16,12 @@ pub trait Sut {
     /// Why there is no level that lets every thread call, where there is none. `Shared` is not used then.
     const NO_SHARED: Option<&'static str> = None;
 
+    /// Why there is nothing to test on this machine: what it stands on is not installed. Every test is skipped
+    /// then, and says so.
+    fn missing() -> Option<String> {
+        None
+    }
+
     /// Runs a job whose ranks are threads of this process: makes the devices, calls `body` once on
     /// each rank, ends the devices, and returns the results by rank.
     ///

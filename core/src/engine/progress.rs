@@ -39,13 +39,7 @@ impl<T: Transport> State<T> {
             done += 1;
         }
         self.declare_misbehaved();
-        // One message after the other: several at a time would only push each other out of the caches.
-        if let Some(index) = self.proto.pulls.pop_front() {
-            if !self.pull(index) {
-                self.proto.pulls.push_front(index);
-            }
-            done += 1;
-        }
+        done += self.advance_pulls();
         while let Some(index) = self.proto.begins.pop_front() {
             self.begin_transfer(index);
             done += 1;

@@ -51,11 +51,22 @@ pub(super) struct Push {
     pub(super) left: Range<usize>,
 }
 
+/// Whether a transfer needs more pulling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pulling {
+    Over,
+    More,
+    Later,
+}
+
 /// How much came of one turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     /// All that there was.
     Whole,
     More,
+    /// It is under way without this rank.
+    Later,
     Refused,
     Gone,
 }
@@ -90,10 +101,29 @@ impl<T: Transport> State<T> {
                 }
             }
         }
-        if !self.pull(index) {
+        if self.pull(index) != Pulling::Over {
             self.proto.pulls.push_back(index);
             self.proto.work = true;
         }
+    }
+
+    /// Pulls a part of what is to be pulled. One message after the other, because several at a time would
+    /// only push each other out of the caches; but those that come without this rank come together.
+    pub(super) fn advance_pulls(&mut self) -> usize {
+        for _ in 0..self.proto.pulls.len() {
+            let Some(index) = self.proto.pulls.pop_front() else {
+                break;
+            };
+            match self.pull(index) {
+                Pulling::Over => return 1,
+                Pulling::More => {
+                    self.proto.pulls.push_front(index);
+                    return 1;
+                }
+                Pulling::Later => self.proto.pulls.push_back(index),
+            }
+        }
+        0
     }
 
     fn choose_way(&mut self, index: u32) -> Option<Way> {
@@ -109,6 +139,8 @@ impl<T: Transport> State<T> {
             _ if !exposed => Way::Stream,
             Pulls::Never => Way::Stream,
             Pulls::Whole => Way::Pull,
+            Pulls::Contiguous if direct => Way::Pull,
+            Pulls::Contiguous => Way::Stream,
             Pulls::Always if splits => Way::Split,
             Pulls::Always => Way::Pull,
             Pulls::Measured if !direct => Way::Stream,
@@ -121,14 +153,15 @@ impl<T: Transport> State<T> {
         Some(way)
     }
 
-    /// Pulls the next part of a transfer. Returns whether the transfer needs no more pulling.
-    pub(super) fn pull(&mut self, index: u32) -> bool {
+    /// Pulls the next part of a transfer.
+    fn pull(&mut self, index: u32) -> Pulling {
         let turn = self.pull_turn(index);
         let Some((_, transfer)) = self.proto.table.transfer(index) else {
-            return true;
+            return Pulling::Over;
         };
         match turn {
-            Turn::More => return false,
+            Turn::More => return Pulling::More,
+            Turn::Later => return Pulling::Later,
             Turn::Gone => {
                 let peer = transfer.peer;
                 self.release_offer(index);
@@ -144,7 +177,7 @@ impl<T: Transport> State<T> {
                 self.proto.arrived(index);
             }
         }
-        true
+        Pulling::Over
     }
 
     fn pull_turn(&mut self, index: u32) -> Turn {
@@ -191,6 +224,7 @@ impl<T: Transport> State<T> {
                 }
                 Pulled::Stream => return Turn::Refused,
                 Pulled::Gone => return Turn::Gone,
+                Pulled::Later => return Turn::Later,
             }
         }
         if transfer.mine.is_empty() {
@@ -208,7 +242,7 @@ impl<T: Transport> State<T> {
                 break;
             };
             match self.push_turn(&mut push) {
-                Turn::More => self.proto.pushes.push_back(push),
+                Turn::More | Turn::Later => self.proto.pushes.push_back(push),
                 Turn::Gone => {}
                 Turn::Whole => {
                     let header = Header {
@@ -256,6 +290,7 @@ impl<T: Transport> State<T> {
             }
             Pulled::Stream => Turn::Refused,
             Pulled::Gone => Turn::Gone,
+            Pulled::Later => Turn::Later,
         }
     }
 

@@ -88,6 +88,9 @@ pub enum Pulled {
     Stream,
     /// The peer is dead.
     Gone,
+    /// It is under way, by the network's own means: call again with the same arguments after a later
+    /// poll, until it is over. Until then the memory of this side is the transport's.
+    Later,
 }
 
 /// Which ways the data of a peer's long messages may take at the moment.
@@ -97,6 +100,9 @@ pub enum Pulls {
     Never,
     /// The receiver pulls all of it: the sender is busy with something else.
     Whole,
+    /// The receiver pulls what is contiguous on its side, piece after piece while other work goes on
+    /// ([`Pulled::Later`]); the rest is streamed.
+    Contiguous,
     /// It is pulled, and of what is long the sender pushes a half at the same time.
     Always,
     /// Whatever is measured to be the fastest.
@@ -282,10 +288,12 @@ pub trait Transport: Send + 'static {
     }
 
     /// Copies `len` bytes at `offset` of a peer's exposure to `target`, if that is possible
-    /// ([`TransportCaps::PULL`]).
+    /// ([`TransportCaps::PULL`]). Where the answer is [`Pulled::Later`], a death of the peer is not
+    /// reported before the transport has let go of `target`.
     ///
     /// # Safety
-    /// `len` bytes at `target` must be writable. (The exposure comes from a peer and is not trusted:
+    /// `len` bytes at `target` must be writable; after [`Pulled::Later`], until the call that gives
+    /// another answer. (The exposure comes from a peer and is not trusted:
     /// a wrong one gives wrong bytes or [`Pulled::Stream`], never undefined behaviour here.)
     unsafe fn pull(
         &mut self,
