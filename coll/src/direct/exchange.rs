@@ -75,12 +75,19 @@ pub(super) fn rounds(size: u32) -> usize {
 /// A barrier.
 #[inline]
 pub(super) fn barrier<D: Device>(mut steps: Steps<'_, D>) -> Result<()> {
-    let first = steps.number();
-    for round in Round::all(steps.rank(), steps.size()) {
-        post_and_see(&mut steps, round, Kind::Barrier, 0)?;
+    if steps.size() <= RADIX {
+        steps.room(Place::Cell)?;
+        steps.post(Kind::Barrier, 0);
+        steps.expect_all(Kind::Barrier, 0)?;
         steps.next();
+    } else {
+        let first = steps.number();
+        for round in Round::all(steps.rank(), steps.size()) {
+            post_and_see(&mut steps, round, Kind::Barrier, 0)?;
+            steps.next();
+        }
+        steps.all_reached(first);
     }
-    steps.all_reached(first);
     steps.end(Kind::Barrier, 0)
 }
 
@@ -127,6 +134,33 @@ pub(super) unsafe fn allreduce<D: Device>(
     from: *const u8,
     to: Option<*mut u8>,
 ) -> Result<()> {
+    if steps.size() > RADIX {
+        // SAFETY: from the caller.
+        return unsafe { allreduce_in_rounds(steps, items, kind, from, to) };
+    }
+    let (len, place) = (items.len(), Place::of(items.room()));
+    steps.room(place)?;
+    // SAFETY: from the caller; the place is this rank's, and free.
+    unsafe { items.copy(from, items.on_board(steps.mine(place))) };
+    steps.post(kind, len);
+    steps.expect_all(kind, len)?;
+    if let Some(to) = to.filter(|_| !steps.disagree()) {
+        // SAFETY: all have posted as many items, says the caller valid ones.
+        unsafe { combine(&steps, 0..steps.size(), items, place, to)? };
+    }
+    steps.next();
+    steps.end(kind, len)
+}
+
+/// # Safety
+/// As [`allreduce`].
+unsafe fn allreduce_in_rounds<D: Device>(
+    mut steps: Steps<'_, D>,
+    items: &Items<'_>,
+    kind: Kind,
+    from: *const u8,
+    to: Option<*mut u8>,
+) -> Result<()> {
     let (len, place) = (items.len(), Place::of(items.room()));
     let first = steps.number();
     let mut rounds = Round::all(steps.rank(), steps.size()).peekable();
@@ -146,7 +180,7 @@ pub(super) unsafe fn allreduce<D: Device>(
         // What a rank that disagrees shows is not as long: it is not looked at.
         if let Some(target) = target.filter(|_| !steps.disagree()) {
             // SAFETY: what partners show has been posted, with as many bytes. Nobody shows the target.
-            unsafe { combine(&steps, round, items, place, target)? };
+            unsafe { combine(&steps, round.blocks(), items, place, target)? };
         }
         shown = aside;
         steps.next();
@@ -155,27 +189,27 @@ pub(super) unsafe fn allreduce<D: Device>(
     steps.end(kind, len)
 }
 
-/// Combines what all blocks of a round show, in their order.
+/// Combines what some ranks show, in their order.
 ///
 /// # Safety
 /// All have posted as many items as these, valid for the operator; they are writable at `target`.
 #[inline]
-unsafe fn combine<D: Device>(
+pub(super) unsafe fn combine<D: Device>(
     steps: &Steps<'_, D>,
-    round: Round,
+    ranks: impl DoubleEndedIterator<Item = u32>,
     items: &Items<'_>,
     place: Place,
     target: *mut u8,
 ) -> Result<()> {
-    let mut blocks = round.blocks().rev();
+    let mut ranks = ranks.rev();
     let shown = |rank: u32| items.on_board(steps.at(rank, place));
-    if let Some(last) = blocks.next() {
+    if let Some(last) = ranks.next() {
         // SAFETY: from the caller.
         unsafe { items.copy(shown(last), target) };
     }
-    blocks.try_for_each(|block| {
+    ranks.try_for_each(|rank| {
         // SAFETY: from the caller.
-        unsafe { items.combine(shown(block), target) }
+        unsafe { items.combine(shown(rank), target) }
     })
 }
 

@@ -87,7 +87,7 @@ unsafe fn to_root<D: Device>(
         }
         if !steps.disagree() {
             // SAFETY: all have posted as many items; `to` is the caller's.
-            unsafe { fold(&steps, items, place, steps.size(), to)? };
+            unsafe { exchange::combine(&steps, 0..steps.size(), items, place, to)? };
         }
     }
     match place {
@@ -95,31 +95,6 @@ unsafe fn to_root<D: Device>(
         Place::Chunk => steps.next_published(),
     }
     steps.end(kind, len)
-}
-
-/// Combines what the ranks before `end` show.
-///
-/// # Safety
-/// They have posted as many items as these, valid for the operator; the items are writable at `to`.
-unsafe fn fold<D: Device>(
-    steps: &Steps<'_, D>,
-    items: &Items<'_>,
-    place: Place,
-    end: u32,
-    to: *mut u8,
-) -> Result<()> {
-    let shown = |rank: u32| items.on_board(steps.at(rank, place));
-    for rank in (0..end).rev() {
-        // SAFETY: from the caller.
-        unsafe {
-            if rank + 1 == end {
-                items.copy(shown(rank), to);
-            } else {
-                items.combine(shown(rank), to)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Each rank combines a part of every chunk; who has a `to` takes all of them.
@@ -326,7 +301,7 @@ pub(super) unsafe fn scan<D: Device>(
             break;
         }
         // SAFETY: the ranks before have posted as many items; `to` is the caller's.
-        unsafe { fold(&steps, &round, place, end, items.nth(to, first))? };
+        unsafe { exchange::combine(&steps, 0..end, &round, place, items.nth(to, first))? };
         match place {
             Place::Cell => steps.next(),
             Place::Chunk => steps.next_published(),
