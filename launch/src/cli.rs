@@ -129,6 +129,10 @@ pub(crate) struct InfoArgs {
     /// The manual page of the settings (docs/settings.md) instead
     #[arg(long, conflicts_with = "json")]
     pub(crate) manual: bool,
+
+    /// The algorithms of collective operations instead, and when each is chosen
+    #[arg(long, conflicts_with_all = ["json", "manual"])]
+    pub(crate) collectives: bool,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -14,7 +14,7 @@ mod rank;
 #[path = "failure/roles.rs"]
 mod roles;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use common::{Outcome, finish, is_alive, signal, started, wait_until};
 use libtest_mimic::{Failed, Trial};
@@ -41,6 +41,12 @@ const COLLECTIVES: [&str; 5] = [
     "summing",
 ];
 const LARGER: [u32; 3] = [3, 5, 8];
+
+/// Over libfabric the same happens on fewer sizes, with some of the collective operations.
+const OVER_OFI: [(&[&str], [u32; 2]); 2] = [
+    (&RUNNING, [2, 3]),
+    (&["broadcasting-large", "summing"], [3, 5]),
+];
 
 /// Where in its start a rank kills itself.
 const ATTACHING: [&str; 3] = ["before", "joined", "mapped"];
@@ -79,6 +85,37 @@ fn trials() -> Vec<Trial> {
             }
         }
     }
+    trials.extend(over_ofi());
+    trials
+}
+
+/// Over TCP on the loopback interface, by libfabric.
+fn over_ofi() -> Vec<Trial> {
+    let offered = portolan::transports();
+    let ofi = offered.iter().find(|transport| transport.name == "ofi");
+    if let Some(why) = ofi.map_or(Some("it is not compiled in"), |ofi| ofi.unusable.as_deref()) {
+        eprintln!("skipped: deaths over libfabric: {why}");
+        return Vec::new();
+    }
+    let mut trials = Vec::new();
+    for (roles, sizes) in OVER_OFI {
+        for size in sizes {
+            for &role in roles {
+                for on_failure in ["abort", "return"] {
+                    trials.push(Trial::test(
+                        format!("killed_over_ofi_{role}_{size}_ranks_{on_failure}"),
+                        move || {
+                            let words =
+                                [&options(on_failure)[..], &["--transport", "ofi"]].concat();
+                            let mut command = rank::command(&words, size, role);
+                            command.env("PORTOLAN_OFI_INTERFACE", "lo");
+                            killed_in(command, role, size, on_failure)
+                        },
+                    ));
+                }
+            }
+        }
+    }
     trials
 }
 
@@ -88,10 +125,13 @@ fn options(on_failure: &str) -> [&str; 4] {
 
 /// Every rank says that it is ready; then the last one is killed.
 fn killed(role: &str, size: u32, on_failure: &str) -> Result<(), Failed> {
-    let (child, said) = started(
-        rank::command(&options(on_failure), size, role),
-        size as usize,
-    );
+    let command = rank::command(&options(on_failure), size, role);
+    killed_in(command, role, size, on_failure)
+}
+
+/// The same in a job that this command starts.
+fn killed_in(command: Command, role: &str, size: u32, on_failure: &str) -> Result<(), Failed> {
+    let (child, said) = started(command, size as usize);
     let pid_of = |rank: u32| {
         let line = said
             .iter()

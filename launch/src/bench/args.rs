@@ -146,19 +146,22 @@ pub(crate) enum BenchKind {
     Of(Pattern),
     /// A barrier and all collective operations, one after the other.
     Collectives,
+    /// Which algorithm of each collective operation is the fastest.
+    Tune,
     /// From the death of a rank until the others' calls fail, in milliseconds.
     Failure,
 }
 
 /// Every kind.
-static KINDS: [BenchKind; Pattern::ALL.len() + 2] = {
-    let mut kinds = [BenchKind::Collectives; Pattern::ALL.len() + 2];
+static KINDS: [BenchKind; Pattern::ALL.len() + 3] = {
+    let mut kinds = [BenchKind::Collectives; Pattern::ALL.len() + 3];
     let mut at = 0;
     while at < Pattern::ALL.len() {
         kinds[at] = BenchKind::Of(Pattern::ALL[at]);
         at += 1;
     }
-    kinds[at] = BenchKind::Failure;
+    kinds[at] = BenchKind::Tune;
+    kinds[at + 1] = BenchKind::Failure;
     kinds
 };
 
@@ -193,7 +196,7 @@ impl BenchKind {
                 let all = Collective::ALL.into_iter().map(blocking);
                 std::iter::once(Pattern::Barrier).chain(all).collect()
             }
-            Self::Failure => Vec::new(),
+            Self::Tune | Self::Failure => Vec::new(),
         }
     }
 
@@ -201,7 +204,7 @@ impl BenchKind {
     pub(super) fn pattern(self) -> Option<Pattern> {
         match self {
             Self::Of(pattern) => Some(pattern),
-            Self::Collectives | Self::Failure => None,
+            Self::Collectives | Self::Tune | Self::Failure => None,
         }
     }
 
@@ -209,6 +212,7 @@ impl BenchKind {
         match self {
             Self::Of(pattern) => pattern.name(),
             Self::Collectives => "coll",
+            Self::Tune => "tune",
             Self::Failure => "failure",
         }
     }
@@ -219,6 +223,11 @@ impl BenchKind {
             Self::Of(pattern) => pattern,
             Self::Collectives => {
                 return Some("A barrier and all collective operations, one after the other");
+            }
+            Self::Tune => {
+                return Some(
+                    "Every algorithm of every collective operation: prints a table for PORTOLAN_COLL_TABLE=@FILE",
+                );
             }
             Self::Failure => {
                 return Some(
@@ -280,7 +289,7 @@ impl BenchArgs {
             ));
         }
         let axis = match self.kind {
-            BenchKind::Collectives => Axis::Bytes,
+            BenchKind::Collectives | BenchKind::Tune => Axis::Bytes,
             kind => kind.pattern().map_or(Axis::None, Pattern::axis),
         };
         if axis == Axis::None && !self.sizes.is_empty() {
@@ -299,14 +308,19 @@ impl BenchArgs {
                 "no more than {MOST_WAITING} can wait, and not {most}: use smaller --sizes"
             ));
         }
-        if self.peers && self.kind == BenchKind::Failure {
-            return Err("failure is not compared: leave --peers out".to_owned());
+        if self.peers && matches!(self.kind, BenchKind::Failure | BenchKind::Tune) {
+            return Err(format!("{name} is not compared: leave --peers out"));
         }
         Ok(ranks)
     }
 
     /// How often for each size.
     pub(super) fn plans(&self, pattern: Pattern) -> Vec<Plan> {
+        self.plans_of(pattern, usual_sizes(pattern))
+    }
+
+    /// The same with other usual sizes.
+    pub(super) fn plans_of(&self, pattern: Pattern, usual: &[usize]) -> Vec<Plan> {
         let plan = |&bytes| match self.iterations {
             Some(rounds) => Plan::with_rounds(bytes, rounds),
             None if self.in_virtual_time() => Plan::with_rounds(bytes, VIRTUAL_ROUNDS),
@@ -314,7 +328,7 @@ impl BenchArgs {
         };
         let sizes = match &self.sizes[..] {
             _ if pattern.axis() == Axis::None => &[0],
-            [] => usual_sizes(pattern),
+            [] => usual,
             sizes => sizes,
         };
         sizes.iter().map(plan).collect()

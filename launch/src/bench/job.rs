@@ -39,10 +39,21 @@ pub(super) struct Job {
 pub(super) enum Contender {
     /// Portolan, over this transport or over the best.
     Ours(Option<String>),
+    /// Portolan with one algorithm of a collective operation.
+    Forced(Forced),
     /// Another implementation.
     Peer(Peer),
     /// A library below such implementations, by its own program.
     Tool(Tool),
+}
+
+/// An algorithm of a collective operation that is used whatever the size, by messages.
+#[derive(Clone, Debug)]
+pub(super) struct Forced {
+    pub(super) transport: Option<String>,
+    pub(super) algorithm: &'static str,
+    /// The rule that makes it so.
+    pub(super) table: String,
 }
 
 /// What a sample came to.
@@ -61,6 +72,7 @@ impl Contender {
     pub(super) fn name(&self) -> String {
         match self {
             Self::Ours(transport) => transport.clone().unwrap_or_else(|| "portolan".to_owned()),
+            Self::Forced(forced) => forced.algorithm.to_owned(),
             Self::Peer(peer) => peer.name(),
             Self::Tool(tool) => tool.name().to_owned(),
         }
@@ -68,7 +80,7 @@ impl Contender {
 
     /// Whether it is not ours.
     pub(super) fn is_peer(&self) -> bool {
-        !matches!(self, Self::Ours(_))
+        matches!(self, Self::Peer(_) | Self::Tool(_))
     }
 
     /// Takes a sample; `step` is called for each figure.
@@ -76,6 +88,16 @@ impl Contender {
         let begun = os::monotonic_nanoseconds();
         let outcome = match self {
             Self::Ours(transport) => listen(ours(job, transport.as_deref(), begun)?, step)?,
+            Self::Forced(forced) => {
+                let mut command = ours(job, forced.transport.as_deref(), begun)?;
+                command.env("PORTOLAN_COLL_TABLE", &forced.table);
+                command.env("PORTOLAN_COLL_DIRECT", "off");
+                // Its name stays that of the algorithm.
+                Outcome {
+                    transport: None,
+                    ..listen(command, step)?
+                }
+            }
             Self::Peer(peer) => listen(peer.command(job, begun), step)?,
             Self::Tool(tool) => Outcome {
                 transport: None,

@@ -10,7 +10,7 @@
 //! - [`suite`]: samples in turn, and what they come to. [`stats`]: medians.
 //! - [`machine`]: its limits and its state.
 //! - [`record`]: what a run found out; shown as a [`table`], as [`lines`] of JSON, as a [`page`].
-//! - [`failure`]: how long a death goes unnoticed.
+//! - [`tune`]: the fastest algorithms of collective operations. [`failure`]: how long a death goes unnoticed.
 
 mod args;
 mod failure;
@@ -25,6 +25,7 @@ mod record;
 mod stats;
 mod suite;
 mod table;
+mod tune;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -60,6 +61,7 @@ pub(crate) fn main(args: &BenchArgs) -> ExitCode {
     };
     let reported = match args.kind {
         BenchKind::Failure => failure::measure(args, ranks).and_then(|run| report(args, &run)),
+        BenchKind::Tune => tune::measure(args, ranks).map(|table| show(&table)),
         kind => kind.patterns().into_iter().try_for_each(|pattern| {
             measure(args, pattern, ranks).and_then(|run| report(args, &run))
         }),
@@ -181,7 +183,10 @@ impl Run {
 
 /// Writes a run to the standard output.
 fn write(run: &Run, json: bool) {
-    let text = if json { lines::of(run) } else { table::of(run) };
+    show(&if json { lines::of(run) } else { table::of(run) });
+}
+
+fn show(text: &str) {
     // That nobody reads it to its end is no failure of the measurement.
     let _ = io::stdout().lock().write_all(text.as_bytes());
 }

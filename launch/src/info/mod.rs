@@ -1,6 +1,7 @@
 //! `portolan info`: what this command is, what works here, and what the settings are.
 
 mod backends;
+mod collectives;
 mod limits;
 mod show;
 
@@ -14,6 +15,15 @@ use crate::cli::InfoArgs;
 pub(crate) fn main(args: &InfoArgs) -> ExitCode {
     let text = if args.manual {
         config::manual()
+    } else if args.collectives {
+        let (settings, _) = Settings::inspect(std::env::vars_os());
+        match collectives::page(&settings) {
+            Ok(page) => page,
+            Err(why) => {
+                show::complain(&why);
+                return ExitCode::from(2);
+            }
+        }
     } else {
         page(args.json)
     };

@@ -115,6 +115,12 @@ impl Page<'_> {
     }
 }
 
+/// Says on the standard error what keeps the page from being shown.
+#[expect(clippy::print_stderr, reason = "a command speaks to people")]
+pub(super) fn complain(why: &str) {
+    eprintln!("portolan info: {why}");
+}
+
 /// Prints a page; that nobody reads it to its end is no failure.
 pub(super) fn print(text: &str) -> ExitCode {
     match io::stdout().lock().write_all(text.as_bytes()) {

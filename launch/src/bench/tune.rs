@@ -1,0 +1,186 @@
+//! `portolan bench tune`: which algorithm of each collective operation is the fastest here.
+//!
+//! Every algorithm is forced in turn, by a rule for its operation; the samples of all take turns like those
+//! of peers. What comes out is a table that `PORTOLAN_COLL_TABLE=@FILE` reads, with the figures as comments.
+
+use std::fmt::Write as _;
+
+use portolan_benches::{Collective, Form, Pattern};
+use portolan_coll::select::Rule;
+use portolan_coll::{Name, algorithms};
+
+use super::args::BenchArgs;
+use super::job::{Contender, Forced, Job};
+use super::machine::Probe;
+use super::record::Entry;
+use super::suite;
+use crate::run::Bind;
+
+/// Blocks or messages of these sizes, unless others are asked for.
+const SIZES: [usize; 8] = [
+    8,
+    256,
+    2 << 10,
+    8 << 10,
+    32 << 10,
+    128 << 10,
+    512 << 10,
+    2 << 20,
+];
+
+/// Measures everything and returns the table.
+pub(super) fn measure(args: &BenchArgs, ranks: u32) -> Result<String, String> {
+    let mut text = format!(
+        "# Algorithms of collective operations, measured by `{}`\n",
+        BenchArgs::typed()
+    );
+    for operation in Name::ALL {
+        if let Some(pattern) = pattern(operation) {
+            text.push_str(&tune(args, ranks, operation, pattern)?);
+        }
+    }
+    Ok(text)
+}
+
+/// How an operation is measured; `None` where there is nothing to choose or it is chosen with another.
+fn pattern(operation: Name) -> Option<Pattern> {
+    let collective = match operation {
+        Name::Barrier => return Some(Pattern::Barrier),
+        Name::Bcast => Collective::Bcast,
+        Name::Gather => Collective::Gather,
+        Name::Scatter => Collective::Scatter,
+        Name::Allgather => Collective::Allgather,
+        Name::Alltoall => Collective::Alltoall,
+        Name::Reduce => Collective::Reduce,
+        Name::Allreduce => Collective::Allreduce,
+        Name::ReduceScatter => Collective::ReduceScatter,
+        Name::Scan => Collective::Scan,
+        _ => return None,
+    };
+    Some(Pattern::Collective(collective, Form::Blocking))
+}
+
+fn tune(args: &BenchArgs, ranks: u32, operation: Name, pattern: Pattern) -> Result<String, String> {
+    let transport = args.transport.first().cloned();
+    let names = algorithms::names(operation);
+    let contender = |&name: &&'static str| {
+        Contender::Forced(Forced {
+            transport: transport.clone(),
+            algorithm: name,
+            table: format!("{operation} {name}"),
+        })
+    };
+    let contenders: Vec<_> = names.iter().map(contender).collect();
+    let probe = Probe::new();
+    let crowded = ranks as usize > probe.cores();
+    let usual = if crowded { Bind::None } else { Bind::Core };
+    let job = Job {
+        pattern,
+        ranks,
+        window: args.window,
+        threads: args.threads,
+        limit: args.seconds,
+        plans: args.plans_of(pattern, &SIZES),
+        pin: args.pin.clone().unwrap_or(usual),
+        crowded,
+    };
+    let repeat = args.repeat as usize;
+    let bar = super::bar(pattern, repeat * contenders.len() * job.plans.len());
+    let mut step = || bar.inc(1);
+    let conducted = suite::conduct(&job, &contenders, repeat, probe, &mut step);
+    bar.finish_and_clear();
+    let conducted = conducted?;
+    Ok(section(operation, ranks, &conducted.entries))
+}
+
+/// The rules of one operation, and the figures that they come from.
+fn section(operation: Name, ranks: u32, entries: &[Entry]) -> String {
+    let mut text = String::new();
+    let sizes = entries.first().map_or(0, |entry| entry.figures.len());
+    let figure = |entry: &Entry, at: usize| entry.figures.get(at).copied();
+    let mut best: Vec<(usize, String)> = Vec::new();
+    for at in 0..sizes {
+        let mut line = String::new();
+        let mut fastest: Option<(f64, &str)> = None;
+        let mut bytes = 0;
+        for entry in entries {
+            let Some(figure) = figure(entry, at) else {
+                continue;
+            };
+            bytes = figure.bytes;
+            let time = figure.summary.median;
+            let _ = write!(line, "  {} {time:.2}", entry.name);
+            if fastest.is_none_or(|(least, _)| time < least) {
+                fastest = Some((time, &entry.name));
+            }
+        }
+        let _ = writeln!(
+            text,
+            "# {operation}, {ranks} ranks, {bytes} bytes, us:{line}"
+        );
+        if let Some((_, name)) = fastest {
+            best.push((bytes, name.to_owned()));
+        }
+    }
+    for rule in rules(operation, ranks, &best) {
+        let _ = writeln!(text, "{rule}");
+    }
+    text
+}
+
+/// Rules that choose the best of each size: the next larger size that was measured decides between two, and
+/// what is larger than all is like the largest.
+fn rules(operation: Name, ranks: u32, best: &[(usize, String)]) -> Vec<Rule> {
+    let mut rules: Vec<Rule> = Vec::new();
+    for (index, (bytes, algorithm)) in best.iter().enumerate() {
+        let last = index + 1 == best.len();
+        let bytes = if last { usize::MAX } else { *bytes };
+        match rules.last_mut() {
+            Some(rule) if rule.algorithm == *algorithm => rule.bytes = bytes,
+            _ => rules.push(Rule {
+                operation,
+                ranks,
+                bytes,
+                levels: false,
+                algorithm: algorithm.clone(),
+            }),
+        }
+    }
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_coll::select::parse;
+
+    use super::*;
+
+    #[test]
+    fn the_table_says_the_best_of_each_size_and_can_be_read() {
+        let best = [
+            (8, "binomial"),
+            (256, "binomial"),
+            (4096, "chain"),
+            (65_536, "linear"),
+        ];
+        let best = best.map(|(bytes, name)| (bytes, name.to_owned()));
+        let rules = rules(Name::Bcast, 4, &best);
+        let told: Vec<_> = rules.iter().map(|r| (r.bytes, &*r.algorithm)).collect();
+        assert_eq!(
+            told,
+            [(256, "binomial"), (4096, "chain"), (usize::MAX, "linear")]
+        );
+        let text: String = rules.iter().map(|rule| format!("{rule}\n")).collect();
+        assert_eq!(parse(&text), Ok(rules));
+    }
+
+    #[test]
+    fn every_operation_with_a_choice_is_measured() {
+        for operation in Name::ALL {
+            let chosen = algorithms::names(operation).len() > 1;
+            // The exclusive scan has the algorithms of the other.
+            let measured = pattern(operation).is_some() || operation == Name::Exscan;
+            assert!(measured || !chosen, "{operation}");
+        }
+    }
+}
