@@ -48,7 +48,7 @@ pub const ALL: &[Algorithm<Allreduce>] = &[
 ];
 
 /// Bytes up to which a round of the whole vector costs less than two of its halves.
-const SHORT: usize = 4 << 10;
+const SHORT: usize = 8 << 10;
 
 /// One level of a two-level form.
 pub(crate) fn by_length(b: &mut Builder, p: &Allreduce) {
