@@ -56,7 +56,7 @@ pub enum Operation<'a> {
     Barrier,
     /// MPI-4 section 6.4.
     Bcast {
-        /// What the root has and the others get.
+        /// What the root has and the others get. At the root it is only read, by every algorithm.
         data: TypedBuf<'a>,
         /// Rank of the root.
         root: u32,

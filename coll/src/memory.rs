@@ -1,5 +1,6 @@
 //! The memory that a schedule runs on.
 
+use portolan_core::comm::NoUnwind;
 use portolan_core::{Error, ErrorKind, Result};
 use portolan_datatype::MsgRep;
 
@@ -93,8 +94,12 @@ impl Memory {
                 "a reduction without an operator",
             ));
         };
+        // Inside progress a panic of the program's operator would come out of some other call, and leave
+        // ranks and buffers waiting for this operation.
+        let guard = NoUnwind::new("an operator of a collective operation");
         // SAFETY: from the caller.
         let done = unsafe { op.apply(layout, right.count, self.at(left), self.at(right)) };
+        guard.done();
         done.map_err(|error| Error::new(ErrorKind::InvalidLayout, error.to_string()))
     }
 }

@@ -82,6 +82,33 @@ fn data_moves_in_every_form() {
 }
 
 #[test]
+fn the_roots_data_is_only_read() {
+    // Memory that a write would be a fault in.
+    static DATA: [u64; 100_000] = [7; 100_000];
+    jobs(&SIZES, |world| {
+        let comm = world.comm();
+        for len in [1, 1000, 20_000, DATA.len()] {
+            let root = len as u32 % comm.size();
+            if comm.rank() == root {
+                comm.run(Bcast::from_root(&DATA[..len], root))?;
+                comm.start_owned(Bcast::from_root(&DATA[..len], root))?
+                    .wait()?;
+            } else {
+                let mut data = vec![0; len];
+                comm.run(Bcast::new(&mut data, root))?;
+                assert_eq!(data, DATA[..len]);
+                let data = comm
+                    .start_owned(Bcast::new(vec![0; len], root))?
+                    .wait()?
+                    .buf;
+                assert_eq!(data, DATA[..len]);
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
 fn blocks_of_any_length_and_place() {
     jobs(&SIZES, |world| {
         let comm = world.comm();
