@@ -17,6 +17,9 @@ const FEW: &[u32] = &[1, 3, 4];
 /// a half, so only in the full matrix.
 const EMULATOR: &str = "portolan-t3e-sim";
 
+/// The backend over libfabric. A message of 4 GiB over the loopback interface takes ten seconds each time.
+const NETWORK: &str = "portolan-ofi";
+
 /// More ranks than any machine has cores, for the full matrix.
 const MORE: &[u32] = &[6, 7, 12, 16];
 
@@ -37,20 +40,77 @@ pub(super) fn conformance(run: &mut Run<'_>) -> Result<(), Failure> {
         let Some(program) = program(run, &package)? else {
             continue;
         };
-        for ranks in &sizes {
-            let mut command = run.repo.command(&launcher);
-            command
-                .args(["run", "-n", &ranks.to_string(), "--"])
-                .arg(&program);
-            run.thorough(&mut command);
-            if package == EMULATOR && !run.all {
-                command.env("PORTOLAN_TEST_HUGE", "0");
+        for variant in variants(&package) {
+            let sizes = if variant.few { FEW } else { &sizes[..] };
+            for ranks in sizes {
+                let mut command = run.repo.command(&launcher);
+                command
+                    .args(["run", "-n", &ranks.to_string(), "--"])
+                    .arg(&program);
+                run.thorough(&mut command);
+                command.envs(variant.settings.iter().map(|(name, value)| (name, value)));
+                if (package == EMULATOR || package == NETWORK) && !run.all {
+                    command.env("PORTOLAN_TEST_HUGE", "0");
+                }
+                let what = format!("{package}{}, {ranks} processes", variant.name);
+                run.step(&what, Dialect::Cases, command)?;
             }
-            let what = format!("{package}, {ranks} processes");
-            run.step(&what, Dialect::Cases, command)?;
         }
     }
     Ok(())
+}
+
+/// One way in which a backend can be set up.
+#[derive(Default)]
+struct Variant {
+    /// What is said of it behind the backend's name.
+    name: &'static str,
+    settings: Vec<(&'static str, PathBuf)>,
+    /// At fewer sizes.
+    few: bool,
+}
+
+/// The ways in which the suite is run over a backend: the libfabric backend with each provider that
+/// every machine has, and with a second version of the library where there is one.
+fn variants(package: &str) -> Vec<Variant> {
+    if package != NETWORK {
+        return vec![Variant::default()];
+    }
+    let provider = |name: &'static str| ("PORTOLAN_OFI_PROVIDER", PathBuf::from(name));
+    let loopback = ("PORTOLAN_OFI_INTERFACE", PathBuf::from("lo"));
+    let mut variants = vec![
+        Variant {
+            name: " on tcp",
+            settings: vec![provider("tcp"), loopback.clone()],
+            few: false,
+        },
+        Variant {
+            name: " on shm",
+            settings: vec![provider("shm")],
+            few: true,
+        },
+    ];
+    variants.extend(newer_libfabric().map(|library| Variant {
+        name: " of libfabric 2 on tcp",
+        settings: vec![provider("tcp"), loopback, ("PORTOLAN_OFI_LIBRARY", library)],
+        few: true,
+    }));
+    variants
+}
+
+/// The libfabric 2 in MPICH's wheel, where `benches/peers/get-wheels` has put it.
+fn newer_libfabric() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    let peers = std::fs::read_dir(cache.join("portolan").join("peers")).ok()?;
+    let library = |peer: PathBuf| peer.join("lib").join("mpich").join("libfabric.so.1");
+    let mut found: Vec<PathBuf> = peers
+        .flatten()
+        .map(|peer| library(peer.path()))
+        .filter(|library| library.is_file())
+        .collect();
+    found.sort();
+    found.pop()
 }
 
 /// Our ranks under MPICH's launcher, and MPICH's ranks under ours: neither side is tested against
@@ -70,6 +130,9 @@ pub(super) fn interop(run: &mut Run<'_>) -> Result<(), Failure> {
         for ranks in if run.all { SIZES } else { FEW } {
             let mut command = run.repo.command(hydra);
             command.args(["-n", &ranks.to_string()]).arg(&program);
+            if package == NETWORK && !run.all {
+                command.env("PORTOLAN_TEST_HUGE", "0");
+            }
             let what = format!("{package}, {ranks} processes under {hydra}");
             run.step(&what, Dialect::Cases, command)?;
         }
