@@ -10,14 +10,23 @@ use portolan_core::config::Settings;
 use portolan_core::level::Single;
 use portolan_core::transport::memory::{self, Memory};
 use portolan_core::{Device, Engine, ErrorKind, MemoryKind, TypedBuf};
-use portolan_datatype::Layout;
+use portolan_datatype::{Layout, Op};
 
 type World = Communicator<Engine<Memory, Single>>;
 
 /// Runs `body` on `n` ranks, which are threads.
 fn on_all(n: u32, options: &Options, body: impl Fn(&World) + Sync) {
+    on_nodes(n, u32::MAX, options, body);
+}
+
+/// The same with so many ranks on a node.
+fn on_nodes(n: u32, ranks_per_node: u32, options: &Options, body: impl Fn(&World) + Sync) {
+    let network = memory::Options {
+        ranks_per_node,
+        ..memory::Options::default()
+    };
     std::thread::scope(|scope| {
-        for transport in memory::network(n) {
+        for transport in memory::network_with(n, network) {
             let body = &body;
             scope.spawn(move || {
                 let engine = Engine::new(transport, &Settings::default()).unwrap();
@@ -297,4 +306,61 @@ fn a_barrier_costs_as_many_messages_as_its_algorithm_says() {
         });
     }
     assert_eq!(Name::Barrier.to_string(), "barrier");
+}
+
+#[test]
+fn ranks_on_several_nodes_work_with_a_leader_on_each() {
+    on_nodes(6, 3, &Options::default(), |world| {
+        let layout = Layout::of::<u32>();
+        let messages = || counted(world, Counters::Messages);
+        // SAFETY: a barrier has no buffers.
+        unsafe { run(world, &Operation::Barrier) }.unwrap();
+        let expected = if world.rank().is_multiple_of(3) { 3 } else { 1 };
+        assert_eq!(
+            messages(),
+            expected,
+            "a leader tells two and another leader"
+        );
+        for root in 0..6 {
+            let before = messages();
+            let mut data = [if world.rank() == root { root + 5 } else { 0 }; 3];
+            let data_buf = buf(&mut data, &layout);
+            // SAFETY: the buffer lives until the operation is over, here and below.
+            unsafe {
+                run(
+                    world,
+                    &Operation::Bcast {
+                        data: data_buf,
+                        root,
+                    },
+                )
+                .unwrap();
+            }
+            assert_eq!(data, [root + 5; 3]);
+            let leads = world.rank() == root || world.rank() == (3 - root / 3 * 3);
+            let sent = if leads {
+                2 + u64::from(world.rank() == root)
+            } else {
+                0
+            };
+            assert_eq!(messages() - before, sent, "root {root}");
+        }
+        for len in [3, 200_000] {
+            let mut sums = vec![world.rank() + 1; len];
+            let allreduce = Operation::Allreduce {
+                send: None,
+                recv: buf(&mut sums, &layout),
+                op: &Op::SUM,
+            };
+            // SAFETY: as above.
+            unsafe {
+                run(world, &allreduce).unwrap();
+                world
+                    .device()
+                    .wait(start(world, &allreduce).unwrap())
+                    .unwrap();
+            }
+            assert_eq!(sums, vec![21 * 6; len]);
+        }
+    });
 }

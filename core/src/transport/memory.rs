@@ -39,6 +39,8 @@ pub struct Options {
     pub per_poll: usize,
     /// Bytes of directly reachable memory that all ranks together may allocate.
     pub direct: usize,
+    /// Ranks that say that they share a node: so many in a row. Other nodes are as near, in truth.
+    pub ranks_per_node: u32,
     /// Which of the optional extras are there; those that this transport does not have are ignored.
     pub caps: TransportCaps,
 }
@@ -55,6 +57,7 @@ impl Default for Options {
             offers: 256,
             per_poll: 32,
             direct: 1 << 30,
+            ranks_per_node: u32::MAX,
             caps: TransportCaps::PULL
                 | TransportCaps::OFFER_WORD
                 | TransportCaps::DIRECT
@@ -205,8 +208,8 @@ impl Transport for Memory {
         self.network.size
     }
 
-    fn node_of(&self, _peer: u32) -> u32 {
-        0
+    fn node_of(&self, peer: u32) -> u32 {
+        peer / self.network.options.ranks_per_node.max(1)
     }
 
     fn node_name(&self) -> String {
