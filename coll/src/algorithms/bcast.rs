@@ -1,6 +1,7 @@
 //! Broadcasts.
 
 use portolan_core::comm::Binomial;
+use portolan_datatype::Layout;
 
 use super::{Algorithm, after, before};
 use crate::levels;
@@ -24,14 +25,14 @@ pub const ALL: &[Algorithm<Bcast>] = &[
     Algorithm {
         name: "scatter-allgather",
         summary: "a part to every rank down a binomial tree, then the parts around a ring: long ones",
-        fits: |p, ask| p.data.count >= ask.ranks as usize,
-        build: |b, p| scatter_allgather(b, p),
+        fits: |_, ask| ask.bytes >= ask.ranks as usize,
+        build: |b, p| in_stream(b, p, scatter_allgather),
     },
     Algorithm {
         name: "chain",
         summary: "in segments from rank to rank, all links busy at once: the longest ones",
         fits: |_, _| true,
-        build: |b, p| chain(b, p),
+        build: |b, p| in_stream(b, p, chain),
     },
     Algorithm {
         name: "two-level",
@@ -43,7 +44,7 @@ pub const ALL: &[Algorithm<Bcast>] = &[
         name: "node-chain",
         summary: "a chain through one node after the other: the longest ones",
         fits: |_, _| true,
-        build: |b, p| levels::bcast_chain(b, p),
+        build: |b, p| in_stream(b, p, levels::bcast_chain),
     },
 ];
 
@@ -68,6 +69,36 @@ fn linear(b: &mut Builder, p: &Bcast) {
         b.recv(p.root, p.data);
     }
     b.wait();
+}
+
+/// Writes an algorithm that sends the data in parts. Ranks may give one stream of data by different layouts
+/// (MPI-4 section 6.4: only the type signatures have to be equal), so parts are cut between the primitives
+/// that it consists of, not between items. A layout with gaps is packed at the root, and unpacked elsewhere.
+fn in_stream(b: &mut Builder, p: &Bcast, write: impl FnOnce(&mut Builder, &Bcast)) {
+    let layout = b.layout_of(p.data).clone();
+    let flat = layout.is_contiguous();
+    let bytes = if flat {
+        Span {
+            offset: p.data.offset,
+            ..Span::bytes(p.data.base, 0, p.data.len())
+        }
+    } else {
+        b.scratch(p.data.len())
+    };
+    let data = match layout.homogeneous().map(Layout::primitive) {
+        Some(unit) if !layout.is_opaque() => {
+            b.span(bytes.base, bytes.offset, bytes.len() / unit.size(), &unit)
+        }
+        _ => bytes,
+    };
+    if !flat && b.rank() == p.root {
+        b.copy(p.data, data);
+    }
+    write(b, &Bcast { data, ..*p });
+    if !flat && b.rank() != p.root {
+        b.wait();
+        b.copy(data, p.data);
+    }
 }
 
 /// Segment number `index` of the data, of about [`SEGMENT`] bytes; `None` after the last.
@@ -173,6 +204,46 @@ mod tests {
                             let got = run.packed(rank, Base::Recv, &layout, count);
                             assert_eq!(got, expected, "{} {size} {count}", algorithm.name);
                         }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ranks_may_give_the_data_by_different_layouts() {
+        let int = Layout::of::<u32>();
+        let column = Layout::vector(3, 1, 4, &int).expect("a legal vector");
+        let mixed = Layout::structure(&[1, 1], &[0, 4], &[int.clone(), Layout::of::<u64>()]);
+        let mixed = mixed.expect("a legal structure");
+        let woven = Layout::contiguous(5, &mixed).expect("a legal layout");
+        for (one, other) in [(&int, &column), (&column, &int), (&mixed, &woven)] {
+            for algorithm in ALL {
+                for size in [1, 2, 5, 8] {
+                    let bytes = 60_000 * 12;
+                    let of = |rank: u32| if rank % 2 == 0 { one } else { other };
+                    let mut run = Simulation::new(size, 5);
+                    for rank in 0..size {
+                        let reach = of(rank).span(bytes / of(rank).size()).expect("small");
+                        let memory =
+                            (0..reach.end as usize).map(|at| (at * 7 + rank as usize) as u8);
+                        run.set_memory(rank, Base::Recv, memory.collect(), 0);
+                    }
+                    let fits = run.schedule_fitting(algorithm, bytes, &Layout::byte(), |b| {
+                        let layout = of(b.rank());
+                        Bcast {
+                            data: b.span(Base::Recv, 0, bytes / layout.size(), layout),
+                            root: size - 1,
+                        }
+                    });
+                    assert!(fits, "{} does not fit", algorithm.name);
+                    let packed = |run: &Simulation, rank: u32| {
+                        run.packed(rank, Base::Recv, of(rank), bytes / of(rank).size())
+                    };
+                    let expected = packed(&run, size - 1);
+                    run.run(algorithm.name);
+                    for rank in 0..size {
+                        assert!(packed(&run, rank) == expected, "{} {size}", algorithm.name);
                     }
                 }
             }

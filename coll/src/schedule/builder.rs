@@ -135,6 +135,12 @@ impl Builder {
         LayoutId(u16::try_from(id).expect("at most 65,535 layouts in one operation"))
     }
 
+    /// The layout of a span's items.
+    #[must_use]
+    pub fn layout_of(&self, span: Span) -> &Layout {
+        self.schedule.layout(span.layout)
+    }
+
     /// `count` items of a layout at an offset in a memory.
     pub fn span(&mut self, base: Base, offset: isize, count: usize, layout: &Layout) -> Span {
         Span {
