@@ -104,6 +104,8 @@ struct Context {
     contexts: u32,
     /// How many failures wildcard receives in this context have been told of.
     acknowledged: usize,
+    /// The communicator has gone; what is under way may still name its ranks.
+    freed: bool,
 }
 
 /// A tagged operation under way.
@@ -236,12 +238,29 @@ impl State {
             group: comm.group.clone(),
             contexts: comm.contexts.max(1),
             acknowledged: 0,
+            freed: false,
         };
+        let end = comm.context.saturating_add(context.contexts);
+        let apart = |first: u32, known: &Context| {
+            end <= first || first.saturating_add(known.contexts) <= comm.context
+        };
+        self.contexts
+            .retain(|&first, known| !known.freed || apart(first, known));
         self.contexts.insert(comm.context, context);
     }
 
+    /// Forgets a communicator, at once if nothing is under way, else together with a later one.
     pub(crate) fn remove_context(&mut self, first: u32) {
-        self.contexts.remove(&first);
+        if let Some(known) = self.contexts.get_mut(&first) {
+            known.freed = true;
+            self.forget_contexts();
+        }
+    }
+
+    fn forget_contexts(&mut self) {
+        if self.operations.is_empty() {
+            self.contexts.retain(|_, known| !known.freed);
+        }
     }
 
     fn context(&self, context: u32) -> Option<&Context> {

@@ -182,6 +182,38 @@ pub fn created<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
+/// What is pending when a communicator is freed completes as if it were there: the ranks are its own.
+pub fn freed_early<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    world(rank, |world| {
+        let (n, key) = (world.size(), -i64::from(world.rank()));
+        let backwards = world.split(Some(0), key).expect("a split");
+        let backwards = backwards.expect("everybody has a color");
+        let own = Rank::new(world.device(), 0);
+        let (me, long) = (backwards.rank(), own.long());
+        let (to, from) = ((me + 1) % n, (me + n - 1) % n);
+        let mut sent = Vec::new();
+        let mut received = Vec::new();
+        for (tag, len) in [(0, 4), (1, long)] {
+            let pattern = backwards.pattern(Source::Rank(from), Tags::Is(Tag(tag)));
+            received.push(own.irecv(&pattern.expect("a rank"), len));
+        }
+        let any = backwards.pattern(Source::Any, Tags::Is(Tag(2)));
+        received.push(own.irecv(&any.expect("any rank"), 4));
+        for (tag, len) in [(0, 4), (1, long), (2, 4)] {
+            let args = backwards.send_args(SendMode::Synchronous, to, Tag(tag));
+            sent.push(own.isend(&args.expect("a rank"), vec![me as u8; len]));
+        }
+        drop(backwards);
+        for (pending, tag) in received.into_iter().zip(0..) {
+            let (status, bytes) = own.done(pending);
+            assert_eq!((status.source, status.tag), (from, tag));
+            assert_eq!(bytes, vec![from as u8; bytes.len()]);
+        }
+        finish(world, sent);
+    });
+    Ok(())
+}
+
 /// Some ranks make a communicator without the others, who do something else.
 pub fn created_by_some<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     world(rank, |world| {
