@@ -8,7 +8,8 @@ use portolan_core::{Device, Result};
 use super::board::{CHUNK, CHUNKS, Header, IN_CELL, Kind};
 use super::data::Stream;
 use super::exchange::RADIX;
-use super::steps::{Place, Steps};
+use super::limits::by_messages;
+use super::steps::{Place, Steps, Way};
 
 /// Pieces are so long at least: a shorter one costs more to announce than to copy.
 const SHORTEST: usize = 8 << 10;
@@ -20,10 +21,12 @@ fn piece(len: u64) -> u64 {
     even.clamp(SHORTEST as u64, CHUNK as u64)
 }
 
-/// Steps that a broadcast of so many bytes takes.
-fn pieces(len: u64) -> u64 {
+/// Steps that a broadcast of so many bytes takes over boards.
+fn pieces(len: u64, ranks: u32) -> u64 {
     match len {
         0..=0x2000 => 1,
+        // The announcement.
+        _ if by_messages(Kind::Bcast, ranks, len) => 1,
         _ => len.div_ceil(piece(len)),
     }
 }
@@ -39,8 +42,11 @@ pub(super) unsafe fn bcast<D: Device>(
     mut steps: Steps<'_, D>,
     data: Stream<'_>,
     root: u32,
-) -> Result<()> {
+) -> Result<Way> {
     let len = data.len();
+    if by_messages(Kind::Bcast, steps.size(), len as u64) {
+        return announce(steps, len, root);
+    }
     // SAFETY: from the caller.
     unsafe {
         if steps.rank() == root {
@@ -54,12 +60,27 @@ pub(super) unsafe fn bcast<D: Device>(
     steps.end(Kind::Bcast, len)
 }
 
+/// Leaves the operation to messages, if all agree. Otherwise goes along with the root.
+fn announce<D: Device>(mut steps: Steps<'_, D>, len: usize, root: u32) -> Result<Way> {
+    let kind = Kind::Bcast;
+    steps.room(Place::Cell)?;
+    steps.post(kind, len);
+    steps.expect_all(kind, len)?;
+    if steps.disagree() && steps.rank() != root {
+        let header = steps.header_of(root)?;
+        let_pass(&mut steps, root, header)?;
+    } else {
+        steps.next();
+    }
+    steps.end_by(Way::Messages, kind, len)
+}
+
 #[inline]
 unsafe fn send<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>) -> Result<()> {
     let len = data.len();
     let place = Place::of(len);
     let piece = piece(len as u64) as usize;
-    for number in 0..pieces(len as u64) as usize {
+    for number in 0..pieces(len as u64, steps.size()) as usize {
         steps.room(place)?;
         let at = number * piece;
         // SAFETY: from the caller; the place is this rank's, free, and has room for a piece.
@@ -120,7 +141,7 @@ unsafe fn receive_short<D: Device>(
 unsafe fn receive<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: u32) -> Result<()> {
     let len = data.len();
     let piece = piece(len as u64) as usize;
-    for number in 0..pieces(len as u64) as usize {
+    for number in 0..pieces(len as u64, steps.size()) as usize {
         steps.room(Place::Cell)?;
         steps.post_for_few(Kind::Bcast, len);
         let header = steps.header_of(root)?;
@@ -142,7 +163,7 @@ unsafe fn receive<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: 
 fn let_pass<D: Device>(steps: &mut Steps<'_, D>, root: u32, header: Header) -> Result<()> {
     steps.note(root, header);
     let left = match header.kind() {
-        Some(Kind::Bcast) => pieces(steps.len_of(root, header)),
+        Some(Kind::Bcast) => pieces(steps.len_of(root, header), steps.size()),
         _ => 1,
     };
     steps.next_published();
@@ -165,7 +186,7 @@ mod tests {
             .step_by(977)
             .chain([8192, 8193, 1 << 20, 1 << 40])
         {
-            let (piece, pieces) = (piece(len), pieces(len));
+            let (piece, pieces) = (piece(len), pieces(len, 3));
             assert!(piece <= CHUNK as u64 && pieces >= 1);
             assert!(piece * pieces >= len, "{len}");
             assert!(len == 0 || piece * (pieces - 1) < len, "{len}");

@@ -10,7 +10,7 @@ use portolan_core::{Device, Result};
 
 use super::board::Kind;
 use super::data::Items;
-use super::steps::{Place, Steps};
+use super::steps::{Place, Steps, Way};
 
 /// Ranks that look at each other in one round, at most.
 pub(super) const RADIX: u32 = 8;
@@ -74,7 +74,7 @@ pub(super) fn rounds(size: u32) -> usize {
 
 /// A barrier.
 #[inline]
-pub(super) fn barrier<D: Device>(mut steps: Steps<'_, D>) -> Result<()> {
+pub(super) fn barrier<D: Device>(mut steps: Steps<'_, D>) -> Result<Way> {
     if steps.size() <= RADIX {
         steps.room(Place::Cell)?;
         steps.post(Kind::Barrier, 0);
@@ -133,7 +133,7 @@ pub(super) unsafe fn allreduce<D: Device>(
     kind: Kind,
     from: *const u8,
     to: Option<*mut u8>,
-) -> Result<()> {
+) -> Result<Way> {
     if steps.size() > RADIX {
         // SAFETY: from the caller.
         return unsafe { allreduce_in_rounds(steps, items, kind, from, to) };
@@ -160,7 +160,7 @@ unsafe fn allreduce_in_rounds<D: Device>(
     kind: Kind,
     from: *const u8,
     to: Option<*mut u8>,
-) -> Result<()> {
+) -> Result<Way> {
     let (len, place) = (items.len(), Place::of(items.room()));
     let first = steps.number();
     let mut rounds = Round::all(steps.rank(), steps.size()).peekable();

@@ -3,7 +3,8 @@
 //! Where the device has [`Caps::DIRECT`](portolan_core::device::Caps::DIRECT) and all members are on one node, blocking
 //! operations send no messages. Each rank has a *board* ([`board`]), on which it writes what the others are to
 //! see; they look at it until it is there ([`steps`]). What fits a cache line costs the transfer of one
-//! line; longer data goes through chunks that stay in caches.
+//! line; longer data goes through chunks that stay in caches, up to a length ([`limits`]) from which messages are
+//! better, if all agree on the board about it.
 //!
 //! Nonblocking and persistent operations use messages; the two never match each other (MPI-4 section 6.12), so
 //! all ranks choose alike.
@@ -15,6 +16,7 @@ mod bcast;
 mod board;
 mod data;
 mod exchange;
+mod limits;
 mod moves;
 mod reduce;
 mod rooted;
@@ -40,7 +42,7 @@ use crate::options::Options;
 use crate::state::{Job, State};
 use board::Map;
 use data::{Items, Stream};
-use steps::Steps;
+use steps::{Steps, Way};
 
 /// The boards of a communicator: not made yet, or none.
 #[derive(Debug, Default)]
@@ -157,7 +159,11 @@ pub(crate) unsafe fn run<D: Device>(
         Err(error) => return Some(Err(error)),
     };
     // SAFETY: from the caller.
-    Some(unsafe { run_on(boards, comm, state, operation) })
+    match unsafe { run_on(boards, comm, state, operation) } {
+        Ok(Way::Done) => Some(Ok(())),
+        Ok(Way::Messages) => None,
+        Err(error) => Some(Err(error)),
+    }
 }
 
 /// Whether an operation is for boards, where there are such: a question to which all ranks have the same answer.
@@ -184,10 +190,9 @@ unsafe fn run_on<D: Device>(
     comm: &Communicator<D>,
     state: &State,
     operation: &Operation<'_>,
-) -> Result<()> {
+) -> Result<Way> {
     check(comm, operation)?;
     boards.enter(comm)?;
-    state.count(Counters::Operations, 1);
     let number = state.begin();
     // Out of an operator of the program a panic would leave the others waiting.
     let guard = NoUnwind::new("a collective operation");
@@ -196,6 +201,9 @@ unsafe fn run_on<D: Device>(
     let outcome = unsafe { dispatch(steps, operation, number) };
     guard.done();
     boards.leave();
+    if !matches!(outcome, Ok(Way::Messages)) {
+        state.count(Counters::Operations, 1);
+    }
     outcome
 }
 
@@ -204,7 +212,7 @@ unsafe fn dispatch<D: Device>(
     steps: Steps<'_, D>,
     operation: &Operation<'_>,
     number: u32,
-) -> Result<()> {
+) -> Result<Way> {
     // SAFETY: from the caller, for all of them.
     unsafe {
         match *operation {

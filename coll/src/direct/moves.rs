@@ -8,7 +8,8 @@ use portolan_core::{Device, Result};
 
 use super::board::{CHUNK, IN_CELL, Kind};
 use super::data::Stream;
-use super::steps::{Place, Steps};
+use super::limits::by_messages;
+use super::steps::{Place, Steps, Way};
 use crate::args::Many;
 
 /// Allgather and allgatherv.
@@ -19,11 +20,16 @@ pub(super) unsafe fn allgather<D: Device>(
     mut steps: Steps<'_, D>,
     send: Option<&TypedBuf<'_>>,
     recv: &Many<'_>,
-) -> Result<()> {
-    let kind = Kind::Allgather;
+) -> Result<Way> {
+    let (kind, size) = (Kind::Allgather, steps.size());
     let own = Stream::block(recv, steps.rank());
     let mine = send.map_or(own, Stream::of);
     let len = mine.len();
+    let even = matches!(recv, Many::Equal(_));
+    let sent = |len: u64| even && by_messages(kind, size, len);
+    if sent(len as u64) {
+        return announced(steps, kind, len);
+    }
     let place = Place::of(len);
     let (mut at, mut longest) = (0, len as u64);
     loop {
@@ -41,7 +47,7 @@ pub(super) unsafe fn allgather<D: Device>(
             let header = steps.header_of(rank)?;
             let theirs = steps.len_of(rank, header);
             let same = header.kind() == Some(kind);
-            if same && at == 0 {
+            if same && at == 0 && !sent(theirs) {
                 longest = longest.max(theirs);
             }
             if !same || theirs != block.len() as u64 {
@@ -62,6 +68,13 @@ pub(super) unsafe fn allgather<D: Device>(
     }
 }
 
+/// Leaves an operation to messages, if all agree about it. Ranks that have shorter blocks do not count the length of
+/// this one's: it takes one step, and they as many as they would.
+fn announced<D: Device>(mut steps: Steps<'_, D>, kind: Kind, len: usize) -> Result<Way> {
+    steps.announce(kind, len)?;
+    steps.end_by(Way::Messages, kind, len)
+}
+
 /// Alltoall, alltoallv and alltoallw; in place without `send`.
 ///
 /// # Safety
@@ -70,7 +83,7 @@ pub(super) unsafe fn alltoall<D: Device>(
     mut steps: Steps<'_, D>,
     send: Option<&Many<'_>>,
     recv: &Many<'_>,
-) -> Result<()> {
+) -> Result<Way> {
     let me = steps.rank();
     let from = send.unwrap_or(recv);
     let all = (0..steps.size()).filter(|&rank| rank != me);
@@ -80,11 +93,16 @@ pub(super) unsafe fn alltoall<D: Device>(
         Many::Equal(_) => Kind::Alltoall,
         Many::Blocks(_) | Many::Layouts(_) => Kind::AlltoallListed,
     };
+    let size = steps.size();
+    let sent = |len: u64| kind == Kind::Alltoall && by_messages(kind, size, len);
+    if sent(len as u64) {
+        return announced(steps, kind, len);
+    }
     if send.is_some() {
         // SAFETY: from the caller.
         unsafe { Stream::block(from, me).copy_to(&Stream::block(recv, me)) };
     }
-    let shares = Shares::new(kind, len as u64, steps.size());
+    let shares = Shares::new(kind, len as u64, size);
     let (mut at, mut longest) = (0, shares);
     loop {
         steps.room(shares.place)?;
@@ -97,12 +115,12 @@ pub(super) unsafe fn alltoall<D: Device>(
         steps.post(kind, len);
         for rank in steps.others() {
             let header = steps.header_of(rank)?;
-            let theirs = Shares::new(kind, steps.len_of(rank, header), steps.size());
+            let theirs = Shares::new(kind, steps.len_of(rank, header), size);
             if header.kind() != Some(kind) {
                 steps.note(rank, header);
                 continue;
             }
-            if at == 0 && theirs.len > longest.len {
+            if at == 0 && theirs.len > longest.len && !sent(theirs.len) {
                 longest = theirs;
             }
             let block = Stream::block(recv, rank);

@@ -10,7 +10,7 @@ use portolan_core::{Device, Result};
 use super::board::{CHUNK, IN_CELL, Kind};
 use super::data::Items;
 use super::exchange::{self, ASIDE, RADIX};
-use super::steps::{Place, Steps};
+use super::steps::{Place, Steps, Way};
 use crate::schedule::part;
 
 /// Bytes that a rank reads of others, at most, where all of them combine the same.
@@ -35,7 +35,7 @@ pub(super) unsafe fn allreduce<D: Device>(
     items: &Items<'_>,
     from: *mut u8,
     to: *mut u8,
-) -> Result<()> {
+) -> Result<Way> {
     let kind = Kind::Allreduce;
     // SAFETY: from the caller.
     unsafe {
@@ -56,7 +56,7 @@ pub(super) unsafe fn reduce<D: Device>(
     items: &Items<'_>,
     from: *mut u8,
     to: Option<*mut u8>,
-) -> Result<()> {
+) -> Result<Way> {
     let (kind, size) = (Kind::Reduce, steps.size());
     // SAFETY: from the caller.
     unsafe {
@@ -74,7 +74,7 @@ unsafe fn to_root<D: Device>(
     items: &Items<'_>,
     from: *mut u8,
     to: Option<*mut u8>,
-) -> Result<()> {
+) -> Result<Way> {
     let (kind, len) = (Kind::Reduce, items.len());
     let place = Place::of(items.room());
     steps.room(place)?;
@@ -104,7 +104,7 @@ unsafe fn in_parts<D: Device>(
     kind: Kind,
     from: *mut u8,
     to: Option<*mut u8>,
-) -> Result<()> {
+) -> Result<Way> {
     let len = items.len();
     let (me, ranks) = (steps.rank() as usize, steps.size() as usize);
     let each = items.per(CHUNK);
@@ -203,7 +203,7 @@ pub(super) unsafe fn reduce_scatter<D: Device>(
     send: Option<*mut u8>,
     recv: *mut u8,
     blocks: Blocks<'_>,
-) -> Result<()> {
+) -> Result<Way> {
     let kind = Kind::ReduceScatter;
     let (me, ranks) = (steps.rank() as usize, steps.size() as usize);
     let longest = items.with(blocks.longest());
@@ -271,7 +271,7 @@ pub(super) unsafe fn scan<D: Device>(
     from: *mut u8,
     to: *mut u8,
     exclusive: bool,
-) -> Result<()> {
+) -> Result<Way> {
     let kind = if exclusive { Kind::Exscan } else { Kind::Scan };
     let (me, len) = (steps.rank(), items.len());
     let end = if exclusive { me } else { me + 1 };

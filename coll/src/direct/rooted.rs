@@ -9,7 +9,7 @@ use portolan_core::{Device, Result};
 
 use super::board::{CHUNK, IN_CELL, Kind};
 use super::data::Stream;
-use super::steps::{Place, Steps};
+use super::steps::{Place, Steps, Way};
 use crate::args::Many;
 use crate::memory::Memory;
 use crate::run::Run;
@@ -27,7 +27,7 @@ pub(super) unsafe fn gather<D: Device>(
     recv: Option<&Many<'_>>,
     root: u32,
     number: u32,
-) -> Result<()> {
+) -> Result<Way> {
     let (kind, comm, state) = (Kind::Gather, steps.comm, steps.state);
     let recv = recv.filter(|_| steps.rank() == root);
     let mut messages = Messages::new(steps.rank(), steps.size());
@@ -62,7 +62,8 @@ pub(super) unsafe fn gather<D: Device>(
     };
     let outcome = steps.end(kind, len);
     // SAFETY: from the caller.
-    outcome.and(unsafe { messages.exchange(comm, state, number) })
+    let sent = unsafe { messages.exchange(comm, state, number) };
+    outcome.and_then(|way| sent.map(|()| way))
 }
 
 /// The root's part in a gather.
@@ -106,7 +107,7 @@ pub(super) unsafe fn scatter<D: Device>(
     recv: Option<&TypedBuf<'_>>,
     root: u32,
     number: u32,
-) -> Result<()> {
+) -> Result<Way> {
     let (comm, state) = (steps.comm, steps.state);
     let send = send.filter(|_| steps.rank() == root);
     let mut messages = Messages::new(steps.rank(), steps.size());
@@ -132,7 +133,8 @@ pub(super) unsafe fn scatter<D: Device>(
     };
     let outcome = steps.end(Kind::Scatter, len);
     // SAFETY: from the caller.
-    outcome.and(unsafe { messages.exchange(comm, state, number) })
+    let sent = unsafe { messages.exchange(comm, state, number) };
+    outcome.and_then(|way| sent.map(|()| way))
 }
 
 /// Bytes of a length in front of the parts.

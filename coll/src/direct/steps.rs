@@ -34,6 +34,15 @@ pub(super) struct Steps<'a, D: Device> {
     odd: Option<(u32, Header, u64)>,
 }
 
+/// What becomes of an operation after its steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Nothing more.
+    Done,
+    /// All have agreed to do it by messages.
+    Messages,
+}
+
 /// Where the data of a step lies on a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -256,6 +265,15 @@ impl<'a, D: Device> Steps<'a, D> {
         self.proved = self.step;
     }
 
+    /// A step without data, in which all see whether they agree.
+    pub(super) fn announce(&mut self, kind: Kind, len: usize) -> Result<()> {
+        self.room(Place::Cell)?;
+        self.post(kind, len);
+        self.expect_all(kind, len)?;
+        self.next();
+        Ok(())
+    }
+
     /// What is known after this rank has, directly or not, seen all others in step `step` or later.
     #[inline]
     pub(super) fn all_reached(&mut self, step: u32) {
@@ -320,17 +338,26 @@ impl<'a, D: Device> Steps<'a, D> {
         }
     }
 
-    /// Ends the operation.
+    /// Ends the operation, which is done.
+    ///
+    /// # Errors
+    /// As [`end_by`](Self::end_by).
+    #[inline]
+    pub(super) fn end(self, kind: Kind, len: usize) -> Result<Way> {
+        self.end_by(Way::Done, kind, len)
+    }
+
+    /// Ends the boards' part in the operation.
     ///
     /// # Errors
     /// [`InvalidCount`](ErrorKind::InvalidCount) if a rank was seen to disagree about its length,
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if about what operation it is.
     #[inline]
-    pub(super) fn end(self, kind: Kind, len: usize) -> Result<()> {
+    pub(super) fn end_by(self, way: Way, kind: Kind, len: usize) -> Result<Way> {
         self.boards.step.store(self.step, Ordering::Relaxed);
         self.boards.proved.store(self.proved, Ordering::Relaxed);
         match self.odd {
-            None => Ok(()),
+            None => Ok(way),
             Some((rank, header, theirs)) => Err(self.disagreement(kind, len, rank, header, theirs)),
         }
     }
