@@ -18,9 +18,10 @@ use crate::device::Device;
 use crate::error::{ErrorKind, Result};
 use crate::group::{Comparison, Group};
 
-/// Two groups, and the caller's place in one of them. See the [module](self).
+/// Two groups that talk to each other, and the caller's place in one of them (MPI-4 section 7.6).
 ///
-/// A counted handle, as [`Communicator`] is.
+/// A rank names ranks of the *other* group: messages go by [`messages`](Self::messages), what concerns
+/// all ranks by [`merged`](Self::merged). A counted handle, as [`Communicator`] is.
 #[derive(Debug)]
 pub struct InterCommunicator<D: Device>(Arc<Inner<D>>);
 

@@ -12,7 +12,8 @@ impl<D: Device> Communicator<D> {
     /// A communicator of as many ranks as a grid has, on that grid (`MPI_Cart_create`); `None` on
     /// ranks that are left over. Collective, with one grid.
     ///
-    /// `reorder` allows that ranks change places; see the [module](super).
+    /// `reorder` allows that ranks change places to be near their neighbours. Today they keep them:
+    /// inside one node there is nothing to win.
     ///
     /// # Errors
     /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if the grid is not
