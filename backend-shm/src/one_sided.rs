@@ -14,14 +14,16 @@ use crate::sync::Ordering::Relaxed;
 const WORTH_WAKING: usize = 1 << 20;
 
 /// Which ways the data of a message of `len` bytes from `peer` may take at the moment.
-pub(crate) fn pulls(shm: &Shm, peer: u32, len: usize) -> Pulls {
+/// `inside` if the peer is known to be in a call; its word, which it has just written, is not read then.
+pub(crate) fn pulls(shm: &Shm, peer: u32, len: usize, inside: bool) -> Pulls {
     if peer >= shm.segment.ranks() || matches!(shm.puller.access(peer), Access::Refused(_)) {
         return Pulls::Never;
     }
-    let area = shm.segment.rank(peer);
-    // A sender asleep in a call is woken by what it is asked.
-    let outside =
-        area.present.0.load(Relaxed) == 0 && (len < WORTH_WAKING || !area.bell.is_asleep());
+    let outside = !inside && {
+        let area = shm.segment.rank(peer);
+        // A sender asleep in a call is woken by what it is asked.
+        area.present.0.load(Relaxed) == 0 && (len < WORTH_WAKING || !area.bell.is_asleep())
+    };
     match shm.config.cma {
         Cma::Off => Pulls::Never,
         _ if outside => Pulls::Whole,

@@ -101,13 +101,13 @@ impl Puller {
         len: usize,
         writable: bool,
     ) -> Exposure {
-        let id = match self {
-            Self::Within(exposed) => exposed.insert(data, len, writable),
-            Self::Across { .. } => 0,
+        // Not asked from the system: that is a system call.
+        let (id, pid) = match self {
+            Self::Within(exposed) => (exposed.insert(data, len, writable), 0),
+            Self::Across { peers, .. } => (0, peers[rank as usize].pid),
         };
-        let (addr, pid) = (data.expose_provenance() as u64, std::process::id());
         Place {
-            addr,
+            addr: data.expose_provenance() as u64,
             len: len as u64,
             id,
             pid,

@@ -233,8 +233,8 @@ impl Transport for Shm {
             .then(|| self.puller.expose(self.rank, data, len, true))
     }
 
-    fn pulls(&self, peer: u32, len: usize) -> Pulls {
-        crate::one_sided::pulls(self, peer, len)
+    fn pulls(&self, peer: u32, len: usize, inside: bool) -> Pulls {
+        crate::one_sided::pulls(self, peer, len, inside)
     }
 
     unsafe fn push(

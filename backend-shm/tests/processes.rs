@@ -349,7 +349,11 @@ fn pull(job: &mut Files, refused: Option<&str>) {
         }
         Some(why) => {
             assert_eq!(pulled, Pulled::Stream);
-            assert_eq!(shm.pulls(0, 1 << 20), Pulls::Never, "it is remembered");
+            assert_eq!(
+                shm.pulls(0, 1 << 20, true),
+                Pulls::Never,
+                "it is remembered"
+            );
             assert!(
                 copies.1.contains("refused for rank 0") && copies.1.contains(why),
                 "{copies:?}"

@@ -301,7 +301,7 @@ fn what_is_measured_is_pulled_whole_while_the_sender_is_outside() {
         };
         let mut ranks = in_process_with(2, &config).unwrap();
         prepare(&mut ranks[0]);
-        ranks[1].pulls(0, len)
+        ranks[1].pulls(0, len, false)
     };
     let pulls = |cma, present: bool| {
         let prepare = if present {

@@ -298,6 +298,38 @@ fn step_until_complete(zero: &Rank, sent: Request, one: &Rank, received: Request
     }
 }
 
+/// A blocking send announces a message of which a nonblocking one would send a copy, if that is long and
+/// the receiver can read the sender's memory.
+#[test]
+fn blocking_sends_announce_earlier() {
+    let eager = pair().0.attributes().eager_max;
+    for (len, announced) in [(eager / 2, 0), (eager / 2 + 1, 1), (eager, 1)] {
+        let offers = on_threads(|device| {
+            let mut buf = vec![1_u8; len];
+            if device.attributes().world_rank == 0 {
+                device.send_contig(&to(1, 0), &buf).unwrap();
+                let args = to(1, 1);
+                // SAFETY: the buffer outlives the request, which ends here.
+                unsafe {
+                    let request = device.isend_contig(&args, buf.as_ptr(), len).unwrap();
+                    device.wait(request).unwrap();
+                }
+            } else {
+                for tag in [0, 1] {
+                    buf.fill(0);
+                    let status = device.recv_contig(&from(0, tag), &mut buf).unwrap();
+                    assert_eq!(status.bytes, len as u64);
+                    assert!(buf.iter().all(|&byte| byte == 1));
+                }
+            }
+            let offers = device.snapshot().offers_sent;
+            device.end().unwrap();
+            offers
+        });
+        assert_eq!(offers, [announced, 0], "{len} bytes");
+    }
+}
+
 /// The three cases of section 4.2: in the envelope, with the envelope in a buffer, in parts.
 #[test]
 fn three_ways_of_noncontiguous_data() {

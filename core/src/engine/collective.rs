@@ -76,6 +76,11 @@ impl Proto {
         dropped.into_iter().filter_map(offer).collect()
     }
 
+    /// Whether this is a collective context of a communicator.
+    pub(super) fn is_collective(&self, context: u32) -> bool {
+        self.collective_group(context).is_some()
+    }
+
     /// Whether this is a collective context of a communicator that `peer` is in.
     pub(super) fn is_collective_of(&self, context: u32, peer: u32) -> bool {
         self.collective_group(context)

@@ -80,7 +80,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
                 return self.send_to_self(&mut state, args, data);
             }
             // SAFETY: the caller keeps the buffer until this returns, which is after completion.
-            unsafe { state.start_send(args, data)? }
+            unsafe { state.start_waited_send(args, data)? }
         };
         self.wait(request).map(drop)
     }
@@ -143,7 +143,9 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
                 .proto
                 .trace("send", args.dest.index(), args.envelope.tag, buf.len);
             // SAFETY: the caller's promise.
-            if unsafe { state.try_eager_contig(args, &buf) } == Launched::Yes {
+            if buf.len <= state.eager_if_waited()
+                && unsafe { state.try_eager_contig(args, &buf) } == Launched::Yes
+            {
                 return Ok(());
             }
         }

@@ -62,6 +62,8 @@ pub(super) struct SendOp {
     pub(super) args: SendArgs,
     pub(super) data: Data,
     pub(super) stage: SendStage,
+    /// The call that started it returns when it is over: nobody can cancel it.
+    pub(super) waited: bool,
     pub(super) word: Option<u32>,
     pub(super) exposure: Option<Exposure>,
 }

@@ -119,7 +119,7 @@ impl<T: Transport> State<T> {
                     self.give_way(args.envelope.context);
                     // SAFETY: the handler has promised what is needed; its request is active, so the
                     // buffer is the device's.
-                    unsafe { self.start_send_in(request.index(), &args, data) };
+                    unsafe { self.start_send_in(request.index(), &args, data, false) };
                 }
                 Noted::Receive(request, pattern, data) => {
                     self.give_way(pattern.context);

@@ -251,6 +251,7 @@ impl<T: Transport> State<T> {
     /// Tries to send the message of a queued request: eagerly, or as an offer. `false` if there is
     /// no room yet.
     pub(super) fn launch(&mut self, index: u32) -> bool {
+        let eager_if_waited = self.eager_if_waited();
         let Proto {
             table,
             peers,
@@ -263,7 +264,12 @@ impl<T: Transport> State<T> {
         let peer = op.args.dest.index();
         let len = op.data.len();
         let held = peers[peer as usize].flags & Peer::HOLD != 0;
-        if len > limits.eager || held {
+        let eager = if op.waited && op.data.contiguous().is_some() {
+            eager_if_waited
+        } else {
+            limits.eager
+        };
+        if len > eager || held {
             return self.send_offer(index);
         }
         let synchronous = op.args.mode == SendMode::Synchronous;

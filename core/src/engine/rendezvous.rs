@@ -85,9 +85,14 @@ impl<T: Transport> State<T> {
                 return self.drop_offer(peer, header, body, false);
             }
             self.proto.counters.unexpected += 1;
+            // By the time of its receive the sender may be asleep.
+            let header = Header {
+                flags: header.flags & !flags::WAITED,
+                ..*header
+            };
             let arrived = Arrived::Offer {
                 peer,
-                header: *header,
+                header,
                 body: *body,
                 taken: false,
             };

@@ -132,8 +132,9 @@ impl<T: Transport> State<T> {
         let (peer, wanted) = (transfer.peer, transfer.wanted);
         let direct = data.contiguous().is_some() && transfer.rep == MsgRep::Native;
         let exposed = transfer.exposure.is_some();
+        let waited = transfer.header.flags & flags::WAITED != 0;
         let splits = pushes && direct && wanted >= SPLIT;
-        let way = match self.transport.pulls(peer, wanted) {
+        let way = match self.transport.pulls(peer, wanted, waited) {
             // Nothing to move: the end of a pull is the end.
             _ if wanted == 0 => Way::Pull,
             _ if !exposed => Way::Stream,

@@ -253,9 +253,10 @@ pub trait Transport: Send + 'static {
         let _ = exposure;
     }
 
-    /// Which ways the data of a message of `len` bytes from `peer` may take at the moment.
-    fn pulls(&self, peer: u32, len: usize) -> Pulls {
-        let _ = (peer, len);
+    /// Which ways the data of a message of `len` bytes from `peer` may take at the moment. `inside`
+    /// if the peer is known to be in a call; otherwise the transport looks.
+    fn pulls(&self, peer: u32, len: usize, inside: bool) -> Pulls {
+        let _ = (peer, len, inside);
         Pulls::Whole
     }
 

@@ -93,6 +93,8 @@ pub mod flags {
     pub const REPLY: u8 = 8;
     /// The take has the receiver's buffer: the data is to be pushed there, if that can be done.
     pub const OPENED: u8 = 16;
+    /// The sender of the offer waits for its end in a blocking call.
+    pub const WAITED: u8 = 32;
 }
 
 impl Header {

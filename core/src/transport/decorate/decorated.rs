@@ -190,8 +190,8 @@ impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         self.inner.withdraw(exposure);
     }
 
-    fn pulls(&self, peer: u32, len: usize) -> Pulls {
-        self.inner.pulls(peer, len)
+    fn pulls(&self, peer: u32, len: usize, inside: bool) -> Pulls {
+        self.inner.pulls(peer, len, inside)
     }
 
     unsafe fn expose_mut(&mut self, data: *mut u8, len: usize) -> Option<Exposure> {
