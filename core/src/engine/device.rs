@@ -142,11 +142,12 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
             state
                 .proto
                 .trace("send", args.dest.index(), args.envelope.tag, buf.len);
-            // SAFETY: the caller's promise.
-            if buf.len <= state.eager_if_waited()
-                && unsafe { state.try_eager_contig(args, &buf) } == Launched::Yes
-            {
-                return Ok(());
+            if buf.len <= state.eager_if_waited() {
+                // SAFETY: the caller's promise.
+                let launched = unsafe { state.try_eager_contig(args, &buf) };
+                if launched == Launched::Yes {
+                    return Ok(());
+                }
             }
         }
         // SAFETY: the caller's promise.

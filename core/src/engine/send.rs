@@ -317,7 +317,7 @@ impl<T: Transport> State<T> {
             // SAFETY: the maker of the persistent request promised the buffer from each start until
             // the completion.
             Persistent::Send(args, data) => unsafe {
-                self.start_send_in(index, &args, data, false)
+                self.start_send_in(index, &args, data, false);
             },
             // SAFETY: as above.
             Persistent::Recv(pattern, data) => unsafe {
