@@ -127,10 +127,13 @@ fn suited(library: Library, config: &Config) -> Result<Vec<Info>> {
             "no provider of libfabric has reliable datagrams: {why}"
         ))
     })?;
-    let there: Vec<String> = listed
-        .iter()
-        .map(|info| offer(info, None).to_string())
-        .collect();
+    let mut there: Vec<String> = Vec::new();
+    for info in &listed {
+        let name = offer(info, None).to_string();
+        if !there.contains(&name) {
+            there.push(name);
+        }
+    }
     let mut suited: Vec<Info> = listed
         .into_iter()
         .filter(|info| wanted(info, config))

@@ -116,6 +116,13 @@ fn over_ofi() -> Vec<Trial> {
             }
         }
     }
+    // Its files are the launcher's to remove.
+    trials.push(Trial::test("killed_over_ofi_on_shm", || {
+        let words = [&options("return")[..], &["--transport", "ofi"]].concat();
+        let mut command = rank::command(&words, 3, "barrier");
+        command.env("PORTOLAN_OFI_PROVIDER", "shm");
+        killed_in(command, "barrier", 3, "return")
+    }));
     trials
 }
 
@@ -152,7 +159,9 @@ fn killed_in(command: Command, role: &str, size: u32, on_failure: &str) -> Resul
         everybody_was_told(&outcome, role, victim);
     }
     for rank in 0..size {
-        assert!(!is_alive(pid_of(rank)), "rank {rank} is left: {outcome:#?}");
+        let pid = pid_of(rank);
+        assert!(!is_alive(pid), "rank {rank} is left: {outcome:#?}");
+        assert_eq!(rank::files_of(pid), [""; 0], "of rank {rank}");
     }
     nothing_in_shared_memory()
 }

@@ -20,6 +20,7 @@
 
 mod bind;
 mod event_loop;
+mod leftovers;
 mod output;
 mod pmi;
 mod rank;

@@ -42,10 +42,23 @@ pub(crate) fn command(options: &[&str], ranks: u32, role: &str) -> std::process:
 
 /// What of ours is in `/dev/shm`.
 pub(crate) fn shared_files() -> Vec<String> {
+    let mut names = all_shared_files();
+    names.retain(|name| name.contains("portolan"));
+    names
+}
+
+/// What libfabric has in `/dev/shm` for a process.
+pub(crate) fn files_of(pid: &str) -> Vec<String> {
+    let mut names = all_shared_files();
+    names.retain(|name| name.starts_with(&format!("{pid}:")));
+    names
+}
+
+fn all_shared_files() -> Vec<String> {
     let entries = std::fs::read_dir("/dev/shm")
         .into_iter()
         .flatten()
         .flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.filter(|name| name.contains("portolan")).collect()
+    names.collect()
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{EventLoop, Phase};
 use crate::os::{self, Guard};
+use crate::run::leftovers;
 use crate::run::output::Stream;
 use crate::run::verdict::{self, Failure};
 
@@ -115,6 +116,8 @@ impl EventLoop {
             }
             left.into_iter().for_each(os::kill_and_wait);
         }
+        let pids: Vec<i32> = self.job.ranks.iter().map(|rank| rank.pid).collect();
+        leftovers::remove(&pids);
         self.job.terminal = None;
         if let Some(text) = self.last_words.take() {
             self.job.output.say(&text);

@@ -1,0 +1,68 @@
+//! What foreign libraries leave in `/dev/shm` when a rank is killed.
+//!
+//! Portolan's own shared memory has no name there. libfabric's shm provider has a file per endpoint,
+//! `PID:USER:NUMBER`, which only the process itself removes.
+
+use std::path::Path;
+
+/// Where named shared memory lies.
+const FOLDER: &str = "/dev/shm";
+
+/// Removes what ranks with these pids have left. They have ended.
+pub(super) fn remove(pids: &[i32]) {
+    remove_in(Path::new(FOLDER), pids);
+}
+
+fn remove_in(folder: &Path, pids: &[i32]) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let ours = name
+            .to_str()
+            .and_then(owner)
+            .is_some_and(|pid| pids.contains(&pid));
+        if ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            // Somebody else's file with such a name cannot be removed, and should not.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// The process that has made a file with this name, if it is one of libfabric's.
+fn owner(name: &str) -> Option<i32> {
+    let numbers: Option<Vec<i32>> = name.split(':').map(|part| part.parse().ok()).collect();
+    match numbers?[..] {
+        [pid, _, _] if pid > 0 => Some(pid),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_of_the_ranks_are_removed() {
+        let folder =
+            std::env::temp_dir().join(format!("portolan-leftovers-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let names = [
+            "71:0:3",
+            "72:0:0",
+            "71:0",
+            "71:0:3:1",
+            "-71:0:3",
+            "sem.71:0:3",
+            "71",
+        ];
+        for name in names {
+            std::fs::write(folder.join(name), "").unwrap();
+        }
+        remove_in(&folder, &[71, 99]);
+        let left: Vec<_> = names
+            .into_iter()
+            .filter(|name| folder.join(name).exists())
+            .collect();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(left, &names[1..]);
+    }
+}
