@@ -10,11 +10,12 @@ use portolan_core::{Device, Result};
 use super::board::{CHUNK, IN_CELL, Kind};
 use super::data::Items;
 use super::exchange::{self, ASIDE, RADIX};
+use super::limits::by_messages;
 use super::steps::{Place, Steps, Way};
 use crate::schedule::part;
 
-/// Bytes that a rank reads of others, at most, where all of them combine the same.
-const TOGETHER: usize = 16 << 10;
+/// Bytes that a rank reads of others, at most, where all of them combine the same: it saves one wait of two.
+const TOGETHER: usize = 64 << 10;
 
 /// Whether every rank combines everything.
 fn is_short(items: &Items<'_>, size: u32) -> bool {
@@ -36,7 +37,15 @@ pub(super) unsafe fn allreduce<D: Device>(
     from: *mut u8,
     to: *mut u8,
 ) -> Result<Way> {
-    let kind = Kind::Allreduce;
+    let (kind, len) = (Kind::Allreduce, items.len());
+    if by_messages(kind, steps.size(), len as u64) {
+        let mut steps = steps;
+        steps.announce(kind, len)?;
+        if steps.disagree() {
+            exchange::give_up(&mut steps)?;
+        }
+        return steps.end_by(Way::Messages, kind, len);
+    }
     // SAFETY: from the caller.
     unsafe {
         if is_short(items, steps.size()) {

@@ -1,9 +1,9 @@
 //! What operations cost, how boards come and go, and what becomes of ranks that do not agree.
 
-use portolan_core::{ErrorKind, Result};
+use portolan_core::{Device, ErrorKind, Result};
 use portolan_datatype::{Layout, Op, Predefined};
 
-use super::{World, buf, costs, has_boards, on_all};
+use super::{World, buf, costs, has_boards, on_all, on_some};
 use crate::{Counters, Many, Operation, counted, run};
 
 fn sum() -> Op {
@@ -212,6 +212,27 @@ fn another_operation_is_told_by_its_name() {
             "{text}"
         );
         barrier(world).unwrap();
+    });
+}
+
+#[test]
+fn a_dead_member_ends_the_wait_for_it() {
+    on_some(4, |world| {
+        let mut data = [1];
+        allreduce(world, &mut data).unwrap();
+        if world.rank() == 2 {
+            world.device().declare_self_failed("on purpose");
+            return;
+        }
+        // Whoever is told before it begins gives up as well as who waits.
+        let mut data = vec![1; 40_000];
+        let error = allreduce(world, &mut data).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.peer()),
+            (ErrorKind::PeerFailed, Some(2))
+        );
+        let error = barrier(world).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PeerFailed);
     });
 }
 

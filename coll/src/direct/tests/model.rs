@@ -1,0 +1,186 @@
+//! The rule by which cells and chunks are used again, without memory or devices: ranks take turns in an order drawn
+//! from a seed. No cell may be written that somebody has yet to read, and nobody may wait for ever.
+//!
+//! What is modelled is `Steps::room`, `post`, `header_of`, `next` and `next_published`; the numbers are theirs.
+
+use crate::direct::board::{CELLS, CHUNKS};
+use crate::simulate::Random;
+
+/// What happens in a step: the same for all ranks.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    /// Who is looked at; `None`: all by all.
+    root: Option<usize>,
+    /// Whether the root looks at the others instead.
+    upwards: bool,
+    /// Whether data is in chunks.
+    chunk: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Rank {
+    step: u32,
+    proved: u32,
+    done: u32,
+    posted: bool,
+    /// Whom it has yet to look at in this step.
+    left: Vec<usize>,
+}
+
+struct Model {
+    ranks: Vec<Rank>,
+    /// By rank and cell, by rank and chunk: the step that is in it.
+    cells: Vec<Vec<u32>>,
+    chunks: Vec<Vec<u32>>,
+    kinds: Vec<Kind>,
+}
+
+impl Model {
+    fn new(ranks: usize, kinds: Vec<Kind>) -> Self {
+        let first = Rank {
+            step: 1,
+            proved: 1,
+            ..Rank::default()
+        };
+        Self {
+            ranks: vec![first; ranks],
+            cells: vec![vec![0; CELLS as usize]; ranks],
+            chunks: vec![vec![0; CHUNKS as usize]; ranks],
+            kinds,
+        }
+    }
+
+    fn kind(&self, step: u32) -> Kind {
+        self.kinds[step as usize - 1]
+    }
+
+    fn readers(&self, owner: usize, step: u32) -> Vec<usize> {
+        let all = (0..self.ranks.len()).filter(|&rank| rank != owner);
+        let kind = self.kind(step);
+        let reads = |&rank: &usize| match kind.root {
+            None => true,
+            Some(root) if kind.upwards => rank == root,
+            Some(root) => owner == root,
+        };
+        all.filter(reads).collect()
+    }
+
+    /// Lets a rank do one thing, if it can.
+    fn turn(&mut self, rank: usize) -> bool {
+        let Rank { step, posted, .. } = self.ranks[rank];
+        if step as usize > self.kinds.len() {
+            return false;
+        }
+        match posted {
+            false => self.post(rank, step),
+            true => self.look(rank, step),
+        }
+    }
+
+    /// `room` and `post`.
+    fn post(&mut self, me: usize, step: u32) -> bool {
+        let kind = self.kind(step);
+        let writes_chunk = kind.chunk && !self.readers(me, step).is_empty();
+        let steps = if writes_chunk { CHUNKS } else { CELLS };
+        if step - self.ranks[me].proved >= steps {
+            let others = self
+                .ranks
+                .iter()
+                .enumerate()
+                .filter(|(rank, _)| *rank != me);
+            let least = others.fold(step, |least, (_, rank)| least.min(rank.done));
+            if least < step - steps + 1 {
+                return false;
+            }
+            self.ranks[me].proved = least;
+        }
+        self.overwrite(me, step, self.cells[me][(step % CELLS) as usize]);
+        self.cells[me][(step % CELLS) as usize] = step;
+        if writes_chunk {
+            self.overwrite(me, step, self.chunks[me][(step % CHUNKS) as usize]);
+            self.chunks[me][(step % CHUNKS) as usize] = step;
+        }
+        let others = (0..self.ranks.len()).filter(|&rank| rank != me);
+        let left = others.filter(|&rank| self.readers(rank, step).contains(&me));
+        self.ranks[me].left = left.collect();
+        self.ranks[me].posted = true;
+        true
+    }
+
+    /// Checks that nobody is going to read what is overwritten.
+    fn overwrite(&self, me: usize, step: u32, old: u32) {
+        if old == 0 {
+            return;
+        }
+        for reader in self.readers(me, old) {
+            let at = &self.ranks[reader];
+            let over = at.step > old || at.step == old && at.posted && !at.left.contains(&me);
+            // What the reader has looked at it may still be copying, until it ends the step.
+            assert!(
+                over && at.step > old,
+                "rank {me} overwrites {old} in {step}, before {reader}"
+            );
+        }
+    }
+
+    /// `header_of`, and `next` after the last.
+    fn look(&mut self, me: usize, step: u32) -> bool {
+        let kind = self.kind(step);
+        if let Some(index) = (0..self.ranks[me].left.len()).find(|&index| {
+            let other = self.ranks[me].left[index];
+            self.cells[other][(step % CELLS) as usize] == step
+        }) {
+            self.ranks[me].left.swap_remove(index);
+            return true;
+        }
+        let rank = &mut self.ranks[me];
+        if !rank.left.is_empty() {
+            return false;
+        }
+        if kind.root.is_none() {
+            rank.proved = step;
+        }
+        rank.step += 1;
+        rank.posted = false;
+        if rank.step.is_multiple_of(CHUNKS) || kind.chunk && kind.root.is_some() {
+            rank.done = rank.step;
+        }
+        true
+    }
+}
+
+#[test]
+fn nothing_is_overwritten_and_nobody_waits_for_ever() {
+    for seed in 0..600 {
+        let mut random = Random::new(seed);
+        let ranks = 2 + random.below(4);
+        // Some sequences of one kind mostly, some of all.
+        let bias = random.below(4);
+        let kind = |random: &mut Random| Kind {
+            root: (random.below(8) >= 2 * bias).then(|| random.below(ranks)),
+            upwards: random.below(3) == 0,
+            chunk: random.below(3) == 0,
+        };
+        let kinds = (0..120).map(|_| kind(&mut random)).collect();
+        let mut model = Model::new(ranks, kinds);
+        // A rank is slow for a while, then another.
+        loop {
+            let slow = random.below(ranks);
+            let mut moved = false;
+            for _ in 0..200 {
+                let rank = random.below(ranks);
+                moved |= rank != slow && model.turn(rank);
+            }
+            moved |= (0..1 + random.below(9)).any(|_| model.turn(slow));
+            if !moved && !(0..ranks).any(|rank| model.turn(rank)) {
+                break;
+            }
+        }
+        for (rank, state) in model.ranks.iter().enumerate() {
+            assert_eq!(
+                state.step, 121,
+                "seed {seed}: rank {rank} of {ranks} is stuck"
+            );
+        }
+    }
+}
