@@ -19,6 +19,7 @@
 mod active;
 mod collective;
 mod complete;
+mod cores;
 mod data;
 mod device;
 mod entry;

@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::Engine;
+use super::cores::shared_cores;
 use super::state::State;
 use crate::config::{Settings, WaitMode};
 use crate::level::{Level, StateLock};
@@ -37,7 +38,7 @@ const PARKED_NAP: Duration = Duration::from_millis(10);
 
 impl Policy {
     pub(super) fn new(settings: &Settings, ranks_on_node: usize, caps: TransportCaps) -> Self {
-        let crowded = ranks_on_node > allowed_cores();
+        let crowded = ranks_on_node > shared_cores();
         let spin = u32::try_from(settings.spin()).unwrap_or(u32::MAX);
         let sleeps = caps.contains(TransportCaps::SLEEP);
         let stuck_after = Some(settings.stuck_after()).filter(|limit| !limit.is_zero());
@@ -74,11 +75,6 @@ impl Policy {
             count(self.yields)
         )
     }
-}
-
-/// Cores that this process may run on.
-fn allowed_cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// What a wait is for, so that a sleeping thread is woken by that and not by everything.
