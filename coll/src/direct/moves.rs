@@ -174,14 +174,14 @@ impl Shares {
         Self {
             place: Place::Chunk,
             len,
-            step: CHUNK / others & !63,
+            step: (CHUNK / others) & !63,
             data: Self::in_chunks(others, listed),
             listed,
         }
     }
 
     fn in_chunks(others: usize, listed: bool) -> usize {
-        let step = CHUNK / others & !63;
+        let step = (CHUNK / others) & !63;
         if listed { step - PREFIX } else { step }
     }
 

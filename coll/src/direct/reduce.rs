@@ -220,7 +220,7 @@ pub(super) unsafe fn reduce_scatter<D: Device>(
     let (place, each, share) = if longest.room() * ranks <= IN_CELL {
         (Place::Cell, longest.count.max(1), longest.room())
     } else {
-        let share = CHUNK / ranks & !63;
+        let share = (CHUNK / ranks) & !63;
         (Place::Chunk, items.per(share), share)
     };
     let from = send.unwrap_or(recv);

@@ -186,8 +186,8 @@ unsafe fn distribute<D: Device>(
                 chunk
                     .cast::<u64>()
                     .add(rank as usize)
-                    .write(block.len() as u64)
-            };
+                    .write(block.len() as u64);
+            }
             if rank != root {
                 messages.send(rank, &block);
             }

@@ -140,7 +140,7 @@ fn operator() -> Op {
             let right = right.cast::<u64>();
             // SAFETY: both are items that begin with a number, says `Op::apply`.
             unsafe {
-                right.write_unaligned(compose(left.read_unaligned(), right.read_unaligned()))
+                right.write_unaligned(compose(left.read_unaligned(), right.read_unaligned()));
             };
         }
     };
@@ -201,7 +201,7 @@ fn bcast(world: &World, turn: &Turn) {
 
 fn gather(world: &World, turn: &Turn) {
     let (rank, size) = (world.rank(), world.size());
-    let uneven = turn.seed % 2 == 1;
+    let uneven = !turn.seed.is_multiple_of(2);
     let counts = if uneven {
         turn.counts.clone()
     } else {
@@ -453,7 +453,7 @@ fn reduce_scatter(world: &World, turn: &Turn) {
 
 fn scan(world: &World, turn: &Turn) {
     let (op, rank) = (operator(), world.rank());
-    let exclusive = turn.seed % 2 == 0;
+    let exclusive = turn.seed.is_multiple_of(2);
     let mut send = Items::with(turn.gaps, turn.values(rank, 0, turn.count));
     let mut recv = Items::with(turn.gaps, turn.values(rank, 0, turn.count));
     let send = (!turn.in_place).then(|| send.buf(turn.count));
