@@ -148,7 +148,8 @@ fn two_sleepers_on_one_bell() {
             // The engine's lock, with the number of sleepers behind it.
             loom::sync::Mutex::new(0),
         ));
-        let wait_for = |shared: &(BellWords, [AtomicU32; 2], loom::sync::Mutex<u32>), mine: usize| {
+        let wait_for = |shared: &(BellWords, [AtomicU32; 2], loom::sync::Mutex<u32>),
+                        mine: usize| {
             let (bell, flags, sleepers) = shared;
             while flags[mine].load(Acquire) == 0 {
                 let seen = bell.seen();
