@@ -1,7 +1,8 @@
 //! What the larger example programs are made of: things people copy from, too.
 //!
-//! **What it is.** The heat equation ([`heat`]) and least squares ([`least_squares`], with a reader
-//! of Matrix Market files) as functions of a communicator, so that a program, a test with threads as
+//! **What it is.** The heat equation ([`heat`]), least squares ([`least_squares`], with a reader
+//! of Matrix Market files), Poisson's equation ([`poisson`]), sorting ([`sample_sort`]) and a Fourier
+//! transform ([`spectrum`]) as functions of a communicator, so that a program, a test with threads as
 //! ranks and `portolan demo` run the same code. The programs are in `src/bin/`, and `README.md` lists
 //! them.
 //!
@@ -17,3 +18,9 @@
 
 pub mod heat;
 pub mod least_squares;
+pub mod poisson;
+pub mod sample_sort;
+mod share;
+pub mod spectrum;
+
+pub use share::share;

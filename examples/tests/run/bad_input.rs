@@ -171,6 +171,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         no_place,
     ));
     trials.push(Trial::test("adi_programs_alone", alone));
+    trials.push(Trial::test("sample_sort_of_what_is_no_number", no_number));
+    trials.push(Trial::test("more_ranks_than_rows", more_ranks_than_rows));
     trials
 }
 
@@ -252,6 +254,24 @@ fn alone() -> Result<(), Failed> {
     for program in ["adi_blocking", "adi_nonblocking"] {
         let says = ["rank 0: a job of 1 rank; start 2 ranks or more"];
         Job::new(program, 1).run().failed(1, &says)?;
+    }
+    Ok(())
+}
+
+fn no_number() -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("numbers.txt");
+    fs::write(&file, "3\n\n-4x\n")?;
+    let job = Job::new("sample_sort", 3).option("--input", &file);
+    let says = "numbers.txt`, line 3: `-4x` is not a whole number of 64 bits";
+    job.run().failed(1, &["rank 0: ", says]).map(drop)
+}
+
+fn more_ranks_than_rows() -> Result<(), Failed> {
+    for program in ["poisson", "fft2"] {
+        let outcome = Job::new(program, 4).option("--size", "3").run();
+        let says = "3 rows cannot be shared by 4 ranks; take a larger --size, or fewer ranks";
+        outcome.failed(1, &[says])?;
     }
     Ok(())
 }

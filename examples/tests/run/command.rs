@@ -129,6 +129,14 @@ impl Outcome {
         Err(format!("it should have said {expected:#?}: {self:#?}").into())
     }
 
+    /// This is part of the standard output.
+    pub(crate) fn says(&self, part: &str) -> Result<(), Failed> {
+        if self.out.contains(part) {
+            return Ok(());
+        }
+        Err(format!("`{part}` is missing: {self:#?}").into())
+    }
+
     /// The number behind a word that begins a line, or follows another on it.
     pub(crate) fn number(&self, name: &str) -> Result<f64, Failed> {
         let found = self.out.split_once(name).and_then(|(_, rest)| {
@@ -182,11 +190,14 @@ fn program(name: &str) -> &'static str {
     match name {
         "adi_blocking" => env!("CARGO_BIN_EXE_adi_blocking"),
         "adi_nonblocking" => env!("CARGO_BIN_EXE_adi_nonblocking"),
+        "fft2" => env!("CARGO_BIN_EXE_fft2"),
         "heat" => env!("CARGO_BIN_EXE_heat"),
         "hello" => env!("CARGO_BIN_EXE_hello"),
         "least_squares" => env!("CARGO_BIN_EXE_least_squares"),
         "master_worker" => env!("CARGO_BIN_EXE_master_worker"),
+        "poisson" => env!("CARGO_BIN_EXE_poisson"),
         "ring" => env!("CARGO_BIN_EXE_ring"),
+        "sample_sort" => env!("CARGO_BIN_EXE_sample_sort"),
         _ => panic!("there is no example {name}"),
     }
 }

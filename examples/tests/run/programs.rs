@@ -28,7 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     if !here {
         eprintln!("ignored: ../shared/data/well1850.mtx is not next to the repository");
     }
-    let programs: [(&str, &[u32], Check, bool); 8] = [
+    let programs: [(&str, &[u32], Check, bool); 11] = [
         ("hello", &[1, 2, 3, 4, 5, 8], hello, true),
         ("ring", &[1, 2, 3, 4, 5, 8], ring, true),
         ("adi_blocking", &[2, 3, 4], adi_blocking, true),
@@ -37,6 +37,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("least_squares", &[1, 2, 3, 4, 5, 8], least_squares, true),
         ("least_squares_well1850", &[1, 2, 3, 4], well1850, here),
         ("master_worker", &[1, 2, 3, 4, 5, 8], master_worker, true),
+        ("poisson", &[1, 2, 3, 4], poisson, true),
+        ("sample_sort", &[1, 2, 3, 4], sample_sort, true),
+        ("fft2", &[1, 2, 3, 4], fft2, true),
     ];
     let mut trials = Vec::new();
     for (name, sizes, check, possible) in programs {
@@ -56,12 +59,15 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// The same programs on the emulated T3E, in virtual time: what they say must not depend on it.
 fn on_the_t3e() -> Vec<Trial> {
     const RANKS: u32 = 4;
-    let programs: [(&str, JobCheck); 5] = [
+    let programs: [(&str, JobCheck); 8] = [
         ("hello", |job, ranks| says_hello(job, ranks, "t3e-sim")),
         ("ring", says_sum),
         ("heat", |job, _| says_heat(job, 50)),
         ("least_squares", |job, _| says_solution(job, 100)),
         ("master_worker", |job, _| says_paths(job)),
+        ("poisson", |job, _| says_error(job)),
+        ("sample_sort", |job, _| says_sorted(job)),
+        ("fft2", |job, _| says_spectrum(job)),
     ];
     let trials = programs.into_iter().map(|(name, check)| {
         let test = move || check(Job::new(name, RANKS).over("t3e-sim"), RANKS);
@@ -184,5 +190,64 @@ fn well1850(ranks: u32) -> Result<(), Failed> {
             "{name}{found}, not {expected}"
         );
     }
+    Ok(())
+}
+
+fn poisson(ranks: u32) -> Result<(), Failed> {
+    says_error(Job::new("poisson", ranks))
+}
+
+fn says_error(job: Job) -> Result<(), Failed> {
+    let outcome = job.option("--size", "61").run().succeeded()?;
+    let (error, residual) = (
+        outcome.number("largest error ")?,
+        outcome.number("residual ")?,
+    );
+    // The scheme's error is what is left, and it is there.
+    assert!(error > 1e-6 && error < 1.0 / 62.0f64.powi(2), "{outcome:?}");
+    assert!(residual < 1e-9, "{outcome:?}");
+    Ok(())
+}
+
+fn sample_sort(ranks: u32) -> Result<(), Failed> {
+    says_sorted(Job::new("sample_sort", ranks))?;
+    let folder = tempfile::tempdir()?;
+    let (input, output) = (folder.path().join("in"), folder.path().join("out"));
+    let numbers: Vec<i64> = (0..1001)
+        .map(|n: i64| (n * 7919 % 1009 - 500) / 3)
+        .collect();
+    let lines = |numbers: &[i64]| -> String { numbers.iter().map(|n| format!("{n}\n")).collect() };
+    fs::write(&input, lines(&numbers))?;
+    let job = Job::new("sample_sort", ranks).option("--input", &input);
+    job.option("--output", &output).run().succeeded()?;
+    let mut sorted = numbers;
+    sorted.sort_unstable();
+    assert_eq!(fs::read_to_string(&output)?, lines(&sorted));
+    Ok(())
+}
+
+fn says_sorted(job: Job) -> Result<(), Failed> {
+    let outcome = job.option("--count", "20011").run().succeeded()?;
+    let balance = outcome.number("most on one rank ")?;
+    let share = outcome.number("of ")?;
+    assert!(balance < 1.5 * share, "{outcome:?}");
+    outcome.says("in order true, complete true")
+}
+
+fn fft2(ranks: u32) -> Result<(), Failed> {
+    says_spectrum(Job::new("fft2", ranks))
+}
+
+fn says_spectrum(job: Job) -> Result<(), Failed> {
+    let folder = tempfile::tempdir()?;
+    let picture = folder.path().join("spectrum.png");
+    // Neither a power of two nor a multiple of any number of ranks but 1.
+    let job = job.option("--size", "97").option("--output", &picture);
+    let outcome = job.run().succeeded()?;
+    assert!(outcome.number("holds to ")? < 1e-12, "{outcome:?}");
+    assert!(outcome.number("back again to ")? < 1e-12, "{outcome:?}");
+    let decoder = png::Decoder::new(std::io::BufReader::new(fs::File::open(picture)?));
+    let info = decoder.read_info()?.info().size();
+    assert_eq!(info, (2 * 388 + 36, 388 + 24));
     Ok(())
 }
