@@ -27,8 +27,12 @@ fn on_all(n: u32, body: impl Fn(&World) + Sync) {
 
 /// The same for ranks of which not all come to the end.
 fn on_some(n: u32, body: impl Fn(&World) + Sync) {
+    on_network(memory::network(n), body);
+}
+
+fn on_network(ranks: Vec<Memory>, body: impl Fn(&World) + Sync) {
     std::thread::scope(|scope| {
-        for transport in memory::network(n) {
+        for transport in ranks {
             let body = &body;
             scope.spawn(move || {
                 let engine = Engine::new(transport, &Settings::default()).unwrap();
