@@ -26,9 +26,9 @@ use crate::{Layout, Primitive};
 ///
 /// # Safety
 /// Senders, receivers and operators trust an implementation:
-/// - `layout()` always describes the same data: only bytes within `size_of::<Self>()`, none twice,
-///   none that can be padding, each with the primitive that is there, and with extent
-///   `size_of::<Self>()`.
+/// - `layout()` and `layout_for_ever()` always describe the same data: only bytes within
+///   `size_of::<Self>()`, none twice, none that can be padding, each with the primitive that is
+///   there, and with extent `size_of::<Self>()`.
 /// - If `CONTIGUOUS`, then `layout().is_contiguous()`: all bytes of the value are data, in the
 ///   order of the packed stream.
 /// - `PACKED_SIZE` is `layout().size()`.
@@ -61,6 +61,13 @@ pub unsafe trait Datatype: Copy + Send + Sync + 'static {
     /// The layout of one value, with extent `size_of::<Self>()`. Implementations keep it, so that
     /// a call costs no more than a look-up and a count.
     fn layout() -> Layout;
+
+    /// The same layout where it is kept for ever, as that of a primitive is: then callers need not count
+    /// a handle.
+    #[inline]
+    fn layout_for_ever() -> Option<&'static Layout> {
+        None
+    }
 
     /// Whether the bytes at `value` are a valid value.
     ///

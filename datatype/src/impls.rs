@@ -22,6 +22,10 @@ macro_rules! primitives {
                 Layout::primitive(Primitive::$primitive)
             }
 
+            fn layout_for_ever() -> Option<&'static Layout> {
+                Some(Layout::primitive_for_ever(Primitive::$primitive))
+            }
+
             unsafe fn is_valid(value: *const Self) -> bool {
                 let valid: unsafe fn(*const Self) -> bool = $valid;
                 // SAFETY: from the caller.

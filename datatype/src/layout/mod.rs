@@ -78,7 +78,12 @@ static PRIMITIVES: LazyLock<[Layout; Primitive::ALL.len()]> = LazyLock::new(|| {
 impl Layout {
     /// The layout of one primitive.
     pub fn primitive(primitive: Primitive) -> Layout {
-        PRIMITIVES[usize::from(primitive.code()) - 1].clone()
+        Self::primitive_for_ever(primitive).clone()
+    }
+
+    /// The layout of one primitive, where it is kept for ever.
+    pub fn primitive_for_ever(primitive: Primitive) -> &'static Layout {
+        &PRIMITIVES[usize::from(primitive.code()) - 1]
     }
 
     /// One byte without a meaning (`MPI_BYTE`).

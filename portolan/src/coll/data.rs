@@ -17,10 +17,30 @@ use crate::level::Level;
 pub struct Data<B: Buffer> {
     held: Held<B>,
     count: usize,
-    layout: Layout,
+    item: Item,
     strided: bool,
     /// Where data arrives that has to be looked at before it may be called a value.
     aside: Vec<B::Item>,
+}
+
+/// The layout of an item. Those of primitives are not counted: it would be a good part of a short operation,
+/// and ranks that are threads would fight for the count.
+enum Item {
+    ForEver(&'static Layout),
+    Counted(Layout),
+}
+
+impl Item {
+    fn of<T: Datatype>() -> Self {
+        T::layout_for_ever().map_or_else(|| Self::Counted(T::layout()), Self::ForEver)
+    }
+
+    fn layout(&self) -> &Layout {
+        match self {
+            Self::ForEver(layout) => layout,
+            Self::Counted(layout) => layout,
+        }
+    }
 }
 
 impl<B: Buffer> fmt::Debug for Data<B> {
@@ -55,7 +75,7 @@ impl<B: Buffer> IntoData for B {
         let held = Held::new(self);
         Data {
             count: held.len(),
-            layout: B::Item::layout(),
+            item: Item::of::<B::Item>(),
             held,
             strided: false,
             aside: Vec::new(),
@@ -124,7 +144,7 @@ pub fn strided<B: IntoData>(base: B, count: usize, layout: &Layout) -> Data<B::B
     };
     Data {
         count,
-        layout: layout.clone(),
+        item: Item::Counted(layout.clone()),
         strided: true,
         ..base.into_data()
     }
@@ -151,7 +171,7 @@ impl<B: Buffer> Data<B> {
         TypedBuf {
             ptr: self.ptr(),
             count,
-            layout: &self.layout,
+            layout: self.item.layout(),
             memory: MemoryKind::Host,
         }
     }
@@ -166,7 +186,7 @@ impl<B: Buffer> Data<B> {
         if !self.strided {
             return Ok(());
         }
-        comm.check_span(self.memory(), self.count, &self.layout)
+        comm.check_span(self.memory(), self.count, self.item.layout())
     }
 
     pub(super) fn into_buffer(self) -> B {
