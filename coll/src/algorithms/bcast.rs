@@ -221,7 +221,7 @@ mod tests {
             for algorithm in ALL {
                 for size in [1, 2, 5, 8] {
                     let bytes = 60_000 * 12;
-                    let of = |rank: u32| if rank % 2 == 0 { one } else { other };
+                    let of = |rank: u32| if rank.is_multiple_of(2) { one } else { other };
                     let mut run = Simulation::new(size, 5);
                     for rank in 0..size {
                         let reach = of(rank).span(bytes / of(rank).size()).expect("small");

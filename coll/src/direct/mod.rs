@@ -142,7 +142,7 @@ impl Direct {
 /// Does an operation through shared memory, if that is the way on this communicator; `None` if not.
 ///
 /// # Safety
-/// As [`crate::run`].
+/// As [`crate::run()`].
 #[inline]
 pub(crate) unsafe fn run<D: Device>(
     comm: &Communicator<D>,
