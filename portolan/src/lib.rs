@@ -32,6 +32,7 @@
 //!   [`Builder`] gives a [`World`], the world a [`Comm`], and that has all the calls;
 //!   its documentation has a table of them.
 //! - [`threads`] and [`try_threads`] run a whole job in one process: for tests and for trying things out.
+//! - [`coll`] has the operations of all ranks together: broadcasts, reductions and their kin.
 //! - [`Datatype`] says what can be sent, and can be derived; a [`Layout`] describes data with gaps.
 //! - `docs/guide.md` in the repository is a short tour.
 //!
@@ -39,7 +40,7 @@
 //! Leaks are safe in Rust, so a lifetime alone cannot protect a buffer that the runtime uses in the
 //! background. There are three ways here, and none of them needs `unsafe`: blocking calls on borrowed
 //! buffers; [scopes](Comm::scope), which end after everything that was started in them; and requests
-//! that [own their buffer](Comm::isend_owned). Received values are checked where not every bit
+//! that [own their buffers](Comm::isend_owned). Received values are checked where not every bit
 //! pattern is one, and a mismatch of types is an error.
 //!
 //! # Threads
