@@ -18,6 +18,7 @@ mod data;
 mod exchange;
 mod limits;
 mod moves;
+mod odd;
 mod reduce;
 mod rooted;
 mod setup;

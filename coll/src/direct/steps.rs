@@ -14,10 +14,11 @@
 use std::sync::atomic::Ordering;
 
 use portolan_core::comm::Communicator;
-use portolan_core::{Device, ErrorKind, ProcId, Result};
+use portolan_core::{Device, ProcId, Result};
 
 use super::Boards;
 use super::board::{CELLS, CHUNKS, Header, IN_CELL, Kind};
+use super::odd::{Odd, disagreement};
 use crate::counters::Counters;
 use crate::state::State;
 
@@ -33,8 +34,8 @@ pub(super) struct Steps<'a, D: Device> {
     step: u32,
     /// All ranks have the steps before this one behind them.
     proved: u32,
-    /// The first disagreement that was seen: rank, and what it does.
-    odd: Option<(u32, Header, u64)>,
+    /// The first rank that was seen to disagree.
+    odd: Option<Odd>,
 }
 
 /// What becomes of an operation after its steps.
@@ -306,13 +307,13 @@ impl<'a, D: Device> Steps<'a, D> {
     #[cold]
     pub(super) fn note(&mut self, rank: u32, header: Header) {
         let len = self.len_of(rank, header);
-        self.odd.get_or_insert((rank, header, len));
+        self.odd.get_or_insert(Odd { rank, header, len });
     }
 
     /// Notes that a rank has another length for a block than this one.
     #[cold]
     pub(super) fn note_len(&mut self, rank: u32, header: Header, len: u64) {
-        self.odd.get_or_insert((rank, header, len));
+        self.odd.get_or_insert(Odd { rank, header, len });
     }
 
     /// Whether a rank was seen that does not agree with this one.
@@ -359,61 +360,15 @@ impl<'a, D: Device> Steps<'a, D> {
     /// Ends the boards' part in the operation.
     ///
     /// # Errors
-    /// [`InvalidCount`](ErrorKind::InvalidCount) if a rank was seen to disagree about its length,
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if about what operation it is.
+    /// [`InvalidCount`](portolan_core::ErrorKind::InvalidCount) if a rank was seen to disagree about its length,
+    /// [`InvalidArgument`](portolan_core::ErrorKind::InvalidArgument) if about what operation it is.
     #[inline]
     pub(super) fn end_by(self, way: Way, kind: Kind, len: usize) -> Result<Way> {
         self.boards.step.store(self.step, Ordering::Relaxed);
         self.boards.proved.store(self.proved, Ordering::Relaxed);
         match self.odd {
             None => Ok(way),
-            Some((rank, header, theirs)) => Err(self.disagreement(kind, len, rank, header, theirs)),
+            Some(odd) => Err(disagreement(self.comm, (kind, len), odd)),
         }
-    }
-
-    #[cold]
-    fn disagreement(
-        &self,
-        kind: Kind,
-        len: usize,
-        rank: u32,
-        header: Header,
-        theirs: u64,
-    ) -> portolan_core::Error {
-        let me = self.rank();
-        let (class, what) = match header.kind() {
-            Some(known) if known.text() == kind.text() => (
-                ErrorKind::InvalidCount,
-                format!(
-                    "rank {rank} took part in {} with {theirs} bytes where this rank expects {len}",
-                    kind.text()
-                ),
-            ),
-            Some(Kind::Disagree) => (
-                ErrorKind::InvalidCount,
-                format!(
-                    "rank {rank} has seen ranks that take part in {} with other lengths than the {len} bytes here",
-                    kind.text()
-                ),
-            ),
-            Some(other) => (
-                ErrorKind::InvalidArgument,
-                format!(
-                    "rank {rank} called {} where rank {me} called {}",
-                    other.text(),
-                    kind.text()
-                ),
-            ),
-            None => (
-                ErrorKind::PeerMisbehaved,
-                format!("rank {rank} has written nonsense to its board"),
-            ),
-        };
-        self.comm.error(
-            class,
-            what,
-            "call collectives in the same order with equal lengths on every rank; PORTOLAN_COLL_CHECK=on \
-             compares them before data moves",
-        )
     }
 }

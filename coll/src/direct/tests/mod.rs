@@ -3,6 +3,7 @@
 mod agree;
 mod mixed;
 mod model;
+mod turn;
 
 use std::sync::Arc;
 

@@ -1,0 +1,58 @@
+//! Ranks that do not agree about an operation, in words.
+
+use portolan_core::comm::Communicator;
+use portolan_core::{Device, Error, ErrorKind};
+
+use super::board::{Header, Kind};
+
+/// What a rank does that this one does not expect.
+#[derive(Clone, Copy)]
+pub(super) struct Odd {
+    pub(super) rank: u32,
+    pub(super) header: Header,
+    /// Its length, of which the header may have a part only.
+    pub(super) len: u64,
+}
+
+/// The error for a rank that takes part with the length `len` in `kind`, and has seen another do otherwise.
+#[cold]
+pub(super) fn disagreement<D: Device>(
+    comm: &Communicator<D>,
+    (kind, len): (Kind, usize),
+    odd: Odd,
+) -> Error {
+    let (rank, name) = (odd.rank, kind.text());
+    let (class, what) = match odd.header.kind() {
+        Some(known) if known.text() == name => (
+            ErrorKind::InvalidCount,
+            format!(
+                "rank {rank} took part in {name} with {} bytes where this rank expects {len}",
+                odd.len
+            ),
+        ),
+        Some(Kind::Disagree) => (
+            ErrorKind::InvalidCount,
+            format!(
+                "rank {rank} has seen ranks that take part in {name} with other lengths than the {len} bytes here"
+            ),
+        ),
+        Some(other) => (
+            ErrorKind::InvalidArgument,
+            format!(
+                "rank {rank} called {} where rank {} called {name}",
+                other.text(),
+                comm.rank()
+            ),
+        ),
+        None => (
+            ErrorKind::PeerMisbehaved,
+            format!("rank {rank} has written nonsense to its board"),
+        ),
+    };
+    comm.error(
+        class,
+        what,
+        "call collectives in the same order with equal lengths on every rank; PORTOLAN_COLL_CHECK=on \
+         compares them before data moves",
+    )
+}

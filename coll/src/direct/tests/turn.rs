@@ -1,0 +1,159 @@
+//! What one operation of a sequence is, and what ranks contribute to it.
+
+use portolan_core::{MemoryKind, TypedBuf};
+use portolan_datatype::{Layout, Op};
+
+use crate::simulate::Random;
+
+/// Items of a buffer, perhaps with gaps.
+pub(super) struct Items {
+    pub(super) layout: Layout,
+    pub(super) stride: usize,
+    pub(super) data: Vec<u64>,
+}
+
+pub(super) const GAP: u64 = 0xdead_beef;
+
+impl Items {
+    pub(super) fn new(gaps: bool, count: usize) -> Self {
+        let item = Layout::of::<u64>();
+        let (layout, stride) = match gaps {
+            true => (Layout::resized(&item, 0, 24).unwrap(), 3),
+            false => (item, 1),
+        };
+        Self {
+            layout,
+            stride,
+            data: vec![GAP; count * stride],
+        }
+    }
+
+    pub(super) fn with(gaps: bool, values: impl ExactSizeIterator<Item = u64>) -> Self {
+        let mut items = Self::new(gaps, values.len());
+        items.set(0, values);
+        items
+    }
+
+    pub(super) fn set(&mut self, first: usize, values: impl Iterator<Item = u64>) {
+        let places = self.data.chunks_mut(self.stride).skip(first);
+        places
+            .zip(values)
+            .for_each(|(place, value)| place[0] = value);
+    }
+
+    pub(super) fn get(&self) -> Vec<u64> {
+        assert!(
+            self.data
+                .chunks(self.stride)
+                .all(|item| item[1..].iter().all(|&gap| gap == GAP))
+        );
+        self.data.chunks(self.stride).map(|item| item[0]).collect()
+    }
+
+    pub(super) fn buf(&mut self, count: usize) -> TypedBuf<'_> {
+        TypedBuf {
+            ptr: self.data.as_mut_ptr().cast(),
+            count,
+            layout: &self.layout,
+            memory: MemoryKind::Host,
+        }
+    }
+}
+
+/// One operation of the sequence: the same on all ranks.
+pub(super) struct Turn {
+    pub(super) seed: u64,
+    pub(super) what: usize,
+    pub(super) count: usize,
+    pub(super) root: u32,
+    pub(super) in_place: bool,
+    pub(super) gaps: bool,
+    /// Counts per rank, for the v forms.
+    pub(super) counts: Vec<usize>,
+}
+
+pub(super) const WHATS: usize = 12;
+
+impl Turn {
+    pub(super) fn draw(random: &mut Random, ranks: u32, longest: usize) -> Self {
+        // Short ones mostly, at the limits of cells and chunks, and long ones.
+        let counts = [0, 1, 1, 1, 2, 7, 15, 16, 60, 500, 1024, 8192, 8193, 30_000];
+        let count = counts[random.below(counts.len())].min(longest);
+        let each = |_| match random.below(4) {
+            0 => 0,
+            1 => count,
+            _ => random.below(count + 1),
+        };
+        let counts = (0..ranks).map(each).collect();
+        Self {
+            seed: random.next(),
+            what: random.below(WHATS),
+            count,
+            root: random.below(ranks as usize) as u32,
+            in_place: random.below(3) == 0,
+            gaps: random.below(4) == 0,
+            counts,
+        }
+    }
+
+    /// What rank `rank` contributes at `index`.
+    pub(super) fn value(&self, rank: u32, index: usize) -> u64 {
+        let mixed = self.seed ^ (u64::from(rank) << 40) ^ index as u64;
+        mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) | 1
+    }
+
+    pub(super) fn values(
+        &self,
+        rank: u32,
+        first: usize,
+        count: usize,
+    ) -> impl ExactSizeIterator<Item = u64> {
+        (0..count).map(move |index| self.value(rank, first + index))
+    }
+
+    /// The reduction of all `ranks` at `index`.
+    pub(super) fn reduced(&self, ranks: std::ops::Range<u32>, index: usize) -> Option<u64> {
+        ranks.map(|rank| self.value(rank, index)).reduce(compose)
+    }
+}
+
+/// Composition of affine maps: associative, and not commutative.
+pub(super) fn compose(left: u64, right: u64) -> u64 {
+    let (a, b, c, d) = (
+        left as u32,
+        (left >> 32) as u32,
+        right as u32,
+        (right >> 32) as u32,
+    );
+    u64::from(a.wrapping_mul(c)) | u64::from(b.wrapping_mul(c).wrapping_add(d)) << 32
+}
+
+/// [`compose`] for items with and without gaps.
+pub(super) fn operator() -> Op {
+    let each = |layout: &Layout, count: usize, left: *const u8, right: *mut u8| {
+        for item in 0..count {
+            let at = item as isize * layout.extent();
+            let (left, right) = (
+                left.wrapping_offset(at).cast::<u64>(),
+                right.wrapping_offset(at),
+            );
+            let right = right.cast::<u64>();
+            // SAFETY: both are items that begin with a number, says `Op::apply`.
+            unsafe {
+                right.write_unaligned(compose(left.read_unaligned(), right.read_unaligned()));
+            };
+        }
+    };
+    // SAFETY: it touches the data of the items only.
+    unsafe { Op::from_raw(false, each) }
+}
+
+pub(super) fn displacements(counts: &[usize]) -> Vec<isize> {
+    // Backwards, with a hole of an item between two.
+    let mut end: usize = counts.iter().map(|count| count + 1).sum();
+    let place = |&count: &usize| {
+        end -= count + 1;
+        end as isize
+    };
+    counts.iter().map(place).collect()
+}
