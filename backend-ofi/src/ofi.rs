@@ -295,7 +295,7 @@ impl Transport for Ofi {
         one_sided::withdraw(self, exposure);
     }
 
-    fn pulls(&self, _peer: u32, _len: usize, _waited: bool) -> Pulls {
+    fn pulls(&self, _peer: u32, _len: usize, _inside: bool) -> Pulls {
         one_sided::pulls(self)
     }
 
