@@ -285,6 +285,7 @@ impl<T: Transport> State<T> {
                 self.transport.offer_close(word);
             }
             if let Some(exposure) = op.exposure.take() {
+                self.proto.exposed -= 1;
                 self.transport.withdraw(&exposure);
             }
         }

@@ -259,6 +259,7 @@ impl<T: Transport> State<T> {
             // SAFETY: the sender leaves the buffer to the device until the request completes, and
             // the exposure is withdrawn before that.
             op.exposure = unsafe { self.transport.expose(ptr, len) };
+            self.proto.exposed += u32::from(op.exposure.is_some());
         }
         let mut header = header(PacketKind::Offer, &op.args, op.data.signature(len).bits());
         header.cookie = cookie;

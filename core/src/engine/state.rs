@@ -76,6 +76,8 @@ pub(super) struct Proto {
     pub(super) trouble: bool,
     /// Messages sent since the last poll.
     pub(super) unpolled: u32,
+    /// Buffers of sends that peers may read.
+    pub(super) exposed: u32,
 
     pub(super) counters: Counters,
     /// Whether one of the next two is there.
@@ -133,6 +135,7 @@ impl<T: Transport> State<T> {
             finalized: false,
             trouble: false,
             unpolled: 0,
+            exposed: 0,
             counters: Counters::default(),
             traced: false,
             tracer: None,
