@@ -22,8 +22,8 @@
 
 pub mod algorithms;
 pub mod args;
-pub mod inter;
 pub mod exact;
+pub mod inter;
 pub mod problem;
 pub mod schedule;
 pub mod select;

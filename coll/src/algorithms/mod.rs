@@ -9,6 +9,8 @@ mod around;
 pub(crate) mod barrier;
 pub(crate) mod bcast;
 mod gather;
+#[cfg(test)]
+pub(crate) mod moving;
 mod neighbour;
 mod partial;
 pub(crate) mod reduce;
@@ -16,8 +18,6 @@ mod reduce_scatter;
 #[cfg(test)]
 pub(crate) mod reference;
 mod scan;
-#[cfg(test)]
-pub(crate) mod moving;
 mod scatter;
 
 use crate::args::Name;
@@ -101,8 +101,8 @@ pub use alltoall::ALL as ALLTOALL;
 pub use barrier::ALL as BARRIER;
 pub use bcast::ALL as BCAST;
 pub use gather::ALL as GATHER;
+pub use neighbour::ALL as NEIGHBOUR;
 pub use reduce::ALL as REDUCE;
 pub use reduce_scatter::ALL as REDUCE_SCATTER;
 pub use scan::ALL as SCAN;
-pub use neighbour::ALL as NEIGHBOUR;
 pub use scatter::ALL as SCATTER;
