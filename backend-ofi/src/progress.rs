@@ -4,8 +4,8 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 
 use libfabric_sys::{
-    FI_EAGAIN, FI_EAVAIL, FI_ECANCELED, FI_MULTI_RECV, fi_cq_data_entry, fi_cq_err_entry,
-    fi_cq_read, fi_cq_readerr, fi_cq_strerror,
+    FI_EAGAIN, FI_EAVAIL, FI_ECANCELED, fi_cq_data_entry, fi_cq_err_entry, fi_cq_read,
+    fi_cq_readerr, fi_cq_strerror,
 };
 use portolan_core::transport::{Bell, Sink};
 
@@ -191,8 +191,9 @@ fn read_error(ofi: &mut Ofi) {
         // The data is streamed instead.
         Kind::Read => return ofi.link.memory.completed(index, false),
         Kind::Receive => {
-            let over = u64::from(entry.err == FI_ECANCELED) * FI_MULTI_RECV;
-            ofi.link.inbox.failed(index, entry.flags | over);
+            // Whether the provider lets go of the buffer its flags say, and nothing else: what is left of
+            // it may be posted still.
+            ofi.link.inbox.failed(index, entry.flags);
             let why = words(ofi, &entry);
             tracing::warn!(rank = ofi.rank, why, "a receive failed");
             return;

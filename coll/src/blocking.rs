@@ -62,6 +62,8 @@ pub(crate) unsafe fn run_planned<D: Device>(
     // scratch memory, which has the length that the schedule wants.
     let outcome = unsafe { run.steps(&mut spare.requests) };
     spare.schedule = plan.schedule;
+    // Not kept with the memory: it is the program's, and may hold whatever that has put into it.
+    spare.schedule.op = None;
     state.keep_spare(spare);
     outcome
 }

@@ -3,7 +3,8 @@
 //! Each rank sends rank 0 a stamp that says what it is doing; rank 0 judges, and tells all ranks its verdict, a text
 //! that is empty if all agree. This is a prelude in the schedule itself, in a lane of its own, so blocking,
 //! nonblocking and persistent operations are compared alike, and a rank that calls something else altogether
-//! takes part all the same: the number of the operation, which makes the tags, is the same.
+//! takes part all the same: the number of the operation, which makes the tags, is the same. (Persistent operations
+//! have numbers of their own: one against another kind of call is not compared, and hangs.)
 
 use portolan_core::comm::Binomial;
 use portolan_core::{Error, ErrorKind, Result};

@@ -15,7 +15,6 @@ use crate::schedule::{Base, Blocks, Builder, Span};
 
 /// A problem of any operation.
 #[derive(Clone, Debug)]
-#[allow(dead_code, reason = "algorithms for some of them are being written")]
 pub(crate) enum Problem {
     Barrier(Barrier),
     Bcast(Bcast),

@@ -105,7 +105,10 @@ impl<D: Device> Run<'_, D> {
         }
         if !requests.is_empty() {
             self.state.count(Counters::Waits, 1);
-            let waited = self.wait_for(requests, outcome.is_err());
+            let ends =
+                |error: &Error| matches!(error.kind(), ErrorKind::PeerFailed | ErrorKind::Aborted);
+            // Others wait for what was started, unless a rank has died.
+            let waited = self.wait_for(requests, outcome.as_ref().is_err_and(ends));
             outcome = outcome.and(waited);
         }
         (taken, outcome)

@@ -98,8 +98,11 @@ pub(crate) unsafe fn start_planned<D: Device>(
     let (schedule, scratch) = job.progress.shared.take_spare();
     let plan = plan(&job.options, schedule)?;
     let prepared = Prepared::new(plan.schedule, plan.bases, scratch);
+    // Before the number: without a request there is no operation, and the next has this number.
+    let request = comm.device().upper_request(Box::new(Collective))?;
     let tags = state.tags().started(state.begin());
-    launch(comm, state, job, tags, Arc::new(prepared))
+    launch(comm, state, job, request, tags, Arc::new(prepared));
+    Ok(request)
 }
 
 /// A collective operation that can be started again and again (MPI-4 section 6.13).
@@ -163,7 +166,8 @@ impl<D: Device> Persistent<D> {
         self.comm.check_members()?;
         let (state, job) = (state::of(&self.comm), state::of_job(&self.comm));
         let prepared = Arc::clone(&self.prepared);
-        self.last = launch(&self.comm, state, job, self.tags, prepared)?;
+        self.last = self.comm.device().upper_request(Box::new(Collective))?;
+        launch(&self.comm, state, job, self.last, self.tags, prepared);
         Ok(self.last)
     }
 }
@@ -172,11 +176,11 @@ fn launch<D: Device>(
     comm: &Communicator<D>,
     state: &State,
     job: &Job,
+    request: Request,
     tags: OwnTags,
     prepared: Arc<Prepared>,
-) -> Result<Request> {
+) {
     let device = comm.device();
-    let request = device.upper_request(Box::new(Collective))?;
     let schedule = &prepared.schedule;
     state.count(Counters::Operations, 1);
     state.count(Counters::Messages, schedule.messages() as u64);
@@ -199,7 +203,6 @@ fn launch<D: Device>(
     device.wake_hook(*hook);
     // The first messages leave now. What fails here fails the operation, too.
     let _ = device.device_check(Check::NonBlocking);
-    Ok(request)
 }
 
 /// The hook: advances everything as far as it goes.

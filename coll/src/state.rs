@@ -162,8 +162,10 @@ pub(crate) struct OwnTags(u32);
 
 impl Tags {
     fn new(tag_ub: u32) -> Self {
+        let room = (tag_ub.saturating_sub(FIRST_TAG) / LANES / 2).max(1);
+        // A power of two, so that numbers that have wrapped around go on in step.
         Self {
-            distinct: (tag_ub.saturating_sub(FIRST_TAG) / LANES / 2).max(1),
+            distinct: 1 << room.ilog2(),
         }
     }
 

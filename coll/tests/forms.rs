@@ -288,6 +288,24 @@ fn wrong_arguments_are_errors_before_anything_is_sent() {
             assert_eq!(error.kind(), ErrorKind::InvalidRank);
             assert!(error.to_string().contains("root 2 is outside"), "{error}");
         }
+        // The same bounds, and the data elsewhere in them.
+        let low = Layout::resized(&layout, 0, 16).unwrap();
+        let high = Layout::hindexed_block(1, &[12], &layout).unwrap();
+        let high = Layout::resized(&high, 0, 16).unwrap();
+        let op = Op::SUM;
+        let one = |data: &mut [u32; 4], layout| TypedBuf {
+            count: 1,
+            ..buf(data, layout)
+        };
+        let (mut from, mut to) = ([1; 4], [0; 4]);
+        let sum = Operation::Allreduce {
+            send: Some(one(&mut from, &low)),
+            recv: one(&mut to, &high),
+            op: &op,
+        };
+        // SAFETY: as above.
+        let error = unsafe { run(world, &sum) }.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidLayout, "{error}");
         assert_eq!(counted(world, Counters::Messages), before);
     });
 }

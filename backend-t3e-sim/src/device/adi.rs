@@ -72,12 +72,14 @@ impl T3e {
     fn block<R>(&self, mut ready: impl FnMut(&Self) -> Option<R>) -> R {
         loop {
             let heard = self.shared.lock().heard;
-            // The engine's check does not fail.
-            let _ = self.engine.device_check(Check::NonBlocking);
+            let busy = self.engine.poll();
             if let Some(result) = ready(self) {
                 return result;
             }
-            self.shared.lock().sleep(heard, None);
+            // A hook may have more to do, and nobody writes to wake this PE for that.
+            if !busy {
+                self.shared.lock().sleep(heard, None);
+            }
         }
     }
 

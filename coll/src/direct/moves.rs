@@ -25,7 +25,8 @@ pub(super) unsafe fn allgather<D: Device>(
     let own = Stream::block(recv, steps.rank());
     let mine = send.map_or(own, Stream::of);
     let len = mine.len();
-    let even = matches!(recv, Many::Equal(_));
+    // By the lengths, not by the form of the call: the forms match each other.
+    let even = (0..size).all(|rank| Stream::block(recv, rank).len() == len);
     let sent = |len: u64| even && by_messages(kind, size, len);
     if sent(len as u64) {
         return announced(steps, kind, len);
@@ -68,8 +69,8 @@ pub(super) unsafe fn allgather<D: Device>(
     }
 }
 
-/// Leaves an operation to messages, if all agree about it. Ranks that have shorter blocks do not count the length of
-/// this one's: it takes one step, and they as many as they would.
+/// Leaves an operation to messages, if all agree about it. It takes one step, and ranks that have
+/// shorter blocks end with it.
 fn announced<D: Device>(mut steps: Steps<'_, D>, kind: Kind, len: usize) -> Result<Way> {
     steps.announce(kind, len)?;
     steps.end_by(Way::Messages, kind, len)
@@ -104,6 +105,8 @@ pub(super) unsafe fn alltoall<D: Device>(
     }
     let shares = Shares::new(kind, len as u64, size);
     let (mut at, mut longest) = (0, shares);
+    // A rank with longer blocks takes one step and leaves them to messages: nobody goes on without it.
+    let mut left = false;
     loop {
         steps.room(shares.place)?;
         for rank in steps.others() {
@@ -120,6 +123,7 @@ pub(super) unsafe fn alltoall<D: Device>(
                 steps.note(rank, header);
                 continue;
             }
+            left |= at == 0 && sent(theirs.len);
             if at == 0 && theirs.len > longest.len && !sent(theirs.len) {
                 longest = theirs;
             }
@@ -135,7 +139,7 @@ pub(super) unsafe fn alltoall<D: Device>(
         steps.seen_all();
         steps.next();
         at += shares.data;
-        if at as u64 >= longest.len {
+        if left || at as u64 >= longest.len {
             return steps.end(kind, len);
         }
     }

@@ -224,8 +224,8 @@ unsafe fn take<D: Device>(
             } else if part(me) == len {
                 let before = (0..me).map(|rank| part(rank).next_multiple_of(WORD));
                 let at = steps.size() as usize * WORD + before.sum::<usize>();
-                // SAFETY: the parts follow in order; the buffer is the caller's.
-                unsafe { mine.write(0, chunk.add(at), len) };
+                // SAFETY: the parts follow in order, or this one is empty; the buffer is the caller's.
+                unsafe { mine.write(0, chunk.wrapping_add(at), len) };
             } else {
                 steps.note_len(root, header, part(me) as u64);
             }

@@ -116,8 +116,28 @@ pub fn external32<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             receive_and_compare(rank, count, &format!("{count} records sent as {rep:?}"));
             rank.done(sent);
         }
+        long_numbers(rank, rep);
     }
     Ok(())
+}
+
+/// Numbers side by side, too many to travel with their envelope: what lies in the sender's memory is not
+/// what is sent.
+fn long_numbers<D: Device>(rank: &Rank<'_, D>, rep: MsgRep) {
+    const COUNT: u32 = 50_000;
+    let layout = Layout::of::<u32>();
+    let values: Vec<u8> = (0..COUNT).flat_map(u32::to_ne_bytes).collect();
+    let args = SendArgs {
+        rep,
+        ..rank.to(rank.next(), 2)
+    };
+    let sent = rank.isend_typed(&args, &layout, COUNT as usize, values.clone(), 0);
+    let mut received = vec![0; values.len()];
+    let from = rank.from(rank.previous(), 2);
+    let status = rank.recv_typed(&from, &layout, COUNT as usize, &mut received, 0);
+    assert_eq!(status.expect("a receive").bytes, values.len() as u64);
+    assert!(received == values, "numbers sent as {rep:?}");
+    rank.done(sent);
 }
 
 /// `MPI_PACKED` on either side: packed data is received as what it was, and typed data as packed.

@@ -146,7 +146,13 @@ impl<D: Device> Communicator<D> {
             first.map_or(self.rank(), |first| first as u32)
         };
         let part = self.split(Some(color), key)?;
-        part.ok_or_else(|| self.error(ErrorKind::Internal, "a color was lost".to_owned(), ""))
+        part.ok_or_else(|| {
+            self.error(
+                ErrorKind::Internal,
+                "a color was lost".to_owned(),
+                "please report it",
+            )
+        })
     }
 
     /// The new communicator of `group` with a context that was agreed on.

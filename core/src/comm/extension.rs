@@ -127,7 +127,7 @@ impl<D: Device> Communicator<D> {
     /// communicator, which would never go then.
     ///
     /// # Panics
-    /// If the slot was made with another type, or `init` asks for the same slot.
+    /// If the slot was made with another type. (An `init` that asks for the same slot waits for itself.)
     #[inline]
     pub fn extension<T: Send + Sync + 'static>(&self, slot: Slot, init: impl FnOnce() -> T) -> &T {
         self.0.extensions.get(slot, || plain(init()))

@@ -26,8 +26,8 @@ settings! {
     "SPIN" => spin: Count, default "2000", unit "polls", range 0, 1 << 32;
 
     /// Longest message that travels with its envelope. A longer one is only announced, and moves when
-    /// the receive that takes it has been posted. Blocking sends announce from half of this on where the
-    /// receiver can read the sender's memory.
+    /// the receive that takes it has been posted. Blocking sends announce what is longer than half of this
+    /// where ranks may read each other's memory.
     "EAGER_MAX" => eager_max: Bytes, default "16k", unit "bytes", range 0, 1 << 30;
 
     /// Memory for messages that have arrived before their receive was posted. Beyond it messages

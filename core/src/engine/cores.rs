@@ -7,7 +7,10 @@
 /// one core while others are idle, nobody here knows: they spin before they give it away.)
 pub(super) fn shared_cores() -> usize {
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
-    let around = affinity(Of::Process).max(affinity(Of::Parent));
+    let around = match affinity(Of::Process) {
+        Some(1) => affinity(Of::Parent),
+        process => process,
+    };
     match affinity(Of::Thread) {
         Some(mine) => around
             .filter(|&around| around > mine)

@@ -391,6 +391,9 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         let mut state = self.state.lock();
         let proto = &mut state.proto;
         let last = new.context + (new.contexts.max(1) - 1);
+        proto.contexts.retain(|&first, known| {
+            !known.freed || last < first || first + (known.contexts - 1) < new.context
+        });
         if proto.context_of(new.context).is_some() || proto.context_of(last).is_some() {
             return Err(proto.error(
                 ErrorKind::InvalidCommunicator,
@@ -402,13 +405,17 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
             group: new.group.clone(),
             contexts: new.contexts.max(1),
             acknowledged: 0,
+            freed: false,
         };
         proto.contexts.insert(new.context, context);
         Ok(())
     }
 
     fn comm_free(&self, comm: &CommView) {
-        self.state.lock().proto.contexts.remove(&comm.context);
+        let mut state = self.state.lock();
+        if let Some(known) = state.proto.contexts.get_mut(&comm.context) {
+            known.freed = true;
+        }
     }
 
     fn failure_of(&self, peer: ProcId) -> Option<String> {

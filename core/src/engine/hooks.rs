@@ -96,9 +96,12 @@ impl<T: Transport> State<T> {
             };
             // Before it runs: if it is woken while it runs, it stays awake whatever it says.
             slot.awake = false;
+            let before = self.proto.shared.epoch();
             let guard = NoUnwind::new("a progress hook");
             let turn = hook(&mut Context(Whole(self)));
             guard.done();
+            // Whoever spins looks at its request only after something was done.
+            done += usize::from(self.proto.shared.epoch() != before);
             let slot = &mut self.proto.hooks.slots[at];
             slot.hook = Some(hook);
             slot.awake |= turn != Turn::Sleep;
@@ -208,6 +211,8 @@ impl<T: Transport> Access for Whole<'_, T> {
 
     unsafe fn start_send(&mut self, args: &SendArgs, data: Data) -> Result<Request> {
         let state = &mut *self.0;
+        // A handler that this hook has caused to run may have asked for something before.
+        state.do_noted();
         state.give_way(args.envelope.context);
         // This is part of a poll: no other is due.
         state.proto.unpolled = 0;
@@ -239,6 +244,7 @@ impl<T: Transport> Access for Whole<'_, T> {
     }
 
     unsafe fn start_receive(&mut self, from: &Pattern, data: Data) -> Result<Request> {
+        self.0.do_noted();
         self.0.give_way(from.context);
         // SAFETY: the caller's promise.
         unsafe { self.0.start_recv(from, data) }

@@ -99,6 +99,12 @@ struct Hooks {
 }
 
 impl<T: Transport, L: Level> Engine<T, L> {
+    /// Makes progress once, and says whether there was something to do: for devices that stand on an
+    /// engine and wait by themselves.
+    pub fn poll(&self) -> bool {
+        self.state.lock().progress() != 0
+    }
+
     /// A device over `transport`.
     ///
     /// # Errors

@@ -516,7 +516,13 @@ impl Proto {
     /// A one-sided packet has arrived: a request to serve, or an answer.
     pub(super) fn on_one_sided(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
         match header.flags {
-            step::PUT | step::GET | step::ATOMIC => self.serve(peer, header, payload),
+            step::PUT | step::GET | step::ATOMIC => {
+                self.serve(peer, header, payload);
+                if header.flags != step::GET {
+                    // Another thread of this rank may be asleep until this memory changes.
+                    self.shared.wake();
+                }
+            }
             step::FLUSH => {
                 let reply = one_sided(step::VALUE, header.cookie, 0);
                 self.queue_control(peer, reply, &[0; 8]);

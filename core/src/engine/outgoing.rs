@@ -269,9 +269,18 @@ impl<T: Transport> State<T> {
         } else {
             limits.eager
         };
+        let was_to_be_announced = op.word.is_some() || op.exposure.is_some();
         if len > eager || held {
             return self.send_offer(index);
         }
+        if was_to_be_announced {
+            // There was no room for that, so nothing was said: it is taken back.
+            self.release_offer(index);
+        }
+        let Proto { table, .. } = &mut self.proto;
+        let Some(op) = table.send(index) else {
+            return true;
+        };
         let synchronous = op.args.mode == SendMode::Synchronous;
         let mut header =
             super::send::header(PacketKind::Eager, &op.args, op.data.signature(len).bits());

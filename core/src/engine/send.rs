@@ -6,7 +6,7 @@
 
 use std::mem::MaybeUninit;
 
-use portolan_datatype::Signature;
+use portolan_datatype::{MsgRep, Signature};
 
 use super::data::Data;
 use super::entry::{Op, Persistent, SendOp, SendStage};
@@ -253,7 +253,10 @@ impl<T: Transport> State<T> {
         if op.word.is_none() && !(op.waited && lone) {
             op.word = self.transport.offer_open();
         }
+        // What is sent in another representation is not what lies in memory.
+        let plain = matches!(op.data, Data::Contig(_)) || op.args.rep == MsgRep::Native;
         if op.exposure.is_none()
+            && plain
             && let Some((ptr, len)) = op.data.contiguous()
         {
             // SAFETY: the sender leaves the buffer to the device until the request completes, and

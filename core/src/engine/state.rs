@@ -93,6 +93,9 @@ pub(super) struct Context {
     pub(super) contexts: u32,
     /// How many failures wildcard receives in this context have been told of.
     pub(super) acknowledged: usize,
+    /// The communicator is gone. What is pending on it still names its ranks, until the ids are used
+    /// again.
+    pub(super) freed: bool,
 }
 
 impl<T: Transport> State<T> {

@@ -150,9 +150,11 @@ impl<T: Transport> State<T> {
             Pulls::Always => Way::Pull,
             Pulls::Measured if !direct => Way::Stream,
             Pulls::Measured => {
-                transfer.measured = true;
                 let allowed = |way| way != Way::Split || splits;
-                return self.proto.ways.begin(peer, wanted, index, allowed);
+                let way = self.proto.ways.begin(peer, wanted, index, allowed);
+                // One that has to wait is asked again, perhaps with another answer.
+                transfer.measured = way.is_some();
+                return way;
             }
         };
         Some(way)

@@ -16,15 +16,21 @@ pub(super) fn remove(pids: &[i32]) {
 fn remove_in(folder: &Path, pids: &[i32]) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
+        // Not where the pid has been given to somebody else since.
         let ours = name
             .to_str()
             .and_then(owner)
-            .is_some_and(|pid| pids.contains(&pid));
+            .is_some_and(|pid| pids.contains(&pid) && !running(pid));
         if ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            // Somebody else's file with such a name cannot be removed, and should not.
+            // Another user's file with such a name cannot be removed, and should not.
             let _ = std::fs::remove_file(entry.path());
         }
     }
+}
+
+/// Whether there is a process with this pid.
+fn running(pid: i32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
 }
 
 /// The process that has made a file with this name, if it is one of libfabric's.
@@ -46,18 +52,18 @@ mod tests {
             std::env::temp_dir().join(format!("portolan-leftovers-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let names = [
-            "71:0:3",
-            "72:0:0",
-            "71:0",
-            "71:0:3:1",
-            "-71:0:3",
-            "sem.71:0:3",
-            "71",
+            "2147483071:0:3",
+            "2147483072:0:0",
+            "2147483071:0",
+            "2147483071:0:3:1",
+            "-2147483071:0:3",
+            "sem.2147483071:0:3",
+            "2147483071",
         ];
         for name in names {
             std::fs::write(folder.join(name), "").unwrap();
         }
-        remove_in(&folder, &[71, 99]);
+        remove_in(&folder, &[2_147_483_071, 99]);
         let left: Vec<_> = names
             .into_iter()
             .filter(|name| folder.join(name).exists())

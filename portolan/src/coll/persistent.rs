@@ -102,8 +102,8 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
         }
     }
 
-    /// Starts the operation (MPI-4 section 3.9, `MPI_Start`). All ranks start operations on a communicator in
-    /// the same order.
+    /// Starts the operation (MPI-4 section 3.9, `MPI_Start`). All ranks start it as often;
+    /// several of them may be started in any order.
     ///
     /// # Errors
     /// [`InvalidRequest`](ErrorKind::InvalidRequest) if it is active,

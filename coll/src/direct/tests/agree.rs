@@ -118,12 +118,30 @@ fn lengths_that_differ_are_told_and_what_follows_works() {
 
 #[test]
 fn blocks_that_differ_are_told_and_what_follows_works() {
-    on_all(3, |world| {
+    for ranks in [3, 4, 8] {
+        blocks_that_differ(ranks);
+    }
+}
+
+fn blocks_that_differ(ranks: u32) {
+    on_all(ranks, |world| {
         let layout = Layout::of::<u64>();
-        for (odd, usual) in [(1, 2), (5, 4000), (4000, 5), (9000, 20_000), (20_000, 0)] {
+        // With 4 ranks, blocks of 3,125 take two steps, and those of 5,000 are left to messages.
+        let lens = [
+            (1, 2),
+            (5, 4000),
+            (4000, 5),
+            (5000, 3125),
+            (9000, 20_000),
+            (20_000, 0),
+        ];
+        for (odd, usual) in lens {
             let rank = world.rank();
             let len = if rank == 1 { odd } else { usual };
-            let (mut from, mut to) = (vec![1u64; len * 3], vec![0u64; len * 3]);
+            let (mut from, mut to) = (
+                vec![1u64; len * ranks as usize],
+                vec![0u64; len * ranks as usize],
+            );
             let part = |data: &mut Vec<u64>, count| portolan_core::TypedBuf {
                 count,
                 ..buf(data, &layout)
@@ -192,7 +210,7 @@ fn blocks_that_differ_are_told_and_what_follows_works() {
                 );
                 let mut data = [1];
                 allreduce(world, &mut data).unwrap();
-                assert_eq!(data, [3]);
+                assert_eq!(data, [u64::from(ranks)]);
             }
         }
     });
