@@ -218,6 +218,7 @@ pub(crate) fn affordable(planned: u64, each: f64, limit: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Form;
 
     #[test]
     fn rounds_fit_into_the_time() {
@@ -240,7 +241,11 @@ mod tests {
         let value = samples[0].value;
         assert!(value.is_finite() && value >= 0.0, "{pattern:?} {value}");
         // Nothing may be hidden, and no processor time may be seen, but everything else is something.
-        if !matches!(pattern, Pattern::Overlap | Pattern::Idle) {
+        let may_be_nothing = matches!(
+            pattern,
+            Pattern::Overlap | Pattern::Idle | Pattern::Collective(_, Form::Hidden)
+        );
+        if !may_be_nothing {
             assert!(value > 0.0, "{pattern:?} {value}");
         }
         assert!(samples[0].rounds <= 20);

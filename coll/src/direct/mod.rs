@@ -154,6 +154,10 @@ pub(crate) unsafe fn run<D: Device>(
     if !applies(&job.options, operation, comm.size()) {
         return None;
     }
+    // First of all: making boards is collective, and a rank that is told of a wrong argument is not there.
+    if let Err(error) = check(comm, operation) {
+        return Some(Err(error));
+    }
     let boards = match state.direct.boards(comm, &job.boards) {
         Ok(Some(boards)) => boards,
         Ok(None) => return None,
@@ -192,7 +196,6 @@ unsafe fn run_on<D: Device>(
     state: &State,
     operation: &Operation<'_>,
 ) -> Result<Way> {
-    check(comm, operation)?;
     boards.enter(comm)?;
     let number = state.begin();
     // Out of an operator of the program a panic would leave the others waiting.
