@@ -12,6 +12,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Crates with `unsafe` code, and the suite that drives them.
 const UNSAFE: &[&str] = &[
+    "portolan-coll",
     "portolan-core",
     "portolan-datatype",
     "portolan-shm",
