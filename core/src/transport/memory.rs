@@ -7,8 +7,8 @@
 //!
 //! Ranks may be threads, or one thread may step them all: nothing here waits for a peer.
 //!
-//! A rank that is dropped has left in an orderly way: what is sent to it afterwards is lost, and
-//! it does not count as failed.
+//! A rank that is dropped while its thread panics has failed. Otherwise it has left in an orderly
+//! way: what is sent to it afterwards is lost, and it does not count as failed.
 
 mod bell;
 mod block;
@@ -481,6 +481,10 @@ impl Transport for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The others would wait for what will never come.
+            self.declare_failed(self.rank, "it panicked");
+        }
         let mut state = self.network.state();
         state.left[self.rank as usize] = true;
         for from in 0..self.network.size {

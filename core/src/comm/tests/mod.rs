@@ -139,9 +139,12 @@ fn a_death_ends_collectives_on_every_rank() {
 
 #[test]
 fn a_death_does_not_concern_communicators_of_the_living() {
+    // The part is there before anybody dies.
+    let created = std::sync::Barrier::new(4);
     on_some::<Single>(4, |world| {
         let odd = Group::new(vec![ProcId::new(1), ProcId::new(3)]);
         let part = world.create(&odd).unwrap();
+        created.wait();
         if world.rank() == 2 {
             return world
                 .device()

@@ -215,6 +215,19 @@ fn the_dead_are_known_to_all_and_those_who_left_are_not_dead() {
 }
 
 #[test]
+fn a_rank_whose_thread_panics_is_dead_to_the_others() {
+    let mut ranks = network(2);
+    let doomed = ranks.remove(1);
+    let thread = std::thread::spawn(move || {
+        let _held = doomed;
+        panic!("it is what this test is about");
+    });
+    thread.join().unwrap_err();
+    assert_eq!(ranks[0].failure_of(1).as_deref(), Some("it panicked"));
+    assert_eq!(send(&mut ranks[0], 1, b"x"), Sent::Gone);
+}
+
+#[test]
 fn capabilities_that_were_left_out_are_not_wired() {
     let options = Options {
         caps: TransportCaps::PROCESSES,
