@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::ptr;
 
 use libfabric_sys::{
-    FI_AV_MAP, FI_AV_UNSPEC, FI_CQ_FORMAT_DATA, FI_GETWAIT, FI_MR_LOCAL, FI_MULTI_RECV,
+    FI_AV_MAP, FI_AV_UNSPEC, FI_CQ_FORMAT_TAGGED, FI_GETWAIT, FI_MR_LOCAL, FI_MULTI_RECV,
     FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_RECV, FI_RMA, FI_TRANSMIT, FI_WAIT_FD, FI_WAIT_NONE,
     Library, fi_av_attr, fi_av_open, fi_bind, fi_control, fi_cq_attr, fi_cq_open, fi_domain,
     fi_enable, fi_endpoint, fi_getname, fi_mr_desc, fi_mr_reg, fi_setopt, fi_trywait, fid, fid_av,
@@ -192,7 +192,7 @@ fn queue(library: &Library, domain: &Fid<fid_domain>, wait: u32) -> Result<Fid<f
     // SAFETY: numbers and null pointers, for which zero is a value.
     let mut attr = unsafe { std::mem::zeroed::<fi_cq_attr>() };
     attr.size = COMPLETIONS;
-    attr.format = FI_CQ_FORMAT_DATA;
+    attr.format = FI_CQ_FORMAT_TAGGED;
     attr.wait_obj = wait;
     // SAFETY: an open domain, attributes, room for the result.
     Fid::open(library, |cq| unsafe {

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use libfabric_sys::{
-    FI_ADDR_UNSPEC, FI_MULTI_RECV, FI_RECV, fi_cq_data_entry, fi_msg, fi_recv, fi_recvmsg, fid_ep,
+    FI_ADDR_UNSPEC, FI_MULTI_RECV, FI_RECV, fi_cq_tagged_entry, fi_msg, fi_recv, fi_recvmsg, fid_ep,
 };
 use portolan_core::transport::{Payload, Sink};
 
@@ -145,7 +145,7 @@ impl Inbox {
     }
 
     /// A receive has completed: the packet, unless there is none or it is none of this job's.
-    pub(crate) fn arrived(&mut self, index: usize, entry: &fi_cq_data_entry) -> Option<Arrival> {
+    pub(crate) fn arrived(&mut self, index: usize, entry: &fi_cq_tagged_entry) -> Option<Arrival> {
         if !self.multi || entry.flags & FI_MULTI_RECV != 0 {
             self.buffers[index].over = true;
         }

@@ -61,6 +61,7 @@ mod fid;
 mod inbox;
 mod info;
 mod library;
+mod native;
 mod ofi;
 mod one_sided;
 mod op;

@@ -17,6 +17,7 @@ use crate::endpoint::Domain;
 use crate::fid::Fid;
 use crate::inbox::Inbox;
 use crate::info::Info;
+use crate::native::Matched;
 use crate::one_sided::Memory;
 use crate::op::Kind;
 use crate::peer::Peer;
@@ -50,6 +51,8 @@ pub struct Ofi {
     pub(crate) waiting: VecDeque<u32>,
     /// Peers that are to be told how many of their packets have been delivered.
     pub(crate) to_tell: VecDeque<u32>,
+    /// What the provider says of operations that it matches, until `native` looks at it.
+    pub(crate) tagged: Vec<Matched>,
     /// How many deaths this rank believes, and for how many polls there has been no other news.
     pub(crate) adopted: u32,
     pub(crate) silence: u32,
@@ -151,6 +154,7 @@ impl Ofi {
             inject: link.domain.info.tx_attr().inject_size,
             waiting: VecDeque::with_capacity(64),
             to_tell: VecDeque::with_capacity(64),
+            tagged: Vec::new(),
             adopted: 0,
             silence: 0,
             armed: false,

@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     Receive,
     /// A piece of a peer's buffer.
     Read,
+    /// Something that the provider matches.
+    Tagged,
 }
 
 /// The place that a provider may use while an operation is under way, and what the operation is.
@@ -42,6 +44,11 @@ unsafe impl Send for Ops {}
 impl Ops {
     /// `count` operations of a kind, numbered.
     pub(crate) fn new(kind: Kind, count: usize) -> Self {
+        Self::from(kind, 0, count)
+    }
+
+    /// `count` operations of a kind, numbered from `first` on.
+    pub(crate) fn from(kind: Kind, first: usize, count: usize) -> Self {
         let op = |index| Op {
             // SAFETY: pointers without meaning, for which null is a value.
             scratch: unsafe { std::mem::zeroed() },
@@ -50,7 +57,7 @@ impl Ops {
             peer: 0,
             len: 0,
         };
-        let all: Box<[Op]> = (0..count as u32).map(op).collect();
+        let all: Box<[Op]> = (first as u32..(first + count) as u32).map(op).collect();
         Self(NonNull::from(Box::leak(all)))
     }
 

@@ -4,12 +4,13 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 
 use libfabric_sys::{
-    FI_EAGAIN, FI_EAVAIL, FI_ECANCELED, fi_cq_data_entry, fi_cq_err_entry, fi_cq_read,
-    fi_cq_readerr, fi_cq_strerror,
+    FI_EAGAIN, FI_EAVAIL, FI_ECANCELED, fi_cq_err_entry, fi_cq_read, fi_cq_readerr, fi_cq_strerror,
+    fi_cq_tagged_entry,
 };
 use portolan_core::transport::{Bell, Sink};
 
 use crate::inbox::{Arrival, Fate};
+use crate::native::Matched;
 use crate::ofi::Ofi;
 use crate::op::{Kind, Ops};
 use crate::peer::WINDOW;
@@ -33,7 +34,7 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
             .deliver_held(&mut ofi.peers, &mut ofi.to_tell, sink);
     }
     for _ in 0..BATCHES {
-        let mut batch = [const { MaybeUninit::<fi_cq_data_entry>::uninit() }; BATCH];
+        let mut batch = [const { MaybeUninit::<fi_cq_tagged_entry>::uninit() }; BATCH];
         // SAFETY: an open queue of this format; room for as many entries.
         let count =
             unsafe { fi_cq_read(ofi.link.domain.cq.get(), batch.as_mut_ptr().cast(), BATCH) };
@@ -76,7 +77,7 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
 
 /// One completion. Returns how many packets were delivered for it.
 #[inline]
-fn completed<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_data_entry, sink: &mut S) -> usize {
+fn completed<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_tagged_entry, sink: &mut S) -> usize {
     if entry.op_context.is_null() {
         return 0; // An injected packet: nobody waits for it.
     }
@@ -87,6 +88,7 @@ fn completed<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_data_entry, sink: &mut S) -> 
         Kind::Short => ofi.link.small.give_back(index),
         Kind::Bulk => ofi.link.large.give_back(index),
         Kind::Read => ofi.link.memory.completed(index, true),
+        Kind::Tagged => ofi.tagged.push(Matched::of(index, entry)),
         Kind::Receive => {
             if let Some(arrival) = ofi.link.inbox.arrived(index, entry) {
                 return arrived(ofi, arrival, sink);
@@ -190,6 +192,7 @@ fn read_error(ofi: &mut Ofi) {
         Kind::Bulk => &mut ofi.link.large,
         // The data is streamed instead.
         Kind::Read => return ofi.link.memory.completed(index, false),
+        Kind::Tagged => return ofi.tagged.push(Matched::of_error(index, &entry)),
         Kind::Receive => {
             // Whether the provider lets go of the buffer its flags say, and nothing else: what is left of
             // it may be posted still.

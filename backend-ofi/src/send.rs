@@ -241,7 +241,7 @@ pub(crate) fn tell(ofi: &mut Ofi) {
 fn slots(ofi: &mut Ofi, kind: Kind) -> &mut Slots {
     match kind {
         Kind::Bulk => &mut ofi.link.large,
-        Kind::Short | Kind::Receive | Kind::Read => &mut ofi.link.small,
+        Kind::Short | Kind::Receive | Kind::Read | Kind::Tagged => &mut ofi.link.small,
     }
 }
 
@@ -283,7 +283,7 @@ pub(crate) fn insert(ofi: &mut Ofi, peer: u32) -> bool {
 /// The provider cannot send to a peer.
 #[cold]
 #[inline(never)]
-fn refused(ofi: &mut Ofi, peer: u32, error: isize) -> Sent {
+pub(crate) fn refused(ofi: &mut Ofi, peer: u32, error: isize) -> Sent {
     if ofi.shared.roster.has_left(peer) {
         return Sent::Done;
     }
