@@ -5,7 +5,13 @@
 //! of theirs, and the leaders with each other. For long messages rings and chains do the same when they go
 //! through one node after the other.
 
+mod moving;
+#[cfg(test)]
+mod placed;
+
 use std::sync::Arc;
+
+pub(crate) use moving::{allgather, allgather_ring, alltoall, gather, scatter};
 
 use crate::algorithms::{allreduce, barrier, bcast, reduce};
 use crate::problem::{Allreduce, Bcast, Reduce};

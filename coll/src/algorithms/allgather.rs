@@ -2,6 +2,7 @@
 
 use super::around::{pieces, recv_around, send_around};
 use super::{Algorithm, after, before};
+use crate::levels;
 use crate::problem::Allgather;
 use crate::schedule::Builder;
 
@@ -37,9 +38,33 @@ pub const ALL: &[Algorithm<Allgather>] = &[
         fits: |_, ask| ask.ranks.is_multiple_of(2),
         build: |b, p| neighbour_exchange(b, p),
     },
+    Algorithm {
+        name: "two-level",
+        summary: "each node to one leader, the leaders with each other, everything back to each node: short ones",
+        fits: |_, _| true,
+        build: |b, p| levels::allgather(b, p),
+    },
+    Algorithm {
+        name: "node-ring",
+        summary: "a ring through one node after the other: long blocks",
+        fits: |_, _| true,
+        build: |b, p| levels::allgather_ring(b, p),
+    },
 ];
 
-fn ring(b: &mut Builder, p: &Allgather) {
+/// Bytes of all blocks up to which few rounds are better than straight ways.
+const SHORT: usize = 64 << 10;
+
+/// Few rounds for short blocks, else only between neighbours.
+pub(crate) fn by_length(b: &mut Builder, p: &Allgather) {
+    if p.blocks.len() <= SHORT {
+        bruck(b, p);
+    } else {
+        ring(b, p);
+    }
+}
+
+pub(crate) fn ring(b: &mut Builder, p: &Allgather) {
     let (rank, size) = (b.rank(), b.size());
     let (left, right) = (before(rank, 1, size), after(rank, 1, size));
     b.copy(p.mine, p.blocks.of(rank));
@@ -62,7 +87,7 @@ fn linear(b: &mut Builder, p: &Allgather) {
 }
 
 /// Blocks arrive in their places, so nothing is rotated at the end.
-fn bruck(b: &mut Builder, p: &Allgather) {
+pub(crate) fn bruck(b: &mut Builder, p: &Allgather) {
     let (rank, size) = (b.rank(), b.size());
     b.copy(p.mine, p.blocks.of(rank));
     let mut distance = 1;
@@ -133,55 +158,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::algorithms::moving::{Buffer, Form, Side, run, shapes};
-    use crate::args::Operation;
-    use crate::lower::Problem;
-    use crate::simulate::{Random, SIZES, Simulation};
-
-    fn allgathered(
-        algorithm: &Algorithm<Allgather>,
-        in_place: bool,
-        (form, layout, units): &(Form, usize, Vec<usize>),
-        random: &mut Random,
-    ) -> Option<Simulation> {
-        let what = |rank: u32| (rank, 0, units[rank as usize]);
-        let all: Vec<_> = (0..units.len() as u32)
-            .map(|rank| (rank as usize, what(rank)))
-            .collect();
-        let side = |rank: u32| {
-            let mut side = Side {
-                recv: Some(Buffer::new(*form, units, *layout, random)),
-                expected: all.clone(),
-                ..Side::default()
-            };
-            if in_place {
-                side.kept = vec![all[rank as usize]];
-            } else {
-                side.send = Some(Buffer::one(
-                    units[rank as usize],
-                    (layout + rank as usize) % 4,
-                ));
-                side.sent = vec![what(rank)];
-            }
-            side
-        };
-        let sides: Vec<_> = (0..units.len() as u32).map(side).collect();
-        let problem = |problem| match problem {
-            Problem::Allgather(problem) => problem,
-            other => panic!("{other:?}"),
-        };
-        let seed = random.next();
-        run(
-            algorithm,
-            &sides,
-            seed,
-            |side| Operation::Allgather {
-                send: side.send.as_ref().map(Buffer::typed),
-                recv: side.recv.as_ref().expect("everybody receives").many(),
-            },
-            problem,
-        )
-    }
+    use crate::algorithms::moved::{Shape, allgathered, shapes};
+    use crate::algorithms::moving::Form;
+    use crate::simulate::{Random, SIZES};
 
     #[test]
     fn everybody_gets_every_block_in_every_form() {
@@ -203,7 +182,7 @@ mod tests {
             .iter()
             .find(|known| known.name == name)
             .expect("it is known");
-        let shape = (Form::Equal, 1, vec![2; size]);
+        let shape = Shape::new(Form::Equal, 1, vec![2; size]);
         let all = allgathered(algorithm, false, &shape, &mut Random::new(8))?;
         let cost = |rank| (all.sent(rank), all.waits(rank));
         assert!(
@@ -237,7 +216,8 @@ mod tests {
         ) {
             let mut random = Random::new(seed);
             let even = vec![units[0]; units.len()];
-            for shape in [(Form::Equal, layout, even), (Form::Blocks, layout, units)] {
+            for (form, units) in [(Form::Equal, even), (Form::Blocks, units)] {
+                let shape = Shape::new(form, layout, units);
                 for algorithm in ALL {
                     allgathered(algorithm, in_place, &shape, &mut random);
                 }

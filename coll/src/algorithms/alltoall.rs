@@ -1,6 +1,7 @@
 //! All-to-alls: a block of every rank's to every rank.
 
 use super::{Algorithm, after, before};
+use crate::levels;
 use crate::problem::Alltoall;
 use crate::schedule::{Base, Blocks, Builder, Span};
 
@@ -24,6 +25,12 @@ pub const ALL: &[Algorithm<Alltoall>] = &[
         fits: |p, _| p.send.are_equal() && p.recv.are_equal(),
         build: |b, p| bruck(b, p),
     },
+    Algorithm {
+        name: "two-level",
+        summary: "by one leader per node, one message between any two nodes: the shortest blocks of one length",
+        fits: |p, _| p.send.are_equal() && p.recv.are_equal(),
+        build: |b, p| levels::alltoall(b, p),
+    },
 ];
 
 /// Peers that the linear algorithm talks to at a time: requests, and unexpected messages, stay bounded.
@@ -34,7 +41,7 @@ fn own_block(b: &mut Builder, p: &Alltoall) {
     b.copy(p.send.of(rank), p.recv.of(rank));
 }
 
-fn linear(b: &mut Builder, p: &Alltoall) {
+pub(crate) fn linear(b: &mut Builder, p: &Alltoall) {
     let (rank, size) = (b.rank(), b.size());
     let mut first = 1;
     while first < size {
@@ -147,55 +154,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::algorithms::moving::{Buffer, Form, Side, run};
-    use crate::args::Operation;
-    use crate::lower::Problem;
-    use crate::simulate::{Random, SIZES, Simulation};
+    use crate::algorithms::moved::{Shape, exchanged};
+    use crate::algorithms::moving::Form;
+    use crate::simulate::{Random, SIZES};
 
-    /// `units(from, to)` in each message.
-    fn exchanged(
-        algorithm: &Algorithm<Alltoall>,
-        (form, layout, in_place): (Form, usize, bool),
-        size: u32,
-        units: impl Fn(u32, u32) -> usize,
-        random: &mut Random,
-    ) -> Option<Simulation> {
-        let side = |rank: u32| {
-            let to: Vec<_> = (0..size).map(|to| (rank, to, units(rank, to))).collect();
-            let from: Vec<_> = (0..size)
-                .map(|from| (from, rank, units(from, rank)))
-                .collect();
-            let lengths = |of: &[(u32, u32, usize)]| of.iter().map(|m| m.2).collect::<Vec<_>>();
-            let mut side = Side {
-                recv: Some(Buffer::new(form, &lengths(&from), layout, random)),
-                expected: from.into_iter().enumerate().collect(),
-                ..Side::default()
-            };
-            if in_place {
-                side.kept = to.into_iter().enumerate().collect();
-            } else {
-                let layout = (layout + rank as usize) % 4;
-                side.send = Some(Buffer::new(form, &lengths(&to), layout, random));
-                side.sent = to;
-            }
-            side
-        };
-        let sides: Vec<_> = (0..size).map(side).collect();
-        let problem = |problem| match problem {
-            Problem::Alltoall(problem) => problem,
-            other => panic!("{other:?}"),
-        };
-        let seed = random.next();
-        run(
-            algorithm,
-            &sides,
-            seed,
-            |side| Operation::Alltoall {
-                send: side.send.as_ref().map(Buffer::many),
-                recv: side.recv.as_ref().expect("everybody receives").many(),
-            },
-            problem,
-        )
+    fn shape(form: Form, layout: usize, size: u32) -> Shape {
+        Shape::new(form, layout, vec![0; size as usize])
     }
 
     #[test]
@@ -205,8 +169,8 @@ mod tests {
             for size in SIZES {
                 for in_place in [false, true] {
                     for (units, layout) in [(0, 0), (1, 1), (3, 2), (2, 3)] {
-                        let form = (Form::Equal, layout, in_place);
-                        exchanged(algorithm, form, size, |_, _| units, &mut random);
+                        let shape = shape(Form::Equal, layout, size);
+                        exchanged(algorithm, in_place, &shape, |_, _| units, &mut random);
                     }
                     for layout in 0..4 {
                         for form in [Form::Blocks, Form::Layouts] {
@@ -216,13 +180,8 @@ mod tests {
                                 let one_way = if in_place { 0 } else { from as usize };
                                 [0, 1, 2, 7, 0, 3][(mixed + one_way) % 6]
                             };
-                            exchanged(
-                                algorithm,
-                                (form, layout, in_place),
-                                size,
-                                units,
-                                &mut random,
-                            );
+                            let shape = shape(form, layout, size);
+                            exchanged(algorithm, in_place, &shape, units, &mut random);
                         }
                     }
                 }
@@ -237,8 +196,8 @@ mod tests {
                 .iter()
                 .find(|known| known.name == name)
                 .expect("it is known");
-            let form = (Form::Equal, 0, false);
-            let all = exchanged(algorithm, form, size, |_, _| 1, &mut Random::new(10));
+            let shape = shape(Form::Equal, 0, size);
+            let all = exchanged(algorithm, false, &shape, |_, _| 1, &mut Random::new(10));
             let all = all.expect("it fits");
             let cost = |rank| (all.sent(rank), all.waits(rank));
             assert!(
@@ -272,11 +231,11 @@ mod tests {
                 units[(12 * pair.0 + pair.1) as usize]
             };
             for algorithm in ALL {
-                let form = (Form::Equal, layout, in_place);
-                exchanged(algorithm, form, size, |_, _| units[0], &mut random);
+                let equal = shape(Form::Equal, layout, size);
+                exchanged(algorithm, in_place, &equal, |_, _| units[0], &mut random);
                 for form in [Form::Blocks, Form::Layouts] {
-                    let form = (form, layout, in_place);
-                    exchanged(algorithm, form, size, uneven, &mut random);
+                    let shape = shape(form, layout, size);
+                    exchanged(algorithm, in_place, &shape, uneven, &mut random);
                 }
             }
         }

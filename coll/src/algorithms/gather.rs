@@ -4,6 +4,7 @@ use portolan_core::comm::Binomial;
 
 use super::around::{recv_around, subtree};
 use super::{Algorithm, before};
+use crate::levels;
 use crate::problem::Gather;
 use crate::schedule::Builder;
 
@@ -21,9 +22,27 @@ pub const ALL: &[Algorithm<Gather>] = &[
         fits: |p, _| p.each.is_some(),
         build: |b, p| binomial(b, p),
     },
+    Algorithm {
+        name: "two-level",
+        summary: "each node to one leader, one message from each leader to the root: blocks of one length",
+        fits: |p, _| p.each.is_some(),
+        build: |b, p| levels::gather(b, p),
+    },
 ];
 
-fn linear(b: &mut Builder, p: &Gather) {
+/// Bytes of a block, and ranks, from which on the tree is no better.
+const SHORT: usize = 2 << 10;
+const FEW: u32 = 4;
+
+/// The tree for short blocks of many ranks, else straight to the root.
+pub(crate) fn by_length(b: &mut Builder, p: &Gather) {
+    match p.each {
+        Some(each) if each <= SHORT && b.size() > FEW => binomial(b, p),
+        _ => linear(b, p),
+    }
+}
+
+pub(crate) fn linear(b: &mut Builder, p: &Gather) {
     match &p.blocks {
         Some(blocks) => {
             let others = (0..b.size()).filter(|&rank| rank != p.root);
@@ -75,70 +94,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::algorithms::moving::{Buffer, Form, Side, run, shapes};
-    use crate::args::Operation;
-    use crate::lower::Problem;
-    use crate::simulate::{Random, SIZES, Simulation};
-
-    /// Sides of a gather: units of each block, layouts of contributions and of blocks.
-    fn sides(
-        root: u32,
-        in_place: bool,
-        (form, layout, units): &(Form, usize, Vec<usize>),
-        random: &mut Random,
-    ) -> Vec<Side> {
-        let what = |rank: u32| (rank, root, units[rank as usize]);
-        let all: Vec<_> = (0..units.len() as u32)
-            .map(|rank| (rank as usize, what(rank)))
-            .collect();
-        let side = |rank: u32| {
-            let aside = rank == root && in_place;
-            let mut side = Side::default();
-            if !aside {
-                side.send = Some(Buffer::one(
-                    units[rank as usize],
-                    (layout + rank as usize) % 4,
-                ));
-                side.sent = vec![what(rank)];
-            }
-            if rank == root {
-                side.recv = Some(Buffer::new(*form, units, *layout, random));
-                side.expected = all.clone();
-            }
-            if aside {
-                side.kept = vec![all[rank as usize]];
-            }
-            side
-        };
-        (0..units.len() as u32).map(side).collect()
-    }
-
-    fn gathered(
-        algorithm: &Algorithm<Gather>,
-        root: u32,
-        in_place: bool,
-        shape: &(Form, usize, Vec<usize>),
-        random: &mut Random,
-    ) -> Option<Simulation> {
-        let sides = sides(root, in_place, shape, random);
-        let problem = |problem| match problem {
-            Problem::Gather(problem) => problem,
-            other => panic!("{other:?}"),
-        };
-        let seed = random.next();
-        run(
-            algorithm,
-            &sides,
-            seed,
-            |side| Operation::Gather {
-                send: side.send.as_ref().map(Buffer::typed),
-                recv: side.recv.as_ref().map(Buffer::many),
-                root,
-                uneven: shape.0 != Form::Equal,
-            },
-            problem,
-        )
-    }
+    use crate::algorithms::moved::{Shape, gathered, shapes};
+    use crate::algorithms::moving::Form;
+    use crate::simulate::{Random, SIZES};
 
     #[test]
     fn the_root_gets_every_block_in_every_form() {
@@ -158,7 +116,7 @@ mod tests {
     #[test]
     fn a_binomial_tree_costs_one_message_per_rank_and_the_root_one_wait() {
         let mut random = Random::new(4);
-        let shape = (Form::Equal, 0, vec![3; 13]);
+        let shape = Shape::new(Form::Equal, 0, vec![3; 13]);
         let binomial = &ALL[1];
         let all = gathered(binomial, 5, false, &shape, &mut random).expect("it fits");
         assert!((0..13).all(|rank| all.sent(rank) == usize::from(rank != 5)));
@@ -180,7 +138,8 @@ mod tests {
             let mut random = Random::new(seed);
             let root = root.index(units.len()) as u32;
             let even = vec![units[0]; units.len()];
-            for shape in [(Form::Equal, layout, even), (Form::Blocks, layout, units)] {
+            for (form, units) in [(Form::Equal, even), (Form::Blocks, units)] {
+                let shape = Shape::new(form, layout, units);
                 for algorithm in ALL {
                     gathered(algorithm, root, in_place, &shape, &mut random);
                 }

@@ -2,13 +2,15 @@
 //!
 //! Each file ends in its `ALL`, the list that selection chooses from.
 
-mod allgather;
+pub(crate) mod allgather;
 pub(crate) mod allreduce;
-mod alltoall;
+pub(crate) mod alltoall;
 mod around;
 pub(crate) mod barrier;
 pub(crate) mod bcast;
-mod gather;
+pub(crate) mod gather;
+#[cfg(test)]
+pub(crate) mod moved;
 #[cfg(test)]
 pub(crate) mod moving;
 mod neighbour;
@@ -18,7 +20,7 @@ mod reduce_scatter;
 #[cfg(test)]
 pub(crate) mod reference;
 mod scan;
-mod scatter;
+pub(crate) mod scatter;
 
 use crate::args::Name;
 use crate::schedule::Builder;

@@ -8,8 +8,8 @@ use portolan_core::buffer::{MemoryKind, TypedBuf};
 use portolan_datatype::{Layout, MsgRep};
 
 use super::Algorithm;
-use crate::args::{BlocksArg, LayoutsArg, Many, Operation};
-use crate::lower::{Lowered, Problem, lower};
+use crate::args::{BlocksArg, LayoutsArg, Many};
+use crate::lower::{Lowered, Problem};
 use crate::schedule::{Base, Builder};
 use crate::simulate::{Random, Simulation};
 
@@ -177,19 +177,7 @@ pub(crate) struct Side {
     pub(crate) expected: Vec<(usize, (u32, u32, usize))>,
 }
 
-/// Runs an operation by an algorithm, if that fits, and compares all memory; says whether it fits.
-pub(crate) fn run<'s, P>(
-    algorithm: &Algorithm<P>,
-    sides: &'s [Side],
-    seed: u64,
-    operation: impl Fn(&'s Side) -> Operation<'s>,
-    problem: impl Fn(Problem) -> P,
-) -> Option<Simulation> {
-    let lowering = |b: &mut Builder, side| lower(b, &operation(side));
-    run_lowered(algorithm, sides, seed, lowering, problem)
-}
-
-/// The same for what is lowered in a way of its own.
+/// Runs what `lowering` makes of an operation by an algorithm, and compares all memory; `None` if that does not fit.
 pub(crate) fn run_lowered<'s, P>(
     algorithm: &Algorithm<P>,
     sides: &'s [Side],
@@ -269,16 +257,4 @@ pub(crate) fn exchange<'s>(
         assert_eq!(got, expected, "{name}: rank {rank} of {ranks}: {sides:?}");
     }
     Some(all)
-}
-
-/// How blocks may be given: form, layout, units of each of `size` blocks. Equal ones, and uneven ones with
-/// zeros.
-pub(crate) fn shapes(size: u32, random: &mut Random) -> Vec<(Form, usize, Vec<usize>)> {
-    let equal = |(at, units)| (Form::Equal, at % 4, vec![units; size as usize]);
-    let mut all: Vec<_> = [0, 1, 5, 2].into_iter().enumerate().map(equal).collect();
-    for layout in 0..4 {
-        let units = |_| [0, 1, 2, 7][random.below(4)];
-        all.push((Form::Blocks, layout, (0..size).map(units).collect()));
-    }
-    all
 }

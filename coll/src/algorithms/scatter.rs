@@ -4,6 +4,7 @@ use portolan_core::comm::Binomial;
 
 use super::around::{send_around, subtree};
 use super::{Algorithm, before};
+use crate::levels;
 use crate::problem::Scatter;
 use crate::schedule::Builder;
 
@@ -21,9 +22,27 @@ pub const ALL: &[Algorithm<Scatter>] = &[
         fits: |p, _| p.each.is_some(),
         build: |b, p| binomial(b, p),
     },
+    Algorithm {
+        name: "two-level",
+        summary: "one message from the root to a leader of each node, and from it to the node: blocks of one length",
+        fits: |p, _| p.each.is_some(),
+        build: |b, p| levels::scatter(b, p),
+    },
 ];
 
-fn linear(b: &mut Builder, p: &Scatter) {
+/// Bytes of a block, and ranks, from which on the tree is no better.
+const SHORT: usize = 2 << 10;
+const FEW: u32 = 4;
+
+/// The tree for short blocks of many ranks, else straight from the root.
+pub(crate) fn by_length(b: &mut Builder, p: &Scatter) {
+    match p.each {
+        Some(each) if each <= SHORT && b.size() > FEW => binomial(b, p),
+        _ => linear(b, p),
+    }
+}
+
+pub(crate) fn linear(b: &mut Builder, p: &Scatter) {
     match &p.blocks {
         Some(blocks) => {
             let others = (0..b.size()).filter(|&rank| rank != p.root);
@@ -72,52 +91,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::algorithms::moving::{Buffer, Form, Side, run, shapes};
-    use crate::args::Operation;
-    use crate::lower::Problem;
-    use crate::simulate::{Random, SIZES, Simulation};
-
-    fn scattered(
-        algorithm: &Algorithm<Scatter>,
-        root: u32,
-        in_place: bool,
-        (form, layout, units): &(Form, usize, Vec<usize>),
-        random: &mut Random,
-    ) -> Option<Simulation> {
-        let what = |rank: u32| (root, rank, units[rank as usize]);
-        let ranks = 0..units.len() as u32;
-        let side = |rank: u32| {
-            let mut side = Side::default();
-            if rank == root {
-                side.send = Some(Buffer::new(*form, units, *layout, random));
-                side.sent = ranks.clone().map(what).collect();
-            }
-            if rank != root || !in_place {
-                let layout = (layout + rank as usize) % 4;
-                side.recv = Some(Buffer::one(units[rank as usize], layout));
-                side.expected = vec![(0, what(rank))];
-            }
-            side
-        };
-        let sides: Vec<_> = ranks.clone().map(side).collect();
-        let problem = |problem| match problem {
-            Problem::Scatter(problem) => problem,
-            other => panic!("{other:?}"),
-        };
-        let seed = random.next();
-        run(
-            algorithm,
-            &sides,
-            seed,
-            |side| Operation::Scatter {
-                send: side.send.as_ref().map(Buffer::many),
-                recv: side.recv.as_ref().map(Buffer::typed),
-                root,
-                uneven: *form != Form::Equal,
-            },
-            problem,
-        )
-    }
+    use crate::algorithms::moved::{Shape, scattered, shapes};
+    use crate::algorithms::moving::Form;
+    use crate::simulate::{Random, SIZES};
 
     #[test]
     fn every_rank_gets_its_part_in_every_form() {
@@ -137,7 +113,7 @@ mod tests {
     #[test]
     fn a_binomial_tree_costs_the_root_log_p_messages() {
         let mut random = Random::new(6);
-        let shape = (Form::Equal, 0, vec![3; 13]);
+        let shape = Shape::new(Form::Equal, 0, vec![3; 13]);
         let binomial = &ALL[1];
         let all = scattered(binomial, 5, false, &shape, &mut random).expect("it fits");
         assert_eq!((all.sent(5), all.waits(5)), (4, 1));
@@ -159,7 +135,8 @@ mod tests {
             let mut random = Random::new(seed);
             let root = root.index(units.len()) as u32;
             let even = vec![units[0]; units.len()];
-            for shape in [(Form::Equal, layout, even), (Form::Blocks, layout, units)] {
+            for (form, units) in [(Form::Equal, even), (Form::Blocks, units)] {
+                let shape = Shape::new(form, layout, units);
                 for algorithm in ALL {
                     scattered(algorithm, root, in_place, &shape, &mut random);
                 }

@@ -4,7 +4,8 @@ use portolan_core::buffer::{MemoryKind, TypedBuf};
 use portolan_datatype::Layout;
 
 use super::{Groups, InterOperation, Root, write};
-use crate::algorithms::moving::{Buffer, Form, Side, exchange, shapes};
+use crate::algorithms::moved::{Shape, shapes};
+use crate::algorithms::moving::{Buffer, Form, Side, exchange};
 use crate::algorithms::reference::{Case, Forms, affine, cases};
 use crate::options::Options;
 use crate::schedule::Base;
@@ -114,7 +115,14 @@ fn roots_gather_from_the_other_group_and_scatter_to_it() {
     for sizes in SIZES {
         for root in roots(sizes) {
             let other = sizes[1 - root.0];
-            for (form, layout, units) in shapes(other, &mut random) {
+            let given = shapes(other, &mut random);
+            for Shape {
+                form,
+                layout,
+                units,
+                ..
+            } in given
+            {
                 let first = others(sizes, root_rank(sizes, root)).start;
                 let place = |rank: u32| rank - first;
                 let what = |place: u32| (place, 3, units[place as usize]);

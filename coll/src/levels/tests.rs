@@ -8,7 +8,7 @@ use crate::schedule::{Base, Step};
 use crate::simulate::Simulation;
 
 /// Nodes of each rank.
-fn maps() -> Vec<Vec<u32>> {
+pub(super) fn maps() -> Vec<Vec<u32>> {
     vec![
         vec![0, 0],
         vec![0, 1, 1],
@@ -20,12 +20,12 @@ fn maps() -> Vec<Vec<u32>> {
     ]
 }
 
-fn named<P>(list: &'static [Algorithm<P>], name: &str) -> &'static Algorithm<P> {
+pub(super) fn named<P>(list: &'static [Algorithm<P>], name: &str) -> &'static Algorithm<P> {
     list.iter().find(|known| known.name == name).expect("known")
 }
 
 /// Messages between nodes.
-fn crossings(run: &Simulation, levels: &Levels) -> usize {
+pub(super) fn crossings(run: &Simulation, levels: &Levels) -> usize {
     let crossing = |rank: u32| {
         let steps = run.schedule(rank).steps().iter();
         steps.filter(move |step| match step {

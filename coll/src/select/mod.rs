@@ -75,3 +75,83 @@ impl Table {
         chosen.unwrap_or(&list[0])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::{ALLGATHER, ALLREDUCE, ALLTOALL, BCAST};
+    use crate::problem::{Allgather, Allreduce, Alltoall, Bcast};
+    use crate::schedule::{Base, Blocks, Span};
+
+    fn ask(ranks: u32, bytes: usize) -> Ask {
+        let items = bytes;
+        Ask {
+            ranks,
+            bytes,
+            items,
+        }
+    }
+
+    /// Which algorithm has a broadcast, allreduce, allgather and alltoall of so many bytes.
+    fn chosen(table: &Table, ranks: u32, bytes: usize, levels: bool) -> [&'static str; 4] {
+        let (data, ask) = (Span::bytes(Base::Recv, 0, bytes), ask(ranks, bytes));
+        let whole = Span::bytes(Base::Recv, 0, bytes * ranks as usize);
+        let blocks = Blocks::Equal { whole, ranks };
+        let bcast = Bcast { data, root: 0 };
+        let allreduce = Allreduce {
+            input: data,
+            output: data,
+            commutative: true,
+        };
+        let allgather = Allgather {
+            mine: data,
+            blocks: blocks.clone(),
+        };
+        let alltoall = Alltoall {
+            send: blocks.clone(),
+            recv: blocks,
+        };
+        [
+            table.choose(Name::Bcast, BCAST, &bcast, &ask, levels).name,
+            table
+                .choose(Name::Allreduce, ALLREDUCE, &allreduce, &ask, levels)
+                .name,
+            table
+                .choose(Name::Allgather, ALLGATHER, &allgather, &ask, levels)
+                .name,
+            table
+                .choose(Name::Alltoall, ALLTOALL, &alltoall, &ask, levels)
+                .name,
+        ]
+    }
+
+    #[test]
+    fn the_forms_for_nodes_are_chosen_on_nodes_up_to_their_thresholds() {
+        let table = Table::default();
+        let on_nodes = |bytes| chosen(&table, 8, bytes, true);
+        assert_eq!(on_nodes(256), ["two-level"; 4]);
+        assert_eq!(on_nodes(257)[2..], ["two-level", "linear"]);
+        assert_eq!(on_nodes(4 << 10)[2], "two-level");
+        assert_eq!(on_nodes((4 << 10) + 1)[2], "node-ring");
+        assert_eq!(on_nodes(64 << 10)[..2], ["two-level"; 2]);
+        assert_eq!(on_nodes((64 << 10) + 1)[..2], ["node-chain", "two-level"]);
+        assert_eq!(on_nodes(256 << 10)[1], "two-level");
+        assert_eq!(on_nodes((256 << 10) + 1)[1], "node-ring");
+        for bytes in [1, 257, 5 << 10, 1 << 20] {
+            for name in chosen(&table, 8, bytes, false) {
+                assert!(!name.contains("level") && !name.contains("node"), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn rules_of_a_program_come_first_and_those_that_do_not_fit_are_passed_over() {
+        let rules = parse("allgather recursive-doubling; bcast ranks<=4 bytes<=1k linear");
+        let table = Table::with(rules.expect("legal rules"));
+        assert_eq!(chosen(&table, 8, 1 << 20, false)[2], "recursive-doubling");
+        assert_ne!(chosen(&table, 7, 1 << 20, false)[2], "recursive-doubling");
+        assert_eq!(chosen(&table, 4, 1 << 10, false)[0], "linear");
+        assert_eq!(chosen(&table, 4, (1 << 10) + 1, false)[0], "binomial");
+        assert_eq!(chosen(&table, 5, 1 << 10, false)[0], "binomial");
+    }
+}
