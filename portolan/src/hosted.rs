@@ -1,25 +1,15 @@
 //! A device together with the job it belongs to: what is ended when the last handle goes.
 
 use std::io::Write;
-use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use portolan_coll::Options;
 use portolan_core::config::Settings;
-use portolan_core::device::{
-    AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Handler,
-    HandlerId, Hook, HookId, Message, ProcId, Region, RegionKey, SendArgs, Upper,
-};
+use portolan_core::device::{Device, delegate_device};
 use portolan_core::job::Bootstrap;
-use portolan_core::matching::Pattern;
-use portolan_core::{
-    ContigBuf, Device, Error, ErrorKind, Group, Request, Result, Status, TypedBuf,
-};
-use portolan_datatype::{Layout, MsgAction, MsgRep};
+use portolan_core::{Error, ErrorKind, Result};
 
-use crate::any::delegate_device;
 use crate::comm::Budget;
 
 /// A device in its job: hands every call on, and leaves the job when it is dropped.
@@ -203,7 +193,10 @@ macro_rules! inner {
 }
 
 impl<D: Device> Device for Hosted<D> {
-    delegate_device!(inner);
+    delegate_device! { inner:
+        lifecycle, contiguous, datatypes, persistent, queues, requests, packing, active_messages,
+        registrations, one_sided, stores,
+    }
 
     fn end(&self) -> Result<()> {
         self.leave(Leave::Orderly)

@@ -1,11 +1,10 @@
 //! [`Device`] for a PE: tagged messages go to MP_Lite, the rest to the engine.
 
-use std::path::Path;
 use std::ptr::NonNull;
 
 use portolan_core::device::{
-    AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Handler,
-    HandlerId, Hook, HookId, Message as Handle, Region, RegionKey, Upper,
+    AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, Handler, HandlerId, Hook,
+    HookId, Message as Handle, Region, RegionKey, delegate_device,
 };
 use portolan_core::engine::Data;
 use portolan_core::matching::Pattern;
@@ -158,6 +157,14 @@ impl T3e {
             .remedy("receive or discard a taken message once")
             .on_rank(self.attributes.world_rank)
     }
+}
+
+/// The engine below, for what it answers alone.
+macro_rules! engine {
+    ($self:ident, $device:ident => $call:expr) => {{
+        let $device = &$self.engine;
+        $call
+    }};
 }
 
 impl Device for T3e {
@@ -343,14 +350,6 @@ impl Device for T3e {
         self.engine.device_check(check)
     }
 
-    fn completion_epoch(&self) -> u64 {
-        self.engine.completion_epoch()
-    }
-
-    fn upper_request(&self, upper: Box<dyn Upper>) -> Result<Request> {
-        self.engine.upper_request(upper)
-    }
-
     fn complete_upper(&self, request: Request, status: Status) -> Result<()> {
         self.check_upper(request)?;
         self.engine.complete_upper(request, status)
@@ -385,10 +384,6 @@ impl Device for T3e {
         outcome
     }
 
-    fn abort(&self, code: i32, facility: Option<&str>, message: Option<&str>) -> ! {
-        self.engine.abort(code, facility, message)
-    }
-
     fn comm_init(&self, parent: Option<&CommView>, new: &CommView) -> Result<()> {
         self.engine.comm_init(parent, new)?;
         self.shared.lock().add_context(new);
@@ -398,34 +393,6 @@ impl Device for T3e {
     fn comm_free(&self, comm: &CommView) {
         self.engine.comm_free(comm);
         self.shared.lock().remove_context(comm.context);
-    }
-
-    fn failure_of(&self, peer: ProcId) -> Option<String> {
-        self.engine.failure_of(peer)
-    }
-
-    fn dead_member(&self, group: &Group) -> Option<ProcId> {
-        self.engine.dead_member(group)
-    }
-
-    fn declare_self_failed(&self, why: &str) {
-        self.engine.declare_self_failed(why);
-    }
-
-    fn node_of(&self, peer: ProcId) -> u32 {
-        self.engine.node_of(peer)
-    }
-
-    fn set_packet_size(&self, bytes: usize) {
-        self.engine.set_packet_size(bytes);
-    }
-
-    fn set_trace_file(&self, path: Option<&Path>) -> Result<()> {
-        self.engine.set_trace_file(path)
-    }
-
-    fn set_debug(&self, to: Option<DebugOutput<'_>>) -> Result<()> {
-        self.engine.set_debug(to)
     }
 
     fn describe_state(&self) -> Vec<String> {
@@ -447,16 +414,8 @@ impl Device for T3e {
         self.engine.register_handler(id, handler)
     }
 
-    fn active_send(&self, to: ProcId, id: HandlerId, args: [u64; 2], payload: &[u8]) -> Result<()> {
-        self.engine.active_send(to, id, args, payload)
-    }
-
     fn register_hook(&self, hook: Hook) -> HookId {
         self.engine.register_hook(hooked(self.shared.clone(), hook))
-    }
-
-    fn wake_hook(&self, hook: HookId) {
-        self.engine.wake_hook(hook);
     }
 
     // ---- One-sided primitives: see `one_sided.rs` ---------------------------------------------------
@@ -516,10 +475,6 @@ impl Device for T3e {
         unsafe { self.atomic_packet(peer, key, offset, width, op, fetched) }
     }
 
-    fn flush(&self, peer: ProcId) -> Result<()> {
-        self.engine.flush(peer)
-    }
-
     /// Sleeps in virtual time until a peer has written something, and looks then.
     fn wait_for(&self, group: &Group, mut ready: impl FnMut() -> bool) -> Result<()> {
         self.check_live()?;
@@ -530,5 +485,12 @@ impl Device for T3e {
             let dead = device.dead_member(group)?;
             Some(Err(device.peer_failed(dead.index())))
         })
+    }
+
+    // ---- What the engine does as it is ----------------------------------------------------------
+
+    delegate_device! { engine:
+        abort, failure_of, dead_member, declare_self_failed, node_of, set_packet_size,
+        set_trace_file, set_debug, completion_epoch, active_send, wake_hook, upper_request, flush,
     }
 }

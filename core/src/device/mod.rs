@@ -17,6 +17,7 @@ mod adi;
 mod args;
 mod attributes;
 mod defaults;
+mod delegate;
 mod port;
 mod region;
 mod upper;
@@ -27,9 +28,13 @@ pub use active::{ActiveMessage, Handler, HandlerId};
 pub use adi::Adi;
 pub use args::{Check, CommView, Message, ProcId, SendArgs, SendMode};
 pub use attributes::{Attributes, Caps, Which};
+#[doc(hidden)]
+pub use delegate::named;
 pub use port::{Hook, HookId, Port, Turn};
 pub use region::{AtomicOp, AtomicWidth, Region, RegionKey};
 pub use upper::{Completion, Upper};
+
+pub use crate::delegate_device;
 
 use crate::buffer::{ContigBuf, TypedBuf};
 use crate::error::{Error, Result};
