@@ -35,9 +35,6 @@ const TURN: usize = 1 << 20;
 const SCRATCH: usize = 128 << 10;
 /// Shortest message of which the sender may push a half: each half costs a system call.
 const SPLIT: usize = 16 << 10;
-/// Longest message of which a rank takes only a half while its own messages are being taken, too. Both
-/// ranks are busy then, so that halves only save what stays in a core's cache.
-const BOTH_WAYS: usize = 1 << 20;
 /// The second half begins at a multiple of this.
 const PAGE: usize = 4096;
 
@@ -136,8 +133,8 @@ impl<T: Transport> State<T> {
         let direct = data.contiguous().is_some() && transfer.rep == MsgRep::Native;
         let exposed = transfer.exposure.is_some();
         let waited = transfer.header.flags & flags::WAITED != 0;
-        let alone = wanted > BOTH_WAYS && self.proto.exposed > 0;
-        let splits = pushes && direct && wanted >= SPLIT && !alone;
+        let both = self.proto.exposed > 0;
+        let splits = pushes && direct && wanted >= SPLIT;
         let way = match self.transport.pulls(peer, wanted, waited) {
             // Nothing to move: the end of a pull is the end.
             _ if wanted == 0 => Way::Pull,
@@ -151,7 +148,7 @@ impl<T: Transport> State<T> {
             Pulls::Measured if !direct => Way::Stream,
             Pulls::Measured => {
                 let allowed = |way| way != Way::Split || splits;
-                let way = self.proto.ways.begin(peer, wanted, index, allowed);
+                let way = self.proto.ways.begin(peer, wanted, both, index, allowed);
                 // One that has to wait is asked again, perhaps with another answer.
                 transfer.measured = way.is_some();
                 return way;

@@ -7,7 +7,9 @@
 //! the length, and on whether the sender has written the data anew since it last sent it: factors of
 //! four in either direction were seen. So the receiver takes the time.
 //!
-//! For each sender and each power of two of the length:
+//! For each sender and each power of two of the length, and apart from each other while this rank only
+//! receives and while its own messages are being taken, too (both ranks copy then, and what one of them
+//! tries costs the other):
 //! 1. The first periods try every way [`TRIALS`] times, unless the ways are known for another length:
 //!    then those costs are believed at first.
 //! 2. Then each takes the way with the least cost. A way's cost per byte follows its measurements by a
@@ -48,13 +50,13 @@ const TRIALS: u8 = 3;
 /// Most that one measurement counts for, as a multiple of the known cost.
 const WORST: u64 = 4;
 /// Transfers after which another way is tried again, at first.
-const FIRST_RETRY: u32 = 32;
+const FIRST_RETRY: u32 = 512;
 /// The same, at last.
 const LAST_RETRY: u32 = 4096;
-/// Transfers of a period, and of one that tries another way: not many fewer, because the beginning and
-/// the end of a period cost some ways more than others.
+/// Transfers of a period, and of one that tries another way: few, because what one of two ranks tries
+/// slows the other down, which may then take its own way for a bad one.
 const PERIOD: u32 = 64;
-const PROBE: u32 = 32;
+const PROBE: u32 = 8;
 /// Periods of the best way that are not measured after one that is.
 const RESTS: u32 = 3;
 /// Bytes of a period that tries another way, if that makes fewer transfers.
@@ -64,7 +66,9 @@ const GAP: u32 = 4;
 /// Binary logarithms of the shortest and of the longest lengths that are told apart.
 const SHORTEST: u32 = 12;
 const LONGEST: u32 = 24;
-const CLASSES: usize = (LONGEST - SHORTEST + 1) as usize;
+const LENGTHS: usize = (LONGEST - SHORTEST + 1) as usize;
+/// Each length is known twice: while this rank only receives, and while its own messages are taken, too.
+const CLASSES: usize = 2 * LENGTHS;
 
 /// What is known of all senders.
 #[derive(Debug, Default)]
@@ -110,11 +114,13 @@ struct Class {
 
 impl Ways {
     /// The way of a transfer of `len` bytes from `peer` for `receive` that begins now; `None` if it has
-    /// to wait for the end of the period. `allowed` says which ways there are.
+    /// to wait for the end of the period. `both` says whether this rank's own messages are being taken
+    /// meanwhile, `allowed` which ways there are.
     pub(super) fn begin(
         &mut self,
         peer: u32,
         len: usize,
+        both: bool,
         receive: u32,
         allowed: impl Fn(Way) -> bool,
     ) -> Option<Way> {
@@ -123,7 +129,7 @@ impl Ways {
             .entry(peer)
             .or_insert_with(|| Box::new(Sender::new()));
         if sender.active == 0 {
-            let class = class_of(len);
+            let class = class_of(len, both);
             let same = class == sender.class && allowed(sender.way);
             if !same || !sender.follows() {
                 sender.begin_period(class, allowed);
@@ -216,7 +222,9 @@ impl Sender {
         let class = self.class;
         let known = |at: &usize| ALL.iter().all(|&way| self.classes[*at].is_tried(way));
         if self.classes[class].is_new() {
-            let nearest = (0..CLASSES).filter(known);
+            // Of the same kind, if there is one.
+            let first = class / LENGTHS * LENGTHS;
+            let nearest = (first..first + LENGTHS).filter(known);
             if let Some(nearest) = nearest.min_by_key(|at| at.abs_diff(class)) {
                 self.classes[class] = Class {
                     cost: self.classes[nearest].cost,
@@ -227,7 +235,7 @@ impl Sender {
             }
         }
         let (way, trial) = self.classes[class].choose(allowed);
-        let probe = (PROBE_BYTES >> (class as u32 + SHORTEST)).clamp(2, PROBE);
+        let probe = (PROBE_BYTES >> ((class % LENGTHS) as u32 + SHORTEST)).clamp(2, PROBE);
         (way, if trial { probe } else { PERIOD }, trial)
     }
 }
@@ -301,9 +309,9 @@ impl Class {
     }
 }
 
-fn class_of(len: usize) -> usize {
+fn class_of(len: usize, both: bool) -> usize {
     let log = len.max(1).ilog2().clamp(SHORTEST, LONGEST);
-    (log - SHORTEST) as usize
+    (log - SHORTEST) as usize + if both { LENGTHS } else { 0 }
 }
 
 #[cfg(test)]
@@ -368,8 +376,8 @@ mod tests {
         let mut ways = Ways::default();
         for _ in 0..100 {
             let mut begun = 0;
-            let way = ways.begin(3, 100_000, 0, |_| true);
-            while let Some(next) = ways.begin(3, 1 << 20, 7, |_| true) {
+            let way = ways.begin(3, 100_000, false, 0, |_| true);
+            while let Some(next) = ways.begin(3, 1 << 20, false, 7, |_| true) {
                 assert_eq!(Some(next), way);
                 begun += 1;
             }
@@ -382,10 +390,25 @@ mod tests {
     }
 
     #[test]
+    fn both_ways_and_one_way_are_known_apart() {
+        let mut sender = Sender::new();
+        for (both, best) in [(false, Way::Split), (true, Way::Pull)] {
+            let class = &mut sender.classes[class_of(1 << 18, both)];
+            run(class, 100, |way| if way == best { 10 } else { 200 });
+        }
+        for (both, best) in [(true, Way::Pull), (false, Way::Split)] {
+            for len in [1 << 18, 1 << 20] {
+                sender.begin_period(class_of(len, both), |_| true);
+                assert_eq!(sender.way, best, "{len} bytes, both ways: {both}");
+            }
+        }
+    }
+
+    #[test]
     fn most_periods_of_what_is_known_are_not_measured() {
         let (mut ways, mut measured) = (Ways::default(), 0);
         for _ in 0..20_000 {
-            assert!(ways.begin(3, 1 << 16, 0, |_| true).is_some());
+            assert!(ways.begin(3, 1 << 16, false, 0, |_| true).is_some());
             measured += u32::from(ways.senders[&3].timed);
             assert!(ways.end(3).is_empty());
         }
@@ -403,9 +426,9 @@ mod tests {
 
     #[test]
     fn lengths_have_classes() {
-        assert_eq!(class_of(0), 0);
-        assert_eq!(class_of(8191), 0);
-        assert_eq!(class_of(8192), 1);
-        assert_eq!(class_of(usize::MAX), CLASSES - 1);
+        assert_eq!(class_of(0, false), 0);
+        assert_eq!(class_of(8191, false), 0);
+        assert_eq!(class_of(8192, false), 1);
+        assert_eq!(class_of(usize::MAX, true), CLASSES - 1);
     }
 }
