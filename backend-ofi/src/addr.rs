@@ -4,10 +4,11 @@
 //! when the first packet to it leaves.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Number of the format in which ranks introduce themselves, and of what they say to each other.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What the ranks tell each other before they talk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub(crate) struct Card {
     pub(crate) address: Vec<u8>,
     /// Where other processes of the node find the file of the ranks' lives, if this rank made one.
     pub(crate) roster: Option<i32>,
+    /// Where its heartbeats come from, if it has any.
+    pub(crate) pulse: Option<SocketAddr>,
 }
 
 /// A process, told apart from a later one with the same number.
@@ -38,7 +41,8 @@ impl Card {
         use std::fmt::Write;
         let Process { pid, start } = self.process;
         let roster = self.roster.unwrap_or(-1);
-        let mut text = format!("{FORMAT} {pid} {start} {roster} {} ", self.node);
+        let pulse = self.pulse.map_or("-".to_owned(), |pulse| pulse.to_string());
+        let mut text = format!("{FORMAT} {pid} {start} {roster} {pulse} {} ", self.node);
         for byte in &self.address {
             let _ = write!(text, "{byte:02x}");
         }
@@ -49,7 +53,7 @@ impl Card {
     /// What another rank wrote; an error in words if it makes no sense.
     pub(crate) fn from_text(text: &str) -> Result<Self, String> {
         let parse = || {
-            let mut parts = text.splitn(8, ' ');
+            let mut parts = text.splitn(9, ' ');
             let format = parts.next()?.parse::<u32>().ok()?;
             if format != FORMAT {
                 return None;
@@ -59,9 +63,14 @@ impl Card {
                 start: parts.next()?.parse().ok()?,
             };
             let roster = parts.next()?.parse::<i32>().ok()?;
+            let pulse = match parts.next()? {
+                "-" => None,
+                address => Some(address.parse().ok()?),
+            };
             Some(Self {
                 process,
                 roster: (roster >= 0).then_some(roster),
+                pulse,
                 node: parts.next()?.to_owned(),
                 address: bytes(parts.next()?)?,
                 host: parts.next()?.to_owned(),
@@ -91,9 +100,10 @@ impl Process {
         }
     }
 
-    /// Whether the process with this number is still the one meant.
-    pub(crate) fn is_current(&self) -> bool {
-        start_of(self.pid).is_some_and(|start| self.start == 0 || start == self.start)
+    /// Whether the process with this number is known to be another one now. What cannot be read (too many
+    /// files are open, `/proc` is hidden) proves nothing.
+    pub(crate) fn is_another(&self) -> bool {
+        self.start != 0 && start_of(self.pid).is_some_and(|start| start != self.start)
     }
 }
 
@@ -169,6 +179,7 @@ mod tests {
             protocol: "tcp;ofi_rxm 11.1".to_owned(),
             address: vec![0, 255, 16],
             roster: None,
+            pulse: None,
         }
     }
 
@@ -178,6 +189,7 @@ mod tests {
         assert_eq!(Card::from_text(&card.to_text()), Ok(card.clone()));
         let with = Card {
             roster: Some(7),
+            pulse: Some("[fd00::1]:4711".parse().unwrap()),
             ..card
         };
         assert_eq!(Card::from_text(&with.to_text()), Ok(with));
@@ -189,8 +201,8 @@ mod tests {
         for bad in ["", "9 1 2 3", &text[..12], &text.replace("00ff10", "0zff")] {
             assert!(Card::from_text(bad).is_err(), "{bad}");
         }
-        let other = text.replacen("1 ", "2 ", 1);
-        assert!(Card::from_text(&other).unwrap_err().contains("format 1"));
+        let other = text.replacen("2 ", "3 ", 1);
+        assert!(Card::from_text(&other).unwrap_err().contains("format 2"));
     }
 
     #[test]
@@ -205,11 +217,18 @@ mod tests {
     #[test]
     fn a_process_is_the_one_it_was() {
         let own = Process::own();
-        assert!(own.start > 0 && own.is_current());
+        assert!(own.start > 0 && !own.is_another());
         let later = Process {
             start: own.start + 1,
             ..own
         };
-        assert!(!later.is_current());
+        assert!(later.is_another());
+        let unknown = Process { start: 0, ..own };
+        assert!(!unknown.is_another(), "its start could not be read");
+        let ended = Process {
+            pid: u32::MAX,
+            ..own
+        };
+        assert!(!ended.is_another(), "no number is no proof");
     }
 }

@@ -42,6 +42,11 @@ impl EventBell {
         })
     }
 
+    /// A descriptor that is readable from a ring until [`quiet`](Self::quiet).
+    pub(crate) fn event(&self) -> RawFd {
+        self.event.as_raw_fd()
+    }
+
     /// Sleep only briefly, or as long as wanted. Relaxed: written and read by the threads that sleep,
     /// with the engine's lock between.
     pub(crate) fn set_brief(&self, brief: bool) {

@@ -1,6 +1,7 @@
 //! Settings of this transport, taken from the job's settings table.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use portolan_core::config::Settings;
 
@@ -15,6 +16,8 @@ pub struct Config {
     pub domain: Option<String>,
     /// The network interface by its name or address; `None` means the best.
     pub interface: Option<String>,
+    /// How often ranks of different nodes ask each other whether they are there; zero means never.
+    pub heartbeat: Duration,
     /// Largest message, in bytes, that is sent eagerly.
     pub eager: usize,
     /// Packets of each of the two sizes that may be under way from one rank.
@@ -35,6 +38,7 @@ impl Default for Config {
             provider: None,
             domain: None,
             interface: None,
+            heartbeat: Duration::from_secs(5),
             eager: 16 << 10,
             slots: 64,
             receive: 512 << 10,
@@ -51,6 +55,7 @@ impl Config {
             provider: settings.ofi_provider().map(str::to_owned),
             domain: settings.ofi_domain().map(str::to_owned),
             interface: settings.ofi_interface().map(str::to_owned),
+            heartbeat: settings.ofi_heartbeat(),
             eager: settings.eager_max(),
             ..Self::default()
         }

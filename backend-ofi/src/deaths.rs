@@ -47,6 +47,12 @@ impl Deaths {
             .map(|(_, why)| why.clone())
     }
 
+    /// The deaths behind the first `known`.
+    pub(crate) fn list(&self, known: usize) -> Vec<(u32, String)> {
+        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        list.get(known..).unwrap_or_default().to_vec()
+    }
+
     /// Whether `rank` is dead, whoever has adopted it.
     pub(crate) fn is_dead(&self, rank: u32) -> bool {
         self.count() != 0 && self.reason(rank, u32::MAX).is_some()

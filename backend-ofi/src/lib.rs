@@ -52,6 +52,7 @@
 //! ```
 
 mod addr;
+mod beat;
 mod bell;
 mod caps;
 mod config;
@@ -69,6 +70,7 @@ mod open;
 mod peer;
 mod progress;
 mod provider;
+mod pulse;
 mod roster;
 mod send;
 mod shared;

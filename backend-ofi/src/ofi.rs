@@ -331,8 +331,11 @@ impl Drop for Ofi {
         } else {
             self.flush();
         }
-        drop(self.watcher.take());
-        if !self.shared.deaths.is_dead(self.rank) {
+        let watcher = self.watcher.take();
+        if self.shared.deaths.is_dead(self.rank) {
+            drop(watcher);
+        } else {
+            watcher.map(Watcher::leave);
             self.shared.roster.leave(self.rank);
         }
         // SAFETY: not used any more.

@@ -7,6 +7,7 @@
 //!
 //! Nothing more is agreed on: whoever is the first to send finds the other's buffers posted.
 
+use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 
 use portolan_core::config::Settings;
@@ -18,9 +19,10 @@ use crate::addr::{self, Addresses, Card, Process};
 use crate::config::Config;
 use crate::ofi::{Link, Ofi, Place};
 use crate::provider;
+use crate::pulse::{Other, Pulse};
 use crate::roster::Roster;
 use crate::shared::Shared;
-use crate::watch::Watcher;
+use crate::watch::{Heart, Watcher};
 use crate::wire::Wire;
 
 /// One rank of a job of processes. Collective: every rank of the job calls it.
@@ -43,7 +45,7 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi, Error>
     check_size(size)?;
     let made = make(config, size);
     let text = match &made {
-        Ok((_, _, card)) => format!("card {}", card.to_text()),
+        Ok(made) => format!("card {}", made.card.to_text()),
         Err(error) => format!("error {}", error.to_string().replace('\n', " ")),
     };
     job.put(&format!("ofi.rank.{rank}"), &text)
@@ -51,7 +53,12 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi, Error>
     job.fence().map_err(job_failed)?;
     let cards = cards(job, size)?;
     judge(&cards)?;
-    let (opened, roster, own) = made?;
+    let Made {
+        link,
+        roster,
+        card: own,
+        socket,
+    } = made?;
     let (nodes, firsts) = nodes(&cards);
     let first = firsts[nodes[rank as usize] as usize] as usize;
     let roster = match cards[first].roster {
@@ -60,19 +67,23 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi, Error>
         }
         _ => roster,
     };
-    let shared = Arc::new(Shared::new(roster));
+    let shared = Arc::new(Shared::new(roster, size));
+    let number = job_number(job.job_id());
+    let heart = socket
+        .filter(|_| firsts.len() > 1)
+        .map(|socket| heart(socket, config, number, rank, &link, &cards));
     let here = (0..size)
         .filter(|&peer| peer != rank && cards[peer as usize].node == own.node)
         .map(|peer| (peer, cards[peer as usize].process));
-    let watcher = Watcher::start(Arc::clone(&shared), here).map_err(unavailable)?;
+    let watcher = Watcher::start(Arc::clone(&shared), here, heart).map_err(unavailable)?;
     let place = Place {
         rank,
-        job: job_number(job.job_id()),
+        job: number,
         addresses: Addresses::new(cards.iter().map(|card| &*card.address)),
         nodes: nodes.into(),
         shared,
     };
-    Ofi::new(opened, place, Some(watcher)).map_err(unavailable)
+    Ofi::new(link, place, Some(watcher)).map_err(unavailable)
 }
 
 /// All ranks of a job inside this process, each with an endpoint of its own: for ranks that are
@@ -103,7 +114,7 @@ pub fn in_process_with(n: u32, config: &Config) -> Result<Vec<Ofi>, Error> {
         .collect::<Result<_, _>>()
         .map_err(unavailable)?;
     let addresses = Addresses::new(names.iter().map(|name| &**name));
-    let shared = Arc::new(Shared::new(Roster::within(n)));
+    let shared = Arc::new(Shared::new(Roster::within(n), n));
     let nodes: Arc<[u32]> = vec![0; n as usize].into();
     // Told apart from other jobs of this process, and of others.
     let job = job_number(&format!(
@@ -183,21 +194,81 @@ fn check_size(n: u32) -> Result<()> {
     Ok(())
 }
 
-/// This rank's endpoint, a roster for its node, and how it introduces itself.
-fn make(config: &Config, size: u32) -> Result<(Link, Roster, Card)> {
+/// This rank's endpoint, a roster for its node, how it introduces itself, and a socket for heartbeats.
+struct Made {
+    link: Link,
+    roster: Roster,
+    card: Card,
+    socket: Option<UdpSocket>,
+}
+
+fn make(config: &Config, size: u32) -> Result<Made> {
     let (library, info) = provider::choose(config)?;
-    let opened = Link::new(library, info, config, size).map_err(unavailable)?;
+    let link = Link::new(library, info, config, size).map_err(unavailable)?;
     let roster = Roster::create(size).map_err(unavailable)?;
+    let socket = socket(config, link.domain.info.ip()).map_err(|error| {
+        Error::new(
+            ErrorKind::TransportUnavailable,
+            format!("no socket for heartbeats could be opened: {error}"),
+        )
+        .remedy("let the process open UDP sockets, or do without (PORTOLAN_OFI_HEARTBEAT=0)")
+    })?;
     let card = Card {
         process: Process::own(),
         node: addr::node(),
         host: addr::host(),
-        protocol: opened.protocol(),
-        address: opened.name().map_err(unavailable)?,
+        protocol: link.protocol(),
+        address: link.name().map_err(unavailable)?,
         roster: roster.descriptor(),
+        pulse: socket.as_ref().and_then(|socket| socket.local_addr().ok()),
     };
-    Ok((opened, roster, card))
+    Ok(Made {
+        link,
+        roster,
+        card,
+        socket,
+    })
 }
+
+/// A socket for heartbeats on the network that the provider uses, if that is one of IP.
+fn socket(config: &Config, ip: Option<IpAddr>) -> std::io::Result<Option<UdpSocket>> {
+    // A link-local address says nothing without its interface.
+    let usable = |ip: &IpAddr| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let Some(ip) = ip.filter(usable).filter(|_| !config.heartbeat.is_zero()) else {
+        return Ok(None);
+    };
+    let socket = UdpSocket::bind((ip, 0))?;
+    socket.set_nonblocking(true)?;
+    Ok(Some(socket))
+}
+
+/// Heartbeats with those who have them.
+fn heart(
+    socket: UdpSocket,
+    config: &Config,
+    job: u32,
+    rank: u32,
+    link: &Link,
+    cards: &[Card],
+) -> Heart {
+    let own = &cards[rank as usize];
+    let others = (0..).zip(cards).map(|(peer, card)| {
+        let address = card.pulse.filter(|_| peer != rank)?;
+        Some(Other::new(
+            address,
+            card.host.clone(),
+            card.node != own.node,
+        ))
+    });
+    // What is asked for without a pause would be nothing but heartbeats.
+    let period = config.heartbeat.max(SHORTEST);
+    let provider = link.domain.info.provider();
+    let pulse = Pulse::new(rank, job, period, provider, others.collect());
+    Heart::new(socket, pulse, period)
+}
+
+/// Shortest period of heartbeats.
+const SHORTEST: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// How every rank has introduced itself; or one error for all, if any could not.
 fn cards(job: &mut dyn Bootstrap, size: u32) -> Result<Vec<Card>> {
@@ -312,6 +383,7 @@ mod tests {
             protocol: protocol.to_owned(),
             address: vec![1],
             roster: None,
+            pulse: None,
         }
     }
 

@@ -15,6 +15,7 @@ use crate::ofi::Ofi;
 use crate::op::{Kind, Ops};
 use crate::peer::WINDOW;
 use crate::send;
+use crate::shared::Contacts;
 use crate::wire::Wire;
 
 /// Completions that are read at once.
@@ -108,6 +109,9 @@ fn arrived<S: Sink>(ofi: &mut Ofi, arrival: Arrival, sink: &mut S) -> usize {
         return 0;
     }
     let peer = &mut ofi.peers[wire.from as usize];
+    if wire.seq == 0 {
+        ofi.shared.contacts.note(wire.from, Contacts::ARRIVED);
+    }
     let ahead = wire.seq.wrapping_sub(peer.expected) < WINDOW;
     if !ahead || !peer.acknowledged(wire.ack) {
         nonsense(ofi, &arrival);
@@ -143,7 +147,10 @@ fn stranger(ofi: &mut Ofi, arrival: &Arrival) {
     let from = wire.from & !Wire::CONTROL;
     if wire.job != ofi.job || from >= ofi.size || from == ofi.rank {
         tracing::warn!(rank = ofi.rank, from, "a packet that is not of this job");
-    } else if !ofi.peers[from as usize].acknowledged(wire.ack) {
+        return;
+    }
+    ofi.shared.contacts.note(from, Contacts::ARRIVED);
+    if !ofi.peers[from as usize].acknowledged(wire.ack) {
         impossible(ofi, wire);
     }
 }

@@ -67,7 +67,7 @@ impl Roster {
         let mut options = OpenOptions::new();
         let file: File = options.read(true).write(true).open(&path).map_err(said)?;
         let len = file.metadata().map_err(said)?.len();
-        if len != bytes(ranks) as u64 || !maker.is_current() {
+        if len != bytes(ranks) as u64 || maker.is_another() {
             return Err(format!(
                 "{path} has {len} bytes and is not the file of this job"
             ));

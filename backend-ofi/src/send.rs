@@ -9,6 +9,7 @@ use portolan_core::transport::{Header, Sent};
 use crate::ofi::Ofi;
 use crate::op::Kind;
 use crate::peer::{TELL, WINDOW};
+use crate::shared::Contacts;
 use crate::slots::Slots;
 use crate::wire::Wire;
 
@@ -259,6 +260,7 @@ pub(crate) fn absent(ofi: &Ofi, peer: u32) -> Option<Sent> {
 #[cold]
 #[inline(never)]
 pub(crate) fn insert(ofi: &mut Ofi, peer: u32) -> bool {
+    ofi.shared.contacts.note(peer, Contacts::SPOKEN);
     let mut addr = FI_ADDR_NOTAVAIL;
     let address = ofi.addresses.of(peer).as_ptr().cast();
     // SAFETY: an open vector, one address of its format, room for one number.

@@ -1,24 +1,44 @@
-//! Noticing that a process of this node has died: one thread, asleep on descriptors of the others.
+//! Noticing that a rank has died: one thread, asleep on descriptors of the processes of this node, and on a
+//! socket for heartbeats with ranks of other nodes.
 //!
-//! A pidfd becomes readable when its process ends, however it ends. A rank that has left in good order
-//! has written so into the roster before; any other end is a death. Ranks of other nodes are the
-//! launcher's to watch.
+//! A pidfd becomes readable when its process ends, however it ends. A rank that has left in good
+//! order has written so into the roster before; any other end is a death. What is concluded from
+//! heartbeats is in [`pulse`](crate::pulse); here are the clock and the socket.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use portolan_core::transport::Bell;
 
 use crate::addr::Process;
+use crate::beat::ROOM;
+use crate::bell::EventBell;
+use crate::pulse::{Out, Pulse};
 use crate::shared::Shared;
+
+/// How long a rank that leaves tells the others, who answer at once if they are there; and how often.
+const FAREWELL: Duration = Duration::from_secs(1);
+const FAREWELLS: u32 = 40;
+/// How long to wait before trying again what the system has no memory for.
+const SCARCE: Duration = Duration::from_millis(100);
 
 /// The thread that watches.
 #[derive(Debug)]
 pub(crate) struct Watcher {
-    /// Becomes readable when the thread shall end.
-    end: Arc<OwnedFd>,
+    alarm: Arc<EventBell>,
+    end: Arc<AtomicU8>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// What the thread is told: go on, end, end after telling the others that this rank leaves.
+const GO_ON: u8 = 0;
+const END: u8 = 1;
+const LEAVE: u8 = 2;
 
 /// A process that is watched.
 struct Watched {
@@ -28,11 +48,29 @@ struct Watched {
     fd: Option<OwnedFd>,
 }
 
+/// Heartbeats, and what they need of the system.
+#[derive(Debug)]
+pub(crate) struct Heart {
+    socket: UdpSocket,
+    pulse: Pulse,
+    period: Duration,
+    next: Instant,
+}
+
+struct Watch {
+    shared: Arc<Shared>,
+    watched: Vec<Watched>,
+    heart: Option<Heart>,
+    alarm: Arc<EventBell>,
+    end: Arc<AtomicU8>,
+}
+
 impl Watcher {
-    /// Watches these ranks' processes.
+    /// Watches these ranks' processes, and others by their heartbeats.
     pub(crate) fn start(
         shared: Arc<Shared>,
         processes: impl Iterator<Item = (u32, Process)>,
+        heart: Option<Heart>,
     ) -> Result<Self, String> {
         let mut watched = Vec::new();
         for (rank, process) in processes {
@@ -42,29 +80,36 @@ impl Watcher {
             }
             watched.push(Watched { rank, process, fd });
         }
-        // SAFETY: flags only.
-        let end = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if end < 0 {
-            return Err(failed("eventfd"));
+        let alarm = Arc::new(EventBell::new(None)?);
+        if heart.is_some() {
+            shared.contacts.tell(&alarm);
+            shared.deaths.tell(&alarm);
         }
-        // SAFETY: a descriptor that nobody else has.
-        let end = Arc::new(unsafe { OwnedFd::from_raw_fd(end) });
-        let thread = spawn({
-            let end = Arc::clone(&end);
-            move || watch(&shared, &mut watched, &end)
-        })?;
-        Ok(Self {
-            end,
-            thread: Some(thread),
-        })
+        let end = Arc::new(AtomicU8::new(GO_ON));
+        let mut watch = Watch {
+            shared,
+            watched,
+            heart,
+            alarm: Arc::clone(&alarm),
+            end: Arc::clone(&end),
+        };
+        let thread = Some(spawn(move || watch.run())?);
+        Ok(Self { alarm, end, thread })
+    }
+
+    /// This rank leaves in good order: those who watch it are told, and nobody is watched any more.
+    pub(crate) fn leave(self) {
+        // Relaxed, here and in `drop`: the bell orders it.
+        self.end.store(LEAVE, Ordering::Relaxed);
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        let one = 1_u64;
-        // SAFETY: eight bytes. The counter cannot overflow by one write.
-        unsafe { libc::write(self.end.as_raw_fd(), (&raw const one).cast(), 8) };
+        let _ = self
+            .end
+            .compare_exchange(GO_ON, END, Ordering::Relaxed, Ordering::Relaxed);
+        self.alarm.ring();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -85,7 +130,7 @@ fn descriptor(process: Process) -> Result<Option<OwnedFd>, String> {
     // SAFETY: a descriptor that nobody else has.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
     // The descriptor holds on to whichever process has the number now.
-    Ok(process.is_current().then_some(fd))
+    Ok((!process.is_another()).then_some(fd))
 }
 
 /// Starts the thread with every signal blocked, so that the program's handlers run elsewhere.
@@ -106,30 +151,138 @@ fn spawn(body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String>
     })
 }
 
-fn watch(shared: &Shared, watched: &mut [Watched], end: &OwnedFd) {
-    loop {
-        // poll(2) skips entries whose descriptor is negative.
-        let entry = |fd: i32| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let fd_of = |one: &Watched| one.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-        let mut entries: Vec<libc::pollfd> = watched.iter().map(|one| entry(fd_of(one))).collect();
-        entries.push(entry(end.as_raw_fd()));
-        // SAFETY: as many entries as said.
-        let ready = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, -1) };
-        if ready < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            return;
-        }
-        for (one, entry) in watched.iter_mut().zip(&entries) {
-            if entry.revents != 0 {
-                ended(shared, one.rank, one.process);
-                one.fd = None;
+impl Watch {
+    fn run(&mut self) {
+        loop {
+            let limit = self.heart.as_ref().map(Heart::until_next);
+            self.wait(limit);
+            self.alarm.quiet();
+            let end = self.end.load(Ordering::Relaxed);
+            if let Some(heart) = &mut self.heart {
+                heart.turn(&self.shared);
+                if end == LEAVE {
+                    heart.farewell(&self.shared);
+                }
+            }
+            if end != GO_ON {
+                return;
             }
         }
-        if entries.last().is_some_and(|end| end.revents != 0) {
+    }
+
+    /// Waits until there is something to do, and looks which processes have ended.
+    fn wait(&mut self, limit: Option<Duration>) {
+        // poll(2) skips entries whose descriptor is negative.
+        let fd_of = |one: &Watched| one.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let socket = self.heart.as_ref().map(|heart| heart.socket.as_raw_fd());
+        let fds = self.watched.iter().map(fd_of);
+        let fds = fds.chain([self.alarm.event(), socket.unwrap_or(-1)]);
+        let Some(ready) = poll(fds, limit) else {
             return;
+        };
+        // Only a descriptor that says so tells of an end; an error about it does not.
+        for (one, _) in self
+            .watched
+            .iter_mut()
+            .zip(ready)
+            .filter(|(_, ready)| *ready)
+        {
+            ended(&self.shared, one.rank, one.process);
+            one.fd = None;
+        }
+    }
+}
+
+/// Which descriptors are readable; `None` if the system could not say.
+fn poll(fds: impl Iterator<Item = RawFd>, limit: Option<Duration>) -> Option<Vec<bool>> {
+    let entry = |fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut entries: Vec<libc::pollfd> = fds.map(entry).collect();
+    let time = limit.map(|limit| libc::timespec {
+        tv_sec: limit.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: limit.subsec_nanos().into(),
+    });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let count = entries.len() as libc::nfds_t;
+    // SAFETY: as many entries as said, a time or null, no signal mask.
+    if unsafe { libc::ppoll(entries.as_mut_ptr(), count, time, std::ptr::null()) } < 0 {
+        if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            // No memory for the table: it goes on when there is some again.
+            std::thread::sleep(SCARCE);
+        }
+        return None;
+    }
+    let readable = |entry: &libc::pollfd| entry.revents & libc::POLLIN != 0;
+    Some(entries.iter().map(readable).collect())
+}
+
+impl Heart {
+    /// Heartbeats over an open socket.
+    pub(crate) fn new(socket: UdpSocket, pulse: Pulse, period: Duration) -> Self {
+        Self {
+            socket,
+            pulse,
+            period,
+            next: Instant::now() + period,
+        }
+    }
+
+    fn until_next(&self) -> Duration {
+        self.next.saturating_duration_since(Instant::now())
+    }
+
+    /// Takes what has come, first: a process that was stopped for a while hears of the others before it
+    /// counts their silence. Such a while counts as one period.
+    fn turn(&mut self, shared: &Shared) {
+        let mut out = Out::new();
+        self.receive(shared, &mut out);
+        let now = Instant::now();
+        if now >= self.next {
+            self.next = now + self.period;
+            self.pulse.tick(shared, &mut out);
+        } else {
+            self.pulse.notice(shared, &mut out);
+        }
+        self.send(out);
+    }
+
+    fn receive(&mut self, shared: &Shared, out: &mut Out) {
+        let mut room = [0; ROOM];
+        while let Ok((len, from)) = self.socket.recv_from(&mut room) {
+            self.pulse.heard(from, &room[..len], shared, out);
+        }
+    }
+
+    fn send(&mut self, out: Out) {
+        for (to, bytes) in out {
+            let result = self.socket.send_to(&bytes, to);
+            self.pulse.sent(to, result.err().as_ref());
+        }
+    }
+
+    /// Tells the others that this rank leaves, until all know or it has been said often enough.
+    fn farewell(&mut self, shared: &Shared) {
+        for _ in 0..FAREWELLS {
+            let mut out = Out::new();
+            let all_know = self.pulse.leave(shared, &mut out);
+            self.send(out);
+            if all_know {
+                return;
+            }
+            let until = Instant::now() + FAREWELL / FAREWELLS;
+            let mut left = FAREWELL / FAREWELLS;
+            let mut know = false;
+            while !know && !left.is_zero() {
+                poll([self.socket.as_raw_fd()].into_iter(), Some(left));
+                let mut out = Out::new();
+                self.receive(shared, &mut out);
+                self.send(out);
+                know = self.pulse.leave(shared, &mut Out::new());
+                left = until.saturating_duration_since(Instant::now());
+            }
         }
     }
 }

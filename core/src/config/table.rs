@@ -67,6 +67,10 @@ settings! {
     /// Network interface of the transport `ofi`, by its name or its address; unset means the best.
     "OFI_INTERFACE" => ofi_interface: Option<String>, default "", unit "";
 
+    /// How often ranks on different nodes that have talked over the transport `ofi` ask each other whether
+    /// they are there. One that gives no sign for more than four periods has failed; 0 means that nobody asks.
+    "OFI_HEARTBEAT" => ofi_heartbeat: Duration, default "5", unit "seconds", range 0, 3600;
+
     /// Which machine the T3E emulator is: `t3e-600`, `t3e-900` or `t3e-1200`.
     "T3E_PRESET" => t3e_preset: Option<String>, default "t3e-900", unit "";
 
