@@ -53,6 +53,9 @@ pub(super) enum Dialect {
     Cases,
 }
 
+/// What libtest says behind the name of a test that has run for a minute.
+const SLOW: &str = " has been running for over ";
+
 /// Reads the lines of one program.
 #[derive(Debug)]
 pub(super) struct Reader {
@@ -64,6 +67,10 @@ pub(super) struct Reader {
     returned: Vec<(String, String)>,
     /// What the program said about all that it leaves out.
     default_reason: String,
+    /// Tests that have run for long, and have not ended.
+    slow: Vec<String>,
+    /// The last case that passed.
+    last: Option<String>,
 }
 
 impl Reader {
@@ -74,7 +81,24 @@ impl Reader {
             ignored: Vec::new(),
             returned: Vec::new(),
             default_reason: "ignored; no reason given".to_owned(),
+            slow: Vec::new(),
+            last: None,
         }
+    }
+
+    /// What is known of the tests that run.
+    pub(super) fn running(&self) -> Vec<String> {
+        let after = self
+            .last
+            .iter()
+            .map(|case| format!("what comes after {case}"));
+        self.slow.iter().cloned().chain(after).collect()
+    }
+
+    /// Counts a program that did not come to its end.
+    pub(super) fn hung(&mut self) {
+        self.counts.failed += 1;
+        self.slow.clear();
     }
 
     /// Takes a line.
@@ -94,9 +118,15 @@ impl Reader {
             reason.clone_into(&mut self.default_reason);
             return;
         }
-        let named = line
-            .strip_prefix("test ")
-            .and_then(|rest| rest.rsplit_once(" ... "));
+        let test = line.strip_prefix("test ");
+        if let Some((name, _)) = test.and_then(|rest| rest.split_once(SLOW)) {
+            self.slow.push(name.to_owned());
+            return;
+        }
+        let named = test.and_then(|rest| rest.rsplit_once(" ... "));
+        if let Some((name, _)) = named {
+            self.slow.retain(|slow| slow != name);
+        }
         if let Some((name, verdict)) = named
             && let Some(rest) = verdict.strip_prefix("ignored")
         {
@@ -133,8 +163,9 @@ impl Reader {
     }
 
     fn case(&mut self, line: &str) {
-        if line.starts_with("passed: ") {
+        if let Some(case) = line.strip_prefix("passed: ") {
             self.counts.passed += 1;
+            self.last = Some(case.to_owned());
         } else if let Some((what, reason)) = skipped(line) {
             self.counts.skip(what, reason);
         }

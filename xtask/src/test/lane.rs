@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::counts::{Counts, Dialect};
 use super::leftovers::{self, Leftovers};
-use super::step::Step;
+use super::step::{Limits, Step};
 use super::{ranks, sanitize, stock};
 use crate::{Failure, Repo};
 
@@ -87,8 +87,13 @@ pub(super) const LANES: &[Lane] = &[
     },
 ];
 
-/// Longest that one program of a lane may take.
-const LIMIT: Duration = Duration::from_secs(40 * 60);
+/// Longest that one program of a lane may take: some four times what the longest needs, a build from
+/// nothing included.
+const WHOLE: Duration = Duration::from_secs(25 * 60);
+
+/// Longest that it may take without a sign of progress: some four times what the longest test, or the
+/// compiling of the largest crate, needs.
+const QUIET: Duration = Duration::from_secs(4 * 60);
 
 /// A lane while it runs.
 pub(super) struct Run<'a> {
@@ -133,7 +138,7 @@ impl<'a> Run<'a> {
             what,
             command,
             dialect,
-            limit: LIMIT,
+            limits: self.limits(),
         };
         let counts = step.run(&mut self.log, self.verbose)?;
         self.counts.add(&counts);
@@ -146,11 +151,20 @@ impl<'a> Run<'a> {
             what,
             command,
             dialect: Dialect::ExitCode,
-            limit: LIMIT,
+            limits: self.limits(),
         };
         let counts = step.run(&mut self.log, self.verbose)?;
         self.counts.failed += counts.failed;
         Ok(counts.failed == 0)
+    }
+
+    /// How long a program may take: more where the full matrix was asked for.
+    fn limits(&self) -> Limits {
+        let times = if self.all { 4 } else { 1 };
+        Limits {
+            whole: WHOLE * times,
+            quiet: QUIET * times,
+        }
     }
 
     /// Counts a check that was made here.

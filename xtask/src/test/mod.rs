@@ -8,6 +8,7 @@
 //! none throws away what another has built.
 
 mod counts;
+mod hang;
 mod lane;
 mod leftovers;
 mod ranks;
@@ -15,6 +16,7 @@ mod sanitize;
 mod step;
 mod stock;
 mod table;
+mod times;
 
 use std::fs::{self, File};
 use std::process::ExitCode;

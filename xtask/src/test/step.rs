@@ -9,13 +9,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::counts::{Counts, Dialect, Reader};
+use super::hang;
+use super::times::Times;
 use crate::Failure;
 
 /// Lines of output that are shown of a program that failed.
 const TAIL: usize = 60;
 
+/// Lines that are shown of where a program stands that hangs. The log has them all.
+const PLACES: usize = 200;
+
 /// How long something may hold a program's output open after the program has ended.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// How often what a program waits for is ended before the program is.
+const STRIKES: u32 = 3;
 
 /// A program to run.
 pub(super) struct Step<'a> {
@@ -23,14 +31,32 @@ pub(super) struct Step<'a> {
     pub(super) what: &'a str,
     pub(super) command: Command,
     pub(super) dialect: Dialect,
+    pub(super) limits: Limits,
+}
+
+/// How long a program may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
     /// After this time it is killed, with everything that it started.
-    pub(super) limit: Duration,
+    pub(super) whole: Duration,
+    /// After this time without a sign of progress, what it has started is killed: cargo goes on with
+    /// the next test program then.
+    pub(super) quiet: Duration,
 }
 
 impl Step<'_> {
     /// Runs it. Its output goes to `log`, whole; a tail of it to the terminal if it fails.
-    pub(super) fn run(mut self, log: &mut File, verbose: bool) -> Result<Counts, Failure> {
-        writeln!(log, "==== {}: {:?}", self.what, self.command)?;
+    pub(super) fn run(self, log: &mut File, verbose: bool) -> Result<Counts, Failure> {
+        let what = self.what;
+        let mut output = Output::new(self.dialect, log, verbose);
+        let (mut watch, lines) = self.start(&mut output)?;
+        let verdict = watch.follow(&lines, &mut output)?;
+        output.finish(what, &verdict)
+    }
+
+    /// Starts the program, and what reads its lines.
+    fn start(mut self, output: &mut Output<'_>) -> Result<(Watch, Receiver<String>), Failure> {
+        writeln!(output.log, "==== {}: {:?}", self.what, self.command)?;
         let (reader, writer) = io::pipe()?;
         self.command
             .stdin(Stdio::null())
@@ -39,38 +65,47 @@ impl Step<'_> {
         // A group of its own, so that a time-out ends what it has started too.
         let child = self.command.process_group(0).spawn();
         let child = child.map_err(|error| format!("cannot start {:?}: {error}", self.command))?;
-        // The command holds the other end of the pipe.
-        drop(self.command);
-        let mut output = Output {
-            reader: Reader::new(self.dialect),
-            log,
-            tail: Vec::new(),
-            verbose,
-        };
-        let verdict = follow(child, &lines(reader), self.limit, &mut output)?;
-        let Output { reader, tail, .. } = output;
-        if let Err(why) = &verdict {
-            if !verbose {
-                tail.iter().for_each(|line| println!("    | {line}"));
-            }
-            println!("    {}: {why}", self.what);
-        }
-        Ok(reader.finish(verdict.is_ok()))
+        // The command, which goes here, holds the other end of the pipe.
+        Ok((Watch::new(child, self.limits), lines(reader)))
     }
 }
 
 /// Where lines go.
 struct Output<'a> {
     reader: Reader,
+    times: Times,
     log: &'a mut File,
     tail: Vec<String>,
     verbose: bool,
 }
 
-impl Output<'_> {
+impl<'a> Output<'a> {
+    fn new(dialect: Dialect, log: &'a mut File, verbose: bool) -> Self {
+        Self {
+            reader: Reader::new(dialect),
+            times: Times::new(),
+            log,
+            tail: Vec::new(),
+            verbose,
+        }
+    }
+
+    /// Says how the program ended, and what it ran.
+    fn finish(self, what: &str, verdict: &Result<(), String>) -> Result<Counts, Failure> {
+        self.times.write(self.log)?;
+        if let Err(why) = verdict {
+            if !self.verbose {
+                self.tail.iter().for_each(|line| println!("    | {line}"));
+            }
+            println!("    {what}: {why}");
+        }
+        Ok(self.reader.finish(verdict.is_ok()))
+    }
+
     fn line(&mut self, line: String) -> Result<(), Failure> {
         writeln!(self.log, "{line}")?;
         self.reader.line(&line);
+        self.times.line(&line);
         if self.verbose {
             println!("    | {line}");
         } else if let Some(news) = news(&line) {
@@ -82,13 +117,44 @@ impl Output<'_> {
         self.tail.push(line);
         Ok(())
     }
+
+    /// Says who hangs, and where.
+    fn hangs(&mut self, why: &str, processes: &[hang::Process]) -> Result<(), Failure> {
+        let mut lines = vec![format!("{why} in {}", self.times.program())];
+        let running = self.reader.running();
+        lines.extend(running.iter().map(|test| format!("still running: {test}")));
+        lines.extend(hang::describe(processes));
+        for line in &lines {
+            writeln!(self.log, "hangs: {line}")?;
+        }
+        let left_out = lines.len().saturating_sub(PLACES);
+        lines.truncate(PLACES);
+        lines.iter().for_each(|line| println!("    hangs: {line}"));
+        if left_out > 0 {
+            println!("    hangs: {left_out} lines more in the log");
+        }
+        self.reader.hung();
+        Ok(())
+    }
 }
 
-/// What of a line shows a person that work goes on.
+/// What of a line shows a person that work goes on, or that it does not.
 fn news(line: &str) -> Option<&str> {
     let words = line.trim_start();
     let begins = |word: &str| words.starts_with(word);
-    (begins("Running ") || begins("Doc-tests ") || begins("summary: ")).then_some(words)
+    let show = begins("Running ") || begins("Doc-tests ") || begins("summary: ") || is_slow(line);
+    show.then_some(words)
+}
+
+/// What libtest says of a test that has run for a minute.
+fn is_slow(line: &str) -> bool {
+    line.starts_with("test ") && line.contains(" has been running for over ")
+}
+
+/// Whether a line shows that something has been done: ranks that wait say so, again and again, and
+/// that is none.
+fn is_progress(line: &str) -> bool {
+    !is_slow(line) && !line.starts_with("portolan: ")
 }
 
 /// The lines that come out of a pipe.
@@ -114,93 +180,194 @@ fn lines(reader: io::PipeReader) -> Receiver<String> {
     receiver
 }
 
-/// Follows a program to its end. The inner error says how it went wrong.
-fn follow(
-    mut child: Child,
-    lines: &Receiver<String>,
-    limit: Duration,
-    output: &mut Output<'_>,
-) -> Result<Result<(), String>, Failure> {
-    let start = Instant::now();
-    let mut ended: Option<Instant> = None;
-    loop {
-        match lines.recv_timeout(Duration::from_millis(500)) {
-            Ok(line) => output.line(line)?,
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => {
-                if ended.is_none() && child.try_wait()?.is_some() {
-                    ended = Some(Instant::now());
-                }
-            }
-        }
-        if ended.is_some_and(|ended| ended.elapsed() > GRACE) {
-            kill_group(&child);
-            return Ok(Err(
-                "left processes that go on writing; they were killed".to_owned()
-            ));
-        }
-        if ended.is_none() && start.elapsed() > limit {
-            kill_group(&child);
-            child.wait()?;
-            return Ok(Err(format!("killed after {} s", limit.as_secs())));
-        }
-    }
-    let status = child.wait()?;
-    Ok(if status.success() {
-        Ok(())
-    } else {
-        Err(status.to_string())
-    })
+/// A program that is followed to its end.
+struct Watch {
+    child: Child,
+    limits: Limits,
+    start: Instant,
+    /// The last sign of progress.
+    sign: Instant,
+    ended: Option<Instant>,
+    strikes: u32,
 }
 
-/// Kills a program and what it has started, unless they have left its process group.
-fn kill_group(child: &Child) {
-    let group = format!("-{}", child.id());
-    // That it is gone already is no reason to complain.
-    let _ = Command::new("kill")
-        .args(["-KILL", "--", &group])
-        .stderr(Stdio::null())
-        .status();
+impl Watch {
+    fn new(child: Child, limits: Limits) -> Self {
+        let now = Instant::now();
+        Self {
+            child,
+            limits,
+            start: now,
+            sign: now,
+            ended: None,
+            strikes: 0,
+        }
+    }
+
+    /// Follows the program. The inner error says how it went wrong.
+    fn follow(
+        &mut self,
+        lines: &Receiver<String>,
+        output: &mut Output<'_>,
+    ) -> Result<Result<(), String>, Failure> {
+        loop {
+            match lines.recv_timeout(Duration::from_millis(500)) {
+                Ok(line) => {
+                    if is_progress(&line) {
+                        self.sign = Instant::now();
+                    }
+                    output.line(line)?;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    if self.ended.is_none() && self.child.try_wait()?.is_some() {
+                        self.ended = Some(Instant::now());
+                    }
+                }
+            }
+            if let Some(why) = self.overdue(output)? {
+                return Ok(Err(why));
+            }
+        }
+        let status = self.child.wait()?;
+        Ok(if status.success() && self.strikes == 0 {
+            Ok(())
+        } else {
+            Err(status.to_string())
+        })
+    }
+
+    /// Ends what takes too long. Says why if that was all of it.
+    fn overdue(&mut self, output: &mut Output<'_>) -> Result<Option<String>, Failure> {
+        if let Some(ended) = self.ended {
+            let left = ended.elapsed() > GRACE;
+            if left {
+                hang::kill_group(self.child.id());
+            }
+            let why = "left processes that go on writing; they were killed";
+            return Ok(left.then(|| why.to_owned()));
+        }
+        let late = self.start.elapsed() > self.limits.whole;
+        if !late && self.sign.elapsed() <= self.limits.quiet {
+            return Ok(None);
+        }
+        let why = if late {
+            format!("{} s are over", self.limits.whole.as_secs())
+        } else {
+            format!("{} s without a sign", self.limits.quiet.as_secs())
+        };
+        let processes = hang::below(self.child.id());
+        output.hangs(&why, &processes)?;
+        self.strikes += 1;
+        self.sign = Instant::now();
+        hang::kill(&processes);
+        if late || processes.is_empty() || self.strikes == STRIKES {
+            hang::kill_group(self.child.id());
+            self.child.wait()?;
+            return Ok(Some(format!("killed: {why}")));
+        }
+        Ok(None)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn shell(script: &str, limit: Duration) -> Counts {
+    fn step(script: &str, dialect: Dialect, limits: Limits) -> Step<'static> {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        let path = std::env::temp_dir().join(format!("xtask-step-{}", std::process::id()));
-        let mut log = File::create(&path).unwrap();
-        let step = Step {
+        Step {
             what: "a script",
             command,
-            dialect: Dialect::Cases,
-            limit,
-        };
-        let counts = step.run(&mut log, false).unwrap();
-        // Tests run side by side and share the name; whoever is last removes it.
-        let _ = std::fs::remove_file(path);
-        counts
+            dialect,
+            limits,
+        }
+    }
+
+    /// What `run` makes of a log, and what is in it then.
+    fn logged<R>(run: impl FnOnce(&mut File) -> R) -> (R, String) {
+        let name = format!("xtask-step-{:?}", thread::current().id());
+        let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+        let result = run(&mut File::create(&path).unwrap());
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        (result, text)
+    }
+
+    fn shell(script: &str, limits: Limits) -> Counts {
+        logged(|log| {
+            step(script, Dialect::Cases, limits)
+                .run(log, false)
+                .unwrap()
+        })
+        .0
     }
 
     const LONG: Duration = Duration::from_secs(600);
+    const PATIENT: Limits = Limits {
+        whole: LONG,
+        quiet: LONG,
+    };
 
     #[test]
     fn both_streams_are_read() {
-        let counts = shell("echo passed: a; echo passed: b >&2", LONG);
+        let counts = shell("echo passed: a; echo passed: b >&2", PATIENT);
         assert_eq!((counts.passed, counts.failed), (2, 0));
     }
 
     #[test]
     fn an_exit_code_is_a_failure() {
-        let counts = shell("echo passed: a; exit 3", LONG);
+        let counts = shell("echo passed: a; exit 3", PATIENT);
         assert_eq!((counts.passed, counts.failed), (1, 1));
     }
 
     #[test]
     fn a_program_that_does_not_end_is_killed() {
-        let counts = shell("echo passed: a; tail -f /dev/null", Duration::ZERO);
+        let whole = Duration::ZERO;
+        let limits = Limits { whole, ..PATIENT };
+        let counts = shell("echo passed: a; tail -f /dev/null", limits);
         assert_eq!(counts.failed, 1);
+    }
+
+    /// The tail is one test program, the shell is cargo: it goes on. The test that hangs is named.
+    #[test]
+    fn a_hang_is_named_and_what_comes_after_it_runs() {
+        let script = "echo '     Running tests/a.rs (target/debug/deps/a-0123)'
+            echo 'test a::stuck has been running for over 60 seconds'
+            echo 'test a::slow has been running for over 60 seconds'
+            echo 'test a::slow ... ok'
+            tail -f /dev/null &
+            echo 'it hangs'
+            wait
+            echo 'test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured'";
+        let (counts, log) = logged(|log| {
+            let mut output = Output::new(Dialect::Libtest, log, false);
+            let (mut watch, lines) = step(script, Dialect::Libtest, PATIENT)
+                .start(&mut output)
+                .unwrap();
+            while output.tail.last().is_none_or(|line| line != "it hangs") {
+                output.line(lines.recv().unwrap()).unwrap();
+            }
+            // As if the time were over.
+            watch.limits.quiet = Duration::ZERO;
+            assert_eq!(watch.overdue(&mut output).unwrap(), None);
+            watch.limits = PATIENT;
+            let verdict = watch.follow(&lines, &mut output).unwrap();
+            output.finish("a script", &verdict).unwrap()
+        });
+        assert_eq!((counts.passed, counts.failed), (5, 1));
+        assert!(log.contains("hangs: 0 s without a sign in a\n"), "{log}");
+        assert!(log.contains("still running: a::stuck\n"), "{log}");
+        assert!(!log.contains("still running: a::slow\n"), "{log}");
+        assert!(log.contains("tail -f"), "{log}");
+    }
+
+    #[test]
+    fn ranks_that_say_that_they_wait_are_no_sign() {
+        assert!(!is_progress("portolan: rank 0 has waited for 10 s"));
+        assert!(!is_progress("test a has been running for over 60 seconds"));
+        assert!(is_progress("test a ... ok"));
+        assert!(is_progress("   Compiling portolan-core v0.1.0"));
     }
 }
