@@ -58,7 +58,20 @@ mod cramped {
     suite!(Over<Cramped>, few);
 }
 
-/// Packets wait for random times.
+/// A network that reaches registered memory by its own means, instead of memory that is shared.
+fn remote(job: &Job, more: TransportCaps) -> Vec<Memory> {
+    let all = Options::default().caps | TransportCaps::REMOTE | more;
+    let caps = all - TransportCaps::DIRECT;
+    memory::network_with(
+        job.ranks,
+        Options {
+            caps,
+            ..Options::default()
+        },
+    )
+}
+
+/// Packets wait for random times; memory is put to, got from and changed by the network.
 struct Delayed;
 
 impl Transports for Delayed {
@@ -67,7 +80,7 @@ impl Transports for Delayed {
     const NAME: &'static str = "memory, delayed";
 
     fn open(job: &Job) -> Vec<Self::Transport> {
-        let ranks = memory::network(job.ranks).into_iter();
+        let ranks = remote(job, TransportCaps::ATOMICS).into_iter();
         ranks
             .zip(0..)
             .map(|(rank, n)| Decorated::new(rank, Delay::new(n, 5)))
@@ -80,7 +93,8 @@ mod delayed {
     suite!(Over<Delayed>, few);
 }
 
-/// One packet in three is refused though there is room, and the others are delayed.
+/// One packet in three is refused though there is room, and the others are delayed. The network puts
+/// and gets, atomic operations go by packets.
 struct Refused;
 
 impl Transports for Refused {
@@ -91,7 +105,7 @@ impl Transports for Refused {
     fn open(job: &Job) -> Vec<Self::Transport> {
         let decorate =
             |(rank, n)| Decorated::new(Decorated::new(rank, Delay::new(n, 2)), Refuse::new(n, 3));
-        memory::network(job.ranks)
+        remote(job, TransportCaps::empty())
             .into_iter()
             .zip(0..)
             .map(decorate)

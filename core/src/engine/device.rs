@@ -24,7 +24,7 @@ use crate::matching::Pattern;
 use crate::observe::Tracer;
 use crate::request::{Request, State as Stage};
 use crate::status::Status;
-use crate::transport::Transport;
+use crate::transport::{Remote, Transport};
 
 impl<T: Transport, L: Level> Engine<T, L> {
     /// Receives: polls with the receive in hand for as long as the lock is held, then as an ordinary
@@ -536,7 +536,8 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         if ptr.is_null() && len != 0 {
             return Err(super::one_sided::null_buffer(len).on_rank(self.shared.rank));
         }
-        Ok(self.state.lock().register_region(ptr, len))
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.state.lock().register_region(ptr, len) })
     }
 
     unsafe fn free_region(&self, region: Region) -> Result<()> {
@@ -562,7 +563,18 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         source: *const u8,
         len: usize,
     ) -> Result<Request> {
-        let reach = self.state.lock().reach(peer, key, offset, len, 1)?;
+        let mut state = self.state.lock();
+        let reach = state.reach(peer, key, offset, len, 1)?;
+        if let Reach::Packets(rank) = reach
+            && len > 0
+        {
+            let what = Remote::Put { source, len };
+            let null = std::ptr::null_mut();
+            if let Some(request) = state.start_remote(rank, key, offset, what, null)? {
+                return Ok(request);
+            }
+        }
+        drop(state);
         match reach {
             Reach::Direct(target) => {
                 // SAFETY: the range is inside of a live region; the caller vouches for the source.
@@ -621,6 +633,14 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         let mut state = self.state.lock();
         match state.reach(peer, key, offset, width.bytes(), width.bytes())? {
             Reach::Direct(at) => {
+                if peer.index() == state.proto.me {
+                    // What peers do by the network must not meet what the processor does.
+                    let what = Remote::Atomic { width, op };
+                    let me = peer.index();
+                    if let Some(request) = state.start_remote(me, key, offset, what, fetched)? {
+                        return Ok(request);
+                    }
+                }
                 // SAFETY: inside of a live region and aligned; the caller vouches for `fetched`.
                 unsafe { atomic_direct(at, width, op, fetched) };
                 Ok(Request::NULL)
@@ -633,12 +653,9 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         // Direct stores are there when they are made; this orders them before what follows. The
         // partner is the acquire of whatever tells the peer to look.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        let request = {
-            let mut state = self.state.lock();
+        let rank = {
+            let state = self.state.lock();
             let rank = peer.index();
-            if rank == state.proto.me {
-                return Ok(());
-            }
             if rank as usize >= state.proto.peers.len() {
                 return Err(state.proto.error(
                     ErrorKind::InvalidRank,
@@ -646,11 +663,16 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
                     "use a rank of the job",
                 ));
             }
-            if state.proto.peers[rank as usize].flags & Peer::FAILED != 0 {
-                return Err(state.proto.peer_failed(rank));
-            }
-            state.start_flush(rank)?
+            rank
         };
+        // First what the network does: some of it may turn out to go by packets.
+        self.block_until(Target::Any, |state| {
+            if state.proto.peers[rank as usize].flags & Peer::FAILED != 0 {
+                return Some(Err(state.proto.peer_failed(rank)));
+            }
+            state.proto.remotes.is_flushed(rank).then_some(Ok(()))
+        })?;
+        let request = self.state.lock().start_flush(rank)?;
         self.wait(request).map(drop)
     }
 

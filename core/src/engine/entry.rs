@@ -6,6 +6,7 @@ use std::sync::Arc;
 use portolan_datatype::MsgRep;
 
 use super::data::Data;
+use super::remote::RemoteOp;
 use super::shared::Shared;
 use crate::device::{Completion, SendArgs, SendMode, Upper};
 use crate::error::{Error, ErrorKind, Result};
@@ -54,6 +55,7 @@ pub(super) enum Op {
     Recv(RecvOp),
     Upper(Box<dyn Upper>),
     Fetch(FetchOp),
+    Remote(RemoteOp),
 }
 
 /// A send that did not leave at once.
@@ -155,6 +157,7 @@ impl std::fmt::Debug for Op {
             Self::Recv(op) => op.fmt(f),
             Self::Upper(_) => f.write_str("Upper"),
             Self::Fetch(op) => op.fmt(f),
+            Self::Remote(op) => op.fmt(f),
         }
     }
 }
@@ -259,6 +262,11 @@ impl Entry {
                 "one-sided fetch of {} bytes from world rank {}",
                 op.len, op.peer
             )),
+            Op::Remote(op) => Some(format!(
+                "one-sided operation on {} bytes of world rank {}",
+                op.len(),
+                op.peer
+            )),
             Op::Recv(_) | Op::Idle | Op::Upper(_) => None,
         }
     }
@@ -269,7 +277,7 @@ impl Op {
     #[inline]
     fn owns_nothing(&self) -> bool {
         match self {
-            Self::Idle | Self::Fetch(_) => true,
+            Self::Idle | Self::Fetch(_) | Self::Remote(_) => true,
             Self::Recv(op) => {
                 matches!(op.data, Data::Contig(_)) && !matches!(op.stage, RecvStage::Transfer(_))
             }

@@ -54,6 +54,7 @@ impl<T: Transport> State<T> {
         self.proto.peers[peer as usize].flags |= Peer::FAILED;
         self.proto.clear_outgoing(peer);
         self.proto.active.forget(peer);
+        self.proto.remotes.forget(peer);
         self.proto.ways.forget(peer);
         self.proto.holding.retain(|&holding| holding != peer);
         self.proto.failed.push(peer);
@@ -91,6 +92,7 @@ impl Proto {
             match &entry.op {
                 Op::Send(op) if op.args.dest.index() == peer => doomed.push((index, None)),
                 Op::Fetch(op) if op.peer == peer => doomed.push((index, None)),
+                Op::Remote(op) if op.peer == peer => doomed.push((index, None)),
                 Op::Recv(op) => match &op.stage {
                     RecvStage::Transfer(transfer) if transfer.peer == peer => {
                         doomed.push((index, None));

@@ -5,26 +5,36 @@
 //! atomics never depends on who does them: the owner serves packets with the same processor
 //! instructions that direct peers use.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::collections::BTreeSet;
 
 use super::entry::{FetchOp, Op};
 use super::outgoing::{Peer, Stream, StreamSource};
 use super::state::{Proto, State};
+use crate::buffer::MemoryKind;
 use crate::device::{AtomicOp, AtomicWidth, ProcId, Region, RegionKey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::request::{Request, State as Stage};
 use crate::status::Status;
-use crate::transport::{DirectMemory, Header, PacketKind, Payload, Transport, TransportCaps};
+use crate::transport::remote::apply;
+use crate::transport::{
+    DirectMemory, Header, PacketKind, Payload, Remote, Token, Transport, TransportCaps,
+};
 
 /// What a one-sided packet asks or answers ([`Header::flags`]).
-mod step {
-    pub(super) const PUT: u8 = 1;
-    pub(super) const GET: u8 = 2;
-    pub(super) const GET_DATA: u8 = 3;
-    pub(super) const ATOMIC: u8 = 4;
-    pub(super) const VALUE: u8 = 5;
-    pub(super) const FLUSH: u8 = 6;
-    pub(super) const REFUSED: u8 = 7;
+pub(super) mod step {
+    pub(in crate::engine) const PUT: u8 = 1;
+    pub(in crate::engine) const GET: u8 = 2;
+    pub(in crate::engine) const GET_DATA: u8 = 3;
+    pub(in crate::engine) const ATOMIC: u8 = 4;
+    pub(in crate::engine) const VALUE: u8 = 5;
+    pub(in crate::engine) const FLUSH: u8 = 6;
+    pub(in crate::engine) const REFUSED: u8 = 7;
+    /// How is this region reached?
+    pub(in crate::engine) const ASK: u8 = 8;
+    pub(in crate::engine) const TOLD: u8 = 9;
+    /// This region is no more.
+    pub(in crate::engine) const WITHDRAWN: u8 = 10;
+    pub(in crate::engine) const FORGOTTEN: u8 = 11;
 }
 
 /// The regions of this rank.
@@ -36,10 +46,26 @@ pub(super) struct Regions {
 
 /// What is behind a region.
 #[derive(Debug)]
-struct Memory {
+pub(super) struct Memory {
     ptr: *mut u8,
     len: usize,
-    kind: MemoryOwner,
+    owner: MemoryOwner,
+    /// What the transport knows it by, where peers reach it by the network's own means.
+    token: Option<Token>,
+    /// The peers that were told of the token.
+    told: BTreeSet<u32>,
+}
+
+impl Memory {
+    fn new(ptr: *mut u8, len: usize, owner: MemoryOwner) -> Self {
+        Self {
+            ptr,
+            len,
+            owner,
+            token: None,
+            told: BTreeSet::new(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -52,21 +78,43 @@ enum MemoryOwner {
     Caller,
 }
 
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let MemoryOwner::Engine(layout) = self.owner {
+            // SAFETY: allocated with this layout in `alloc_region`. It is dropped when the region is freed,
+            // which ends every use of it, and the transport lets nobody reach it any more; or with the
+            // device that gave it out, whose transport goes first.
+            unsafe { std::alloc::dealloc(self.ptr, layout) };
+        }
+    }
+}
+
 // SAFETY: `ptr` is memory that stays valid until the region is freed, whatever the thread: the
 // transport's, the engine's, or the caller's by the contract of `register_region`.
 unsafe impl Send for Memory {}
 
 /// The parts of a key.
-struct KeyParts {
-    index: u32,
-    generation: u32,
+pub(super) struct KeyParts {
+    pub(super) index: u32,
+    pub(super) generation: u32,
     len: u64,
     direct: bool,
     token: [u8; 32],
 }
 
 impl KeyParts {
-    fn to_key(&self) -> RegionKey {
+    /// A key that names a region, and says nothing of its length.
+    pub(super) fn named((index, generation): (u32, u32)) -> Self {
+        Self {
+            index,
+            generation,
+            len: 0,
+            direct: false,
+            token: [0; 32],
+        }
+    }
+
+    pub(super) fn to_key(&self) -> RegionKey {
         let mut key = [0; 56];
         key[..4].copy_from_slice(&self.index.to_le_bytes());
         key[4..8].copy_from_slice(&self.generation.to_le_bytes());
@@ -76,7 +124,7 @@ impl KeyParts {
         RegionKey(key)
     }
 
-    fn of(key: &RegionKey) -> Self {
+    pub(super) fn of(key: &RegionKey) -> Self {
         let key = &key.0;
         Self {
             index: u32::from_le_bytes(key[..4].try_into().expect("4 bytes")),
@@ -91,7 +139,7 @@ impl KeyParts {
 impl Regions {
     fn add(&mut self, memory: Memory) -> Region {
         let (ptr, len) = (memory.ptr, memory.len);
-        let (direct, token) = match &memory.kind {
+        let (direct, token) = match &memory.owner {
             MemoryOwner::Direct(memory) => (true, memory.key),
             _ => (false, [0; 32]),
         };
@@ -126,6 +174,29 @@ impl Regions {
         Some(memory)
     }
 
+    /// How the network reaches a live region, and its length.
+    pub(super) fn token(&self, (index, generation): (u32, u32)) -> Option<(Token, u64)> {
+        let (current, memory) = self.slots.get(index as usize)?;
+        let memory = memory.as_ref().filter(|_| *current == generation)?;
+        Some((memory.token?, memory.len as u64))
+    }
+
+    /// How the network reaches a region, for `peer`; `Some(None)` if it does not, `None` if there is no
+    /// such region.
+    pub(super) fn tell(
+        &mut self,
+        (index, generation): (u32, u32),
+        peer: u32,
+    ) -> Option<Option<(Token, u64)>> {
+        let (current, memory) = self.slots.get_mut(index as usize)?;
+        let memory = memory.as_mut().filter(|_| *current == generation)?;
+        let Some(token) = memory.token else {
+            return Some(None);
+        };
+        memory.told.insert(peer);
+        Some(Some((token, memory.len as u64)))
+    }
+
     /// Where `len` bytes at `offset` of a region are, if they are inside of it.
     fn locate(&self, index: u32, generation: u32, offset: u64, len: usize) -> Option<*mut u8> {
         let (current, memory) = self.slots.get(index as usize)?;
@@ -147,51 +218,10 @@ impl Regions {
     }
 }
 
-/// Applies an atomic operation and returns the former value.
-///
-/// # Safety
-/// `at` must be valid for reads and writes and aligned for the width.
-unsafe fn apply(at: *mut u8, width: AtomicWidth, op: AtomicOp) -> u64 {
-    // Acquire-release on every operation: what the origin did before is visible to whoever sees the
-    // new value, as one-sided programs expect of their flags. The partner is any other call of this
-    // function on the same address, here or in a process that maps it.
-    macro_rules! on {
-        ($atomic:ty, $int:ty) => {{
-            // SAFETY: the caller's promise.
-            let cell = unsafe { <$atomic>::from_ptr(at.cast()) };
-            let former = match op {
-                AtomicOp::Load => cell.load(Ordering::Acquire),
-                AtomicOp::Swap(value) => cell.swap(value as $int, Ordering::AcqRel),
-                AtomicOp::CompareSwap { expected, new } => {
-                    let (expected, new) = (expected as $int, new as $int);
-                    cell.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire)
-                        .unwrap_or_else(|former| former)
-                }
-                AtomicOp::MaskedSwap { mask, value } => {
-                    let (mask, value) = (mask as $int, value as $int);
-                    cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
-                        Some(old & !mask | value & mask)
-                    })
-                    .unwrap_or_else(|former| former)
-                }
-                AtomicOp::Add(value) => cell.fetch_add(value as $int, Ordering::AcqRel),
-                AtomicOp::And(value) => cell.fetch_and(value as $int, Ordering::AcqRel),
-                AtomicOp::Or(value) => cell.fetch_or(value as $int, Ordering::AcqRel),
-                AtomicOp::Xor(value) => cell.fetch_xor(value as $int, Ordering::AcqRel),
-            };
-            u64::from(former)
-        }};
-    }
-    match width {
-        AtomicWidth::W32 => on!(AtomicU32, u32),
-        AtomicWidth::W64 => on!(AtomicU64, u64),
-    }
-}
-
 /// Bytes of a one-sided packet in front of its data: region, generation, offset, length or operands.
-const PREFIX: usize = 40;
+pub(super) const PREFIX: usize = 40;
 
-fn prefix(parts: &KeyParts, offset: u64, a: u64, b: u64) -> [u8; PREFIX] {
+pub(super) fn prefix(parts: &KeyParts, offset: u64, a: u64, b: u64) -> [u8; PREFIX] {
     let mut bytes = [0; PREFIX];
     bytes[..4].copy_from_slice(&parts.index.to_le_bytes());
     bytes[4..8].copy_from_slice(&parts.generation.to_le_bytes());
@@ -201,7 +231,7 @@ fn prefix(parts: &KeyParts, offset: u64, a: u64, b: u64) -> [u8; PREFIX] {
     bytes
 }
 
-fn one_sided(step: u8, cookie: u32, tag: u32) -> Header {
+pub(super) fn one_sided(step: u8, cookie: u32, tag: u32) -> Header {
     Header {
         kind: PacketKind::OneSided as u8,
         flags: step,
@@ -211,7 +241,7 @@ fn one_sided(step: u8, cookie: u32, tag: u32) -> Header {
     }
 }
 
-fn encode(op: AtomicOp) -> (u32, u64, u64) {
+pub(super) fn encode(op: AtomicOp) -> (u32, u64, u64) {
     match op {
         AtomicOp::Load => (0, 0, 0),
         AtomicOp::Swap(value) => (1, value, 0),
@@ -244,6 +274,13 @@ fn decode(code: u32, a: u64, b: u64) -> Option<AtomicOp> {
 /// Set in a header's tag when the integer has 32 bits.
 const NARROW: u32 = 0x100;
 
+pub(super) fn width_bit(width: AtomicWidth) -> u32 {
+    match width {
+        AtomicWidth::W32 => NARROW,
+        AtomicWidth::W64 => 0,
+    }
+}
+
 /// How an operation reaches its target.
 pub(super) enum Reach {
     /// By load and store at this address.
@@ -256,8 +293,8 @@ impl<T: Transport> State<T> {
     pub(super) fn alloc_region(&mut self, len: usize) -> Result<Region> {
         if self.proto.caps.contains(TransportCaps::DIRECT) {
             let memory = self.transport.alloc(len)?;
-            let (ptr, kind) = (memory.ptr, MemoryOwner::Direct(memory));
-            return Ok(self.proto.regions.add(Memory { ptr, len, kind }));
+            let (ptr, owner) = (memory.ptr, MemoryOwner::Direct(memory));
+            return Ok(self.proto.regions.add(Memory::new(ptr, len, owner)));
         }
         let layout = std::alloc::Layout::from_size_align(len.max(1), 64).map_err(|_| {
             self.proto.error(
@@ -275,38 +312,60 @@ impl<T: Transport> State<T> {
                 "ask for less",
             ));
         }
-        Ok(self.proto.regions.add(Memory {
-            ptr,
-            len,
-            kind: MemoryOwner::Engine(layout),
-        }))
+        let memory = Memory::new(ptr, len, MemoryOwner::Engine(layout));
+        // SAFETY: the engine keeps the memory until the transport has ended the registration.
+        Ok(unsafe { self.add_registered(memory) })
     }
 
-    pub(super) fn register_region(&mut self, ptr: *mut u8, len: usize) -> Region {
-        self.proto.regions.add(Memory {
-            ptr,
-            len,
-            kind: MemoryOwner::Caller,
-        })
+    /// # Safety
+    /// As [`crate::Device::register_region`].
+    pub(super) unsafe fn register_region(&mut self, ptr: *mut u8, len: usize) -> Region {
+        let memory = Memory::new(ptr, len, MemoryOwner::Caller);
+        // SAFETY: the caller's promise; a region that is freed is withdrawn from the transport at once.
+        unsafe { self.add_registered(memory) }
+    }
+
+    /// A region that the network reaches by its own means, if it can.
+    ///
+    /// # Safety
+    /// The memory must stay until the registration ends.
+    unsafe fn add_registered(&mut self, mut memory: Memory) -> Region {
+        if self.proto.caps.contains(TransportCaps::REMOTE) && memory.len > 0 {
+            let (ptr, len) = (memory.ptr, memory.len);
+            // SAFETY: the caller's promise.
+            memory.token = unsafe { self.transport.register(ptr, len, MemoryKind::Host) };
+        }
+        self.proto.regions.add(memory)
     }
 
     /// # Safety
     /// As [`crate::Device::free_region`].
     pub(super) unsafe fn free_region(&mut self, region: Region) -> Result<()> {
-        let Some(memory) = self.proto.regions.remove(&KeyParts::of(&region.key)) else {
+        let parts = KeyParts::of(&region.key);
+        let Some(mut memory) = self.proto.regions.remove(&parts) else {
             return Err(self.proto.error(
                 ErrorKind::RemoteAccess,
                 format!("the region of {} bytes is not one of this rank", region.len),
                 "free a region once, on the rank that made it",
             ));
         };
-        match memory.kind {
+        if let MemoryOwner::Direct(memory) = memory.owner {
             // SAFETY: nobody uses the memory any more, by the caller's promise.
-            MemoryOwner::Direct(memory) => unsafe { self.transport.free(memory) },
-            // SAFETY: allocated with this layout in `alloc_region`, and no longer used.
-            MemoryOwner::Engine(layout) => unsafe { std::alloc::dealloc(memory.ptr, layout) },
-            MemoryOwner::Caller => {}
+            unsafe { self.transport.free(memory) };
         }
+        let Some(token) = memory.token else {
+            return Ok(());
+        };
+        let name = (parts.index, parts.generation);
+        let mut told = std::mem::take(&mut memory.told);
+        self.proto.withdraw_region(name, &mut told);
+        if let MemoryOwner::Engine(_) = memory.owner {
+            self.proto.remotes.keep(name, token, memory, told);
+        } else {
+            // The caller's: it may be gone when this returns.
+            self.transport.deregister(&token);
+        }
+        self.advance_remotes();
         Ok(())
     }
 
@@ -425,20 +484,15 @@ impl<T: Transport> State<T> {
         target: *mut u8,
         len: usize,
     ) -> Result<Request> {
-        let fetch = FetchOp {
-            peer,
-            target,
-            len,
-            done: 0,
-        };
+        let what = Remote::Get { target, len };
+        let null = std::ptr::null_mut();
+        if let Some(request) = self.start_remote(peer, key, offset, what, null)? {
+            return Ok(request);
+        }
         let request = self.proto.table.claim(Stage::Active)?;
+        let key = KeyParts::of(key);
         self.proto
-            .table
-            .entry(request.index())
-            .set_op(Op::Fetch(fetch));
-        let head = prefix(&KeyParts::of(key), offset, len as u64, 0);
-        let header = one_sided(step::GET, request.to_short(), 0);
-        self.proto.queue_control(peer, header, &head);
+            .fetch_by_packets(request, peer, &key, offset, what, null);
         Ok(request)
     }
 
@@ -452,23 +506,14 @@ impl<T: Transport> State<T> {
         op: AtomicOp,
         fetched: *mut u64,
     ) -> Result<Request> {
-        let fetch = FetchOp {
-            peer,
-            target: fetched.cast(),
-            len: 8,
-            done: 0,
-        };
+        let what = Remote::Atomic { width, op };
+        if let Some(request) = self.start_remote(peer, key, offset, what, fetched)? {
+            return Ok(request);
+        }
         let request = self.proto.table.claim(Stage::Active)?;
+        let key = KeyParts::of(key);
         self.proto
-            .table
-            .entry(request.index())
-            .set_op(Op::Fetch(fetch));
-        self.proto.active.unflushed.insert(peer);
-        let (code, a, b) = encode(op);
-        let head = prefix(&KeyParts::of(key), offset, a, b);
-        let narrow = if width == AtomicWidth::W32 { NARROW } else { 0 };
-        let header = one_sided(step::ATOMIC, request.to_short(), code | narrow);
-        self.proto.queue_control(peer, header, &head);
+            .fetch_by_packets(request, peer, &key, offset, what, fetched);
         Ok(request)
     }
 
@@ -529,6 +574,9 @@ impl Proto {
             }
             step::GET_DATA | step::VALUE => self.on_fetched(peer, header, payload),
             step::REFUSED => self.on_refused(peer, header),
+            step::ASK | step::TOLD | step::WITHDRAWN | step::FORGOTTEN => {
+                self.on_region(peer, header, payload);
+            }
             _ => self.misbehaves(peer, "sent a one-sided packet of no known kind"),
         }
     }
@@ -627,23 +675,6 @@ impl Proto {
                 ..Status::EMPTY
             };
             self.complete(index, status);
-        }
-    }
-}
-
-impl Drop for Regions {
-    fn drop(&mut self) {
-        for (_, memory) in &mut self.slots {
-            if let Some(Memory {
-                ptr,
-                kind: MemoryOwner::Engine(layout),
-                ..
-            }) = memory
-            {
-                // SAFETY: allocated with this layout in `alloc_region`; the device that gave the
-                // region out is going away, which ends every use of it.
-                unsafe { std::alloc::dealloc(*ptr, *layout) };
-            }
         }
     }
 }

@@ -45,6 +45,7 @@ impl<T: Transport> State<T> {
             done += 1;
         }
         done += self.advance_pushes();
+        done += self.advance_remotes();
         for exposure in std::mem::take(&mut self.proto.withdrawals) {
             self.transport.withdraw(&exposure);
         }
@@ -72,6 +73,10 @@ impl Sink for Inbound<'_> {
         } else {
             self.0.on_other(peer, header, payload);
         }
+    }
+
+    fn finished(&mut self, id: u32, outcome: Option<u64>) {
+        self.0.on_finished(id, outcome);
     }
 }
 

@@ -10,6 +10,7 @@ use super::hooks::Hooks;
 use super::one_sided::Regions;
 use super::outgoing::{Peer, Stream};
 use super::recv::InHand;
+use super::remote::Remotes;
 use super::shared::Shared;
 use super::transfer::Push;
 use super::unexpected::{Arrived, OfferBody, Taken};
@@ -67,6 +68,7 @@ pub(super) struct Proto {
     pub(super) active: ActiveState,
     pub(super) hooks: Hooks,
     pub(super) regions: Regions,
+    pub(super) remotes: Remotes,
     pub(super) contexts: BTreeMap<u32, Context>,
     pub(super) failures_seen: u32,
     /// World ranks held to be dead.
@@ -131,6 +133,7 @@ impl<T: Transport> State<T> {
             active: ActiveState::default(),
             hooks: Hooks::default(),
             regions: Regions::default(),
+            remotes: Remotes::default(),
             contexts: BTreeMap::new(),
             // Different from now: peers that died before this rank came so far are noticed, too.
             failures_seen: transport.failures().wrapping_sub(1),
@@ -223,5 +226,6 @@ impl Proto {
             || !self.pulls.is_empty()
             || !self.pushes.is_empty()
             || !self.begins.is_empty()
+            || self.remotes.has_work()
     }
 }

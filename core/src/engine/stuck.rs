@@ -163,6 +163,7 @@ impl Proto {
                 transfer.wanted as u64,
             ),
             Op::Fetch(op) => waiting(WaitKind::Fetch, Some(op.peer), 0, None, op.len as u64),
+            Op::Remote(op) => waiting(WaitKind::Fetch, Some(op.peer), 0, None, op.len() as u64),
             Op::Recv(_) | Op::Idle | Op::Upper(_) => None,
         }
     }

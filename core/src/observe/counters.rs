@@ -44,6 +44,8 @@ counters! {
     bytes_pulled,
     /// Bytes written into a receiver's buffer by this rank.
     bytes_pushed,
+    /// One-sided operations, and parts of them, that the network did by its own means.
+    remote_operations,
     /// Operations cancelled.
     cancelled,
     /// Active messages sent.

@@ -13,17 +13,20 @@
 mod bell;
 mod block;
 mod network;
+mod remote;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use block::Block;
 use network::{Network, Span, Word};
+use remote::Ends;
 
 use super::{
-    Bell, DirectMemory, Exposure, Header, Limits, Payload, Pulled, Sent, Sink, Transport,
-    TransportCaps,
+    Begun, Bell, DirectMemory, Exposure, Header, Limits, Payload, Pulled, Remote, Sent, Sink,
+    Token, Transport, TransportCaps,
 };
+use crate::buffer::MemoryKind;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Sizes and capabilities of a network.
@@ -66,6 +69,14 @@ impl Default for Options {
     }
 }
 
+/// Everything that this transport can do.
+const CAPS: TransportCaps = TransportCaps::PULL
+    .union(TransportCaps::OFFER_WORD)
+    .union(TransportCaps::DIRECT)
+    .union(TransportCaps::SLEEP)
+    .union(TransportCaps::REMOTE)
+    .union(TransportCaps::ATOMICS);
+
 /// The `n` ranks of a new network.
 ///
 /// ```
@@ -105,13 +116,14 @@ pub fn network_with(n: u32, mut options: Options) -> Vec<Memory> {
         "bulk is {}, not 1024 or more",
         options.limits.bulk
     );
-    options.caps &= Options::default().caps;
+    options.caps &= CAPS;
     let network = Arc::new(Network::new(n, options));
     (0..n)
         .map(|rank| Memory {
             network: Arc::clone(&network),
             rank,
             next: 0,
+            ends: Ends::default(),
         })
         .collect()
 }
@@ -123,6 +135,7 @@ pub struct Memory {
     rank: u32,
     /// The peer with which the next poll begins, so that none is starved.
     next: u32,
+    ends: Ends,
 }
 
 impl Memory {
@@ -250,23 +263,24 @@ impl Transport for Memory {
         let size = self.network.size;
         let first = self.next;
         self.next = (first + 1) % size;
-        let mut delivered = 0;
+        let finished = self.ends.tell(sink);
+        let mut packets = 0;
         for peer in (0..size)
             .map(|n| (first + n) % size)
             .filter(|&peer| peer != self.rank)
         {
-            while delivered < self.network.options.per_poll {
+            while packets < self.network.options.per_poll {
                 // The lock is not held while the sink runs.
                 let Some((header, bytes)) = self.next_packet(peer, sink) else {
                     break;
                 };
                 sink.packet(peer, &header, Payload::from_slice(&bytes));
-                delivered += 1;
+                packets += 1;
                 let queue = self.network.queue(peer, self.rank);
                 self.network.state().queues[queue].spare.push(bytes);
             }
         }
-        delivered
+        finished + packets
     }
 
     fn bell(&self) -> Arc<dyn Bell> {
@@ -359,6 +373,27 @@ impl Transport for Memory {
             }
             _ => Pulled::Stream,
         }
+    }
+
+    unsafe fn register(&mut self, data: *mut u8, len: usize, _memory: MemoryKind) -> Option<Token> {
+        self.register_span(data, len)
+    }
+
+    fn deregister(&mut self, token: &Token) {
+        let key = (self.rank, number_of(token));
+        self.network.state().registered.remove(&key);
+    }
+
+    unsafe fn begin_remote(
+        &mut self,
+        peer: u32,
+        token: &Token,
+        offset: u64,
+        what: Remote,
+        id: u32,
+    ) -> Begun {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { self.begin(peer, token, offset, what, id) }
     }
 
     fn offer_open(&mut self) -> Option<u32> {
@@ -487,6 +522,7 @@ impl Drop for Memory {
         }
         let mut state = self.network.state();
         state.left[self.rank as usize] = true;
+        state.registered.retain(|&(owner, _), _| owner != self.rank);
         for from in 0..self.network.size {
             let queue = self.network.queue(from, self.rank);
             state.queues[queue].packets.clear();

@@ -19,6 +19,7 @@
 pub mod decorate;
 pub mod memory;
 pub mod packet;
+pub mod remote;
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -27,6 +28,9 @@ use std::time::Duration;
 use bitflags::bitflags;
 
 pub use packet::{Header, PacketKind, Payload, WIRE_VERSION};
+pub use remote::{Begun, Remote, Token};
+
+use crate::buffer::MemoryKind;
 
 use crate::error::{Error, Result};
 
@@ -48,6 +52,12 @@ bitflags! {
         /// [`Transport::expose_mut`] and [`Transport::push`]: a sender writes into a buffer that the
         /// receiver has opened for it.
         const PUSH = 32;
+        /// [`Transport::register`] and [`Transport::begin_remote`]: the network itself writes and reads
+        /// memory that a peer has registered.
+        const REMOTE = 256;
+        /// [`Remote::Atomic`], in all widths and operations. All ranks of a job have it, or none. Whoever
+        /// uses it on registered memory does so alone: the owner, too, goes by the network.
+        const ATOMICS = 512;
     }
 }
 
@@ -131,6 +141,12 @@ pub trait Sink {
 
     /// A packet has arrived. The payload is gone when this returns.
     fn packet(&mut self, peer: u32, header: &Header, payload: Payload<'_>);
+
+    /// What [`Transport::begin_remote`] began under this number is over: with the former value if it was
+    /// atomic, or `None` if it failed. What it changed is in the peer's memory.
+    fn finished(&mut self, id: u32, outcome: Option<u64>) {
+        let _ = (id, outcome);
+    }
 }
 
 /// What a sleeping rank is woken by: a word with a futex or an event descriptor behind it.
@@ -208,7 +224,7 @@ pub trait Transport: Send + 'static {
     ) -> Sent;
 
     /// Delivers packets that have arrived, a bounded number of them, and does whatever keeps the
-    /// transport going. Returns how many packets were delivered.
+    /// transport going. Returns how many packets were delivered and how many remote operations ended.
     fn poll<S: Sink>(&mut self, sink: &mut S) -> usize;
 
     /// What wakes this rank when it sleeps.
@@ -306,6 +322,42 @@ pub trait Transport: Send + 'static {
     ) -> Pulled {
         let _ = (peer, exposure, offset, target, len);
         Pulled::Stream
+    }
+
+    /// Lets peers reach `len` bytes at `data` by remote operations ([`TransportCaps::REMOTE`]). `None`
+    /// if the network refuses: the memory is reached by packets then. Whoever sleeps while it has
+    /// registered memory is woken when that changes, or sleeps only briefly.
+    ///
+    /// # Safety
+    /// The bytes must stay valid for reads and writes until [`deregister`](Self::deregister).
+    unsafe fn register(&mut self, data: *mut u8, len: usize, memory: MemoryKind) -> Option<Token> {
+        let _ = (data, len, memory);
+        None
+    }
+
+    /// Ends a registration. What peers still do there fails on their side, or does not happen.
+    fn deregister(&mut self, token: &Token) {
+        let _ = token;
+    }
+
+    /// Begins an operation on memory that `peer` has registered, or a first part of it
+    /// ([`TransportCaps::REMOTE`]). `peer` may be this rank. Parts and operations end in any order.
+    ///
+    /// # Safety
+    /// The memory of this side must stay valid, and what is read into be used by nobody else, until
+    /// [`Sink::finished`] has told of the end, or the transport has been dropped. (A death of the peer is
+    /// not reported before the transport has let go of it.) `token` must be one that `peer` gave, and the
+    /// range inside of what it registered.
+    unsafe fn begin_remote(
+        &mut self,
+        peer: u32,
+        token: &Token,
+        offset: u64,
+        what: Remote,
+        id: u32,
+    ) -> Begun {
+        let _ = (peer, token, offset, what, id);
+        Begun::Refused
     }
 
     /// Opens an offer word and returns its number; `None` when all are in use, or without

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::hook::{Arrival, Hook};
+use crate::buffer::MemoryKind;
 use crate::error::Result;
 use crate::transport::{
-    Bell, DirectMemory, Exposure, Header, Limits, Payload, Pulled, Pulls, Sent, Sink, Transport,
-    TransportCaps,
+    Begun, Bell, DirectMemory, Exposure, Header, Limits, Payload, Pulled, Pulls, Remote, Sent,
+    Sink, Token, Transport, TransportCaps,
 };
 
 /// A transport with a [`Hook`] around it.
@@ -76,6 +77,10 @@ impl<S: Sink, H: Hook> Sink for Watched<'_, S, H> {
             payload
         };
         self.sink.packet(peer, &header, payload);
+    }
+
+    fn finished(&mut self, id: u32, outcome: Option<u64>) {
+        self.sink.finished(id, outcome);
     }
 }
 
@@ -227,6 +232,27 @@ impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         }
         // SAFETY: the caller's promise is the one that is needed.
         unsafe { self.inner.pull(peer, exposure, offset, target, len) }
+    }
+
+    unsafe fn register(&mut self, data: *mut u8, len: usize, memory: MemoryKind) -> Option<Token> {
+        // SAFETY: the caller's promise is the one that is needed.
+        unsafe { self.inner.register(data, len, memory) }
+    }
+
+    fn deregister(&mut self, token: &Token) {
+        self.inner.deregister(token);
+    }
+
+    unsafe fn begin_remote(
+        &mut self,
+        peer: u32,
+        token: &Token,
+        offset: u64,
+        what: Remote,
+        id: u32,
+    ) -> Begun {
+        // SAFETY: the caller's promise is the one that is needed.
+        unsafe { self.inner.begin_remote(peer, token, offset, what, id) }
     }
 
     fn offer_open(&mut self) -> Option<u32> {

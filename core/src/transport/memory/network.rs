@@ -37,6 +37,8 @@ pub(super) struct State {
     pub(super) left: Vec<bool>,
     /// What can be pulled, by owner and number.
     pub(super) exposed: HashMap<(u32, u64), Span>,
+    /// What remote operations reach, by owner and number.
+    pub(super) registered: HashMap<(u32, u64), Span>,
     /// Memory that peers reach directly, by owner and number.
     pub(super) direct: HashMap<(u32, u64), Block>,
     /// The last number given to an exposure or a block.
@@ -69,6 +71,7 @@ impl State {
             failed: vec![None; ranks],
             left: vec![false; ranks],
             exposed: HashMap::new(),
+            registered: HashMap::new(),
             direct: HashMap::new(),
             numbers: 0,
         }
@@ -114,5 +117,5 @@ pub(super) struct Span {
     pub(super) len: usize,
 }
 
-// SAFETY: a description; `pull` argues each access, and no access depends on the thread.
+// SAFETY: a description; `pull` and `begin` argue each access, and no access depends on the thread.
 unsafe impl Send for Span {}

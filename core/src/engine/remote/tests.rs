@@ -1,0 +1,163 @@
+//! Two engines, stepped by one thread: what goes by the network, and what becomes of freed memory.
+
+use std::cell::Cell;
+
+use crate::config::Settings;
+use crate::device::{AtomicOp, AtomicWidth, Check, Device, Region, RegionKey};
+use crate::engine::Engine;
+use crate::level::{Single, StateLock};
+use crate::transport::memory::{self, Memory, Options};
+use crate::transport::{Limits, TransportCaps};
+use crate::{ErrorKind, ProcId, Request};
+
+type Rank = Engine<Memory, Single>;
+
+fn two(caps: TransportCaps) -> [Rank; 2] {
+    let options = Options {
+        caps,
+        limits: Limits {
+            bulk: 1024,
+            ..Options::default().limits
+        },
+        ..Options::default()
+    };
+    let mut ranks = memory::network_with(2, options).into_iter();
+    std::array::from_fn(|_| {
+        let rank = ranks.next().expect("two ranks");
+        Engine::new(rank, &Settings::default()).expect("an engine")
+    })
+}
+
+fn all() -> TransportCaps {
+    TransportCaps::REMOTE | TransportCaps::ATOMICS
+}
+
+/// Steps both until the first rank's request is over; how it ended.
+fn over(ranks: &[Rank; 2], request: Request) -> Result<(), ErrorKind> {
+    for _ in 0..10_000 {
+        ranks[1].device_check(Check::NonBlocking).unwrap();
+        if let Some(outcome) = ranks[0].test(request).transpose() {
+            return outcome.map(drop).map_err(|error| error.kind());
+        }
+    }
+    panic!("it never ends");
+}
+
+fn done_by_network(rank: &Rank) -> u64 {
+    let counters = rank.counters();
+    let found = counters
+        .iter()
+        .find(|(name, _)| *name == "remote_operations");
+    found.expect("a counter").1
+}
+
+fn put(ranks: &[Rank; 2], key: &RegionKey, bytes: &[u8]) -> Result<(), ErrorKind> {
+    let (to, len) = (ProcId::new(1), bytes.len());
+    // SAFETY: the bytes are borrowed until the request is over.
+    let request = unsafe { ranks[0].put(to, key, 0, bytes.as_ptr(), len) };
+    over(ranks, request.map_err(|error| error.kind())?)
+}
+
+fn bytes_of(region: &Region) -> Vec<u8> {
+    let mut bytes = vec![0; region.len];
+    // SAFETY: a live region of this process; nobody writes to it while the one thread is here.
+    unsafe { std::ptr::copy_nonoverlapping(region.ptr, bytes.as_mut_ptr(), region.len) };
+    bytes
+}
+
+#[test]
+fn the_network_moves_what_it_can_and_cuts_what_is_long() {
+    let ranks = two(all());
+    let region = ranks[1].alloc_region(1 << 20).unwrap();
+    let bytes: Vec<u8> = (0..1_u32 << 20).map(|n| (n / 3) as u8).collect();
+    assert_eq!(put(&ranks, &region.key, &bytes), Ok(()));
+    assert!(bytes_of(&region) == bytes);
+    // The reference network takes 64 KiB at once.
+    assert_eq!(done_by_network(&ranks[0]), 16);
+
+    let fetched = Cell::new(0_u64);
+    let (width, op) = (AtomicWidth::W64, AtomicOp::Swap(7));
+    for (rank, before) in [
+        (0, u64::from_ne_bytes(bytes[8..16].try_into().unwrap())),
+        (1, 7),
+    ] {
+        let to = ProcId::new(1);
+        // SAFETY: the cell lives until the request is over.
+        let request =
+            unsafe { ranks[rank].atomic(to, &region.key, 8, width, op, fetched.as_ptr()) };
+        let request = request.unwrap();
+        while !ranks[rank].is_complete(request) {
+            ranks
+                .iter()
+                .for_each(|rank| rank.device_check(Check::NonBlocking).unwrap());
+        }
+        ranks[rank].test(request).unwrap();
+        assert_eq!(fetched.get(), before, "fetched by rank {rank}");
+        assert_eq!(
+            done_by_network(&ranks[rank]),
+            [17, 1][rank],
+            "the owner goes by it, too"
+        );
+    }
+}
+
+#[test]
+fn without_registered_memory_everything_goes_by_packets() {
+    let ranks = two(TransportCaps::empty());
+    let region = ranks[1].alloc_region(5000).unwrap();
+    assert_eq!(put(&ranks, &region.key, &[9; 5000]), Ok(()));
+    ranks[1].device_check(Check::NonBlocking).unwrap();
+    assert_eq!(
+        (bytes_of(&region), done_by_network(&ranks[0])),
+        (vec![9; 5000], 0)
+    );
+}
+
+#[test]
+fn what_a_key_says_is_compared_with_what_the_owner_says() {
+    let ranks = two(all());
+    let region = ranks[1].alloc_region(64).unwrap();
+    let (mut longer, mut other, mut older) = (region.key, region.key, region.key);
+    longer.0[8] = 0;
+    longer.0[9] = 1; // 256 bytes.
+    other.0[0] ^= 4;
+    older.0[4] ^= 1;
+    assert_eq!(put(&ranks, &longer, &[1; 65]), Err(ErrorKind::RemoteAccess));
+    assert_eq!(put(&ranks, &other, &[1; 8]), Err(ErrorKind::RemoteAccess));
+    assert_eq!(put(&ranks, &older, &[1; 8]), Err(ErrorKind::RemoteAccess));
+    assert_eq!(
+        (bytes_of(&region), done_by_network(&ranks[0])),
+        (vec![0; 64], 0)
+    );
+    assert_eq!(put(&ranks, &region.key, &[1; 8]), Ok(()));
+}
+
+#[test]
+fn freed_memory_stays_until_everybody_knows() {
+    let ranks = two(all());
+    let region = ranks[1].alloc_region(64).unwrap();
+    assert_eq!(put(&ranks, &region.key, &[1; 8]), Ok(()));
+    // SAFETY: nobody has a pointer to it.
+    unsafe { ranks[1].free_region(region) }.unwrap();
+    let kept = || ranks[1].state.lock().proto.remotes.leaving.len();
+    assert_eq!(kept(), 1, "rank 0 may still reach it");
+    let registered = ranks[0].state.lock().proto.remotes.known.len();
+    assert_eq!(registered, 1);
+    for _ in 0..100 {
+        ranks
+            .iter()
+            .for_each(|rank| rank.device_check(Check::NonBlocking).unwrap());
+    }
+    assert_eq!(kept(), 0);
+    assert!(ranks[0].state.lock().proto.remotes.known.is_empty());
+    let before = done_by_network(&ranks[0]);
+    assert_eq!(
+        put(&ranks, &region.key, &[2; 8]),
+        Err(ErrorKind::RemoteAccess)
+    );
+    assert_eq!(
+        done_by_network(&ranks[0]),
+        before,
+        "the network was not asked"
+    );
+}
