@@ -60,6 +60,12 @@ impl<'d, D: Device> Rank<'d, D> {
         self.device.attributes().eager_max
     }
 
+    /// Whether packets are so small that much data takes minutes: transports for tests are like that,
+    /// and show with less what they are to show.
+    pub fn is_cramped(&self) -> bool {
+        self.eager_max() < 1024
+    }
+
     /// A length that is certainly not sent eagerly.
     pub fn long(&self) -> usize {
         self.eager_max().max(64 << 10) * 2 + 13

@@ -9,18 +9,19 @@ use crate::case::Verdict;
 use crate::pending::Pending;
 use crate::rank::Rank;
 
-/// 100,000 messages that nobody expects, received last to first.
+/// 100,000 messages that nobody expects, received last to first. Where two packets fill the transport,
+/// 5000.
 pub fn unexpected_messages<D: Device>(rank: &Rank<'_, D>) -> Verdict {
-    const MANY: u32 = 100_000;
+    let many: u32 = if rank.is_cramped() { 5000 } else { 100_000 };
     if rank.me() == rank.last() {
-        for tag in 0..MANY {
+        for tag in 0..many {
             rank.send(&rank.to(0, tag), &tag.to_le_bytes())
                 .expect("a small send");
         }
     }
     rank.barrier(); // behind all of them, from the last rank
     if rank.me() == 0 {
-        for tag in (0..MANY).rev() {
+        for tag in (0..many).rev() {
             let (_, bytes) = rank.take(&rank.from(rank.last(), tag), 4);
             assert_eq!(bytes, tag.to_le_bytes());
         }
