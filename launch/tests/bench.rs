@@ -1,5 +1,7 @@
 //! `portolan bench`: that it measures and reports; what it measures is nobody's test.
 
+#[path = "bench/collectives.rs"]
+mod collectives;
 mod common;
 
 use std::path::{Path, PathBuf};
@@ -59,6 +61,9 @@ fn json_has_one_object_per_size_with_value_and_unit() {
                 "8,64k",
                 "--transport",
                 "shm",
+                // Three rounds, however slow the machine is.
+                "--seconds",
+                "600",
             ];
             let (rows, others) = rows(&bench(&words));
             let sizes: Vec<_> = rows
