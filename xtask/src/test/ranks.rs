@@ -1,17 +1,19 @@
 //! The lanes in which ranks are processes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use super::counts::Dialect;
 use super::lane::Run;
+use super::stock::EVERYTHING;
 use crate::Failure;
 
-/// Job sizes, as everywhere in this project: odd ones find what even ones hide.
-const SIZES: &[u32] = &[1, 2, 3, 4, 5, 8];
+/// Job sizes, as everywhere in this project: odd ones find what even ones hide. The unit tests run the
+/// suite at all of them, with threads as ranks.
+const SIZES: &[u32] = &[1, 2, 3, 8];
 
-/// Job sizes under a foreign launcher, where the start is what is tested.
-const FEW: &[u32] = &[1, 3, 4];
+/// Job sizes of variants, and under a foreign launcher, where the start is what is tested.
+const FEW: &[u32] = &[3];
 
 /// The backend that copies a message of 4 GiB in small pieces from one process to another: a minute and
 /// a half, so only in the full matrix.
@@ -20,33 +22,35 @@ const EMULATOR: &str = "portolan-t3e-sim";
 /// The backend over libfabric. A message of 4 GiB over the loopback interface takes ten seconds each time.
 const NETWORK: &str = "portolan-ofi";
 
-/// More ranks than any machine has cores, for the full matrix.
-const MORE: &[u32] = &[6, 7, 12, 16];
+/// Job sizes in the full matrix: also more ranks than any machine has cores.
+const ALL_SIZES: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8, 12, 16];
 
-/// The example by which a backend runs the suite as processes.
+/// The few in the full matrix.
+const ALL_FEW: &[u32] = &[1, 2, 3, 4, 5, 8];
+
+/// The example by which a backend runs the suite as processes. What is built has the package's name and
+/// `-rank` for its name.
 const PROGRAM: &str = "conformance_rank";
 
 /// The suite over every backend, under our own launcher.
 pub(super) fn conformance(run: &mut Run<'_>) -> Result<(), Failure> {
-    let Some(launcher) = launcher(run)? else {
+    let packages = backends(run);
+    if !build(run, &packages)? {
         return Ok(());
-    };
-    let sizes = if run.all {
-        [SIZES, MORE].concat()
+    }
+    let launcher = run.repo.target().join("debug").join("portolan");
+    let (sizes, few) = if run.all {
+        (ALL_SIZES, ALL_FEW)
     } else {
-        SIZES.to_vec()
+        (SIZES, FEW)
     };
-    for package in backends(run) {
-        let Some(program) = program(run, &package)? else {
-            continue;
-        };
-        for variant in variants(&package) {
-            let sizes = if variant.few { FEW } else { &sizes[..] };
-            for ranks in sizes {
+    for package in &packages {
+        for variant in variants(package) {
+            for ranks in if variant.few { few } else { sizes } {
                 let mut command = run.repo.command(&launcher);
                 command
                     .args(["run", "-n", &ranks.to_string(), "--"])
-                    .arg(&program);
+                    .arg(program(run, package));
                 run.thorough(&mut command);
                 command.envs(variant.settings.iter().map(|(name, value)| (name, value)));
                 if (package == EMULATOR || package == NETWORK) && !run.all {
@@ -123,13 +127,16 @@ pub(super) fn interop(run: &mut Run<'_>) -> Result<(), Failure> {
         run.not_here("MPICH is not installed (package mpich)");
         return Ok(());
     };
-    for package in backends(run) {
-        let Some(program) = program(run, &package)? else {
-            continue;
-        };
-        for ranks in if run.all { SIZES } else { FEW } {
+    let packages = backends(run);
+    if !build(run, &packages)? {
+        return Ok(());
+    }
+    for package in &packages {
+        for ranks in if run.all { ALL_FEW } else { FEW } {
             let mut command = run.repo.command(hydra);
-            command.args(["-n", &ranks.to_string()]).arg(&program);
+            command
+                .args(["-n", &ranks.to_string()])
+                .arg(program(run, package));
             if package == NETWORK && !run.all {
                 command.env("PORTOLAN_TEST_HUGE", "0");
             }
@@ -138,22 +145,12 @@ pub(super) fn interop(run: &mut Run<'_>) -> Result<(), Failure> {
         }
     }
     for filter in ["hydra", "mpich"] {
-        let words = [
-            "test",
-            "--package",
-            "portolan-launch",
-            "--test",
-            "pmi",
-            "--locked",
-            "--",
-        ];
-        let mut command = run.repo.cargo(&words);
-        command.arg(filter);
-        run.step(
-            &format!("the launcher's tests with {filter}"),
-            Dialect::Libtest,
-            command,
-        )?;
+        let mut command = run.repo.cargo(&["test"]);
+        command
+            .args(EVERYTHING)
+            .args(["--test", "pmi", "--", filter]);
+        let what = format!("the launcher's tests with {filter}");
+        run.step(&what, Dialect::Libtest, command)?;
     }
     Ok(())
 }
@@ -169,55 +166,25 @@ fn backends(run: &Run<'_>) -> Vec<String> {
     members.map(|member| member.package.clone()).collect()
 }
 
-/// Builds the launcher and says where it is.
-fn launcher(run: &mut Run<'_>) -> Result<Option<PathBuf>, Failure> {
-    let words = [
-        "build",
-        "--package",
-        "portolan-launch",
-        "--bin",
-        "portolan",
-        "--locked",
-    ];
-    let command = run.repo.cargo(&words);
-    let path = run.repo.target().join("debug").join("portolan");
-    built(run, "the launcher", command, path)
+/// Builds the launcher and the backends' programs: as part of everything that the unit tests have built,
+/// because features of dependencies follow from what is built together.
+fn build(run: &mut Run<'_>, packages: &[String]) -> Result<bool, Failure> {
+    let mut command = run.repo.cargo(&["build"]);
+    command.args(EVERYTHING).args(["--bin", "portolan"]);
+    for package in packages {
+        command.args(["--example", &name(package)]);
+    }
+    run.prepare("building the launcher and the programs", command)
 }
 
-/// Builds a backend's program and says where it is.
-fn program(run: &mut Run<'_>, package: &str) -> Result<Option<PathBuf>, Failure> {
-    let command = run.repo.cargo(&[
-        "build",
-        "--package",
-        package,
-        "--example",
-        PROGRAM,
-        "--locked",
-    ]);
-    // Backends give their programs the same name, and so the same place: each is moved away before
-    // the next is built.
-    let place = run
-        .repo
-        .target()
-        .join("debug")
-        .join("examples")
-        .join(PROGRAM);
-    let own = place.with_file_name(format!("{PROGRAM}-of-{package}"));
-    let Some(place) = built(run, package, command, place)? else {
-        return Ok(None);
-    };
-    std::fs::copy(&place, &own)?;
-    Ok(Some(own))
+/// Where a backend's program is.
+fn program(run: &Run<'_>, package: &str) -> PathBuf {
+    let folder = run.repo.target().join("debug").join("examples");
+    folder.join(name(package))
 }
 
-fn built(
-    run: &mut Run<'_>,
-    what: &str,
-    command: Command,
-    path: PathBuf,
-) -> Result<Option<PathBuf>, Failure> {
-    let good = run.prepare(&format!("building {what}"), command)?;
-    Ok((good && Path::new(&path).is_file()).then_some(path))
+fn name(package: &str) -> String {
+    format!("{package}-rank")
 }
 
 /// Whether a program is there and starts.

@@ -24,6 +24,13 @@ const UNSAFE: &[&str] = &[
 /// libtest, and with as little of the standard library as possible, because that is not instrumented.
 const TSAN_TEST: &str = "tsan_harness";
 
+/// Parts of the names of tests that show nothing more there, left out unless the full matrix is asked for:
+/// the suite at more ranks, and once more in one job.
+const AGAIN: &[&str] = &["ranks_1", "ranks_4", "ranks_5", "ranks_8", "one_job"];
+
+/// Where the nightly toolchain builds: both sanitizers share what runs in the compiler.
+const FOLDER: &str = "nightly";
+
 /// Name of the tests that run the compiler: what it says differs between toolchains.
 const COMPILES: &str = "misuse_does_not_compile";
 
@@ -57,7 +64,7 @@ pub(super) fn loom(run: &mut Run<'_>) -> Result<(), Failure> {
 
 /// The tests of every crate with `unsafe` code under the address sanitizer.
 pub(super) fn asan(run: &mut Run<'_>) -> Result<(), Failure> {
-    let Some(mut command) = run.nightly("asan") else {
+    let Some(mut command) = run.nightly(FOLDER) else {
         run.not_here(NO_NIGHTLY);
         return Ok(());
     };
@@ -73,6 +80,9 @@ pub(super) fn asan(run: &mut Run<'_>) -> Result<(), Failure> {
         command.args(["--package", package]);
     }
     command.args(["--", "--show-output", "--skip", COMPILES]);
+    for name in AGAIN.iter().filter(|_| !run.all) {
+        command.args(["--skip", name]);
+    }
     command.env("RUSTFLAGS", "-Zsanitizer=address");
     // Leaks are safe in Rust, and some tests leak on purpose.
     command.env(
@@ -86,7 +96,7 @@ pub(super) fn asan(run: &mut Run<'_>) -> Result<(), Failure> {
 
 /// The harness of the lock-free structures under the thread sanitizer.
 pub(super) fn tsan(run: &mut Run<'_>) -> Result<(), Failure> {
-    let Some(mut command) = run.nightly("tsan") else {
+    let Some(mut command) = run.nightly(FOLDER) else {
         run.not_here(NO_NIGHTLY);
         return Ok(());
     };

@@ -4,6 +4,11 @@ use super::counts::Dialect;
 use super::lane::Run;
 use crate::{Failure, instructions, layout};
 
+/// What the unit tests and the programs for ranks are built from. The same choice of packages for both:
+/// features of dependencies follow from it, and with other features everything is built again.
+pub(super) const EVERYTHING: &[&str] =
+    &["--workspace", "--exclude", "portolan-examples", "--locked"];
+
 pub(super) fn fmt(run: &mut Run<'_>) -> Result<(), Failure> {
     let command = run
         .repo
@@ -34,21 +39,14 @@ pub(super) fn clippy(run: &mut Run<'_>) -> Result<(), Failure> {
 }
 
 pub(super) fn unit(run: &mut Run<'_>) -> Result<(), Failure> {
-    let words = [
-        "test",
-        "--workspace",
-        "--exclude",
-        "portolan-examples",
-        "--locked",
-    ];
-    tests(run, "cargo test", &words)
+    tests(run, "cargo test", EVERYTHING)
 }
 
 pub(super) fn examples(run: &mut Run<'_>) -> Result<(), Failure> {
     tests(
         run,
         "the examples",
-        &["test", "--package", "portolan-examples", "--locked"],
+        &["--package", "portolan-examples", "--locked"],
     )
 }
 
@@ -77,7 +75,8 @@ pub(super) fn docs(run: &mut Run<'_>) -> Result<(), Failure> {
 
 /// Tests as cargo runs them.
 fn tests(run: &mut Run<'_>, what: &str, words: &[&str]) -> Result<(), Failure> {
-    let mut command = run.repo.cargo(words);
+    let mut command = run.repo.cargo(&["test"]);
+    command.args(words);
     // Tests that pass keep to themselves why they had nothing to do, unless they are asked.
     command.args(["--no-fail-fast", "--", "--show-output"]);
     if run.all {
