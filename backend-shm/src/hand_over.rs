@@ -66,9 +66,9 @@ impl Giver {
         user: u32,
     ) -> Result<(), String> {
         let (nowhere, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let listener = self.socket.as_raw_fd();
         // SAFETY: a listening socket; the address is not wanted.
-        let fd =
-            unsafe { libc::accept4(self.socket.as_raw_fd(), nowhere, no_len, libc::SOCK_CLOEXEC) };
+        let fd = unsafe { libc::accept4(listener, nowhere, no_len, libc::SOCK_CLOEXEC) };
         let Ok(peer) = owned(fd) else { return Ok(()) };
         let Ok(who) = credentials(&peer) else {
             return Ok(());
@@ -215,6 +215,8 @@ fn send_file(socket: &OwnedFd, file: RawFd) -> io::Result<()> {
     } as i32)
 }
 
+/// Receives one file; anything else that a peer may send is an error. Files too many are closed by the
+/// kernel, for which there is no room here.
 fn receive_file(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let mut control = Control([0; 64]);
     let mut byte = [0];
@@ -223,11 +225,12 @@ fn receive_file(socket: &OwnedFd) -> io::Result<OwnedFd> {
         iov_len: 1,
     };
     let mut message = message(&mut part, &mut control);
+    let (socket, flags) = (socket.as_raw_fd(), libc::MSG_CMSG_CLOEXEC);
     // SAFETY: all pointers are valid during the call.
-    let got =
-        unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    let got = unsafe { libc::recvmsg(socket, &raw mut message, flags) };
     check(got as i32)?;
-    // SAFETY: the kernel has filled `control` and its length; the header, if there is one, lies in it.
+    // SAFETY: the kernel has filled `control` and its length; the header, if there is one, lies in it,
+    // and one of files comes with one at least.
     let file = unsafe {
         let header = libc::CMSG_FIRSTHDR(&raw const message);
         let carries = !header.is_null()
@@ -235,8 +238,12 @@ fn receive_file(socket: &OwnedFd) -> io::Result<OwnedFd> {
             && (*header).cmsg_type == libc::SCM_RIGHTS;
         carries.then(|| libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned())
     };
+    let file = file.map(owned).transpose()?;
     match file {
-        Some(fd) => owned(fd),
+        Some(_) if message.msg_flags & libc::MSG_CTRUNC != 0 => {
+            Err(io::Error::other("the answer carried more than one file"))
+        }
+        Some(file) => Ok(file),
         None => Err(io::Error::other("the answer carried no file")),
     }
 }
@@ -247,13 +254,16 @@ fn message(part: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
     message.msg_iov = part;
     message.msg_iovlen = 1;
     message.msg_control = control.0.as_mut_ptr().cast();
+    // Exactly one: the space of one, rounded up, would take two.
     // SAFETY: arithmetic on a constant.
-    message.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as _;
+    message.msg_controllen = unsafe { libc::CMSG_LEN(size_of::<RawFd>() as u32) } as _;
     message
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::segment::memory_file;
 
@@ -310,5 +320,73 @@ mod tests {
             [(7, stranger)],
             "the stranger got nothing, and rank 7 is waited for"
         );
+    }
+
+    fn pair() -> [OwnedFd; 2] {
+        let mut fds = [0; 2];
+        // SAFETY: room for two descriptors.
+        check(unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, fds.as_mut_ptr()) })
+            .unwrap();
+        fds.map(|fd| owned(fd).unwrap())
+    }
+
+    /// Sends bytes and files, as a peer may that has a mind of its own.
+    fn send_anything(socket: &OwnedFd, bytes: &mut [u8], files: &[OwnedFd]) {
+        let mut control = Control([0; 64]);
+        let mut part = libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: bytes.len(),
+        };
+        let mut message = message(&mut part, &mut control);
+        let len = size_of_val(files) as u32;
+        assert!(
+            len <= 16,
+            "{len} bytes of files are more than there is room for"
+        );
+        // SAFETY: `control` has room for a header and sixteen bytes; the pointers are valid during the
+        // call. Without files there is no header.
+        let sent = unsafe {
+            message.msg_controllen = if len == 0 {
+                0
+            } else {
+                libc::CMSG_SPACE(len) as _
+            };
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            if !header.is_null() {
+                (*header).cmsg_level = libc::SOL_SOCKET;
+                (*header).cmsg_type = libc::SCM_RIGHTS;
+                (*header).cmsg_len = libc::CMSG_LEN(len) as _;
+                let room = libc::CMSG_DATA(header).cast::<RawFd>();
+                for (n, file) in files.iter().enumerate() {
+                    room.add(n).write_unaligned(file.as_raw_fd());
+                }
+            }
+            libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
+        };
+        check(sent as i32).unwrap();
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whatever comes, the result is the one file or an error.
+        #[test]
+        fn anything_but_one_file_is_an_error(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..40),
+            count in 0_usize..=4,
+        ) {
+            let [ours, theirs] = pair();
+            let files: Vec<_> = (0..count).map(|_| memory_file().unwrap()).collect();
+            send_anything(&theirs, &mut bytes, &files);
+            // Where nothing was sent, the end of the stream is what comes.
+            drop(theirs);
+            let received = receive_file(&ours);
+            // Files travel with bytes only.
+            let good = count == 1 && !bytes.is_empty();
+            prop_assert_eq!(received.is_ok(), good, "{:?}", received);
+            if let Ok(file) = received {
+                prop_assert_eq!(inode(file.as_raw_fd()), inode(files[0].as_raw_fd()));
+            }
+        }
     }
 }

@@ -121,9 +121,9 @@ fn main() {
     let bodies: [Body; 4] = [start_engine, start_reader, start_reader, start_reader];
     let threads = bodies.map(|body| {
         let mut thread = 0;
+        let ordinary = std::ptr::null();
         // SAFETY: a function with the right signature, and an argument that lives for ever.
-        let started =
-            unsafe { libc::pthread_create(&raw mut thread, std::ptr::null(), body, argument) };
+        let started = unsafe { libc::pthread_create(&raw mut thread, ordinary, body, argument) };
         assert_eq!(started, 0);
         thread
     });

@@ -201,8 +201,9 @@ impl Cells {
     pub(crate) unsafe fn header(&self, index: u32) -> [u64; 3] {
         // SAFETY: `index` was masked.
         let cell = unsafe { &*self.first.add(index as usize) };
-        // SAFETY: loom checks that no one writes here.
-        cell.body
-            .with(|body| unsafe { [(*body).header, (*body).payload, 0] })
+        cell.body.with(|body| {
+            // SAFETY: loom checks that no one writes here.
+            unsafe { [(*body).header, (*body).payload, 0] }
+        })
     }
 }
