@@ -155,9 +155,18 @@ impl Attributes {
 impl<D: Device> Communicator<D> {
     /// The attributes of a duplicate. Hooks are the program's: they run without the lock.
     pub(super) fn inherit_attributes(&self, parent: &Self) {
-        let theirs = lock(&parent.0.attributes).clone();
-        let copies = theirs.copy();
-        *lock(&self.0.attributes) = copies;
+        self.set_attributes(parent.copied_attributes());
+    }
+
+    /// What a duplicate inherits, as it is now.
+    pub(super) fn copied_attributes(&self) -> Attributes {
+        let held = lock(&self.0.attributes).clone();
+        held.copy()
+    }
+
+    /// Those of a communicator that has none yet.
+    pub(super) fn set_attributes(&self, attributes: Attributes) {
+        *lock(&self.0.attributes) = attributes;
     }
 
     /// Hangs a value on the communicator (`MPI_Comm_set_attr`); a value that was there under this

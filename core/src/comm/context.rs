@@ -5,25 +5,26 @@
 //! Freeing sets the bit in the local mask only, so an id is used again when, and only when, every
 //! rank that takes part in a creation has freed it.
 //!
-//! **Several threads** may create communicators from different parents at once. Only one of them
+//! **Several creations** may go on at once on a rank: in several threads, from different parents, and in the background
+//! (`later.rs`). Only one of them
 //! can have a rank's mask; the others contribute an empty one, and one more bit that says so. If
 //! that bit did not survive the intersection, the round decided nothing and everybody tries
-//! again. No thread waits for the mask, so no two ranks can wait for each other's threads. And no
-//! thread has it while it waits for a rank that may be busy with another creation: where several
-//! threads may call, a first round without masks makes sure that everybody has come.
+//! again. None waits for the mask, so no two ranks can wait for each other's creations. And none
+//! has it while it waits for a rank that may be busy with another creation: a first round
+//! without masks makes sure that everybody has come.
 //! Preference goes to the parent with the lowest context: from some round on it has the mask on
 //! every rank, so somebody always gets done.
 
 use std::sync::{Arc, Mutex};
 
 use super::{Communicator, Tag, lock};
-use crate::device::{Caps, Check, Device};
+use crate::device::{Check, Device};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Communicators that may be alive at once on one rank.
 const LIMIT: u32 = 4096;
 /// 64-bit words of a mask.
-const WORDS: usize = LIMIT as usize / 64;
+pub(super) const WORDS: usize = LIMIT as usize / 64;
 
 /// What is being agreed on: different for any two agreements that a rank takes part in at once, the
 /// same on all of its ranks. The least comes first.
@@ -39,6 +40,8 @@ pub(super) struct Key {
 pub(super) enum Whom {
     /// All ranks of the parent.
     All,
+    /// The same in the background; one at a time.
+    AllLater,
     /// Some of them, with this tag.
     Some(Tag),
     /// The ranks of two parents: the other's context, and the process of the lower leader.
@@ -102,11 +105,14 @@ impl Pool {
         lock(&self.0).live
     }
 
-    fn claim(&self, key: Key) -> Claim<'_> {
+    pub(super) fn claim(self: &Arc<Self>, key: Key) -> Claim {
         let mut state = lock(&self.0);
         let place = state.agreeing.partition_point(|&other| other < key);
         state.agreeing.insert(place, key);
-        Claim { pool: self, key }
+        Claim {
+            pool: Arc::clone(self),
+            key,
+        }
     }
 }
 
@@ -149,15 +155,15 @@ impl std::fmt::Debug for Lease {
     }
 }
 
-/// One thread's part in an agreement; gives up the mask and its place when it goes.
-struct Claim<'a> {
-    pool: &'a Pool,
+/// One creation's part in an agreement; gives up the mask and its place when it goes.
+pub(super) struct Claim {
+    pool: Arc<Pool>,
     key: Key,
 }
 
-impl Claim<'_> {
-    /// What this rank contributes to a round: its mask, if this thread can have it.
-    fn offer(&self) -> Offer {
+impl Claim {
+    /// What this rank contributes to a round: its mask, if this creation can have it.
+    pub(super) fn offer(&self) -> Offer {
         let mut state = lock(&self.pool.0);
         let first = state.agreeing.first() == Some(&self.key);
         if state.holder.is_some() || !first {
@@ -169,20 +175,20 @@ impl Claim<'_> {
         offer
     }
 
-    /// The round decided nothing: another thread may have the mask.
-    fn give_back(&self) {
+    /// The round decided nothing: another creation may have the mask.
+    pub(super) fn give_back(&self) {
         let mut state = lock(&self.pool.0);
         if state.holder == Some(self.key) {
             state.holder = None;
         }
     }
 
-    fn take(&self, id: u32) -> u32 {
+    pub(super) fn take(&self, id: u32) -> u32 {
         lock(&self.pool.0).take(id)
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for Claim {
     fn drop(&mut self) {
         self.give_back();
         let mut state = lock(&self.pool.0);
@@ -193,7 +199,7 @@ impl Drop for Claim<'_> {
 }
 
 /// The lowest id that is set.
-fn lowest(mask: &[u64]) -> Option<u32> {
+pub(super) fn lowest(mask: &[u64]) -> Option<u32> {
     let word = mask.iter().position(|&word| word != 0)?;
     Some(word as u32 * 64 + mask[word].trailing_zeros())
 }
@@ -216,14 +222,7 @@ impl<D: Device> Communicator<D> {
         mut and: impl FnMut(&mut Offer) -> Result<()>,
     ) -> Result<u32> {
         let pool = &self.0.job.pool;
-        if self
-            .device()
-            .attributes()
-            .caps
-            .contains(Caps::THREAD_MULTIPLE)
-        {
-            and(&mut [0; WORDS + 1])?;
-        }
+        and(&mut [0; WORDS + 1])?;
         let claim = pool.claim(key);
         loop {
             let mut offer = claim.offer();
@@ -231,7 +230,13 @@ impl<D: Device> Communicator<D> {
             if offer[WORDS] != 0 {
                 return match lowest(&offer[..WORDS]) {
                     Some(id) => Ok(claim.take(id)),
-                    None => Err(self.no_id_left(ranks)),
+                    None => {
+                        let attributes = self.device().attributes();
+                        let error = no_id_left(ranks, self.live());
+                        Err(error
+                            .on_rank(attributes.world_rank)
+                            .on_device(attributes.name))
+                    }
                 };
             }
             claim.give_back();
@@ -239,16 +244,16 @@ impl<D: Device> Communicator<D> {
             std::thread::yield_now();
         }
     }
+}
 
-    #[cold]
-    fn no_id_left(&self, ranks: u32) -> Error {
-        let what = format!(
-            "no context id is free on all {ranks} ranks; {} of {LIMIT} communicators are alive here",
-            self.live()
-        );
-        let remedy = "drop communicators that are no longer used, on every rank";
-        self.error(ErrorKind::Exhausted, what, remedy)
-    }
+/// No id is free on all of so many ranks; so many are in use on this one.
+#[cold]
+pub(super) fn no_id_left(ranks: u32, live: u32) -> Error {
+    let what = format!(
+        "no context id is free on all {ranks} ranks; {live} of {LIMIT} communicators are alive here"
+    );
+    Error::new(ErrorKind::Exhausted, what)
+        .remedy("drop communicators that are no longer used, on every rank")
 }
 
 #[cfg(test)]
@@ -275,7 +280,7 @@ mod tests {
 
     #[test]
     fn an_id_comes_back_when_every_rank_has_freed_it() {
-        let ranks = [Pool::new(u32::MAX), Pool::new(u32::MAX)];
+        let ranks = [(); 2].map(|()| Arc::new(Pool::new(u32::MAX)));
         assert!(ranks.iter().all(|pool| pool.reserve_first() == 0));
         let agree = || {
             let claims = [ranks[0].claim(all(0)), ranks[1].claim(all(0))];
@@ -295,7 +300,7 @@ mod tests {
 
     #[test]
     fn threads_that_compete_decide_nothing_until_one_has_every_mask() {
-        let ranks = [Pool::new(u32::MAX), Pool::new(u32::MAX)];
+        let ranks = [(); 2].map(|()| Arc::new(Pool::new(u32::MAX)));
         // Rank 0's first thread came earlier, rank 1's second did.
         let (a0, b1) = (ranks[0].claim(all(4)), ranks[1].claim(some(4)));
         let (offer_a0, offer_b1) = (a0.offer(), b1.offer());
@@ -315,7 +320,7 @@ mod tests {
 
     #[test]
     fn the_devices_largest_context_is_respected() {
-        let pool = Pool::new(11);
+        let pool = Arc::new(Pool::new(11));
         assert_eq!(pool.reserve_first(), 0);
         let claim = pool.claim(all(0));
         assert_eq!(claim.take(lowest(&claim.offer()[..WORDS]).unwrap()), 4);

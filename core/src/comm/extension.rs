@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::Communicator;
 use super::among::Stray;
 use super::context::Pool;
+use super::later::Later;
 use crate::device::Device;
 
 /// Whose extension it is. There is one slot per crate that stands on communicators.
@@ -99,6 +100,7 @@ fn closed_by<D: 'static, T: Send + Sync + 'static>(
 pub(super) struct Job<D: Device> {
     pub(super) pool: Arc<Pool>,
     pub(super) strays: Mutex<Vec<Stray>>,
+    pub(super) later: Later,
     extensions: Extensions<D>,
     device: Arc<D>,
 }
@@ -108,6 +110,7 @@ impl<D: Device> Job<D> {
         Self {
             pool: Arc::new(Pool::new(device.attributes().max_context_id)),
             strays: Mutex::default(),
+            later: Later::default(),
             extensions: Extensions::default(),
             device,
         }

@@ -26,6 +26,7 @@ mod create;
 mod extension;
 mod guard;
 mod inter;
+mod later;
 mod select;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ pub use create::SplitBy;
 pub use extension::Slot;
 pub use guard::NoUnwind;
 pub use inter::{InterCommunicator, RemoteLeader};
+pub use later::PendingDup;
 pub use select::{Source, Tag, Tags};
 pub use topology::{
     Cartesian, Dimension, DistGraph, Edges, Graph, Neighbour, Neighbours, Shift, Topology,

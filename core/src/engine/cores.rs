@@ -6,17 +6,52 @@
 /// what its process, or whoever has started that, is allowed says more. (If several ranks are bound to
 /// one core while others are idle, nobody here knows: they spin before they give it away.)
 pub(super) fn shared_cores() -> usize {
-    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
-    let around = match affinity(Of::Process) {
-        Some(1) => affinity(Of::Parent),
-        process => process,
-    };
-    match affinity(Of::Thread) {
-        Some(mine) => around
-            .filter(|&around| around > mine)
-            .map_or(allowed, |around| around),
-        None => allowed,
+    Seen {
+        allowed: std::thread::available_parallelism().map_or(1, usize::from),
+        thread: affinity(Of::Thread),
+        process: affinity(Of::Process),
+        parent: affinity(Of::Parent),
+        first_thread: is_first_thread(),
     }
+    .shared()
+}
+
+/// Cores that somebody may run on; `None` where the system does not tell.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// This thread, quotas included.
+    allowed: usize,
+    thread: Option<usize>,
+    process: Option<usize>,
+    parent: Option<usize>,
+    /// Whether this is the thread with which the process began.
+    first_thread: bool,
+}
+
+impl Seen {
+    fn shared(self) -> usize {
+        // A process of one core may be one of several ranks that somebody has bound. A rank that is another thread
+        // of it has its fellows there, and they have no more cores than the process.
+        let around = match self.process {
+            Some(1) if self.first_thread => self.parent,
+            process => process,
+        };
+        match (self.thread, around) {
+            (Some(mine), Some(around)) if around > mine => around,
+            _ => self.allowed,
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn is_first_thread() -> bool {
+    // SAFETY: neither call has arguments or can fail.
+    unsafe { libc::gettid() == libc::getpid() }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_first_thread() -> bool {
+    true
 }
 
 /// Whose set of processors.
@@ -54,6 +89,33 @@ fn affinity(_of: Of) -> Option<usize> {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+
+    /// Cores of all with `allowed`, of a thread, its process and its parent.
+    fn shared(allowed: usize, [thread, process, parent]: [usize; 3], first_thread: bool) -> usize {
+        Seen {
+            allowed,
+            thread: Some(thread),
+            process: Some(process),
+            parent: Some(parent),
+            first_thread,
+        }
+        .shared()
+    }
+
+    #[test]
+    fn ranks_share_what_they_were_not_bound_away_from() {
+        assert_eq!(shared(8, [8, 8, 8], true), 8);
+        // A quota of two cores.
+        assert_eq!(shared(2, [8, 8, 8], true), 2);
+        // A process that a launcher has bound to a core, beside others.
+        assert_eq!(shared(1, [1, 1, 8], true), 8);
+        // `taskset -c 0` around a job of threads: all of them have that core.
+        assert_eq!(shared(1, [1, 1, 8], false), 1);
+        // A rank that is a thread, bound to a core of the process's.
+        assert_eq!(shared(1, [1, 4, 8], false), 4);
+        // A process that was given two cores of eight, and its threads.
+        assert_eq!(shared(2, [2, 2, 8], true), 2);
+    }
 
     /// A thread that is a rank, bound to one core, still shares all of them with the others.
     #[test]

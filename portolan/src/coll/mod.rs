@@ -29,6 +29,7 @@ mod bcast;
 mod blocks;
 mod call;
 mod data;
+pub mod exact;
 mod forms;
 mod gather;
 mod ground;

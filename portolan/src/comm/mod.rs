@@ -4,6 +4,7 @@ mod buffered;
 mod create;
 mod inter;
 mod late;
+mod later;
 mod owned;
 mod parts;
 mod persistent;
@@ -34,6 +35,7 @@ pub(crate) use wait::Sealed;
 
 pub use inter::{InterComm, RemoteLeader};
 pub use late::Message;
+pub use later::DupRequest;
 pub use owned::{Completion, Failed, RecvRequest, RequestFuture, SendRequest};
 pub use parts::{Buffer, BufferMut, Parts, StableBuf, StableBufMut};
 pub use persistent::{PersistentRecv, PersistentSend};
@@ -60,7 +62,7 @@ pub use wait::{OwnedRequest, wait_all, wait_any, wait_some};
 /// | together | [`run`](Self::run), [`bcast`](Self::bcast), [`allreduce`](Self::allreduce) and so on | [`Scope::start`] | [`start_owned`](Self::start_owned) | [`persistent`](Self::persistent) |
 /// | look first | [`probe`](Self::probe), [`iprobe`](Self::iprobe), [`match_recv`](Self::match_recv) | | | |
 ///
-/// Other communicators come from this one by [`dup`](Self::dup), [`split`](Self::split),
+/// Other communicators come from this one by [`dup`](Self::dup), [`idup`](Self::idup), [`split`](Self::split),
 /// [`create`](Self::create) and [`create_group`](Self::create_group); on grids and graphs by
 /// [`cart_create`](Self::cart_create) and its like ([`topology`](crate::topology)); between two groups by
 /// [`intercomm_create`](Self::intercomm_create). Collective calls, creations among them, are made in the

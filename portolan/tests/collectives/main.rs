@@ -85,6 +85,7 @@ macro_rules! refused {
 }
 
 mod arguments;
+mod exact;
 mod groups;
 mod moving;
 mod neighbours;

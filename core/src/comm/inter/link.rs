@@ -1,7 +1,8 @@
 //! What the leaders of two groups say to each other, and to their groups.
 
-use super::super::{Communicator, Tag};
-use crate::device::{Device, ProcId, SendArgs};
+use super::super::{Communicator, NoUnwind, Tag};
+use crate::buffer::ContigBuf;
+use crate::device::{Completion, Device, ProcId, SendArgs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::Pattern;
 
@@ -37,38 +38,40 @@ impl<'a, D: Device> Link<'a, D> {
     /// Says how it went here, and hears how it went there.
     ///
     /// Rounds are counted: what was said last in an attempt that failed is still there when the next
-    /// one begins, and is dropped then.
+    /// one begins, and is dropped then. So a leader may have to hear twice before the other hears it once: what is said
+    /// here waits for nobody.
     pub(super) fn swap(&mut self, mine: &Said) -> Said {
-        let (head, body) = self.words(mine);
-        let (args, pattern) = self.way();
-        let mut theirs = Head::default();
-        self.peer.exchange_on(&args, &pattern, &head, &mut theirs)?;
-        let their_body = loop {
-            let [round, _, len] = numbers(&theirs);
-            let mut bytes = self.room(len)?;
+        self.say(mine)?;
+        let (_, pattern) = self.way();
+        let (outcome, body) = loop {
+            let mut head = Head::default();
+            self.peer.receive_on(&pattern, &mut head)?;
+            let [round, outcome, len] = numbers(&head);
+            let mut body = self.room(len)?;
+            self.peer.receive_on(&pattern, &mut body)?;
             if round == self.round {
-                self.peer.exchange_on(&args, &pattern, &body, &mut bytes)?;
-                break bytes;
+                break (outcome, body);
             }
             if self.round != 0 {
                 return Err(self.nonsense(format!("round {round} instead of {}", self.round)));
             }
-            self.peer.receive_on(&pattern, &mut bytes)?;
-            self.peer.receive_on(&pattern, &mut theirs)?;
         };
         self.round += 1;
-        let [_, outcome, _] = numbers(&theirs);
-        heard(self.peer, outcome, their_body)
+        heard(self.peer, outcome, body)
     }
 
-    /// Says that nothing comes any more, and does not wait for an answer.
+    /// Says that nothing comes any more, and does not wait until anybody hears it: the other leader may have given
+    /// up, too, or be done.
     pub(super) fn give_up(&mut self, why: &Error) {
-        let (head, body) = self.words(&Err(why.clone()));
+        // Nobody is left to tell if that fails, too.
+        let _ = self.say(&Err(why.clone()));
+    }
+
+    fn say(&self, said: &Said) -> Result<()> {
+        let (head, body) = self.words(said);
         let (args, _) = self.way();
-        for bytes in [&head[..], &body] {
-            // Nobody is left to tell if that fails, too.
-            let _ = self.peer.send_on(&args, bytes);
-        }
+        self.peer.leave(&args, head.to_vec())?;
+        self.peer.leave(&args, body)
     }
 
     fn words(&self, said: &Said) -> (Head, Vec<u8>) {
@@ -121,6 +124,25 @@ impl<'a, D: Device> Link<'a, D> {
 }
 
 impl<D: Device> Communicator<D> {
+    /// Sends a message that keeps itself until somebody takes it, or the job ends; the arguments must be legal.
+    fn leave(&self, args: &SendArgs, bytes: Vec<u8>) -> Result<()> {
+        let device = self.device();
+        let guard = NoUnwind::new("the creation of an intercommunicator");
+        // SAFETY: the arguments are legal. The bytes stay where they are: they are dropped when the request is over,
+        // below or by the device, and the guard lets no panic past before it has them.
+        let request = unsafe { device.isend_contig_unchecked(args, ContigBuf::from_bytes(&bytes)) };
+        let left = request.and_then(|request| {
+            if device.test(request)?.is_none() {
+                let keep = Box::new(bytes);
+                device.attach(request, Completion { keep, then: None })?;
+                device.free(request)?;
+            }
+            Ok(())
+        });
+        guard.done();
+        left
+    }
+
     /// What rank `root` has to say goes to everybody here. The others' `said` is not looked at.
     pub(super) fn share(&self, said: Said, root: u32) -> Said {
         let root_is_me = self.rank() == root;

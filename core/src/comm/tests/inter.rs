@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::buffer::ContigBuf;
+use crate::device::Check;
+use crate::matching::Pattern;
 
 type Inter<L = Single> = InterCommunicator<Engine<Memory, L>>;
 
@@ -274,6 +276,50 @@ fn a_death_on_one_side_ends_the_creation_on_both() {
             }
         });
     }
+}
+
+/// Each leader has heard from the other when somebody in its own group dies, so both say that they give up. Nobody is
+/// there to hear it, and with messages that wait for their receiver nobody may wait for that.
+#[test]
+fn leaders_that_both_give_up_do_not_wait_for_each_other() {
+    let mut settings = Settings::default();
+    settings.set("EAGER_MAX", "0").unwrap();
+    let split = std::sync::Barrier::new(4);
+    let met = std::sync::Barrier::new(2);
+    let done = AtomicU32::new(0);
+    on_some_with::<Single>(4, &settings, |world| {
+        let half = world.split(Some(world.rank() / 2), 0).unwrap().unwrap();
+        split.wait();
+        if half.rank() == 1 {
+            // What the leader tells its group after it has met the other one.
+            let told = Pattern {
+                context: half.context() + 1,
+                source: Some(0),
+                tag: None,
+            };
+            // SAFETY: the pattern is the communicator's.
+            world.device().probe_unchecked(&told).unwrap();
+            met.wait();
+            return world
+                .device()
+                .declare_self_failed("it is what this test is about");
+        }
+        for _ in 0..2 {
+            let remote = RemoteLeader {
+                peer: &world,
+                rank: 2 - world.rank(),
+                tag: Tag(1),
+            };
+            let error = InterCommunicator::create(&half, 0, Some(remote)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
+        }
+        // What one has said last waits with it until the other has taken it.
+        done.fetch_add(1, Ordering::Relaxed);
+        while done.load(Ordering::Relaxed) < 2 {
+            world.device().device_check(Check::NonBlocking).unwrap();
+            std::thread::yield_now();
+        }
+    });
 }
 
 #[test]

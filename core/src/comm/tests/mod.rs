@@ -2,6 +2,7 @@
 
 mod create;
 mod inter;
+mod later;
 mod topology;
 
 use std::sync::Arc;
@@ -25,11 +26,15 @@ fn on_all(n: u32, body: impl Fn(World) + Sync) {
 
 /// The same for jobs in which not everybody lives to the end, or that have several threads.
 fn on_some<L: Level>(n: u32, body: impl Fn(World<L>) + Sync) {
+    on_some_with(n, &Settings::default(), body);
+}
+
+fn on_some_with<L: Level>(n: u32, settings: &Settings, body: impl Fn(World<L>) + Sync) {
     std::thread::scope(|scope| {
         for transport in memory::network(n) {
             let body = &body;
             scope.spawn(move || {
-                let engine = Engine::new(transport, &Settings::default()).unwrap();
+                let engine = Engine::new(transport, settings).unwrap();
                 body(Communicator::world(Arc::new(engine)).unwrap());
             });
         }

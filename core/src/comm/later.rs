@@ -1,0 +1,412 @@
+//! Duplicates whose context is agreed on in the background (`MPI_Comm_idup`).
+//!
+//! The agreement is the one of `context.rs`, taken step by step by a hook. Those of one communicator go on one
+//! after the other, in the order of the calls, which is the same on every rank; those of different communicators,
+//! and blocking creations, go on beside them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use super::attributes::Attributes;
+use super::context::{Claim, Key, Offer, Pool, WORDS, Whom, lowest, no_id_left};
+use super::{Communicator, Errors, Lease, lock};
+use crate::buffer::{MemoryKind, TypedBuf};
+use crate::device::{Check, Device, HookId, Port, SendArgs, Turn, Upper};
+use crate::error::{Error, ErrorKind, Result};
+use crate::group::Group;
+use crate::matching::Pattern;
+use crate::request::Request;
+use crate::status::Status;
+use portolan_datatype::Layout;
+
+/// Tag on the collective context. Between two ranks goes one message per intersection at most, so it need not tell
+/// rounds apart.
+const TAG: u32 = 0x180;
+/// Bytes of a message.
+const LEN: usize = size_of::<Offer>();
+
+/// What a rank's hook and its calls share.
+#[derive(Debug, Default)]
+pub(super) struct Later {
+    hook: OnceLock<HookId>,
+    /// Agreements that the hook has not seen yet.
+    fresh: Arc<Mutex<VecDeque<Agreement>>>,
+}
+
+/// How far an agreement is, for the hook and for who asked for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Pending,
+    /// On this context, which is taken.
+    Agreed(u32),
+    /// Nobody wants the context any more, or it has an owner, or there is none.
+    Over,
+}
+
+/// The caller's side of its request. It cannot be cancelled: the other ranks take part.
+struct Duplicate;
+
+impl Upper for Duplicate {}
+
+/// A duplicate that is being made ([`Communicator::idup`]).
+///
+/// Dropping it gives the duplicate up; the agreement goes on, because the other ranks take part in it.
+#[must_use = "dropping it gives the duplicate up"]
+pub struct PendingDup<D: Device> {
+    parent: Communicator<D>,
+    request: Request,
+    outcome: Arc<Mutex<Outcome>>,
+    // As they were when the call was made.
+    attributes: Attributes,
+    errors: Errors,
+}
+
+impl<D: Device> Communicator<D> {
+    /// Starts to make a communicator with the same group and contexts of its own (`MPI_Comm_idup`); it is there
+    /// when [`PendingDup::wait`] returns it. What it inherits is what there is now.
+    ///
+    /// Collective: all ranks call it in the same order among their creations and collective operations on this
+    /// communicator. Any number may be under way, and blocking creations beside them.
+    ///
+    /// # Errors
+    /// [`Exhausted`](ErrorKind::Exhausted) when there are no more request slots;
+    /// [`PeerFailed`](ErrorKind::PeerFailed). Other ranks wait for one that has returned an error.
+    pub fn idup(&self) -> Result<PendingDup<D>> {
+        self.check_members()?;
+        let (device, job) = (self.device(), &self.0.job);
+        let request = device.upper_request(Box::new(Duplicate))?;
+        let outcome = Arc::new(Mutex::new(Outcome::Pending));
+        let agreement = Agreement {
+            request,
+            outcome: Arc::clone(&outcome),
+            group: self.group().clone(),
+            rank: self.rank(),
+            world_rank: device.attributes().world_rank,
+            context: self.context(),
+            pool: Arc::clone(&job.pool),
+            claim: None,
+            distance: 0,
+            words: [0; WORDS + 1],
+            sent: vec![0; LEN],
+            received: vec![0; LEN],
+            layout: Layout::byte(),
+            pending: [None; 2],
+            error: None,
+            ended: false,
+            _lease: self.lease(),
+        };
+        let Later { hook, fresh } = &job.later;
+        lock(fresh).push_back(agreement);
+        let hook = hook.get_or_init(|| {
+            let fresh = Arc::clone(fresh);
+            let mut under_way = Vec::new();
+            device.register_hook(Box::new(move |port| turn(&fresh, &mut under_way, port)))
+        });
+        device.wake_hook(*hook);
+        // The first messages leave now. What fails here fails the agreement, too.
+        let _ = device.device_check(Check::NonBlocking);
+        Ok(PendingDup {
+            parent: self.clone(),
+            request,
+            outcome,
+            attributes: self.copied_attributes(),
+            errors: self.errors(),
+        })
+    }
+}
+
+impl<D: Device> PendingDup<D> {
+    /// The request, to be looked at or waited for among others; it must not be completed or freed but by
+    /// [`wait`](Self::wait).
+    #[must_use]
+    pub fn request(&self) -> Request {
+        self.request
+    }
+
+    /// The communicator that is duplicated.
+    #[must_use]
+    pub fn parent(&self) -> &Communicator<D> {
+        &self.parent
+    }
+
+    /// Whether [`wait`](Self::wait) would return at once. Makes progress.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        // An error means that the next call gives it: that is complete, too.
+        !matches!(self.parent.device().peek(self.request), Ok(None))
+    }
+
+    /// Waits until the duplicate is there.
+    ///
+    /// # Errors
+    /// As [`Communicator::dup`].
+    pub fn wait(mut self) -> Result<Communicator<D>> {
+        let request = std::mem::replace(&mut self.request, Request::NULL);
+        self.parent.device().wait(request)?;
+        let outcome = std::mem::replace(&mut *lock(&self.outcome), Outcome::Over);
+        let Outcome::Agreed(context) = outcome else {
+            return Err(self.parent.error(
+                ErrorKind::Internal,
+                "an agreement has ended without a context".to_owned(),
+                "please report it",
+            ));
+        };
+        let (group, topology) = (self.parent.group().clone(), self.parent.0.topology.clone());
+        let new = self
+            .parent
+            .derive(group, self.parent.rank(), context, topology)?;
+        new.set_errors(self.errors);
+        new.set_attributes(std::mem::take(&mut self.attributes));
+        Ok(new)
+    }
+}
+
+impl<D: Device> std::fmt::Debug for PendingDup<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PendingDup")
+            .field("context", &self.parent.context())
+            .field("request", &self.request)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: Device> Drop for PendingDup<D> {
+    fn drop(&mut self) {
+        let outcome = std::mem::replace(&mut *lock(&self.outcome), Outcome::Over);
+        if let Outcome::Agreed(context) = outcome {
+            self.parent.0.job.pool.release(context);
+        }
+        if self.request != Request::NULL {
+            // It may be over already.
+            let _ = self.parent.device().free(self.request);
+        }
+    }
+}
+
+/// The hook: takes every agreement as far as it goes.
+fn turn(
+    fresh: &Mutex<VecDeque<Agreement>>,
+    under_way: &mut Vec<Agreement>,
+    port: &mut dyn Port,
+) -> Turn {
+    under_way.extend(lock(fresh).drain(..));
+    let mut again = false;
+    let mut at = 0;
+    while at < under_way.len() {
+        let (before, rest) = under_way.split_at_mut(at);
+        let agreement = &mut rest[0];
+        let first = |other: &Agreement| other.context != agreement.context || other.ended;
+        if !before.iter().all(first) {
+            at += 1;
+            continue;
+        }
+        match agreement.advance(port) {
+            Going::Over => drop(under_way.remove(at)),
+            going => {
+                again |= going == Going::Again;
+                at += 1;
+            }
+        }
+    }
+    match (again, under_way.is_empty()) {
+        (true, _) => Turn::Busy,
+        (false, false) => Turn::Idle,
+        (false, true) => Turn::Sleep,
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Going {
+    /// Until something has arrived.
+    Waits,
+    /// Nothing was decided, because another creation has the mask here or elsewhere: at the next poll.
+    Again,
+    Over,
+}
+
+/// An agreement under way.
+struct Agreement {
+    request: Request,
+    outcome: Arc<Mutex<Outcome>>,
+    group: Group,
+    rank: u32,
+    world_rank: u32,
+    /// The parent's.
+    context: u32,
+    pool: Arc<Pool>,
+    /// There is none before everybody has come.
+    claim: Option<Claim>,
+    /// Of the exchange that is under way; 0 before the first of an intersection.
+    distance: u32,
+    words: Offer,
+    sent: Vec<u8>,
+    received: Vec<u8>,
+    layout: Layout,
+    /// Requests that use the buffers.
+    pending: [Option<Request>; 2],
+    error: Option<Error>,
+    /// The caller's request is over; what is pending may not be.
+    ended: bool,
+    /// The parent may go meanwhile; its contexts may not.
+    _lease: Lease,
+}
+
+impl std::fmt::Debug for Agreement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agreement")
+            .field("context", &self.context)
+            .field("distance", &self.distance)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Agreement {
+    fn advance(&mut self, port: &mut dyn Port) -> Going {
+        loop {
+            let settled = self.settle(port);
+            if let Some(error) = self.error.take() {
+                self.end(port, Err(error));
+            }
+            match (settled, self.ended) {
+                (true, true) => return Going::Over,
+                (true, false) => {}
+                (false, _) => return Going::Waits,
+            }
+            self.merge();
+            if self.distance < self.group.size() {
+                if let Err(error) = self.exchange(port) {
+                    self.error = Some(error);
+                }
+                continue;
+            }
+            self.distance = 0;
+            if let Some(claim) = &self.claim
+                && self.words[WORDS] == 0
+            {
+                claim.give_back();
+                self.words = claim.offer();
+                return Going::Again;
+            }
+            let Some(claim) = &self.claim else {
+                // Everybody has come.
+                let whom = Whom::AllLater;
+                let context = self.context;
+                let claim = self.pool.claim(Key { context, whom });
+                self.words = claim.offer();
+                self.claim = Some(claim);
+                continue;
+            };
+            let agreed = match lowest(&self.words[..WORDS]) {
+                Some(id) => Ok(claim.take(id)),
+                None => Err(no_id_left(self.group.size(), self.pool.live())),
+            };
+            self.claim = None;
+            self.end(port, agreed);
+        }
+    }
+
+    /// What has arrived goes into the intersection, and the next exchange is the next.
+    fn merge(&mut self) {
+        if self.distance == 0 {
+            self.distance = 1;
+            return;
+        }
+        let (theirs, _) = self.received.as_chunks::<8>();
+        for (word, theirs) in self.words.iter_mut().zip(theirs) {
+            *word &= u64::from_le_bytes(*theirs);
+        }
+        self.distance = self.distance.saturating_mul(2);
+    }
+
+    /// Starts to send to one rank and to receive from another.
+    fn exchange(&mut self, port: &mut dyn Port) -> Result<()> {
+        let (rank, size) = (u64::from(self.rank), u64::from(self.group.size()));
+        let distance = u64::from(self.distance);
+        let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
+        for (bytes, word) in self.sent.as_chunks_mut::<8>().0.iter_mut().zip(self.words) {
+            *bytes = word.to_le_bytes();
+        }
+        let Some(process) = self.group.process(to as u32) else {
+            return Err(Error::new(
+                ErrorKind::Internal,
+                format!("there is no rank {to}"),
+            ));
+        };
+        let context = self.context + 1;
+        let args = SendArgs::new(process, context, self.rank, TAG);
+        let pattern = Pattern {
+            context,
+            source: Some(from as u32),
+            tag: Some(TAG),
+        };
+        let buf = |bytes: &mut Vec<u8>| TypedBuf {
+            ptr: bytes.as_mut_ptr(),
+            count: LEN,
+            layout: &self.layout,
+            memory: MemoryKind::Host,
+        };
+        // SAFETY: ranks, tag and context are the communicator's. The buffers belong to this agreement, are not touched
+        // before both requests are over, and go with it, which is after that.
+        unsafe {
+            self.pending[1] = Some(port.irecv(&pattern, buf(&mut self.received))?);
+            self.pending[0] = Some(port.isend(&args, buf(&mut self.sent))?);
+        }
+        Ok(())
+    }
+
+    /// Completes what has come to its end; says whether nothing is pending any more.
+    fn settle(&mut self, port: &mut dyn Port) -> bool {
+        for at in 0..self.pending.len() {
+            let Some(request) = self.pending[at] else {
+                continue;
+            };
+            let outcome = match port.test(request) {
+                Ok(None) => continue,
+                Ok(Some(status)) if at == 1 && !status.cancelled && status.bytes != LEN as u64 => {
+                    Err(Error::new(
+                        ErrorKind::InvalidCount,
+                        format!(
+                            "rank {} took part with {} bytes",
+                            status.source, status.bytes
+                        ),
+                    )
+                    .remedy("create communicators in the same order on every rank"))
+                }
+                Ok(Some(_)) => Ok(()),
+                Err(error) => Err(error),
+            };
+            self.pending[at] = None;
+            if let Err(error) = outcome
+                && !self.ended
+            {
+                self.error.get_or_insert(error);
+            }
+        }
+        self.pending.iter().all(Option::is_none)
+    }
+
+    /// Ends the caller's request, and what is pending as far as that can be.
+    fn end(&mut self, port: &mut dyn Port, agreed: Result<u32>) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        self.claim = None;
+        for request in self.pending.into_iter().flatten() {
+            // Whoever should have taken or sent the message may never do so; it may be over already.
+            let _ = port.cancel(request);
+        }
+        // An error of these means that the caller has given the request up.
+        let _ = match agreed {
+            Ok(context) => {
+                let mut outcome = lock(&self.outcome);
+                match *outcome {
+                    Outcome::Pending => *outcome = Outcome::Agreed(context),
+                    _ => self.pool.release(context),
+                }
+                drop(outcome);
+                port.complete(self.request, Status::EMPTY)
+            }
+            Err(error) => port.fail_with(self.request, error.on_rank(self.world_rank)),
+        };
+    }
+}

@@ -1,0 +1,148 @@
+//! Duplicates in the background.
+
+use super::*;
+
+#[test]
+fn duplicates_in_the_background_are_like_others() {
+    for n in [1, 2, 3, 5, 8] {
+        on_all(n, |world| {
+            let key = Key::<u32>::new().on_copy(|n| Some(n + 1));
+            world.set_attribute(&key, 1);
+            world.set_errors(Errors::Abort);
+            let first = world.idup().unwrap();
+            // What happens from now on the duplicate does not inherit.
+            world.set_attribute(&key, 70);
+            world.set_errors(Errors::Return);
+            let second = world.idup().unwrap();
+            let blocking = world.dup().unwrap();
+            let third = blocking.idup().unwrap();
+            let third = third.wait().unwrap();
+            let (second, first) = (second.wait().unwrap(), first.wait().unwrap());
+            assert_eq!(
+                (first.attribute(&key).as_deref(), first.errors()),
+                (Some(&2), Errors::Abort)
+            );
+            assert_eq!(second.attribute(&key).as_deref(), Some(&71));
+            assert_eq!(third.compare(&world), Comparison::Congruent);
+            let mut contexts = vec![];
+            for comm in [&world, &blocking, &first, &second, &third] {
+                comm.barrier().unwrap();
+                contexts.push(u64::from(comm.context()));
+            }
+            let all = world.allgather_words(&contexts).unwrap();
+            assert!(all.chunks(5).all(|theirs| theirs == contexts), "{all:?}");
+            contexts.sort_unstable();
+            contexts.dedup();
+            assert_eq!((contexts.len(), world.live()), (5, 5));
+            drop((first, second, third, blocking));
+            assert_eq!(world.live(), 1);
+            world.barrier().unwrap();
+        });
+    }
+}
+
+/// Rank 0 goes on to a blocking creation while the other waits for the one in the background, and the other way
+/// round. Whichever creation has the mask first must not wait for a rank that does not come.
+#[test]
+fn ranks_may_complete_creations_in_different_orders() {
+    for n in [2, 3, 4] {
+        on_all(n, |world| {
+            let (a, b) = (world.dup().unwrap(), world.dup().unwrap());
+            for round in 0..20 {
+                let early = (world.rank() + round) % 2 == 0;
+                let pending = if round % 3 == 0 {
+                    world.idup().unwrap()
+                } else {
+                    b.idup().unwrap()
+                };
+                let (later, blocking) = if early {
+                    let later = pending.wait().unwrap();
+                    (later, a.dup().unwrap())
+                } else {
+                    let blocking = a.dup().unwrap();
+                    (pending.wait().unwrap(), blocking)
+                };
+                later.barrier().unwrap();
+                assert_ne!(later.context(), blocking.context());
+            }
+            assert_eq!(world.live(), 3);
+            world.barrier().unwrap();
+        });
+    }
+}
+
+#[test]
+fn threads_and_hooks_make_communicators_at_once() {
+    on_some::<Multiple>(3, |world| {
+        let parents: Vec<_> = (0..3).map(|_| world.dup().unwrap()).collect();
+        std::thread::scope(|scope| {
+            for (parent, turn) in parents.iter().zip(0..) {
+                scope.spawn(move || {
+                    for _ in 0..5 {
+                        let later = [parent.idup().unwrap(), parent.idup().unwrap()];
+                        let blocking = parent.dup().unwrap();
+                        blocking.barrier().unwrap();
+                        let [one, two] = later;
+                        // Threads and ranks wait in different orders.
+                        let (one, two) = if (turn + parent.rank()) % 2 == 0 {
+                            let one = one.wait().unwrap();
+                            (one, two.wait().unwrap())
+                        } else {
+                            let two = two.wait().unwrap();
+                            (one.wait().unwrap(), two)
+                        };
+                        assert_ne!(one.context(), two.context());
+                        one.barrier().unwrap();
+                        two.barrier().unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(world.live(), 4);
+        world.device().end().unwrap();
+    });
+}
+
+#[test]
+fn a_duplicate_that_nobody_wants_gives_its_context_back() {
+    on_all(3, |world| {
+        let parent = world.dup().unwrap();
+        drop(parent.idup().unwrap());
+        let kept = parent.idup().unwrap();
+        drop(parent);
+        while !kept.is_complete() {
+            std::thread::yield_now();
+        }
+        // Agreed on, and given up then.
+        drop(kept);
+        world.barrier().unwrap();
+        let last = world.idup().unwrap().wait().unwrap();
+        assert_eq!(world.live(), 2);
+        last.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_death_ends_duplicates_in_the_background() {
+    for dead in 0..3 {
+        let started = std::sync::Barrier::new(3);
+        on_some::<Single>(3, |world| {
+            let pending = if world.rank() == dead {
+                None
+            } else {
+                Some([world.idup().unwrap(), world.idup().unwrap()])
+            };
+            started.wait();
+            let Some(pending) = pending else {
+                return world.device().declare_self_failed("on purpose");
+            };
+            for pending in pending {
+                let error = pending.wait().unwrap_err();
+                let told = (error.kind(), error.peer());
+                assert_eq!(told, (ErrorKind::PeerFailed, Some(dead)), "{error}");
+            }
+            assert_eq!(world.live(), 1);
+            assert_eq!(world.idup().unwrap_err().kind(), ErrorKind::PeerFailed);
+        });
+    }
+}

@@ -1,0 +1,72 @@
+//! Duplicates that are made in the background.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use portolan_core::comm::PendingDup;
+use portolan_core::level::{Level, Single};
+use portolan_core::{Device, Result};
+
+use super::Comm;
+use crate::any::AnyDevice;
+use crate::hosted::Hosted;
+
+impl<L: Level, D: Device> Comm<L, D> {
+    /// Starts to make another communicator with the same ranks (MPI-4 section 7.4.2, `MPI_Comm_idup`), as
+    /// [`dup`](Self::dup) does. What it inherits is what there is now. Collective: in the same order on every rank
+    /// among the collective calls on this communicator; any number may be under way.
+    ///
+    /// ```
+    /// portolan::try_threads(3, |world| {
+    ///     let comm = world.comm();
+    ///     let duplicate = comm.idup()?;
+    ///     // … compute, communicate, make other communicators …
+    ///     let duplicate = duplicate.wait()?;
+    ///     assert_eq!(duplicate.size(), 3);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup), and [`Exhausted`](crate::ErrorKind::Exhausted) when too many requests are active.
+    pub fn idup(&self) -> Result<DupRequest<L, D>> {
+        let inner = self.raise(self.inner.idup())?;
+        Ok(DupRequest {
+            inner,
+            level: PhantomData,
+        })
+    }
+}
+
+/// A communicator that is being made ([`Comm::idup`]).
+///
+/// Dropping it gives the communicator up; the other ranks are not disturbed.
+#[must_use = "dropping it gives the communicator up"]
+pub struct DupRequest<L: Level = Single, D: Device = AnyDevice<L>> {
+    inner: PendingDup<Hosted<D>>,
+    level: PhantomData<fn() -> L>,
+}
+
+impl<L: Level, D: Device> DupRequest<L, D> {
+    /// Waits until the communicator is there (MPI-4 section 3.7.3, `MPI_Wait`).
+    ///
+    /// # Errors
+    /// As [`Comm::dup`].
+    pub fn wait(self) -> Result<Comm<L, D>> {
+        let parent = Comm::<L, D>::wrap(self.inner.parent().clone());
+        parent.raise(self.inner.wait()).map(Comm::wrap)
+    }
+
+    /// Whether [`wait`](Self::wait) would return at once. Makes progress.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.inner.is_complete()
+    }
+}
+
+impl<L: Level, D: Device> fmt::Debug for DupRequest<L, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DupRequest").field(&self.inner).finish()
+    }
+}
