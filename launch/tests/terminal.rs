@@ -32,9 +32,10 @@ fn on_terminal(script: &str) -> (Child, File) {
         "no terminal: {}",
         std::io::Error::last_os_error()
     );
-    // SAFETY: the call above has made both, and nobody else owns them.
-    let (keyboard, terminal) =
-        unsafe { (File::from_raw_fd(keyboard), OwnedFd::from_raw_fd(terminal)) };
+    // SAFETY: the call above has made it, and nobody else owns it.
+    let keyboard = unsafe { File::from_raw_fd(keyboard) };
+    // SAFETY: as above.
+    let terminal = unsafe { OwnedFd::from_raw_fd(terminal) };
     let mut command = portolan(&["run", "-n", "2", "--", "sh", "-c", script]);
     let keyboard_fd = keyboard.as_raw_fd();
     command.stdin(Stdio::from(terminal));

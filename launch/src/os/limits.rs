@@ -38,10 +38,11 @@ pub(crate) fn allowed_cpus() -> io::Result<Vec<usize>> {
     let mut set = CpuSet::of([]);
     // SAFETY: the set is writable, and its size is given.
     check(unsafe { libc::sched_getaffinity(0, size_of_val(&set.0), &raw mut set.0) })?;
-    // SAFETY: every number asked about is within the set.
-    Ok((0..CpuSet::room())
-        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set.0) })
-        .collect())
+    let has = |&cpu: &usize| {
+        // SAFETY: every number asked about is within the set.
+        unsafe { libc::CPU_ISSET(cpu, &set.0) }
+    };
+    Ok((0..CpuSet::room()).filter(has).collect())
 }
 
 /// Memory that this process may lock, in bytes; `None` is without limit.
