@@ -8,6 +8,8 @@
 //!    and writes down who it is.
 //! 4. Fence. Nobody sends before; the watcher starts.
 
+mod together;
+
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -26,6 +28,7 @@ use crate::segment::{Segment, memory_file};
 use crate::shm::Shm;
 use crate::sync::Ordering::{Relaxed, Release};
 use crate::watch::Watcher;
+use together::{addresses, judge};
 
 /// Ranks that a job may have on one node.
 const MAX_RANKS: u32 = 1 << 16;
@@ -307,83 +310,6 @@ fn fetch(job: &mut dyn Bootstrap, giver: &Address) -> Result<OwnedFd> {
     }
 }
 
-fn addresses(job: &mut dyn Bootstrap, size: u32) -> Result<Vec<Address>> {
-    let read = |rank: u32| {
-        let text = job.get(&address_key(rank)).map_err(job_failed)?;
-        Address::from_text(&text).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Job,
-                format!("rank {rank} gave an address that makes no sense: {text:?}"),
-            )
-            .about_peer(rank)
-            .remedy("start all ranks from builds of one version")
-        })
-    };
-    (0..size).map(read).collect()
-}
-
-/// Whether all ranks can share memory. Every rank reads the same and says the same.
-fn judge(own: &Address, everyone: &[Address]) -> Result<()> {
-    let first = &everyone[0];
-    let ranks = |differs: &dyn Fn(&Address) -> bool| -> Vec<String> {
-        let others = everyone
-            .iter()
-            .enumerate()
-            .filter(|(_, address)| differs(address));
-        others
-            .map(|(rank, address)| format!("{rank} (on {})", address.host))
-            .collect()
-    };
-    let elsewhere = ranks(&|address| address.node != first.node);
-    if !elsewhere.is_empty() {
-        return Err(Error::new(
-            ErrorKind::TransportUnavailable,
-            format!(
-                "not on the node of rank 0 ({}), or in another container there: {}",
-                first.host,
-                shown(&elsewhere)
-            ),
-        )
-        .remedy("start all ranks on one node, or choose a transport that crosses nodes"));
-    }
-    let other_builds = ranks(&|address| address.layout != first.layout);
-    if !other_builds.is_empty() {
-        return Err(Error::new(
-            ErrorKind::TransportUnavailable,
-            format!(
-                "built from another version than rank 0: {}",
-                shown(&other_builds)
-            ),
-        )
-        .remedy("start all ranks from builds of one version"));
-    }
-    let other_users = ranks(&|address| address.user != first.user);
-    if !other_users.is_empty() {
-        return Err(Error::new(
-            ErrorKind::TransportUnavailable,
-            format!(
-                "another user than rank 0's ({}): {}",
-                first.user,
-                shown(&other_users)
-            ),
-        )
-        .remedy("start all ranks as one user"));
-    }
-    debug_assert_eq!(own.layout, layout_hash());
-    Ok(())
-}
-
-/// The first few of a list, and how many more.
-fn shown(ranks: &[String]) -> String {
-    let more = ranks.len().saturating_sub(8);
-    let list = ranks.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
-    if more == 0 {
-        format!("ranks {list}")
-    } else {
-        format!("ranks {list} and {more} more")
-    }
-}
-
 fn duplicate(fd: RawFd) -> Result<OwnedFd> {
     // SAFETY: the bootstrap's descriptor, which it keeps open during this call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -418,37 +344,6 @@ fn job_failed(error: JobError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn address(node: &str, layout: u64, user: u32) -> Address {
-        Address {
-            node: node.into(),
-            process: Process { pid: 1, start: 1 },
-            user,
-            layout,
-            host: "here".into(),
-        }
-    }
-
-    #[test]
-    fn ranks_that_cannot_share_memory_are_named() {
-        let hash = layout_hash();
-        let own = address("a", hash, 0);
-        let ask = |other: Address| judge(&own, &[own.clone(), other]).map_err(|e| e.to_string());
-        assert_eq!(ask(own.clone()), Ok(()));
-        assert!(ask(address("b", hash, 0)).unwrap_err().contains(
-            "not on the node of rank 0 (here), or in another container there: ranks 1 (on here)"
-        ));
-        assert!(
-            ask(address("a", hash + 1, 0))
-                .unwrap_err()
-                .contains("built from another version")
-        );
-        assert!(
-            ask(address("a", hash, 5))
-                .unwrap_err()
-                .contains("another user")
-        );
-    }
 
     #[test]
     fn impossible_sizes_are_refused() {

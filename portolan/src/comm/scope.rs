@@ -7,7 +7,8 @@
 //! Budget: no allocation for up to 32 requests at a time, no system call, no lock and no locked
 //! instruction above the device.
 
-use std::cell::{Cell, RefCell};
+mod registry;
+
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
@@ -20,6 +21,7 @@ use portolan_datatype::{Datatype, Layout};
 use super::Comm;
 use super::raw::{all_bytes, any_bits};
 use crate::any::AnyDevice;
+use registry::Registry;
 
 impl<L: Level, D: Device> Comm<L, D> {
     /// Runs `body`, in which operations on borrowed buffers may overlap with each other and with
@@ -275,56 +277,6 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
     }
 }
 
-/// The requests of a scope that are not known to be over.
-#[derive(Debug, Default)]
-struct Registry {
-    /// Which of `first` are taken, by bit.
-    taken: Cell<u32>,
-    first: [Cell<Option<Request>>; 32],
-    /// Those that had no place among the first.
-    more: RefCell<Vec<Option<Request>>>,
-}
-
-impl Registry {
-    fn add(&self, request: Request) -> usize {
-        let place = self.taken.get().trailing_ones() as usize;
-        if let Some(slot) = self.first.get(place) {
-            self.taken.set(self.taken.get() | 1 << place);
-            slot.set(Some(request));
-            return place;
-        }
-        let mut more = self.more.borrow_mut();
-        more.push(Some(request));
-        place + more.len() - 1
-    }
-
-    fn remove(&self, place: usize) {
-        match self.first.get(place) {
-            Some(slot) => {
-                slot.set(None);
-                self.taken.set(self.taken.get() & !(1 << place));
-            }
-            None => {
-                let mut more = self.more.borrow_mut();
-                more[place - self.first.len()] = None;
-                while more.last() == Some(&None) {
-                    more.pop();
-                }
-            }
-        }
-    }
-
-    fn each(&self, mut visit: impl FnMut(Request)) {
-        self.first.iter().filter_map(Cell::get).for_each(&mut visit);
-        self.more
-            .borrow()
-            .iter()
-            .flatten()
-            .copied()
-            .for_each(&mut visit);
-    }
-}
-
 /// A handle on a registered request.
 #[derive(Debug)]
 pub(crate) struct Registered<'scope, L: Level, D: Device> {
@@ -418,28 +370,5 @@ impl<'scope, T, L: Level, D: Device> ScopedRecv<'scope, T, L, D> {
     /// [`Finalized`](crate::ErrorKind::Finalized).
     pub fn cancel(&self) -> Result<()> {
         self.pending.cancel()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_registry_finds_every_request_and_reuses_places() {
-        let registry = Registry::default();
-        let request = |n: u64| Request::from_bits(1 << 32 | n);
-        let places: Vec<_> = (0..40).map(|n| registry.add(request(n))).collect();
-        assert_eq!(places, (0..40).collect::<Vec<_>>());
-        for place in [3, 31, 32, 39, 38] {
-            registry.remove(place);
-        }
-        let mut left = Vec::new();
-        registry.each(|request| left.push(request.to_bits() & 63));
-        let expected: Vec<u64> = (0..38).filter(|n| ![3, 31, 32].contains(n)).collect();
-        assert_eq!(left, expected);
-        assert_eq!(registry.add(request(50)), 3);
-        assert_eq!(registry.add(request(51)), 31);
-        assert_eq!(registry.add(request(52)), 38);
     }
 }
