@@ -3,6 +3,7 @@
 use portolan_core::transport::{Limits, TransportCaps};
 
 use crate::config::Config;
+use crate::endpoint::Domain;
 use crate::wire::Wire;
 
 /// Largest payload of a short packet.
@@ -12,11 +13,13 @@ pub(crate) const SHORT: usize = 1024;
 /// stays below the 16 KiB up to which the layered providers send at once.
 pub(crate) const BULK: usize = (16 << 10) - 512;
 
-/// Capabilities over a provider that can wake a sleeper (`wakes`) and read a peer's memory (`reads`).
-pub(crate) fn caps(wakes: bool, reads: bool, processes: bool) -> TransportCaps {
+/// Capabilities over what a domain says of its provider.
+pub(crate) fn caps(domain: &Domain, processes: bool) -> TransportCaps {
     let mut caps = TransportCaps::empty();
-    caps.set(TransportCaps::SLEEP, wakes);
-    caps.set(TransportCaps::PULL, reads);
+    caps.set(TransportCaps::SLEEP, domain.wait.is_some());
+    caps.set(TransportCaps::PULL, domain.rma);
+    caps.set(TransportCaps::REMOTE, domain.remote);
+    caps.set(TransportCaps::ATOMICS, domain.atomics);
     caps.set(TransportCaps::PROCESSES, processes);
     caps
 }

@@ -5,13 +5,14 @@ use std::os::fd::RawFd;
 use std::ptr;
 
 use libfabric_sys::{
-    FI_AV_MAP, FI_AV_UNSPEC, FI_CQ_FORMAT_TAGGED, FI_GETWAIT, FI_MR_LOCAL, FI_MULTI_RECV,
-    FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_RECV, FI_RMA, FI_TRANSMIT, FI_WAIT_FD, FI_WAIT_NONE,
-    Library, fi_av_attr, fi_av_open, fi_bind, fi_control, fi_cq_attr, fi_cq_open, fi_domain,
-    fi_enable, fi_endpoint, fi_getname, fi_mr_desc, fi_mr_reg, fi_setopt, fi_trywait, fid, fid_av,
-    fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
+    FI_ATOMIC, FI_AV_MAP, FI_AV_UNSPEC, FI_CQ_FORMAT_TAGGED, FI_GETWAIT, FI_MR_LOCAL,
+    FI_MULTI_RECV, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_RECV, FI_RMA, FI_TRANSMIT,
+    FI_WAIT_FD, FI_WAIT_NONE, Library, fi_av_attr, fi_av_open, fi_bind, fi_control, fi_cq_attr,
+    fi_cq_open, fi_domain, fi_enable, fi_endpoint, fi_getname, fi_mr_desc, fi_mr_reg, fi_setopt,
+    fi_trywait, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
 };
 
+use crate::atomics;
 use crate::fid::Fid;
 use crate::info::Info;
 
@@ -34,6 +35,10 @@ pub(crate) struct Domain {
     pub(crate) multi: bool,
     /// Peers' memory can be read and written.
     pub(crate) rma: bool,
+    /// It can be written so that the completion says that the bytes are there.
+    pub(crate) remote: bool,
+    /// It can be changed by every atomic operation.
+    pub(crate) atomics: bool,
 }
 
 impl Domain {
@@ -91,6 +96,8 @@ impl Domain {
             }
         }
         let rma = info.get().caps & FI_RMA != 0;
+        let remote = rma && info.delivers;
+        let atomics = remote && info.get().caps & FI_ATOMIC != 0 && atomics::complete(&ep);
         let wait = descriptor(&cq);
         let domain = Self {
             av,
@@ -102,6 +109,8 @@ impl Domain {
             wait,
             multi,
             rma,
+            remote,
+            atomics,
         };
         Ok((ep, domain))
     }

@@ -8,9 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr::NonNull;
 
 use libfabric_sys::{
-    FI_CONTEXT, FI_CONTEXT2, FI_EP_RDM, FI_MR_ALLOCATED, FI_MR_ENDPOINT, FI_MR_LOCAL,
-    FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MSG, FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_THREAD_DOMAIN,
-    Library, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_tx_attr,
+    FI_CONTEXT, FI_CONTEXT2, FI_DELIVERY_COMPLETE, FI_EP_RDM, FI_MR_ALLOCATED, FI_MR_ENDPOINT,
+    FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MSG, FI_SOCKADDR_IN, FI_SOCKADDR_IN6,
+    FI_THREAD_DOMAIN, Library, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_tx_attr,
 };
 
 /// One description, owned.
@@ -18,6 +18,8 @@ use libfabric_sys::{
 pub(crate) struct Info {
     library: Library,
     info: NonNull<fi_info>,
+    /// Whether its provider can say that what is written has been delivered.
+    pub(crate) delivers: bool,
 }
 
 // SAFETY: plain memory of the library, belonging to no thread.
@@ -31,10 +33,18 @@ impl Drop for Info {
 }
 
 impl Info {
+    fn of(library: Library, info: NonNull<fi_info>) -> Self {
+        Self {
+            library,
+            info,
+            delivers: false,
+        }
+    }
+
     /// An empty one, for hints.
     fn empty(library: Library) -> Result<Self, String> {
         NonNull::new(library.fi_allocinfo())
-            .map(|info| Self { library, info })
+            .map(|info| Self::of(library, info))
             .ok_or_else(|| "libfabric has no memory for a description".to_owned())
     }
 
@@ -54,6 +64,12 @@ impl Info {
             (*info.domain_attr).threading = FI_THREAD_DOMAIN;
         }
         Ok(hints)
+    }
+
+    /// Asks for completions that say that what is sent or written has been delivered.
+    pub(crate) fn ask_delivery(&mut self) {
+        // SAFETY: a description has all of its parts.
+        unsafe { (*self.get_mut().tx_attr).op_flags = FI_DELIVERY_COMPLETE };
     }
 
     /// Asks for exactly what `like` describes.
@@ -85,7 +101,7 @@ impl Info {
         unsafe {
             while let Some(entry) = at.as_ref() {
                 list.extend(
-                    NonNull::new(library.fi_dupinfo(at)).map(|info| Self { library, info }),
+                    NonNull::new(library.fi_dupinfo(at)).map(|info| Self::of(library, info)),
                 );
                 at = entry.next;
             }
@@ -100,7 +116,11 @@ impl Info {
         let copy = unsafe { self.library.fi_dupinfo(self.info.as_ptr()) };
         let library = self.library;
         NonNull::new(copy)
-            .map(|info| Self { library, info })
+            .map(|info| Self {
+                library,
+                info,
+                delivers: self.delivers,
+            })
             .ok_or_else(|| "libfabric has no memory for a description".to_owned())
     }
 

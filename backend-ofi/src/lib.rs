@@ -52,6 +52,7 @@
 //! ```
 
 mod addr;
+mod atomics;
 mod beat;
 mod bell;
 mod caps;
@@ -71,6 +72,8 @@ mod peer;
 mod progress;
 mod provider;
 mod pulse;
+mod registrations;
+mod remote;
 mod roster;
 mod send;
 mod shared;

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libfabric_sys::fid_ep;
+use portolan_core::MemoryKind;
 use portolan_core::transport::{
-    Bell, Exposure, Header, Limits, Payload, Pulled, Pulls, Sent, Sink, Transport, TransportCaps,
+    Begun, Bell, Exposure, Header, Limits, Payload, Pulled, Pulls, Remote, Sent, Sink, Token,
+    Transport, TransportCaps,
 };
 
 use crate::addr::Addresses;
@@ -25,7 +27,7 @@ use crate::shared::Shared;
 use crate::slots::Slots;
 use crate::watch::Watcher;
 use crate::wire::Wire;
-use crate::{caps, one_sided, progress, send};
+use crate::{caps, one_sided, progress, remote, send};
 
 /// How long a rank that leaves waits for its last packets to go: then whoever they were for is not
 /// going to take them.
@@ -115,7 +117,7 @@ impl Link {
             small: Slots::new(&domain, Kind::Short, 4 * count, least)?,
             large: Slots::new(&domain, Kind::Bulk, count, largest)?,
             inbox,
-            memory: Memory::new(),
+            memory: Memory::new(&domain)?,
             ep,
             domain,
             limits,
@@ -130,8 +132,10 @@ impl Link {
     /// Which providers can talk to this one: name and protocol.
     pub(crate) fn protocol(&self) -> String {
         let (info, attr) = (&self.domain.info, self.domain.info.ep_attr());
+        // Atomic operations are by the provider for everybody, or for nobody.
+        let atomics = if self.domain.atomics { "+atomics" } else { "" };
         format!(
-            "{} {}.{}",
+            "{} {}.{}{atomics}",
             info.provider(),
             attr.protocol,
             attr.protocol_version
@@ -161,11 +165,7 @@ impl Ofi {
             bell,
             shared: place.shared,
             nodes: place.nodes,
-            caps: caps::caps(
-                link.domain.wait.is_some(),
-                link.domain.rma,
-                watcher.is_some(),
-            ),
+            caps: caps::caps(&link.domain, watcher.is_some()),
             watcher,
             link: ManuallyDrop::new(link),
         })
@@ -183,6 +183,7 @@ impl Ofi {
             }
             progress::poll(self, &mut Nobody);
             let left = !self.link.memory.is_reading()
+                && self.link.memory.remotes.is_idle()
                 && self.link.small.all_free()
                 && self.link.large.all_free()
                 && self.waiting.is_empty();
@@ -315,8 +316,36 @@ impl Transport for Ofi {
         unsafe { one_sided::pull(self, peer, exposure, offset, target, len) }
     }
 
+    unsafe fn register(&mut self, data: *mut u8, len: usize, _memory: MemoryKind) -> Option<Token> {
+        one_sided::register(self, data, len)
+    }
+
+    fn deregister(&mut self, token: &Token) {
+        one_sided::deregister(self, token);
+    }
+
+    unsafe fn begin_remote(
+        &mut self,
+        peer: u32,
+        token: &Token,
+        offset: u64,
+        what: Remote,
+        id: u32,
+    ) -> Begun {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { remote::begin(self, peer, token, offset, what, id) }
+    }
+
     fn memory_used(&self) -> u64 {
-        (self.link.small.slab.len() + self.link.large.slab.len() + self.link.inbox.memory()) as u64
+        let Link {
+            small,
+            large,
+            inbox,
+            memory,
+            ..
+        } = &*self.link;
+        let slots = small.slab.len() + large.slab.len();
+        (slots + inbox.memory() + memory.remotes.memory()) as u64
     }
 
     fn describe(&self) -> Vec<(String, String)> {
@@ -339,7 +368,8 @@ impl Drop for Ofi {
             self.shared.roster.leave(self.rank);
         }
         // SAFETY: not used any more.
-        let link = unsafe { ManuallyDrop::take(&mut self.link) };
+        let mut link = unsafe { ManuallyDrop::take(&mut self.link) };
+        link.memory.close();
         if !link.memory.is_reading() {
             self.shared.retire(link);
         }

@@ -7,16 +7,15 @@
 
 use std::collections::BTreeMap;
 
-use libfabric_sys::{
-    FI_ADDR_NOTAVAIL, FI_EAGAIN, FI_MR_ENDPOINT, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_READ,
-    FI_REMOTE_READ, fi_mr_key, fi_read, fid_mr,
-};
-use portolan_core::transport::{Exposure, Pulled, Pulls, Sent};
+use libfabric_sys::{FI_ADDR_NOTAVAIL, FI_EAGAIN, FI_READ, FI_REMOTE_READ, fi_read, fid_mr};
+use portolan_core::transport::{Exposure, Pulled, Pulls, Sent, Token};
 
-use crate::endpoint::desc;
+use crate::endpoint::{Domain, desc};
 use crate::fid::Fid;
 use crate::ofi::Ofi;
 use crate::op::{Kind, Ops};
+use crate::registrations::{Registrations, published};
+use crate::remote::Remotes;
 use crate::send;
 use crate::wire::Wire;
 
@@ -34,6 +33,8 @@ pub(crate) struct Memory {
     pending: usize,
     /// By number.
     exposed: BTreeMap<u64, Fid<fid_mr>>,
+    pub(crate) registrations: Registrations,
+    pub(crate) remotes: Remotes,
     next: u64,
 }
 
@@ -59,19 +60,27 @@ enum State {
 }
 
 impl Memory {
-    pub(crate) fn new() -> Self {
-        Self {
+    pub(crate) fn new(domain: &Domain) -> Result<Self, String> {
+        Ok(Self {
             ops: Ops::new(Kind::Read, READS),
             reads: (0..READS).map(|_| None).collect(),
             pending: 0,
             exposed: BTreeMap::new(),
+            registrations: Registrations::default(),
+            remotes: Remotes::new(domain)?,
             next: FIRST_KEY,
-        }
+        })
     }
 
-    /// Whether the provider may write into memory of the program.
+    /// Whether the provider may use memory of the program.
     pub(crate) fn is_reading(&self) -> bool {
-        self.pending > 0
+        self.pending > 0 || self.remotes.uses_memory()
+    }
+
+    /// Ends whatever lets peers reach memory of this rank.
+    pub(crate) fn close(&mut self) {
+        self.exposed.clear();
+        self.registrations.clear();
     }
 
     /// A read is over.
@@ -103,27 +112,35 @@ impl Memory {
 
 /// Where a peer finds a buffer: what an [`Exposure`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    key: u64,
+pub(crate) struct Place {
+    pub(crate) key: u64,
     /// Address of the first byte, as the provider counts.
-    base: u64,
-    len: u64,
-    /// Which of the owner's.
-    number: u64,
+    pub(crate) base: u64,
+    pub(crate) len: u64,
+    /// Which of the owner's; 0 if it is a part of a region, which stays.
+    pub(crate) number: u64,
 }
 
 impl Place {
     fn to_exposure(self) -> Exposure {
+        Exposure(self.to_token())
+    }
+
+    fn to_token(self) -> Token {
         let mut bytes = [0; 32];
         let words = [self.key, self.base, self.len, self.number];
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
             chunk.copy_from_slice(&word.to_le_bytes());
         }
-        Exposure(bytes)
+        bytes
     }
 
     fn of(exposure: &Exposure) -> Self {
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|n| exposure.0[8 * at + n]));
+        Self::of_token(&exposure.0)
+    }
+
+    pub(crate) fn of_token(token: &Token) -> Self {
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|n| token[8 * at + n]));
         Self {
             key: word(0),
             base: word(1),
@@ -140,27 +157,37 @@ pub(crate) fn expose(ofi: &mut Ofi, data: *const u8, len: usize) -> Option<Expos
         return None;
     }
     let link = &mut *ofi.link;
+    if let Some((_, place)) = link.memory.registrations.find(data, len) {
+        return Some(place.to_exposure());
+    }
     let number = link.memory.next;
     let region = link
         .domain
-        .register(data.cast_mut(), len, FI_REMOTE_READ, number);
-    let region = region.ok()?;
-    if link.domain.info.mr_mode(FI_MR_ENDPOINT) && !link.domain.join(&region, &link.ep) {
-        return None;
-    }
-    let chosen = link.domain.info.mr_mode(FI_MR_PROV_KEY);
-    let absolute = link.domain.info.mr_mode(FI_MR_VIRT_ADDR);
-    // SAFETY: an open region.
-    let given = unsafe { fi_mr_key(region.get()) };
-    let place = Place {
-        key: if chosen { given } else { number },
-        base: if absolute { data as u64 } else { 0 },
-        len: len as u64,
-        number,
-    };
+        .register(data.cast_mut(), len, FI_REMOTE_READ, number)
+        .ok()?;
+    let place = published(&link.domain, &link.ep, &region, data, len, number)?;
     link.memory.next += 1;
     link.memory.exposed.insert(number, region);
     Some(place.to_exposure())
+}
+
+/// Lets peers reach memory by remote operations. `None` if the provider has none, or refuses.
+pub(crate) fn register(ofi: &mut Ofi, data: *mut u8, len: usize) -> Option<Token> {
+    if !ofi.link.domain.remote || len == 0 {
+        return None;
+    }
+    let link = &mut *ofi.link;
+    let number = link.memory.next;
+    link.memory.next += 1;
+    let registrations = &mut link.memory.registrations;
+    let place = registrations.add(&link.domain, &link.ep, data, len, number)?;
+    Some(place.to_token())
+}
+
+/// Ends a registration.
+pub(crate) fn deregister(ofi: &mut Ofi, token: &Token) {
+    let number = Place::of_token(token).number;
+    ofi.link.memory.registrations.remove(number);
 }
 
 /// Ends an exposure.
@@ -226,12 +253,20 @@ unsafe fn start(
     let Some(index) = link.memory.reads.iter().position(Option::is_none) else {
         return Pulled::Later;
     };
-    let key = u64::MAX - index as u64;
-    let Ok(region) = link.domain.register_local(target, len, FI_READ, key) else {
+    let known = link.memory.registrations.find(target, len);
+    let region = match known {
+        Some(_) => Ok(None),
+        None => {
+            let key = u64::MAX - index as u64;
+            link.domain.register_local(target, len, FI_READ, key)
+        }
+    };
+    let Ok(region) = region else {
         return Pulled::Stream;
     };
     let context = link.memory.ops.context(index);
-    let (from, desc) = (place.base.wrapping_add(offset), desc(region.as_ref()));
+    let local = known.map(|(known, _)| known).or(region.as_ref());
+    let (from, desc) = (place.base.wrapping_add(offset), desc(local));
     // SAFETY: an open endpoint, an address of its vector; the target is writable until the read is
     // over, as the caller promised; the context stays where it is.
     let result = unsafe {
@@ -272,6 +307,15 @@ pub(crate) fn describe(ofi: &Ofi) -> Vec<(String, String)> {
         fact(
             "large messages",
             choice(domain.rma, "read by their receiver", "streamed"),
+        ),
+        fact(
+            "one-sided operations",
+            match (domain.remote, domain.atomics) {
+                (false, _) => "by packets",
+                (true, false) => "by the provider, atomic ones by packets",
+                (true, true) => "by the provider",
+            }
+            .to_owned(),
         ),
         fact(
             "receive buffers",

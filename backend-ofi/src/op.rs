@@ -18,6 +18,8 @@ pub(crate) enum Kind {
     Read,
     /// Something that the provider matches.
     Tagged,
+    /// An operation on memory that a peer has registered.
+    Remote,
 }
 
 /// The place that a provider may use while an operation is under way, and what the operation is.

@@ -14,6 +14,7 @@ use crate::native::Matched;
 use crate::ofi::Ofi;
 use crate::op::{Kind, Ops};
 use crate::peer::WINDOW;
+use crate::remote::{self, Failed};
 use crate::send;
 use crate::shared::Contacts;
 use crate::wire::Wire;
@@ -41,7 +42,7 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
             unsafe { fi_cq_read(ofi.link.domain.cq.get(), batch.as_mut_ptr().cast(), BATCH) };
         if count <= 0 {
             if count == -(FI_EAVAIL as isize) {
-                read_error(ofi);
+                delivered += read_error(ofi, sink);
                 continue;
             }
             if count != 0 && count != -(FI_EAGAIN as isize) {
@@ -89,6 +90,7 @@ fn completed<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_tagged_entry, sink: &mut S) -
         Kind::Short => ofi.link.small.give_back(index),
         Kind::Bulk => ofi.link.large.give_back(index),
         Kind::Read => ofi.link.memory.completed(index, true),
+        Kind::Remote => return remote::completed(ofi, index, sink),
         Kind::Tagged => ofi.tagged.push(Matched::of(index, entry)),
         Kind::Receive => {
             if let Some(arrival) = ofi.link.inbox.arrived(index, entry) {
@@ -177,20 +179,20 @@ pub(crate) fn post(ofi: &mut Ofi) {
     }
 }
 
-/// The completion of something that has failed.
+/// The completion of something that has failed. Returns how much news that is for the engine.
 #[cold]
 #[inline(never)]
-fn read_error(ofi: &mut Ofi) {
+fn read_error<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     // SAFETY: numbers and null pointers, for which zero is a value.
     let mut entry = unsafe { std::mem::zeroed::<fi_cq_err_entry>() };
     // SAFETY: an open queue, room for one entry.
     if unsafe { fi_cq_readerr(ofi.link.domain.cq.get(), &raw mut entry, 0) } <= 0 {
-        return;
+        return 0;
     }
     if entry.op_context.is_null() {
         let why = words(ofi, &entry);
         tracing::warn!(rank = ofi.rank, why, "an injected packet was lost");
-        return;
+        return 0;
     }
     // SAFETY: as in `completed`.
     let (kind, index) = unsafe { Ops::of(entry.op_context) };
@@ -198,25 +200,44 @@ fn read_error(ofi: &mut Ofi) {
         Kind::Short => &mut ofi.link.small,
         Kind::Bulk => &mut ofi.link.large,
         // The data is streamed instead.
-        Kind::Read => return ofi.link.memory.completed(index, false),
-        Kind::Tagged => return ofi.tagged.push(Matched::of_error(index, &entry)),
+        Kind::Read => {
+            ofi.link.memory.completed(index, false);
+            return 0;
+        }
+        Kind::Tagged => {
+            ofi.tagged.push(Matched::of_error(index, &entry));
+            return 0;
+        }
+        Kind::Remote => {
+            match remote::failed(ofi, index, entry.err, sink) {
+                Failed::Refused => return 1,
+                Failed::Lost(peer) => lost(ofi, peer, "reach memory of it", &entry),
+            }
+            return 0;
+        }
         Kind::Receive => {
             // Whether the provider lets go of the buffer its flags say, and nothing else: what is left of
             // it may be posted still.
             ofi.link.inbox.failed(index, entry.flags);
             let why = words(ofi, &entry);
             tracing::warn!(rank = ofi.rank, why, "a receive failed");
-            return;
+            return 0;
         }
     };
     slots.give_back(index);
     let (peer, _) = slots.ops.noted(index);
     if entry.err == FI_ECANCELED || ofi.shared.roster.has_left(peer) {
-        return;
+        return 0;
     }
-    let why = words(ofi, &entry);
+    lost(ofi, peer, "send to it", &entry);
+    0
+}
+
+/// A peer that the provider cannot reach.
+fn lost(ofi: &Ofi, peer: u32, what: &str, entry: &fi_cq_err_entry) {
+    let why = words(ofi, entry);
     let provider = ofi.link.domain.info.provider();
-    let why = format!("provider {provider} could not send to it: {why}");
+    let why = format!("provider {provider} could not {what}: {why}");
     ofi.shared.deaths.declare(peer, &why);
 }
 
@@ -281,7 +302,9 @@ fn before_sleep(ofi: &mut Ofi) {
     let unannounced = !ofi.waiting.is_empty()
         || !ofi.to_tell.is_empty()
         || ofi.link.inbox.has_unposted()
-        || ofi.shared.deaths.count() != ofi.adopted;
+        || ofi.shared.deaths.count() != ofi.adopted
+        // What a network does to this memory by itself wakes nobody.
+        || !ofi.link.memory.registrations.is_empty();
     ofi.bell
         .set_brief(unannounced || ofi.link.domain.wait.is_none());
     if !ofi.link.domain.may_sleep() {

@@ -4,7 +4,9 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::net::IpAddr;
 
-use libfabric_sys::{FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_MSG, FI_MULTI_RECV, FI_RMA, Library};
+use libfabric_sys::{
+    FI_ATOMIC, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_MSG, FI_MULTI_RECV, FI_RMA, Library,
+};
 use portolan_core::{Error, ErrorKind, Result};
 
 use crate::config::Config;
@@ -102,12 +104,22 @@ pub(crate) fn choose(config: &Config) -> Result<(Library, Info)> {
     let mut all = suited(library, config)?;
     let best = all.swap_remove(0);
     // A provider says what it was asked for, not all that it has: ask for less and less.
-    for caps in [FI_RMA | FI_MULTI_RECV, FI_RMA, FI_MULTI_RECV, 0] {
+    for caps in [
+        FI_RMA | FI_ATOMIC | FI_MULTI_RECV,
+        FI_RMA | FI_MULTI_RECV,
+        FI_RMA,
+        FI_MULTI_RECV,
+        0,
+    ] {
         let mut hints = Info::hints(library, caps).map_err(no_provider)?;
         hints.name(&best);
-        if let Ok(list) = Info::list(library, Some(&hints))
-            && let Some(info) = list.into_iter().find(|info| same_place(info, &best))
-        {
+        let ask = |hints: &Info| {
+            let list = Info::list(library, Some(hints)).ok()?;
+            list.into_iter().find(|info| same_place(info, &best))
+        };
+        if let Some(mut info) = ask(&hints) {
+            hints.ask_delivery();
+            info.delivers = caps & FI_RMA != 0 && ask(&hints).is_some();
             return Ok((library, info));
         }
     }

@@ -242,7 +242,9 @@ pub(crate) fn tell(ofi: &mut Ofi) {
 fn slots(ofi: &mut Ofi, kind: Kind) -> &mut Slots {
     match kind {
         Kind::Bulk => &mut ofi.link.large,
-        Kind::Short | Kind::Receive | Kind::Read | Kind::Tagged => &mut ofi.link.small,
+        Kind::Short | Kind::Receive | Kind::Read | Kind::Tagged | Kind::Remote => {
+            &mut ofi.link.small
+        }
     }
 }
 

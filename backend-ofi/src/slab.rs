@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use libfabric_sys::{FI_RECV, FI_SEND, fid_mr};
+use libfabric_sys::{FI_READ, FI_RECV, FI_SEND, FI_WRITE, fid_mr};
 
 use crate::endpoint::{Domain, desc};
 use crate::fid::Fid;
@@ -64,7 +64,12 @@ impl Slab {
         }
         let start = NonNull::new(start.cast::<u8>()).ok_or_else(failed)?;
         let map = Map { start, len };
-        let region = domain.register_local(start.as_ptr(), len, FI_SEND | FI_RECV, key)?;
+        let region = domain.register_local(
+            start.as_ptr(),
+            len,
+            FI_SEND | FI_RECV | FI_READ | FI_WRITE,
+            key,
+        )?;
         Ok(Self { region, map, part })
     }
 

@@ -4,6 +4,10 @@
 //! Without a libfabric every test is skipped, and says so.
 
 use portolan_conformance::{Job, Over, Transports, suite};
+use portolan_core::config::Settings;
+use portolan_core::device::{AtomicOp, AtomicWidth, Check};
+use portolan_core::level::Single;
+use portolan_core::{Device, Engine, ProcId, Request};
 use portolan_ofi::{Config, Ofi, offers};
 
 /// Why there is no such provider here.
@@ -65,4 +69,79 @@ impl Transports for Shm {
 mod shm {
     use super::*;
     suite!(Over<Shm>, few);
+}
+
+/// One-sided operations are the provider's, where `provider` has them: put, atomics of both sides, get.
+fn one_sided_by_the_provider<T: Transports<Transport = Ofi>>() {
+    if let Some(why) = T::missing() {
+        println!("skipped: {}: {why}", T::NAME);
+        return;
+    }
+    let mut ranks = T::open(&Job::new(2)).into_iter();
+    let ranks: [Engine<Ofi, Single>; 2] = std::array::from_fn(|_| {
+        let rank = ranks.next().expect("two ranks");
+        Engine::new(rank, &Settings::default()).expect("an engine")
+    });
+    let over = |rank: usize, request: Request| {
+        for _ in 0..10_000_000 {
+            ranks[1 - rank]
+                .device_check(Check::NonBlocking)
+                .expect("progress");
+            if let Some(status) = ranks[rank].test(request).expect("an operation") {
+                return status;
+            }
+        }
+        panic!("{}: it never ends", T::NAME);
+    };
+    let done = |rank: usize| {
+        let counters = ranks[rank].counters();
+        counters
+            .into_iter()
+            .find(|(name, _)| *name == "remote_operations")
+            .expect("a counter")
+            .1
+    };
+    const LEN: usize = 100_000;
+    let region = ranks[1].alloc_region(LEN).expect("a region");
+    let (key, to) = (region.key, ProcId::new(1));
+    let bytes: Vec<u8> = (0..LEN).map(|n| (n / 7) as u8).collect();
+    let (mut back, mut former) = (vec![0; LEN], [0_u64; 2]);
+    // SAFETY: the buffers live until the requests are over, and so does the region.
+    unsafe {
+        let put = ranks[0].put(to, &key, 0, bytes.as_ptr(), LEN);
+        over(0, put.expect("put"));
+        for (rank, former) in former.iter_mut().enumerate() {
+            let (width, op) = (AtomicWidth::W64, AtomicOp::Add(1));
+            let add = ranks[rank].atomic(to, &key, 8, width, op, former);
+            over(rank, add.expect("add"));
+        }
+        let get = ranks[0].get(to, &key, 0, back.as_mut_ptr(), LEN);
+        over(0, get.expect("get"));
+    }
+    let word = u64::from_ne_bytes(bytes[8..16].try_into().expect("eight bytes"));
+    assert_eq!(former, [word, word + 1], "{}", T::NAME);
+    assert!(
+        back[..8] == bytes[..8] && back[16..] == bytes[16..],
+        "{}",
+        T::NAME
+    );
+    assert_eq!(back[8..16], (word + 2).to_ne_bytes(), "{}", T::NAME);
+    assert_eq!(
+        (done(0), done(1)),
+        (3, 1),
+        "{}: done by the provider",
+        T::NAME
+    );
+    // SAFETY: nobody uses it any more.
+    unsafe { ranks[1].free_region(region) }.expect("freeing");
+}
+
+#[test]
+fn one_sided_by_tcp() {
+    one_sided_by_the_provider::<Tcp>();
+}
+
+#[test]
+fn one_sided_by_shm() {
+    one_sided_by_the_provider::<Shm>();
 }

@@ -1,0 +1,375 @@
+//! Remote operations: put, get and atomics by the provider.
+//!
+//! What is short passes through memory of the transport's own, like the words of an atomic operation: the
+//! provider may keep that for as long as it likes, even if the peer dies and nobody will ever say how the
+//! operation ended. What is long lies where the program has it; then the operation has to end before a
+//! death is believed.
+
+use std::ffi::c_void;
+
+use libfabric_sys::{
+    FI_ADDR_NOTAVAIL, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_EACCES, FI_EAGAIN, FI_EFAULT,
+    FI_EINVAL, FI_EIO, FI_EKEYREJECTED, FI_ENOMEM, FI_EOPNOTSUPP, FI_EPERM, FI_EREMOTEIO, FI_READ,
+    FI_WRITE, fi_msg_rma, fi_read, fi_rma_iov, fi_writemsg, fid_ep, fid_mr,
+};
+use portolan_core::transport::remote::AtomicWidth;
+use portolan_core::transport::{Begun, Remote, Sent, Sink, Token};
+
+use crate::atomics::{self, Goal, Words};
+use crate::endpoint::{Domain, desc};
+use crate::fid::Fid;
+use crate::ofi::Ofi;
+use crate::one_sided::Place;
+use crate::op::{Kind, Ops};
+use crate::send;
+use crate::slab::Slab;
+
+/// Operations that may be under way from one rank.
+const UNDER_WAY: usize = 64;
+/// Longest operation that passes through the transport's memory. No less than what the shm provider
+/// hands to its peer in pieces of its own; beyond, that provider moves everything within the call.
+const SHORT: usize = 8 << 10;
+/// Longest part of an operation, where the provider would take more.
+const LONG: usize = 1 << 30;
+
+/// What is under way on peers' memory.
+#[derive(Debug)]
+pub(crate) struct Remotes {
+    ops: Ops,
+    /// A part for each operation.
+    slab: Slab,
+    slots: Box<[Option<Slot>]>,
+    free: Vec<u32>,
+    /// Operations that use memory of the program.
+    long: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    id: u32,
+    peer: u32,
+    kind: Way,
+    /// Of memory of the program, where the provider wants that and nothing else covers it.
+    _region: Option<Fid<fid_mr>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// From or to memory of the program.
+    Long,
+    /// Out of the slab.
+    Out,
+    /// Into the slab, and from there to where it is wanted.
+    In(*mut u8, usize),
+    Atomic(AtomicWidth),
+}
+
+// SAFETY: the pointer is used under `Transport::begin_remote`'s promise, whatever the thread; regions belong
+// to no thread.
+unsafe impl Send for Slot {}
+
+impl Remotes {
+    pub(crate) fn new(domain: &Domain) -> Result<Self, String> {
+        let count = if domain.remote { UNDER_WAY } else { 0 };
+        Ok(Self {
+            ops: Ops::new(Kind::Remote, count),
+            slab: Slab::new(
+                domain,
+                count.max(1),
+                if count > 0 { SHORT } else { 64 },
+                Kind::Remote as u64,
+            )?,
+            slots: (0..count).map(|_| None).collect(),
+            free: (0..count as u32).rev().collect(),
+            long: 0,
+        })
+    }
+
+    /// Whether the provider may use memory of the program.
+    pub(crate) fn uses_memory(&self) -> bool {
+        self.long > 0
+    }
+
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.slab.len()
+    }
+}
+
+/// Begins an operation, or its first part.
+///
+/// # Safety
+/// As for `Transport::begin_remote`.
+pub(crate) unsafe fn begin(
+    ofi: &mut Ofi,
+    peer: u32,
+    token: &Token,
+    offset: u64,
+    what: Remote,
+    id: u32,
+) -> Begun {
+    let atomic = matches!(what, Remote::Atomic { .. });
+    if !ofi.link.domain.remote || (atomic && !ofi.link.domain.atomics) {
+        return Begun::Refused;
+    }
+    // While a death waits to be believed, nothing is begun that would have to end before.
+    if ofi.shared.deaths.count() != ofi.adopted {
+        return Begun::Full;
+    }
+    match send::absent(ofi, peer) {
+        Some(Sent::Gone) => return Begun::Gone,
+        Some(_) => return Begun::Refused, // It has left, and its memory with it.
+        None => {}
+    }
+    if ofi.peers[peer as usize].addr == FI_ADDR_NOTAVAIL && !send::insert(ofi, peer) {
+        return Begun::Gone;
+    }
+    let Some(&slot) = ofi.link.memory.remotes.free.last() else {
+        return no_slot(ofi);
+    };
+    let place = Place::of_token(token);
+    let len = what
+        .len()
+        .min(LONG)
+        .min(ofi.link.domain.info.ep_attr().max_msg_size);
+    let goal = Goal {
+        peer: ofi.peers[peer as usize].addr,
+        addr: place.base.wrapping_add(offset),
+        key: place.key,
+    };
+    // SAFETY: the caller's promise; an address of the vector, a free slot.
+    let result = unsafe { start(ofi, slot as usize, (peer, id), &goal, what, len) };
+    match result {
+        0 => {
+            ofi.link.memory.remotes.free.pop();
+            Begun::Bytes(len)
+        }
+        result if result == -(FI_EAGAIN as isize) => Begun::Full,
+        result => {
+            let why = ofi.link.domain.library.fi_strerror(result as i64);
+            tracing::warn!(rank = ofi.rank, peer, why, "a remote operation was refused");
+            Begun::Refused
+        }
+    }
+}
+
+/// Whether a slot can be hoped for. What the provider never ends, because the peer died, keeps its slot.
+#[cold]
+fn no_slot(ofi: &Ofi) -> Begun {
+    let dead = |peer| ofi.shared.deaths.reason(peer, ofi.adopted).is_some();
+    let mut held = ofi.link.memory.remotes.slots.iter().flatten();
+    match held.all(|slot| dead(slot.peer)) {
+        true => Begun::Refused,
+        false => Begun::Full,
+    }
+}
+
+/// Gives an operation to the provider; libfabric's result. The slot is in use if that is 0.
+///
+/// # Safety
+/// As for `Transport::begin_remote`; `slot` must be free.
+unsafe fn start(
+    ofi: &mut Ofi,
+    slot: usize,
+    (peer, id): (u32, u32),
+    goal: &Goal,
+    what: Remote,
+    len: usize,
+) -> isize {
+    let link = &mut *ofi.link;
+    let (domain, memory, ep) = (&link.domain, &mut link.memory, &link.ep);
+    let remotes = &mut memory.remotes;
+    let (own, context) = (remotes.slab.part(slot), remotes.ops.context(slot));
+    let mut region = None;
+    // The program's memory, through a registration that is there or one of its own.
+    let mut long = |data: *mut u8, access| {
+        if let Some((known, _)) = memory.registrations.find(data, len) {
+            return Some(desc(Some(known)));
+        }
+        region = domain
+            .register_local(data, len, access, u64::MAX - 64 - slot as u64)
+            .ok()?;
+        Some(desc(region.as_ref()))
+    };
+    let no_memory = -(FI_ENOMEM as isize);
+    let (kind, result) = match what {
+        Remote::Put { source, .. } => {
+            let short = len <= SHORT;
+            let (data, described) = if short {
+                // SAFETY: a free slot has room for as many bytes; the caller promises the source.
+                unsafe { std::ptr::copy_nonoverlapping(source, own, len) };
+                (own, Some(remotes.slab.desc()))
+            } else {
+                (source.cast_mut(), long(source.cast_mut(), FI_WRITE))
+            };
+            let Some(described) = described else {
+                return no_memory;
+            };
+            // SAFETY: an open endpoint; bytes and context stay until the completion, by the caller's
+            // promise or because they are the slot's.
+            let result = unsafe { write(ep, goal, (data, len), described, context) };
+            (if short { Way::Out } else { Way::Long }, result)
+        }
+        Remote::Get { target, .. } => {
+            let short = len <= SHORT;
+            let (data, described) = if short {
+                (own, Some(remotes.slab.desc()))
+            } else {
+                (target, long(target, FI_READ))
+            };
+            let Some(described) = described else {
+                return no_memory;
+            };
+            let Goal { peer, addr, key } = *goal;
+            // SAFETY: as above.
+            let result = unsafe {
+                fi_read(
+                    ep.get(),
+                    data.cast(),
+                    len,
+                    described,
+                    peer,
+                    addr,
+                    key,
+                    context,
+                )
+            };
+            (
+                if short {
+                    Way::In(target, len)
+                } else {
+                    Way::Long
+                },
+                result,
+            )
+        }
+        Remote::Atomic { width, op } => {
+            let Some((code, words)) = Words::of(width, op) else {
+                return -(FI_EOPNOTSUPP as isize);
+            };
+            let at = own.cast::<Words>();
+            let desc = remotes.slab.desc();
+            // SAFETY: a part is aligned to 64 bytes and long enough; it is the slot's until the
+            // completion.
+            let result = unsafe {
+                at.write(words);
+                atomics::start(ep, goal, (width, code), at, desc, context)
+            };
+            (Way::Atomic(width), result)
+        }
+    };
+    if result == 0 {
+        let remotes = &mut memory.remotes;
+        remotes.long += usize::from(matches!(kind, Way::Long));
+        remotes.slots[slot] = Some(Slot {
+            id,
+            peer,
+            kind,
+            _region: region,
+        });
+    }
+    result
+}
+
+/// Writes so that the completion means that the bytes are in the peer's memory.
+///
+/// # Safety
+/// As for `fi_writemsg`.
+unsafe fn write(
+    ep: &Fid<fid_ep>,
+    goal: &Goal,
+    (data, len): (*mut u8, usize),
+    desc: *mut c_void,
+    context: *mut c_void,
+) -> isize {
+    let local = libc::iovec {
+        iov_base: data.cast(),
+        iov_len: len,
+    };
+    let remote = fi_rma_iov {
+        addr: goal.addr,
+        len,
+        key: goal.key,
+    };
+    let mut desc = desc;
+    let message = fi_msg_rma {
+        msg_iov: &raw const local,
+        desc: &raw mut desc,
+        iov_count: 1,
+        addr: goal.peer,
+        rma_iov: &raw const remote,
+        rma_iov_count: 1,
+        context,
+        data: 0,
+    };
+    let flags = FI_DELIVERY_COMPLETE | FI_COMPLETION;
+    // SAFETY: the caller's promise; the provider copies the descriptions.
+    unsafe { fi_writemsg(ep.get(), &raw const message, flags) }
+}
+
+/// An operation is over. Tells the engine, unless its peer is dead already. Returns how much news that is.
+pub(crate) fn completed<S: Sink>(ofi: &mut Ofi, index: usize, sink: &mut S) -> usize {
+    let Some(slot) = take(ofi, index) else {
+        return 0;
+    };
+    if ofi.adopted != 0 && ofi.shared.deaths.reason(slot.peer, ofi.adopted).is_some() {
+        return 0;
+    }
+    let own = ofi.link.memory.remotes.slab.part(index);
+    let value = match slot.kind {
+        Way::Long | Way::Out => 0,
+        Way::In(target, len) => {
+            // SAFETY: the bytes have been read into the slot; the target is writable until the engine
+            // hears of the end, because the peer's death has not been reported.
+            unsafe { std::ptr::copy_nonoverlapping(own, target, len) };
+            0
+        }
+        // SAFETY: the words were written by `start`, and the provider has added the former value.
+        Way::Atomic(width) => unsafe { own.cast::<Words>().read() }.former(width),
+    };
+    sink.finished(slot.id, Some(value));
+    1
+}
+
+/// What a failed operation says of its peer.
+pub(crate) enum Failed {
+    /// It does not let this rank do that; the engine has been told.
+    Refused,
+    /// It cannot be reached.
+    Lost(u32),
+}
+
+/// An operation has failed.
+pub(crate) fn failed<S: Sink>(ofi: &mut Ofi, index: usize, error: i32, sink: &mut S) -> Failed {
+    const REFUSALS: [i32; 8] = [
+        FI_EACCES,
+        FI_EPERM,
+        FI_EFAULT,
+        FI_EINVAL,
+        FI_EKEYREJECTED,
+        FI_EREMOTEIO,
+        FI_EOPNOTSUPP,
+        FI_EIO,
+    ];
+    let Some(slot) = take(ofi, index) else {
+        return Failed::Refused;
+    };
+    let dead = ofi.shared.deaths.is_dead(slot.peer);
+    if !dead && (REFUSALS.contains(&error) || ofi.shared.roster.has_left(slot.peer)) {
+        sink.finished(slot.id, None);
+        return Failed::Refused;
+    }
+    Failed::Lost(slot.peer)
+}
+
+fn take(ofi: &mut Ofi, index: usize) -> Option<Slot> {
+    let remotes = &mut ofi.link.memory.remotes;
+    let slot = remotes.slots[index].take()?;
+    remotes.long -= usize::from(matches!(slot.kind, Way::Long));
+    remotes.free.push(index as u32);
+    Some(slot)
+}
