@@ -1,5 +1,6 @@
 //! One rank of the conformance suite over processes:
-//! `portolan run -n 4 -- target/debug/examples/conformance_rank [FILTER]`
+//! `portolan run -n 4 -- target/debug/examples/conformance_rank [FILTER]`; with `PORTOLAN_MATCH=native` the
+//! provider matches.
 //!
 //! Rank 0 prints a line per case and a summary. The exit code is 0 if cases ran and all passed, or if there is
 //! no libfabric here, which is said.
@@ -12,7 +13,7 @@ use portolan_conformance::run_process;
 use portolan_core::config::Settings;
 use portolan_core::level::Single;
 use portolan_core::{Device, Engine, job};
-use portolan_ofi::Ofi;
+use portolan_ofi::{Native, Ofi};
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let settings = Settings::from_env()?;
@@ -28,10 +29,18 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
     let mut bootstrap = job::from_environment()?;
     let transport = portolan_ofi::open(&mut *bootstrap, &settings)?;
-    let engine = Engine::<Ofi, Single>::new(transport, &settings)?;
-    let filter = std::env::args().nth(1).unwrap_or_default();
-    let summary = run_process(&engine, &filter, &mut std::io::stdout().lock())?;
-    engine.end()?;
+    let code = if transport.matches() {
+        run(&Native::<Single>::new(transport, &settings)?)?
+    } else {
+        run(&Engine::<Ofi, Single>::new(transport, &settings)?)?
+    };
     bootstrap.finalize()?;
+    Ok(code)
+}
+
+fn run<D: Device>(device: &D) -> Result<ExitCode, Box<dyn Error>> {
+    let filter = std::env::args().nth(1).unwrap_or_default();
+    let summary = run_process(device, &filter, &mut std::io::stdout().lock())?;
+    device.end()?;
     Ok(ExitCode::from(summary.exit_code()))
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use portolan_core::config::Settings;
+use portolan_core::config::{MatchMode, Settings};
 
 /// What is wanted of libfabric, and the transport's sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct Config {
     pub interface: Option<String>,
     /// How often ranks of different nodes ask each other whether they are there; zero means never.
     pub heartbeat: Duration,
+    /// Who matches messages with receives.
+    pub matching: MatchMode,
     /// Largest message, in bytes, that is sent eagerly.
     pub eager: usize,
     /// Packets of each of the two sizes that may be under way from one rank.
@@ -39,6 +41,7 @@ impl Default for Config {
             domain: None,
             interface: None,
             heartbeat: Duration::from_secs(5),
+            matching: MatchMode::Auto,
             eager: 16 << 10,
             slots: 64,
             receive: 512 << 10,
@@ -56,9 +59,15 @@ impl Config {
             domain: settings.ofi_domain().map(str::to_owned),
             interface: settings.ofi_interface().map(str::to_owned),
             heartbeat: settings.ofi_heartbeat(),
+            matching: settings.matching(),
             eager: settings.eager_max(),
             ..Self::default()
         }
+    }
+
+    /// Whether the provider is to match.
+    pub(crate) fn native(&self) -> bool {
+        self.matching == MatchMode::Native
     }
 
     /// The wishes in words, for errors: empty without any.

@@ -9,8 +9,9 @@ use std::ptr::NonNull;
 
 use libfabric_sys::{
     FI_CONTEXT, FI_CONTEXT2, FI_DELIVERY_COMPLETE, FI_EP_RDM, FI_MR_ALLOCATED, FI_MR_ENDPOINT,
-    FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MSG, FI_SOCKADDR_IN, FI_SOCKADDR_IN6,
-    FI_THREAD_DOMAIN, Library, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_tx_attr,
+    FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MSG, FI_ORDER_SAS, FI_SOCKADDR_IN,
+    FI_SOCKADDR_IN6, FI_TAGGED, FI_THREAD_DOMAIN, Library, fi_domain_attr, fi_ep_attr, fi_fabric_attr,
+    fi_info, fi_rx_attr, fi_tx_attr,
 };
 
 /// One description, owned.
@@ -62,6 +63,11 @@ impl Info {
                 (FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT)
                     as i32;
             (*info.domain_attr).threading = FI_THREAD_DOMAIN;
+            if caps & FI_TAGGED != 0 {
+                // What is matched by tags is not numbered.
+                (*info.tx_attr).msg_order = FI_ORDER_SAS;
+                (*info.rx_attr).msg_order = FI_ORDER_SAS;
+            }
         }
         Ok(hints)
     }
@@ -157,6 +163,11 @@ impl Info {
     pub(crate) fn tx_attr(&self) -> &fi_tx_attr {
         // SAFETY: as above.
         unsafe { &*self.get().tx_attr }
+    }
+
+    pub(crate) fn rx_attr(&self) -> &fi_rx_attr {
+        // SAFETY: as above.
+        unsafe { &*self.get().rx_attr }
     }
 
     /// Name of the provider; layers are separated by semicolons.

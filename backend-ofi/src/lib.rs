@@ -83,6 +83,7 @@ mod watch;
 mod wire;
 
 pub use config::Config;
+pub use native::{Native, matching};
 pub use ofi::Ofi;
 pub use open::{in_process, in_process_with, open, open_with, probe};
 pub use provider::{Offer, offers};

@@ -19,7 +19,7 @@ use crate::endpoint::Domain;
 use crate::fid::Fid;
 use crate::inbox::Inbox;
 use crate::info::Info;
-use crate::native::Matched;
+use crate::native::{self, Matched};
 use crate::one_sided::Memory;
 use crate::op::Kind;
 use crate::peer::Peer;
@@ -87,6 +87,8 @@ pub(crate) struct Link {
     pub(crate) memory: Memory,
     pub(crate) domain: Domain,
     limits: Limits,
+    /// The provider matches.
+    matches: bool,
 }
 
 impl Link {
@@ -113,7 +115,7 @@ impl Link {
             let why = library.fi_strerror(error as i64);
             format!("posting the first receive buffer failed: {why}")
         })?;
-        Ok(Self {
+        let link = Self {
             small: Slots::new(&domain, Kind::Short, 4 * count, least)?,
             large: Slots::new(&domain, Kind::Bulk, count, largest)?,
             inbox,
@@ -121,6 +123,21 @@ impl Link {
             ep,
             domain,
             limits,
+            matches: config.native(),
+        };
+        link.check_matching(size)?;
+        Ok(link)
+    }
+
+    /// An error if the provider is to match and cannot.
+    fn check_matching(&self, size: u32) -> Result<(), String> {
+        if !self.matches {
+            return Ok(());
+        }
+        let able = native::examine(&self.domain.info, size).and_then(|()| native::attempt(self));
+        able.map_err(|why| {
+            let provider = self.domain.info.provider();
+            format!("PORTOLAN_MATCH=native was asked for, but provider {provider} {why}")
         })
     }
 
@@ -135,10 +152,11 @@ impl Link {
         // Atomic operations are by the provider for everybody, or for nobody.
         let atomics = if self.domain.atomics { "+atomics" } else { "" };
         format!(
-            "{} {}.{}{atomics}",
+            "{} {}.{}{atomics}{}",
             info.provider(),
             attr.protocol,
-            attr.protocol_version
+            attr.protocol_version,
+            if self.matches { ", matching" } else { "" }
         )
     }
 }
@@ -171,6 +189,12 @@ impl Ofi {
         })
     }
 
+    /// Whether the provider matches: the rank is to be used by a [`Native`](crate::Native) device.
+    #[must_use]
+    pub fn matches(&self) -> bool {
+        self.link.matches
+    }
+
     /// Waits until all that was sent has left, but not for ever.
     fn flush(&mut self) {
         let start = Instant::now();
@@ -196,7 +220,7 @@ impl Ofi {
 }
 
 /// Takes what arrives for a rank that is leaving.
-struct Nobody;
+pub(crate) struct Nobody;
 
 impl Sink for Nobody {
     fn accepts(&mut self, _peer: u32) -> bool {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use libfabric_sys::{
-    FI_ATOMIC, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_MSG, FI_MULTI_RECV, FI_RMA, Library,
+    FI_ATOMIC, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_MSG, FI_MULTI_RECV, FI_RMA, FI_TAGGED, Library,
 };
 use portolan_core::{Error, ErrorKind, Result};
 
@@ -111,7 +111,8 @@ pub(crate) fn choose(config: &Config) -> Result<(Library, Info)> {
         FI_MULTI_RECV,
         0,
     ] {
-        let mut hints = Info::hints(library, caps).map_err(no_provider)?;
+        let tagged = if config.native() { FI_TAGGED } else { 0 };
+        let mut hints = Info::hints(library, caps | tagged).map_err(no_provider)?;
         hints.name(&best);
         let ask = |hints: &Info| {
             let list = Info::list(library, Some(hints)).ok()?;

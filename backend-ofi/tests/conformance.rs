@@ -3,12 +3,12 @@
 //!
 //! Without a libfabric every test is skipped, and says so.
 
-use portolan_conformance::{Job, Over, Transports, suite};
+use portolan_conformance::{Job, Over, Sut, Transports, on_threads, suite};
 use portolan_core::config::Settings;
 use portolan_core::device::{AtomicOp, AtomicWidth, Check};
-use portolan_core::level::Single;
+use portolan_core::level::{Multiple, Single};
 use portolan_core::{Device, Engine, ProcId, Request};
-use portolan_ofi::{Config, Ofi, offers};
+use portolan_ofi::{Config, Native, Ofi, offers};
 
 /// Why there is no such provider here.
 fn missing(provider: &str) -> Option<String> {
@@ -144,4 +144,40 @@ fn one_sided_by_tcp() {
 #[test]
 fn one_sided_by_shm() {
     one_sided_by_the_provider::<Shm>();
+}
+
+/// TCP over the loopback interface, with the provider matching.
+struct TcpMatches;
+
+impl TcpMatches {
+    fn open(job: &Job) -> Vec<Ofi> {
+        let job = job.clone().set("OFI_INTERFACE", "lo");
+        open(&job.set("MATCH", "native"), "tcp")
+    }
+}
+
+impl Sut for TcpMatches {
+    type Device = Native<Single>;
+    type Shared = Native<Multiple>;
+
+    const NAME: &'static str = "ofi, tcp matches";
+
+    fn missing() -> Option<String> {
+        missing("tcp")
+    }
+
+    fn run<R: Send>(job: &Job, body: impl Fn(&Self::Device) -> R + Sync) -> Vec<R> {
+        let device = |ofi| Native::new(ofi, &job.settings).expect("a device");
+        on_threads(Self::open(job), device, body)
+    }
+
+    fn run_shared<R: Send>(job: &Job, body: impl Fn(&Self::Shared) -> R + Sync) -> Vec<R> {
+        let device = |ofi| Native::new(ofi, &job.settings).expect("a device");
+        on_threads(Self::open(job), device, body)
+    }
+}
+
+mod tcp_matches {
+    use super::*;
+    suite!(TcpMatches, few);
 }

@@ -24,6 +24,9 @@ pub enum AnyDevice<L: Level = Single> {
     /// The engine over libfabric (feature `ofi`).
     #[cfg(feature = "ofi")]
     Ofi(Engine<portolan_ofi::Ofi, L>),
+    /// Libfabric, whose provider matches messages with receives (feature `ofi`, `PORTOLAN_MATCH=native`).
+    #[cfg(feature = "ofi")]
+    OfiNative(portolan_ofi::Native<L>),
     /// The engine over the reference transport, which joins threads of one process (feature
     /// `memory`, for tests).
     #[cfg(feature = "memory")]
@@ -43,6 +46,8 @@ macro_rules! each_variant {
             Self::Shm($device) => $call,
             #[cfg(feature = "ofi")]
             Self::Ofi($device) => $call,
+            #[cfg(feature = "ofi")]
+            Self::OfiNative($device) => $call,
             #[cfg(feature = "memory")]
             Self::Memory($device) => $call,
             #[cfg(feature = "t3e-sim")]

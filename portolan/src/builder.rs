@@ -204,7 +204,7 @@ fn open<L: Level>(
         #[cfg(feature = "ofi")]
         "ofi" => {
             let transport = portolan_ofi::open(bootstrap, settings)?;
-            Ok(AnyDevice::Ofi(Engine::new(transport, settings)?))
+            over_ofi(transport, settings)
         }
         #[cfg(feature = "t3e-sim")]
         "t3e-sim" => {
@@ -230,7 +230,7 @@ fn open_all<L: Level>(choice: &Choice, n: u32, settings: &Settings) -> Result<Ve
         #[cfg(feature = "ofi")]
         "ofi" => portolan_ofi::in_process(n, settings)?
             .into_iter()
-            .map(|transport| Ok(AnyDevice::Ofi(Engine::new(transport, settings)?)))
+            .map(|transport| over_ofi(transport, settings))
             .collect(),
         #[cfg(feature = "memory")]
         "memory" => portolan_core::transport::memory::network(n)
@@ -250,6 +250,16 @@ fn open_all<L: Level>(choice: &Choice, n: u32, settings: &Settings) -> Result<Ve
         }
         name => Err(not_here(name)),
     }
+}
+
+/// The device over libfabric that matches where the endpoint was opened for that.
+#[cfg(feature = "ofi")]
+fn over_ofi<L: Level>(transport: portolan_ofi::Ofi, settings: &Settings) -> Result<AnyDevice<L>> {
+    Ok(if transport.matches() {
+        AnyDevice::OfiNative(portolan_ofi::Native::new(transport, settings)?)
+    } else {
+        AnyDevice::Ofi(Engine::new(transport, settings)?)
+    })
 }
 
 #[cold]

@@ -133,6 +133,8 @@ fn ofi(place: Place, settings: &Settings, eager: Eager, better: &[TransportInfo]
             .into_iter()
             .map(|offer| (format!("libfabric {version}: {offer}"), offer.unusable))
             .collect();
+        let matching = portolan_ofi::matching(&portolan_ofi::Config::from_settings(settings));
+        info.found.push((matching, None));
     }
     info
 }

@@ -1,6 +1,7 @@
 //! Memory for unexpected messages is bounded: a slow receiver costs time, never the job.
 
 use portolan_core::Device;
+use portolan_core::device::Caps;
 
 use crate::bytes::{check, content};
 use crate::case::Verdict;
@@ -31,8 +32,10 @@ pub fn flood<S: Sut>(ranks: u32) -> Verdict {
             for pending in sends {
                 rank.done(pending);
             }
+            // How much a library below keeps, it decides itself.
+            let native = device.attributes().caps.contains(Caps::NATIVE_MATCHING);
             assert!(
-                waiting > MANY / 2,
+                native || waiting > MANY / 2,
                 "only {waiting} of {MANY} messages waited here"
             );
         } else {

@@ -23,7 +23,7 @@ pub use machinery::{Origin, Setting, Shown};
 pub use manual::manual;
 pub use table::{RESERVED, SETTINGS, Settings};
 pub use unknown::{UnknownName, nearest};
-pub use value::{Bytes, Count, LogLevel, OnFailure, SettingValue, Switch, WaitMode};
+pub use value::{Bytes, Count, LogLevel, MatchMode, OnFailure, SettingValue, Switch, WaitMode};
 
 /// What every environment variable of ours begins with.
 pub const PREFIX: &str = "PORTOLAN_";

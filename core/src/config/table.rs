@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::machinery::{Entry, Origin, Setting, Shown};
 use super::unknown::{UnknownName, nearest};
-use super::value::{Bytes, Count, LogLevel, OnFailure, SettingValue, Switch, WaitMode};
+use super::value::{Bytes, Count, LogLevel, MatchMode, OnFailure, SettingValue, Switch, WaitMode};
 use super::{PREFIX, SettingError};
 
 settings! {
@@ -70,6 +70,10 @@ settings! {
     /// How often ranks on different nodes that have talked over the transport `ofi` ask each other whether
     /// they are there. One that gives no sign for more than four periods has failed; 0 means that nobody asks.
     "OFI_HEARTBEAT" => ofi_heartbeat: Duration, default "5", unit "seconds", range 0, 3600;
+
+    /// Who matches messages with receives over libfabric: `native`, its provider (or the job does not start),
+    /// `software`, Portolan, or `auto`, whoever is faster: Portolan, with every provider measured so far.
+    "MATCH" => matching: MatchMode, default "auto", unit "";
 
     /// Which machine the T3E emulator is: `t3e-600`, `t3e-900` or `t3e-1200`.
     "T3E_PRESET" => t3e_preset: Option<String>, default "t3e-900", unit "";

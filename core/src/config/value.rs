@@ -253,6 +253,18 @@ choices! {
 }
 
 choices! {
+    /// Who matches messages with receives, where a network's library can.
+    MatchMode {
+        /// Whoever is faster: see `docs/ofi.md`.
+        Auto = "auto",
+        /// The library, or its card.
+        Native = "native",
+        /// Portolan.
+        Software = "software",
+    }
+}
+
+choices! {
     /// How a rank waits.
     WaitMode {
         /// As suits the number of ranks and of allowed cores.

@@ -89,6 +89,15 @@ fn variants(package: &str) -> Vec<Variant> {
             few: false,
         },
         Variant {
+            name: " on tcp, which matches",
+            settings: vec![
+                provider("tcp"),
+                loopback.clone(),
+                ("PORTOLAN_MATCH", PathBuf::from("native")),
+            ],
+            few: true,
+        },
+        Variant {
             name: " on shm",
             settings: vec![provider("shm")],
             few: true,

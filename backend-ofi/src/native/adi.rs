@@ -1,0 +1,582 @@
+//! [`Device`] for a rank whose provider matches: tagged messages go there, the rest to the engine.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use portolan_core::device::{
+    Attributes, CommView, Completion, Handler, HandlerId, Hook, HookId, Message as Handle,
+    delegate_device,
+};
+use portolan_core::engine::Data;
+use portolan_core::level::Level;
+use portolan_core::matching::Pattern;
+use portolan_core::transport::Bell;
+use portolan_core::{
+    ContigBuf, Device, Error, ErrorKind, ProcId, Request, Result, SendArgs, SendMode, Status,
+    TypedBuf,
+};
+use portolan_datatype::MsgRep;
+
+use super::looks::Seen;
+use super::packets::{Core, Wish};
+use super::persistent::{Meaning, Operation};
+use super::port::{handled, hooked};
+use super::slots::Arrival;
+use super::{Native, Tagged};
+
+/// Small messages in a row after which the sender looks what its peers have to say.
+const UNPOLLED: u32 = 64;
+/// Looks of a probe in a row before it sleeps between them.
+const SPIN: u32 = 64;
+/// How long a probe sleeps between looks: that a message has matched nothing no provider announces.
+const NAP: Duration = Duration::from_millis(1);
+
+impl<L: Level> Native<L> {
+    /// # Safety
+    /// As [`Device::isend_contig_unchecked`].
+    pub(super) unsafe fn start_send(&self, args: &SendArgs, data: Data) -> Result<Request> {
+        self.check_live()?;
+        self.shared.check_send(args)?;
+        let request = self.engine.upper_request(Box::new(Tagged))?;
+        {
+            let Core { ofi, tags } = &mut *self.shared.lock();
+            // SAFETY: the caller's promise.
+            unsafe { tags.start_send(ofi, request, args, data) };
+        }
+        self.flush_ends();
+        Ok(request)
+    }
+
+    /// # Safety
+    /// As [`Device::irecv_contig_unchecked`].
+    pub(super) unsafe fn start_receive(&self, from: &Pattern, data: Data) -> Result<Request> {
+        self.check_live()?;
+        self.shared.check_pattern(from)?;
+        let request = self.engine.upper_request(Box::new(Tagged))?;
+        {
+            let Core { ofi, tags } = &mut *self.shared.lock();
+            // SAFETY: the caller's promise.
+            unsafe { tags.start_receive(ofi, request, from, data) };
+        }
+        self.flush_ends();
+        Ok(request)
+    }
+
+    /// # Safety
+    /// As [`Device::send_contig_unchecked`].
+    #[inline]
+    unsafe fn send(&self, args: &SendArgs, data: Data) -> Result<()> {
+        self.check_live()?;
+        self.shared.check_send(args)?;
+        // Relaxed: a count that nothing depends on.
+        if self.unpolled.fetch_add(1, Ordering::Relaxed) >= UNPOLLED {
+            self.polled();
+        }
+        // SAFETY: the caller's promise.
+        if unsafe { self.launch(args, &data) } {
+            return Ok(());
+        }
+        // SAFETY: as above.
+        unsafe { self.send_slowly(args, data) }
+    }
+
+    /// # Safety
+    /// As [`Device::send_contig_unchecked`].
+    #[inline]
+    unsafe fn launch(&self, args: &SendArgs, data: &Data) -> bool {
+        let Core { ofi, tags } = &mut *self.shared.lock();
+        // SAFETY: the caller's promise.
+        unsafe { tags.launch(ofi, args, data) }
+    }
+
+    /// A send that could not leave at once.
+    #[cold]
+    unsafe fn send_slowly(&self, args: &SendArgs, data: Data) -> Result<()> {
+        if args.mode == SendMode::Buffered {
+            // Progress may make room, and is due: a program that only sends buffered would never make any.
+            self.polled();
+            // SAFETY: the caller's promise.
+            if unsafe { self.launch(args, &data) } {
+                return Ok(());
+            }
+            return Err(may_block(args, data.len()).on_rank(self.attributes.world_rank));
+        }
+        if args.dest.index() == self.attributes.world_rank {
+            return self.send_to_self(args, data);
+        }
+        // SAFETY: the caller keeps the buffer until this returns, which is after completion.
+        let request = unsafe { self.start_send(args, data)? };
+        self.engine.wait(request).map(drop)
+    }
+
+    /// A blocking send to this rank itself: there is nobody else to receive meanwhile at level `Single`, so
+    /// a standard send is copied rather than waited for.
+    fn send_to_self(&self, args: &SendArgs, data: Data) -> Result<()> {
+        let synchronous = args.mode == SendMode::Synchronous;
+        if synchronous && !self.shared.lock().tags.expects(&args.envelope) {
+            let what = format!(
+                "a synchronous send of rank {} to itself would wait for ever: no receive for tag {} is \
+                 posted",
+                args.envelope.source, args.envelope.tag
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, what)
+                .remedy("post the receive first, or send nonblocking")
+                .on_rank(self.attributes.world_rank));
+        }
+        let len = data.len();
+        let mut copy = vec![0_u8; len].into_boxed_slice();
+        // SAFETY: the caller vouches for the buffer; the copy has the packed stream's length.
+        unsafe { data.read(0, copy.as_mut_ptr(), len, args.rep) };
+        let buf = ContigBuf {
+            signature: data.signature(len),
+            ..ContigBuf::from_bytes(&copy)
+        };
+        // SAFETY: the copy is kept until the send is over, by the attachment.
+        let request = unsafe { self.start_send(args, Data::Contig(buf))? };
+        let completion = Completion {
+            keep: Box::new(copy),
+            then: None,
+        };
+        self.engine.attach(request, completion)?;
+        self.engine.free(request)
+    }
+
+    /// # Safety
+    /// As [`Device::recv_contig_unchecked`].
+    unsafe fn receive(&self, from: &Pattern, data: Data) -> Result<Status> {
+        // SAFETY: the caller keeps the buffer until this returns, which is after completion.
+        let request = unsafe { self.start_receive(from, data)? };
+        self.engine.wait(request)
+    }
+
+    /// Completes requests whose operations are over. (Those that a failure has ended wait for the next
+    /// progress, which knows the reason.)
+    fn flush_ends(&self) {
+        loop {
+            let next = self.shared.lock().tags.next_over();
+            let Some((request, status)) = next else {
+                return;
+            };
+            let outcome = self.engine.complete_upper(request, status);
+            debug_assert!(outcome.is_ok(), "{outcome:?}");
+        }
+    }
+
+    /// Makes progress.
+    fn polled(&self) -> bool {
+        // Relaxed: see `send`.
+        self.unpolled.store(0, Ordering::Relaxed);
+        self.engine.poll()
+    }
+
+    // ---- Probes -----------------------------------------------------------------------------------
+
+    /// The earliest message that `from` matches, if one has arrived; with the number of its slot if it is
+    /// taken.
+    fn look(&self, from: &Pattern, take: bool) -> Option<(Arrival, u32)> {
+        // A message that an earlier receive is to get is not shown.
+        let claim = take && !self.shared.lock().tags.overflows();
+        let (arrival, number) = self.look_once(from, claim)?;
+        if claim {
+            return Some((arrival, number));
+        }
+        if self.shared.lock().tags.is_wanted(&arrival) {
+            return None;
+        }
+        if take {
+            return self.look_once(&Pattern::exact(&arrival.envelope), true);
+        }
+        Some((arrival, number))
+    }
+
+    fn look_once(&self, from: &Pattern, claim: bool) -> Option<(Arrival, u32)> {
+        let number = {
+            let Core { ofi, tags } = &mut *self.shared.lock();
+            tags.look(ofi, from, claim)?
+        };
+        // The provider answers at once; polls only fetch the answer, behind what had happened before.
+        loop {
+            let seen = self.shared.lock().tags.seen(number);
+            match seen {
+                Seen::Later => drop(self.polled()),
+                Seen::Nothing => return None,
+                Seen::Message(arrival) => return Some((arrival, number)),
+            }
+        }
+    }
+
+    /// What a probe sees, or the failure because of which it never will.
+    fn shown(&self, from: &Pattern) -> Result<Option<Status>> {
+        self.check_live()?;
+        self.shared.check_pattern(from)?;
+        if let Some((arrival, _)) = self.look(from, false) {
+            return Ok(Some(status(&arrival)));
+        }
+        self.check_source(from).map(|()| None)
+    }
+
+    fn taken(&self, from: &Pattern) -> Result<Option<(Handle, Status)>> {
+        self.check_live()?;
+        self.shared.check_pattern(from)?;
+        if let Some((arrival, number)) = self.look(from, true) {
+            let handle = self.shared.lock().tags.keep(number);
+            return Ok(Some((handle, status(&arrival))));
+        }
+        self.check_source(from).map(|()| None)
+    }
+
+    /// An error if a probe would wait for the dead.
+    fn check_source(&self, from: &Pattern) -> Result<()> {
+        let dead = self.shared.lock().tags.doom_of_probe(from);
+        let Some(peer) = dead else {
+            return Ok(());
+        };
+        let why = self.engine.failure_of(ProcId::new(peer));
+        let why = why.unwrap_or_else(|| "it has died".to_owned());
+        let what = format!("world rank {peer} has failed: {why}");
+        Err(Error::new(ErrorKind::PeerFailed, what)
+            .about_peer(peer)
+            .on_rank(self.attributes.world_rank))
+    }
+
+    /// Looks until there is something to see.
+    fn block<R>(&self, look: impl Fn() -> Result<Option<R>>) -> Result<R> {
+        let mut idle = 0;
+        loop {
+            if let Some(seen) = look().transpose() {
+                return seen;
+            }
+            idle = if self.polled() { 0 } else { idle + 1 };
+            if idle < SPIN {
+                std::thread::yield_now();
+                continue;
+            }
+            let (bell, seen) = {
+                let mut core = self.shared.lock();
+                core.ofi.armed = true;
+                let bell = std::sync::Arc::clone(&core.ofi.bell);
+                let seen = bell.seen();
+                (bell, seen)
+            };
+            if !self.polled() {
+                bell.sleep(seen, Some(NAP));
+            }
+            self.shared.lock().ofi.armed = false;
+        }
+    }
+
+    fn not_taken(&self, message: Handle) -> Error {
+        let what = format!(
+            "message handle {:#x} is not of a message that waits",
+            message.to_bits()
+        );
+        self.refuse(what, "receive or discard a taken message once")
+    }
+
+    /// # Safety
+    /// As [`Device::imrecv_unchecked`].
+    unsafe fn receive_taken(&self, message: Handle, data: Data) -> Result<Request> {
+        let request = self.engine.upper_request(Box::new(Tagged))?;
+        let known = {
+            let Core { ofi, tags } = &mut *self.shared.lock();
+            // SAFETY: the caller's promise.
+            unsafe { tags.receive_taken(ofi, message, request, data) }
+        };
+        if known {
+            self.flush_ends();
+            return Ok(request);
+        }
+        self.engine.complete_upper(request, Status::EMPTY)?;
+        self.engine.free(request)?;
+        Err(self.not_taken(message))
+    }
+
+    // ---- Errors -----------------------------------------------------------------------------------
+
+    fn check_live(&self) -> Result<()> {
+        // Relaxed: a program that ends the device while another thread uses it gets either answer.
+        if !self.ended.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        Err(
+            Error::new(ErrorKind::Finalized, "the device has been ended")
+                .remedy("make no calls after the end")
+                .on_rank(self.attributes.world_rank),
+        )
+    }
+
+    /// An error if a request is not one of another crate's kind.
+    fn check_upper(&self, request: Request) -> Result<()> {
+        let mine = self.shared.lock().tags.knows(request);
+        if !mine && self.persistents.meaning(request) == Meaning::Itself {
+            return Ok(());
+        }
+        let what = format!("{request:?} is not a request of another crate's kind");
+        Err(self.refuse(what, "complete only what upper_request made"))
+    }
+}
+
+fn status(arrival: &Arrival) -> Status {
+    let (source, tag) = (arrival.envelope.source, arrival.envelope.tag);
+    Status::received(source, tag, arrival.len as u64)
+}
+
+/// The error of a buffered send that found no room.
+#[cold]
+fn may_block(args: &SendArgs, len: usize) -> Error {
+    let what = format!(
+        "a buffered send of {len} bytes to world rank {} would have to wait",
+        args.dest.index()
+    );
+    Error::new(ErrorKind::MayBlock, what).remedy("copy the message and send the copy nonblocking")
+}
+
+macro_rules! engine {
+    ($self:ident, $device:ident => $call:expr) => {{
+        let $device = &$self.engine;
+        $call
+    }};
+}
+
+impl<L: Level> Device for Native<L> {
+    // ---- Tagged messages: the provider's ----------------------------------------------------------
+
+    #[inline]
+    unsafe fn send_contig_unchecked(&self, args: &SendArgs, buf: ContigBuf) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.send(args, Data::Contig(buf)) }
+    }
+
+    unsafe fn isend_contig_unchecked(&self, args: &SendArgs, buf: ContigBuf) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start_send(args, Data::Contig(buf)) }
+    }
+
+    unsafe fn recv_contig_unchecked(&self, from: &Pattern, buf: ContigBuf) -> Result<Status> {
+        // SAFETY: the caller's promise.
+        unsafe { self.receive(from, Data::Contig(buf)) }
+    }
+
+    unsafe fn irecv_contig_unchecked(&self, from: &Pattern, buf: ContigBuf) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start_receive(from, Data::Contig(buf)) }
+    }
+
+    unsafe fn send_datatype_unchecked(&self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.send(args, Data::of(&buf, args.rep)?) }
+    }
+
+    unsafe fn isend_datatype_unchecked(
+        &self,
+        args: &SendArgs,
+        buf: TypedBuf<'_>,
+    ) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start_send(args, Data::of(&buf, args.rep)?) }
+    }
+
+    unsafe fn recv_datatype_unchecked(&self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Status> {
+        // SAFETY: the caller's promise.
+        unsafe { self.receive(from, Data::of(&buf, MsgRep::Native)?) }
+    }
+
+    unsafe fn irecv_datatype_unchecked(
+        &self,
+        from: &Pattern,
+        buf: TypedBuf<'_>,
+    ) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start_receive(from, Data::of(&buf, MsgRep::Native)?) }
+    }
+
+    unsafe fn send_init_unchecked(&self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<Request> {
+        self.init(Operation::Send(*args, Data::of(&buf, args.rep)?))
+    }
+
+    unsafe fn recv_init_unchecked(&self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Request> {
+        let data = Data::of(&buf, MsgRep::Native)?;
+        self.init(Operation::Receive(*from, data))
+    }
+
+    fn start(&self, request: Request) -> Result<()> {
+        self.check_live()?;
+        self.start_persistent(request)
+    }
+
+    fn iprobe_unchecked(&self, from: &Pattern) -> Result<Option<Status>> {
+        self.polled();
+        self.shown(from)
+    }
+
+    fn probe_unchecked(&self, from: &Pattern) -> Result<Status> {
+        self.block(|| self.shown(from))
+    }
+
+    fn improbe_unchecked(&self, from: &Pattern) -> Result<Option<(Handle, Status)>> {
+        self.polled();
+        self.taken(from)
+    }
+
+    fn mprobe_unchecked(&self, from: &Pattern) -> Result<(Handle, Status)> {
+        self.block(|| self.taken(from))
+    }
+
+    unsafe fn imrecv_unchecked(&self, message: Handle, buf: TypedBuf<'_>) -> Result<Request> {
+        let data = Data::of(&buf, MsgRep::Native)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.receive_taken(message, data) }
+    }
+
+    /// Receives the message and drops it: providers that discard a long message tell its sender nothing.
+    fn discard(&self, message: Handle) -> Result<()> {
+        let len = self.shared.lock().tags.taken_len(message);
+        let len = len.ok_or_else(|| self.not_taken(message))?;
+        let mut bytes = vec![0_u8; len].into_boxed_slice();
+        let data = Data::Contig(ContigBuf::from_bytes_mut(&mut bytes));
+        // SAFETY: the attachment keeps the bytes until the receive is over.
+        let request = unsafe { self.receive_taken(message, data)? };
+        let completion = Completion {
+            keep: Box::new(bytes),
+            then: None,
+        };
+        self.engine.attach(request, completion)?;
+        self.engine.free(request)
+    }
+
+    // ---- Requests: the engine's, but for persistent ones ------------------------------------------
+
+    #[inline]
+    fn is_complete(&self, request: Request) -> bool {
+        match self.persistents.meaning(request) {
+            Meaning::Itself => self.engine.is_complete(request),
+            Meaning::Inactive => true,
+            Meaning::Started(started) => self.engine.is_complete(started),
+        }
+    }
+
+    fn test(&self, request: Request) -> Result<Option<Status>> {
+        match self.persistents.meaning(request) {
+            Meaning::Itself => self.engine.test(request),
+            Meaning::Inactive => Ok(Some(Status::EMPTY)),
+            Meaning::Started(started) => {
+                let outcome = self.engine.test(started);
+                self.persistents.finished(request, &outcome);
+                outcome
+            }
+        }
+    }
+
+    fn wait(&self, request: Request) -> Result<Status> {
+        match self.persistents.meaning(request) {
+            Meaning::Itself => self.engine.wait(request),
+            Meaning::Inactive => Ok(Status::EMPTY),
+            Meaning::Started(started) => {
+                let outcome = self.engine.wait(started).map(Some);
+                self.persistents.finished(request, &outcome);
+                outcome.map(|status| status.unwrap_or(Status::EMPTY))
+            }
+        }
+    }
+
+    fn peek(&self, request: Request) -> Result<Option<Status>> {
+        match self.persistents.meaning(request) {
+            Meaning::Itself => self.engine.peek(request),
+            Meaning::Inactive => Ok(Some(Status::EMPTY)),
+            Meaning::Started(started) => self.engine.peek(started),
+        }
+    }
+
+    fn cancel(&self, request: Request) -> Result<()> {
+        let request = match self.persistents.meaning(request) {
+            Meaning::Itself => request,
+            Meaning::Inactive => return Ok(()),
+            Meaning::Started(started) => started,
+        };
+        // To the engine a tagged operation is one that cannot be cancelled.
+        self.engine.cancel(request)?;
+        self.shared.lock().grant(Wish::Cancel(request));
+        self.flush_ends();
+        Ok(())
+    }
+
+    fn free(&self, request: Request) -> Result<()> {
+        if self.free_persistent(request)? {
+            return Ok(());
+        }
+        self.engine.free(request)
+    }
+
+    fn attach(&self, request: Request, completion: Completion) -> Result<()> {
+        match self.persistents.meaning(request) {
+            Meaning::Started(started) => self.engine.attach(started, completion),
+            _ => self.engine.attach(request, completion),
+        }
+    }
+
+    fn complete_upper(&self, request: Request, status: Status) -> Result<()> {
+        self.check_upper(request)?;
+        self.engine.complete_upper(request, status)
+    }
+
+    fn fail_upper(&self, request: Request, error: Error) -> Result<()> {
+        self.check_upper(request)?;
+        self.engine.fail_upper(request, error)
+    }
+
+    // ---- Lifecycle ----------------------------------------------------------------------------------
+
+    fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    fn end(&self) -> Result<()> {
+        self.check_live()?;
+        let outcome = self.engine.end_through(self);
+        // Relaxed: see `check_live`.
+        self.ended.store(true, Ordering::Relaxed);
+        outcome
+    }
+
+    fn comm_init(&self, parent: Option<&CommView>, new: &CommView) -> Result<()> {
+        self.engine.comm_init(parent, new)?;
+        self.shared.lock().tags.contexts().add(new);
+        Ok(())
+    }
+
+    fn comm_free(&self, comm: &CommView) {
+        self.engine.comm_free(comm);
+        self.shared.lock().tags.contexts().free(comm.context);
+    }
+
+    fn describe_state(&self) -> Vec<String> {
+        let mut lines = self.shared.lock().tags.describe();
+        lines.extend(self.engine.describe_state());
+        lines
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut counters = self.engine.counters();
+        counters.extend(self.shared.lock().tags.counters());
+        counters
+    }
+
+    // ---- Handlers and hooks: the engine's, with messages of the provider's --------------------------
+
+    fn register_handler(&self, id: HandlerId, handler: Handler) -> Result<()> {
+        let handler = handled(self.shared.clone(), handler);
+        self.engine.register_handler(id, handler)
+    }
+
+    fn register_hook(&self, hook: Hook) -> HookId {
+        self.engine.register_hook(hooked(self.shared.clone(), hook))
+    }
+
+    // ---- What the engine does as it is --------------------------------------------------------------
+
+    delegate_device! { engine:
+        wtime, wtick, abort, failure_of, dead_member, declare_self_failed, node_of, set_packet_size,
+        set_trace_file, set_debug, device_check, completion_epoch, packing, active_send,
+        wake_hook, upper_request, one_sided, stores,
+    }
+}

@@ -1,0 +1,221 @@
+//! Context, source and tag in the bits of a provider's tag; signature, representation and cookie in the
+//! data that comes with a completion.
+
+use portolan_core::matching::{Envelope, Pattern};
+
+/// Contexts from here on are the device's own; they are the last that a tag can name.
+const OWN: u32 = 0xffff_ff00;
+/// How many of those there are.
+const OWN_COUNT: u32 = 0x100;
+
+/// Bits of a tag of the ADI, if there is room for as many: all that are not negative in C.
+const TAG: u32 = 31;
+/// Bits that a tag must have at least (TAG_UB of MPI is 32767 or more), and a context.
+const LEAST: u32 = 16;
+
+/// How the bits of a provider's tag are used. From the highest: context, source, tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bits {
+    context: u32,
+    source: u32,
+    tag: u32,
+}
+
+impl Bits {
+    /// The division for a job of `size` ranks, if the tags of the provider's `format` (`mem_tag_format`)
+    /// have room: the format has a bit set somewhere in each field that a provider tells apart, so all
+    /// bits below the highest may be used.
+    pub(crate) fn new(format: u64, size: u32) -> Option<Self> {
+        let all = u64::BITS - format.leading_zeros();
+        let source = (u32::BITS - size.saturating_sub(1).leading_zeros()).max(1);
+        let tag = all.checked_sub(source + LEAST)?.min(TAG);
+        let context = (all - source - tag).min(u32::BITS - 1);
+        (tag >= LEAST).then_some(Self {
+            context,
+            source,
+            tag,
+        })
+    }
+
+    /// Largest tag (TAG_UB).
+    pub(crate) fn tag_ub(self) -> u32 {
+        low(self.tag) as u32
+    }
+
+    /// Largest context id (MAX_CONTEXT_ID).
+    pub(crate) fn max_context_id(self) -> u32 {
+        low(self.context) as u32 - OWN_COUNT
+    }
+
+    /// Whether an envelope can be written as a tag.
+    pub(crate) fn hold(self, envelope: &Envelope) -> bool {
+        let context = envelope.context <= self.max_context_id() || envelope.context >= OWN;
+        context
+            && u64::from(envelope.source) <= low(self.source)
+            && u64::from(envelope.tag) <= low(self.tag)
+    }
+
+    /// The tag of a message.
+    #[inline]
+    pub(crate) fn pack(self, envelope: &Envelope) -> u64 {
+        let context = if envelope.context >= OWN {
+            self.max_context_id() + 1 + (envelope.context - OWN)
+        } else {
+            envelope.context
+        };
+        u64::from(context) << (self.source + self.tag)
+            | (u64::from(envelope.source) & low(self.source)) << self.tag
+            | u64::from(envelope.tag) & low(self.tag)
+    }
+
+    /// The tag that a receive asks for, and the bits of it that do not matter.
+    #[inline]
+    pub(crate) fn pattern(self, from: &Pattern) -> (u64, u64) {
+        let tag = self.pack(&Envelope {
+            context: from.context,
+            source: from.source.unwrap_or(0),
+            tag: from.tag.unwrap_or(0),
+        });
+        let mut ignore = 0;
+        if from.source.is_none() {
+            ignore |= low(self.source) << self.tag;
+        }
+        if from.tag.is_none() {
+            ignore |= low(self.tag);
+        }
+        (tag, ignore)
+    }
+
+    /// What a message's tag says.
+    #[inline]
+    pub(crate) fn unpack(self, bits: u64) -> Envelope {
+        let context = (bits >> (self.source + self.tag) & low(self.context)) as u32;
+        let own = context.checked_sub(self.max_context_id() + 1);
+        Envelope {
+            context: own.map_or(context, |own| OWN + own),
+            source: (bits >> self.tag & low(self.source)) as u32,
+            tag: (bits & low(self.tag)) as u32,
+        }
+    }
+}
+
+/// The lowest `count` bits, of at most 63.
+#[inline]
+const fn low(count: u32) -> u64 {
+    (1 << count) - 1
+}
+
+/// What goes with a message as the data of its completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Label {
+    /// Bits of the type signature.
+    pub(crate) signature: u32,
+    /// Code of the representation.
+    pub(crate) rep: u8,
+    /// The sender waits until it hears that the message was matched, and knows it by this number.
+    pub(crate) cookie: Option<u32>,
+}
+
+impl Label {
+    /// Cookies are below this.
+    pub(crate) const COOKIES: u32 = (1 << 24) - 1;
+
+    #[inline]
+    pub(crate) fn pack(self) -> u64 {
+        let cookie = self.cookie.map_or(0, |cookie| u64::from(cookie) + 1);
+        u64::from(self.signature) | u64::from(self.rep) << 32 | cookie << 40
+    }
+
+    #[inline]
+    pub(crate) fn unpack(data: u64) -> Self {
+        Self {
+            signature: data as u32,
+            rep: (data >> 32) as u8,
+            cookie: ((data >> 40) as u32).checked_sub(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORMATS: [u64; 3] = [0xaaaa_aaaa_aaaa_aaaa, 0x0000_aaaa_aaaa_aaaa, (1 << 44) - 1];
+
+    #[test]
+    fn envelopes_survive_in_every_division() {
+        for format in FORMATS {
+            for size in [1, 2, 3, 300, 4096] {
+                let bits = Bits::new(format, size).unwrap();
+                assert!(bits.tag_ub() >= 32767 && bits.max_context_id() >= 32767);
+                for context in [0, 1, bits.max_context_id(), OWN, u32::MAX] {
+                    for (source, tag) in [(0, 0), (size - 1, 7), (size - 1, bits.tag_ub())] {
+                        let envelope = Envelope {
+                            context,
+                            source,
+                            tag,
+                        };
+                        assert!(bits.hold(&envelope), "{bits:?} {envelope:?}");
+                        assert_eq!(bits.unpack(bits.pack(&envelope)), envelope, "{bits:?}");
+                        assert!(bits.pack(&envelope).leading_zeros() >= format.leading_zeros());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn patterns_match_as_those_of_the_adi() {
+        let bits = Bits::new(u64::MAX, 5).unwrap();
+        let some = [None, Some(0), Some(1), Some(4)];
+        for (context, from_context) in [(0, 0), (1, 0), (OWN, OWN), (OWN, 3)] {
+            for (source, tag) in [(0, 0), (1, 4), (4, 1)] {
+                let envelope = Envelope {
+                    context,
+                    source,
+                    tag,
+                };
+                for from in some.iter().flat_map(|&s| some.map(|t| (s, t))) {
+                    let pattern = Pattern {
+                        context: from_context,
+                        source: from.0,
+                        tag: from.1,
+                    };
+                    let (wanted, ignore) = bits.pattern(&pattern);
+                    let matches = bits.pack(&envelope) & !ignore == wanted & !ignore;
+                    assert_eq!(
+                        matches,
+                        pattern.matches(&envelope),
+                        "{pattern:?} {envelope:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        assert_eq!(Bits::new(low(32), 1 << 20), None, "too few bits");
+        let bits = Bits::new(u64::MAX, 4).unwrap();
+        let envelope = |context, source, tag| Envelope {
+            context,
+            source,
+            tag,
+        };
+        assert!(!bits.hold(&envelope(bits.max_context_id() + 1, 0, 0)));
+        assert!(!bits.hold(&envelope(0, 4, 0)));
+        assert!(!bits.hold(&envelope(0, 0, bits.tag_ub() + 1)));
+    }
+
+    #[test]
+    fn labels_survive() {
+        for cookie in [None, Some(0), Some(Label::COOKIES - 1)] {
+            let label = Label {
+                signature: u32::MAX,
+                rep: 255,
+                cookie,
+            };
+            assert_eq!(Label::unpack(label.pack()), label);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Deaths: what cannot end well any more ends.
+//!
+//! The provider knows nothing of deaths. Receives are cancelled there; if a message was first, they end
+//! with it. What the provider does not let go of although its peer is dead is given up after a while:
+//! its connection has ended, so nothing arrives any more.
+
+use super::slots::What;
+use super::tags::{End, Tags};
+use crate::ofi::Ofi;
+
+/// Polls for which the provider may hold on to what cannot end.
+const PATIENCE: u32 = 2000;
+
+impl Tags {
+    /// Deaths are believed that were not known here.
+    #[cold]
+    pub(super) fn notice_deaths(&mut self, ofi: &mut Ofi) {
+        self.failures_seen = ofi.adopted;
+        let known = |rank| ofi.shared.deaths.reason(rank, ofi.adopted).is_some();
+        // Whom the others hold to be dead can talk to none of them.
+        let outcast = known(ofi.rank);
+        let dead: Vec<u32> = (0..ofi.size)
+            .filter(|&peer| peer != ofi.rank && (outcast || known(peer)))
+            .filter(|&peer| !self.contexts.is_dead(peer))
+            .collect();
+        for peer in dead {
+            self.fail_peer(ofi, peer);
+        }
+    }
+
+    fn fail_peer(&mut self, ofi: &mut Ofi, peer: u32) {
+        self.contexts.died(peer);
+        let mut wildcards = Vec::new();
+        for number in self.slots.numbers() {
+            match &self.slots.at(number).what {
+                What::Send(send) => {
+                    let collective = self.contexts.is_collective_of(send.context, peer);
+                    if send.peer == peer || collective {
+                        self.fail_send(number, peer);
+                    }
+                }
+                What::Receive(receive) if receive.doom.is_none() => {
+                    let from = receive.from;
+                    let doomed = self.contexts.is_collective_of(from.context, peer)
+                        || match from.source {
+                            Some(source) => {
+                                self.contexts.process(from.context, source) == Some(peer)
+                            }
+                            None => self.contexts.is_member(from.context, peer),
+                        };
+                    if doomed && from.source.is_none() {
+                        wildcards.push(from.context);
+                    }
+                    if doomed {
+                        self.doom_receive(ofi, number, peer);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for context in wildcards {
+            self.contexts.tell(context);
+        }
+    }
+
+    fn fail_send(&mut self, number: u32, peer: u32) {
+        let slot = self.slots.at(number);
+        let under_way = slot.under_way;
+        let What::Send(send) = &slot.what else {
+            return;
+        };
+        let to = send.peer;
+        if under_way {
+            // The provider may have an error for it, or finish it.
+            return self.doomed.push((number, PATIENCE));
+        }
+        if let Some(queue) = self.unsent.get_mut(&to) {
+            queue.retain(|&waiting| waiting != number);
+            if queue.is_empty() {
+                self.unsent.remove(&to);
+            }
+        }
+        self.finish(number, End::Failed(peer));
+    }
+
+    /// A receive cannot end well: it is cancelled.
+    pub(super) fn doom_receive(&mut self, ofi: &mut Ofi, number: u32, peer: u32) {
+        let slot = self.slots.at(number);
+        let What::Receive(receive) = &mut slot.what else {
+            return;
+        };
+        if receive.claimed.is_none() || slot.under_way {
+            receive.doom = Some(peer);
+            if slot.under_way {
+                self.doomed.push((number, PATIENCE));
+            }
+            self.retract(ofi, number, End::Failed(peer));
+        }
+    }
+
+    /// Gives up what the provider has held on to for too long.
+    pub(super) fn give_up(&mut self, ofi: &mut Ofi) -> usize {
+        let mut over = Vec::new();
+        let slots = &mut self.slots;
+        self.doomed.retain_mut(|(number, polls)| {
+            let alive = slots.get(*number).is_some_and(|slot| slot.under_way);
+            *polls -= 1;
+            if alive && *polls == 0 {
+                over.push(*number);
+            }
+            alive && *polls > 0
+        });
+        for &number in &over {
+            self.give_up_one(ofi, number);
+        }
+        over.len()
+    }
+
+    fn give_up_one(&mut self, ofi: &Ofi, number: u32) {
+        match &self.slots.at(number).what {
+            What::Send(send) => {
+                let dead = self.contexts.dead_in(send.context);
+                let peer = dead.unwrap_or(send.peer);
+                self.lose(number, End::Failed(peer));
+            }
+            What::Receive(receive) => {
+                let from = receive.from;
+                let source = from
+                    .source
+                    .and_then(|source| self.contexts.process(from.context, source));
+                // From the living the rest of a message still comes.
+                if let Some(peer) = source.filter(|&peer| self.contexts.is_dead(peer)) {
+                    tracing::warn!(rank = ofi.rank, peer, "gave up a message of the dead");
+                    self.posted -= 1;
+                    self.lose(number, End::Failed(peer));
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Looking at what has arrived and matched nothing: for probes, and for receives that the provider has no
+//! room for.
+
+use libfabric_sys::{FI_ADDR_UNSPEC, FI_CLAIM, FI_PEEK, fi_msg_tagged, fi_trecvmsg};
+use portolan_core::device::Message as Handle;
+use portolan_core::engine::Data;
+use portolan_core::matching::Pattern;
+use portolan_core::{Request, Status};
+
+use super::bits::Label;
+use super::matched::Matched;
+use super::slots::{Arrival, Look, What};
+use super::tags::{End, NO_ROOM, Tags};
+use crate::ofi::Ofi;
+
+/// What a look has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// The provider has not answered yet.
+    Later,
+    /// There is no such message.
+    Nothing,
+    /// There is this one.
+    Message(Arrival),
+}
+
+/// The search for messages for the receives that the provider has no room for. One of them gets a message
+/// if none that was posted before it matches the message, whenever the message came: those that the
+/// provider has did not match it when it arrived.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// The look under way, the receive that it is for, and whether it takes the message.
+    look: Option<(u32, u32, bool)>,
+    /// Receives from this turn on are looked at next.
+    turn: u64,
+}
+
+impl Scan {
+    /// Whether a message is being taken for this receive.
+    pub(super) fn takes_for(&self, receive: u32) -> bool {
+        matches!(self.look, Some((_, wanting, true)) if wanting == receive)
+    }
+}
+
+impl Tags {
+    /// Starts a look for the earliest message that `from` matches. With `claim` it is taken out of
+    /// matching. Returns the number by which [`seen`](Self::seen) knows it; `None` if there is no room
+    /// for it now.
+    pub(crate) fn look(&mut self, ofi: &mut Ofi, from: &Pattern, claim: bool) -> Option<u32> {
+        let look = Look {
+            claim,
+            answer: None,
+        };
+        let number = self.slots.add(What::Look(look), Request::NULL);
+        let (tag, ignore) = self.bits.pattern(from);
+        let msg = fi_msg_tagged {
+            msg_iov: std::ptr::null(),
+            desc: std::ptr::null_mut(),
+            iov_count: 0,
+            addr: FI_ADDR_UNSPEC,
+            tag,
+            ignore,
+            context: self.slots.context(number),
+            data: 0,
+        };
+        let flags = if claim { FI_PEEK | FI_CLAIM } else { FI_PEEK };
+        // SAFETY: an open endpoint; no memory but the context's, which stays where it is.
+        match unsafe { fi_trecvmsg(ofi.link.ep.get(), &raw const msg, flags) } {
+            0 => self.slots.at(number).under_way = true,
+            NO_ROOM => {
+                drop(self.slots.remove(number));
+                return None;
+            }
+            _ => self.answer(number, None),
+        }
+        Some(number)
+    }
+
+    /// The provider has answered a look.
+    pub(super) fn looked(&mut self, matched: &Matched) {
+        let arrival = (matched.error == 0).then(|| Arrival {
+            envelope: self.bits.unpack(matched.tag),
+            label: Label::unpack(matched.data),
+            len: matched.len,
+        });
+        self.answer(matched.index, arrival);
+    }
+
+    fn answer(&mut self, number: u32, arrival: Option<Arrival>) {
+        if let What::Look(look) = &mut self.slots.at(number).what {
+            look.answer = Some(arrival);
+        }
+    }
+
+    /// What a look has shown. With an answer the look is over; a message that was taken stays in the
+    /// look's slot.
+    pub(crate) fn seen(&mut self, number: u32) -> Seen {
+        let slot = self.slots.at(number);
+        let What::Look(look) = &slot.what else {
+            return Seen::Nothing;
+        };
+        let Some(answer) = look.answer else {
+            return Seen::Later;
+        };
+        match answer {
+            Some(arrival) if look.claim => slot.what = What::Taken(arrival),
+            _ => drop(self.slots.remove(number)),
+        }
+        answer.map_or(Seen::Nothing, Seen::Message)
+    }
+
+    /// Whether a receive that waits for room is to get a message.
+    pub(crate) fn is_wanted(&mut self, arrival: &Arrival) -> bool {
+        self.first_wanting(arrival).is_some()
+    }
+
+    /// The first receive that waits for room and matches.
+    fn first_wanting(&mut self, arrival: &Arrival) -> Option<u32> {
+        let slots = &mut self.slots;
+        self.unposted.values().copied().find(|&number| {
+            matches!(&slots.at(number).what,
+                What::Receive(receive) if receive.from.matches(&arrival.envelope))
+        })
+    }
+
+    /// Whether receives wait for room.
+    pub(crate) fn overflows(&self) -> bool {
+        !self.unposted.is_empty()
+    }
+
+    /// A handle on a message that a look with this number has taken.
+    pub(crate) fn keep(&mut self, number: u32) -> Handle {
+        self.last_handle += 1;
+        self.handles.insert(self.last_handle, number);
+        Handle::from_bits(self.last_handle)
+    }
+
+    /// Receives a message that was taken; `false` if the handle is stale.
+    ///
+    /// # Safety
+    /// The buffer must stay writable until the request completes.
+    pub(crate) unsafe fn receive_taken(
+        &mut self,
+        ofi: &mut Ofi,
+        message: Handle,
+        request: Request,
+        data: Data,
+    ) -> bool {
+        let Some(number) = self.handles.remove(&message.to_bits()) else {
+            return false;
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.receive_claimed(ofi, number, request, data) };
+        true
+    }
+
+    /// Bytes of a message that was taken; `None` if the handle is stale.
+    pub(crate) fn taken_len(&mut self, message: Handle) -> Option<usize> {
+        let number = *self.handles.get(&message.to_bits())?;
+        match &self.slots.at(number).what {
+            What::Taken(arrival) => Some(arrival.len),
+            _ => None,
+        }
+    }
+
+    /// Looks for messages for the receives that wait for room: one step.
+    pub(super) fn scan_unposted(&mut self, ofi: &mut Ofi) -> usize {
+        if let Some((number, receive, claim)) = self.scan.look {
+            match self.seen(number) {
+                Seen::Later => return 0,
+                Seen::Nothing if claim => {
+                    self.scan.look = None;
+                    self.not_taken(receive);
+                    return 1;
+                }
+                Seen::Nothing => {}
+                Seen::Message(_) if claim => {
+                    self.scan.look = None;
+                    self.hand_on(ofi, number, receive);
+                    return 1;
+                }
+                Seen::Message(arrival) => {
+                    self.scan.look = None;
+                    return self.take_for_first(ofi, &arrival, receive);
+                }
+            }
+            self.scan.look = None;
+        }
+        let later = self.unposted.range(self.scan.turn..).next();
+        let Some((&turn, &receive)) = later.or_else(|| self.unposted.first_key_value()) else {
+            return 0;
+        };
+        self.scan.turn = turn + 1;
+        if let What::Receive(incoming) = &self.slots.at(receive).what {
+            let from = incoming.from;
+            let look = self.look(ofi, &from, false);
+            self.scan.look = look.map(|number| (number, receive, false));
+        }
+        1
+    }
+
+    /// Somebody else has taken the message that was meant for a receive of the queue.
+    fn not_taken(&mut self, receive: u32) {
+        let end = match &self.slots.at(receive).what {
+            What::Receive(incoming) if incoming.cancelled => match incoming.doom {
+                Some(dead) => End::Failed(dead),
+                None => End::Over(Status::cancelled()),
+            },
+            _ => return,
+        };
+        if let What::Receive(incoming) = &self.slots.at(receive).what {
+            self.unposted.remove(&incoming.turn);
+        }
+        self.finish(receive, end);
+    }
+
+    /// There is a message that a receive of the queue wants: takes it if no earlier one does.
+    fn take_for_first(&mut self, ofi: &mut Ofi, arrival: &Arrival, receive: u32) -> usize {
+        if let Some(first) = self.first_wanting(arrival) {
+            if first == receive {
+                let look = self.look(ofi, &Pattern::exact(&arrival.envelope), true);
+                self.scan.look = look.map(|number| (number, receive, true));
+            } else if let What::Receive(earlier) = &self.slots.at(first).what {
+                self.scan.turn = earlier.turn;
+            }
+        }
+        1
+    }
+
+    /// Gives a message that was taken to a receive of the queue.
+    fn hand_on(&mut self, ofi: &mut Ofi, taken: u32, receive: u32) {
+        // It is still there: nothing is posted or cancelled while a message is being taken for it.
+        let request = self.slots.at(receive).request;
+        if let What::Receive(incoming) = self.slots.remove(receive) {
+            self.unposted.remove(&incoming.turn);
+            // SAFETY: whoever started the receive has promised the buffer.
+            unsafe { self.receive_claimed(ofi, taken, request, incoming.data) };
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! The transport below the device's engine: the same endpoint, whose poll tells of tagged operations, too.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use libfabric_sys::fi_cancel;
+use portolan_core::buffer::MemoryKind;
+use portolan_core::device::{HandlerId, Hook, Port, Turn};
+use portolan_core::engine::Data;
+use portolan_core::matching::{Envelope, Pattern};
+use portolan_core::transport::{
+    Begun, Bell, Exposure, Header, Limits, Pulled, Pulls, Remote, Sent, Sink, Token, Transport,
+    TransportCaps,
+};
+use portolan_core::{Error, ErrorKind, ProcId, Request, Result, SendArgs};
+
+use super::bits::Bits;
+use super::tags::{End, Tags};
+use crate::ofi::{Nobody, Ofi};
+
+/// Handler of the messages that say that a synchronous send was matched: the last id that there is, which
+/// is in nobody's range.
+pub(super) const MATCHED: HandlerId = HandlerId(u32::MAX);
+
+/// How long a rank that leaves waits for the provider to let go of what is under way.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What a handler wants that runs while the endpoint is being polled.
+pub(super) enum Wish {
+    Send(Request, SendArgs, Data),
+    Receive(Request, Pattern, Data),
+    Cancel(Request),
+    /// A peer says that the synchronous send of a number was matched.
+    Matched(u32, u32),
+}
+
+/// The endpoint, and what is matched on it.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) ofi: Ofi,
+    pub(super) tags: Tags,
+}
+
+/// What the device and its engine share. Whoever wants both locks takes the engine's first.
+pub(super) struct Shared {
+    core: Mutex<Core>,
+    /// The endpoint is being polled: the core is locked by the thread that has the engine's lock.
+    polling: AtomicBool,
+    wishes: Mutex<Vec<Wish>>,
+    bits: Bits,
+    rank: u32,
+}
+
+impl Shared {
+    pub(super) fn new(ofi: Ofi, tags: Tags) -> Arc<Self> {
+        Arc::new(Self {
+            bits: tags.bits,
+            rank: ofi.rank,
+            core: Mutex::new(Core { ofi, tags }),
+            polling: AtomicBool::new(false),
+            wishes: Mutex::default(),
+        })
+    }
+
+    /// The endpoint. Not for handlers and hooks, which [`ask`](Self::ask).
+    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what a handler or a hook wants: now, or right after the poll inside of which it runs.
+    pub(super) fn ask(&self, wish: Wish) {
+        // Relaxed: written by whoever has the engine's lock, which is the caller.
+        if self.polling.load(Ordering::Relaxed) {
+            let mut wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
+            wishes.push(wish);
+        } else {
+            self.lock().grant(wish);
+        }
+    }
+
+    /// An error if there is no tag for a message of this envelope.
+    pub(super) fn check_send(&self, args: &SendArgs) -> Result<()> {
+        if self.bits.hold(&args.envelope) {
+            return Ok(());
+        }
+        Err(self.no_tag(&args.envelope))
+    }
+
+    /// An error if there is no tag for what a receive or a probe asks for.
+    pub(super) fn check_pattern(&self, from: &Pattern) -> Result<()> {
+        let envelope = Envelope {
+            context: from.context,
+            source: from.source.unwrap_or(0),
+            tag: from.tag.unwrap_or(0),
+        };
+        if self.bits.hold(&envelope) {
+            return Ok(());
+        }
+        Err(self.no_tag(&envelope))
+    }
+
+    #[cold]
+    fn no_tag(&self, envelope: &Envelope) -> Error {
+        let Envelope {
+            context,
+            source,
+            tag,
+        } = envelope;
+        let what = format!(
+            "context {context}, source rank {source} and tag {tag} do not fit the tags of the provider"
+        );
+        let (context, tag) = (self.bits.max_context_id(), self.bits.tag_ub());
+        let remedy = format!(
+            "use contexts to {context} (MAX_CONTEXT_ID), ranks of the job and tags to {tag} (TAG_UB), or \
+             PORTOLAN_MATCH=software"
+        );
+        Error::new(ErrorKind::InvalidArgument, what)
+            .remedy(&remedy)
+            .on_rank(self.rank)
+    }
+
+    fn poll<S: Sink>(&self, sink: &mut S) -> usize {
+        let mut core = self.lock();
+        // Relaxed: see `ask`.
+        self.polling.store(true, Ordering::Relaxed);
+        let delivered = core.ofi.poll(sink);
+        self.polling.store(false, Ordering::Relaxed);
+        let mut done = core.collect();
+        let wishes = {
+            let mut wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *wishes)
+        };
+        done += wishes.len();
+        for wish in wishes {
+            core.grant(wish);
+        }
+        let Core { ofi, tags } = &mut *core;
+        done += tags.advance(ofi);
+        if ofi.armed && tags.waits() {
+            ofi.bell.set_brief(true);
+        }
+        delivered + done
+    }
+}
+
+impl Core {
+    /// Takes over what the provider has said in the last poll. Returns how much that was.
+    fn collect(&mut self) -> usize {
+        let Self { ofi, tags } = self;
+        if ofi.tagged.is_empty() {
+            return 0;
+        }
+        let received = tags.received_count();
+        let mut news = std::mem::take(&mut ofi.tagged);
+        for matched in &news {
+            tags.completed(ofi, matched);
+        }
+        if tags.received_count() != received {
+            // What the dead have sent may be followed by more of it.
+            ofi.silence = 0;
+        }
+        let count = news.len();
+        news.clear();
+        ofi.tagged = news;
+        count
+    }
+
+    pub(super) fn grant(&mut self, wish: Wish) {
+        let Self { ofi, tags } = self;
+        match wish {
+            // SAFETY: whoever called the port has promised the buffer.
+            Wish::Send(request, args, data) => unsafe {
+                tags.start_send(ofi, request, &args, data);
+            },
+            // SAFETY: as above.
+            Wish::Receive(request, from, data) => unsafe {
+                tags.start_receive(ofi, request, &from, data);
+            },
+            Wish::Cancel(request) => tags.cancel(ofi, request),
+            Wish::Matched(peer, cookie) => tags.acknowledged(peer, cookie),
+        }
+    }
+}
+
+impl Drop for Core {
+    /// Takes back what the provider may still write to or read from.
+    fn drop(&mut self) {
+        let start = Instant::now();
+        let Self { ofi, tags } = self;
+        for context in tags.receives_under_way() {
+            // SAFETY: an open endpoint, the context of a receive under way.
+            unsafe { fi_cancel(ofi.link.ep.get(), context) };
+        }
+        while self.tags.is_under_way() && start.elapsed() < FAREWELL {
+            self.ofi.poll(&mut Nobody);
+            self.collect();
+        }
+        if self.tags.is_under_way() {
+            let rank = self.ofi.rank;
+            tracing::warn!(
+                rank,
+                "left although the provider has not let go of messages"
+            );
+        }
+        self.tags.abandon_all();
+    }
+}
+
+/// Packets of the engine, over the endpoint.
+pub(super) struct Packets(pub(super) Arc<Shared>);
+
+impl Transport for Packets {
+    fn name(&self) -> &'static str {
+        self.0.lock().ofi.name()
+    }
+
+    fn caps(&self) -> TransportCaps {
+        self.0.lock().ofi.caps()
+    }
+
+    fn limits(&self) -> Limits {
+        self.0.lock().ofi.limits()
+    }
+
+    fn rank(&self) -> u32 {
+        self.0.lock().ofi.rank()
+    }
+
+    fn size(&self) -> u32 {
+        self.0.lock().ofi.size()
+    }
+
+    fn node_of(&self, peer: u32) -> u32 {
+        self.0.lock().ofi.node_of(peer)
+    }
+
+    fn node_name(&self) -> String {
+        self.0.lock().ofi.node_name()
+    }
+
+    unsafe fn send_short(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        data: *const u8,
+        len: usize,
+    ) -> Sent {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { self.0.lock().ofi.send_short(peer, header, data, len) }
+    }
+
+    unsafe fn send_bulk<F: FnOnce(*mut u8)>(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        len: usize,
+        fill: F,
+    ) -> Sent {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { self.0.lock().ofi.send_bulk(peer, header, len, fill) }
+    }
+
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
+        self.0.poll(sink)
+    }
+
+    fn bell(&self) -> Arc<dyn Bell> {
+        self.0.lock().ofi.bell()
+    }
+
+    fn arm(&mut self) {
+        self.0.lock().ofi.arm();
+    }
+
+    fn disarm(&mut self) {
+        self.0.lock().ofi.disarm();
+    }
+
+    fn failures(&self) -> u32 {
+        self.0.lock().ofi.failures()
+    }
+
+    fn failure_of(&self, peer: u32) -> Option<String> {
+        self.0.lock().ofi.failure_of(peer)
+    }
+
+    fn declare_failed(&mut self, peer: u32, why: &str) {
+        self.0.lock().ofi.declare_failed(peer, why);
+    }
+
+    unsafe fn expose(&mut self, data: *const u8, len: usize) -> Option<Exposure> {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { self.0.lock().ofi.expose(data, len) }
+    }
+
+    fn withdraw(&mut self, exposure: &Exposure) {
+        self.0.lock().ofi.withdraw(exposure);
+    }
+
+    fn pulls(&self, peer: u32, len: usize, inside: bool) -> Pulls {
+        self.0.lock().ofi.pulls(peer, len, inside)
+    }
+
+    unsafe fn pull(
+        &mut self,
+        peer: u32,
+        exposure: &Exposure,
+        offset: u64,
+        target: *mut u8,
+        len: usize,
+    ) -> Pulled {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { self.0.lock().ofi.pull(peer, exposure, offset, target, len) }
+    }
+
+    unsafe fn register(&mut self, data: *mut u8, len: usize, memory: MemoryKind) -> Option<Token> {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { self.0.lock().ofi.register(data, len, memory) }
+    }
+
+    fn deregister(&mut self, token: &Token) {
+        self.0.lock().ofi.deregister(token);
+    }
+
+    unsafe fn begin_remote(
+        &mut self,
+        peer: u32,
+        token: &Token,
+        offset: u64,
+        what: Remote,
+        id: u32,
+    ) -> Begun {
+        // SAFETY: the caller's promise, passed on.
+        unsafe {
+            self.0
+                .lock()
+                .ofi
+                .begin_remote(peer, token, offset, what, id)
+        }
+    }
+
+    fn memory_used(&self) -> u64 {
+        self.0.lock().ofi.memory_used()
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        let mut facts = self.0.lock().ofi.describe();
+        facts.push(("matching".to_owned(), "by the provider".to_owned()));
+        facts
+    }
+}
+
+/// Completes the requests of tagged operations that are over, inside of the engine's progress.
+pub(super) fn completions(shared: Arc<Shared>) -> Hook {
+    Box::new(move |port| {
+        if finish(&shared, port) {
+            Turn::Busy
+        } else {
+            Turn::Idle
+        }
+    })
+}
+
+/// Completes the requests of tagged operations that are over, and tells senders who wait to hear of it;
+/// whether there were any.
+pub(super) fn finish(shared: &Shared, port: &mut dyn Port) -> bool {
+    let mut done = false;
+    if shared.polling.load(Ordering::Relaxed) {
+        return done; // Inside of a handler: the hook runs right after the poll.
+    }
+    loop {
+        // The lock is free while requests complete: what is attached to them runs.
+        let (end, ack) = {
+            let mut core = shared.lock();
+            (core.tags.next_end(), core.tags.next_ack())
+        };
+        if let Some((peer, cookie)) = ack {
+            let outcome = port.send(ProcId::new(peer), MATCHED, [u64::from(cookie), 0], &[]);
+            // Whoever has died does not wait any more.
+            drop(outcome);
+        }
+        let outcome = match end {
+            None if ack.is_none() => return done,
+            None => Ok(()),
+            Some((request, End::Over(status))) => port.complete(request, status),
+            Some((request, End::Failed(peer))) => port.fail(request, ProcId::new(peer)),
+        };
+        debug_assert!(outcome.is_ok(), "{outcome:?}");
+        done = true;
+    }
+}

@@ -1,0 +1,339 @@
+//! Receiving what the provider matches.
+
+use libfabric_sys::{
+    FI_ADDR_UNSPEC, FI_CLAIM, FI_ECANCELED, FI_ETRUNC, fi_cancel, fi_msg_tagged, fi_trecvmsg,
+};
+use portolan_core::engine::Data;
+use portolan_core::matching::Pattern;
+use portolan_core::{ErrorKind, Request, Status};
+use portolan_datatype::MsgRep;
+
+use super::bits::Label;
+use super::matched::Matched;
+use super::slots::{Arrival, Incoming, What};
+use super::tags::{End, NO_ROOM, Tags};
+use crate::ofi::Ofi;
+
+/// Bytes that a message may be longer than a buffer without the provider's noticing: more than any sends in
+/// one packet.
+pub(super) const SINK: usize = 64 << 10;
+
+impl Incoming {
+    fn new(from: Pattern, turn: u64, data: Data) -> Self {
+        let packed = data
+            .contiguous()
+            .is_none()
+            .then(|| vec![0_u8; data.len()].into_boxed_slice());
+        Self {
+            from,
+            turn,
+            data,
+            packed,
+            claimed: None,
+            doom: None,
+            cancelled: false,
+        }
+    }
+
+    /// Where the packed stream arrives.
+    fn place(&mut self) -> (*mut u8, usize) {
+        match &mut self.packed {
+            Some(bytes) => (bytes.as_mut_ptr(), bytes.len()),
+            None => self.data.contiguous().unwrap_or((std::ptr::null_mut(), 0)),
+        }
+    }
+
+    /// Brings a message that has arrived to where the program wants it; says how that went. As much of
+    /// it as there was room for is at its [`place`](Self::place).
+    fn deliver(&mut self, arrival: &Arrival, checked: bool) -> Status {
+        let (room, sent) = (self.data.len(), arrival.len);
+        let mut status = Status {
+            sent: sent as u64,
+            ..Status::received(arrival.envelope.source, arrival.envelope.tag, sent as u64)
+        };
+        let refused = |error| Status {
+            error: Some(error),
+            bytes: 0,
+            ..status
+        };
+        if checked && !self.data.accepts(arrival.label.signature, sent) {
+            return refused(ErrorKind::TypeMismatch);
+        }
+        let Some(rep) = MsgRep::from_code(arrival.label.rep) else {
+            return refused(ErrorKind::PeerMisbehaved);
+        };
+        let len = sent.min(room);
+        if let Some(packed) = &self.packed {
+            // SAFETY: the buffer is the device's until the receive is over; `len` bytes have arrived.
+            unsafe { self.data.write(0, packed.as_ptr(), len, rep) };
+        } else if rep != MsgRep::Native
+            && let Some((place, _)) = self.data.contiguous()
+        {
+            // SAFETY: `len` bytes have arrived there.
+            let foreign = unsafe { std::slice::from_raw_parts(place.cast_const(), len) }.to_vec();
+            // SAFETY: as above; the copy lies apart from the buffer.
+            unsafe { self.data.write(0, foreign.as_ptr(), len, rep) };
+        }
+        status.rep = self.data.delivers(rep);
+        if sent > room {
+            status.error = Some(ErrorKind::Truncated);
+            status.bytes = room as u64;
+        }
+        status
+    }
+}
+
+impl Tags {
+    /// Starts a receive.
+    ///
+    /// # Safety
+    /// `from` must be legal, and the buffer must stay writable until the request completes.
+    pub(crate) unsafe fn start_receive(
+        &mut self,
+        ofi: &mut Ofi,
+        request: Request,
+        from: &Pattern,
+        data: Data,
+    ) {
+        let turn = self.next_turn;
+        self.next_turn += 1;
+        let receive = Incoming::new(*from, turn, data);
+        let number = self.slots.add(What::Receive(receive), request);
+        self.numbers.insert(request.to_bits(), number);
+        if !self.unposted.is_empty() || !self.try_post(ofi, number) {
+            self.counts.waited += 1;
+            self.unposted.insert(turn, number);
+        }
+        // What the dead have sent is received; for what they have not, nobody has to wait.
+        if let Some(dead) = self.contexts.doom(from) {
+            self.doom_receive(ofi, number, dead);
+        }
+    }
+
+    /// Gives a receive to the provider; `false` if it has no room.
+    pub(super) fn try_post(&mut self, ofi: &mut Ofi, number: u32) -> bool {
+        self.posted < self.most_posted && self.hand_over(ofi, number, 0)
+    }
+
+    /// Gives a receive to the provider, with these flags; `false` if it has no room.
+    fn hand_over(&mut self, ofi: &mut Ofi, number: u32, flags: u64) -> bool {
+        let context = self.slots.context(number);
+        let slot = self.slots.at(number);
+        let What::Receive(receive) = &mut slot.what else {
+            return true;
+        };
+        let (tag, ignore) = self.bits.pattern(&receive.from);
+        let (place, len) = receive.place();
+        // What is too long for the buffer ends in a place of its own: a provider may give a connection up on
+        // which more comes than there is room for (the TCP provider of 1.17 does).
+        let iov = [
+            libc::iovec {
+                iov_base: place.cast(),
+                iov_len: len,
+            },
+            libc::iovec {
+                iov_base: self.sink.as_mut_ptr().cast(),
+                iov_len: SINK,
+            },
+        ];
+        let skip = usize::from(len == 0);
+        let mut desc = [std::ptr::null_mut(); 2];
+        let msg = fi_msg_tagged {
+            msg_iov: iov[skip..].as_ptr(),
+            desc: desc.as_mut_ptr(),
+            iov_count: if len < SINK { 2 - skip } else { 1 },
+            addr: FI_ADDR_UNSPEC,
+            tag,
+            ignore,
+            context,
+            data: 0,
+        };
+        // SAFETY: an open endpoint; memory and a context that stay where they are until the completion: the
+        // caller of `start_receive` or `receive_taken` promises that for the buffer, and the sink lives as
+        // long as anything is under way. With `FI_CLAIM` the context is that of the look that took the
+        // message.
+        match unsafe { fi_trecvmsg(ofi.link.ep.get(), &raw const msg, flags) } {
+            0 => {
+                slot.under_way = true;
+                self.posted += 1;
+            }
+            NO_ROOM => return false,
+            error => self.broken(ofi, number, "posting a receive", error),
+        }
+        true
+    }
+
+    /// Posts what the provider had no room for, in order.
+    pub(super) fn post_waiting(&mut self, ofi: &mut Ofi) -> usize {
+        let mut done = 0;
+        while let Some((&turn, &number)) = self.unposted.first_key_value() {
+            if self.scan.takes_for(number) || !self.try_post(ofi, number) {
+                break;
+            }
+            self.unposted.remove(&turn);
+            done += 1;
+        }
+        if !self.unposted.is_empty() {
+            done += self.scan_unposted(ofi);
+        }
+        done
+    }
+
+    /// Receives a message that was taken out of matching, in its slot.
+    ///
+    /// # Safety
+    /// The buffer must stay writable until the request completes.
+    pub(super) unsafe fn receive_claimed(
+        &mut self,
+        ofi: &mut Ofi,
+        number: u32,
+        request: Request,
+        data: Data,
+    ) {
+        let slot = self.slots.at(number);
+        let What::Taken(arrival) = slot.what else {
+            return;
+        };
+        let mut receive = Incoming::new(Pattern::exact(&arrival.envelope), 0, data);
+        receive.claimed = Some(arrival);
+        slot.what = What::Receive(receive);
+        slot.request = request;
+        self.numbers.insert(request.to_bits(), number);
+        if !self.unclaimed.is_empty() || !self.hand_over(ofi, number, FI_CLAIM) {
+            self.unclaimed.push_back(number);
+        }
+    }
+
+    /// Tries again what the provider had no room for.
+    pub(super) fn claim_waiting(&mut self, ofi: &mut Ofi) -> usize {
+        let mut done = 0;
+        while let Some(&number) = self.unclaimed.front() {
+            if !self.hand_over(ofi, number, FI_CLAIM) {
+                break;
+            }
+            self.unclaimed.pop_front();
+            done += 1;
+        }
+        done
+    }
+
+    /// A receive has ended.
+    pub(super) fn received(&mut self, ofi: &mut Ofi, matched: &Matched) {
+        self.posted -= 1;
+        let (bits, checked) = (self.bits, self.checked);
+        let What::Receive(receive) = &mut self.slots.at(matched.index).what else {
+            return;
+        };
+        let room = receive.data.len();
+        let room = room + if room < SINK { SINK } else { 0 };
+        let len = match matched.error {
+            0 => matched.len,
+            FI_ETRUNC_ERROR => room + matched.lost.max(1),
+            _ => return self.not_received(ofi, matched),
+        };
+        let arrival = receive.claimed.unwrap_or_else(|| Arrival {
+            envelope: bits.unpack(matched.tag),
+            label: Label::unpack(matched.data),
+            len,
+        });
+        let status = receive.deliver(&arrival, checked);
+        self.counts.received += 1;
+        self.finish(matched.index, End::Over(status));
+        self.acknowledge(ofi, &arrival);
+    }
+
+    /// The sender of a message may wait to hear that it was matched.
+    pub(super) fn acknowledge(&mut self, ofi: &Ofi, arrival: &Arrival) {
+        let (context, source) = (arrival.envelope.context, arrival.envelope.source);
+        if let Some(cookie) = arrival.label.cookie
+            && let Some(peer) = self.contexts.process(context, source)
+        {
+            if peer == ofi.rank {
+                self.acknowledged(peer, cookie);
+            } else {
+                self.acks.push_back((peer, cookie));
+            }
+        }
+    }
+
+    /// A receive has ended without a message.
+    #[cold]
+    fn not_received(&mut self, ofi: &mut Ofi, matched: &Matched) {
+        let What::Receive(receive) = &self.slots.at(matched.index).what else {
+            return;
+        };
+        let (from, doom) = (receive.from, receive.doom);
+        let end = match doom {
+            Some(dead) => End::Failed(dead),
+            None if matched.error == FI_ECANCELED => End::Over(Status::cancelled()),
+            None => {
+                // The connection broke in the middle of the message.
+                let why = ofi
+                    .link
+                    .domain
+                    .library
+                    .fi_strerror(i64::from(matched.error));
+                let why = format!("a message from it broke off: {why}");
+                let source = from.source;
+                let peer = source.and_then(|source| self.contexts.process(from.context, source));
+                if let Some(peer) = peer.filter(|&peer| peer < ofi.size && peer != ofi.rank) {
+                    // Its end is believed later, and ends this.
+                    return ofi.shared.deaths.declare(peer, &why);
+                }
+                tracing::warn!(rank = ofi.rank, why, "a receive from any source has failed");
+                End::Over(Status {
+                    error: Some(ErrorKind::PeerFailed),
+                    ..Status::EMPTY
+                })
+            }
+        };
+        self.finish(matched.index, end);
+    }
+
+    /// Cancels the operation of a request, if it is a receive. A send goes on: its message may have been
+    /// matched.
+    pub(crate) fn cancel(&mut self, ofi: &mut Ofi, request: Request) {
+        let Some(&number) = self.numbers.get(&request.to_bits()) else {
+            return;
+        };
+        let slot = self.slots.at(number);
+        if matches!(&slot.what, What::Receive(receive) if receive.claimed.is_none()) {
+            self.retract(ofi, number, End::Over(Status::cancelled()));
+        }
+    }
+
+    /// Takes a receive back: at once with this end if the provider does not have it, else the provider
+    /// says whether a message was first.
+    pub(super) fn retract(&mut self, ofi: &mut Ofi, number: u32, end: End) {
+        if self.slots.at(number).under_way {
+            let context = self.slots.context(number);
+            // SAFETY: an open endpoint; the context is of an operation under way. That it is none any
+            // more is not an error.
+            unsafe { fi_cancel(ofi.link.ep.get(), context) };
+            return;
+        }
+        if self.scan.takes_for(number) {
+            if let What::Receive(receive) = &mut self.slots.at(number).what {
+                receive.cancelled = true;
+            }
+            return;
+        }
+        if let What::Receive(receive) = &self.slots.at(number).what {
+            self.unposted.remove(&receive.turn);
+        }
+        self.finish(number, end);
+    }
+
+    /// The provider does not take a receive: it has stopped to work, and so has this rank.
+    #[cold]
+    pub(super) fn broken(&mut self, ofi: &Ofi, number: u32, what: &str, error: isize) {
+        let why = ofi.link.domain.library.fi_strerror(error as i64);
+        let provider = ofi.link.domain.info.provider();
+        let why = format!("{what} failed on provider {provider}: {why}");
+        ofi.shared.deaths.declare(ofi.rank, &why);
+        self.finish(number, End::Failed(ofi.rank));
+    }
+}
+
+/// The number is of another type in libfabric's headers than the field that has it.
+pub(super) const FI_ETRUNC_ERROR: i32 = FI_ETRUNC as i32;

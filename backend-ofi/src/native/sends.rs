@@ -1,0 +1,251 @@
+//! Sending messages that the receiver's provider matches.
+//!
+//! Budget of a small message: one call into the provider, which copies it; no allocation, no slot, no
+//! completion.
+
+use std::mem::MaybeUninit;
+
+use libfabric_sys::{FI_ADDR_NOTAVAIL, fi_tinjectdata, fi_tsenddata};
+use portolan_core::engine::Data;
+use portolan_core::transport::Sent;
+use portolan_core::{Request, SendArgs, SendMode, Status};
+use portolan_datatype::MsgRep;
+
+use super::bits::Label;
+use super::matched::Matched;
+use super::slots::{Outgoing, What};
+use super::tags::{End, NO_ROOM, Tags};
+use crate::ofi::Ofi;
+use crate::send::{absent, insert, refused};
+
+/// Longest message of a layout with gaps that is packed on the stack.
+const ON_STACK: usize = 192;
+
+/// The bytes of a message where they are, if they can be sent from there.
+fn in_place(data: &Data, rep: MsgRep) -> Option<(*mut u8, usize)> {
+    match data {
+        // A contiguous routine's data is in its representation already.
+        Data::Contig(_) => data.contiguous(),
+        Data::Typed { .. } if rep == MsgRep::Native => data.contiguous(),
+        Data::Typed { .. } => None,
+    }
+}
+
+/// Whether a peer can be sent to; puts its address into the provider's vector if it is not there.
+#[inline]
+fn reach(ofi: &mut Ofi, peer: u32) -> Option<Sent> {
+    if ofi.shared.deaths.count() != 0 || ofi.shared.roster.anyone_left() {
+        let verdict = absent(ofi, peer);
+        if verdict.is_some() {
+            return verdict;
+        }
+    }
+    let unknown = ofi.peers[peer as usize].addr == FI_ADDR_NOTAVAIL;
+    (unknown && !insert(ofi, peer)).then_some(Sent::Gone)
+}
+
+impl Tags {
+    fn label(&self, args: &SendArgs, data: &Data, cookie: Option<u32>) -> u64 {
+        Label {
+            signature: data.signature(data.len()).bits(),
+            rep: args.rep.code(),
+            cookie,
+        }
+        .pack()
+    }
+
+    /// Sends a small message at once, if nothing stands in its way.
+    ///
+    /// # Safety
+    /// `args` must be legal and the buffer readable.
+    #[inline]
+    pub(crate) unsafe fn launch(&mut self, ofi: &mut Ofi, args: &SendArgs, data: &Data) -> bool {
+        let (peer, len) = (args.dest.index(), data.len());
+        let waits = !self.unsent.is_empty() && self.unsent.contains_key(&peer);
+        if len > ofi.inject || args.mode == SendMode::Synchronous || waits {
+            return false;
+        }
+        match reach(ofi, peer) {
+            None => {}
+            Some(verdict) => return verdict == Sent::Done, // Lost with whoever has left.
+        }
+        let mut stack = [const { MaybeUninit::<u8>::uninit() }; ON_STACK];
+        let start = match in_place(data, args.rep) {
+            Some((start, _)) => start.cast_const(),
+            None if len <= ON_STACK => {
+                // SAFETY: the caller vouches for the buffer; there is room for all of it.
+                unsafe { data.read(0, stack.as_mut_ptr().cast(), len, args.rep) };
+                stack.as_ptr().cast()
+            }
+            None => return false,
+        };
+        let (tag, label) = (self.bits.pack(&args.envelope), self.label(args, data, None));
+        let (ep, addr) = (ofi.link.ep.get(), ofi.peers[peer as usize].addr);
+        // SAFETY: an open endpoint, an address of its vector, readable bytes, which the provider has
+        // copied when the call returns.
+        let result = unsafe { fi_tinjectdata(ep, start.cast(), len, label, addr, tag) };
+        if result != 0 {
+            return false;
+        }
+        self.counts.injected += 1;
+        if peer != ofi.rank {
+            ofi.peers[peer as usize].injected = true;
+        }
+        true
+    }
+
+    /// Starts a send.
+    ///
+    /// # Safety
+    /// `args` must be legal, and the buffer must stay readable until the request completes.
+    pub(crate) unsafe fn start_send(
+        &mut self,
+        ofi: &mut Ofi,
+        request: Request,
+        args: &SendArgs,
+        data: Data,
+    ) {
+        let peer = args.dest.index();
+        let dead = self.contexts.is_dead(peer).then_some(peer);
+        // In a collective operation with a dead member only what can leave at once is sent.
+        let dead = dead.or_else(|| {
+            let stays = data.len() > ofi.inject || args.mode == SendMode::Synchronous;
+            let dead = self.contexts.dead_in(args.envelope.context);
+            dead.filter(|_| stays)
+        });
+        if let Some(dead) = dead {
+            return self.ends.push_back((request, End::Failed(dead)));
+        }
+        // SAFETY: the caller's promise.
+        if unsafe { self.launch(ofi, args, &data) } {
+            return self.ends.push_back((request, End::Over(Status::EMPTY)));
+        }
+        let packed = in_place(&data, args.rep).is_none().then(|| {
+            let mut packed = vec![0_u8; data.len()].into_boxed_slice();
+            // SAFETY: the caller vouches for the buffer; there is room for all of it.
+            unsafe { data.read(0, packed.as_mut_ptr(), data.len(), args.rep) };
+            packed
+        });
+        let awaited = args.mode == SendMode::Synchronous;
+        let send = Outgoing {
+            peer,
+            context: args.envelope.context,
+            tag: self.bits.pack(&args.envelope),
+            label: self.label(args, &data, None),
+            data,
+            packed,
+            awaited,
+        };
+        let number = self.slots.add(What::Send(send), request);
+        self.numbers.insert(request.to_bits(), number);
+        if awaited {
+            debug_assert!(number < Label::COOKIES);
+            if let What::Send(send) = &mut self.slots.at(number).what {
+                let label = Label::unpack(send.label);
+                let cookie = Some(number);
+                send.label = Label { cookie, ..label }.pack();
+            }
+        }
+        let waits = !self.unsent.is_empty() && self.unsent.contains_key(&peer);
+        if waits || !self.try_send(ofi, number) {
+            self.unsent.entry(peer).or_default().push_back(number);
+        }
+    }
+
+    /// Gives a message to the provider; `false` if it has to wait.
+    fn try_send(&mut self, ofi: &mut Ofi, number: u32) -> bool {
+        let context = self.slots.context(number);
+        let slot = self.slots.at(number);
+        let What::Send(send) = &mut slot.what else {
+            return true;
+        };
+        let peer = send.peer;
+        let verdict = reach(ofi, peer).or_else(|| {
+            let place = send
+                .packed
+                .as_mut()
+                .map(|bytes| (bytes.as_mut_ptr(), bytes.len()));
+            let (start, len) = place.or_else(|| send.data.contiguous())?;
+            let (ep, addr) = (ofi.link.ep.get(), ofi.peers[peer as usize].addr);
+            let (start, null) = (start.cast_const().cast(), std::ptr::null_mut());
+            // SAFETY: an open endpoint, an address of its vector, bytes and a context that stay where
+            // they are until the completion: the caller of `start_send` promises that for the buffer.
+            let result =
+                unsafe { fi_tsenddata(ep, start, len, null, send.label, addr, send.tag, context) };
+            match result {
+                0 => None,
+                NO_ROOM => Some(Sent::Full),
+                error => Some(refused(ofi, peer, error)),
+            }
+        });
+        match verdict {
+            None => {
+                slot.under_way = true;
+                self.counts.sent += 1;
+                ofi.peers[peer as usize].injected = peer != ofi.rank;
+            }
+            // Lost with whoever has left.
+            Some(Sent::Done) => self.finish(number, End::Over(Status::EMPTY)),
+            // The end of the peer is believed later, and ends this.
+            Some(Sent::Full | Sent::Gone) => return false,
+        }
+        true
+    }
+
+    /// Tries again what the provider had no room for. A peer that has none keeps nobody else waiting.
+    pub(super) fn send_waiting(&mut self, ofi: &mut Ofi) -> usize {
+        let mut done = 0;
+        for (peer, mut queue) in std::mem::take(&mut self.unsent) {
+            while let Some(&number) = queue.front() {
+                if !self.try_send(ofi, number) {
+                    break;
+                }
+                queue.pop_front();
+                done += 1;
+            }
+            if !queue.is_empty() {
+                self.unsent.insert(peer, queue);
+            }
+        }
+        done
+    }
+
+    /// A message has left, or could not.
+    pub(super) fn sent(&mut self, ofi: &mut Ofi, matched: &Matched) {
+        let What::Send(send) = &mut self.slots.at(matched.index).what else {
+            return;
+        };
+        let (peer, context, awaited) = (send.peer, send.context, send.awaited);
+        if matched.error != 0 || awaited {
+            let dead = self.contexts.is_dead(peer).then_some(peer);
+            if let Some(dead) = dead.or_else(|| self.contexts.dead_in(context)) {
+                return self.finish(matched.index, End::Failed(dead));
+            }
+        }
+        if matched.error != 0 && refused(ofi, peer, -(matched.error as isize)) == Sent::Gone {
+            return; // The end of the peer is believed later, and ends this.
+        }
+        if !awaited || matched.error != 0 {
+            self.finish(matched.index, End::Over(Status::EMPTY));
+        }
+    }
+
+    /// A peer says that a message was matched.
+    pub(crate) fn acknowledged(&mut self, peer: u32, cookie: u32) {
+        let Some(slot) = self.slots.get(cookie) else {
+            return;
+        };
+        let under_way = slot.under_way;
+        let What::Send(send) = &mut slot.what else {
+            return;
+        };
+        if send.peer != peer || !send.awaited {
+            return; // It was given up.
+        }
+        send.awaited = false;
+        let waits = self.unsent.get(&peer);
+        if !under_way && waits.is_none_or(|queue| !queue.contains(&cookie)) {
+            self.finish(cookie, End::Over(Status::EMPTY));
+        }
+    }
+}

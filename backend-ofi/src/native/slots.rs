@@ -1,0 +1,168 @@
+//! The operations that the provider knows of, each with the memory that it may use meanwhile.
+
+use std::ffi::c_void;
+
+use portolan_core::Request;
+use portolan_core::engine::Data;
+use portolan_core::matching::{Envelope, Pattern};
+
+use super::bits::Label;
+use crate::op::{Kind, Ops};
+
+/// Operations that are made at once.
+const CHUNK: usize = 256;
+
+/// A message that has arrived, as a look at it shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    pub(crate) envelope: Envelope,
+    pub(crate) label: Label,
+    /// Bytes.
+    pub(crate) len: usize,
+}
+
+/// A message that leaves.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) peer: u32,
+    pub(super) context: u32,
+    /// Tag and data, as the provider carries them.
+    pub(super) tag: u64,
+    pub(super) label: u64,
+    /// The buffer, and a packed copy where that is what is sent.
+    pub(super) data: Data,
+    pub(super) packed: Option<Box<[u8]>>,
+    /// The receiver has still to say that the message was matched.
+    pub(super) awaited: bool,
+}
+
+/// A receive.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) from: Pattern,
+    /// Receives with lower numbers were started before.
+    pub(super) turn: u64,
+    /// The buffer, and memory for the packed stream where it cannot arrive in place.
+    pub(super) data: Data,
+    pub(super) packed: Option<Box<[u8]>>,
+    /// It is to receive this message, which was taken out of matching.
+    pub(super) claimed: Option<Arrival>,
+    /// This peer has died, and the provider was asked to cancel the receive.
+    pub(super) doom: Option<u32>,
+    /// It is to end as cancelled, unless the message that is being taken for it is there.
+    pub(super) cancelled: bool,
+}
+
+/// A look at what has arrived.
+#[derive(Debug)]
+pub(super) struct Look {
+    /// Whether the message is to be taken out of matching.
+    pub(super) claim: bool,
+    /// `None` until the provider has answered.
+    pub(super) answer: Option<Option<Arrival>>,
+}
+
+/// What an operation is.
+#[derive(Debug, Default)]
+pub(super) enum What {
+    #[default]
+    Free,
+    Send(Outgoing),
+    Receive(Incoming),
+    Look(Look),
+    /// A message that was taken out of matching, and is not being received yet.
+    Taken(Arrival),
+    /// It was given up; the provider has not let go of it. Keeps what it may still use.
+    Lost {
+        _kept: Option<Box<[u8]>>,
+    },
+}
+
+/// An operation.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) what: What,
+    /// What is completed when it is over.
+    pub(super) request: Request,
+    /// The provider has it.
+    pub(super) under_way: bool,
+}
+
+/// All operations.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    ops: Vec<Ops>,
+}
+
+impl Slots {
+    /// A slot for an operation.
+    pub(super) fn add(&mut self, what: What, request: Request) -> u32 {
+        if self.free.is_empty() {
+            self.grow();
+        }
+        let number = self.free.pop().unwrap_or_default();
+        let slot = &mut self.slots[number as usize];
+        slot.what = what;
+        slot.request = request;
+        slot.under_way = false;
+        number
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let first = self.slots.len();
+        self.ops.push(Ops::from(Kind::Tagged, first, CHUNK));
+        let slot = || Slot {
+            what: What::Free,
+            request: Request::NULL,
+            under_way: false,
+        };
+        self.slots.resize_with(first + CHUNK, slot);
+        self.free
+            .extend((first as u32..(first + CHUNK) as u32).rev());
+    }
+
+    /// The operation of a number that [`add`](Self::add) gave.
+    #[inline]
+    pub(super) fn at(&mut self, number: u32) -> &mut Slot {
+        &mut self.slots[number as usize]
+    }
+
+    /// The operation of a number from elsewhere, if there is one.
+    pub(super) fn get(&mut self, number: u32) -> Option<&mut Slot> {
+        self.slots.get_mut(number as usize)
+    }
+
+    /// Takes an operation out of its slot, which is free from now on: the provider does not know of it.
+    #[inline]
+    pub(super) fn remove(&mut self, number: u32) -> What {
+        let slot = &mut self.slots[number as usize];
+        debug_assert!(!slot.under_way, "the provider has it");
+        self.free.push(number);
+        std::mem::take(&mut slot.what)
+    }
+
+    /// As libfabric's functions take it.
+    #[inline]
+    pub(super) fn context(&self, number: u32) -> *mut c_void {
+        let number = number as usize;
+        self.ops[number / CHUNK].context(number % CHUNK)
+    }
+
+    /// The numbers of all slots, free ones included.
+    pub(super) fn numbers(&self) -> std::ops::Range<u32> {
+        0..self.slots.len() as u32
+    }
+
+    /// All operations, for people.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter()
+    }
+
+    /// Never frees what the provider has.
+    pub(super) fn leak(&mut self) {
+        std::mem::forget(std::mem::take(self));
+    }
+}

@@ -1,0 +1,285 @@
+//! What the device keeps beside the engine: the operations that the provider matches, and what translates
+//! between them and the device interface.
+//!
+//! Sending is in `sends.rs`, receiving in `receives.rs`, looking at what has arrived in `looks.rs`, deaths
+//! in `deaths.rs`.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ffi::c_void;
+
+use libfabric_sys::FI_EAGAIN;
+use portolan_core::matching::{Envelope, Pattern};
+use portolan_core::{Request, Status};
+
+use super::bits::Bits;
+use super::contexts::Contexts;
+use super::looks::Scan;
+use super::matched::Matched;
+use super::receives::SINK;
+use super::slots::{Incoming, Look, Outgoing, Slot, Slots, What};
+use crate::ofi::Ofi;
+
+/// What libfabric says when there is no room.
+pub(super) const NO_ROOM: isize = -(FI_EAGAIN as isize);
+
+/// The end of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    /// As the status says.
+    Over(Status),
+    /// This peer has failed.
+    Failed(u32),
+}
+
+/// Operations under way, and what is left to be done for them.
+#[derive(Debug)]
+pub(crate) struct Tags {
+    pub(super) bits: Bits,
+    /// Whether type signatures are compared.
+    pub(super) checked: bool,
+    pub(super) contexts: Contexts,
+    pub(super) slots: Slots,
+    /// Which operation a request is of. Looked up only.
+    pub(super) numbers: HashMap<u64, u32>,
+    /// Sends that the provider has had no room for, by peer, in order.
+    pub(super) unsent: BTreeMap<u32, VecDeque<u32>>,
+    /// Receives that the provider has had no room for, in order.
+    pub(super) unposted: BTreeMap<u64, u32>,
+    /// Number of the next receive: they are in the order in which they were started.
+    pub(super) next_turn: u64,
+    /// Receives of taken messages that the provider has had no room for.
+    pub(super) unclaimed: VecDeque<u32>,
+    /// Receives that the provider has, and how many that may be.
+    pub(super) posted: usize,
+    pub(super) most_posted: usize,
+    pub(super) scan: Scan,
+    /// Where the rest of messages ends that are too long for their buffers. Nobody reads it.
+    pub(super) sink: Box<[u8]>,
+    /// Operations that are over and whose requests are not complete yet.
+    pub(super) ends: VecDeque<(Request, End)>,
+    /// Senders that are to hear that their message was matched: peer and cookie.
+    pub(super) acks: VecDeque<(u32, u32)>,
+    /// Handles on messages that were taken.
+    pub(super) handles: BTreeMap<u64, u32>,
+    pub(super) last_handle: u64,
+    /// Operations that a death has ended, and that the provider still has: with the polls that remain.
+    pub(super) doomed: Vec<(u32, u32)>,
+    pub(super) failures_seen: u32,
+    pub(super) counts: Counts,
+}
+
+/// What has been matched by providers, or sent for that.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) injected: u64,
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    pub(super) waited: u64,
+}
+
+impl Tags {
+    /// Nothing under way. `most_posted` is how many receives the provider may be given.
+    pub(crate) fn new(bits: Bits, checked: bool, most_posted: usize) -> Self {
+        Self {
+            bits,
+            checked,
+            contexts: Contexts::default(),
+            slots: Slots::default(),
+            numbers: HashMap::new(),
+            unsent: BTreeMap::new(),
+            unposted: BTreeMap::new(),
+            next_turn: 0,
+            counts: Counts::default(),
+            unclaimed: VecDeque::new(),
+            posted: 0,
+            most_posted,
+            scan: Scan::default(),
+            sink: vec![0; SINK].into(),
+            ends: VecDeque::new(),
+            acks: VecDeque::new(),
+            handles: BTreeMap::new(),
+            last_handle: 0,
+            doomed: Vec::new(),
+            failures_seen: 0,
+        }
+    }
+
+    /// The provider has something to say of an operation.
+    pub(crate) fn completed(&mut self, ofi: &mut Ofi, matched: &Matched) {
+        let number = matched.index;
+        let slot = self.slots.at(number);
+        slot.under_way = false;
+        match &mut slot.what {
+            What::Send(_) => self.sent(ofi, matched),
+            What::Receive(_) => self.received(ofi, matched),
+            What::Look(_) => self.looked(matched),
+            What::Lost { .. } => drop(self.slots.remove(number)),
+            What::Free | What::Taken(_) => debug_assert!(false, "nothing is under way"),
+        }
+    }
+
+    /// Tries again what the provider had no room for. Returns how much was done.
+    pub(crate) fn advance(&mut self, ofi: &mut Ofi) -> usize {
+        let mut done = 0;
+        if ofi.adopted != self.failures_seen {
+            self.notice_deaths(ofi);
+            done += 1;
+        }
+        if !self.unsent.is_empty() {
+            done += self.send_waiting(ofi);
+        }
+        if !self.unclaimed.is_empty() {
+            done += self.claim_waiting(ofi);
+        }
+        if !self.unposted.is_empty() {
+            done += self.post_waiting(ofi);
+        }
+        if !self.doomed.is_empty() {
+            done += self.give_up(ofi);
+        }
+        done
+    }
+
+    /// Whether something is to be done that no message announces.
+    pub(crate) fn waits(&self) -> bool {
+        !self.unsent.is_empty()
+            || !self.unclaimed.is_empty()
+            || !self.unposted.is_empty()
+            || !self.doomed.is_empty()
+    }
+
+    /// An operation is over: its slot is free, and its request is to be completed.
+    pub(super) fn finish(&mut self, number: u32, end: End) {
+        let request = self.slots.at(number).request;
+        drop(self.slots.remove(number));
+        self.numbers.remove(&request.to_bits());
+        self.ends.push_back((request, end));
+    }
+
+    /// An operation is over for the program, but not for the provider, which keeps its slot.
+    pub(super) fn lose(&mut self, number: u32, end: End) {
+        let slot = self.slots.at(number);
+        let request = slot.request;
+        let packed = match std::mem::take(&mut slot.what) {
+            What::Send(Outgoing { packed, .. }) | What::Receive(Incoming { packed, .. }) => packed,
+            _ => None,
+        };
+        slot.what = What::Lost { _kept: packed };
+        self.numbers.remove(&request.to_bits());
+        self.ends.push_back((request, end));
+    }
+
+    /// The communicators that the device was told of.
+    pub(crate) fn contexts(&mut self) -> &mut Contexts {
+        &mut self.contexts
+    }
+
+    /// The dead rank for which a probe would wait.
+    pub(crate) fn doom_of_probe(&mut self, from: &Pattern) -> Option<u32> {
+        self.contexts.doom(from)
+    }
+
+    /// Whether a receive for such a message is posted.
+    pub(crate) fn expects(&self, envelope: &Envelope) -> bool {
+        let matches = |slot: &Slot| {
+            matches!(&slot.what, What::Receive(receive)
+                if receive.claimed.is_none() && receive.from.matches(envelope))
+        };
+        self.slots.iter().any(matches)
+    }
+
+    /// Whether a request is of an operation here.
+    pub(crate) fn knows(&self, request: Request) -> bool {
+        self.numbers.contains_key(&request.to_bits())
+    }
+
+    /// The next request to be completed, and how.
+    pub(crate) fn next_end(&mut self) -> Option<(Request, End)> {
+        self.ends.pop_front()
+    }
+
+    /// The next request that is to be completed by a status.
+    pub(crate) fn next_over(&mut self) -> Option<(Request, Status)> {
+        match self.ends.front() {
+            Some(&(request, End::Over(status))) => {
+                self.ends.pop_front();
+                Some((request, status))
+            }
+            _ => None,
+        }
+    }
+
+    /// The next sender that is to hear that its message was matched: peer and cookie.
+    pub(crate) fn next_ack(&mut self) -> Option<(u32, u32)> {
+        self.acks.pop_front()
+    }
+
+    /// The receives that the provider has, as its functions take them.
+    pub(crate) fn receives_under_way(&mut self) -> Vec<*mut c_void> {
+        let slots = &mut self.slots;
+        let numbers = slots.numbers().filter(|&number| {
+            let slot = slots.at(number);
+            slot.under_way && matches!(slot.what, What::Receive(_))
+        });
+        let numbers: Vec<u32> = numbers.collect();
+        let context = |number| self.slots.context(number);
+        numbers.into_iter().map(context).collect()
+    }
+
+    /// Whether the provider has anything that it may still be about to end.
+    pub(crate) fn is_under_way(&self) -> bool {
+        let busy = |slot: &Slot| slot.under_way && !matches!(slot.what, What::Lost { .. });
+        self.slots.iter().any(busy)
+    }
+
+    /// The provider keeps what it has, for as long as the process lives.
+    pub(crate) fn abandon_all(&mut self) {
+        if self.slots.iter().any(|slot| slot.under_way) {
+            self.slots.leak();
+            std::mem::forget(std::mem::take(&mut self.sink));
+        }
+    }
+
+    /// How many messages have been received.
+    pub(crate) fn received_count(&self) -> u64 {
+        self.counts.received
+    }
+
+    /// Counters, by name.
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 4] {
+        let Counts {
+            injected,
+            sent,
+            received,
+            waited,
+        } = self.counts;
+        [
+            ("tagged_injected", injected),
+            ("tagged_sent", sent),
+            ("tagged_received", received),
+            ("tagged_waited", waited),
+        ]
+    }
+
+    /// What is under way, for people.
+    pub(crate) fn describe(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for slot in self.slots.iter() {
+            let place = if slot.under_way {
+                "with the provider"
+            } else {
+                "waiting for room"
+            };
+            lines.push(match &slot.what {
+                What::Send(send) => {
+                    let len = send.data.len();
+                    format!("send of {len} bytes to world rank {}, {place}", send.peer)
+                }
+                What::Receive(receive) => format!("receive of {:?}, {place}", receive.from),
+                What::Taken(arrival) => format!("taken message {:?}", arrival.envelope),
+                What::Look(Look { .. }) | What::Free | What::Lost { .. } => continue,
+            });
+        }
+        lines
+    }
+}
