@@ -3,6 +3,8 @@
 //!
 //! Without a libfabric every test is skipped, and says so.
 
+use std::io::Write;
+
 use portolan_conformance::{Job, Over, Sut, Transports, on_threads, suite};
 use portolan_core::config::Settings;
 use portolan_core::device::{AtomicOp, AtomicWidth, Check};
@@ -74,7 +76,7 @@ mod shm {
 /// One-sided operations are the provider's, where `provider` has them: put, atomics of both sides, get.
 fn one_sided_by_the_provider<T: Transports<Transport = Ofi>>() {
     if let Some(why) = T::missing() {
-        println!("skipped: {}: {why}", T::NAME);
+        let _ = writeln!(std::io::stdout(), "skipped: {}: {why}", T::NAME);
         return;
     }
     let mut ranks = T::open(&Job::new(2)).into_iter();

@@ -34,6 +34,7 @@ pub mod level;
 pub mod matching;
 pub mod observe;
 pub mod request;
+pub mod staging;
 pub mod status;
 pub mod transport;
 

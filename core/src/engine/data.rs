@@ -3,8 +3,9 @@
 
 use portolan_datatype::{Layout, MsgRep, Signature};
 
-use crate::buffer::{ContigBuf, TypedBuf};
+use crate::buffer::{ContigBuf, MemoryKind, TypedBuf};
 use crate::error::{Error, ErrorKind, Result};
+use crate::staging::unsupported;
 
 /// A contiguous buffer, or items of a layout together with a count on the layout, so that freeing
 /// the type before the communication completes is legal (paper, section 3.7).
@@ -35,14 +36,18 @@ impl Data {
         ptr: std::ptr::null_mut(),
         len: 0,
         signature: Signature::ANY,
-        memory: crate::buffer::MemoryKind::Host,
+        memory: MemoryKind::Host,
     });
 
     /// The buffer that a caller described, packed in `rep`.
     ///
     /// # Errors
-    /// [`InvalidCount`](ErrorKind::InvalidCount) if the packed size overflows.
+    /// [`InvalidCount`](ErrorKind::InvalidCount) if the packed size overflows;
+    /// [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) if it is not memory of the host.
     pub fn typed(buf: &TypedBuf<'_>, rep: MsgRep) -> Result<Self> {
+        if buf.memory != MemoryKind::Host {
+            return Err(unsupported(buf.memory, "this call"));
+        }
         let bytes = buf.layout.packed_size(buf.count, rep).map_err(|e| {
             Error::new(
                 ErrorKind::InvalidCount,
@@ -64,6 +69,7 @@ impl Data {
     /// As [`typed`](Self::typed).
     pub fn of(buf: &TypedBuf<'_>, rep: MsgRep) -> Result<Self> {
         if rep == MsgRep::Native
+            && buf.memory == MemoryKind::Host
             && buf.layout.is_contiguous()
             && let Some(primitive) = buf.layout.homogeneous()
             && let Some(len) = buf.layout.size().checked_mul(buf.count)

@@ -12,7 +12,7 @@ use super::outgoing::Peer;
 use super::send::Launched;
 use super::state::Context;
 use super::wait::Target;
-use crate::buffer::{ContigBuf, TypedBuf};
+use crate::buffer::{ContigBuf, MemoryKind, TypedBuf};
 use crate::device::{
     AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Device, Handler,
     HandlerId, Hook, HookId, Message, ProcId, Region, RegionKey, SendArgs, SendMode, Upper,
@@ -23,6 +23,7 @@ use crate::level::{Level, StateLock};
 use crate::matching::Pattern;
 use crate::observe::Tracer;
 use crate::request::{Request, State as Stage};
+use crate::staging::unsupported;
 use crate::status::Status;
 use crate::transport::{Remote, Transport};
 
@@ -181,6 +182,9 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
     }
 
     unsafe fn send_datatype_unchecked(&self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<()> {
+        if buf.memory != MemoryKind::Host {
+            return Err(unsupported(buf.memory, "this send"));
+        }
         let bytes = buf.layout.packed_size(buf.count, args.rep)?;
         let signature = buf.layout.signature(bytes);
         {

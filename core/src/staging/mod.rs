@@ -1,0 +1,350 @@
+//! Messages from and to memory that the processor cannot load and store: a GPU's.
+//!
+//! An [`Accelerator`] is the driver of one kind of such memory: it knows its own addresses and copies
+//! between them and the host. [`Staging`] sends and receives through host memory with its help, over any
+//! [`Device`]: what is sent is copied to the host before, what is received is copied from there when the
+//! message is complete, inside progress. A device itself refuses other memory than the host's
+//! ([`UnsupportedMemory`](ErrorKind::UnsupportedMemory)).
+//!
+//! ```
+//! use portolan_core::MemoryKind;
+//! use portolan_core::staging::Staging;
+//!
+//! // CUDA's driver, if there is one on this machine.
+//! let staging = Staging::detected();
+//! let host = [0_u8; 8];
+//! assert_eq!(staging.kind_of(host.as_ptr()), MemoryKind::Host);
+//! ```
+
+mod cuda;
+
+use std::sync::Arc;
+
+pub use cuda::Cuda;
+
+use crate::buffer::{ContigBuf, MemoryKind, TypedBuf};
+use crate::device::{Completion, Device, ProcId, RegionKey, SendArgs, SendMode};
+use crate::error::{Error, ErrorKind, Result};
+use crate::matching::Pattern;
+use crate::request::Request;
+use crate::status::Status;
+
+/// The driver of one kind of memory.
+///
+/// Copies are complete when they return. They may be asked for by any thread.
+pub trait Accelerator: Send + Sync {
+    /// Which kind of memory it is.
+    fn kind(&self) -> MemoryKind;
+
+    /// Whether this address is in such memory.
+    fn owns(&self, address: *const u8) -> bool;
+
+    /// Copies to the host; an error in the driver's words.
+    ///
+    /// # Safety
+    /// `len` bytes at `source` must be readable memory of this kind, and at `target` writable memory of
+    /// the host.
+    unsafe fn fetch(&self, source: *const u8, target: *mut u8, len: usize) -> Result<(), String>;
+
+    /// Copies from the host; an error in the driver's words.
+    ///
+    /// # Safety
+    /// `len` bytes at `target` must be writable memory of this kind, and at `source` readable memory of
+    /// the host.
+    unsafe fn store(&self, target: *mut u8, source: *const u8, len: usize) -> Result<(), String>;
+}
+
+/// Sends and receives from and to memory of any kind whose driver is there.
+#[derive(Clone, Default)]
+pub struct Staging {
+    drivers: Vec<Arc<dyn Accelerator>>,
+}
+
+impl std::fmt::Debug for Staging {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kinds = self.drivers.iter().map(|driver| driver.kind());
+        f.debug_list().entries(kinds).finish()
+    }
+}
+
+impl Staging {
+    /// With these drivers.
+    #[must_use]
+    pub fn new(drivers: Vec<Arc<dyn Accelerator>>) -> Self {
+        Self { drivers }
+    }
+
+    /// With the drivers of the devices that this machine has. Libraries of drivers are opened at run
+    /// time; without them there is only the host's memory.
+    #[must_use]
+    pub fn detected() -> Self {
+        let cuda = Cuda::open().map(|cuda| Arc::new(cuda) as Arc<dyn Accelerator>);
+        Self::new(cuda.into_iter().collect())
+    }
+
+    /// In what kind of memory an address is: the host's, if no driver says that it is its own.
+    #[must_use]
+    pub fn kind_of(&self, address: *const u8) -> MemoryKind {
+        let owner = self.drivers.iter().find(|driver| driver.owns(address));
+        owner.map_or(MemoryKind::Host, |driver| driver.kind())
+    }
+
+    /// Starts a send from memory of the kind that `buf` names.
+    ///
+    /// # Errors
+    /// [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) if there is no driver, the driver fails, the
+    /// layout has gaps, or the mode is buffered; else those of
+    /// [`isend_datatype_unchecked`](Device::isend_datatype_unchecked).
+    ///
+    /// # Safety
+    /// As for [`isend_datatype_unchecked`](Device::isend_datatype_unchecked), with memory of that kind.
+    pub unsafe fn isend<D: Device>(
+        &self,
+        device: &D,
+        args: &SendArgs,
+        buf: TypedBuf<'_>,
+    ) -> Result<Request> {
+        if buf.memory == MemoryKind::Host {
+            // SAFETY: the caller's promise.
+            return unsafe { device.isend_datatype_unchecked(args, buf) };
+        }
+        if args.mode == SendMode::Buffered {
+            return Err(unsupported(buf.memory, "a buffered send from it"));
+        }
+        let (driver, len) = (self.driver(buf.memory)?, contiguous(&buf)?);
+        // SAFETY: the caller vouches for as many bytes of that memory.
+        let mut host = unsafe { fetched(&**driver, buf.ptr, len)? };
+        let staged = TypedBuf {
+            ptr: host.as_mut_ptr(),
+            memory: MemoryKind::Host,
+            ..buf
+        };
+        // SAFETY: the host's copy is attached to the request, which keeps it until it is over.
+        let request = unsafe { device.isend_datatype_unchecked(args, staged)? };
+        keep(device, request, host)
+    }
+
+    /// Starts a receive into memory of the kind that `buf` names.
+    ///
+    /// # Errors
+    /// As [`isend`](Self::isend). If the driver fails when the message is here, the receive ends with
+    /// [`UnsupportedMemory`](ErrorKind::UnsupportedMemory).
+    ///
+    /// # Safety
+    /// As for [`irecv_datatype_unchecked`](Device::irecv_datatype_unchecked), with memory of that kind.
+    pub unsafe fn irecv<D: Device>(
+        &self,
+        device: &D,
+        from: &Pattern,
+        buf: TypedBuf<'_>,
+    ) -> Result<Request> {
+        if buf.memory == MemoryKind::Host {
+            // SAFETY: the caller's promise.
+            return unsafe { device.irecv_datatype_unchecked(from, buf) };
+        }
+        let (driver, len) = (self.driver(buf.memory)?, contiguous(&buf)?);
+        let mut back = Back::new(driver, buf.ptr, len)?;
+        let staged = TypedBuf {
+            ptr: back.host.as_mut_ptr(),
+            memory: MemoryKind::Host,
+            ..buf
+        };
+        // SAFETY: the host's copy is attached to the request, which keeps it until it is over.
+        let request = unsafe { device.irecv_datatype_unchecked(from, staged)? };
+        back.attach(device, request)
+    }
+
+    /// Starts to write bytes of memory of this kind to a peer's region.
+    ///
+    /// # Errors
+    /// As [`isend`](Self::isend), and those of [`put`](Device::put).
+    ///
+    /// # Safety
+    /// As for [`put`](Device::put), with memory of that kind.
+    pub unsafe fn put<D: Device>(
+        &self,
+        device: &D,
+        peer: ProcId,
+        key: &RegionKey,
+        offset: u64,
+        source: &ContigBuf,
+    ) -> Result<Request> {
+        let (ptr, len) = (source.ptr, source.len);
+        if source.memory == MemoryKind::Host {
+            // SAFETY: the caller's promise.
+            return unsafe { device.put(peer, key, offset, ptr, len) };
+        }
+        // SAFETY: the caller vouches for as many bytes of that memory.
+        let host = unsafe { fetched(&**self.driver(source.memory)?, ptr, len)? };
+        // SAFETY: the host's copy is attached to the request, which keeps it until it is over.
+        let request = unsafe { device.put(peer, key, offset, host.as_ptr(), len)? };
+        keep(device, request, host)
+    }
+
+    /// Starts to read bytes of a peer's region into memory of this kind.
+    ///
+    /// # Errors
+    /// As [`irecv`](Self::irecv), and those of [`get`](Device::get).
+    ///
+    /// # Safety
+    /// As for [`get`](Device::get), with memory of that kind.
+    pub unsafe fn get<D: Device>(
+        &self,
+        device: &D,
+        peer: ProcId,
+        key: &RegionKey,
+        offset: u64,
+        target: &ContigBuf,
+    ) -> Result<Request> {
+        let (ptr, len) = (target.ptr, target.len);
+        if target.memory == MemoryKind::Host {
+            // SAFETY: the caller's promise.
+            return unsafe { device.get(peer, key, offset, ptr, len) };
+        }
+        let mut back = Back::new(self.driver(target.memory)?, ptr, len)?;
+        back.all = true;
+        // SAFETY: the host's copy is attached to the request, which keeps it until it is over.
+        let request = unsafe { device.get(peer, key, offset, back.host.as_mut_ptr(), len)? };
+        back.attach(device, request)
+    }
+
+    fn driver(&self, kind: MemoryKind) -> Result<&Arc<dyn Accelerator>> {
+        let driver = self.drivers.iter().find(|driver| driver.kind() == kind);
+        driver.ok_or_else(|| {
+            let what =
+                format!("the buffer is in memory of kind {kind:?}, for which no driver was found");
+            Error::new(ErrorKind::UnsupportedMemory, what)
+                .remedy("install the device's driver library, or copy the data to the host")
+        })
+    }
+}
+
+/// What a receive, or a get, does when it is over: copies from the host to where the data is wanted.
+struct Back {
+    driver: Arc<dyn Accelerator>,
+    target: *mut u8,
+    host: Vec<u8>,
+    /// The status does not count the bytes: all of them are there unless there is an error.
+    all: bool,
+}
+
+// SAFETY: the target is memory that the caller of the unsafe entries leaves to the operation until it is
+// over, whatever thread makes progress.
+unsafe impl Send for Back {}
+
+impl Back {
+    fn new(driver: &Arc<dyn Accelerator>, target: *mut u8, len: usize) -> Result<Self> {
+        Ok(Self {
+            driver: Arc::clone(driver),
+            target,
+            host: zeroed(len)?,
+            all: false,
+        })
+    }
+
+    fn attach<D: Device>(self, device: &D, request: Request) -> Result<Request> {
+        if request.is_null() {
+            // It was over at once: there is no slot to attach to.
+            let status = self.finish(Status::EMPTY);
+            return match status.error {
+                None => Ok(request),
+                Some(kind) => Err(Error::new(kind, "the driver could not store what was read")),
+            };
+        }
+        let completion = Completion {
+            keep: Box::new(self),
+            then: Some(|back, status| match back.downcast_ref::<Self>() {
+                Some(back) => back.finish(status),
+                None => status,
+            }),
+        };
+        device.attach(request, completion)?;
+        Ok(request)
+    }
+
+    fn finish(&self, status: Status) -> Status {
+        let arrived =
+            matches!(status.error, None | Some(ErrorKind::Truncated)) && !status.cancelled;
+        let bytes = usize::try_from(status.bytes).unwrap_or(usize::MAX);
+        let len = if self.all {
+            self.host.len()
+        } else {
+            bytes.min(self.host.len())
+        };
+        if !arrived || len == 0 {
+            return status;
+        }
+        // SAFETY: the target is the operation's until it is over, and has as many bytes as the host's copy.
+        match unsafe { self.driver.store(self.target, self.host.as_ptr(), len) } {
+            Ok(()) => status,
+            Err(why) => {
+                tracing::error!(why, "what was received could not be stored");
+                Status {
+                    error: Some(ErrorKind::UnsupportedMemory),
+                    bytes: 0,
+                    ..status
+                }
+            }
+        }
+    }
+}
+
+fn keep<D: Device>(device: &D, request: Request, host: Vec<u8>) -> Result<Request> {
+    if !request.is_null() {
+        let completion = Completion {
+            keep: Box::new(host),
+            then: None,
+        };
+        device.attach(request, completion)?;
+    }
+    Ok(request)
+}
+
+/// # Safety
+/// `len` bytes at `source` must be readable memory of the driver's kind.
+unsafe fn fetched(driver: &dyn Accelerator, source: *const u8, len: usize) -> Result<Vec<u8>> {
+    let mut host = zeroed(len)?;
+    if len > 0 {
+        // SAFETY: the caller's promise; the copy has as many bytes.
+        let result = unsafe { driver.fetch(source, host.as_mut_ptr(), len) };
+        result.map_err(|why| {
+            let what = format!(
+                "{len} bytes of {:?} memory could not be read: {why}",
+                driver.kind()
+            );
+            Error::new(ErrorKind::UnsupportedMemory, what)
+                .remedy("look whether the pointer is the device's, and its driver in order")
+        })?;
+    }
+    Ok(host)
+}
+
+fn zeroed(len: usize) -> Result<Vec<u8>> {
+    let mut host = Vec::new();
+    host.try_reserve_exact(len).map_err(|_| {
+        let what = format!("there is no memory on the host for a copy of {len} bytes");
+        Error::new(ErrorKind::Exhausted, what).remedy("send less at once")
+    })?;
+    host.resize(len, 0);
+    Ok(host)
+}
+
+/// Bytes of a buffer without gaps.
+fn contiguous(buf: &TypedBuf<'_>) -> Result<usize> {
+    let size = buf.layout.size().checked_mul(buf.count);
+    match size.filter(|_| buf.layout.is_contiguous()) {
+        Some(size) => Ok(size),
+        None => Err(unsupported(buf.memory, "a layout with gaps in it")),
+    }
+}
+
+/// The error of a device for memory that is not the host's.
+pub(crate) fn unsupported(memory: MemoryKind, what: &str) -> Error {
+    let what = format!("{what} cannot be served: the buffer is in memory of kind {memory:?}");
+    Error::new(ErrorKind::UnsupportedMemory, what).remedy(
+        "send contiguous data of a device through portolan_core::staging, or copy it to the host first",
+    )
+}
+
+#[cfg(test)]
+mod tests;
