@@ -12,7 +12,8 @@ use std::process::ExitCode;
 
 use common::Outcome;
 use libtest_mimic::Trial;
-use portolan::{Result, World};
+use portolan::coll::Allreduce;
+use portolan::{Op, Result, World};
 
 fn main() -> ExitCode {
     rank::main(play, trials)
@@ -71,8 +72,49 @@ const CALLS: [(&str, &[&str]); 6] = [
     ("foreign", &["error: rank 1: no input today"]),
 ];
 
+/// What rank 1 of 3 does otherwise than the others, in the debug mode of collectives, and what ranks say.
+const DIFFERENCES: [(&str, &str); 4] = [
+    (
+        "operation",
+        "rank 1 calls a blocking barrier, rank 0 calls a blocking bcast",
+    ),
+    (
+        "root",
+        "rank 1 calls bcast with root 1, rank 0 calls bcast with root 0",
+    ),
+    (
+        "count",
+        "rank 1 calls bcast with 8 bytes, rank 0 calls bcast with 16 bytes",
+    ),
+    (
+        "type",
+        "rank 1 calls bcast with values of F32, rank 0 calls bcast with values of U32",
+    ),
+];
+
 fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
+    for (name, says) in DIFFERENCES {
+        trials.push(Trial::test(format!("compared_{name}"), move || {
+            let options = ["--env", "PORTOLAN_COLL_CHECK=on"];
+            let outcome = job(&options, 3, &format!("compared_{name}"));
+            // The first rank that hears of it ends the job.
+            outcome.expect_code(1).expect_err(&["error: rank ", says]);
+            assert!(rank::shared_files().is_empty());
+            Ok(())
+        }));
+    }
+    trials.push(Trial::test("operator_that_panics_inside_progress", || {
+        let outcome = job(&[], 2, "panicking");
+        // SIGABRT.
+        outcome.expect_code(134).expect_err(&[
+            "this operator panics",
+            "a panic came out of the device during an operator of a collective operation",
+            "was killed by signal 6",
+        ]);
+        assert!(rank::shared_files().is_empty());
+        Ok(())
+    }));
     for (name, options, code, says) in SETTINGS {
         trials.push(Trial::test(name, move || {
             let outcome = job(options, 2, "nothing");
@@ -169,6 +211,21 @@ fn act(role: &str, world: &World) -> Result<()> {
         "root" if wrong => comm.bcast(&mut [0_u8; 4], 9),
         "types" if wrong => comm.recv_into(&mut [0_f64; 8], 0, 0).map(drop),
         "truncated" if wrong => comm.recv_into(&mut [0_u8; 16], 0, 0).map(drop),
+        "compared_operation" if wrong => comm.barrier(),
+        "compared_root" if wrong => comm.bcast(&mut [0_u32; 4], 1),
+        "compared_count" if wrong => comm.bcast(&mut [0_u32; 2], 0),
+        "compared_type" if wrong => comm.bcast(&mut [0_f32; 4], 0),
+        "compared_operation" | "compared_root" | "compared_count" | "compared_type" => {
+            comm.bcast(&mut [0_u32; 4], 0)
+        }
+        "panicking" => {
+            let op = Op::new(true, |_: u8, _: u8| -> u8 {
+                panic!("this operator panics")
+            });
+            let sum = Allreduce::new(vec![1_u8], vec![0_u8], op);
+            comm.start_owned(sum)?.wait()?;
+            Ok(())
+        }
         "types" => comm.send(&[7_u64; 8], 1, 0),
         "truncated" => comm.send(&data, 1, 0),
         _ => Ok(()),

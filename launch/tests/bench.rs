@@ -1,5 +1,7 @@
 //! `portolan bench`: that it measures and reports; what it measures is nobody's test.
 
+#[path = "bench/collectives.rs"]
+mod collectives;
 mod common;
 
 use std::path::{Path, PathBuf};

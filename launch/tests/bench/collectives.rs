@@ -1,0 +1,127 @@
+//! Collective operations in `portolan bench` and `portolan info`: that they are measured, and that what `tune` finds is a table.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::common::{outcome, portolan};
+use crate::{bench, expect_row, rows};
+
+/// Every operation that has algorithms to choose from.
+const OPERATIONS: [&str; 10] = [
+    "barrier",
+    "bcast",
+    "gather",
+    "scatter",
+    "allgather",
+    "alltoall",
+    "reduce",
+    "allreduce",
+    "reduce-scatter",
+    "scan",
+];
+
+#[test]
+fn a_collective_operation_is_measured_beside_a_peer() {
+    let words = ["iallreduce", "--peers", "--only", "mpich", "--sizes", "8"];
+    let (rows, others) = rows(&bench(&[&words[..], &["--json"]].concat()));
+    let (ours, theirs): (Vec<_>, Vec<_>) =
+        rows.iter().partition(|row| row.get("transport").is_some());
+    assert_eq!(ours.len(), 1, "{rows:?}");
+    // Where there is no MPICH, a row says so.
+    let named = |row: &&Value| row["peer"].as_str().is_some_and(|p| p.starts_with("mpich"));
+    let missing = others
+        .iter()
+        .filter(named)
+        .any(|row| row.get("missing").is_some());
+    assert_eq!(theirs.len(), usize::from(!missing), "{rows:?}");
+    for row in &rows {
+        expect_row(row, "iallreduce", 2, "us");
+    }
+}
+
+#[test]
+#[ignore = "measures for 20 s: run with --include-ignored"]
+fn what_tune_measures_is_a_table_that_the_runtime_reads() {
+    let tuned = bench(&["tune", "-n", "3", "--sizes", "8,4k"]);
+    tuned.expect_code(0);
+    let rules: Vec<_> = tuned
+        .out
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .collect();
+    for operation in OPERATIONS {
+        let own = rules
+            .iter()
+            .filter(|rule| rule.split_whitespace().next() == Some(operation));
+        // At most one for each size, and the last for all that is larger.
+        let own: Vec<_> = own.collect();
+        let sizes = if operation == "barrier" { 1 } else { 2 };
+        assert!((1..=sizes).contains(&own.len()), "{operation}: {tuned:#?}");
+        assert!(own.iter().all(|rule| rule.contains("ranks<=3")), "{own:?}");
+        assert!(!own[own.len() - 1].contains("bytes<="), "{own:?}");
+        let figures = format!("# {operation}, 3 ranks, ");
+        let told = tuned.out.lines().filter(|line| line.starts_with(&figures));
+        assert_eq!(told.count(), sizes, "{operation}: {tuned:#?}");
+    }
+    // Other programs take it as it is: the page shows its rules first, and a job runs with it.
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tuned.table");
+    std::fs::write(&file, &tuned.out).unwrap();
+    let setting = format!("@{}", file.display());
+    let mut info = portolan(&["info", "--collectives"]);
+    info.env("PORTOLAN_COLL_TABLE", &setting);
+    let page = outcome(info, b"");
+    page.expect_code(0);
+    let (_, table) = page.out.split_once("\nRules\n").unwrap();
+    let shown = table.lines().take(rules.len()).map(words);
+    assert!(shown.eq(rules.iter().map(|rule| words(rule))), "{page:#?}");
+    let me = env!("CARGO_BIN_EXE_portolan");
+    let bench = ["bench", "allreduce", "--sizes", "8", "--iterations", "3"];
+    let mut job = portolan(&[&["run", "-n", "3", "--", me], &bench[..]].concat());
+    job.env("PORTOLAN_COLL_TABLE", &setting);
+    outcome(job, b"").expect_code(0);
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+#[test]
+fn the_page_of_collectives_has_the_rules_and_a_line_for_every_algorithm() {
+    let mut info = portolan(&["info", "--collectives"]);
+    info.env("PORTOLAN_COLL_TABLE", "bcast bytes<=7k linear")
+        .env("PORTOLAN_COLL_DIRECT", "off");
+    let page = outcome(info, b"");
+    page.expect_code(0);
+    assert!(page.out.contains("(PORTOLAN_COLL_DIRECT=off)"), "{page:#?}");
+    let (_, rules) = page.out.split_once("\nRules\n").unwrap();
+    let (rules, algorithms) = rules.split_once("\nAlgorithms\n").unwrap();
+    assert_eq!(
+        words(rules.lines().next().unwrap()),
+        ["bcast", "bytes<=7k", "linear"]
+    );
+    for rule in rules.lines() {
+        let words = words(rule);
+        let operation = algorithms.split_once(&format!("{}\n", words[0]));
+        let (_, listed) = operation.unwrap_or_else(|| panic!("{rule} is of no operation"));
+        let mut listed = listed.lines().take_while(|line| line.starts_with("  "));
+        let name = words[words.len() - 1];
+        let known = |line: &str| line.split_whitespace().next() == Some(name);
+        assert!(
+            listed.any(known),
+            "{rule} names no algorithm:\n{algorithms}"
+        );
+    }
+    // A name and what it is good for.
+    let described = algorithms.lines().filter(|line| line.starts_with("  "));
+    assert!(described.clone().count() > 30, "{algorithms}");
+    assert!(
+        described.clone().all(|line| words(line).len() > 4),
+        "{algorithms}"
+    );
+    let mut wrong = portolan(&["info", "--collectives"]);
+    wrong.env("PORTOLAN_COLL_TABLE", "bcast upwards");
+    let refused = outcome(wrong, b"");
+    assert_ne!(refused.code, Some(0));
+    refused.expect_err(&["bcast has no algorithm \"upwards\"; use one of binomial"]);
+}
