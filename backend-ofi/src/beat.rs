@@ -5,9 +5,9 @@ const MAGIC: &[u8; 4] = b"PTB1";
 /// Bytes before the list of the dead.
 const HEAD: usize = 14;
 /// Longest reason that is passed on, in bytes.
-const REASON: usize = 120;
+const REASON: usize = 255;
 /// Dead ranks that one datagram names, so that no network has to cut it into pieces.
-pub(crate) const NAMED: usize = 8;
+pub(crate) const NAMED: usize = 4;
 /// Room for any datagram.
 pub(crate) const ROOM: usize = HEAD + NAMED * (5 + REASON);
 
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn long_reasons_are_cut_between_characters_and_lists_at_their_limit() {
-        let beat = beat(Kind::Report, vec![(1, "ä".repeat(100)); NAMED + 1]);
+        let beat = beat(Kind::Report, vec![(1, "ä".repeat(REASON)); NAMED + 1]);
         let bytes = beat.to_bytes();
         assert!(bytes.len() <= ROOM);
         let read = Beat::from_bytes(&bytes).unwrap();

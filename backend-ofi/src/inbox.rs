@@ -2,7 +2,8 @@
 //!
 //! A buffer takes many messages where the provider can do that, one otherwise; it is posted again when
 //! the provider has let go of it and the last message in it has been delivered. A packet waits here if
-//! one before it from the same peer has not arrived yet, or if the engine does not want it now.
+//! one before it from the same peer has not arrived yet, or if the engine does not want it now; where it
+//! keeps the provider from the last buffer, it is copied out of it.
 
 use std::collections::VecDeque;
 
@@ -15,9 +16,12 @@ use crate::config::Config;
 use crate::endpoint::Domain;
 use crate::fid::Fid;
 use crate::op::{Kind, Ops};
-use crate::peer::{Peer, TELL};
+use crate::peer::{Peer, TELL, WINDOW};
 use crate::slab::Slab;
 use crate::wire::Wire;
+
+/// Keys of regions of buffers that are added later, for providers that do not choose keys themselves.
+const SPARES: u64 = 1 << 62;
 
 /// Receive buffers, and what is in them.
 #[derive(Debug)]
@@ -26,11 +30,24 @@ pub(crate) struct Inbox {
     slab: Slab,
     multi: bool,
     hasty: bool,
-    buffers: Box<[Buffer]>,
+    buffers: Vec<Buffer>,
     /// Buffers that are to be posted.
     unposted: Vec<u32>,
+    /// Buffers that the provider may put messages into.
+    open: usize,
+    /// A connection has broken, ever.
+    broken: bool,
+    /// Buffers in the place of those that may never be whole again.
+    spares: Vec<Spare>,
     /// What has arrived and has not been delivered, in the order of arrival.
     held: VecDeque<Arrival>,
+}
+
+/// A buffer that was added later. Its number is behind those of the others.
+#[derive(Debug)]
+struct Spare {
+    ops: Ops,
+    slab: Slab,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,6 +59,8 @@ struct Buffer {
     /// Bytes of the messages that have completed in it, and where the last of them ends.
     bytes: u32,
     reach: u32,
+    /// A message in it may have broken off: nothing tells when it may be used again.
+    doubtful: bool,
 }
 
 /// Layers of providers that let go of a buffer when they have found a place for its last message,
@@ -51,12 +70,15 @@ struct Buffer {
 const HASTY: &[&str] = &["tcp", "net", "ofi_rxm", "ofi_rxd"];
 
 /// A packet where it arrived.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) wire: Wire,
     data: *const u8,
     len: u32,
+    /// In which buffer it lies.
     buffer: u32,
+    /// Its bytes, once they have been copied out of there.
+    copy: Option<Box<[u8]>>,
 }
 
 // SAFETY: the pointer is into the slab that lies next to it.
@@ -89,7 +111,10 @@ impl Inbox {
                     .provider()
                     .split(';')
                     .any(|layer| HASTY.contains(&layer)),
-            buffers: vec![Buffer::default(); count].into(),
+            buffers: vec![Buffer::default(); count],
+            open: 0,
+            broken: false,
+            spares: Vec::new(),
             unposted: (0..count as u32).collect(),
             held: VecDeque::with_capacity(256),
         })
@@ -97,15 +122,26 @@ impl Inbox {
 
     /// Bytes of the buffers.
     pub(crate) fn memory(&self) -> usize {
-        self.slab.len()
+        let spares = self.spares.iter().map(|spare| spare.slab.len());
+        self.slab.len() + spares.sum::<usize>()
+    }
+
+    /// Operation and memory of a buffer: its number among those of the slab.
+    fn place(&self, index: usize) -> (&Ops, &Slab, usize) {
+        let first = self.buffers.len() - self.spares.len();
+        match index.checked_sub(first) {
+            None => (&self.ops, &self.slab, index),
+            Some(spare) => (&self.spares[spare].ops, &self.spares[spare].slab, 0),
+        }
     }
 
     /// Gives the provider what it may fill. Returns whether anything is left to be given.
     pub(crate) fn post(&mut self, ep: &Fid<fid_ep>) -> Result<bool, isize> {
         while let Some(&index) = self.unposted.last() {
-            let context = self.ops.context(index as usize);
-            let (place, len) = (self.slab.part(index as usize), self.slab.part_len());
-            let mut desc = self.slab.desc();
+            let (ops, slab, part) = self.place(index as usize);
+            let context = ops.context(part);
+            let (place, len) = (slab.part(part), slab.part_len());
+            let mut desc = slab.desc();
             // SAFETY: an open endpoint; memory that is there until it is closed, and that nobody else
             // uses until the provider lets go of it.
             let result = unsafe {
@@ -134,6 +170,7 @@ impl Inbox {
                 return Err(result);
             }
             self.buffers[index as usize] = Buffer::default();
+            self.open += 1;
             self.unposted.pop();
         }
         Ok(false)
@@ -147,18 +184,18 @@ impl Inbox {
     /// A receive has completed: the packet, unless there is none or it is none of this job's.
     pub(crate) fn arrived(&mut self, index: usize, entry: &fi_cq_tagged_entry) -> Option<Arrival> {
         if !self.multi || entry.flags & FI_MULTI_RECV != 0 {
-            self.buffers[index].over = true;
+            self.close(index);
         }
-        let start = self.slab.part(index).cast_const();
+        let (_, slab, part) = self.place(index);
+        let (start, room) = (slab.part(part).cast_const(), slab.part_len());
         let place = if self.multi {
             entry.buf.cast_const().cast()
         } else {
             start
         };
         let inside = (place as usize).checked_sub(start as usize);
-        let whole = inside.is_some_and(|offset| {
-            entry.len >= Wire::LEN && offset + entry.len <= self.slab.part_len()
-        });
+        let whole =
+            inside.is_some_and(|offset| entry.len >= Wire::LEN && offset + entry.len <= room);
         if entry.flags & FI_RECV == 0 || !whole {
             // The end of a buffer without a message, or too little to be one of ours.
             self.reuse(index);
@@ -176,15 +213,80 @@ impl Inbox {
             data,
             len: (entry.len - Wire::LEN) as u32,
             buffer: index as u32,
+            copy: None,
         })
     }
 
     /// A receive has failed.
     pub(crate) fn failed(&mut self, index: usize, flags: u64) {
         if !self.multi || flags & FI_MULTI_RECV != 0 {
-            self.buffers[index].over = true;
+            self.close(index);
             self.reuse(index);
         }
+        self.broken = true;
+    }
+
+    /// The provider has let go of a buffer.
+    fn close(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.buffers[index].over, true) {
+            self.open -= 1;
+        }
+    }
+
+    /// A connection may have broken in the middle of a message.
+    pub(crate) fn broke(&mut self) {
+        self.broken = true;
+    }
+
+    /// Whether the provider soon has no place for messages, and something can be done about that.
+    #[inline]
+    pub(crate) fn is_low(&self) -> bool {
+        self.open < 2 && (self.broken || !self.held.is_empty())
+    }
+
+    /// Makes places for messages.
+    #[cold]
+    pub(crate) fn relieve(&mut self, domain: &Domain) -> Result<(), String> {
+        self.copy_held();
+        if self.broken {
+            self.replace(domain)?;
+        }
+        Ok(())
+    }
+
+    /// Buffers that wait for the rest of a message may wait for ever once a connection has broken. Nothing
+    /// tells whether somebody still writes there, so that others take their place.
+    fn replace(&mut self, domain: &Domain) -> Result<(), String> {
+        for buffer in &mut self.buffers {
+            buffer.doubtful |= self.hasty && buffer.over && buffer.bytes < buffer.reach;
+        }
+        let good = |buffers: &[Buffer]| buffers.iter().filter(|buffer| !buffer.doubtful).count();
+        let count = self.buffers.len() - self.spares.len();
+        while good(&self.buffers) < count {
+            let number = self.buffers.len();
+            let key = SPARES + self.spares.len() as u64;
+            self.spares.push(Spare {
+                ops: Ops::one(Kind::Receive, number),
+                slab: Slab::new(domain, 1, self.slab.part_len(), key)?,
+            });
+            self.buffers.push(Buffer::default());
+            self.unposted.push(number as u32);
+        }
+        Ok(())
+    }
+
+    /// Copies what is held out of the buffers. The windows of the peers bound how much that is.
+    fn copy_held(&mut self) {
+        let mut held = std::mem::take(&mut self.held);
+        for arrival in held.iter_mut().filter(|arrival| arrival.copy.is_none()) {
+            // SAFETY: in a buffer that is not posted again before `unread`.
+            let bytes = unsafe { std::slice::from_raw_parts(arrival.data, arrival.len as usize) };
+            let copy: Box<[u8]> = bytes.into();
+            arrival.data = copy.as_ptr();
+            arrival.copy = Some(copy);
+            self.unread(arrival.buffer as usize);
+        }
+        self.held = held;
     }
 
     /// Delivers a packet, or keeps it if its turn has not come. Notes in `to_tell` who has to hear of it.
@@ -197,6 +299,11 @@ impl Inbox {
     ) -> Fate {
         let from = arrival.wire.from;
         let peer = &mut peers[from as usize];
+        if peer.expected.wrapping_sub(arrival.wire.seq).wrapping_sub(1) < WINDOW {
+            // It has come twice.
+            self.read(&arrival);
+            return Fate::Delivered;
+        }
         if arrival.wire.seq != peer.expected || !sink.accepts(from) {
             self.held.push_back(arrival);
             return Fate::Held;
@@ -254,7 +361,7 @@ impl Inbox {
 
     fn hand_up<S: Sink>(&mut self, arrival: &Arrival, sink: &mut S) {
         let len = arrival.len as usize;
-        // SAFETY: in a buffer that is not posted again before `read`.
+        // SAFETY: in a buffer that is not posted again before `read`, or in the copy.
         let payload = unsafe { Payload::new(arrival.data, len) };
         sink.packet(arrival.wire.from, &arrival.wire.header, payload);
         self.read(arrival);
@@ -262,8 +369,15 @@ impl Inbox {
 
     /// A packet is not needed any more.
     pub(crate) fn read(&mut self, arrival: &Arrival) {
-        self.buffers[arrival.buffer as usize].unread -= 1;
-        self.reuse(arrival.buffer as usize);
+        if arrival.copy.is_none() {
+            self.unread(arrival.buffer as usize);
+        }
+    }
+
+    /// One message less lies in a buffer.
+    fn unread(&mut self, index: usize) {
+        self.buffers[index].unread -= 1;
+        self.reuse(index);
     }
 
     fn reuse(&mut self, index: usize) {
@@ -271,7 +385,11 @@ impl Inbox {
         let landing = self.hasty && buffer.bytes < buffer.reach;
         if buffer.over && buffer.unread == 0 && !landing {
             buffer.over = false;
+            buffer.doubtful = false;
             self.unposted.push(index as u32);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -76,6 +76,7 @@ mod registrations;
 mod remote;
 mod roster;
 mod send;
+mod sever;
 mod shared;
 mod slab;
 mod slots;

@@ -19,6 +19,7 @@ use crate::endpoint::Domain;
 use crate::fid::Fid;
 use crate::inbox::Inbox;
 use crate::info::Info;
+use crate::library::keeping_signals;
 use crate::native::{self, Matched};
 use crate::one_sided::Memory;
 use crate::op::Kind;
@@ -32,6 +33,9 @@ use crate::{caps, one_sided, progress, remote, send};
 /// How long a rank that leaves waits for its last packets to go: then whoever they were for is not
 /// going to take them.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// The same where ranks are dead.
+const FAREWELL_FROM_THE_DEAD: Duration = Duration::from_millis(100);
 
 /// One rank's end of a libfabric network.
 ///
@@ -55,9 +59,10 @@ pub struct Ofi {
     pub(crate) to_tell: VecDeque<u32>,
     /// What the provider says of operations that it matches, until `native` looks at it.
     pub(crate) tagged: Vec<Matched>,
-    /// How many deaths this rank believes, and for how many polls there has been no other news.
+    /// How many deaths this rank believes.
     pub(crate) adopted: u32,
-    pub(crate) silence: u32,
+    /// Polls since others are known of: without any news, and all.
+    pub(crate) silence: (u32, u32),
     pub(crate) armed: bool,
     pub(crate) bell: Arc<EventBell>,
     pub(crate) shared: Arc<Shared>,
@@ -108,23 +113,25 @@ impl Link {
             ));
         }
         let largest = Wire::LEN + limits.bulk;
-        let (ep, domain) = Domain::open(library, info, size, largest)?;
+        // Providers install handlers of signals when an endpoint is made, too.
+        let opened = keeping_signals(|| Domain::open(library, info, size, largest))?;
+        // If something fails below, the endpoint goes before what it stands on.
+        let (domain, ep) = (opened.1, opened.0);
         let (count, least) = (config.slots, Wire::LEN + limits.short);
-        let mut inbox = Inbox::new(&domain, config, largest)?;
-        inbox.post(&ep).map_err(|error| {
-            let why = library.fi_strerror(error as i64);
-            format!("posting the first receive buffer failed: {why}")
-        })?;
-        let link = Self {
+        let mut link = Self {
             small: Slots::new(&domain, Kind::Short, 4 * count, least)?,
             large: Slots::new(&domain, Kind::Bulk, count, largest)?,
-            inbox,
+            inbox: Inbox::new(&domain, config, largest)?,
             memory: Memory::new(&domain)?,
             ep,
             domain,
             limits,
             matches: config.native(),
         };
+        link.inbox.post(&link.ep).map_err(|error| {
+            let why = library.fi_strerror(error as i64);
+            format!("posting the first receive buffer failed: {why}")
+        })?;
         link.check_matching(size)?;
         Ok(link)
     }
@@ -178,7 +185,7 @@ impl Ofi {
             to_tell: VecDeque::with_capacity(64),
             tagged: Vec::new(),
             adopted: 0,
-            silence: 0,
+            silence: (0, 0),
             armed: false,
             bell,
             shared: place.shared,
@@ -199,6 +206,10 @@ impl Ofi {
     fn flush(&mut self) {
         let start = Instant::now();
         while start.elapsed() < FAREWELL {
+            // What was for the dead stays under way.
+            if self.shared.deaths.count() != 0 && start.elapsed() > FAREWELL_FROM_THE_DEAD {
+                break;
+            }
             let mut marked = true;
             for peer in 0..self.size {
                 if self.peers[peer as usize].injected && send::absent(self, peer).is_none() {
@@ -385,16 +396,19 @@ impl Drop for Ofi {
             self.flush();
         }
         let watcher = self.watcher.take();
-        if self.shared.deaths.is_dead(self.rank) {
-            drop(watcher);
-        } else {
-            watcher.map(Watcher::leave);
+        let died = self.shared.deaths.is_dead(self.rank);
+        if !died {
+            if let Some(watcher) = watcher {
+                watcher.leave();
+            }
             self.shared.roster.leave(self.rank);
         }
         // SAFETY: not used any more.
         let mut link = unsafe { ManuallyDrop::take(&mut self.link) };
         link.memory.close();
-        if !link.memory.is_reading() {
+        // Nobody answers for a rank that has died: over a network, who is reading from it is to find that out.
+        let hangs_up = died && link.domain.info.ip().is_some();
+        if !link.memory.is_reading() && !hangs_up {
             self.shared.retire(link);
         }
     }

@@ -63,6 +63,14 @@ impl Ops {
         Self(NonNull::from(Box::leak(all)))
     }
 
+    /// One operation of a kind, with this number.
+    pub(crate) fn one(kind: Kind, number: usize) -> Self {
+        let ops = Self::new(kind, 1);
+        // SAFETY: just made, and nobody else has it.
+        unsafe { (*ops.at(0)).index = number as u32 };
+        ops
+    }
+
     fn at(&self, index: usize) -> *mut Op {
         assert!(index < self.0.len(), "there is no operation {index}");
         // SAFETY: inside of the allocation, just checked.

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 
 use libfabric_sys::{
-    FI_EAGAIN, FI_EAVAIL, FI_ECANCELED, fi_cq_err_entry, fi_cq_read, fi_cq_readerr, fi_cq_strerror,
+    FI_EAGAIN, FI_EAVAIL, fi_cq_err_entry, fi_cq_read, fi_cq_readerr, fi_cq_strerror,
     fi_cq_tagged_entry,
 };
 use portolan_core::transport::{Bell, Sink};
@@ -16,6 +16,7 @@ use crate::op::{Kind, Ops};
 use crate::peer::WINDOW;
 use crate::remote::{self, Failed};
 use crate::send;
+use crate::sever;
 use crate::shared::Contacts;
 use crate::wire::Wire;
 
@@ -26,6 +27,9 @@ const BATCHES: usize = 4;
 /// Polls without news before a death is believed: what the dead have sent may still be on its way
 /// through the provider.
 const SILENCE: u32 = 64;
+/// Polls, with whatever news from others, after which it is believed all the same.
+const LONG_ENOUGH: u32 = 4096;
+
 /// Delivers what has arrived. Returns how many packets.
 pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     let mut delivered = 0;
@@ -58,6 +62,9 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
         if (count as usize) < BATCH {
             break;
         }
+    }
+    if ofi.link.inbox.is_low() {
+        relieve(ofi);
     }
     if ofi.link.inbox.has_unposted() {
         post(ofi);
@@ -171,6 +178,16 @@ fn impossible(ofi: &Ofi, wire: &Wire) {
     ofi.shared.deaths.declare(from & !Wire::CONTROL, &why);
 }
 
+/// The receive buffers are as good as used up, by what lies in them.
+#[cold]
+#[inline(never)]
+fn relieve(ofi: &mut Ofi) {
+    let link = &mut *ofi.link;
+    if let Err(why) = link.inbox.relieve(&link.domain) {
+        tracing::warn!(rank = ofi.rank, why, "no room for what arrives");
+    }
+}
+
 /// Posts receive buffers again.
 pub(crate) fn post(ofi: &mut Ofi) {
     let link = &mut *ofi.link;
@@ -226,9 +243,11 @@ fn read_error<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     };
     slots.give_back(index);
     let (peer, _) = slots.ops.noted(index);
-    if entry.err == FI_ECANCELED || ofi.shared.roster.has_left(peer) {
+    if ofi.shared.roster.has_left(peer) {
         return 0;
     }
+    // A connection that is broken, for example. What else was under way on it, handed over and not yet
+    // delivered, is lost as well, and nobody else has it any more.
     lost(ofi, peer, "send to it", &entry);
     0
 }
@@ -271,12 +290,10 @@ fn broken(ofi: &mut Ofi, what: &str, error: isize) {
 #[cold]
 #[inline(never)]
 fn adopt(ofi: &mut Ofi, delivered: usize) {
-    if delivered != 0 {
-        ofi.silence = 0;
-        return;
-    }
-    ofi.silence += 1;
-    if ofi.silence > SILENCE {
+    let (quiet, polls) = &mut ofi.silence;
+    *quiet = if delivered == 0 { *quiet + 1 } else { 0 };
+    *polls += 1;
+    if *quiet > SILENCE || *polls > LONG_ENOUGH {
         believe(ofi);
     }
 }
@@ -285,14 +302,18 @@ fn adopt(ofi: &mut Ofi, delivered: usize) {
 /// buffers back.
 pub(crate) fn believe(ofi: &mut Ofi) {
     if ofi.link.memory.is_reading() {
+        // They end now, or never.
+        sever::connections(ofi);
+        ofi.silence = (0, 0);
         return;
     }
-    ofi.silence = 0;
+    ofi.silence = (0, 0);
     ofi.adopted = ofi.shared.deaths.count();
     let (deaths, adopted) = (&ofi.shared.deaths, ofi.adopted);
     ofi.link
         .inbox
         .forget(|rank| deaths.reason(rank, adopted).is_some());
+    ofi.link.inbox.broke();
 }
 
 /// The last poll before a sleep: makes the provider's descriptor tell of what comes from now on.

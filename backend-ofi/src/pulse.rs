@@ -1,7 +1,8 @@
 //! Heartbeats: who on other nodes is still there. What to say and what to conclude, without clock or socket.
 //!
 //! Two ranks of different nodes that have begun to talk ask each other in every period whether they are
-//! there; a thread answers, whatever the program does. [`MISSES`] periods without any sign, and the rank
+//! there; a thread answers, whatever the program does. So do ranks that are neighbours on a ring, as far as
+//! they are on different nodes: nobody is without a watcher. [`MISSES`] periods without any sign, and the rank
 //! is lost. Silence means something only after there were signs: where the provider's packets arrive and
 //! heartbeats never do, something between the ranks stops datagrams, and nothing is concluded.
 //!
@@ -110,11 +111,13 @@ impl Pulse {
     /// Looks whom this rank has begun to talk to, and who has died: both are told at once.
     pub(crate) fn notice(&mut self, shared: &Shared, out: &mut Out) {
         let ask = self.beat(Kind::Ask);
+        let neighbours = [1, self.others.len() - 1].map(|step| self.neighbour(step, shared));
         for (rank, other) in (0..).zip(&mut self.others) {
             let Some(other) = other.as_mut().filter(|other| other.far && !other.contact) else {
                 continue;
             };
-            if shared.contacts.with(rank) != 0 && !gone(shared, rank) {
+            let talked = shared.contacts.with(rank) != 0 && !gone(shared, rank);
+            if talked || neighbours.contains(&Some(rank)) {
                 other.contact = true;
                 out.push((other.address, ask.clone()));
             }
@@ -131,6 +134,15 @@ impl Pulse {
         self.report(&own_finds, shared, out);
         let again = own_finds.iter().map(|(rank, _)| (*rank, REPORTS - 1));
         self.reports.extend(again);
+    }
+
+    /// The nearest rank of another node on the ring of all ranks, in steps that lead around it.
+    fn neighbour(&self, step: usize, shared: &Shared) -> Option<u32> {
+        let size = self.others.len();
+        let around = (1..size).map(|steps| (self.own as usize + steps * step) % size);
+        let mut living = around.filter(|&rank| !gone(shared, rank as u32));
+        let far = |rank: &usize| self.others[*rank].as_ref().is_some_and(|other| other.far);
+        living.find(far).map(|rank| rank as u32)
     }
 
     /// Tells everybody of deaths.

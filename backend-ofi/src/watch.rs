@@ -226,7 +226,8 @@ impl Heart {
             socket,
             pulse,
             period,
-            next: Instant::now() + period,
+            // At once: the neighbours on the ring are asked before the first message.
+            next: Instant::now(),
         }
     }
 

@@ -8,6 +8,8 @@
 // Ranks talk to the tests through their output.
 #![allow(clippy::print_stderr, clippy::print_stdout)]
 
+#[path = "failure/across.rs"]
+mod across;
 mod common;
 #[path = "common/rank.rs"]
 mod rank;
@@ -116,6 +118,7 @@ fn over_ofi() -> Vec<Trial> {
             }
         }
     }
+    trials.extend(across::trials());
     // Its files are the launcher's to remove.
     trials.push(Trial::test("killed_over_ofi_on_shm", || {
         let words = [&options("return")[..], &["--transport", "ofi"]].concat();

@@ -16,7 +16,7 @@ use portolan_t3e_sim::T3e;
 
 use crate::World;
 use crate::any::AnyDevice;
-use crate::choose::{Choice, Eager, Place, Vote, candidates, decide, poll};
+use crate::choose::{Choice, Eager, Place, Vote, agree, candidates, decide};
 use crate::hosted::{Ending, Hosted, Launcher};
 #[cfg(feature = "t3e-sim")]
 use crate::one_thread::OneThread;
@@ -128,9 +128,7 @@ impl<L: Level> Builder<L> {
     pub fn device(self) -> Result<Hosted<AnyDevice<L>>> {
         let settings = self.settings()?;
         let mut bootstrap = job::from_environment().map_err(job_error)?;
-        let candidates = candidates(Place::Processes, &settings, Eager::No);
-        let vote = Vote::new(&settings, &candidates);
-        let choice = decide(&poll(bootstrap.as_mut(), &vote)?)?;
+        let choice = agree(bootstrap.as_mut(), &settings)?;
         let (rank, size, kind) = (bootstrap.rank(), bootstrap.size(), bootstrap.kind());
         if rank == 0 {
             announce(&settings, &choice, size, kind);

@@ -4,11 +4,15 @@
 //! the bootstrap before any transport exists, and [`decide`] is a pure function of all of them, so
 //! that every rank chooses the same, or fails with the same text.
 
+mod nodes;
+
 use std::fmt::Write;
 
 use portolan_core::config::{Origin, Settings};
 use portolan_core::job::{Bootstrap, JobError};
 use portolan_core::{Error, ErrorKind, Result};
+
+use nodes::{Node, rule_out};
 
 /// How the ranks of a job live together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +154,8 @@ struct Wanted {
 /// What one rank wants and can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Vote {
+    /// Where it is.
+    node: Node,
     wanted: Option<Wanted>,
     /// What is compiled in, the best first, and why it cannot be used.
     candidates: Vec<(String, Option<String>)>,
@@ -171,16 +177,21 @@ impl Vote {
             .iter()
             .map(|info| (info.name.to_owned(), info.unusable.clone()))
             .collect();
-        Self { wanted, candidates }
+        Self {
+            node: Node::own(),
+            wanted,
+            candidates,
+        }
     }
 
     /// As lines of fields that are separated by tabs.
     fn encode(&self) -> String {
         let clean = |text: &str| text.replace(['\t', '\n'], " ");
-        let mut text = match &self.wanted {
-            Some(Wanted { name, by }) => format!("{}\t{}", clean(name), clean(by)),
-            None => String::new(),
-        };
+        let Node { identity, host } = &self.node;
+        let mut text = format!("{}\t{}\n", clean(identity), clean(host));
+        if let Some(Wanted { name, by }) = &self.wanted {
+            let _ = write!(text, "{}\t{}", clean(name), clean(by));
+        }
         for (name, unusable) in &self.candidates {
             let _ = write!(text, "\n{name}");
             if let Some(why) = unusable {
@@ -196,11 +207,16 @@ impl Vote {
             None => (line.to_owned(), None),
         };
         let mut lines = text.lines();
+        let (identity, host) = lines.next().map(field).unwrap_or_default();
         let wanted = lines
             .next()
             .map(field)
             .and_then(|(name, by)| Some(Wanted { name, by: by? }));
         Self {
+            node: Node {
+                identity,
+                host: host.unwrap_or_default(),
+            },
             wanted,
             candidates: lines.map(field).collect(),
         }
@@ -214,19 +230,32 @@ pub(crate) struct Choice {
     pub(crate) why: String,
 }
 
-/// Exchanges the votes of all ranks. Collective.
-pub(crate) fn poll(bootstrap: &mut dyn Bootstrap, vote: &Vote) -> Result<Vec<Vote>> {
+/// The transport that all ranks of a job of processes choose. Collective.
+pub(crate) fn agree(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Choice> {
+    let vote = |eager| Vote::new(settings, &candidates(Place::Processes, settings, eager));
+    let mut votes = poll(bootstrap, &vote(Eager::No), "transport")?;
+    let open = votes.iter().all(|vote| vote.wanted.is_none());
+    if rule_out(&mut votes) && open {
+        // The best on one node is out: what was not tried because of it is tried now.
+        votes = poll(bootstrap, &vote(Eager::Yes), "transport.across")?;
+        rule_out(&mut votes);
+    }
+    decide(&votes)
+}
+
+/// Exchanges the votes of all ranks, under this name. Collective.
+fn poll(bootstrap: &mut dyn Bootstrap, vote: &Vote, name: &str) -> Result<Vec<Vote>> {
     if bootstrap.size() == 1 {
         return Ok(vec![vote.clone()]);
     }
     let (rank, size) = (bootstrap.rank(), bootstrap.size());
     let exchange = |bootstrap: &mut dyn Bootstrap| -> Result<Vec<Vote>, JobError> {
-        bootstrap.put(&format!("transport.{rank}"), &vote.encode())?;
+        bootstrap.put(&format!("{name}.{rank}"), &vote.encode())?;
         bootstrap.fence()?;
         (0..size)
             .map(|peer| {
                 bootstrap
-                    .get(&format!("transport.{peer}"))
+                    .get(&format!("{name}.{peer}"))
                     .map(|text| Vote::decode(&text))
             })
             .collect()
@@ -381,6 +410,7 @@ mod tests {
 
     fn vote(wanted: Option<&str>, candidates: &[(&str, Option<&str>)]) -> Vote {
         Vote {
+            node: Node::own(),
             wanted: wanted.map(|name| Wanted {
                 name: name.to_owned(),
                 by: format!("PORTOLAN_TRANSPORT={name}"),

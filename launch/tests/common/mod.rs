@@ -15,9 +15,14 @@ const GUARD: Duration = Duration::from_secs(180);
 
 /// The command, with nothing of ours in its environment.
 pub(crate) fn portolan(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
+    let mut command = of_ours(Command::new(env!("CARGO_BIN_EXE_portolan")));
+    command.args(args);
     command
-        .args(args)
+}
+
+/// A command with its output for the test, and with nothing of ours in its environment.
+pub(crate) fn of_ours(mut command: Command) -> Command {
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

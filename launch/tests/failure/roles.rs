@@ -54,6 +54,10 @@ fn collective(role: &str, comm: &Comm, large: &mut [u8], round: u32) -> Result<(
 }
 
 fn act(role: &str, world: &World) -> Result<()> {
+    let (role, cut_off) = match role.strip_prefix("lost-") {
+        Some(role) => (role, true),
+        None => (role, false),
+    };
     let comm = world.comm();
     let victim = world.size() - 1;
     if is_collective(role) {
@@ -65,7 +69,14 @@ fn act(role: &str, world: &World) -> Result<()> {
     }
     say(format!("ready {} {}", world.rank(), std::process::id()));
     if world.rank() == victim {
-        return suffer(role, &comm);
+        let outcome = suffer(role, &comm);
+        if cut_off {
+            // It lives, and nobody can see that.
+            loop {
+                std::thread::park();
+            }
+        }
+        return outcome;
     }
     for call in calls(role, world.rank()) {
         let error = until_it_fails(call, &comm, victim);

@@ -1,6 +1,6 @@
 //! The lanes in which ranks are processes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::counts::Dialect;
@@ -21,6 +21,9 @@ const EMULATOR: &str = "portolan-t3e-sim";
 
 /// The backend over libfabric. A message of 4 GiB over the loopback interface takes ten seconds each time.
 const NETWORK: &str = "portolan-ofi";
+
+/// Makes hosts on this machine and runs jobs across them.
+const HOSTS: &str = "launch/tests/failure/hosts";
 
 /// Job sizes in the full matrix: also more ranks than any machine has cores.
 const ALL_SIZES: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8, 12, 16];
@@ -60,6 +63,26 @@ pub(super) fn conformance(run: &mut Run<'_>) -> Result<(), Failure> {
                 run.step(&what, Dialect::Cases, command)?;
             }
         }
+    }
+    if run.all {
+        datagrams(run, &launcher)
+    } else {
+        Ok(())
+    }
+}
+
+/// A part of the suite over a provider that makes its own order out of datagrams. Its timers are slow.
+fn datagrams(run: &mut Run<'_>, launcher: &Path) -> Result<(), Failure> {
+    for ranks in ["2", "3"] {
+        let mut command = run.repo.command(launcher);
+        command.args(["run", "-n", ranks, "--"]);
+        command.arg(program(run, NETWORK)).arg("order");
+        for (name, value) in [("INTERFACE", "lo"), ("PROVIDER", "udp;ofi_rxd")] {
+            command.env(format!("PORTOLAN_OFI_{name}"), value);
+        }
+        command.env("PORTOLAN_TEST_HUGE", "0");
+        let what = format!("{NETWORK} on udp, {ranks} processes");
+        run.step(&what, Dialect::Cases, command)?;
     }
     Ok(())
 }
@@ -153,6 +176,7 @@ pub(super) fn interop(run: &mut Run<'_>) -> Result<(), Failure> {
             run.step(&what, Dialect::Cases, command)?;
         }
     }
+    across(run)?;
     for filter in ["hydra", "mpich"] {
         let mut command = run.repo.cargo(&["test"]);
         command
@@ -161,6 +185,25 @@ pub(super) fn interop(run: &mut Run<'_>) -> Result<(), Failure> {
         let what = format!("the launcher's tests with {filter}");
         run.step(&what, Dialect::Libtest, command)?;
     }
+    Ok(())
+}
+
+/// A part of the suite on three hosts, which are network namespaces. That one of them may be lost, the
+/// launcher's tests show.
+fn across(run: &mut Run<'_>) -> Result<(), Failure> {
+    let mut command = run.repo.command(run.repo.path(HOSTS));
+    let name = format!("{}-suite", std::process::id());
+    command.args(["with", &name, "3"]);
+    command.arg(program(run, NETWORK));
+    if !run.all {
+        command.arg("order");
+    }
+    for (name, value) in [("INTERFACE", "dat"), ("PROVIDER", "tcp")] {
+        command.env(format!("PORTOLAN_OFI_{name}"), value);
+    }
+    command.env("PORTOLAN_TEST_HUGE", "0");
+    let what = format!("{NETWORK}, 3 processes on as many hosts");
+    run.step(&what, Dialect::Cases, command)?;
     Ok(())
 }
 

@@ -1,0 +1,161 @@
+//! Ending connections with ranks that are lost.
+//!
+//! A read from a rank whose node has gone would end when TCP gives up, after a quarter of an hour, and until
+//! then its target is the provider's. libfabric has no call for that: the sockets below it are shut down,
+//! whereupon the provider itself ends what was under way, as if the peer had hung up.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::RawFd;
+
+use crate::ofi::Ofi;
+
+/// Shuts down what connects this rank with ranks that are dead, where the provider is one over IP.
+#[cold]
+pub(crate) fn connections(ofi: &Ofi) {
+    let address = |rank: u32| parse(ofi.addresses.of(rank));
+    let dead = ofi.shared.deaths.list(0).into_iter();
+    let dead: Vec<SocketAddr> = dead.filter_map(|(rank, _)| address(rank)).collect();
+    let Some(own) = address(ofi.rank).filter(|_| !dead.is_empty()) else {
+        return;
+    };
+    // All ranks of a host that are dead: then a connection from there is one of theirs.
+    let whole = |ip: IpAddr| {
+        let mut all = (0..ofi.size).filter_map(|rank| Some((rank, address(rank)?)));
+        all.all(|(rank, address)| address.ip() != ip || ofi.shared.deaths.is_dead(rank))
+    };
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    for fd in open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()) {
+        let Some((here, there)) = ends(fd) else {
+            continue;
+        };
+        // This side has called a dead rank, or has been called by one.
+        let called = dead.contains(&there);
+        let calls = here.port() == own.port() && dead.iter().any(|dead| dead.ip() == there.ip());
+        if called || (calls && whole(there.ip())) {
+            // SAFETY: no memory is touched. What it is a socket to does not answer any more.
+            unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
+        }
+    }
+}
+
+/// The two ends of a socket that is connected over IP.
+fn ends(fd: RawFd) -> Option<(SocketAddr, SocketAddr)> {
+    type Ask = unsafe extern "C" fn(RawFd, *mut libc::sockaddr, *mut libc::socklen_t) -> i32;
+    let ask = |ask: Ask| {
+        let mut bytes = [0_u8; size_of::<libc::sockaddr_storage>()];
+        let mut len = bytes.len() as libc::socklen_t;
+        // SAFETY: as much room as said.
+        let result = unsafe { ask(fd, bytes.as_mut_ptr().cast(), &raw mut len) };
+        (result == 0).then(|| parse(&bytes[..(len as usize).min(bytes.len())]))?
+    };
+    Some((ask(libc::getsockname)?, ask(libc::getpeername)?))
+}
+
+/// An address of IP as the system has it in memory; `None` if it is another.
+fn parse(bytes: &[u8]) -> Option<SocketAddr> {
+    let family = u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?);
+    let port = u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?);
+    let ip: IpAddr = match i32::from(family) {
+        libc::AF_INET => Ipv4Addr::from(<[u8; 4]>::try_from(bytes.get(4..8)?).ok()?).into(),
+        libc::AF_INET6 => Ipv6Addr::from(<[u8; 16]>::try_from(bytes.get(8..24)?).ok()?).into(),
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip.to_canonical(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::fd::AsRawFd;
+
+    use portolan_core::transport::{Header, Payload, Pulled, Sent, Sink, Transport};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::open::in_process_with;
+
+    /// Counts packets.
+    struct Count(usize);
+
+    impl Sink for Count {
+        fn accepts(&mut self, _peer: u32) -> bool {
+            true
+        }
+
+        fn packet(&mut self, _peer: u32, _header: &Header, _payload: Payload<'_>) {
+            self.0 += 1;
+        }
+    }
+
+    #[test]
+    fn a_read_from_a_thread_that_panics_ends() {
+        const LEN: usize = 8 << 20;
+        let config = Config {
+            provider: Some("tcp".to_owned()),
+            interface: Some("lo".to_owned()),
+            ..Config::default()
+        };
+        let Ok(mut ranks) = in_process_with(2, &config) else {
+            return; // There is no libfabric here.
+        };
+        let (mut one, mut zero) = (ranks.remove(1), ranks.remove(0));
+        let (source, mut target) = (vec![7_u8; LEN], vec![0_u8; LEN]);
+        // The one that will be read from has called the other.
+        let mut count = Count(0);
+        let mut sent = Sent::Full;
+        while count.0 == 0 {
+            if sent == Sent::Full {
+                // SAFETY: rank 0 exists and is another one; no bytes are read.
+                sent = unsafe { one.send_short(0, &Header::default(), std::ptr::null(), 0) };
+            }
+            one.poll(&mut count);
+            zero.poll(&mut count);
+        }
+        // SAFETY: the source is there until the end of the test.
+        let exposure = unsafe { one.expose(source.as_ptr(), LEN) }.expect("the provider has RMA");
+        while !zero.link.memory.is_reading() {
+            // SAFETY: the target is there until the end of the test.
+            let pulled = unsafe { zero.pull(1, &exposure, 0, target.as_mut_ptr(), LEN) };
+            assert_eq!(pulled, Pulled::Later);
+            zero.poll(&mut count);
+            if !zero.link.memory.is_reading() {
+                one.poll(&mut count);
+            }
+        }
+        let end = std::thread::spawn(move || {
+            let _ends = one;
+            std::panic::resume_unwind(Box::new("the rank panics"));
+        });
+        assert!(end.join().is_err());
+        let mut polls = 0;
+        while zero.failures() == 0 {
+            zero.poll(&mut count);
+            polls += 1;
+            assert!(polls < 5_000_000, "the read never ends");
+        }
+        assert_eq!(zero.failure_of(1).as_deref(), Some("it panicked"));
+    }
+
+    #[test]
+    fn the_ends_of_sockets_are_told() {
+        for ip in ["127.0.0.1", "::1"] {
+            let Ok(listener) = TcpListener::bind((ip, 0)) else {
+                continue; // There is no such network here.
+            };
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let wanted = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
+            assert_eq!(ends(stream.as_raw_fd()), Some(wanted));
+            assert_eq!(ends(listener.as_raw_fd()), None, "it is not connected");
+        }
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert_eq!(ends(socket.as_raw_fd()), None);
+        assert_eq!(ends(-1), None);
+    }
+
+    #[test]
+    fn other_addresses_are_none() {
+        for bytes in [&[][..], &[2], &[2, 0, 1, 2, 127], b"fi_shm://1234"] {
+            assert_eq!(parse(bytes), None, "{bytes:?}");
+        }
+    }
+}

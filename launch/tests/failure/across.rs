@@ -1,0 +1,113 @@
+//! A job on three hosts, which are network namespaces, and the cable of one of them is cut: nothing of it dies,
+//! and only its silence tells the others.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::common::{finish, is_alive, of_ours, started, wait_until};
+use crate::roles;
+
+/// What the lost rank and the others are doing: they wait and have never talked, they talk all the time, a long
+/// message is under way.
+const ROLES: [&str; 3] = ["asleep", "summing", "sending-large"];
+
+/// Seconds between heartbeats: the others notice in four to five times as long. On a machine full of other work
+/// less would be too little for the living.
+const HEARTBEAT: &str = "1";
+
+/// The tests, or none and why.
+pub(crate) fn trials() -> Vec<Trial> {
+    let asked = Command::new(script()).arg("can").output();
+    let why = match asked {
+        Ok(outcome) if outcome.status.success() => None,
+        Ok(outcome) => Some(String::from_utf8_lossy(&outcome.stdout).trim().to_owned()),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(why) = why {
+        eprintln!("skipped: a job on several hosts: {why}");
+        return Vec::new();
+    }
+    let trial = |role: &'static str| Trial::test(format!("lost_host_{role}"), move || lost(role));
+    ROLES.map(trial).into()
+}
+
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/failure/hosts")
+}
+
+/// Three hosts. They go when this is dropped, with all that runs there.
+struct Hosts(String);
+
+impl Hosts {
+    fn up(role: &str) -> Self {
+        let hosts = Self(format!("{}-{role}", std::process::id()));
+        hosts.tell(&["up", &hosts.0]);
+        hosts
+    }
+
+    fn tell(&self, words: &[&str]) {
+        let outcome = Command::new(script()).args(words).output();
+        let outcome = outcome.expect("the script starts");
+        assert!(outcome.status.success(), "{words:?}: {outcome:?}");
+    }
+
+    /// This program as a job of three ranks, one on each host.
+    fn start(&self, role: &str) -> Command {
+        let me = std::env::current_exe().expect("a program knows its own file");
+        let mut command = of_ours(Command::new(script()));
+        command.args(["run", &self.0, "3"]).arg(me);
+        command.arg(format!("role:lost-{role}"));
+        for (name, value) in [
+            ("OFI_PROVIDER", "tcp"),
+            ("OFI_INTERFACE", "dat"),
+            ("OFI_HEARTBEAT", HEARTBEAT),
+            ("ON_FAILURE", "return"),
+        ] {
+            command.env(format!("PORTOLAN_{name}"), value);
+        }
+        command
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        let _ = Command::new(script()).args(["down", &self.0]).status();
+    }
+}
+
+/// The others are told of the host that cannot be reached, and go on.
+fn lost(role: &str) -> Result<(), Failed> {
+    const VICTIM: u32 = 2;
+    let hosts = Hosts::up(role);
+    let (child, said) = started(hosts.start(role), 3);
+    let pids = (0..VICTIM).map(|rank| {
+        let begin = format!("ready {rank} ");
+        let pid = said.iter().find_map(|line| line.strip_prefix(&begin));
+        pid.unwrap_or_else(|| panic!("`{begin}`: {said:?}"))
+            .to_owned()
+    });
+    let pids: Vec<String> = pids.collect();
+    hosts.tell(&["cut", &hosts.0, "3"]);
+    let ended = std::panic::catch_unwind(|| {
+        let over = || !pids.iter().any(|pid| is_alive(pid));
+        wait_until("the others to end", over);
+    });
+    drop(hosts);
+    let outcome = finish(child);
+    assert!(ended.is_ok(), "somebody waits for ever: {outcome:#?}");
+    for rank in 0..VICTIM {
+        for call in roles::calls(role, rank) {
+            let begin = format!("told {rank} {call}: PeerFailed: rank {rank}");
+            let line = outcome.out.lines().find(|line| line.starts_with(&begin));
+            let line = line.unwrap_or_else(|| panic!("`{begin}`: {outcome:#?}"));
+            for part in ["world rank 2 has failed", " heartbeat", "10.211.0.13:"] {
+                assert!(line.contains(part), "`{part}` is not in `{line}`");
+            }
+        }
+        let done = format!("done {rank}\n");
+        assert!(outcome.out.contains(&done), "`{done}`: {outcome:#?}");
+    }
+    Ok(())
+}
