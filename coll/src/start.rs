@@ -50,11 +50,15 @@ impl Shared {
     /// Keeps the memory of an operation that is over, unless it is large or a persistent operation's.
     fn keep(&self, prepared: Arc<Prepared>) {
         let Some(Prepared {
-            schedule, scratch, ..
+            mut schedule,
+            scratch,
+            ..
         }) = Arc::into_inner(prepared)
         else {
             return;
         };
+        // Not kept with the memory: it is the program's, and may hold whatever that has put into it.
+        schedule.op = None;
         let mut spare = lock(&self.spare);
         if spare.len() < SPARES && scratch.len() <= SPARE_MAX {
             spare.push((schedule, scratch));

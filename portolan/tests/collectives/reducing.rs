@@ -1,5 +1,7 @@
 //! Reductions, and values that arrive where not every bit pattern is one.
 
+use std::sync::Arc;
+
 use portolan::coll::{Allreduce, Exscan, Reduce, ReduceScatter, ReduceScatterBlock, Scan};
 use portolan::{Datatype, ErrorKind, Op};
 
@@ -169,6 +171,34 @@ fn received_values_are_values() {
                 Err(ErrorKind::InvalidValue)
             }
         );
+        Ok(())
+    });
+}
+
+/// An operator may hold anything, which is to go when the program says so.
+#[test]
+fn operators_are_not_kept_after_their_operations() {
+    jobs(&[1, 2, 3], |world| {
+        let comm = world.comm();
+        let held = Arc::new(());
+        let kept = Arc::clone(&held);
+        let op = Op::new(true, move |a: u64, b: u64| {
+            let _: &() = &kept;
+            a + b
+        });
+        for len in [1, 10_000] {
+            let (mine, mut sum) = (vec![1_u64; len], vec![0; len]);
+            comm.run(Allreduce::new(&mine, &mut sum, op.clone()))?;
+            comm.run(Reduce::new(&mine, &mut sum, op.clone(), 0))?;
+            comm.run(Scan::new(&mine, &mut sum, op.clone()))?;
+            let owned = Allreduce::new(mine.clone(), sum.clone(), op.clone());
+            comm.start_owned(owned)?.wait()?;
+            let mut again = comm.persistent(Allreduce::new(mine, sum, op.clone()))?;
+            again.start()?;
+            again.wait()?;
+        }
+        drop(op);
+        assert_eq!(Arc::strong_count(&held), 1, "rank {}", comm.rank());
         Ok(())
     });
 }
