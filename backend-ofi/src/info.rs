@@ -10,8 +10,8 @@ use std::ptr::NonNull;
 use libfabric_sys::{
     FI_CONTEXT, FI_CONTEXT2, FI_DELIVERY_COMPLETE, FI_EP_RDM, FI_MR_ALLOCATED, FI_MR_ENDPOINT,
     FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MSG, FI_ORDER_SAS, FI_SOCKADDR_IN,
-    FI_SOCKADDR_IN6, FI_TAGGED, FI_THREAD_DOMAIN, Library, fi_domain_attr, fi_ep_attr, fi_fabric_attr,
-    fi_info, fi_rx_attr, fi_tx_attr,
+    FI_SOCKADDR_IN6, FI_TAGGED, FI_THREAD_DOMAIN, Library, fi_domain_attr, fi_ep_attr,
+    fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr,
 };
 
 /// One description, owned.

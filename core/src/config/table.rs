@@ -72,7 +72,7 @@ settings! {
     "OFI_HEARTBEAT" => ofi_heartbeat: Duration, default "5", unit "seconds", range 0, 3600;
 
     /// Who matches messages with receives over libfabric: `native`, its provider (or the job does not start),
-    /// `software`, Portolan, or `auto`, whoever is faster: Portolan, with every provider measured so far.
+    /// `software`, Portolan, or `auto`, which is Portolan today.
     "MATCH" => matching: MatchMode, default "auto", unit "";
 
     /// Which machine the T3E emulator is: `t3e-600`, `t3e-900` or `t3e-1200`.

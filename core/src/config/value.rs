@@ -255,7 +255,7 @@ choices! {
 choices! {
     /// Who matches messages with receives, where a network's library can.
     MatchMode {
-        /// Whoever is faster: see `docs/ofi.md`.
+        /// Portolan, today: `docs/ofi.md` says why.
         Auto = "auto",
         /// The library, or its card.
         Native = "native",
