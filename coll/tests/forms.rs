@@ -131,10 +131,8 @@ fn a_communicator_may_go_while_its_operations_are_under_way() {
         let layout = Layout::of::<u32>();
         let mut data = vec![world.rank() + 7; 50_000];
         let mut requests = Vec::new();
-        let mut contexts = Vec::new();
         for data in data.chunks_mut(10_000) {
             let comm = world.dup().unwrap();
-            contexts.push(comm.context());
             let bcast = Operation::Bcast {
                 data: buf(data, &layout),
                 root: 1,
@@ -146,9 +144,6 @@ fn a_communicator_may_go_while_its_operations_are_under_way() {
             world.device().wait(request).unwrap();
         });
         assert_eq!(data, vec![8; 50_000]);
-        // Long messages wait for their receivers, so no context was free on all ranks in between.
-        contexts.dedup();
-        assert_eq!(contexts.len(), 5);
         assert_eq!(world.live(), 1, "every context is free again");
     });
 }

@@ -32,7 +32,7 @@ use std::sync::{Arc, OnceLock};
 
 use portolan_core::comm::{Communicator, NoUnwind};
 use portolan_core::device::Region;
-use portolan_core::{Device, ErrorKind, ProcId, Result};
+use portolan_core::{Device, Error, ErrorKind, ProcId, Result};
 
 pub(crate) use setup::Pool;
 
@@ -47,7 +47,11 @@ use steps::{Steps, Way};
 
 /// The boards of a communicator: not made yet, or none.
 #[derive(Debug, Default)]
-pub(crate) struct Direct(OnceLock<Option<Boards>>);
+pub(crate) struct Direct {
+    boards: OnceLock<Option<Boards>>,
+    /// Whether a thread is at making them.
+    making: AtomicBool,
+}
 
 /// The boards of all ranks of a communicator, as one of them sees them.
 #[derive(Debug)]
@@ -101,11 +105,7 @@ impl Boards {
     fn enter<D: Device>(&self, comm: &Communicator<D>) -> Result<()> {
         // Acquire: pairs with the Release store in `leave`, of another thread of this rank.
         if self.many_threads && self.busy.swap(true, Ordering::Acquire) {
-            return Err(comm.error(
-                ErrorKind::InvalidCommunicator,
-                "two threads call collective operations on one communicator at once".to_owned(),
-                "let them take turns, or give each a communicator of its own (dup)",
-            ));
+            return Err(two_at_once(comm));
         }
         Ok(())
     }
@@ -119,6 +119,15 @@ impl Boards {
     }
 }
 
+#[cold]
+fn two_at_once<D: Device>(comm: &Communicator<D>) -> Error {
+    comm.error(
+        ErrorKind::InvalidCommunicator,
+        "two threads call collective operations on one communicator at once".to_owned(),
+        "let them take turns, or give each a communicator of its own (dup)",
+    )
+}
+
 impl Direct {
     /// The boards of a communicator. The first call makes them: collective.
     #[inline]
@@ -127,7 +136,7 @@ impl Direct {
         comm: &Communicator<D>,
         pool: &Arc<Pool>,
     ) -> Result<Option<&Boards>> {
-        match self.0.get() {
+        match self.boards.get() {
             Some(boards) => Ok(boards.as_ref()),
             None => self.make(comm, pool),
         }
@@ -135,8 +144,19 @@ impl Direct {
 
     #[cold]
     fn make<D: Device>(&self, comm: &Communicator<D>, pool: &Arc<Pool>) -> Result<Option<&Boards>> {
-        let boards = setup::make(comm, pool)?;
-        Ok(self.0.get_or_init(|| boards).as_ref())
+        // Two threads that exchange keys with the other ranks would take each other's.
+        // Acquire: pairs with the Release store below, of another thread of this rank.
+        if self.making.swap(true, Ordering::Acquire) {
+            return Err(two_at_once(comm));
+        }
+        let made = match self.boards.get() {
+            // Another thread was done with it between the question and the turn.
+            Some(boards) => Ok(boards.as_ref()),
+            None => setup::make(comm, pool).map(|fresh| self.boards.get_or_init(|| fresh).as_ref()),
+        };
+        // Release: pairs with the Acquire swap above.
+        self.making.store(false, Ordering::Release);
+        made
     }
 }
 

@@ -310,7 +310,7 @@ fn boards_are_used_again_when_all_have_gone() {
             assert!(has_boards(comm));
             let boards = crate::state::of(comm)
                 .direct
-                .0
+                .boards
                 .get()
                 .unwrap()
                 .as_ref()
@@ -350,5 +350,48 @@ fn parts_of_a_communicator_have_boards_of_their_own() {
         let alone = world.split(Some(world.rank()), 0).unwrap().unwrap();
         barrier(&alone).unwrap();
         assert!(has_boards(&half) && !has_boards(&alone));
+    });
+}
+
+/// Rank 1 does not come before rank 0 has heard of its mistake: rank 0's first thread is at making the boards then.
+#[test]
+fn two_threads_at_making_the_boards_are_told() {
+    use portolan_core::Engine;
+    use portolan_core::comm::Communicator;
+    use portolan_core::config::Settings;
+    use portolan_core::level::Multiple;
+
+    let told = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        for transport in memory::network(2) {
+            let told = &told;
+            scope.spawn(move || {
+                let engine = Engine::<_, Multiple>::new(transport, &Settings::default()).unwrap();
+                let world = Communicator::world(std::sync::Arc::new(engine)).unwrap();
+                // SAFETY: there is no buffer.
+                let barrier = || unsafe { run(&world, &Operation::Barrier) };
+                if world.rank() == 1 {
+                    told.wait();
+                    barrier().unwrap();
+                    return world.barrier().unwrap();
+                }
+                let outcomes = std::thread::scope(|threads| {
+                    let both = [(), ()].map(|()| {
+                        threads.spawn(|| {
+                            let outcome = barrier();
+                            if outcome.is_err() {
+                                told.wait();
+                            }
+                            outcome
+                        })
+                    });
+                    both.map(|thread| thread.join().unwrap())
+                });
+                let wrong: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+                assert_eq!(wrong.len(), 1);
+                assert_eq!(wrong[0].kind(), ErrorKind::InvalidCommunicator);
+                world.barrier().unwrap();
+            });
+        }
     });
 }

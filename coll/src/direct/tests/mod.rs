@@ -55,7 +55,7 @@ fn buf<'a, T>(data: &mut [T], layout: &'a Layout) -> TypedBuf<'a> {
 
 /// Whether a communicator has boards.
 fn has_boards(comm: &World) -> bool {
-    matches!(state::of(comm).direct.0.get(), Some(Some(_)))
+    matches!(state::of(comm).direct.boards.get(), Some(Some(_)))
 }
 
 /// Signals, looks and messages so far.
