@@ -66,7 +66,7 @@ fn blocks_go_from_node_to_node_by_their_leaders() {
     const N: u32 = 7;
     on_nodes(N, 3, |world| {
         let (me, layout) = (world.rank(), Layout::of::<u32>());
-        let of = |rank: u32| (rank / 3, rank % 3 == 0);
+        let of = |rank: u32| (rank / 3, rank.is_multiple_of(3));
         let ((node, leads), mates) = (of(me), if me == 6 { 0 } else { 2 });
         for len in [2_usize, 2_000] {
             let many = len * N as usize;

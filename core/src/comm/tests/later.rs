@@ -49,8 +49,8 @@ fn ranks_may_complete_creations_in_different_orders() {
         on_all(n, |world| {
             let (a, b) = (world.dup().unwrap(), world.dup().unwrap());
             for round in 0..20 {
-                let early = (world.rank() + round) % 2 == 0;
-                let pending = if round % 3 == 0 {
+                let early = (world.rank() + round).is_multiple_of(2);
+                let pending = if round.is_multiple_of(3) {
                     world.idup().unwrap()
                 } else {
                     b.idup().unwrap()
@@ -84,7 +84,7 @@ fn threads_and_hooks_make_communicators_at_once() {
                         blocking.barrier().unwrap();
                         let [one, two] = later;
                         // Threads and ranks wait in different orders.
-                        let (one, two) = if (turn + parent.rank()) % 2 == 0 {
+                        let (one, two) = if (turn + parent.rank()).is_multiple_of(2) {
                             let one = one.wait().unwrap();
                             (one, two.wait().unwrap())
                         } else {
