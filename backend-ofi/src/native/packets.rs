@@ -158,7 +158,7 @@ impl Core {
         }
         if tags.received_count() != received {
             // What the dead have sent may be followed by more of it.
-            ofi.silence = Default::default();
+            ofi.silence.0 = 0;
         }
         let count = news.len();
         news.clear();
