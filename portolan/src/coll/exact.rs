@@ -40,9 +40,9 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// portolan::try_threads(3, |world| {
     ///     let comm = world.comm();
-    ///     let mine: Sum<f32> = [0.1, 1e30].into_iter().collect();
+    ///     let mine: Sum<f32> = [1e-9, 4.0].into_iter().collect();
     ///     if let Some(all) = comm.reduce_one(mine, &Sum::<f32>::op(), 0)? {
-    ///         assert_eq!(all.value(), 3e30);
+    ///         assert_eq!(all.value(), 12.0);
     ///     }
     ///     Ok(())
     /// })?;
