@@ -5,13 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use libfabric_sys::fi_cancel;
-use portolan_core::buffer::MemoryKind;
 use portolan_core::device::{HandlerId, Hook, Port, Turn};
 use portolan_core::engine::Data;
 use portolan_core::matching::{Envelope, Pattern};
 use portolan_core::transport::{
-    Begun, Bell, Exposure, Header, Limits, Pulled, Pulls, Remote, Sent, Sink, Token, Transport,
-    TransportCaps,
+    Bell, Exposure, Header, Limits, Pulled, Pulls, Sent, Sink, Transport, TransportCaps,
 };
 use portolan_core::{Error, ErrorKind, ProcId, Request, Result, SendArgs};
 
@@ -215,8 +213,11 @@ impl Transport for Packets {
         self.0.lock().ofi.name()
     }
 
+    /// Without remote operations: that a region is gone the engine tells in packets, and whoever has heard of it by
+    /// a tagged message, which is not ordered with those, would still reach it.
     fn caps(&self) -> TransportCaps {
-        self.0.lock().ofi.caps()
+        let caps = self.0.lock().ofi.caps();
+        caps.difference(TransportCaps::REMOTE | TransportCaps::ATOMICS)
     }
 
     fn limits(&self) -> Limits {
@@ -312,32 +313,6 @@ impl Transport for Packets {
     ) -> Pulled {
         // SAFETY: the caller's promise, passed on.
         unsafe { self.0.lock().ofi.pull(peer, exposure, offset, target, len) }
-    }
-
-    unsafe fn register(&mut self, data: *mut u8, len: usize, memory: MemoryKind) -> Option<Token> {
-        // SAFETY: the caller's promise, passed on.
-        unsafe { self.0.lock().ofi.register(data, len, memory) }
-    }
-
-    fn deregister(&mut self, token: &Token) {
-        self.0.lock().ofi.deregister(token);
-    }
-
-    unsafe fn begin_remote(
-        &mut self,
-        peer: u32,
-        token: &Token,
-        offset: u64,
-        what: Remote,
-        id: u32,
-    ) -> Begun {
-        // SAFETY: the caller's promise, passed on.
-        unsafe {
-            self.0
-                .lock()
-                .ofi
-                .begin_remote(peer, token, offset, what, id)
-        }
     }
 
     fn memory_used(&self) -> u64 {
