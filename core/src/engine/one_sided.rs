@@ -425,7 +425,20 @@ impl<T: Transport> State<T> {
             ));
         }
         match self.direct(rank, key) {
-            Some(base) => Ok(Reach::Direct(base.wrapping_add(offset as usize))),
+            Some(base) => {
+                let at = base.wrapping_add(offset as usize);
+                if !at.addr().is_multiple_of(align) {
+                    return Err(self.proto.error(
+                        ErrorKind::RemoteAccess,
+                        format!(
+                            "offset {offset} of world rank {rank}'s region is not aligned to {align}: the \
+                             region does not begin at a multiple of that"
+                        ),
+                        "register memory that is aligned for the integers in it",
+                    ));
+                }
+                Ok(Reach::Direct(at))
+            }
             None if rank == self.proto.me || parts.direct => Err(self.proto.error(
                 ErrorKind::RemoteAccess,
                 format!("world rank {rank}'s region has been freed"),

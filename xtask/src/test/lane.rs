@@ -186,6 +186,11 @@ impl<'a> Run<'a> {
         self.not_here = true;
     }
 
+    /// Notes that `what` is left out, and why.
+    pub(super) fn leave_out(&mut self, what: &str, reason: &str) {
+        self.counts.skip(what, reason);
+    }
+
     /// Whether the lane cannot run on this machine.
     pub(super) fn is_not_here(&self) -> bool {
         self.not_here

@@ -9,7 +9,7 @@ use super::stock::EVERYTHING;
 use crate::Failure;
 
 /// Job sizes, as everywhere in this project: odd ones find what even ones hide. The unit tests run the
-/// suite at all of them, with threads as ranks.
+/// suite at more of them (over libfabric at 2 and 3), with threads as ranks.
 const SIZES: &[u32] = &[1, 2, 3, 8];
 
 /// Job sizes of variants, and under a foreign launcher, where the start is what is tested.

@@ -26,7 +26,13 @@ const TSAN_TEST: &str = "tsan_harness";
 
 /// Parts of the names of tests that show nothing more there, left out unless the full matrix is asked for:
 /// the suite at more ranks, and once more in one job.
-const AGAIN: &[&str] = &["ranks_1", "ranks_4", "ranks_5", "ranks_8", "one_job"];
+const AGAIN: &[&str] = &[
+    "::ranks_1",
+    "::ranks_4",
+    "::ranks_5",
+    "::ranks_8",
+    "::one_job",
+];
 
 /// Where the nightly toolchain builds: both sanitizers share what runs in the compiler.
 const FOLDER: &str = "nightly";
@@ -91,6 +97,11 @@ pub(super) fn asan(run: &mut Run<'_>) -> Result<(), Failure> {
     );
     run.thorough(&mut command);
     run.step("address sanitizer", Dialect::Libtest, command)?;
+    let left_out = if run.all { &[] } else { AGAIN };
+    for name in left_out {
+        let what = format!("every test with {name} in its name");
+        run.leave_out(&what, "only in the full matrix, or without the sanitizer");
+    }
     Ok(())
 }
 

@@ -161,3 +161,25 @@ fn freed_memory_stays_until_everybody_knows() {
         "the network was not asked"
     );
 }
+
+#[test]
+fn atomics_of_a_region_that_begins_amid_an_integer_are_refused() {
+    let [rank, _other] = two(TransportCaps::empty());
+    let mut memory = [0_u64; 2];
+    let amid = memory.as_mut_ptr().cast::<u8>().wrapping_add(4);
+    // SAFETY: eight bytes of the array, which outlives the region.
+    let region = unsafe { rank.register_region(amid, 8) }.unwrap();
+    let add = |width| {
+        let mut former = 0;
+        let (me, op) = (ProcId::new(0), AtomicOp::Add(3));
+        // SAFETY: `former` outlives the operation, which is over at once.
+        unsafe { rank.atomic(me, &region.key, 0, width, op, &raw mut former) }
+    };
+    let error = add(AtomicWidth::W64).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::RemoteAccess);
+    assert!(error.to_string().contains("not aligned to 8"), "{error}");
+    assert_eq!(add(AtomicWidth::W32).unwrap(), Request::NULL);
+    // SAFETY: nobody uses the region any more.
+    unsafe { rank.free_region(region) }.unwrap();
+    assert_eq!(memory, [3 << 32, 0]);
+}
