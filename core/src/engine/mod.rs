@@ -5,7 +5,7 @@
 //! `unexpected.rs`, what waits for room in `outgoing.rs`, the poll in `progress.rs`, waiting in
 //! `wait.rs`, and on memory that peers store into in `memory.rs`, hooks and what they may do in
 //! `hooks.rs`, deaths in `failure.rs` and, where they concern everybody, `collective.rs`, what is said of a wait that is too long in
-//! `stuck.rs`, one-sided operations in `one_sided.rs`, and by the network's own means in `remote.rs`,
+//! `stuck.rs`, one-sided operations in `one_sided.rs`, on the regions of `regions.rs`, and by the network's own means in `remote.rs`,
 //! the end of an operation in `complete.rs`, request slots in `entry.rs`, and the
 //! implementation of [`Device`](crate::Device) in terms of these in `device.rs`.
 //!
@@ -34,6 +34,7 @@ mod outgoing;
 mod probe;
 mod progress;
 mod recv;
+mod regions;
 mod remote;
 mod rendezvous;
 mod send;

@@ -19,8 +19,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::entry::{FetchOp, Op};
-use super::one_sided::{KeyParts, Memory, PREFIX, encode, one_sided, prefix, step, width_bit};
+use super::one_sided::{PREFIX, encode, one_sided, prefix, step, width_bit};
 use super::outgoing::Peer;
+use super::regions::{KeyParts, Memory};
 use super::state::{Proto, State};
 use crate::device::RegionKey;
 use crate::error::{ErrorKind, Result};
