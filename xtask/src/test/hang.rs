@@ -7,6 +7,18 @@ use std::process::{Command, Stdio};
 /// Programs that only wait for another: of no interest, and what they wait for is theirs to end.
 const WAITING: &[&str] = &["cargo", "rustdoc", "rustup"];
 
+/// Programs that make programs: they say nothing for minutes, and end.
+const MAKING: &[&str] = &[
+    "rustc",
+    "clippy-driver",
+    "rust-lld",
+    "build-script-bu",
+    "cc",
+    "cc1",
+    "collect2",
+    "ld",
+];
+
 /// Frames of each thread that are shown.
 const FRAMES: u32 = 16;
 
@@ -45,6 +57,12 @@ pub(super) fn below(root: u32) -> Vec<Process> {
         next += 1;
     }
     found
+}
+
+/// Whether one of them is a compiler or a linker, whose silence means nothing.
+pub(super) fn makes(processes: &[Process]) -> bool {
+    let mut names = processes.iter().map(|process| process.name.as_str());
+    names.any(|name| MAKING.contains(&name))
 }
 
 /// Name, state and parent of a process or thread, from its `stat`. The name may have anything in it.
@@ -144,6 +162,18 @@ mod tests {
     fn names_with_brackets_are_read() {
         assert_eq!(parse("17 (a) b (c) S 4 17 0"), Some(("a) b (c", "S", 4)));
         assert_eq!(parse("nonsense"), None);
+    }
+
+    #[test]
+    fn compilers_may_be_silent_and_tests_may_not() {
+        let processes = |names: [&str; 2]| {
+            names.map(|name| Process {
+                pid: 0,
+                name: name.to_owned(),
+            })
+        };
+        assert!(makes(&processes(["cargo", "rustc"])));
+        assert!(!makes(&processes(["cargo", "conformance"])));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(super) struct Limits {
     /// After this time it is killed, with everything that it started.
     pub(super) whole: Duration,
     /// After this time without a sign of progress, what it has started is killed: cargo goes on with
-    /// the next test program then.
+    /// the next test program then. A compiler at work is such a sign.
     pub(super) quiet: Duration,
 }
 
@@ -251,12 +251,16 @@ impl Watch {
         if !late && self.sign.elapsed() <= self.limits.quiet {
             return Ok(None);
         }
+        let processes = hang::below(self.child.id());
+        if !late && hang::makes(&processes) {
+            self.sign = Instant::now();
+            return Ok(None);
+        }
         let why = if late {
             format!("{} s are over", self.limits.whole.as_secs())
         } else {
             format!("{} s without a sign", self.limits.quiet.as_secs())
         };
-        let processes = hang::below(self.child.id());
         output.hangs(&why, &processes)?;
         self.strikes += 1;
         self.sign = Instant::now();
