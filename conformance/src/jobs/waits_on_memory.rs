@@ -85,12 +85,16 @@ pub fn death<S: Sut>(ranks: u32) -> Verdict {
             let flags = Flags::new(rank, 3);
             let dead = rank.last();
             if rank.me() == dead {
+                // It lives until everybody has met everybody.
                 for peer in 0..dead {
+                    rank.take(&rank.from(peer, 77), 0);
                     flags.set(peer, 0, 1);
                 }
                 device.declare_self_failed("it is what this test is about");
                 return;
             }
+            rank.send(&rank.to(dead, 77), &[])
+                .expect("telling that one has met everybody");
             let error = flags.reached(1, 1).expect_err("nobody stores that");
             assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
             assert_eq!(error.peer(), Some(dead), "{error}");
