@@ -9,7 +9,7 @@ use portolan_core::transport::{Sent, Transport};
 use portolan_shm::{Config, Shm, in_process_with};
 
 /// Guard against hangs: no test comes near it.
-const GUARD: Duration = Duration::from_secs(120);
+const GUARD: Duration = Duration::from_secs(30);
 
 /// What one rank still has to send.
 struct Outbox {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use portolan_core::job::{Bootstrap, JobError};
 
 /// Guard against hangs: no test comes near it.
-pub const GUARD: Duration = Duration::from_secs(120);
+pub const GUARD: Duration = Duration::from_secs(30);
 
 /// A bootstrap whose key-value store is a directory.
 pub struct Files {

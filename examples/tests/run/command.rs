@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use libtest_mimic::Failed;
 
 /// Seconds after which a job that has not ended is taken for one that never will.
-const GUARD: &str = "180";
+const GUARD: &str = "120";
 
 /// A job that is to be started.
 #[derive(Debug)]

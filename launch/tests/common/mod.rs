@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 /// When something that has to happen is taken for something that will not.
-const GUARD: Duration = Duration::from_secs(180);
+const GUARD: Duration = Duration::from_secs(60);
 
 /// The command, with nothing of ours in its environment.
 pub(crate) fn portolan(args: &[&str]) -> Command {

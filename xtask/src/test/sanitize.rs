@@ -40,9 +40,6 @@ const FOLDER: &str = "nightly";
 /// Name of the tests that run the compiler: what it says differs between toolchains.
 const COMPILES: &str = "misuse_does_not_compile";
 
-/// Name of the test that compares what threads use of a processor, which the sanitizer changes.
-const MEASURES: &str = "blocked_testing_and_traffic";
-
 const NO_NIGHTLY: &str = "there is no nightly toolchain (rustup toolchain install nightly)";
 
 /// The lock-free structures under loom, in the crates that have models of them.
@@ -89,7 +86,6 @@ pub(super) fn asan(run: &mut Run<'_>) -> Result<(), Failure> {
         command.args(["--package", package]);
     }
     command.args(["--", "--show-output", "--skip", COMPILES]);
-    command.args(["--skip", MEASURES]);
     for name in AGAIN.iter().filter(|_| !run.all) {
         command.args(["--skip", name]);
     }
@@ -101,7 +97,6 @@ pub(super) fn asan(run: &mut Run<'_>) -> Result<(), Failure> {
     );
     run.thorough(&mut command);
     run.step("address sanitizer", Dialect::Libtest, command)?;
-    run.leave_out(MEASURES, "measures, which the sanitizer changes");
     let left_out = if run.all { &[] } else { AGAIN };
     for name in left_out {
         let what = format!("every test with {name} in its name");
