@@ -32,10 +32,10 @@ use crate::{caps, one_sided, progress, remote, send};
 
 /// How long a rank that leaves waits for its last packets to go: then whoever they were for is not
 /// going to take them.
-const FAREWELL: Duration = Duration::from_secs(2);
+pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
 
 /// The same where ranks are dead.
-const FAREWELL_FROM_THE_DEAD: Duration = Duration::from_millis(100);
+pub(crate) const FAREWELL_FROM_THE_DEAD: Duration = Duration::from_millis(100);
 
 /// One rank's end of a libfabric network.
 ///
@@ -64,6 +64,8 @@ pub struct Ofi {
     /// Polls since others are known of: without any news, and all.
     pub(crate) silence: (u32, u32),
     pub(crate) armed: bool,
+    /// The provider has memory that is not the link's: the endpoint is to be closed before that goes.
+    pub(crate) entangled: bool,
     pub(crate) bell: Arc<EventBell>,
     pub(crate) shared: Arc<Shared>,
     nodes: Arc<[u32]>,
@@ -187,6 +189,7 @@ impl Ofi {
             adopted: 0,
             silence: (0, 0),
             armed: false,
+            entangled: false,
             bell,
             shared: place.shared,
             nodes: place.nodes,
@@ -408,7 +411,8 @@ impl Drop for Ofi {
         link.memory.close();
         // Nobody answers for a rank that has died: over a network, who is reading from it is to find that out.
         let hangs_up = died && link.domain.info.ip().is_some();
-        if !link.memory.is_reading() && !hangs_up {
+        let busy = link.memory.is_reading() || self.entangled;
+        if !busy && !hangs_up {
             self.shared.retire(link);
         }
     }

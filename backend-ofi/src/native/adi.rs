@@ -102,7 +102,8 @@ impl<L: Level> Native<L> {
             return Err(may_block(args, data.len()).on_rank(self.attributes.world_rank));
         }
         if args.dest.index() == self.attributes.world_rank {
-            return self.send_to_self(args, data);
+            // SAFETY: the caller's promise.
+            return unsafe { self.send_to_self(args, data) };
         }
         // SAFETY: the caller keeps the buffer until this returns, which is after completion.
         let request = unsafe { self.start_send(args, data)? };
@@ -111,7 +112,10 @@ impl<L: Level> Native<L> {
 
     /// A blocking send to this rank itself: there is nobody else to receive meanwhile at level `Single`, so
     /// a standard send is copied rather than waited for.
-    fn send_to_self(&self, args: &SendArgs, data: Data) -> Result<()> {
+    ///
+    /// # Safety
+    /// As [`Device::send_contig_unchecked`].
+    unsafe fn send_to_self(&self, args: &SendArgs, data: Data) -> Result<()> {
         let synchronous = args.mode == SendMode::Synchronous;
         if synchronous && !self.shared.lock().tags.expects(&args.envelope) {
             let what = format!(
@@ -123,21 +127,8 @@ impl<L: Level> Native<L> {
                 .remedy("post the receive first, or send nonblocking")
                 .on_rank(self.attributes.world_rank));
         }
-        let len = data.len();
-        let mut copy = vec![0_u8; len].into_boxed_slice();
-        // SAFETY: the caller vouches for the buffer; the copy has the packed stream's length.
-        unsafe { data.read(0, copy.as_mut_ptr(), len, args.rep) };
-        let buf = ContigBuf {
-            signature: data.signature(len),
-            ..ContigBuf::from_bytes(&copy)
-        };
-        // SAFETY: the copy is kept until the send is over, by the attachment.
-        let request = unsafe { self.start_send(args, Data::Contig(buf))? };
-        let completion = Completion {
-            keep: Box::new(copy),
-            then: None,
-        };
-        self.engine.attach(request, completion)?;
+        // SAFETY: the caller's promise; the message is copied at once.
+        let request = unsafe { self.start_send(args, data)? };
         self.engine.free(request)
     }
 

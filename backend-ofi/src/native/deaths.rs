@@ -1,8 +1,8 @@
 //! Deaths: what cannot end well any more ends.
 //!
 //! The provider knows nothing of deaths. Receives are cancelled there; if a message was first, they end
-//! with it. What the provider does not let go of although its peer is dead is given up after a while:
-//! its connection has ended, so nothing arrives any more.
+//! with it. What the provider does not let go of although its peer is dead is given up after a while; its
+//! memory, which is the device's own, stays the provider's until that says otherwise or is closed.
 
 use super::slots::What;
 use super::tags::{End, Tags};
@@ -10,6 +10,16 @@ use crate::ofi::Ofi;
 
 /// Polls for which the provider may hold on to what cannot end.
 const PATIENCE: u32 = 2000;
+
+/// An operation that a death has ended, and that the provider still has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Doomed {
+    number: u32,
+    /// The operation that was in the slot then.
+    serial: u64,
+    /// Polls until it is given up.
+    left: u32,
+}
 
 impl Tags {
     /// Deaths are believed that were not known here.
@@ -72,7 +82,8 @@ impl Tags {
         let to = send.peer;
         if under_way {
             // The provider may have an error for it, or finish it.
-            return self.doomed.push((number, PATIENCE));
+            let serial = slot.serial;
+            return self.doom(number, serial);
         }
         if let Some(queue) = self.unsent.get_mut(&to) {
             queue.retain(|&waiting| waiting != number);
@@ -89,26 +100,41 @@ impl Tags {
         let What::Receive(receive) = &mut slot.what else {
             return;
         };
-        if receive.claimed.is_none() || slot.under_way {
-            receive.doom = Some(peer);
-            if slot.under_way {
-                self.doomed.push((number, PATIENCE));
-            }
-            self.retract(ofi, number, End::Failed(peer));
+        if receive.broken {
+            return self.finish(number, End::Failed(peer));
         }
+        if slot.under_way {
+            receive.doom = Some(peer);
+            let serial = slot.serial;
+            self.doom(number, serial);
+        } else if receive.claimed.is_some() {
+            return; // The provider has the message, and will be asked for it.
+        }
+        self.retract(ofi, number, End::Failed(peer));
+    }
+
+    /// The provider has so long to let go of an operation.
+    pub(super) fn doom(&mut self, number: u32, serial: u64) {
+        let left = PATIENCE;
+        self.doomed.push(Doomed {
+            number,
+            serial,
+            left,
+        });
     }
 
     /// Gives up what the provider has held on to for too long.
     pub(super) fn give_up(&mut self, ofi: &mut Ofi) -> usize {
         let mut over = Vec::new();
         let slots = &mut self.slots;
-        self.doomed.retain_mut(|(number, polls)| {
-            let alive = slots.get(*number).is_some_and(|slot| slot.under_way);
-            *polls -= 1;
-            if alive && *polls == 0 {
-                over.push(*number);
+        self.doomed.retain_mut(|doomed| {
+            let slot = slots.at(doomed.number);
+            let alive = slot.under_way && slot.serial == doomed.serial;
+            doomed.left -= 1;
+            if alive && doomed.left == 0 {
+                over.push(doomed.number);
             }
-            alive && *polls > 0
+            alive && doomed.left > 0
         });
         for &number in &over {
             self.give_up_one(ofi, number);

@@ -233,6 +233,9 @@ impl Tags {
         let request = self.slots.at(receive).request;
         if let What::Receive(incoming) = self.slots.remove(receive) {
             self.unposted.remove(&incoming.turn);
+            if let Some(bytes) = incoming.bytes {
+                self.buffers.give_back(bytes);
+            }
             // SAFETY: whoever started the receive has promised the buffer.
             unsafe { self.receive_claimed(ofi, taken, request, incoming.data) };
         }

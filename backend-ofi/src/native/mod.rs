@@ -9,7 +9,10 @@
 //! is a request "of another kind" there. `docs/ofi.md` says when this is used, and
 //! `docs/adr/0015-providers-match-in-a-device-of-their-own.md` why it is not offload under the engine.
 //!
-//! The tags are in `bits.rs`, the operations under way in `slots.rs` and `tags.rs`, sending in `sends.rs`,
+//! The provider is lent no memory of the program's: `docs/adr/0017-providers-that-match-are-lent-nothing.md`.
+//!
+//! The tags are in `bits.rs`, the operations under way in `slots.rs` and `tags.rs`, their memory in
+//! `buffers.rs`, sending in `sends.rs`,
 //! receiving in `receives.rs`, looking in `looks.rs`, deaths in `deaths.rs` with `contexts.rs`, the
 //! engine's transport and the completions in `packets.rs`, persistent requests in `persistent.rs`, what
 //! handlers and hooks are given in `port.rs`, what the provider has to be able to do in `able.rs`, and the
@@ -18,6 +21,7 @@
 mod able;
 mod adi;
 mod bits;
+mod buffers;
 mod contexts;
 mod deaths;
 mod looks;
@@ -29,6 +33,8 @@ mod receives;
 mod sends;
 mod slots;
 mod tags;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use libfabric_sys::fi_cancel;
 use portolan_core::device::{HandlerId, Hook, Port, Turn};
@@ -15,14 +15,11 @@ use portolan_core::{Error, ErrorKind, ProcId, Request, Result, SendArgs};
 
 use super::bits::Bits;
 use super::tags::{End, Tags};
-use crate::ofi::{Nobody, Ofi};
+use crate::ofi::{FAREWELL, FAREWELL_FROM_THE_DEAD, Nobody, Ofi};
 
 /// Handler of the messages that say that a synchronous send was matched: the last id that there is, which
 /// is in nobody's range.
 pub(super) const MATCHED: HandlerId = HandlerId(u32::MAX);
-
-/// How long a rank that leaves waits for the provider to let go of what is under way.
-const FAREWELL: Duration = Duration::from_secs(2);
 
 /// What a handler wants that runs while the endpoint is being polled.
 pub(super) enum Wish {
@@ -33,7 +30,8 @@ pub(super) enum Wish {
     Matched(u32, u32),
 }
 
-/// The endpoint, and what is matched on it.
+/// The endpoint, and what is matched on it. Dropped in the order of the fields: what the provider may still use
+/// goes after the endpoint.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) ofi: Ofi,
@@ -144,7 +142,7 @@ impl Shared {
 
 impl Core {
     /// Takes over what the provider has said in the last poll. Returns how much that was.
-    fn collect(&mut self) -> usize {
+    pub(super) fn collect(&mut self) -> usize {
         let Self { ofi, tags } = self;
         if ofi.tagged.is_empty() {
             return 0;
@@ -182,15 +180,20 @@ impl Core {
 }
 
 impl Drop for Core {
-    /// Takes back what the provider may still write to or read from.
+    /// Lets messages leave and takes back receives. Whatever the provider does not let go of then ends with the
+    /// endpoint, which is closed before its memory goes.
     fn drop(&mut self) {
         let start = Instant::now();
         let Self { ofi, tags } = self;
-        for context in tags.receives_under_way() {
+        for context in tags.abandon_all() {
             // SAFETY: an open endpoint, the context of a receive under way.
             unsafe { fi_cancel(ofi.link.ep.get(), context) };
         }
         while self.tags.is_under_way() && start.elapsed() < FAREWELL {
+            // What was for the dead stays under way.
+            if self.ofi.shared.deaths.count() != 0 && start.elapsed() > FAREWELL_FROM_THE_DEAD {
+                break;
+            }
             self.ofi.poll(&mut Nobody);
             self.collect();
         }
@@ -200,8 +203,8 @@ impl Drop for Core {
                 rank,
                 "left although the provider has not let go of messages"
             );
+            self.ofi.entangled = true;
         }
-        self.tags.abandon_all();
     }
 }
 
@@ -316,7 +319,8 @@ impl Transport for Packets {
     }
 
     fn memory_used(&self) -> u64 {
-        self.0.lock().ofi.memory_used()
+        let core = self.0.lock();
+        core.ofi.memory_used() + core.tags.memory() as u64
     }
 
     fn describe(&self) -> Vec<(String, String)> {

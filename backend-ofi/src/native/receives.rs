@@ -9,6 +9,7 @@ use portolan_core::{ErrorKind, Request, Status};
 use portolan_datatype::MsgRep;
 
 use super::bits::Label;
+use super::buffers::Buffer;
 use super::matched::Matched;
 use super::slots::{Arrival, Incoming, What};
 use super::tags::{End, NO_ROOM, Tags};
@@ -20,31 +21,20 @@ pub(super) const SINK: usize = 64 << 10;
 
 impl Incoming {
     fn new(from: Pattern, turn: u64, data: Data) -> Self {
-        let packed = data
-            .contiguous()
-            .is_none()
-            .then(|| vec![0_u8; data.len()].into_boxed_slice());
         Self {
             from,
             turn,
             data,
-            packed,
+            bytes: None,
             claimed: None,
             doom: None,
+            broken: false,
             cancelled: false,
         }
     }
 
-    /// Where the packed stream arrives.
-    fn place(&mut self) -> (*mut u8, usize) {
-        match &mut self.packed {
-            Some(bytes) => (bytes.as_mut_ptr(), bytes.len()),
-            None => self.data.contiguous().unwrap_or((std::ptr::null_mut(), 0)),
-        }
-    }
-
     /// Brings a message that has arrived to where the program wants it; says how that went. As much of
-    /// it as there was room for is at its [`place`](Self::place).
+    /// it as there was room for is in its memory.
     fn deliver(&mut self, arrival: &Arrival, checked: bool) -> Status {
         let (room, sent) = (self.data.len(), arrival.len);
         let mut status = Status {
@@ -63,16 +53,10 @@ impl Incoming {
             return refused(ErrorKind::PeerMisbehaved);
         };
         let len = sent.min(room);
-        if let Some(packed) = &self.packed {
-            // SAFETY: the buffer is the device's until the receive is over; `len` bytes have arrived.
-            unsafe { self.data.write(0, packed.as_ptr(), len, rep) };
-        } else if rep != MsgRep::Native
-            && let Some((place, _)) = self.data.contiguous()
-        {
-            // SAFETY: `len` bytes have arrived there.
-            let foreign = unsafe { std::slice::from_raw_parts(place.cast_const(), len) }.to_vec();
-            // SAFETY: as above; the copy lies apart from the buffer.
-            unsafe { self.data.write(0, foreign.as_ptr(), len, rep) };
+        if let Some(bytes) = self.bytes.as_ref().filter(|_| len > 0) {
+            // SAFETY: the buffer is the device's until the receive is over; `len` bytes, at most as many as
+            // there is room for, have arrived in memory that lies apart from it.
+            unsafe { self.data.write(0, bytes.start(), len, rep) };
         }
         status.rep = self.data.delivers(rep);
         if sent > room {
@@ -123,7 +107,14 @@ impl Tags {
             return true;
         };
         let (tag, ignore) = self.bits.pattern(&receive.from);
-        let (place, len) = receive.place();
+        let len = receive.data.len();
+        if receive.bytes.is_none() && len > 0 {
+            receive.bytes = Some(self.buffers.take(len));
+        }
+        let place = receive
+            .bytes
+            .as_ref()
+            .map_or(std::ptr::null_mut(), Buffer::start);
         // What is too long for the buffer ends in a place of its own: a provider may give a connection up on
         // which more comes than there is room for (the TCP provider of 1.17 does).
         let iov = [
@@ -148,10 +139,9 @@ impl Tags {
             context,
             data: 0,
         };
-        // SAFETY: an open endpoint; memory and a context that stay where they are until the completion: the
-        // caller of `start_receive` or `receive_taken` promises that for the buffer, and the sink lives as
-        // long as anything is under way. With `FI_CLAIM` the context is that of the look that took the
-        // message.
+        // SAFETY: an open endpoint; memory and a context that stay where they are until the completion, or
+        // until the endpoint is closed: the slot's, and the sink. With `FI_CLAIM` the context is that of
+        // the look that took the message.
         match unsafe { fi_trecvmsg(ofi.link.ep.get(), &raw const msg, flags) } {
             0 => {
                 slot.under_way = true;
@@ -194,7 +184,8 @@ impl Tags {
         let What::Taken(arrival) = slot.what else {
             return;
         };
-        let mut receive = Incoming::new(Pattern::exact(&arrival.envelope), 0, data);
+        let from = Pattern::exact(&arrival.envelope);
+        let mut receive = Incoming::new(from, 0, data);
         receive.claimed = Some(arrival);
         slot.what = What::Receive(receive);
         slot.request = request;
@@ -259,7 +250,7 @@ impl Tags {
     /// A receive has ended without a message.
     #[cold]
     fn not_received(&mut self, ofi: &mut Ofi, matched: &Matched) {
-        let What::Receive(receive) = &self.slots.at(matched.index).what else {
+        let What::Receive(receive) = &mut self.slots.at(matched.index).what else {
             return;
         };
         let (from, doom) = (receive.from, receive.doom);
@@ -276,15 +267,22 @@ impl Tags {
                 let why = format!("a message from it broke off: {why}");
                 let source = from.source;
                 let peer = source.and_then(|source| self.contexts.process(from.context, source));
-                if let Some(peer) = peer.filter(|&peer| peer < ofi.size && peer != ofi.rank) {
-                    // Its end is believed later, and ends this.
-                    return ofi.shared.deaths.declare(peer, &why);
+                match peer.filter(|&peer| peer < ofi.size && peer != ofi.rank) {
+                    Some(peer) if self.contexts.is_dead(peer) => End::Failed(peer),
+                    Some(peer) => {
+                        // Its end is believed later, and ends this.
+                        receive.broken = true;
+                        return ofi.shared.deaths.declare(peer, &why);
+                    }
+                    None => {
+                        let rank = ofi.rank;
+                        tracing::warn!(rank, why, "a receive from any source has failed");
+                        End::Over(Status {
+                            error: Some(ErrorKind::PeerFailed),
+                            ..Status::EMPTY
+                        })
+                    }
                 }
-                tracing::warn!(rank = ofi.rank, why, "a receive from any source has failed");
-                End::Over(Status {
-                    error: Some(ErrorKind::PeerFailed),
-                    ..Status::EMPTY
-                })
             }
         };
         self.finish(matched.index, end);

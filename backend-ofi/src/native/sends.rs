@@ -97,7 +97,7 @@ impl Tags {
     /// Starts a send.
     ///
     /// # Safety
-    /// `args` must be legal, and the buffer must stay readable until the request completes.
+    /// `args` must be legal, and the buffer readable.
     pub(crate) unsafe fn start_send(
         &mut self,
         ofi: &mut Ofi,
@@ -120,11 +120,12 @@ impl Tags {
         if unsafe { self.launch(ofi, args, &data) } {
             return self.ends.push_back((request, End::Over(Status::EMPTY)));
         }
-        let packed = in_place(&data, args.rep).is_none().then(|| {
-            let mut packed = vec![0_u8; data.len()].into_boxed_slice();
+        let len = data.len();
+        let bytes = (len > 0).then(|| {
+            let bytes = self.buffers.take(len);
             // SAFETY: the caller vouches for the buffer; there is room for all of it.
-            unsafe { data.read(0, packed.as_mut_ptr(), data.len(), args.rep) };
-            packed
+            unsafe { data.read(0, bytes.start(), len, args.rep) };
+            bytes
         });
         let awaited = args.mode == SendMode::Synchronous;
         let send = Outgoing {
@@ -132,8 +133,8 @@ impl Tags {
             context: args.envelope.context,
             tag: self.bits.pack(&args.envelope),
             label: self.label(args, &data, None),
-            data,
-            packed,
+            len,
+            bytes,
             awaited,
         };
         let number = self.slots.add(What::Send(send), request);
@@ -161,15 +162,11 @@ impl Tags {
         };
         let peer = send.peer;
         let verdict = reach(ofi, peer).or_else(|| {
-            let place = send
-                .packed
-                .as_mut()
-                .map(|bytes| (bytes.as_mut_ptr(), bytes.len()));
-            let (start, len) = place.or_else(|| send.data.contiguous())?;
             let (ep, addr) = (ofi.link.ep.get(), ofi.peers[peer as usize].addr);
-            let (start, null) = (start.cast_const().cast(), std::ptr::null_mut());
-            // SAFETY: an open endpoint, an address of its vector, bytes and a context that stay where
-            // they are until the completion: the caller of `start_send` promises that for the buffer.
+            let (null, len) = (std::ptr::null_mut(), send.len);
+            let start = send.bytes.as_ref().map_or(null, |b| b.start().cast());
+            // SAFETY: an open endpoint, an address of its vector, bytes and a context that stay where they
+            // are until the completion, or until the endpoint is closed: the slot's.
             let result =
                 unsafe { fi_tsenddata(ep, start, len, null, send.label, addr, send.tag, context) };
             match result {

@@ -7,6 +7,7 @@ use portolan_core::engine::Data;
 use portolan_core::matching::{Envelope, Pattern};
 
 use super::bits::Label;
+use super::buffers::Buffer;
 use crate::op::{Kind, Ops};
 
 /// Operations that are made at once.
@@ -29,9 +30,9 @@ pub(super) struct Outgoing {
     /// Tag and data, as the provider carries them.
     pub(super) tag: u64,
     pub(super) label: u64,
-    /// The buffer, and a packed copy where that is what is sent.
-    pub(super) data: Data,
-    pub(super) packed: Option<Box<[u8]>>,
+    /// Bytes, and where they are; nowhere if there are none.
+    pub(super) len: usize,
+    pub(super) bytes: Option<Buffer>,
     /// The receiver has still to say that the message was matched.
     pub(super) awaited: bool,
 }
@@ -42,13 +43,16 @@ pub(super) struct Incoming {
     pub(super) from: Pattern,
     /// Receives with lower numbers were started before.
     pub(super) turn: u64,
-    /// The buffer, and memory for the packed stream where it cannot arrive in place.
+    /// The program's buffer, which only this device writes.
     pub(super) data: Data,
-    pub(super) packed: Option<Box<[u8]>>,
+    /// Where the packed stream arrives; nowhere if there is room for nothing.
+    pub(super) bytes: Option<Buffer>,
     /// It is to receive this message, which was taken out of matching.
     pub(super) claimed: Option<Arrival>,
     /// This peer has died, and the provider was asked to cancel the receive.
     pub(super) doom: Option<u32>,
+    /// Its message broke off; it ends when the death of the sender is believed.
+    pub(super) broken: bool,
     /// It is to end as cancelled, unless the message that is being taken for it is there.
     pub(super) cancelled: bool,
 }
@@ -72,10 +76,20 @@ pub(super) enum What {
     Look(Look),
     /// A message that was taken out of matching, and is not being received yet.
     Taken(Arrival),
-    /// It was given up; the provider has not let go of it. Keeps what it may still use.
-    Lost {
-        _kept: Option<Box<[u8]>>,
-    },
+    /// The request is over; the provider has not let go of the operation. Keeps what it may still use.
+    Lost(Option<Buffer>),
+}
+
+impl What {
+    /// The memory that the provider may have.
+    pub(super) fn into_bytes(self) -> Option<Buffer> {
+        match self {
+            Self::Send(send) => send.bytes,
+            Self::Receive(receive) => receive.bytes,
+            Self::Lost(bytes) => bytes,
+            Self::Free | Self::Look(_) | Self::Taken(_) => None,
+        }
+    }
 }
 
 /// An operation.
@@ -84,6 +98,8 @@ pub(super) struct Slot {
     pub(super) what: What,
     /// What is completed when it is over.
     pub(super) request: Request,
+    /// Tells it from those that were in this slot before.
+    pub(super) serial: u64,
     /// The provider has it.
     pub(super) under_way: bool,
 }
@@ -94,6 +110,8 @@ pub(super) struct Slots {
     slots: Vec<Slot>,
     free: Vec<u32>,
     ops: Vec<Ops>,
+    /// Operations so far.
+    count: u64,
 }
 
 impl Slots {
@@ -107,6 +125,8 @@ impl Slots {
         slot.what = what;
         slot.request = request;
         slot.under_way = false;
+        self.count += 1;
+        slot.serial = self.count;
         number
     }
 
@@ -117,6 +137,7 @@ impl Slots {
         let slot = || Slot {
             what: What::Free,
             request: Request::NULL,
+            serial: 0,
             under_way: false,
         };
         self.slots.resize_with(first + CHUNK, slot);
@@ -159,10 +180,5 @@ impl Slots {
     /// All operations, for people.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter()
-    }
-
-    /// Never frees what the provider has.
-    pub(super) fn leak(&mut self) {
-        std::mem::forget(std::mem::take(self));
     }
 }

@@ -12,11 +12,13 @@ use portolan_core::matching::{Envelope, Pattern};
 use portolan_core::{Request, Status};
 
 use super::bits::Bits;
+use super::buffers::Buffers;
 use super::contexts::Contexts;
+use super::deaths::Doomed;
 use super::looks::Scan;
 use super::matched::Matched;
 use super::receives::SINK;
-use super::slots::{Incoming, Look, Outgoing, Slot, Slots, What};
+use super::slots::{Slot, Slots, What};
 use crate::ofi::Ofi;
 
 /// What libfabric says when there is no room.
@@ -39,6 +41,7 @@ pub(crate) struct Tags {
     pub(super) checked: bool,
     pub(super) contexts: Contexts,
     pub(super) slots: Slots,
+    pub(super) buffers: Buffers,
     /// Which operation a request is of. Looked up only.
     pub(super) numbers: HashMap<u64, u32>,
     /// Sends that the provider has had no room for, by peer, in order.
@@ -62,8 +65,8 @@ pub(crate) struct Tags {
     /// Handles on messages that were taken.
     pub(super) handles: BTreeMap<u64, u32>,
     pub(super) last_handle: u64,
-    /// Operations that a death has ended, and that the provider still has: with the polls that remain.
-    pub(super) doomed: Vec<(u32, u32)>,
+    /// Operations that a death has ended, and that the provider still has.
+    pub(super) doomed: Vec<Doomed>,
     pub(super) failures_seen: u32,
     pub(super) counts: Counts,
 }
@@ -85,6 +88,7 @@ impl Tags {
             checked,
             contexts: Contexts::default(),
             slots: Slots::default(),
+            buffers: Buffers::default(),
             numbers: HashMap::new(),
             unsent: BTreeMap::new(),
             unposted: BTreeMap::new(),
@@ -113,7 +117,7 @@ impl Tags {
             What::Send(_) => self.sent(ofi, matched),
             What::Receive(_) => self.received(ofi, matched),
             What::Look(_) => self.looked(matched),
-            What::Lost { .. } => drop(self.slots.remove(number)),
+            What::Lost(_) => self.clear(number),
             What::Free | What::Taken(_) => debug_assert!(false, "nothing is under way"),
         }
     }
@@ -151,20 +155,23 @@ impl Tags {
     /// An operation is over: its slot is free, and its request is to be completed.
     pub(super) fn finish(&mut self, number: u32, end: End) {
         let request = self.slots.at(number).request;
-        drop(self.slots.remove(number));
+        self.clear(number);
         self.numbers.remove(&request.to_bits());
         self.ends.push_back((request, end));
     }
 
-    /// An operation is over for the program, but not for the provider, which keeps its slot.
+    /// The provider has no more use for an operation's slot, nor for its memory.
+    pub(super) fn clear(&mut self, number: u32) {
+        if let Some(buffer) = self.slots.remove(number).into_bytes() {
+            self.buffers.give_back(buffer);
+        }
+    }
+
+    /// An operation is over for the program, but not for the provider, which keeps slot and memory.
     pub(super) fn lose(&mut self, number: u32, end: End) {
         let slot = self.slots.at(number);
         let request = slot.request;
-        let packed = match std::mem::take(&mut slot.what) {
-            What::Send(Outgoing { packed, .. }) | What::Receive(Incoming { packed, .. }) => packed,
-            _ => None,
-        };
-        slot.what = What::Lost { _kept: packed };
+        slot.what = What::Lost(std::mem::take(&mut slot.what).into_bytes());
         self.numbers.remove(&request.to_bits());
         self.ends.push_back((request, end));
     }
@@ -214,30 +221,29 @@ impl Tags {
         self.acks.pop_front()
     }
 
-    /// The receives that the provider has, as its functions take them.
-    pub(crate) fn receives_under_way(&mut self) -> Vec<*mut c_void> {
-        let slots = &mut self.slots;
-        let numbers = slots.numbers().filter(|&number| {
-            let slot = slots.at(number);
-            slot.under_way && matches!(slot.what, What::Receive(_))
-        });
-        let numbers: Vec<u32> = numbers.collect();
-        let context = |number| self.slots.context(number);
-        numbers.into_iter().map(context).collect()
-    }
-
-    /// Whether the provider has anything that it may still be about to end.
-    pub(crate) fn is_under_way(&self) -> bool {
-        let busy = |slot: &Slot| slot.under_way && !matches!(slot.what, What::Lost { .. });
-        self.slots.iter().any(busy)
-    }
-
-    /// The provider keeps what it has, for as long as the process lives.
-    pub(crate) fn abandon_all(&mut self) {
-        if self.slots.iter().any(|slot| slot.under_way) {
-            self.slots.leak();
-            std::mem::forget(std::mem::take(&mut self.sink));
+    /// Nothing is written to the program's buffers from now on. Returns the receives that the provider has,
+    /// as its functions take them.
+    pub(crate) fn abandon_all(&mut self) -> Vec<*mut c_void> {
+        let mut receives = Vec::new();
+        for number in self.slots.numbers() {
+            let slot = self.slots.at(number);
+            let receive = matches!(slot.what, What::Receive(_));
+            if slot.under_way {
+                slot.what = What::Lost(std::mem::take(&mut slot.what).into_bytes());
+                receives.extend(receive.then(|| self.slots.context(number)));
+            }
         }
+        receives
+    }
+
+    /// Whether the provider has anything.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.slots.iter().any(|slot| slot.under_way)
+    }
+
+    /// Bytes of memory that wait to be used.
+    pub(crate) fn memory(&self) -> usize {
+        self.buffers.kept() + SINK
     }
 
     /// How many messages have been received.
@@ -272,12 +278,14 @@ impl Tags {
             };
             lines.push(match &slot.what {
                 What::Send(send) => {
-                    let len = send.data.len();
-                    format!("send of {len} bytes to world rank {}, {place}", send.peer)
+                    format!(
+                        "send of {} bytes to world rank {}, {place}",
+                        send.len, send.peer
+                    )
                 }
                 What::Receive(receive) => format!("receive of {:?}, {place}", receive.from),
                 What::Taken(arrival) => format!("taken message {:?}", arrival.envelope),
-                What::Look(Look { .. }) | What::Free | What::Lost { .. } => continue,
+                What::Look(_) | What::Free | What::Lost(_) => continue,
             });
         }
         lines

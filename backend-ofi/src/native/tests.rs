@@ -1,0 +1,300 @@
+//! What becomes of memory and requests when ranks die in the middle of a message.
+
+use portolan_core::engine::Data;
+use portolan_core::matching::Pattern;
+use portolan_core::transport::Transport;
+use portolan_core::{ContigBuf, ProcId, Request, SendArgs};
+
+use super::bits::Bits;
+use super::buffers::Buffer;
+use super::looks::Seen;
+use super::packets::Core;
+use super::slots::What;
+use super::tags::{End, Tags};
+use crate::config::Config;
+use crate::ofi::Nobody;
+use crate::open::in_process_with;
+
+/// Longer than what a connection on the loopback interface takes at once.
+const LEN: usize = 48 << 20;
+/// More steps than anything here takes.
+const STEPS: u32 = 5_000_000;
+const FROM: u32 = 1;
+const TAG: u32 = 5;
+
+/// Two ranks whose provider matches; `None` where there is none.
+fn pair() -> Option<[Core; 2]> {
+    let config = Config {
+        provider: Some("tcp".to_owned()),
+        interface: Some("lo".to_owned()),
+        matching: portolan_core::config::MatchMode::Native,
+        ..Config::default()
+    };
+    let mut ranks = in_process_with(2, &config).ok()?.into_iter().map(|ofi| {
+        let format = ofi.link.domain.info.ep_attr().mem_tag_format;
+        let bits = Bits::new(format, ofi.size).expect("it was examined");
+        Core {
+            tags: Tags::new(bits, true, 64),
+            ofi,
+        }
+    });
+    Some([ranks.next()?, ranks.next()?])
+}
+
+fn request(number: u64) -> Request {
+    Request::from_bits(number << 32 | 1)
+}
+
+fn args(to: u32, from: u32) -> SendArgs {
+    SendArgs::new(ProcId::new(to), 0, from, TAG)
+}
+
+fn from(source: u32) -> Pattern {
+    Pattern {
+        context: 0,
+        source: Some(source),
+        tag: Some(TAG),
+    }
+}
+
+impl Core {
+    fn step(&mut self) {
+        self.ofi.poll(&mut Nobody);
+        self.collect();
+        let Self { ofi, tags } = self;
+        tags.advance(ofi);
+    }
+
+    /// Polls without a look at who has died.
+    fn serve(&mut self) {
+        self.ofi.poll(&mut Nobody);
+        self.collect();
+    }
+
+    fn end(&mut self) -> Option<End> {
+        self.tags.next_end().map(|(_, end)| end)
+    }
+
+    /// Where the first byte of the message arrives that is being received.
+    fn first(&mut self) -> *mut u8 {
+        let slots = &mut self.tags.slots;
+        let mut receives = slots
+            .numbers()
+            .filter_map(|number| match &slots.at(number).what {
+                What::Receive(receive) => receive.bytes.as_ref().map(Buffer::start),
+                _ => None,
+            });
+        receives.next().expect("a receive under way")
+    }
+
+    /// Notes that no byte of the message has come.
+    fn mark(&mut self) {
+        // SAFETY: the device's memory, which the provider writes inside of polls only.
+        unsafe { self.first().write(0) };
+    }
+
+    fn has_begun(&mut self) -> bool {
+        // SAFETY: as above; `mark` has written it.
+        unsafe { self.first().read() != 0 }
+    }
+}
+
+/// Rank 1 has begun to send to rank 0, which has begun to receive.
+fn in_the_middle(message: &[u8], room: &mut [u8]) -> Option<[Core; 2]> {
+    let [mut zero, mut one] = pair()?;
+    let data = Data::Contig(ContigBuf::from_bytes_mut(room));
+    // SAFETY: the buffers outlive the ranks.
+    unsafe {
+        let Core { ofi, tags } = &mut zero;
+        tags.start_receive(ofi, request(1), &from(FROM), data);
+        zero.mark();
+        let Core { ofi, tags } = &mut one;
+        let data = Data::Contig(ContigBuf::from_bytes(message));
+        tags.start_send(ofi, request(2), &args(0, FROM), data);
+    }
+    let mut steps = 0;
+    while !zero.has_begun() {
+        one.step();
+        zero.step();
+        steps += 1;
+        assert!(steps < STEPS, "nothing arrives");
+    }
+    assert!(zero.end().is_none(), "all of it has arrived at once");
+    Some([zero, one])
+}
+
+fn failed(end: Option<End>) -> bool {
+    match end {
+        None => false,
+        Some(End::Failed(1)) => true,
+        Some(end) => panic!("{end:?}"),
+    }
+}
+
+#[test]
+fn a_receive_that_is_given_up_writes_nowhere() {
+    let message = vec![7; LEN];
+    let mut room = vec![0; LEN];
+    let Some([mut zero, mut one]) = in_the_middle(&message, &mut room) else {
+        return; // There is no such provider here.
+    };
+    zero.ofi.shared.deaths.declare(1, "its node is gone");
+    let mut steps = 0;
+    while !failed(zero.end()) {
+        zero.step();
+        steps += 1;
+        assert!(steps < STEPS, "the receive never ends");
+    }
+    // The program has its memory back; the rest arrives.
+    room.fill(3);
+    let mut steps = 0;
+    while zero.tags.is_under_way() {
+        one.serve();
+        zero.step();
+        steps += 1;
+        assert!(steps < STEPS, "the provider never ends it");
+    }
+    assert!(room.iter().all(|&byte| byte == 3), "written after the end");
+}
+
+#[test]
+fn a_send_that_is_given_up_reads_nowhere() {
+    let mut message = vec![7; LEN];
+    let Some([mut zero, mut one]) = pair() else {
+        return; // There is no such provider here.
+    };
+    let data = Data::Contig(ContigBuf::from_bytes(&message));
+    // SAFETY: the buffer outlives the ranks.
+    unsafe {
+        let Core { ofi, tags } = &mut zero;
+        tags.start_send(ofi, request(1), &args(1, 0), data);
+    }
+    // The provider has it, and the other rank nothing but the announcement.
+    let mut steps = 0;
+    while !zero.tags.is_under_way() || steps < 1000 {
+        zero.step();
+        one.serve();
+        steps += 1;
+        assert!(steps < STEPS, "the provider does not take it");
+    }
+    zero.ofi.shared.deaths.declare(1, "its node is gone");
+    let mut steps = 0;
+    while !failed(zero.end()) {
+        zero.step();
+        steps += 1;
+        assert!(steps < STEPS, "the send never ends");
+    }
+    message.fill(3);
+    // Somebody takes it all the same.
+    let mut room = vec![0; LEN];
+    let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
+    // SAFETY: the buffer outlives the ranks.
+    unsafe {
+        let Core { ofi, tags } = &mut one;
+        tags.start_receive(ofi, request(2), &from(0), data);
+    }
+    let mut steps = 0;
+    let end = loop {
+        zero.step();
+        one.serve();
+        if let Some(end) = one.end() {
+            break end;
+        }
+        steps += 1;
+        assert!(steps < STEPS, "it never arrives");
+    };
+    assert!(matches!(end, End::Over(status) if status.error.is_none()));
+    assert!(room.iter().all(|&byte| byte == 7), "read after the end");
+    drop((zero, one));
+}
+
+#[test]
+fn a_taken_message_that_breaks_off_ends() {
+    let message = vec![7; LEN];
+    let mut room = vec![0; LEN];
+    let Some([mut zero, mut one]) = pair() else {
+        return; // There is no such provider here.
+    };
+    // SAFETY: the buffer outlives the ranks.
+    unsafe {
+        let Core { ofi, tags } = &mut one;
+        let data = Data::Contig(ContigBuf::from_bytes(&message));
+        tags.start_send(ofi, request(2), &args(0, FROM), data);
+    }
+    let mut steps = 0;
+    let taken = loop {
+        one.step();
+        let Core { ofi, tags } = &mut zero;
+        let Some(look) = tags.look(ofi, &from(FROM), true) else {
+            continue;
+        };
+        let seen = loop {
+            zero.step();
+            match zero.tags.seen(look) {
+                Seen::Later => {}
+                seen => break seen,
+            }
+        };
+        if matches!(seen, Seen::Message(_)) {
+            break look;
+        }
+        steps += 1;
+        assert!(steps < STEPS, "nothing arrives");
+    };
+    let handle = zero.tags.keep(taken);
+    let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
+    // SAFETY: the buffer outlives the ranks.
+    let known = unsafe {
+        let Core { ofi, tags } = &mut zero;
+        tags.receive_taken(ofi, handle, request(1), data)
+    };
+    assert!(known);
+    zero.mark();
+    let mut steps = 0;
+    while !zero.has_begun() {
+        zero.step();
+        one.step();
+        steps += 1;
+        assert!(steps < STEPS, "nothing arrives");
+    }
+    let end = std::thread::spawn(move || {
+        let _ends = one;
+        std::panic::resume_unwind(Box::new("the rank panics"));
+    });
+    assert!(end.join().is_err());
+    let mut steps = 0;
+    while !failed(zero.end()) {
+        zero.step();
+        steps += 1;
+        assert!(steps < STEPS, "the receive never ends");
+    }
+}
+
+#[test]
+fn what_comes_later_in_a_slot_is_not_given_up() {
+    let mut room = [0; 8];
+    let Some([mut zero, _one]) = pair() else {
+        return; // There is no such provider here.
+    };
+    let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
+    // SAFETY: the buffer outlives the ranks.
+    unsafe {
+        let Core { ofi, tags } = &mut zero;
+        tags.start_receive(ofi, request(1), &from(FROM), data);
+    }
+    let number = zero.tags.numbers[&request(1).to_bits()];
+    let serial = zero.tags.slots.at(number).serial;
+    zero.tags.contexts().died(1);
+    zero.tags.doom(number, serial - 1);
+    for _ in 0..10_000 {
+        zero.step();
+    }
+    assert!(zero.end().is_none(), "another operation was given up");
+    zero.tags.doom(number, serial);
+    let mut steps = 0;
+    while !failed(zero.end()) {
+        zero.step();
+        steps += 1;
+        assert!(steps < STEPS, "the receive is not given up");
+    }
+}
