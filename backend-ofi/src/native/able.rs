@@ -282,10 +282,12 @@ impl<'a> Trial<'a> {
         count: usize,
         flags: u64,
     ) -> Result<(), String> {
-        let mut desc = ptr::null_mut();
+        // One for each part: providers read as many as there are parts.
+        let mut desc = [ptr::null_mut(); 2];
+        debug_assert!(count <= desc.len());
         let msg = fi_msg_tagged {
             msg_iov: iov,
-            desc: &raw mut desc,
+            desc: desc.as_mut_ptr(),
             iov_count: count,
             addr: FI_ADDR_UNSPEC,
             tag,

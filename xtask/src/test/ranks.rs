@@ -12,8 +12,11 @@ use crate::Failure;
 /// suite at more of them (over libfabric at 2 and 3), with threads as ranks.
 const SIZES: &[u32] = &[1, 2, 3, 8];
 
-/// Job sizes of variants, and under a foreign launcher, where the start is what is tested.
-const FEW: &[u32] = &[3];
+/// Job sizes of variants.
+const FEW: &[u32] = &[2, 3];
+
+/// Job sizes under a foreign launcher, where the start is what is tested.
+const FOREIGN: &[u32] = &[3];
 
 /// The backend that copies a message of 4 GiB in small pieces from one process to another: a minute and
 /// a half, so only in the full matrix.
@@ -126,11 +129,22 @@ fn variants(package: &str) -> Vec<Variant> {
             few: true,
         },
     ];
-    variants.extend(newer_libfabric().map(|library| Variant {
-        name: " of libfabric 2 on tcp",
-        settings: vec![provider("tcp"), loopback, ("PORTOLAN_OFI_LIBRARY", library)],
-        few: true,
-    }));
+    let matching = [
+        (" of libfabric 2 on tcp", "software"),
+        (" of libfabric 2 on tcp, which matches", "native"),
+    ];
+    if let Some(library) = newer_libfabric() {
+        variants.extend(matching.map(|(name, matching)| Variant {
+            name,
+            settings: vec![
+                provider("tcp"),
+                loopback.clone(),
+                ("PORTOLAN_MATCH", PathBuf::from(matching)),
+                ("PORTOLAN_OFI_LIBRARY", library.clone()),
+            ],
+            few: true,
+        }));
+    }
     variants
 }
 
@@ -164,7 +178,7 @@ pub(super) fn interop(run: &mut Run<'_>) -> Result<(), Failure> {
         return Ok(());
     }
     for package in &packages {
-        for ranks in if run.all { ALL_FEW } else { FEW } {
+        for ranks in if run.all { ALL_FEW } else { FOREIGN } {
             let mut command = run.repo.command(hydra);
             command
                 .args(["-n", &ranks.to_string()])
