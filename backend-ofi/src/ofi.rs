@@ -24,7 +24,7 @@ use crate::native::{self, Matched};
 use crate::one_sided::Memory;
 use crate::op::Kind;
 use crate::peer::Peer;
-use crate::shared::Shared;
+use crate::shared::{Contacts, Shared};
 use crate::slots::Slots;
 use crate::watch::Watcher;
 use crate::wire::Wire;
@@ -64,6 +64,8 @@ pub struct Ofi {
     /// Polls since others are known of: without any news, and all.
     pub(crate) silence: (u32, u32),
     pub(crate) armed: bool,
+    /// Threads that sleep between looks for a message, beside those of the engine.
+    pub(crate) lookers: u32,
     /// The provider has memory that is not the link's: the endpoint is to be closed before that goes.
     pub(crate) entangled: bool,
     pub(crate) bell: Arc<EventBell>,
@@ -189,6 +191,7 @@ impl Ofi {
             adopted: 0,
             silence: (0, 0),
             armed: false,
+            lookers: 0,
             entangled: false,
             bell,
             shared: place.shared,
@@ -203,6 +206,29 @@ impl Ofi {
     #[must_use]
     pub fn matches(&self) -> bool {
         self.link.matches
+    }
+
+    /// Whether a thread sleeps, or is about to.
+    #[inline]
+    pub(crate) fn listens(&self) -> bool {
+        self.armed || self.lookers > 0
+    }
+
+    /// Something has come from a peer: the first of it shows, here and there, that the network joins the two.
+    #[inline]
+    pub(crate) fn heard(&mut self, peer: u32) {
+        if self.shared.contacts.with(peer) & Contacts::ARRIVED == 0 {
+            self.greet(peer);
+        }
+    }
+
+    #[cold]
+    fn greet(&mut self, peer: u32) {
+        self.shared.contacts.note(peer, Contacts::ARRIVED);
+        if self.shared.contacts.are_watched() && peer != self.rank {
+            self.peers[peer as usize].greet = true;
+            self.to_tell.push_back(peer);
+        }
     }
 
     /// Waits until all that was sent has left, but not for ever.

@@ -26,6 +26,8 @@ pub(crate) struct Peer {
     pub(crate) waiting: u16,
     /// Something was injected since the last packet that completes: nobody will say that it has left.
     pub(crate) injected: bool,
+    /// It is to hear of this rank, whatever there is to tell.
+    pub(crate) greet: bool,
 }
 
 impl Default for Peer {
@@ -38,6 +40,7 @@ impl Default for Peer {
             told: 0,
             waiting: 0,
             injected: false,
+            greet: false,
         }
     }
 }

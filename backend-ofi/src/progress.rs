@@ -78,7 +78,7 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     if ofi.shared.deaths.count() != ofi.adopted {
         adopt(ofi, delivered);
     }
-    if ofi.armed {
+    if ofi.listens() {
         before_sleep(ofi);
     }
     delivered
@@ -117,10 +117,10 @@ fn arrived<S: Sink>(ofi: &mut Ofi, arrival: Arrival, sink: &mut S) -> usize {
         stranger(ofi, &arrival);
         return 0;
     }
-    let peer = &mut ofi.peers[wire.from as usize];
     if wire.seq == 0 {
-        ofi.shared.contacts.note(wire.from, Contacts::ARRIVED);
+        ofi.heard(wire.from);
     }
+    let peer = &mut ofi.peers[wire.from as usize];
     let ahead = wire.seq.wrapping_sub(peer.expected) < WINDOW;
     if !ahead || !peer.acknowledged(wire.ack) {
         nonsense(ofi, &arrival);

@@ -218,7 +218,9 @@ pub(crate) fn send_control(ofi: &mut Ofi, peer: u32, completes: bool) -> bool {
         start(ofi, Kind::Short, slot, peer, Wire::LEN)
     };
     if sent == Sent::Done {
-        ofi.peers[peer as usize].told = wire.ack;
+        let peer = &mut ofi.peers[peer as usize];
+        peer.told = wire.ack;
+        peer.greet = false;
     }
     sent != Sent::Full
 }
@@ -231,7 +233,7 @@ pub(crate) fn tell(ofi: &mut Ofi) {
             return;
         };
         let state = &ofi.peers[peer as usize];
-        let due = state.expected.wrapping_sub(state.told) >= TELL;
+        let due = state.greet || state.expected.wrapping_sub(state.told) >= TELL;
         if due && absent(ofi, peer).is_none() && !send_control(ofi, peer, false) {
             ofi.to_tell.push_back(peer);
         }

@@ -50,7 +50,7 @@ pub(crate) struct Contacts {
 impl Contacts {
     /// A packet was to be sent to the rank.
     pub(crate) const SPOKEN: u8 = 1;
-    /// A packet has come from it.
+    /// A packet has come from it, or a message that the provider has matched.
     pub(crate) const ARRIVED: u8 = 2;
 
     fn new(ranks: u32) -> Self {
@@ -63,6 +63,11 @@ impl Contacts {
     /// Who is to be woken.
     pub(crate) fn tell(&self, alarm: &Arc<EventBell>) {
         let _ = self.alarm.set(Arc::clone(alarm));
+    }
+
+    /// Whether ranks are watched by heartbeats.
+    pub(crate) fn are_watched(&self) -> bool {
+        self.alarm.get().is_some()
     }
 
     /// What there is with `rank`. Relaxed, here and in `note`: nothing else is told by it.

@@ -244,7 +244,7 @@ impl<L: Level> Native<L> {
             }
             let (bell, seen) = {
                 let mut core = self.shared.lock();
-                core.ofi.armed = true;
+                core.ofi.lookers += 1;
                 let bell = std::sync::Arc::clone(&core.ofi.bell);
                 let seen = bell.seen();
                 (bell, seen)
@@ -252,7 +252,11 @@ impl<L: Level> Native<L> {
             if !self.polled() {
                 bell.sleep(seen, Some(NAP));
             }
-            self.shared.lock().ofi.armed = false;
+            let mut core = self.shared.lock();
+            core.ofi.lookers -= 1;
+            if !core.ofi.listens() {
+                core.ofi.bell.quiet();
+            }
         }
     }
 

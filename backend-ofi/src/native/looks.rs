@@ -77,12 +77,15 @@ impl Tags {
     }
 
     /// The provider has answered a look.
-    pub(super) fn looked(&mut self, matched: &Matched) {
+    pub(super) fn looked(&mut self, ofi: &mut Ofi, matched: &Matched) {
         let arrival = (matched.error == 0).then(|| Arrival {
             envelope: self.bits.unpack(matched.tag),
             label: Label::unpack(matched.data),
             len: matched.len,
         });
+        if let Some(arrival) = &arrival {
+            self.heard(ofi, arrival);
+        }
         self.answer(matched.index, arrival);
     }
 

@@ -133,7 +133,7 @@ impl Shared {
         }
         let Core { ofi, tags } = &mut *core;
         done += tags.advance(ofi);
-        if ofi.armed && tags.waits() {
+        if ofi.listens() && tags.waits() {
             ofi.bell.set_brief(true);
         }
         delivered + done

@@ -230,7 +230,18 @@ impl Tags {
         let status = receive.deliver(&arrival, checked);
         self.counts.received += 1;
         self.finish(matched.index, End::Over(status));
+        self.heard(ofi, &arrival);
         self.acknowledge(ofi, &arrival);
+    }
+
+    /// A message shows that its sender can be heard.
+    #[inline]
+    pub(super) fn heard(&self, ofi: &mut Ofi, arrival: &Arrival) {
+        let (context, source) = (arrival.envelope.context, arrival.envelope.source);
+        let peer = self.contexts.process(context, source);
+        if let Some(peer) = peer.filter(|&peer| peer < ofi.size) {
+            ofi.heard(peer);
+        }
     }
 
     /// The sender of a message may wait to hear that it was matched.

@@ -116,7 +116,7 @@ impl Tags {
         match &mut slot.what {
             What::Send(_) => self.sent(ofi, matched),
             What::Receive(_) => self.received(ofi, matched),
-            What::Look(_) => self.looked(matched),
+            What::Look(_) => self.looked(ofi, matched),
             What::Lost(_) => self.clear(number),
             What::Free | What::Taken(_) => debug_assert!(false, "nothing is under way"),
         }

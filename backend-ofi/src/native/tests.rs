@@ -1,19 +1,26 @@
 //! What becomes of memory and requests when ranks die in the middle of a message.
 
+use std::sync::Arc;
+
+use portolan_core::config::{MatchMode, Settings};
 use portolan_core::engine::Data;
+use portolan_core::level::Multiple;
 use portolan_core::matching::Pattern;
 use portolan_core::transport::Transport;
-use portolan_core::{ContigBuf, ProcId, Request, SendArgs};
+use portolan_core::{Adi, ContigBuf, ProcId, Request, SendArgs};
 
+use super::Native;
 use super::bits::Bits;
 use super::buffers::Buffer;
 use super::looks::Seen;
 use super::packets::Core;
 use super::slots::What;
 use super::tags::{End, Tags};
+use crate::bell::EventBell;
 use crate::config::Config;
-use crate::ofi::Nobody;
+use crate::ofi::{Nobody, Ofi};
 use crate::open::in_process_with;
+use crate::shared::Contacts;
 
 /// Longer than what a connection on the loopback interface takes at once.
 const LEN: usize = 48 << 20;
@@ -22,23 +29,26 @@ const STEPS: u32 = 5_000_000;
 const FROM: u32 = 1;
 const TAG: u32 = 5;
 
-/// Two ranks whose provider matches; `None` where there is none.
-fn pair() -> Option<[Core; 2]> {
+/// Two endpoints whose provider matches; `None` where there is none.
+fn opened() -> Option<[Ofi; 2]> {
     let config = Config {
         provider: Some("tcp".to_owned()),
         interface: Some("lo".to_owned()),
-        matching: portolan_core::config::MatchMode::Native,
+        matching: MatchMode::Native,
         ..Config::default()
     };
-    let mut ranks = in_process_with(2, &config).ok()?.into_iter().map(|ofi| {
+    in_process_with(2, &config).ok()?.try_into().ok()
+}
+
+/// What is below two devices.
+fn pair() -> Option<[Core; 2]> {
+    let core = |ofi: Ofi| {
         let format = ofi.link.domain.info.ep_attr().mem_tag_format;
         let bits = Bits::new(format, ofi.size).expect("it was examined");
-        Core {
-            tags: Tags::new(bits, true, 64),
-            ofi,
-        }
-    });
-    Some([ranks.next()?, ranks.next()?])
+        let tags = Tags::new(bits, true, 64);
+        Core { ofi, tags }
+    };
+    Some(opened()?.map(core))
 }
 
 fn request(number: u64) -> Request {
@@ -297,4 +307,60 @@ fn what_comes_later_in_a_slot_is_not_given_up() {
         steps += 1;
         assert!(steps < STEPS, "the receive is not given up");
     }
+}
+
+#[test]
+fn a_message_shows_both_ranks_that_the_other_is_there() {
+    let Some([mut zero, mut one]) = pair() else {
+        return; // There is no such provider here.
+    };
+    let alarm = Arc::new(EventBell::new(None).unwrap());
+    let shared = Arc::clone(&zero.ofi.shared);
+    shared.contacts.tell(&alarm);
+    let mut room = [0];
+    // SAFETY: the buffers outlive the ranks.
+    unsafe {
+        let Core { ofi, tags } = &mut one;
+        let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
+        tags.start_receive(ofi, request(1), &from(0), data);
+    }
+    let mut sent = false;
+    let mut steps = 0;
+    // Each rank notes the other one.
+    while (0..2).any(|rank| shared.contacts.with(rank) & Contacts::ARRIVED == 0) {
+        if !sent {
+            let Core { ofi, tags } = &mut zero;
+            let data = Data::Contig(ContigBuf::from_bytes(&[1]));
+            // SAFETY: the byte lives as long as the program.
+            sent = unsafe { tags.launch(ofi, &args(1, 0), &data) };
+        }
+        zero.step();
+        one.step();
+        steps += 1;
+        assert!(steps < STEPS, "one of them does not hear the other");
+    }
+}
+
+#[test]
+fn a_probe_leaves_other_threads_asleep() {
+    let Some([zero, one]) = opened() else {
+        return; // There is no such provider here.
+    };
+    let settings = Settings::default();
+    let zero = Native::<Multiple>::new(zero, &settings).unwrap();
+    let one = Native::<Multiple>::new(one, &settings).unwrap();
+    // As if another thread slept.
+    zero.shared.lock().ofi.armed = true;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while zero.shared.lock().ofi.lookers == 0 {
+                std::thread::yield_now();
+            }
+            one.send_contig(&args(0, FROM), b"x").unwrap();
+        });
+        zero.probe(&from(FROM)).unwrap();
+    });
+    let core = zero.shared.lock();
+    assert!(core.ofi.armed, "the other thread's sleep is over");
+    assert_eq!(core.ofi.lookers, 0);
 }
