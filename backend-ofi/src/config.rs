@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use portolan_core::config::{MatchMode, Settings};
+use portolan_core::config::{MatchMode, Settings, Switch};
 
 /// What is wanted of libfabric, and the transport's sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct Config {
     pub interface: Option<String>,
     /// How often ranks of different nodes ask each other whether they are there; zero means never.
     pub heartbeat: Duration,
+    /// Whether the provider is asked for memory of accelerators (`FI_HMEM`).
+    pub hmem: Switch,
     /// Who matches messages with receives.
     pub matching: MatchMode,
     /// Largest message, in bytes, that is sent eagerly.
@@ -41,6 +43,7 @@ impl Default for Config {
             domain: None,
             interface: None,
             heartbeat: Duration::from_secs(5),
+            hmem: Switch::Auto,
             matching: MatchMode::Auto,
             eager: 16 << 10,
             slots: 64,
@@ -59,6 +62,7 @@ impl Config {
             domain: settings.ofi_domain().map(str::to_owned),
             interface: settings.ofi_interface().map(str::to_owned),
             heartbeat: settings.ofi_heartbeat(),
+            hmem: settings.ofi_hmem(),
             matching: settings.matching(),
             eager: settings.eager_max(),
             ..Self::default()
@@ -81,7 +85,9 @@ impl Config {
             wish("DOMAIN", &self.domain),
             wish("INTERFACE", &self.interface),
         ];
-        all.into_iter().flatten().collect::<Vec<_>>().join(", ")
+        let memory = (self.hmem == Switch::On).then(|| "PORTOLAN_OFI_HMEM=on".to_owned());
+        let all = all.into_iter().chain([memory]);
+        all.flatten().collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -100,5 +106,10 @@ mod tests {
             config.wishes(),
             "PORTOLAN_OFI_PROVIDER=tcp, PORTOLAN_OFI_INTERFACE=lo"
         );
+        let config = Config {
+            hmem: Switch::On,
+            ..Config::default()
+        };
+        assert_eq!(config.wishes(), "PORTOLAN_OFI_HMEM=on");
     }
 }

@@ -8,12 +8,16 @@ use libfabric_sys::{
     FI_ATOMIC, FI_AV_MAP, FI_AV_UNSPEC, FI_CQ_FORMAT_TAGGED, FI_GETWAIT, FI_MR_LOCAL,
     FI_MULTI_RECV, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_RECV, FI_RMA, FI_TRANSMIT,
     FI_WAIT_FD, FI_WAIT_NONE, Library, fi_av_attr, fi_av_open, fi_bind, fi_control, fi_cq_attr,
-    fi_cq_open, fi_domain, fi_enable, fi_endpoint, fi_getname, fi_mr_desc, fi_mr_reg, fi_setopt,
-    fi_trywait, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
+    fi_cq_open, fi_domain, fi_enable, fi_endpoint, fi_getname, fi_mr_attr,
+    fi_mr_attr__bindgen_ty_1, fi_mr_desc, fi_mr_regattr, fi_setopt, fi_trywait, fid, fid_av,
+    fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
 };
+
+use portolan_core::MemoryKind;
 
 use crate::atomics;
 use crate::fid::Fid;
+use crate::hmem::{self, Hmem};
 use crate::info::Info;
 
 /// Completions that a queue has room for.
@@ -39,6 +43,8 @@ pub(crate) struct Domain {
     pub(crate) remote: bool,
     /// It can be changed by every atomic operation.
     pub(crate) atomics: bool,
+    /// What the provider takes of accelerators' memory; `None` if only the host's.
+    pub(crate) hmem: Option<Hmem>,
 }
 
 impl Domain {
@@ -99,7 +105,7 @@ impl Domain {
         let remote = rma && info.delivers;
         let atomics = remote && info.get().caps & FI_ATOMIC != 0 && atomics::complete(&ep);
         let wait = descriptor(&cq);
-        let domain = Self {
+        let mut domain = Self {
             av,
             cq,
             domain,
@@ -111,7 +117,9 @@ impl Domain {
             rma,
             remote,
             atomics,
+            hmem: None,
         };
+        domain.hmem = Hmem::examine(&domain);
         Ok((ep, domain))
     }
 
@@ -138,7 +146,8 @@ impl Domain {
         access: u64,
         key: u64,
     ) -> Result<Option<Fid<fid_mr>>, String> {
-        if !self.info.mr_mode(FI_MR_LOCAL) {
+        let hmem = self.hmem.as_ref();
+        if !self.info.mr_mode(FI_MR_LOCAL) && !hmem.is_some_and(|hmem| hmem.wants(start)) {
             return Ok(None);
         }
         self.register(start, len, access, key).map(Some)
@@ -152,24 +161,61 @@ impl Domain {
         access: u64,
         key: u64,
     ) -> Result<Fid<fid_mr>, String> {
-        // SAFETY: an open domain; the memory outlives the region, as the caller sees to.
+        let (kind, device) = match &self.hmem {
+            Some(hmem) => hmem.place_of(start)?,
+            None => (MemoryKind::Host, 0),
+        };
+        self.register_as(start, len, access, key, (kind, device))
+            .map_err(|(_, why)| {
+                format!("{why} ({len} bytes; the limit of locked memory may be too low: ulimit -l)")
+            })
+    }
+
+    /// Registers memory of a kind and device. An error has libfabric's result and its words.
+    pub(crate) fn register_as(
+        &self,
+        start: *mut u8,
+        len: usize,
+        access: u64,
+        key: u64,
+        (kind, device): (MemoryKind, i32),
+    ) -> Result<Fid<fid_mr>, (i32, String)> {
+        let mut code = 0;
+        let bytes = libc::iovec {
+            iov_base: start.cast(),
+            iov_len: len,
+        };
+        let mut attr = fi_mr_attr {
+            mr_iov: &raw const bytes,
+            iov_count: 1,
+            access,
+            offset: 0,
+            requested_key: key,
+            context: ptr::null_mut(),
+            auth_key_size: 0,
+            auth_key: ptr::null_mut(),
+            iface: hmem::interface(kind),
+            device: fi_mr_attr__bindgen_ty_1 { reserved: 0 },
+        };
+        attr.device.cuda = device; // As all of them.
+        // SAFETY: an open domain, attributes that outlive the call; the memory outlives the region, as the
+        // caller sees to.
         let region = Fid::open(&self.library, |mr| unsafe {
-            let null = ptr::null_mut();
-            fi_mr_reg(
-                self.domain.get(),
-                start.cast(),
-                len,
-                access,
-                0,
-                key,
-                0,
-                mr,
-                null,
-            )
+            code = fi_mr_regattr(self.domain.get(), &raw const attr, 0, mr);
+            code
         });
-        region.map_err(|why| {
-            format!("{why} ({len} bytes; the limit of locked memory may be too low: ulimit -l)")
-        })
+        region.map_err(|why| (code, why))
+    }
+
+    /// Whether the provider takes memory of a kind.
+    pub(crate) fn takes(&self, kind: MemoryKind) -> bool {
+        let hmem = self.hmem.as_ref();
+        hmem.map_or(kind == MemoryKind::Host, |hmem| hmem.takes(kind))
+    }
+
+    /// Whether the processor loads and stores memory at this address.
+    pub(crate) fn is_host(&self, address: *const u8) -> bool {
+        self.hmem.as_ref().is_none_or(|hmem| hmem.is_host(address))
     }
 
     /// Makes a region of an endpoint, where regions belong to endpoints. Returns whether that worked.

@@ -8,11 +8,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr::NonNull;
 
 use libfabric_sys::{
-    FI_CONTEXT, FI_CONTEXT2, FI_DELIVERY_COMPLETE, FI_EP_RDM, FI_MR_ALLOCATED, FI_MR_ENDPOINT,
-    FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MSG, FI_ORDER_SAS, FI_SOCKADDR_IN,
-    FI_SOCKADDR_IN6, FI_TAGGED, FI_THREAD_DOMAIN, Library, fi_domain_attr, fi_ep_attr,
-    fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr,
+    FI_CONTEXT, FI_CONTEXT2, FI_DELIVERY_COMPLETE, FI_EP_RDM, FI_HMEM, FI_MR_ALLOCATED,
+    FI_MR_ENDPOINT, FI_MR_HMEM, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MSG, FI_ORDER_SAS,
+    FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_TAGGED, FI_THREAD_DOMAIN, Library, fi_domain_attr,
+    fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr,
 };
+
+use crate::hmem::Accelerators;
 
 /// One description, owned.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub(crate) struct Info {
     info: NonNull<fi_info>,
     /// Whether its provider can say that what is written has been delivered.
     pub(crate) delivers: bool,
+    /// Whose memory its provider is to take, if it was asked for that of accelerators.
+    pub(crate) memory: Option<Accelerators>,
 }
 
 // SAFETY: plain memory of the library, belonging to no thread.
@@ -39,6 +43,7 @@ impl Info {
             library,
             info,
             delivers: false,
+            memory: None,
         }
     }
 
@@ -62,6 +67,9 @@ impl Info {
             (*info.domain_attr).mr_mode =
                 (FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT)
                     as i32;
+            if caps & FI_HMEM != 0 {
+                (*info.domain_attr).mr_mode |= FI_MR_HMEM as i32;
+            }
             (*info.domain_attr).threading = FI_THREAD_DOMAIN;
             if caps & FI_TAGGED != 0 {
                 // What is matched by tags is not numbered.
@@ -126,6 +134,7 @@ impl Info {
                 library,
                 info,
                 delivers: self.delivers,
+                memory: self.memory.clone(),
             })
             .ok_or_else(|| "libfabric has no memory for a description".to_owned())
     }

@@ -60,6 +60,7 @@ mod config;
 mod deaths;
 mod endpoint;
 mod fid;
+mod hmem;
 mod inbox;
 mod info;
 mod library;
@@ -84,6 +85,7 @@ mod watch;
 mod wire;
 
 pub use config::Config;
+pub use hmem::accelerators;
 pub use native::{Native, matching};
 pub use ofi::Ofi;
 pub use open::{in_process, in_process_with, open, open_with, probe};

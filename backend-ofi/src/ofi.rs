@@ -380,7 +380,10 @@ impl Transport for Ofi {
         unsafe { one_sided::pull(self, peer, exposure, offset, target, len) }
     }
 
-    unsafe fn register(&mut self, data: *mut u8, len: usize, _memory: MemoryKind) -> Option<Token> {
+    unsafe fn register(&mut self, data: *mut u8, len: usize, memory: MemoryKind) -> Option<Token> {
+        if !self.link.domain.takes(memory) {
+            return None;
+        }
         one_sided::register(self, data, len)
     }
 

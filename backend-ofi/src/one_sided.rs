@@ -326,6 +326,13 @@ pub(crate) fn describe(ofi: &Ofi) -> Vec<(String, String)> {
             ),
         ),
         fact("injected", format!("up to {injected} bytes")),
+        fact(
+            "memory",
+            match &domain.hmem {
+                Some(hmem) => format!("FI_HMEM: {}", hmem.shown()),
+                None => "the host's".to_owned(),
+            },
+        ),
     ]
 }
 

@@ -5,11 +5,14 @@ use std::fmt;
 use std::net::IpAddr;
 
 use libfabric_sys::{
-    FI_ATOMIC, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_MSG, FI_MULTI_RECV, FI_RMA, FI_TAGGED, Library,
+    FI_ATOMIC, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_HMEM, FI_MSG, FI_MULTI_RECV, FI_RMA,
+    FI_TAGGED, Library,
 };
+use portolan_core::config::Switch;
 use portolan_core::{Error, ErrorKind, Result};
 
 use crate::config::Config;
+use crate::hmem::Accelerators;
 use crate::info::Info;
 use crate::library::{self, keeping_signals};
 
@@ -38,6 +41,8 @@ pub struct Offer {
     pub domain: String,
     /// Why it cannot be used; `None` if it can.
     pub unusable: Option<String>,
+    /// Whether it takes memory of accelerators (`FI_HMEM`), which goes through the host otherwise.
+    pub hmem: bool,
 }
 
 impl fmt::Display for Offer {
@@ -70,6 +75,15 @@ pub fn offers(config: &Config) -> Result<(String, Vec<Offer>), String> {
             offers.push(offer);
         }
     }
+    let with = Info::hints(library, FI_HMEM)
+        .and_then(|hints| keeping_signals(|| Info::list(library, Some(&hints))))
+        .unwrap_or_default();
+    for offer in &mut offers {
+        let same = |info: &Info| {
+            (info.provider(), info.domain()) == (offer.provider.clone(), offer.domain.clone())
+        };
+        offer.hmem = with.iter().any(same);
+    }
     Ok((format!("{major}.{minor}"), offers))
 }
 
@@ -79,6 +93,7 @@ fn offer(info: &Info, unusable: Option<String>) -> Offer {
         fabric: info.fabric(),
         domain: info.domain(),
         unusable,
+        hmem: false,
     }
 }
 
@@ -91,6 +106,9 @@ fn reason(info: &Info, config: &Config) -> String {
         FI_EP_DGRAM => "its datagrams may be lost".into(),
         FI_EP_RDM if info.get().caps & FI_MSG == 0 => "it has no plain messages".into(),
         FI_EP_RDM if !wanted(info, config) => format!("it is not asked for: {}", config.wishes()),
+        _ if config.hmem == Switch::On => {
+            "it has no FI_HMEM, which is asked for: PORTOLAN_OFI_HMEM=on".into()
+        }
         _ => "it wants modes of memory or completion that Portolan does not know".into(),
     }
 }
@@ -104,14 +122,18 @@ pub(crate) fn choose(config: &Config) -> Result<(Library, Info)> {
     let mut all = suited(library, config)?;
     let best = all.swap_remove(0);
     // A provider says what it was asked for, not all that it has: ask for less and less.
+    let accelerators = Accelerators::wanted(config.hmem);
+    let tagged = if config.native() { FI_TAGGED } else { 0 };
     for caps in [
         FI_RMA | FI_ATOMIC | FI_MULTI_RECV,
         FI_RMA | FI_MULTI_RECV,
         FI_RMA,
         FI_MULTI_RECV,
         0,
-    ] {
-        let tagged = if config.native() { FI_TAGGED } else { 0 };
+    ]
+    .into_iter()
+    .flat_map(|caps| with_memory(caps, accelerators.as_ref()))
+    {
         let mut hints = Info::hints(library, caps | tagged).map_err(no_provider)?;
         hints.name(&best);
         let ask = |hints: &Info| {
@@ -121,10 +143,19 @@ pub(crate) fn choose(config: &Config) -> Result<(Library, Info)> {
         if let Some(mut info) = ask(&hints) {
             hints.ask_delivery();
             info.delivers = caps & FI_RMA != 0 && ask(&hints).is_some();
+            info.memory = accelerators.clone().filter(|_| caps & FI_HMEM != 0);
             return Ok((library, info));
         }
     }
     Ok((library, best))
+}
+
+/// What to ask for, the best first: capabilities with `FI_HMEM`, where that is wanted, and without it, where
+/// it is not insisted on.
+fn with_memory(caps: u64, accelerators: Option<&Accelerators>) -> impl Iterator<Item = u64> {
+    let with = accelerators.map(|_| caps | FI_HMEM);
+    let without = (!accelerators.is_some_and(|wanted| wanted.always)).then_some(caps);
+    with.into_iter().chain(without)
 }
 
 fn same_place(one: &Info, other: &Info) -> bool {
@@ -133,11 +164,16 @@ fn same_place(one: &Info, other: &Info) -> bool {
 
 /// What will do, the best first; at least one.
 fn suited(library: Library, config: &Config) -> Result<Vec<Info>> {
-    let hints = Info::hints(library, 0).map_err(no_provider)?;
+    let memory = config.hmem == Switch::On;
+    let (caps, also) = match memory {
+        true => (FI_HMEM, " and FI_HMEM (PORTOLAN_OFI_HMEM=on)"),
+        false => (0, ""),
+    };
+    let hints = Info::hints(library, caps).map_err(no_provider)?;
     let listed = keeping_signals(|| Info::list(library, Some(&hints)));
     let listed = listed.map_err(|why| {
         no_provider(format!(
-            "no provider of libfabric has reliable datagrams: {why}"
+            "no provider of libfabric has reliable datagrams{also}: {why}"
         ))
     })?;
     let mut there: Vec<String> = Vec::new();
@@ -164,8 +200,8 @@ fn suited(library: Library, config: &Config) -> Result<Vec<Info>> {
 
 fn no_provider(why: String) -> Error {
     Error::new(ErrorKind::TransportUnavailable, why).remedy(
-        "unset PORTOLAN_OFI_PROVIDER, PORTOLAN_OFI_DOMAIN and PORTOLAN_OFI_INTERFACE, or set them to \
-         one of what `portolan info` lists",
+        "unset PORTOLAN_OFI_PROVIDER, PORTOLAN_OFI_DOMAIN, PORTOLAN_OFI_INTERFACE and PORTOLAN_OFI_HMEM, \
+         or set them to one of what `portolan info` lists",
     )
 }
 

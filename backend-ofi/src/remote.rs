@@ -198,7 +198,7 @@ unsafe fn start(
     let no_memory = -(FI_ENOMEM as isize);
     let (kind, result) = match what {
         Remote::Put { source, .. } => {
-            let short = len <= SHORT;
+            let short = len <= SHORT && domain.is_host(source);
             let (data, described) = if short {
                 // SAFETY: a free slot has room for as many bytes; the caller promises the source.
                 unsafe { std::ptr::copy_nonoverlapping(source, own, len) };
@@ -215,7 +215,7 @@ unsafe fn start(
             (if short { Way::Out } else { Way::Long }, result)
         }
         Remote::Get { target, .. } => {
-            let short = len <= SHORT;
+            let short = len <= SHORT && domain.is_host(target);
             let (data, described) = if short {
                 (own, Some(remotes.slab.desc()))
             } else {

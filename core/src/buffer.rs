@@ -15,6 +15,10 @@ pub enum MemoryKind {
     Rocm,
     /// Memory of a Level Zero device.
     LevelZero,
+    /// Memory of an AWS Neuron device.
+    Neuron,
+    /// Memory of a Habana device, by `SynapseAI`.
+    SynapseAi,
 }
 
 /// Contiguous bytes of one primitive type (or of bytes): the arguments `buf, len` of the paper's

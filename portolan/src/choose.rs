@@ -135,10 +135,16 @@ fn ofi(place: Place, settings: &Settings, eager: Eager, better: &[TransportInfo]
     {
         info.found = offers
             .into_iter()
-            .map(|offer| (format!("libfabric {version}: {offer}"), offer.unusable))
+            .map(|offer| {
+                let memory = if offer.hmem { ", FI_HMEM" } else { "" };
+                let what = format!("libfabric {version}: {offer}{memory}");
+                (what, offer.unusable)
+            })
             .collect();
         let matching = portolan_ofi::matching(&portolan_ofi::Config::from_settings(settings));
         info.found.push((matching, None));
+        let memory = portolan_ofi::accelerators(&portolan_ofi::Config::from_settings(settings));
+        info.found.push((memory, None));
     }
     info
 }

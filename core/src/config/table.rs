@@ -71,6 +71,11 @@ settings! {
     /// they are there. One that gives no sign for more than four periods has failed; 0 means that nobody asks.
     "OFI_HEARTBEAT" => ofi_heartbeat: Duration, default "5", unit "seconds", range 0, 3600;
 
+    /// Whether libfabric's provider is asked for memory of accelerators (`FI_HMEM`): `auto` if there is one here and
+    /// nothing else is given up for it, `on`, always, or the job does not start, or `off`. What the provider does
+    /// not take goes through the host.
+    "OFI_HMEM" => ofi_hmem: Switch, default "auto", unit "";
+
     /// Who matches messages with receives over libfabric: `native`, its provider (or the job does not start),
     /// `software`, Portolan, or `auto`, which is Portolan today.
     "MATCH" => matching: MatchMode, default "auto", unit "";

@@ -10,9 +10,10 @@ type Code = c_int;
 type Context = *mut c_void;
 type Address = u64;
 
-/// `CU_POINTER_ATTRIBUTE_CONTEXT` and `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
+/// `CU_POINTER_ATTRIBUTE_CONTEXT`, `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
 const CONTEXT: c_int = 1;
 const MEMORY_TYPE: c_int = 2;
+const DEVICE_ORDINAL: c_int = 9;
 /// `CU_MEMORYTYPE_DEVICE`.
 const DEVICE: c_uint = 2;
 
@@ -122,6 +123,19 @@ impl Accelerator for Cuda {
             (self.pointer_attribute)((&raw mut kind).cast(), MEMORY_TYPE, address as Address)
         };
         code == 0 && kind == DEVICE
+    }
+
+    fn device(&self, address: *const u8) -> i32 {
+        let mut ordinal: c_int = 0;
+        // SAFETY: room for what the attribute is; it stays 0 if the driver does not know the address.
+        let code = unsafe {
+            (self.pointer_attribute)(
+                (&raw mut ordinal).cast(),
+                DEVICE_ORDINAL,
+                address as Address,
+            )
+        };
+        if code == 0 { ordinal } else { 0 }
     }
 
     unsafe fn fetch(&self, source: *const u8, target: *mut u8, len: usize) -> Result<(), String> {

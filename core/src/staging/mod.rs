@@ -39,6 +39,12 @@ pub trait Accelerator: Send + Sync {
     /// Whether this address is in such memory.
     fn owns(&self, address: *const u8) -> bool;
 
+    /// The number of the device to which an address belongs, as its driver counts.
+    fn device(&self, address: *const u8) -> i32 {
+        let _ = address;
+        0
+    }
+
     /// Copies to the host; an error in the driver's words.
     ///
     /// # Safety
@@ -85,8 +91,23 @@ impl Staging {
     /// In what kind of memory an address is: the host's, if no driver says that it is its own.
     #[must_use]
     pub fn kind_of(&self, address: *const u8) -> MemoryKind {
-        let owner = self.drivers.iter().find(|driver| driver.owns(address));
-        owner.map_or(MemoryKind::Host, |driver| driver.kind())
+        self.driver_of(address)
+            .map_or(MemoryKind::Host, |driver| driver.kind())
+    }
+
+    /// In what kind of memory an address is, and of which device.
+    #[must_use]
+    pub fn place_of(&self, address: *const u8) -> (MemoryKind, i32) {
+        self.driver_of(address)
+            .map_or((MemoryKind::Host, 0), |driver| {
+                (driver.kind(), driver.device(address))
+            })
+    }
+
+    /// Whether there is no driver: all memory is the host's.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.drivers.is_empty()
     }
 
     /// Starts a send from memory of the kind that `buf` names.
@@ -206,6 +227,10 @@ impl Staging {
         // SAFETY: the host's copy is attached to the request, which keeps it until it is over.
         let request = unsafe { device.get(peer, key, offset, back.host.as_mut_ptr(), len)? };
         back.attach(device, request)
+    }
+
+    fn driver_of(&self, address: *const u8) -> Option<&Arc<dyn Accelerator>> {
+        self.drivers.iter().find(|driver| driver.owns(address))
     }
 
     fn driver(&self, kind: MemoryKind) -> Result<&Arc<dyn Accelerator>> {

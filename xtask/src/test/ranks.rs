@@ -108,6 +108,7 @@ fn variants(package: &str) -> Vec<Variant> {
     }
     let provider = |name: &'static str| ("PORTOLAN_OFI_PROVIDER", PathBuf::from(name));
     let loopback = ("PORTOLAN_OFI_INTERFACE", PathBuf::from("lo"));
+    let registers = ("PORTOLAN_OFI_HMEM", PathBuf::from("on"));
     let mut variants = vec![
         Variant {
             name: " on tcp",
@@ -126,6 +127,11 @@ fn variants(package: &str) -> Vec<Variant> {
         Variant {
             name: " on shm",
             settings: vec![provider("shm")],
+            few: true,
+        },
+        Variant {
+            name: " on shm with FI_HMEM",
+            settings: vec![provider("shm"), registers],
             few: true,
         },
     ];

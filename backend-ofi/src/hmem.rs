@@ -1,0 +1,280 @@
+//! Memory of accelerators in the provider's hands (`FI_HMEM`).
+//!
+//! A provider that was asked for it registers memory together with the interface and the device to which
+//! it belongs. Who owns an address is asked of the accelerators' drivers, once for each registration. Without
+//! `FI_HMEM` nothing is asked: all that comes here is the host's then.
+
+use libfabric_sys::{
+    FI_ENOSYS, FI_EOPNOTSUPP, FI_HMEM_CUDA, FI_HMEM_NEURON, FI_HMEM_ROCR, FI_HMEM_SYNAPSEAI,
+    FI_HMEM_SYSTEM, FI_HMEM_ZE, FI_MR_HMEM, FI_SEND, fi_hmem_iface,
+};
+use portolan_core::MemoryKind;
+use portolan_core::config::{MatchMode, SettingValue, Switch};
+use portolan_core::staging::Staging;
+
+use crate::config::Config;
+use crate::endpoint::Domain;
+use crate::open::in_process_with;
+
+/// Kinds of memory that libfabric knows.
+const KINDS: [MemoryKind; 6] = [
+    MemoryKind::Host,
+    MemoryKind::Cuda,
+    MemoryKind::Rocm,
+    MemoryKind::LevelZero,
+    MemoryKind::Neuron,
+    MemoryKind::SynapseAi,
+];
+
+/// Key of registrations that only show whether a provider has an interface. Nothing else has it.
+const TRIAL: u64 = 15;
+
+/// A page, as it would have to be for any interface.
+#[repr(align(4096))]
+struct Page([u8; 4096]);
+
+/// The accelerators of this machine, and how they are to be served.
+#[derive(Clone, Debug)]
+pub(crate) struct Accelerators {
+    /// Who knows what is their memory.
+    pub(crate) drivers: Staging,
+    /// The host's memory is registered like theirs, because somebody said `on`.
+    pub(crate) always: bool,
+}
+
+impl Accelerators {
+    /// As a setting wants them; `None` if nobody is to be asked for `FI_HMEM`.
+    pub(crate) fn wanted(setting: Switch) -> Option<Self> {
+        let always = setting == Switch::On;
+        if setting == Switch::Off {
+            return None;
+        }
+        let drivers = Staging::detected();
+        (always || !drivers.is_empty()).then_some(Self { drivers, always })
+    }
+}
+
+/// What a domain's provider takes.
+#[derive(Debug)]
+pub(crate) struct Hmem {
+    owners: Accelerators,
+    kinds: Vec<MemoryKind>,
+    /// Buffers of accelerators have to be registered for every operation.
+    registers: bool,
+}
+
+impl Hmem {
+    /// What an open domain takes; `None` if it was not asked for `FI_HMEM`.
+    pub(crate) fn examine(domain: &Domain) -> Option<Self> {
+        let owners = domain.info.memory.clone()?;
+        Some(Self {
+            owners,
+            kinds: kinds(domain),
+            registers: domain.info.mr_mode(FI_MR_HMEM),
+        })
+    }
+
+    /// Whose memory an address is; an error if the provider does not take it.
+    pub(crate) fn place_of(&self, address: *const u8) -> Result<(MemoryKind, i32), String> {
+        let place = self.owners.drivers.place_of(address);
+        match self.kinds.contains(&place.0) {
+            true => Ok(place),
+            false => Err(format!("the provider takes no {:?} memory", place.0)),
+        }
+    }
+
+    /// Whether the processor loads and stores memory at this address.
+    pub(crate) fn is_host(&self, address: *const u8) -> bool {
+        self.owners.drivers.kind_of(address) == MemoryKind::Host
+    }
+
+    /// Whether memory at this address has to be registered before the provider uses it.
+    pub(crate) fn wants(&self, address: *const u8) -> bool {
+        self.registers && (self.owners.always || !self.is_host(address))
+    }
+
+    /// Whether the provider takes memory of a kind.
+    pub(crate) fn takes(&self, kind: MemoryKind) -> bool {
+        self.kinds.contains(&kind)
+    }
+
+    /// The interfaces, for people.
+    pub(crate) fn shown(&self) -> String {
+        shown(&self.kinds)
+    }
+}
+
+/// Who takes memory of accelerators under these settings, and of which kinds, for people. Opens an endpoint.
+#[must_use]
+pub fn accelerators(config: &Config) -> String {
+    let mode = config.hmem.show();
+    let host = format!("memory of accelerators goes through the host (PORTOLAN_OFI_HMEM={mode})");
+    if config.hmem == Switch::Off {
+        return host;
+    }
+    let drivers = match Staging::detected() {
+        none if none.is_empty() => "no driver of an accelerator was found".to_owned(),
+        some => format!("drivers: {some:?}"),
+    };
+    let asked = Config {
+        hmem: Switch::On,
+        matching: MatchMode::Software,
+        ..config.clone()
+    };
+    let opened = in_process_with(1, &asked);
+    let domain = opened.as_ref().map(|ranks| &ranks[0].link.domain);
+    match domain.map(|domain| (domain.info.provider(), domain.hmem.as_ref())) {
+        Ok((provider, Some(hmem))) => {
+            let kinds = shown(&hmem.kinds);
+            format!("FI_HMEM of provider {provider}: {kinds} (PORTOLAN_OFI_HMEM={mode}); {drivers}")
+        }
+        Ok((_, None)) => format!("{host}; {drivers}"),
+        Err(why) => format!("{host}; {}; {drivers}", why.to_string().replace('\n', " ")),
+    }
+}
+
+/// The interface of a kind of memory; the host's for kinds that libfabric does not know.
+pub(crate) fn interface(kind: MemoryKind) -> fi_hmem_iface {
+    match kind {
+        MemoryKind::Cuda => FI_HMEM_CUDA,
+        MemoryKind::Rocm => FI_HMEM_ROCR,
+        MemoryKind::LevelZero => FI_HMEM_ZE,
+        MemoryKind::Neuron => FI_HMEM_NEURON,
+        MemoryKind::SynapseAi => FI_HMEM_SYNAPSEAI,
+        _ => FI_HMEM_SYSTEM,
+    }
+}
+
+/// Interfaces by libfabric's names.
+pub(crate) fn shown(kinds: &[MemoryKind]) -> String {
+    let name = |kind: &MemoryKind| match kind {
+        MemoryKind::Cuda => "cuda",
+        MemoryKind::Rocm => "rocr",
+        MemoryKind::LevelZero => "ze",
+        MemoryKind::Neuron => "neuron",
+        MemoryKind::SynapseAi => "synapseai",
+        _ => "system",
+    };
+    kinds.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// Which kinds of memory a domain with `FI_HMEM` registers: libfabric refuses a page under the interface of
+/// another kind in one way if it was built without that, or found no device, and in others if not.
+fn kinds(domain: &Domain) -> Vec<MemoryKind> {
+    let mut page = Box::new(Page([0; 4096]));
+    let (start, len) = (page.0.as_mut_ptr(), page.0.len());
+    let there = |kind: &MemoryKind| {
+        let result = domain.register_as(start, len, FI_SEND, TRIAL, (*kind, 0));
+        !matches!(result, Err((code, _)) if [FI_ENOSYS, FI_EOPNOTSUPP].contains(&-code))
+    };
+    KINDS.into_iter().filter(there).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use libfabric_sys::{FI_READ, FI_REMOTE_READ};
+    use portolan_core::Transport;
+    use portolan_core::staging::Accelerator;
+
+    use super::*;
+    use crate::Ofi;
+
+    /// A device that has the second half of some bytes of the host.
+    struct Fake(std::ops::Range<usize>);
+
+    impl Accelerator for Fake {
+        fn kind(&self) -> MemoryKind {
+            MemoryKind::Neuron
+        }
+
+        fn owns(&self, address: *const u8) -> bool {
+            self.0.contains(&(address as usize))
+        }
+
+        fn device(&self, _address: *const u8) -> i32 {
+            3
+        }
+
+        unsafe fn fetch(&self, _: *const u8, _: *mut u8, _: usize) -> Result<(), String> {
+            Err("it only knows addresses".to_owned())
+        }
+
+        unsafe fn store(&self, _: *mut u8, _: *const u8, _: usize) -> Result<(), String> {
+            Err("it only knows addresses".to_owned())
+        }
+    }
+
+    fn shm(hmem: Switch) -> Option<Ofi> {
+        let config = Config {
+            provider: Some("shm".to_owned()),
+            hmem,
+            ..Config::default()
+        };
+        let ranks = in_process_with(1, &config).map_err(|why| {
+            use std::io::Write as _;
+            let _ = writeln!(std::io::stdout(), "skipped: FI_HMEM: {why}");
+        });
+        ranks.ok()?.pop()
+    }
+
+    #[test]
+    fn memory_of_accelerators_is_told_apart_and_refused_where_the_provider_has_none() {
+        let Some(mut rank) = shm(Switch::On) else {
+            return;
+        };
+        let mut bytes = vec![0_u8; 4096];
+        let (host, device) = (bytes.as_mut_ptr(), bytes[2048..].as_mut_ptr());
+        let range = device as usize..device as usize + 2048;
+        let drivers = Staging::new(vec![Arc::new(Fake(range))]);
+        let domain = &mut rank.link.domain;
+        let hmem = domain.hmem.as_mut().expect("FI_HMEM was insisted on");
+        assert!(hmem.takes(MemoryKind::Host) && !hmem.takes(MemoryKind::Neuron));
+        assert!(hmem.wants(host) && hmem.is_host(device));
+        hmem.owners.drivers = drivers;
+        assert!(hmem.is_host(host) && !hmem.is_host(device));
+        assert_eq!(hmem.place_of(host), Ok((MemoryKind::Host, 0)));
+        let local = domain.register_local(host, 2048, FI_READ, 100);
+        assert!(local.expect("memory of the host").is_some());
+        let refused = domain.register(device, 2048, FI_REMOTE_READ, 101);
+        assert!(refused.unwrap_err().contains("no Neuron memory"));
+        // SAFETY: the bytes outlive the rank's use of them: nothing is exposed or registered.
+        unsafe {
+            assert!(rank.expose(device, 2048).is_none());
+            assert!(rank.register(device, 2048, MemoryKind::Neuron).is_none());
+            let token = rank.register(host, 2048, MemoryKind::Host);
+            rank.deregister(&token.expect("memory of the host"));
+        }
+        // As if the library had been built with it: the interface and the device reach it, which says no.
+        let hmem = rank.link.domain.hmem.as_mut().expect("as above");
+        hmem.kinds.push(MemoryKind::Neuron);
+        assert_eq!(hmem.place_of(device), Ok((MemoryKind::Neuron, 3)));
+        let refused = rank.link.domain.register(device, 2048, FI_REMOTE_READ, 102);
+        assert!(refused.is_err(), "it has no such interface");
+    }
+
+    #[test]
+    fn nobody_is_asked_without_accelerators() {
+        if !Staging::detected().is_empty() {
+            return; // They are there.
+        }
+        assert!(Accelerators::wanted(Switch::Off).is_none());
+        assert!(Accelerators::wanted(Switch::Auto).is_none());
+        assert!(Accelerators::wanted(Switch::On).is_some_and(|wanted| wanted.always));
+        if let Some(rank) = shm(Switch::Auto) {
+            assert!(rank.link.domain.hmem.is_none());
+        }
+        let config = Config {
+            provider: Some("shm".to_owned()),
+            ..Config::default()
+        };
+        if shm(Switch::On).is_some() {
+            let said = accelerators(&config);
+            assert!(
+                said.starts_with("FI_HMEM of provider shm: system"),
+                "{said}"
+            );
+        }
+    }
+}
