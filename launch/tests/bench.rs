@@ -3,6 +3,8 @@
 #[path = "bench/collectives.rs"]
 mod collectives;
 mod common;
+#[path = "bench/loops.rs"]
+mod loops;
 
 use std::path::{Path, PathBuf};
 

@@ -6,7 +6,7 @@ use std::thread;
 
 use portolan_benches::{Pattern, Plan, Sample};
 
-use super::peers::{Peer, Tool};
+use super::peers::{Loops, Peer, Tool};
 use crate::os;
 use crate::run::Bind;
 
@@ -45,6 +45,8 @@ pub(super) enum Contender {
     Peer(Peer),
     /// A library below such implementations, by its own program.
     Tool(Tool),
+    /// libfabric, by a program of ours with nothing in between.
+    Loops(Loops),
 }
 
 /// An algorithm of a collective operation that is used whatever the size, by messages.
@@ -75,12 +77,13 @@ impl Contender {
             Self::Forced(forced) => forced.algorithm.to_owned(),
             Self::Peer(peer) => peer.name(),
             Self::Tool(tool) => tool.name().to_owned(),
+            Self::Loops(loops) => loops.name(),
         }
     }
 
     /// Whether it is not ours.
     pub(super) fn is_peer(&self) -> bool {
-        matches!(self, Self::Peer(_) | Self::Tool(_))
+        matches!(self, Self::Peer(_) | Self::Tool(_) | Self::Loops(_))
     }
 
     /// Takes a sample; `step` is called for each figure.
@@ -99,6 +102,7 @@ impl Contender {
                 }
             }
             Self::Peer(peer) => listen(peer.command(job, begun), step)?,
+            Self::Loops(loops) => listen(loops.command(job, begun), step)?,
             Self::Tool(tool) => Outcome {
                 transport: None,
                 samples: tool.sample(job, step)?,

@@ -27,8 +27,10 @@ pub(super) const SOURCES: &[(&str, &str)] = sources![
     "drain-random.c",
     "drain-reverse.c",
     "drain.h",
+    "fabric.h",
     "idle.c",
     "latency.c",
+    "libfabric.c",
     "memory-all.c",
     "memory-ring.c",
     "multithread.c",
@@ -36,6 +38,7 @@ pub(super) const SOURCES: &[(&str, &str)] = sources![
     "peer.h",
     "ping_pong.h",
     "rate.c",
+    "sampling.h",
     "startup.c",
     "talk.h",
     "waiting.h",
@@ -44,16 +47,39 @@ pub(super) const SOURCES: &[(&str, &str)] = sources![
 
 /// Builds the program of a pattern, or finds it as it was built before.
 pub(super) fn build(compiler: &Path, version: &str, pattern: Pattern) -> Result<PathBuf, String> {
+    let shown = said_by(Command::new(compiler).arg("-show"))?;
+    let defines = defines(pattern);
+    let mut arguments = vec!["-O3", "-w", "-pthread"];
+    arguments.extend(defines.iter().map(String::as_str));
+    let salt = format!("{version} {shown}");
+    make(
+        compiler,
+        &salt,
+        pattern.name(),
+        &source(pattern),
+        &arguments,
+        &[],
+    )
+}
+
+/// Builds a program of one source, or finds it as it was built before. `salt` is what else may change it.
+/// Warnings about somebody else's headers are nobody's business here: `arguments` should keep them away.
+pub(super) fn make(
+    compiler: &Path,
+    salt: &str,
+    name: &str,
+    source: &str,
+    arguments: &[&str],
+    libraries: &[&str],
+) -> Result<PathBuf, String> {
     let mut hasher = DefaultHasher::new();
-    version.hash(&mut hasher);
     compiler
         .canonicalize()
         .unwrap_or_default()
         .hash(&mut hasher);
-    said_by(Command::new(compiler).arg("-show"))?.hash(&mut hasher);
-    SOURCES.hash(&mut hasher);
+    (salt, arguments, libraries, SOURCES).hash(&mut hasher);
     let folder = cache().join(format!("peers-{:016x}", hasher.finish()));
-    let program = folder.join(pattern.name());
+    let program = folder.join(name);
     if program.is_file() {
         return Ok(program);
     }
@@ -63,12 +89,10 @@ pub(super) fn build(compiler: &Path, version: &str, pattern: Pattern) -> Result<
         fs::write(folder.join(name), text).map_err(say)?;
     }
     // Another command may be building the same: whoever is last replaces what is the same.
-    let draft = folder.join(format!("{}.{}", pattern.name(), std::process::id()));
+    let draft = folder.join(format!("{name}.{}", std::process::id()));
     let mut command = Command::new(compiler);
-    // Warnings about somebody else's headers are nobody's business here.
-    command.args(["-O3", "-w", "-pthread", "-o"]).arg(&draft);
-    command.args(defines(pattern));
-    said_by(command.arg(folder.join(source(pattern))))?;
+    command.args(arguments).arg("-o").arg(&draft);
+    said_by(command.arg(folder.join(source)).args(libraries))?;
     fs::rename(&draft, &program).map_err(say)?;
     Ok(program)
 }

@@ -1,21 +1,27 @@
 //! Other implementations: finding them, building our programs with them, starting these.
 //!
 //! - [`mpi`]: MPICH and Open MPI, and their settings. [`build`]: our programs, compiled with theirs.
-//! - [`tools`]: UCX and libfabric, by programs of their own.
+//! - [`tools`]: UCX and libfabric, by programs of their own. [`loops`]: libfabric, by a program of ours.
+//! - [`network`]: what is under libfabric, the same for everybody.
 
 mod build;
+mod loops;
 mod mpi;
+mod network;
 mod tools;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub(super) use loops::Loops;
 pub(super) use mpi::Peer;
 pub(super) use tools::Tool;
 
 use super::args::BenchArgs;
 use super::job::{Contender, Job};
+use crate::run::{self, Bind};
 use build::{build, cache, on_path};
+use network::Network;
 
 /// What was looked for.
 #[derive(Debug, Default)]
@@ -78,16 +84,24 @@ pub(super) fn find(job: &Job, args: &BenchArgs) -> Found {
             }
         }
     }
+    let network = network::of(args);
     for place in places {
-        match place.peers(job, args.tuned) {
+        match place.peers(job, args.tuned, network.as_ref()) {
             Ok(peers) => found
                 .contenders
                 .extend(peers.into_iter().map(Contender::Peer)),
             Err(why) => found.missing.push((place.name, why)),
         }
     }
-    if args.tuned {
-        let (tools, missing) = tools::find(job);
+    if let Some(network) = &network {
+        match loops::find(job, network) {
+            Some(Ok(loops)) => found.contenders.push(Contender::Loops(loops)),
+            Some(Err(why)) => found.missing.push((loops::name_of(network), why)),
+            None => {}
+        }
+    }
+    if args.tuned || network.is_some() {
+        let (tools, missing) = tools::find(job, network.as_ref(), args.tuned);
         found
             .contenders
             .extend(tools.into_iter().map(Contender::Tool));
@@ -132,13 +146,29 @@ impl Place {
         })
     }
 
-    /// The implementation that is here, as it is installed and, if asked for, with better settings.
-    fn peers(&self, job: &Job, tuned: bool) -> Result<Vec<Peer>, String> {
+    /// The implementation that is here, as it is installed and, if asked for, with better settings, or over
+    /// the network that ours uses.
+    fn peers(
+        &self,
+        job: &Job,
+        tuned: bool,
+        network: Option<&Network>,
+    ) -> Result<Vec<Peer>, String> {
         let peer = Peer::identify(&self.starter)?;
         let program = build(&self.compiler, peer.version(), job.pattern)?;
         let peer = peer.with_program(program);
         let better = if tuned { peer.tuned(job) } else { Vec::new() };
-        Ok([vec![peer], better].concat())
+        let over = network.and_then(|network| peer.over(network));
+        Ok([vec![peer], better, over.into_iter().collect()].concat())
+    }
+}
+
+/// The processor of a rank of the job, if it has one of its own.
+fn processors(rank: usize, job: &Job) -> Option<usize> {
+    match &job.pin {
+        Bind::None => None,
+        Bind::Core => run::cores().ok()?.get(rank)?.first().copied(),
+        Bind::List(list) => list.get(rank).copied(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::build::said_by;
+use super::network::Network;
 use crate::bench::job::{Job, PATIENCE};
 use crate::os;
 use crate::run::Bind;
@@ -90,6 +91,10 @@ pub(in crate::bench) struct Peer {
     starter: PathBuf,
     program: PathBuf,
     tuning: Tuning,
+    /// It can go over libfabric by itself.
+    fabric: bool,
+    /// The network under libfabric that it is to use.
+    network: Option<Network>,
 }
 
 impl Peer {
@@ -113,6 +118,11 @@ impl Peer {
         let number =
             |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
         let version = said.split_whitespace().find(number).map(str::to_owned);
+        let fabric = match family {
+            Family::Mpich => said.contains("ch4:ofi") || said.contains("ucx,ofi"),
+            // Version 5 does not start over plain providers: "PML cm cannot be selected".
+            Family::OpenMpi => version.as_deref().is_some_and(|v| v.starts_with("4.")),
+        };
         Ok(Self {
             family,
             version: version
@@ -120,6 +130,8 @@ impl Peer {
             starter: starter.to_owned(),
             program: PathBuf::new(),
             tuning: Tuning::default(),
+            fabric,
+            network: None,
         })
     }
 
@@ -130,9 +142,10 @@ impl Peer {
     /// Name, version and settings, such as `openmpi-5.0.11+ucx-posix`.
     pub(in crate::bench) fn name(&self) -> String {
         let name = self.plain_name();
-        match self.tuning.name {
-            "" => name,
-            tuning => format!("{name}+{tuning}"),
+        match (&self.network, self.tuning.name) {
+            (Some(network), _) => format!("{name}+ofi-{}", network.lowest()),
+            (None, "") => name,
+            (None, tuning) => format!("{name}+{tuning}"),
         }
     }
 
@@ -175,11 +188,42 @@ impl Peer {
         all.iter().filter(applies).map(with).collect()
     }
 
+    /// The same over libfabric and that network, if it can.
+    pub(super) fn over(&self, network: &Network) -> Option<Self> {
+        self.fabric.then(|| Self {
+            network: Some(network.clone()),
+            ..self.clone()
+        })
+    }
+
+    /// Tells the launcher of the network.
+    fn use_network(&self, command: &mut Command, network: &Network) {
+        let provider = network.lowest();
+        if let Some(domain) = &network.domain {
+            command.env("FI_TCP_IFACE", domain);
+        }
+        match self.family {
+            Family::Mpich => {
+                command
+                    .env("MPIR_CVAR_NOLOCAL", "1")
+                    .env("MPIR_CVAR_CH4_NETMOD", "ofi")
+                    .env("FI_PROVIDER", provider);
+            }
+            Family::OpenMpi => {
+                command.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi"]);
+                command.args(["--mca", "mtl_ofi_provider_include", provider]);
+            }
+        }
+    }
+
     /// Starts the program as the job has it, which began at a moment of the monotonic clock.
     pub(in crate::bench) fn command(&self, job: &Job, begun: u64) -> Command {
         let mut command = Command::new(&self.starter);
         command.envs(self.tuning.variables.iter().copied());
         command.args(self.tuning.words);
+        if let Some(network) = &self.network {
+            self.use_network(&mut command, network);
+        }
         let core = job.pin == Bind::Core && !job.crowded;
         match self.family {
             Family::Mpich => {
@@ -243,6 +287,8 @@ mod tests {
             starter: PathBuf::new(),
             program: PathBuf::new(),
             tuning: Tuning::default(),
+            fabric: true,
+            network: None,
         };
         let mut job = Job {
             pattern: Pattern::Latency,

@@ -8,9 +8,10 @@ use std::time::Duration;
 use portolan_benches::{Pattern, Plan, Sample};
 
 use super::build::{on_path, said_by};
+use super::network::Network;
+use super::processors;
 use crate::bench::job::Job;
 use crate::os;
-use crate::run::{self, Bind};
 
 /// How often a client is started until its server is there, and the time in between.
 const ATTEMPTS: u32 = 100;
@@ -21,6 +22,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(in crate::bench) struct Tool {
     name: String,
     kind: Kind,
+    /// libfabric's.
+    provider: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,27 +32,35 @@ enum Kind {
     Libfabric,
 }
 
-/// Those that are here and measure that pattern, and those that are missing, with the reason.
-pub(super) fn find(job: &Job) -> (Vec<Tool>, Vec<(String, String)>) {
+/// Those that are here and measure that pattern, and those that are missing, with the reason. libfabric's uses
+/// the network that everybody uses, or shared memory; UCX's is one of those that are asked for as `tuned`.
+pub(super) fn find(
+    job: &Job,
+    network: Option<&Network>,
+    tuned: bool,
+) -> (Vec<Tool>, Vec<(String, String)>) {
     let (mut tools, mut missing) = (Vec::new(), Vec::new());
+    let provider = network.map_or("shm", |network| &network.provider);
+    let lowest = network.map_or("shm", Network::lowest);
     let all = [
         (
             Kind::Ucx,
             "ucx_perftest",
             "ucx-utils",
             ["ucx_info", "-v"],
-            "+posix",
+            "posix",
         ),
         (
             Kind::Libfabric,
             "fi_pingpong",
             "libfabric-bin",
             ["fi_info", "--version"],
-            "+shm",
+            lowest,
         ),
     ];
     for (kind, program, package, version, transport) in all {
-        let fits = job.ranks == 2 && kind.columns(job.pattern).is_some();
+        let asked = tuned || kind == Kind::Libfabric;
+        let fits = asked && job.ranks == 2 && kind.columns(job.pattern).is_some();
         if !fits {
             continue;
         }
@@ -63,8 +74,9 @@ pub(super) fn find(job: &Job) -> (Vec<Tool>, Vec<(String, String)>) {
             |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
         let number = said.split_whitespace().find(number).unwrap_or("unknown");
         tools.push(Tool {
-            name: format!("{program}-{number}{transport}"),
+            name: format!("{program}-{number}+{transport}"),
             kind,
+            provider: provider.to_owned(),
         });
     }
     (tools, missing)
@@ -127,7 +139,7 @@ impl Tool {
                     command.args(["-p", &port.to_string()]);
                 }
                 Kind::Libfabric => {
-                    command.args(["-p", "shm", "-e", "rdm", "-m", test]);
+                    command.args(["-p", &self.provider, "-e", "rdm", "-m", test]);
                     command.args(["-S", &plan.bytes.max(1).to_string()]);
                     command.args(["-I", &messages.to_string()]);
                     let which = if rank == 0 { "-B" } else { "-P" };
@@ -171,15 +183,7 @@ fn figure(line: &str, column: usize) -> Option<f64> {
 
 /// A command on the processor that a rank of the job would have.
 fn pinned(rank: usize, job: &Job, program: &str) -> Command {
-    let processor = match &job.pin {
-        Bind::None => None,
-        Bind::Core => {
-            let cores = run::cores().unwrap_or_default();
-            cores.get(rank).and_then(|core| core.first().copied())
-        }
-        Bind::List(list) => list.get(rank).copied(),
-    };
-    match processor {
+    match processors(rank, job) {
         Some(processor) if on_path("taskset").is_some() => {
             let mut command = Command::new("taskset");
             command.args(["-c", &processor.to_string(), program]);

@@ -1,0 +1,291 @@
+/* Two ranks that talk by libfabric alone: what peer.h is to MPI.
+ *
+ * The program starts its second rank itself. Both open an endpoint with tagged messages and tell each other
+ * through a pair of sockets where it is. LIBFABRIC_PROVIDER names the provider, whole or a part of a layered
+ * one; LIBFABRIC_DOMAIN its domain, such as the interface lo; LIBFABRIC_ADDRESS the address of this side.
+ * `PROGRAM --version` says which library it is.
+ * LIBFABRIC_WAIT=fd asks for completion queues that can be slept on, which costs some providers time.
+ */
+#ifndef PORTOLAN_FABRIC_H
+#define PORTOLAN_FABRIC_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sched_setaffinity */
+#endif
+#include <limits.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What the provider may use while an operation is under way. */
+typedef struct fi_context2 peer_request;
+
+#include "sampling.h"
+
+enum { NAME = 512, BATCH = 16 };
+
+/* One rank's end. */
+struct fabric {
+    int socket; /* to the other rank */
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct fid_ep *ep;
+    struct fid_cq *cq;
+    struct fid_av *av;
+    fi_addr_t partner;
+    struct fid_mr *regions[2]; /* of the buffers, where the provider wants that */
+    void *send_desc, *receive_desc;
+    peer_request answer[1];    /* of what is no part of a window */
+    long sent, received;       /* what has completed */
+};
+
+static struct fabric fabric;
+
+static void peer_fail(const char *what, const char *argument)
+{
+    fprintf(stderr, "%s: %s\n", what, argument);
+    exit(2);
+}
+
+static inline void fabric_check(const char *what, long result)
+{
+    if (result < 0)
+        peer_fail(what, fi_strerror((int)-result));
+}
+
+/* Takes what has completed. */
+static inline void fabric_poll(void)
+{
+    struct fi_cq_msg_entry batch[BATCH];
+    ssize_t count = fi_cq_read(fabric.cq, batch, BATCH);
+    for (ssize_t at = 0; at < count; at++) {
+        if (batch[at].flags & FI_RECV)
+            fabric.received++;
+        else
+            fabric.sent++;
+    }
+    if (count == -FI_EAVAIL) {
+        struct fi_cq_err_entry error = {0};
+        fi_cq_readerr(fabric.cq, &error, 0);
+        peer_fail("an operation failed", fi_strerror(error.err));
+    }
+    if (count != -FI_EAGAIN)
+        fabric_check("reading completions failed", count);
+}
+
+/* One call, as often as it takes. */
+#define FABRIC_TRY(call)                                                                                               \
+    do {                                                                                                               \
+        ssize_t result;                                                                                                \
+        while ((result = (call)) == -FI_EAGAIN)                                                                        \
+            fabric_poll();                                                                                             \
+        fabric_check(#call, result);                                                                                   \
+    } while (0)
+
+/* Starts a send. One that is injected is over, and counted as such. */
+static inline void fabric_send(const void *from, size_t bytes, uint64_t tag, peer_request *request)
+{
+    if (bytes <= fabric.info->tx_attr->inject_size) {
+        FABRIC_TRY(fi_tinject(fabric.ep, from, bytes, fabric.partner, tag));
+        fabric.sent++;
+    } else {
+        FABRIC_TRY(fi_tsend(fabric.ep, from, bytes, fabric.send_desc, fabric.partner, tag, request));
+    }
+}
+
+static inline void fabric_receive(void *to, size_t bytes, uint64_t tag, peer_request *request)
+{
+    FABRIC_TRY(fi_trecv(fabric.ep, to, bytes, fabric.receive_desc, fabric.partner, tag, 0, request));
+}
+
+/* Until so many sends and receives are over. */
+static inline void fabric_wait(long sent, long received)
+{
+    while (fabric.sent < sent || fabric.received < received)
+        fabric_poll();
+}
+
+/* Hands over a few bytes beside the fabric, which has to be polled meanwhile. */
+static void fabric_tell(const void *bytes, size_t len)
+{
+    if (send(fabric.socket, bytes, len, MSG_NOSIGNAL) != (ssize_t)len)
+        peer_fail("the other rank", "is not there any more");
+}
+
+static void fabric_hear(void *bytes, size_t len)
+{
+    ssize_t got;
+    while ((got = recv(fabric.socket, bytes, len, MSG_DONTWAIT)) < 0) {
+        if (fabric.cq)
+            fabric_poll();
+        sched_yield();
+    }
+    if (got != (ssize_t)len)
+        exit(2); /* The other rank has said why. */
+}
+
+static void peer_gather(struct peer *peer)
+{
+    char word = 0;
+    (void)peer;
+    fabric_tell(&word, 1);
+    fabric_hear(&word, 1);
+}
+
+static long peer_agree(struct peer *peer, long number)
+{
+    if (peer->rank == 0)
+        fabric_tell(&number, sizeof number);
+    else
+        fabric_hear(&number, sizeof number);
+    return number;
+}
+
+static double peer_clock(void)
+{
+    return peer_monotonic();
+}
+
+/* The provider that is wanted. */
+static struct fi_info *fabric_choose(void)
+{
+    const char *provider = getenv("LIBFABRIC_PROVIDER"), *domain = getenv("LIBFABRIC_DOMAIN");
+    const char *address = getenv("LIBFABRIC_ADDRESS");
+    struct fi_info *hints = fi_allocinfo(), *info = NULL;
+    if (!hints)
+        peer_fail("no memory", "for a description");
+    hints->caps = FI_TAGGED;
+    hints->mode = FI_CONTEXT | FI_CONTEXT2;
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+    hints->domain_attr->threading = FI_THREAD_DOMAIN;
+    hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS;
+    hints->fabric_attr->prov_name = provider ? strdup(provider) : NULL;
+    hints->domain_attr->name = domain ? strdup(domain) : NULL;
+    fabric_check("there is no such provider",
+                 fi_getinfo(FI_VERSION(1, 17), address, NULL, address ? FI_SOURCE : 0, hints, &info));
+    fi_freeinfo(hints);
+    return info;
+}
+
+/* An endpoint that knows the other rank's. */
+static void fabric_open(void)
+{
+    fabric.info = fabric_choose();
+    const char *wait = getenv("LIBFABRIC_WAIT");
+    int sleeps = wait && strcmp(wait, "fd") == 0;
+    struct fi_cq_attr queue = {.size = 1024,
+                               .format = FI_CQ_FORMAT_MSG,
+                               .wait_obj = sleeps ? FI_WAIT_FD : FI_WAIT_NONE};
+    struct fi_av_attr vector = {.type = fabric.info->domain_attr->av_type, .count = 2};
+    if (vector.type == FI_AV_UNSPEC)
+        vector.type = FI_AV_MAP;
+    fabric_check("fi_fabric", fi_fabric(fabric.info->fabric_attr, &fabric.fabric, NULL));
+    fabric_check("fi_domain", fi_domain(fabric.fabric, fabric.info, &fabric.domain, NULL));
+    fabric_check("fi_cq_open", fi_cq_open(fabric.domain, &queue, &fabric.cq, NULL));
+    fabric_check("fi_av_open", fi_av_open(fabric.domain, &vector, &fabric.av, NULL));
+    fabric_check("fi_endpoint", fi_endpoint(fabric.domain, fabric.info, &fabric.ep, NULL));
+    fabric_check("fi_ep_bind", fi_ep_bind(fabric.ep, &fabric.av->fid, 0));
+    fabric_check("fi_ep_bind", fi_ep_bind(fabric.ep, &fabric.cq->fid, FI_TRANSMIT | FI_RECV));
+    fabric_check("fi_enable", fi_enable(fabric.ep));
+
+    char mine[NAME] = {0}, other[NAME];
+    size_t len = sizeof mine;
+    fabric_check("fi_getname", fi_getname(&fabric.ep->fid, mine, &len));
+    fabric_tell(mine, sizeof mine);
+    fabric_hear(other, sizeof other);
+    if (fi_av_insert(fabric.av, other, 1, &fabric.partner, 0, NULL) != 1)
+        peer_fail("fi_av_insert", "it does not take the other rank's address");
+}
+
+/* Registers the buffers, if the provider wants that, and forgets them. */
+static void fabric_register(struct peer *peer)
+{
+    if (!(fabric.info->domain_attr->mr_mode & FI_MR_LOCAL))
+        return;
+    char *buffers[2] = {peer->send, peer->receive};
+    uint64_t access[2] = {FI_SEND, FI_RECV};
+    for (int at = 0; at < 2; at++)
+        fabric_check("fi_mr_reg",
+                     fi_mr_reg(fabric.domain, buffers[at], peer->bytes ? peer->bytes : 1, access[at], 0,
+                               (uint64_t)at + 1, 0, &fabric.regions[at], NULL));
+    fabric.send_desc = fi_mr_desc(fabric.regions[0]);
+    fabric.receive_desc = fi_mr_desc(fabric.regions[1]);
+}
+
+static void fabric_forget(void)
+{
+    for (int at = 0; at < 2; at++) {
+        if (fabric.regions[at])
+            fi_close(&fabric.regions[at]->fid);
+        fabric.regions[at] = NULL;
+    }
+}
+
+static void fabric_close(void)
+{
+    fi_close(&fabric.ep->fid);
+    fi_close(&fabric.av->fid);
+    fi_close(&fabric.cq->fid);
+    fi_close(&fabric.domain->fid);
+    fi_close(&fabric.fabric->fid);
+    fi_freeinfo(fabric.info);
+}
+
+static void fabric_sample(struct peer *peer, const struct peer_program *program, const char *plan)
+{
+    long planned, warm_up, rounds = 1;
+    unsigned long long size = peer_plan(peer, program, plan, &planned, &warm_up);
+    fabric_register(peer);
+    double seconds = peer_rounds(peer, program, planned, warm_up, &rounds);
+    if (peer->rank == 0)
+        peer_say(size, program->value(peer, seconds, rounds), rounds);
+    peer_gather(peer);
+    fabric_forget();
+    free(peer->send);
+    free(peer->receive);
+}
+
+/* The whole of a program. */
+static int fabric_main(int argc, char **argv, const struct peer_program *program)
+{
+    struct peer peer = {.size = 2};
+    int sockets[2];
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        printf("%u.%u\n", FI_MAJOR(fi_version()), FI_MINOR(fi_version()));
+        return 0;
+    }
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) != 0)
+        peer_fail("socketpair", "there is no pair of sockets");
+    pid_t child = fork();
+    if (child < 0)
+        peer_fail("fork", "the second rank cannot be started");
+    peer.rank = child == 0;
+    if (peer.rank == 1)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    fabric.socket = sockets[peer.rank];
+    close(sockets[1 - peer.rank]);
+    peer_place(&peer);
+    peer_arguments(&peer, argc, argv);
+    fabric_open();
+    for (int at = 5; at < argc; at++)
+        fabric_sample(&peer, program, argv[at]);
+    free(peer.requests);
+    fabric_close();
+    return 0;
+}
+
+#endif

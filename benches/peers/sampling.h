@@ -1,0 +1,188 @@
+/* What all peers' programs share, whatever carries their messages: memory, place, and how a sample is taken.
+ *
+ * The steps are those of benches/src/measure.rs: warm up, see how long a round takes, take as many rounds as
+ * planned but no longer than LIMIT seconds.
+ *
+ * Whoever includes this has said what a `peer_request` is, and defines the four functions below.
+ */
+#ifndef PORTOLAN_SAMPLING_H
+#define PORTOLAN_SAMPLING_H
+
+enum { MESSAGE = 1, ANSWER = 2, WAITING = 1000, PAGE = 4096 };
+
+/* What a rank knows while it measures. */
+struct peer {
+    int rank, size;
+    int partner;      /* the rank on the other side, or -1 */
+    int starts;       /* whether this rank starts, and takes the time */
+    int window;       /* messages in a window */
+    int threads;      /* threads of a rank */
+    double limit;     /* longest time of a size, in seconds */
+    double begun;     /* when the job was started, in seconds of CLOCK_MONOTONIC */
+    size_t plan;      /* what the plan says: a length, or how many wait */
+    size_t bytes;     /* length of a message */
+    char *send, *receive;
+    peer_request *requests; /* room for two windows */
+    void *state;            /* the program's own */
+};
+
+/* Whose figures count, and how they become one. */
+enum peer_counts { PEER_STARTERS, PEER_ANSWERERS, PEER_ALL };
+enum peer_pool { PEER_MEAN, PEER_SUM, PEER_MOST };
+
+/* A program. */
+struct peer_program {
+    enum peer_counts counts;
+    enum peer_pool pool;
+    /* Repeats a round, and what it means that so many rounds took that many seconds ... */
+    void (*run)(struct peer *peer, long rounds);
+    double (*value)(const struct peer *peer, double seconds, long rounds);
+    /* ... or takes the figure in another way. */
+    double (*direct)(struct peer *peer, long planned, long warm_up, long *rounds);
+    /* Before and after a size; may be missing. */
+    void (*before)(struct peer *peer);
+    void (*after)(struct peer *peer);
+    int sizes_are_counts; /* messages of 8 bytes, whatever the plan says */
+    int threaded;         /* needs MPI_THREAD_MULTIPLE */
+};
+
+/* Ends the job. */
+static void peer_fail(const char *what, const char *argument);
+/* Waits until all ranks are there. */
+static void peer_gather(struct peer *peer);
+/* What rank 0 says. */
+static long peer_agree(struct peer *peer, long number);
+/* Seconds. */
+static double peer_clock(void);
+
+static void *peer_memory(size_t bytes)
+{
+    void *memory = malloc(bytes ? bytes : 1);
+    if (!memory)
+        peer_fail("no memory", "choose something smaller");
+    return memory;
+}
+
+/* At the beginning of a page, touched; room for a byte at least. */
+static char *peer_buffer(size_t bytes, int fill)
+{
+    void *memory = NULL;
+    if (posix_memalign(&memory, PAGE, bytes ? bytes : 1) != 0)
+        peer_fail("no memory for a message", "choose a smaller one");
+    memset(memory, fill, bytes ? bytes : 1);
+    return memory;
+}
+
+static inline double peer_monotonic(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Puts this rank on its entry of PEER_PROCESSORS, such as "0,1,0,1", if that is set. */
+static void peer_place(const struct peer *peer)
+{
+    const char *list = getenv("PEER_PROCESSORS");
+    for (int at = 0; list && at < peer->rank; at++) {
+        list = strchr(list, ',');
+        list = list ? list + 1 : NULL;
+    }
+    if (!list)
+        return;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(atoi(list), &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0)
+        peer_fail("cannot run on this processor", list);
+}
+
+static double peer_timed(struct peer *peer, const struct peer_program *program, long rounds)
+{
+    peer_gather(peer);
+    double begun = peer_clock();
+    program->run(peer, rounds);
+    return peer_clock() - begun;
+}
+
+/* As many rounds of `each` seconds as there is time for, as rank 0 sees it: none if one takes four times
+ * too long. */
+static long peer_affordable(struct peer *peer, long planned, double each, double limit)
+{
+    double room = limit / (each > 1e-9 ? each : 1e-9);
+    long rounds = room < (double)planned ? (long)room : planned;
+    if (rounds < 1)
+        rounds = planned < 1 || room < 0.25 ? 0 : 1;
+    return peer_agree(peer, rounds);
+}
+
+/* The seconds of `*rounds` rounds. */
+static double peer_rounds(struct peer *peer, const struct peer_program *program, long planned,
+                          long warm_up, long *rounds)
+{
+    /* Even the warm-up may be too long, and ranks may fall out of step: it grows while it is short. */
+    double last = peer_timed(peer, program, 1), spent = last;
+    long warm = 1, timed = 1;
+    for (;;) {
+        long more = 2 * warm < warm_up ? 2 * warm : warm_up;
+        int enough = warm >= warm_up || spent > peer->limit / 2;
+        more = peer_affordable(peer, enough ? 0 : more, last / (double)timed, peer->limit / 4);
+        if (more == 0)
+            break;
+        last = peer_timed(peer, program, more);
+        timed = more;
+        warm += more;
+        spent += last;
+    }
+    *rounds = peer_affordable(peer, planned, last / (double)timed, peer->limit);
+    if (*rounds == 0) {
+        /* One round is enough. */
+        *rounds = timed;
+        return last;
+    }
+    return peer_timed(peer, program, *rounds);
+}
+
+/* What the command line says of the job, for a program that is called as peer.h says. */
+static void peer_arguments(struct peer *peer, int argc, char **argv)
+{
+    if (argc < 6)
+        peer_fail("usage", "PROGRAM WINDOW LIMIT THREADS BEGUN BYTES:ROUNDS:WARM_UP...");
+    int half = peer->size / 2;
+    peer->starts = peer->rank < half;
+    peer->partner = peer->rank < half       ? peer->rank + half
+                    : peer->rank < 2 * half ? peer->rank - half
+                                            : -1;
+    peer->window = atoi(argv[1]);
+    peer->limit = atof(argv[2]);
+    peer->threads = atoi(argv[3]);
+    peer->begun = atof(argv[4]) * 1e-9;
+    if (peer->window < 1 || peer->threads < 1)
+        peer_fail("not a window or a number of threads", argv[1]);
+    peer->requests = peer_memory(2 * (size_t)peer->window * sizeof *peer->requests);
+}
+
+/* What one of them says of a size; buffers for it. */
+static unsigned long long peer_plan(struct peer *peer, const struct peer_program *program,
+                                    const char *plan, long *planned, long *warm_up)
+{
+    unsigned long long size;
+    if (sscanf(plan, "%llu:%ld:%ld", &size, planned, warm_up) != 3 || *planned < 1 || *warm_up < 1)
+        peer_fail("not of the form BYTES:ROUNDS:WARM_UP", plan);
+    if (size > INT_MAX)
+        peer_fail("longer than a message of MPI with int counts", plan);
+    peer->plan = size;
+    peer->bytes = program->sizes_are_counts ? 8 : size;
+    peer->send = peer_buffer(peer->bytes, peer->rank);
+    peer->receive = peer_buffer(peer->bytes, 0);
+    return size;
+}
+
+/* The figure of a size, as `portolan bench` reads it. */
+static void peer_say(unsigned long long size, double value, long rounds)
+{
+    printf("portolan-sample %llu %.9g %ld\n", size, value, rounds);
+    fflush(stdout);
+}
+
+#endif

@@ -1,0 +1,121 @@
+//! Loops over libfabric with nothing in between: our program in C, which starts both of its ranks.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use portolan_benches::Pattern;
+
+use super::build::{make, on_path, said_by};
+use super::network::Network;
+use super::processors;
+use crate::bench::job::Job;
+
+/// The program for a pattern, and the network that it uses.
+#[derive(Clone, Debug)]
+pub(in crate::bench) struct Loops {
+    version: String,
+    program: PathBuf,
+    network: Network,
+}
+
+/// Builds the program; an error if something is missing. `None` if there is none for that pattern.
+pub(super) fn find(job: &Job, network: &Network) -> Option<Result<Loops, String>> {
+    let pattern = defined(job.pattern).filter(|_| job.ranks == 2)?;
+    Some(build(pattern, network))
+}
+
+/// What it is called if it is missing.
+pub(super) fn name_of(network: &Network) -> String {
+    format!("libfabric+{}", network.lowest())
+}
+
+/// The pattern as `benches/peers/libfabric.c` calls it.
+fn defined(pattern: Pattern) -> Option<&'static str> {
+    match pattern {
+        Pattern::Latency => Some("LATENCY"),
+        Pattern::Bandwidth => Some("BANDWIDTH"),
+        Pattern::Bibandwidth => Some("BIBANDWIDTH"),
+        Pattern::Rate => Some("RATE"),
+        _ => None,
+    }
+}
+
+fn build(pattern: &str, network: &Network) -> Result<Loops, String> {
+    let compiler = on_path("cc").ok_or("cc is not on the path (Debian: apt-get install gcc)")?;
+    let program = compile(&compiler, pattern).map_err(|why| {
+        if why.contains("rdma/") || why.contains("-lfabric") {
+            "the headers of libfabric are not here (Debian: apt-get install libfabric-dev)"
+                .to_owned()
+        } else {
+            why
+        }
+    })?;
+    let mut loops = Loops {
+        version: String::new(),
+        program,
+        network: network.clone(),
+    };
+    let said = said_by(loops.over_network().arg("--version"))?;
+    loops.version = said.trim().to_owned();
+    Ok(loops)
+}
+
+fn compile(compiler: &Path, pattern: &str) -> Result<PathBuf, String> {
+    let define = format!("-DPATTERN=PATTERN_{pattern}");
+    let name = format!("libfabric-{}", pattern.to_lowercase());
+    let arguments = ["-O3", "-w", &define];
+    make(
+        compiler,
+        "",
+        &name,
+        "libfabric.c",
+        &arguments,
+        &["-lfabric"],
+    )
+}
+
+impl Loops {
+    /// Library and network, such as `libfabric-1.17+tcp`.
+    pub(in crate::bench) fn name(&self) -> String {
+        format!("libfabric-{}+{}", self.version, self.network.lowest())
+    }
+
+    /// The program, told of the network.
+    fn over_network(&self) -> Command {
+        let Network {
+            provider,
+            domain,
+            address,
+            library,
+        } = &self.network;
+        let mut command = Command::new(&self.program);
+        command.env("LIBFABRIC_PROVIDER", provider);
+        if let Some(domain) = domain {
+            command.env("LIBFABRIC_DOMAIN", domain);
+        }
+        if let Some(address) = address {
+            command.env("LIBFABRIC_ADDRESS", address.to_string());
+        }
+        if let Some(library) = library {
+            // Its functions come before those of the library that the program was built with.
+            command.env("LD_PRELOAD", library);
+        }
+        command
+    }
+
+    /// Starts the program as the job has it, which began at a moment of the monotonic clock.
+    pub(in crate::bench) fn command(&self, job: &Job, begun: u64) -> Command {
+        let mut command = self.over_network();
+        let processors: Option<Vec<String>> = (0..2)
+            .map(|rank| Some(processors(rank, job)?.to_string()))
+            .collect();
+        if let Some(processors) = processors {
+            command.env("PEER_PROCESSORS", processors.join(","));
+        }
+        command
+            .args([job.window.to_string(), job.limit.to_string()])
+            .args([job.threads.to_string(), begun.to_string()])
+            .args(job.plans.iter().map(ToString::to_string));
+        command
+    }
+}
