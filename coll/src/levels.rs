@@ -8,10 +8,12 @@
 mod moving;
 #[cfg(test)]
 mod placed;
+mod reducing;
 
 use std::sync::Arc;
 
 pub(crate) use moving::{allgather, allgather_ring, alltoall, gather, scatter};
+pub(crate) use reducing::{reduce_scatter, reduce_scatter_ring, scan};
 
 use crate::algorithms::{allreduce, barrier, bcast, reduce};
 use crate::problem::{Allreduce, Bcast, Reduce};

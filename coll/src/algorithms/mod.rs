@@ -16,10 +16,10 @@ pub(crate) mod moving;
 mod neighbour;
 mod partial;
 pub(crate) mod reduce;
-mod reduce_scatter;
+pub(crate) mod reduce_scatter;
 #[cfg(test)]
 pub(crate) mod reference;
-mod scan;
+pub(crate) mod scan;
 pub(crate) mod scatter;
 
 use crate::args::Name;

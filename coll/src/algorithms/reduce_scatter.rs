@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::partial::{Fold, Partial, Role};
 use super::{Algorithm, after, before, reduce};
+use crate::levels;
 use crate::problem::{Reduce, ReduceScatter};
 use crate::schedule::{Blocks, Builder, Span};
 
@@ -33,7 +34,28 @@ pub const ALL: &[Algorithm<ReduceScatter>] = &[
         fits: |p, _| p.commutative,
         build: |b, p| ring(b, p),
     },
+    Algorithm {
+        name: "two-level",
+        summary: "each node to its leader, the leaders with each other, and back: few messages between nodes",
+        fits: |_, _| true,
+        build: |b, p| levels::reduce_scatter(b, p),
+    },
+    Algorithm {
+        name: "node-ring",
+        summary: "a ring through one node after the other: long blocks",
+        fits: |p, _| p.commutative,
+        build: |b, p| levels::reduce_scatter_ring(b, p),
+    },
 ];
+
+/// One level of a two-level form.
+pub(crate) fn by_order(b: &mut Builder, p: &ReduceScatter) {
+    if p.commutative {
+        recursive_halving(b, p);
+    } else {
+        pairwise(b, p);
+    }
+}
 
 impl ReduceScatter {
     /// Whether the result goes where the contribution is, part of which is still to be sent then.
@@ -74,7 +96,7 @@ fn reduce_scatter(b: &mut Builder, p: &ReduceScatter) {
 
 /// What comes from ranks before this one is combined with the own block, nearest first; what comes from
 /// ranks after it with each other, last first; so operands stay in order.
-fn pairwise(b: &mut Builder, p: &ReduceScatter) {
+pub(crate) fn pairwise(b: &mut Builder, p: &ReduceScatter) {
     let (rank, size) = (b.rank(), b.size());
     let own = p.input.of(rank);
     if size == 1 {
@@ -182,7 +204,7 @@ fn ring(b: &mut Builder, p: &ReduceScatter) {
 ///
 /// While one segment is combined the next one comes. `direct` says that the output may be written before
 /// all of the input was read.
-pub(super) fn ring_reduce(
+pub(crate) fn ring_reduce(
     b: &mut Builder,
     input: impl Fn(u32) -> Span,
     longest: usize,

@@ -3,6 +3,7 @@
 use super::Algorithm;
 use super::partial::Partial;
 use super::reduce::{Rooms, segments};
+use crate::levels;
 use crate::problem::Scan;
 use crate::schedule::{Builder, Span};
 
@@ -32,7 +33,26 @@ pub const ALL: &[Algorithm<Scan>] = &[
             }
         },
     },
+    Algorithm {
+        name: "two-level",
+        summary: "within each node, between the last ranks of nodes, and on: few messages between nodes",
+        fits: |_, _| true,
+        build: |b, p| levels::scan(b, p),
+    },
 ];
+
+/// Bytes up to which log P rounds of the whole vector cost less than a chain.
+const SHORT: usize = 8 << 10;
+
+/// One level of a two-level form.
+pub(crate) fn by_length(b: &mut Builder, p: &Scan) {
+    match (p.input.len() <= SHORT, p.exclusive) {
+        (true, false) => doubling(b, p),
+        (true, true) => exclusive_doubling(b, p),
+        (false, false) => chain(b, p),
+        (false, true) => exclusive_chain(b, p),
+    }
+}
 
 /// The ranks `distance` before and after, where they are.
 fn neighbours(b: &Builder, distance: u32) -> (Option<u32>, Option<u32>) {

@@ -60,6 +60,11 @@ const LEVELS: &[(Name, usize, &str)] = &[
     (Name::Allreduce, 256 << 10, "two-level"),
     (Name::Allreduce, ANY, "node-ring"),
     (Name::Allreduce, ANY, "two-level"),
+    (Name::ReduceScatter, 8 << 10, "two-level"),
+    (Name::ReduceScatter, ANY, "node-ring"),
+    (Name::ReduceScatter, ANY, "two-level"),
+    (Name::Scan, 8 << 10, "two-level"),
+    (Name::Exscan, 8 << 10, "two-level"),
 ];
 
 pub(super) fn rules() -> Vec<Rule> {
