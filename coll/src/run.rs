@@ -2,13 +2,14 @@
 //!
 //! A round that is one receive, or one send and one receive, needs no more requests than a program would
 //! use. What goes wrong in a message (its length, its type) does not end the schedule, because other
-//! ranks wait for the rest of it: the error is kept, and returned at the end. A dead member ends it.
+//! ranks wait for the rest of it: the error is kept, and returned at the end. A dead member ends it. Nor does a device
+//! that has no room for another request: it gets some when others are over.
 
 use portolan_core::buffer::{ContigBuf, MemoryKind, TypedBuf};
 use portolan_core::comm::{Communicator, NoUnwind};
 use portolan_core::device::SendArgs;
 use portolan_core::matching::Pattern;
-use portolan_core::{Device, Error, ErrorKind, Request, Result, Status};
+use portolan_core::{Adi, Device, Error, ErrorKind, Request, Result, Status};
 use portolan_datatype::Signature;
 
 use crate::counters::Counters;
@@ -87,16 +88,18 @@ impl<D: Device> Run<'_, D> {
                     self.state.count(Counters::Messages, 1);
                     self.state.count(Counters::Bytes, data.len() as u64);
                     let args = self.comm.collective_args(to, tag);
-                    // SAFETY: as above; the buffer is left alone until the round is over.
-                    args.and_then(|args| unsafe { self.start_send(&args, data) })
-                        .map(|request| requests.push((request, None)))
+                    args.and_then(|args| {
+                        // SAFETY: as above; the buffer is left alone until the round is over.
+                        self.started(requests, None, || unsafe { self.start_send(&args, data) })
+                    })
                 }
                 Step::Recv { from, lane, data } => {
                     let pattern = self.comm.collective_pattern(from, self.tags.lane(lane));
-                    // SAFETY: as above.
-                    pattern
-                        .and_then(|pattern| unsafe { self.start_recv(&pattern, data) })
-                        .map(|request| requests.push((request, Some(data.len()))))
+                    pattern.and_then(|pattern| {
+                        // SAFETY: as above.
+                        let start = || unsafe { self.start_recv(&pattern, data) };
+                        self.started(requests, Some(data.len()), start)
+                    })
                 }
             };
             if let Err(error) = done {
@@ -112,6 +115,46 @@ impl<D: Device> Run<'_, D> {
             outcome = outcome.and(waited);
         }
         (taken, outcome)
+    }
+
+    /// Starts a message, as soon as the device has room for its request.
+    #[inline]
+    fn started(
+        &self,
+        requests: &mut Vec<Started>,
+        expected: Option<usize>,
+        start: impl Fn() -> Result<Request>,
+    ) -> Result<()> {
+        let mut outcome = start();
+        let mut first = Ok(());
+        while matches!(&outcome, Err(error) if error.kind() == ErrorKind::Exhausted) {
+            first = first.and(self.make_room(requests)?);
+            outcome = start();
+        }
+        requests.push((outcome?, expected));
+        first
+    }
+
+    /// Completes a request of this round, and says what it came to; or lets others, if there is none.
+    #[cold]
+    fn make_room(&self, requests: &mut Vec<Started>) -> Result<Result<()>> {
+        let device = self.comm.device();
+        let started: Vec<Request> = requests.iter().map(|&(request, _)| request).collect();
+        let Some((at, outcome)) = device.wait_any(&started) else {
+            // They are the program's, or another operation's: until one may be over, or somebody has died.
+            let mut looked = false;
+            return device
+                .wait_for(self.comm.group(), || std::mem::replace(&mut looked, true))
+                .map(Ok);
+        };
+        if let Err(error) = &outcome
+            && device.peek(started[at]).is_ok()
+        {
+            // The job ends; the request is not over.
+            return Err(error.clone());
+        }
+        let (_, expected) = requests.swap_remove(at);
+        Ok(outcome.and_then(|status| self.check_len(&status, expected)))
     }
 
     /// Waits for all requests; all are over afterwards. With `give_up` what can be cancelled is.

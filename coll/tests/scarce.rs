@@ -1,0 +1,148 @@
+//! Blocking operations over a device with room for few requests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use portolan_coll::{Many, Operation, Options, configure, run};
+use portolan_core::comm::Communicator;
+use portolan_core::config::Settings;
+use portolan_core::device::delegate_device;
+use portolan_core::level::Single;
+use portolan_core::matching::Pattern;
+use portolan_core::transport::memory::{self, Memory};
+use portolan_core::{
+    ContigBuf, Device, Engine, Error, ErrorKind, MemoryKind, Request, Result, SendArgs, Status,
+    TypedBuf,
+};
+use portolan_datatype::{Layout, Op};
+
+/// A device with room for so many messages that were started and not waited for.
+struct Scarce {
+    device: Engine<Memory, Single>,
+    room: u32,
+    active: AtomicU32,
+    refused: AtomicU32,
+}
+
+macro_rules! inner {
+    ($self:ident, $device:ident => $call:expr) => {{
+        let $device = &$self.device;
+        $call
+    }};
+}
+
+impl Scarce {
+    fn started(&self, start: impl FnOnce() -> Result<Request>) -> Result<Request> {
+        if self.active.load(Ordering::Relaxed) == self.room {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(Error::new(ErrorKind::Exhausted, "no room"));
+        }
+        let request = start()?;
+        self.active.fetch_add(1, Ordering::Relaxed);
+        Ok(request)
+    }
+}
+
+impl Device for Scarce {
+    unsafe fn isend_contig_unchecked(&self, args: &SendArgs, buf: ContigBuf) -> Result<Request> {
+        // SAFETY: from the caller, here and below.
+        self.started(|| unsafe { self.device.isend_contig_unchecked(args, buf) })
+    }
+
+    unsafe fn irecv_contig_unchecked(&self, from: &Pattern, buf: ContigBuf) -> Result<Request> {
+        // SAFETY: as above.
+        self.started(|| unsafe { self.device.irecv_contig_unchecked(from, buf) })
+    }
+
+    fn wait(&self, request: Request) -> Result<Status> {
+        let outcome = self.device.wait(request);
+        self.active.fetch_sub(1, Ordering::Relaxed);
+        outcome
+    }
+
+    delegate_device! { inner:
+        lifecycle, leaving, send_contig_unchecked, recv_contig_unchecked, datatypes, persistent, queues,
+        is_complete, test, peek, cancel, free, attach, device_check, completion_epoch,
+        packing, active_messages, registrations, one_sided, stores,
+    }
+}
+
+fn typed<'a>(data: &mut [u32], count: usize, layout: &'a Layout) -> TypedBuf<'a> {
+    TypedBuf {
+        ptr: data.as_mut_ptr().cast(),
+        count,
+        layout,
+        memory: MemoryKind::Host,
+    }
+}
+
+/// Runs `body` on `n` ranks, which are threads; how many requests were refused on all together.
+fn on_all(n: u32, room: u32, body: impl Fn(&Communicator<Scarce>) + Sync) -> u32 {
+    let mut options = Options::default();
+    options.direct = false;
+    let refused = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for transport in memory::network(n) {
+            let (body, options, refused) = (&body, options.clone(), &refused);
+            scope.spawn(move || {
+                let device = Arc::new(Scarce {
+                    device: Engine::new(transport, &Settings::default()).unwrap(),
+                    room,
+                    active: AtomicU32::new(0),
+                    refused: AtomicU32::new(0),
+                });
+                let world = Communicator::world(Arc::clone(&device)).unwrap();
+                configure(&world, options).unwrap();
+                body(&world);
+                assert_eq!(device.active.load(Ordering::Relaxed), 0);
+                let here = device.refused.load(Ordering::Relaxed);
+                refused.fetch_add(here, Ordering::Relaxed);
+                device.end().unwrap();
+            });
+        }
+    });
+    refused.into_inner()
+}
+
+#[test]
+fn operations_wait_for_room_in_the_middle() {
+    const N: u32 = 6;
+    // An exchange with one rank takes two requests, and an alltoall has ten.
+    for room in 2..=4 {
+        let refused = on_all(N, room, |world| {
+            let (me, layout) = (world.rank(), Layout::of::<u32>());
+            for len in [1_usize, 30_000] {
+                let mut mine: Vec<u32> = (0..N).flat_map(|to| vec![me * 10 + to; len]).collect();
+                let mut all = vec![0; mine.len()];
+                let alltoall = Operation::Alltoall {
+                    send: Some(Many::Equal(typed(&mut mine, len, &layout))),
+                    recv: Many::Equal(typed(&mut all, len, &layout)),
+                };
+                // SAFETY: the buffers live until the operation is over, here and below.
+                unsafe { run(world, &alltoall) }.unwrap();
+                let expected = (0..N).flat_map(|from| vec![from * 10 + me; len]);
+                assert!(all.iter().copied().eq(expected));
+                let gather = Operation::Gather {
+                    send: Some(typed(&mut mine, len, &layout)),
+                    recv: (me == 1).then(|| Many::Equal(typed(&mut all, len, &layout))),
+                    root: 1,
+                    uneven: true,
+                };
+                // SAFETY: as above.
+                unsafe { run(world, &gather) }.unwrap();
+                let expected = (0..N).flat_map(|from| vec![from * 10; len]);
+                assert!(me != 1 || all.iter().copied().eq(expected));
+                let mut sum = vec![me; len];
+                let allreduce = Operation::Allreduce {
+                    send: None,
+                    recv: typed(&mut sum, len, &layout),
+                    op: &Op::SUM,
+                };
+                // SAFETY: as above.
+                unsafe { run(world, &allreduce) }.unwrap();
+                assert!(sum.iter().all(|&sum| sum == N * (N - 1) / 2));
+            }
+        });
+        assert!(refused > 0);
+    }
+}
