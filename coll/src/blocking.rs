@@ -35,7 +35,9 @@ pub unsafe fn run<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) 
     }
     let plan = |options: &Options, old| plan(comm, options, operation, Form::Blocking, old);
     // SAFETY: from the caller.
-    unsafe { run_planned(comm, plan) }
+    let outcome = unsafe { run_planned(comm, plan) };
+    direct::over(comm, state::of(comm));
+    outcome
 }
 
 /// The same for what `plan` plans, in the memory of a schedule that is not used any more.

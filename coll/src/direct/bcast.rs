@@ -6,9 +6,10 @@
 use portolan_core::{Device, Result};
 
 use super::board::{CHUNK, CHUNKS, Header, IN_CELL, Kind};
+use super::choice;
 use super::data::Stream;
 use super::exchange::RADIX;
-use super::limits::by_messages;
+use super::limits::is_measured;
 use super::steps::{Place, Steps, Way};
 
 /// Pieces are so long at least: a shorter one costs more to announce than to copy.
@@ -21,14 +22,21 @@ fn piece(len: u64) -> u64 {
     even.clamp(SHORTEST as u64, CHUNK as u64)
 }
 
-/// Steps that a broadcast of so many bytes takes over boards.
-fn pieces(len: u64, ranks: u32) -> u64 {
+/// Steps in which so many bytes go over boards.
+fn pieces(len: u64) -> u64 {
     match len {
         0..=0x2000 => 1,
-        // The announcement.
-        _ if by_messages(Kind::Bcast, ranks, len) => 1,
         _ => len.div_ceil(piece(len)),
     }
+}
+
+/// Steps that a root with so many bytes takes where another rank has not as many.
+fn pieces_in_vain(len: u64, ranks: u32) -> u64 {
+    if is_measured(Kind::Bcast, ranks, len) {
+        // It agrees about the way first, or does not.
+        return 1;
+    }
+    pieces(len)
 }
 
 const _: () = assert!(SHORTEST == 0x2000 && IN_CELL < SHORTEST);
@@ -43,9 +51,10 @@ pub(super) unsafe fn bcast<D: Device>(
     data: Stream<'_>,
     root: u32,
 ) -> Result<Way> {
-    let len = data.len();
-    if by_messages(Kind::Bcast, steps.size(), len as u64) {
-        return announce(steps, len, root);
+    let (kind, len) = (Kind::Bcast, data.len());
+    let chosen = is_measured(kind, steps.size(), len as u64);
+    if chosen && announced(&mut steps, len, root)? == Way::Messages {
+        return steps.end_by(Way::Messages, kind, len);
     }
     // SAFETY: from the caller.
     unsafe {
@@ -57,22 +66,24 @@ pub(super) unsafe fn bcast<D: Device>(
             receive(&mut steps, &data, root)?;
         }
     }
-    steps.end(Kind::Bcast, len)
+    if chosen {
+        choice::over(steps.choice(), steps.comm.device());
+    }
+    steps.end(kind, len)
 }
 
-/// Leaves the operation to messages, if all agree. Otherwise goes along with the root.
-fn announce<D: Device>(mut steps: Steps<'_, D>, len: usize, root: u32) -> Result<Way> {
-    let kind = Kind::Bcast;
-    steps.room(Place::Cell)?;
-    steps.post(kind, len);
-    steps.expect_all(kind, len)?;
+/// The way of an operation that may be left to messages. A rank that receives says it: the root of a broadcast is
+/// done early over boards. If ranks do not agree, goes along with the root.
+fn announced<D: Device>(steps: &mut Steps<'_, D>, len: usize, root: u32) -> Result<Way> {
+    let judge = if root == 0 { 1 } else { 0 };
+    let way = choice::agree(steps, Kind::Bcast, len, judge)?;
     if steps.disagree() && steps.rank() != root {
         let header = steps.header_of(root)?;
-        let_pass(&mut steps, root, header)?;
+        let_pass(steps, root, header)?;
     } else {
         steps.next();
     }
-    steps.end_by(Way::Messages, kind, len)
+    Ok(way)
 }
 
 #[inline]
@@ -80,7 +91,7 @@ unsafe fn send<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>) -> Result
     let len = data.len();
     let place = Place::of(len);
     let piece = piece(len as u64) as usize;
-    for number in 0..pieces(len as u64, steps.size()) as usize {
+    for number in 0..pieces(len as u64) as usize {
         steps.room(place)?;
         let at = number * piece;
         // SAFETY: from the caller; the place is this rank's, free, and has room for a piece.
@@ -141,7 +152,7 @@ unsafe fn receive_short<D: Device>(
 unsafe fn receive<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: u32) -> Result<()> {
     let len = data.len();
     let piece = piece(len as u64) as usize;
-    for number in 0..pieces(len as u64, steps.size()) as usize {
+    for number in 0..pieces(len as u64) as usize {
         steps.room(Place::Cell)?;
         steps.post_for_few(Kind::Bcast, len);
         let header = steps.header_of(root)?;
@@ -163,7 +174,7 @@ unsafe fn receive<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: 
 fn let_pass<D: Device>(steps: &mut Steps<'_, D>, root: u32, header: Header) -> Result<()> {
     steps.note(root, header);
     let left = match header.kind() {
-        Some(Kind::Bcast) => pieces(steps.len_of(root, header), steps.size()),
+        Some(Kind::Bcast) => pieces_in_vain(steps.len_of(root, header), steps.size()),
         _ => 1,
     };
     steps.next_published();
@@ -186,7 +197,7 @@ mod tests {
             .step_by(977)
             .chain([8192, 8193, 1 << 20, 1 << 40])
         {
-            let (piece, pieces) = (piece(len), pieces(len, 3));
+            let (piece, pieces) = (piece(len), pieces(len));
             assert!(piece <= CHUNK as u64 && pieces >= 1);
             assert!(piece * pieces >= len, "{len}");
             assert!(len == 0 || piece * (pieces - 1) < len, "{len}");

@@ -8,15 +8,23 @@ use super::board::Kind;
 
 /// Whether an operation of so many bytes goes by messages. Bytes are those that ranks compare: of one
 /// block where there are blocks.
+#[inline]
+pub(super) fn by_messages(kind: Kind, ranks: u32, len: u64) -> bool {
+    (kind, ranks) == (Kind::Allreduce, 2) && len >= 16 << 10
+}
+
+/// Whether what was measured decides about the way of an operation of so many bytes ([`choice`](super::choice)).
 ///
 /// (Two pinned processes, a line taking 120 ns from one to the other, boards to messages: broadcast 0.5 at 8 bytes, 1.0 at
 /// 8 KiB, 1.7 at 64 KiB; allreduce 0.5, 1.2 and 1.3; allgather 0.4, 1.0 and 1.7; reduce-scatter 0.5, 0.9 and
 /// 1.3, then 0.8 at 256 KiB. Eight processes on two cores: broadcast 0.4 throughout, allreduce 0.55 at 64 KiB, allgather
-/// 0.55, alltoall 0.95 at 8 KiB and 1.1 to 1.3 from 64 KiB on.)
+/// 0.55, alltoall 0.95 at 8 KiB and 1.1 to 1.3 from 64 KiB on. Another machine, two processes: broadcast 0.7 at 16 KiB,
+/// 0.9 at 64 KiB, 1.1 at 256 KiB, 0.85 at 4 MiB; allgather 0.75, 0.9, 0.9 and 0.85; alltoall 0.75, 0.9, 1.3 and
+/// 0.75; allreduce 1.1 to 1.2 throughout.)
 #[inline]
-pub(super) fn by_messages(kind: Kind, ranks: u32, len: u64) -> bool {
+pub(super) fn is_measured(kind: Kind, ranks: u32, len: u64) -> bool {
     let limit = match (kind, ranks) {
-        (Kind::Bcast | Kind::Allgather | Kind::Alltoall | Kind::Allreduce, 2) => 16 << 10,
+        (Kind::Bcast | Kind::Allgather | Kind::Alltoall, 2) => 16 << 10,
         (Kind::Alltoall, _) => 32 << 10,
         _ => return false,
     };

@@ -4,7 +4,7 @@
 //! operations send no messages. Each rank has a *board* ([`board`]), on which it writes what the others are to
 //! see; they look at it until it is there ([`steps`]). What fits a cache line costs the transfer of one
 //! line; longer data goes through chunks that stay in caches, up to a length ([`limits`]) from which messages are
-//! better, if all agree on the board about it.
+//! better, or may be ([`choice`]), if all agree on the board about it.
 //!
 //! Nonblocking and persistent operations use messages; the two never match each other (MPI-4 section 6.12), so
 //! all ranks choose alike.
@@ -14,6 +14,7 @@
 
 mod bcast;
 mod board;
+mod choice;
 mod data;
 mod exchange;
 mod limits;
@@ -42,6 +43,7 @@ use crate::counters::Counters;
 use crate::options::Options;
 use crate::state::{Job, State};
 use board::Map;
+use choice::Choice;
 use data::{Items, Stream};
 use steps::{Steps, Way};
 
@@ -72,6 +74,8 @@ struct Boards {
     busy: AtomicBool,
     many_threads: bool,
     pool: Arc<Pool>,
+    /// Which way long operations take.
+    choice: Choice,
 }
 
 // SAFETY: the addresses are of memory that is accessed as atomics, or by the protocol of `steps`
@@ -188,6 +192,14 @@ pub(crate) unsafe fn run<D: Device>(
         Ok(Way::Done) => Some(Ok(())),
         Ok(Way::Messages) => None,
         Err(error) => Some(Err(error)),
+    }
+}
+
+/// What [`run`] has left to messages is over: it may have been measured.
+#[inline]
+pub(crate) fn over<D: Device>(comm: &Communicator<D>, state: &State) {
+    if let Some(Some(boards)) = state.direct.boards.get() {
+        choice::over(&boards.choice, comm.device());
     }
 }
 

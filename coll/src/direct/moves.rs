@@ -7,8 +7,9 @@ use portolan_core::buffer::TypedBuf;
 use portolan_core::{Device, Result};
 
 use super::board::{CHUNK, IN_CELL, Kind};
+use super::choice;
 use super::data::Stream;
-use super::limits::by_messages;
+use super::limits::is_measured;
 use super::steps::{Place, Steps, Way};
 use crate::args::Many;
 
@@ -27,9 +28,10 @@ pub(super) unsafe fn allgather<D: Device>(
     let len = mine.len();
     // By the lengths, not by the form of the call: the forms match each other.
     let even = (0..size).all(|rank| Stream::block(recv, rank).len() == len);
-    let sent = |len: u64| even && by_messages(kind, size, len);
-    if sent(len as u64) {
-        return announced(steps, kind, len);
+    let sent = |len: u64| even && is_measured(kind, size, len);
+    let chosen = sent(len as u64);
+    if chosen && announced(&mut steps, kind, len)? == Way::Messages {
+        return steps.end_by(Way::Messages, kind, len);
     }
     let place = Place::of(len);
     let (mut at, mut longest) = (0, len as u64);
@@ -64,16 +66,20 @@ pub(super) unsafe fn allgather<D: Device>(
         steps.next();
         at += CHUNK;
         if at as u64 >= longest {
+            if chosen {
+                choice::over(steps.choice(), steps.comm.device());
+            }
             return steps.end(kind, len);
         }
     }
 }
 
-/// Leaves an operation to messages, if all agree about it. It takes one step, and ranks that have
+/// The way of an operation that may be left to messages. It takes one step, and ranks that have
 /// shorter blocks end with it.
-fn announced<D: Device>(mut steps: Steps<'_, D>, kind: Kind, len: usize) -> Result<Way> {
-    steps.announce(kind, len)?;
-    steps.end_by(Way::Messages, kind, len)
+fn announced<D: Device>(steps: &mut Steps<'_, D>, kind: Kind, len: usize) -> Result<Way> {
+    let way = choice::agree(steps, kind, len, 0)?;
+    steps.next();
+    Ok(way)
 }
 
 /// Alltoall, alltoallv and alltoallw; in place without `send`.
@@ -95,9 +101,10 @@ pub(super) unsafe fn alltoall<D: Device>(
         Many::Blocks(_) | Many::Layouts(_) => Kind::AlltoallListed,
     };
     let size = steps.size();
-    let sent = |len: u64| kind == Kind::Alltoall && by_messages(kind, size, len);
-    if sent(len as u64) {
-        return announced(steps, kind, len);
+    let sent = |len: u64| kind == Kind::Alltoall && is_measured(kind, size, len);
+    let chosen = sent(len as u64);
+    if chosen && announced(&mut steps, kind, len)? == Way::Messages {
+        return steps.end_by(Way::Messages, kind, len);
     }
     if send.is_some() {
         // SAFETY: from the caller.
@@ -123,7 +130,7 @@ pub(super) unsafe fn alltoall<D: Device>(
                 steps.note(rank, header);
                 continue;
             }
-            left |= at == 0 && sent(theirs.len);
+            left |= at == 0 && !chosen && sent(theirs.len);
             if at == 0 && theirs.len > longest.len && !sent(theirs.len) {
                 longest = theirs;
             }
@@ -140,6 +147,9 @@ pub(super) unsafe fn alltoall<D: Device>(
         steps.next();
         at += shares.data;
         if left || at as u64 >= longest.len {
+            if chosen {
+                choice::over(steps.choice(), steps.comm.device());
+            }
             return steps.end(kind, len);
         }
     }

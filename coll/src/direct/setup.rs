@@ -18,6 +18,7 @@ use portolan_core::{Device, ProcId, Result};
 
 use super::Boards;
 use super::board::Map;
+use super::choice::Choice;
 use crate::state::lock;
 
 /// More ranks than this use messages: one of them would look at that many boards.
@@ -111,6 +112,7 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
                 proved: AtomicU32::new(FIRST_STEP),
                 busy: AtomicBool::new(false),
                 many_threads,
+                choice: Choice::default(),
                 pool: Arc::clone(pool),
             }))
         }

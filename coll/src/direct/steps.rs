@@ -18,6 +18,7 @@ use portolan_core::{Device, ProcId, Result};
 
 use super::Boards;
 use super::board::{CELLS, CHUNKS, Header, IN_CELL, Kind};
+use super::choice::Choice;
 use super::odd::{Odd, disagreement};
 use crate::counters::Counters;
 use crate::state::State;
@@ -320,6 +321,11 @@ impl<'a, D: Device> Steps<'a, D> {
     #[inline]
     pub(super) fn disagree(&self) -> bool {
         self.odd.is_some()
+    }
+
+    /// What is known about ways to go.
+    pub(super) fn choice(&self) -> &'a Choice {
+        &self.boards.choice
     }
 
     /// Ends a step.

@@ -395,3 +395,85 @@ fn two_threads_at_making_the_boards_are_told() {
         }
     });
 }
+
+#[test]
+fn long_blocks_of_two_ranks_are_tried_both_ways() {
+    on_all(2, |world| {
+        let rank = u64::from(world.rank());
+        let mut data = vec![0; 8192];
+        for round in 0..60 {
+            let root = u32::from(round % 2 == 1);
+            data.fill(if world.rank() == root { round } else { 99 });
+            bcast(world, &mut data, root).unwrap();
+            assert!(data.iter().all(|&value| value == round));
+            // Each rank judges the broadcasts in which it receives.
+            let sent = counted(world, Counters::Messages);
+            match round {
+                0..12 => assert_eq!(sent, 0),
+                36.. => assert!(sent >= 12, "{sent}"),
+                _ => {}
+            }
+        }
+        let before = counted(world, Counters::Messages);
+        let layout = Layout::of::<u64>();
+        for round in 0..30 {
+            let mut mine = vec![round + rank; 4096];
+            let mut all = vec![0; 8192];
+            let mut blocks = buf(&mut all, &layout);
+            blocks.count = 4096;
+            let allgather = Operation::Allgather {
+                send: Some(buf(&mut mine, &layout)),
+                recv: Many::Equal(blocks),
+            };
+            // SAFETY: the buffers outlive the call.
+            unsafe { run(world, &allgather) }.unwrap();
+            let right = |(at, &value): (usize, &u64)| value == round + at as u64 / 4096;
+            assert!(all.iter().enumerate().all(right));
+        }
+        let sent = counted(world, Counters::Messages) - before;
+        assert!((12..=24).contains(&sent), "{sent}");
+    });
+}
+
+#[test]
+fn long_reductions_to_the_root_have_lengths_that_agree() {
+    let layout = Layout::of::<u64>();
+    for ranks in [3, 4, 5] {
+        on_all(ranks, |world| {
+            for (odd, usual) in [
+                (100_000, 20_000),
+                (20_000, 100_000),
+                (100_000, 1),
+                (1, 70_000),
+            ] {
+                for root in 0..ranks {
+                    let len = if world.rank() == 1 { odd } else { usual };
+                    let (mut mine, mut sum) = (vec![2; len], vec![0; len]);
+                    let reduce = |mine: &mut [u64], sum: &mut [u64]| {
+                        let recv = (world.rank() == root).then(|| buf(sum, &layout));
+                        let reduce = Operation::Reduce {
+                            send: Some(buf(mine, &layout)),
+                            recv,
+                            op: &Op::from(Predefined::Sum),
+                            root,
+                        };
+                        // SAFETY: the buffers outlive the call.
+                        unsafe { run(world, &reduce) }
+                    };
+                    let outcome = reduce(&mut mine, &mut sum);
+                    if world.rank() == root {
+                        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::InvalidCount);
+                    }
+                    let (mut mine, mut sum) = (vec![2; usual], vec![0; usual]);
+                    reduce(&mut mine, &mut sum).unwrap();
+                    let expected = if world.rank() == root {
+                        2 * u64::from(ranks)
+                    } else {
+                        0
+                    };
+                    assert!(sum.iter().all(|&value| value == expected));
+                }
+            }
+        });
+    }
+}

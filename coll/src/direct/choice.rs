@@ -1,0 +1,252 @@
+//! Boards or messages: what was measured decides, where neither is always the better way.
+//!
+//! Over boards data is copied twice, by all ranks at a time; a message of that length may be copied once, by whoever
+//! is allowed to reach into the other. Which wins depends on what moving a line from one core to another costs, and
+//! on the system's price for reaching into another address space: a factor of 1.7 in either direction was
+//! seen, on two machines, for the same length.
+//!
+//! So one of the ranks, the *judge*, takes the time of both ways, for each kind of operation and each power of two
+//! of the length, and says in the step in which ranks compare lengths which way to take. It counts the least time of a
+//! few, because most of what disturbs a measurement makes it longer. First come [`TRIALS`] of each; then the better way
+//! for [`FIRST`] operations, then [`PROBE`] of the other, then the better for twice as many, up to [`LAST`]. The clock is
+//! read only in trials, and in as many operations right before one: those are compared with each other.
+//!
+//! Only what moves data is chosen so. A reduction has to give the same bits from run to run.
+
+use std::sync::Mutex;
+
+use portolan_core::{Device, Result};
+
+use super::board::Kind;
+use super::steps::{Place, Steps, Way};
+use crate::state::lock;
+
+/// Operations that try boards and messages first: those of new memory, and those in which the device learns how to move
+/// such messages, are not the fastest.
+const TRIALS: [u32; 2] = [6, 12];
+/// Operations that try the other way later on, and that are measured before that.
+const PROBE: u32 = 4;
+const MEASURED: u32 = 16;
+/// Operations between such trials, at first and at last.
+const FIRST: u32 = 512;
+const LAST: u32 = 4096;
+/// Binary logarithms of the shortest and the longest lengths that are told apart.
+const SHORTEST: u32 = 14;
+const LONGEST: u32 = 24;
+const LENGTHS: usize = (LONGEST - SHORTEST + 1) as usize;
+const KINDS: [Kind; 3] = [Kind::Bcast, Kind::Allgather, Kind::Alltoall];
+
+/// What the judge knows on one communicator.
+#[derive(Debug)]
+pub(super) struct Choice(Mutex<Known>);
+
+#[derive(Debug)]
+struct Known {
+    classes: [[Class; LENGTHS]; KINDS.len()],
+    /// The operation under way: its class, and when it began if it is measured.
+    under_way: Option<((usize, usize), Option<f64>)>,
+}
+
+impl Default for Choice {
+    fn default() -> Self {
+        Self(Mutex::new(Known {
+            classes: [[Class::NEW; LENGTHS]; KINDS.len()],
+            under_way: None,
+        }))
+    }
+}
+
+impl Choice {
+    /// An operation begins on the judge: its way.
+    fn begin(&self, kind: Kind, len: usize, now: impl FnOnce() -> f64) -> Way {
+        let known = &mut *lock(&self.0);
+        let kind = KINDS.iter().position(|&known| known == kind).unwrap_or(0);
+        let length = len.max(1).ilog2().clamp(SHORTEST, LONGEST) - SHORTEST;
+        let at = (kind, length as usize);
+        let class = &known.classes[at.0][at.1];
+        known.under_way = Some((at, class.is_measured().then(now)));
+        class.way()
+    }
+
+    /// The operation that began is over, if there is one.
+    fn end(&self, now: impl FnOnce() -> f64) {
+        let known = &mut *lock(&self.0);
+        if let Some((at, since)) = known.under_way.take() {
+            known.classes[at.0][at.1].ended(since.map(|since| now() - since));
+        }
+    }
+
+    /// It has come to nothing.
+    fn forget(&self) {
+        lock(&self.0).under_way = None;
+    }
+}
+
+/// What is known of operations of one kind and of similar length.
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    /// Least seconds over boards and by messages; infinite if not known.
+    cost: [f64; 2],
+    /// The way that is taken, and for how many more operations.
+    way: usize,
+    left: u32,
+    /// Whether that is a trial.
+    trial: bool,
+    /// The least time so far.
+    least: f64,
+    /// Operations until the next trial.
+    pause: u32,
+}
+
+impl Class {
+    const NEW: Self = Self {
+        cost: [f64::INFINITY; 2],
+        way: 0,
+        left: TRIALS[0],
+        trial: true,
+        least: f64::INFINITY,
+        pause: FIRST,
+    };
+
+    fn way(&self) -> Way {
+        [Way::Done, Way::Messages][self.way]
+    }
+
+    fn is_measured(&self) -> bool {
+        self.trial || self.left <= MEASURED
+    }
+
+    fn ended(&mut self, seconds: Option<f64>) {
+        self.least = self.least.min(seconds.unwrap_or(f64::INFINITY));
+        self.left -= 1;
+        if self.left > 0 {
+            return;
+        }
+        let best = |cost: &[f64; 2]| usize::from(cost[1] < cost[0]);
+        let before = best(&self.cost);
+        self.cost[self.way] = self.least;
+        self.least = f64::INFINITY;
+        let other = 1 - self.way;
+        (self.way, self.left, self.trial) = if self.cost[other].is_infinite() {
+            (other, TRIALS[other], true)
+        } else if self.trial {
+            let best = best(&self.cost);
+            self.pause = if best == before {
+                (self.pause * 2).min(LAST)
+            } else {
+                FIRST
+            };
+            (best, self.pause, false)
+        } else {
+            (other, PROBE, true)
+        };
+    }
+}
+
+/// Takes the step in which all ranks compare kind and length, and the judge says which way to take; what follows is up
+/// to the caller, beginning with [`Steps::next`]. [`Way::Messages`] if ranks do not agree.
+pub(super) fn agree<D: Device>(
+    steps: &mut Steps<'_, D>,
+    kind: Kind,
+    len: usize,
+    judge: u32,
+) -> Result<Way> {
+    /// Where the way stands in the judge's cell, behind the length.
+    const AT: usize = size_of::<u64>();
+    steps.room(Place::Cell)?;
+    let judges = steps.rank() == judge;
+    if judges {
+        let way = steps
+            .choice()
+            .begin(kind, len, || steps.comm.device().wtime());
+        let by_messages = way == Way::Messages;
+        // SAFETY: the cell is this rank's, free, and longer than that.
+        unsafe { steps.mine(Place::Cell).add(AT).write(by_messages.into()) };
+    }
+    steps.post(kind, len);
+    steps.expect_all(kind, len)?;
+    if steps.disagree() {
+        steps.choice().forget();
+        return Ok(Way::Messages);
+    }
+    // SAFETY: the judge has posted it, as have all.
+    let by_messages = unsafe { steps.at(judge, Place::Cell).add(AT).read() };
+    Ok(match by_messages {
+        0 => Way::Done,
+        _ => Way::Messages,
+    })
+}
+
+/// An operation about which ranks agreed is over.
+pub(super) fn over<D: Device>(choice: &Choice, device: &D) {
+    choice.end(|| device.wtime());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Operations that take so long over boards and by messages; how many of them went by messages.
+    fn go(class: &mut Class, operations: u32, cost: [f64; 2]) -> u32 {
+        let by_messages = |_: &u32| {
+            let (way, measured) = (class.way, class.is_measured());
+            class.ended(measured.then_some(cost[way]));
+            way == 1
+        };
+        (0..operations).filter(by_messages).count() as u32
+    }
+
+    #[test]
+    fn both_ways_are_tried_and_then_the_better_one_is_taken() {
+        let trials = TRIALS[0] + TRIALS[1];
+        for cost in [[1.0, 2.0], [2.0, 1.0]] {
+            let mut class = Class::NEW;
+            assert_eq!(go(&mut class, trials, cost), TRIALS[1]);
+            let best = usize::from(cost[1] < cost[0]);
+            let by_messages = go(&mut class, 10_000, cost);
+            let other = if best == 1 {
+                10_000 - by_messages
+            } else {
+                by_messages
+            };
+            assert!(other > 0 && other <= 5 * PROBE, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_way_that_becomes_slow_is_left() {
+        let mut class = Class::NEW;
+        go(&mut class, 5000, [1.0, 2.0]);
+        assert_eq!(class.way, 0);
+        go(&mut class, 2 * LAST, [3.0, 2.0]);
+        assert!(go(&mut class, 2000, [3.0, 2.0]) > 1900);
+    }
+
+    #[test]
+    fn one_disturbed_operation_changes_nothing() {
+        let mut class = Class::NEW;
+        go(&mut class, 1, [90.0, 90.0]);
+        go(&mut class, TRIALS[0] + TRIALS[1], [1.0, 2.0]);
+        assert_eq!(class.way, 0);
+    }
+
+    #[test]
+    fn what_has_come_to_nothing_does_not_count() {
+        let choice = Choice::default();
+        for _ in 0..100 {
+            assert_eq!(choice.begin(Kind::Bcast, 1 << 16, || 0.0), Way::Done);
+            choice.forget();
+            choice.end(|| 1.0);
+        }
+        // Other lengths and kinds are apart.
+        for _ in 0..TRIALS[0] {
+            assert_eq!(choice.begin(Kind::Bcast, 1 << 16, || 0.0), Way::Done);
+            choice.end(|| 1.0);
+        }
+        let way = |kind, len| choice.begin(kind, len, || 0.0);
+        assert_eq!(way(Kind::Bcast, 1 << 16), Way::Messages);
+        assert_eq!(way(Kind::Bcast, 1 << 17), Way::Done);
+        assert_eq!(way(Kind::Alltoall, 1 << 16), Way::Done);
+        assert_eq!(way(Kind::Bcast, usize::MAX), Way::Done);
+    }
+}
