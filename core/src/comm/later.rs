@@ -141,16 +141,7 @@ impl<D: Device> PendingDup<D> {
     /// # Errors
     /// As [`Communicator::dup`].
     pub fn wait(mut self) -> Result<Communicator<D>> {
-        let request = std::mem::replace(&mut self.request, Request::NULL);
-        self.parent.device().wait(request)?;
-        let outcome = std::mem::replace(&mut *lock(&self.outcome), Outcome::Over);
-        let Outcome::Agreed(context) = outcome else {
-            return Err(self.parent.error(
-                ErrorKind::Internal,
-                "an agreement has ended without a context".to_owned(),
-                "please report it",
-            ));
-        };
+        let context = self.context()?;
         let (group, topology) = (self.parent.group().clone(), self.parent.0.topology.clone());
         let new = self
             .parent
@@ -158,6 +149,28 @@ impl<D: Device> PendingDup<D> {
         new.set_errors(self.errors);
         new.set_attributes(std::mem::take(&mut self.attributes));
         Ok(new)
+    }
+
+    /// Waits for the context alone, which is taken then.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub(super) fn wait_for_context(mut self) -> Result<u32> {
+        self.context()
+    }
+
+    fn context(&mut self) -> Result<u32> {
+        let request = std::mem::replace(&mut self.request, Request::NULL);
+        self.parent.device().wait(request)?;
+        let outcome = std::mem::replace(&mut *lock(&self.outcome), Outcome::Over);
+        match outcome {
+            Outcome::Agreed(context) => Ok(context),
+            _ => Err(self.parent.error(
+                ErrorKind::Internal,
+                "an agreement has ended without a context".to_owned(),
+                "please report it",
+            )),
+        }
     }
 }
 

@@ -41,7 +41,7 @@ pub use context::Lease;
 pub use create::SplitBy;
 pub use extension::Slot;
 pub use guard::NoUnwind;
-pub use inter::{InterCommunicator, RemoteLeader};
+pub use inter::{InterCommunicator, PendingInterDup, RemoteLeader};
 pub use later::PendingDup;
 pub use select::{Source, Tag, Tags};
 pub use topology::{

@@ -85,7 +85,7 @@ impl<L: Level, D: Device> Comm<L, D> {
 }
 
 impl<L: Level, D: Device> InterComm<L, D> {
-    fn wrap(inner: InterCommunicator<Hosted<D>>) -> Self {
+    pub(super) fn wrap(inner: InterCommunicator<Hosted<D>>) -> Self {
         Self {
             remote: Comm::wrap(inner.messages().clone()),
             inner,

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use portolan_core::comm::PendingDup;
+use portolan_core::comm::{PendingDup, PendingInterDup};
 use portolan_core::level::{Level, Single};
 use portolan_core::{Device, Result};
 
-use super::Comm;
+use super::{Comm, InterComm};
 use crate::any::AnyDevice;
 use crate::hosted::Hosted;
 
@@ -68,5 +68,71 @@ impl<L: Level, D: Device> DupRequest<L, D> {
 impl<L: Level, D: Device> fmt::Debug for DupRequest<L, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("DupRequest").field(&self.inner).finish()
+    }
+}
+
+impl<L: Level, D: Device> InterComm<L, D> {
+    /// Starts to make another intercommunicator of the same groups (MPI-4 section 7.4.2, `MPI_Comm_idup`), as
+    /// [`dup`](Self::dup) does. What it inherits is what there is now. Collective over both groups: in the same order
+    /// on every rank among the collective calls on this intercommunicator; any number may be under way.
+    ///
+    /// ```
+    /// use portolan::RemoteLeader;
+    ///
+    /// portolan::try_threads(3, |world| {
+    ///     let all = world.comm();
+    ///     let first = all.rank() == 0;
+    ///     let own = all.split(u32::from(first), 0)?.expect("everybody has a side");
+    ///     let remote = RemoteLeader { peer: &all, rank: u32::from(first), tag: 1.into() };
+    ///     let inter = own.intercomm_create(0, Some(remote))?;
+    ///     let duplicate = inter.idup()?;
+    ///     // … compute, communicate, make other communicators …
+    ///     let duplicate = duplicate.wait()?;
+    ///     assert_eq!(duplicate.remote_size(), if first { 2 } else { 1 });
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Comm::idup`].
+    pub fn idup(&self) -> Result<InterDupRequest<L, D>> {
+        let inner = self.remote().raise(self.inner.idup())?;
+        Ok(InterDupRequest {
+            inner,
+            level: PhantomData,
+        })
+    }
+}
+
+/// An intercommunicator that is being made ([`InterComm::idup`]).
+///
+/// Dropping it gives the intercommunicator up; the other ranks are not disturbed.
+#[must_use = "dropping it gives the intercommunicator up"]
+pub struct InterDupRequest<L: Level = Single, D: Device = AnyDevice<L>> {
+    inner: PendingInterDup<Hosted<D>>,
+    level: PhantomData<fn() -> L>,
+}
+
+impl<L: Level, D: Device> InterDupRequest<L, D> {
+    /// Waits until the intercommunicator is there (MPI-4 section 3.7.3, `MPI_Wait`).
+    ///
+    /// # Errors
+    /// As [`InterComm::dup`].
+    pub fn wait(self) -> Result<InterComm<L, D>> {
+        let parent = Comm::<L, D>::wrap(self.inner.parent().messages().clone());
+        parent.raise(self.inner.wait()).map(InterComm::wrap)
+    }
+
+    /// Whether [`wait`](Self::wait) would return at once. Makes progress.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.inner.is_complete()
+    }
+}
+
+impl<L: Level, D: Device> fmt::Debug for InterDupRequest<L, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InterDupRequest").field(&self.inner).finish()
     }
 }

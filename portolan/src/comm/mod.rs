@@ -35,7 +35,7 @@ pub(crate) use wait::Sealed;
 
 pub use inter::{InterComm, RemoteLeader};
 pub use late::Message;
-pub use later::DupRequest;
+pub use later::{DupRequest, InterDupRequest};
 pub use owned::{Completion, Failed, RecvRequest, RequestFuture, SendRequest};
 pub use parts::{Buffer, BufferMut, Parts, StableBuf, StableBufMut};
 pub use persistent::{PersistentRecv, PersistentSend};

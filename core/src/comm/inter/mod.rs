@@ -7,11 +7,13 @@
 //! that.
 
 mod create;
+mod later;
 mod link;
 
 use std::sync::Arc;
 
 pub use create::RemoteLeader;
+pub use later::PendingInterDup;
 
 use super::{Communicator, Errors, New};
 use crate::device::Device;
@@ -187,6 +189,17 @@ impl<D: Device> InterCommunicator<D> {
         low: bool,
     ) -> Result<Self> {
         let context = merged.agree()?;
+        Self::with(merged, context, parent, local, low)
+    }
+
+    /// The same with a context that has been agreed on.
+    fn with(
+        merged: Communicator<D>,
+        context: u32,
+        parent: &Communicator<D>,
+        local: Group,
+        low: bool,
+    ) -> Result<Self> {
         let all = merged.group();
         let (start, end) = if low {
             (local.size(), all.size())

@@ -115,6 +115,46 @@ fn groups_talk_to_each_other() {
 }
 
 #[test]
+fn duplicates_in_the_background_talk_apart() {
+    for (n, cut) in [(2, 1), (5, 2)] {
+        on_all(n, |world| {
+            let inter = halves(&world, cut, false, 4).unwrap();
+            let key = Key::<u32>::new().on_copy(|n| Some(n + 1));
+            inter.messages().set_attribute(&key, 1);
+            let before = world.live();
+            let (first, dropped) = (inter.idup().unwrap(), inter.idup().unwrap());
+            inter.messages().set_attribute(&key, 70);
+            inter.set_errors(Errors::Abort);
+            let blocking = inter.dup().unwrap();
+            let second = inter.idup().unwrap();
+            drop(dropped);
+            let (second, first) = (second.wait().unwrap(), first.wait().unwrap());
+            assert_eq!(first.messages().attribute(&key).as_deref(), Some(&2));
+            assert_eq!(second.messages().attribute(&key).as_deref(), Some(&71));
+            let errors = |inter: &Inter| [inter.messages().errors(), inter.merged().errors()];
+            assert_eq!(
+                (errors(&first), errors(&second)),
+                ([Errors::Return; 2], [Errors::Abort; 2])
+            );
+            assert_eq!(first.compare(&inter), Comparison::Congruent);
+            // What is sent on one is not received on the others.
+            for (byte, inter) in [(200, &inter), (201, &second), (202, &blocking)] {
+                (0..inter.remote_size()).for_each(|to| send(inter.messages(), to, byte));
+            }
+            talk(&first);
+            for (byte, inter) in [(200, &inter), (201, &second), (202, &blocking)] {
+                for from in 0..inter.remote_size() {
+                    assert_eq!(receive(inter.messages(), Source::Rank(from)), (from, byte));
+                }
+            }
+            drop((first, second, blocking));
+            world.barrier().unwrap();
+            assert_eq!(world.live(), before);
+        });
+    }
+}
+
+#[test]
 fn merging_puts_the_high_group_last() {
     on_all(5, |world| {
         let inter = halves(&world, 2, false, 0).unwrap();

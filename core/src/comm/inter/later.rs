@@ -1,0 +1,78 @@
+//! Duplicates of intercommunicators whose contexts are agreed on in the background.
+
+use super::InterCommunicator;
+use crate::comm::attributes::Attributes;
+use crate::comm::{Errors, PendingDup};
+use crate::device::Device;
+use crate::error::Result;
+
+/// A duplicate of an intercommunicator that is being made ([`InterCommunicator::idup`]).
+///
+/// Dropping it gives the duplicate up; the agreement goes on, because the other ranks take part in it.
+#[must_use = "dropping it gives the duplicate up"]
+pub struct PendingInterDup<D: Device> {
+    parent: InterCommunicator<D>,
+    /// The communicator of both groups, and the context for messages between them.
+    merged: PendingDup<D>,
+    messages: PendingDup<D>,
+    // As they were when the call was made.
+    attributes: Attributes,
+    errors: Errors,
+}
+
+impl<D: Device> InterCommunicator<D> {
+    /// Starts to make another one of the same groups (`MPI_Comm_idup`); it is there when
+    /// [`PendingInterDup::wait`] returns it. What it inherits is what there is now. Collective over both groups, as
+    /// [`Communicator::idup`](crate::comm::Communicator::idup).
+    ///
+    /// # Errors
+    /// As [`Communicator::idup`](crate::comm::Communicator::idup).
+    pub fn idup(&self) -> Result<PendingInterDup<D>> {
+        let (merged, messages) = (self.merged(), self.messages());
+        Ok(PendingInterDup {
+            parent: self.clone(),
+            merged: merged.idup()?,
+            messages: merged.idup()?,
+            attributes: messages.copied_attributes(),
+            errors: messages.errors(),
+        })
+    }
+}
+
+impl<D: Device> PendingInterDup<D> {
+    /// The intercommunicator that is duplicated.
+    #[must_use]
+    pub fn parent(&self) -> &InterCommunicator<D> {
+        &self.parent
+    }
+
+    /// Whether [`wait`](Self::wait) would return at once. Makes progress.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.merged.is_complete() && self.messages.is_complete()
+    }
+
+    /// Waits until the duplicate is there.
+    ///
+    /// # Errors
+    /// As [`InterCommunicator::dup`].
+    pub fn wait(self) -> Result<InterCommunicator<D>> {
+        let merged = self.merged.wait()?;
+        let context = self.messages.wait_for_context()?;
+        let parent = &self.parent;
+        let local = parent.local_group().clone();
+        let new = InterCommunicator::with(merged, context, parent.messages(), local, parent.0.low)?;
+        new.messages().set_errors(self.errors);
+        new.messages().set_attributes(self.attributes);
+        Ok(new)
+    }
+}
+
+impl<D: Device> std::fmt::Debug for PendingInterDup<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PendingInterDup")
+            .field("merged", &self.merged)
+            .field("messages", &self.messages)
+            .finish_non_exhaustive()
+    }
+}
