@@ -38,6 +38,10 @@ pub(crate) struct Fid<C: Class>(NonNull<C>);
 // lock, but for the descriptors in a bell, which the system protects.
 unsafe impl<C: Class> Send for Fid<C> {}
 
+// SAFETY: a shared object gives nothing but its address; what is done with that is `unsafe`, and happens on one
+// thread at a time.
+unsafe impl<C: Class> Sync for Fid<C> {}
+
 impl<C: Class> Fid<C> {
     /// Opens an object: `open` writes its address and gives libfabric's result.
     pub(crate) fn open(

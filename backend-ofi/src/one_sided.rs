@@ -6,6 +6,7 @@
 //! closed before its memory goes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use libfabric_sys::{FI_ADDR_NOTAVAIL, FI_EAGAIN, FI_READ, FI_REMOTE_READ, fi_read, fid_mr};
 use portolan_core::transport::{Exposure, Pulled, Pulls, Sent, Token};
@@ -32,7 +33,7 @@ pub(crate) struct Memory {
     /// Reads that have not completed.
     pending: usize,
     /// By number.
-    exposed: BTreeMap<u64, Fid<fid_mr>>,
+    exposed: BTreeMap<u64, Arc<Fid<fid_mr>>>,
     pub(crate) registrations: Registrations,
     pub(crate) remotes: Remotes,
     next: u64,
@@ -46,7 +47,7 @@ struct Read {
     len: usize,
     state: State,
     /// Of the target, where the provider wants that.
-    region: Option<Fid<fid_mr>>,
+    region: Option<Arc<Fid<fid_mr>>>,
 }
 
 // SAFETY: the target is only compared; the region belongs to no thread.
@@ -117,7 +118,7 @@ pub(crate) struct Place {
     /// Address of the first byte, as the provider counts.
     pub(crate) base: u64,
     pub(crate) len: u64,
-    /// Which of the owner's; 0 if it is a part of a region, which stays.
+    /// Which of the owner's.
     pub(crate) number: u64,
 }
 
@@ -157,17 +158,20 @@ pub(crate) fn expose(ofi: &mut Ofi, data: *const u8, len: usize) -> Option<Expos
         return None;
     }
     let link = &mut *ofi.link;
-    if let Some((_, place)) = link.memory.registrations.find(data, len) {
-        return Some(place.to_exposure());
-    }
     let number = link.memory.next;
+    if let Some((region, place)) = link.memory.registrations.find(data, len) {
+        // The region may be freed before the message has been read.
+        link.memory.exposed.insert(number, Arc::clone(region));
+        link.memory.next += 1;
+        return Some(Place { number, ..place }.to_exposure());
+    }
     let region = link
         .domain
         .register(data.cast_mut(), len, FI_REMOTE_READ, number)
         .ok()?;
     let place = published(&link.domain, &link.ep, &region, data, len, number)?;
     link.memory.next += 1;
-    link.memory.exposed.insert(number, region);
+    link.memory.exposed.insert(number, Arc::new(region));
     Some(place.to_exposure())
 }
 
@@ -253,20 +257,20 @@ unsafe fn start(
     let Some(index) = link.memory.reads.iter().position(Option::is_none) else {
         return Pulled::Later;
     };
-    let known = link.memory.registrations.find(target, len);
-    let region = match known {
-        Some(_) => Ok(None),
+    let region = match link.memory.registrations.find(target, len) {
+        Some((known, _)) => Ok(Some(Arc::clone(known))),
         None => {
             let key = u64::MAX - index as u64;
-            link.domain.register_local(target, len, FI_READ, key)
+            let region = link.domain.register_local(target, len, FI_READ, key);
+            region.map(|region| region.map(Arc::new))
         }
     };
     let Ok(region) = region else {
         return Pulled::Stream;
     };
     let context = link.memory.ops.context(index);
-    let local = known.map(|(known, _)| known).or(region.as_ref());
-    let (from, desc) = (place.base.wrapping_add(offset), desc(local));
+    let desc = desc(region.as_deref());
+    let from = place.base.wrapping_add(offset);
     // SAFETY: an open endpoint, an address of its vector; the target is writable until the read is
     // over, as the caller promised; the context stays where it is.
     let result = unsafe {

@@ -301,9 +301,13 @@ fn adopt(ofi: &mut Ofi, delivered: usize) {
 /// Believes what is known of deaths, unless something is being read: whoever is told of a death takes
 /// buffers back.
 pub(crate) fn believe(ofi: &mut Ofi) {
-    if ofi.link.memory.is_reading() {
-        // They end now, or never.
+    let reading = ofi.link.memory.is_reading();
+    let dead = |peer| ofi.shared.deaths.is_dead(peer);
+    if reading || ofi.link.memory.remotes.concern(dead) {
+        // They end now, or never; until then they keep their places from the living.
         sever::connections(ofi);
+    }
+    if reading {
         ofi.silence = (0, 0);
         return;
     }

@@ -2,9 +2,11 @@
 //!
 //! It serves twice. Peers reach it by remote operations; and what this rank itself sends from it, or
 //! receives into it, needs no registration of its own, because it is found here by its address. That is all
-//! of the cache there is: nothing tells this crate when other memory is unmapped, see ADR 14.
+//! of the cache there is: nothing tells this crate when other memory is unmapped, see ADR 14. A registration that
+//! is ended while a message or an operation of this rank still goes by it ends with that.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use libfabric_sys::{
     FI_MR_ENDPOINT, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_READ, FI_RECV, FI_REMOTE_READ,
@@ -29,7 +31,7 @@ pub(crate) struct Registrations {
 
 #[derive(Debug)]
 struct Registered {
-    region: Fid<fid_mr>,
+    region: Arc<Fid<fid_mr>>,
     place: Place,
     start: usize,
 }
@@ -48,7 +50,7 @@ impl Registrations {
         let place = published(domain, ep, &region, start, len, number)?;
         let start = start as usize;
         let registered = Registered {
-            region,
+            region: Arc::new(region),
             place,
             start,
         };
@@ -83,7 +85,7 @@ impl Registrations {
     }
 
     /// The region in which these bytes lie, and where peers find them.
-    pub(crate) fn find(&self, data: *const u8, len: usize) -> Option<(&Fid<fid_mr>, Place)> {
+    pub(crate) fn find(&self, data: *const u8, len: usize) -> Option<(&Arc<Fid<fid_mr>>, Place)> {
         let data = data as usize;
         let (&start, number) = self.starts.range(..=data).next_back()?;
         let known = self.all.get(number)?;

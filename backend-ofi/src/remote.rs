@@ -6,6 +6,7 @@
 //! death is believed.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use libfabric_sys::{
     FI_ADDR_NOTAVAIL, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_EACCES, FI_EAGAIN, FI_EFAULT,
@@ -49,8 +50,8 @@ struct Slot {
     id: u32,
     peer: u32,
     kind: Way,
-    /// Of memory of the program, where the provider wants that and nothing else covers it.
-    _region: Option<Fid<fid_mr>>,
+    /// Of memory of the program, where the provider wants that.
+    _region: Option<Arc<Fid<fid_mr>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +94,11 @@ impl Remotes {
     /// Whether nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.free.len() == self.slots.len()
+    }
+
+    /// Whether something is under way on the memory of such a peer.
+    pub(crate) fn concern(&self, peers: impl Fn(u32) -> bool) -> bool {
+        self.slots.iter().flatten().any(|slot| peers(slot.peer))
     }
 
     pub(crate) fn memory(&self) -> usize {
@@ -157,9 +163,13 @@ pub(crate) unsafe fn begin(
     }
 }
 
-/// Whether a slot can be hoped for. What the provider never ends, because the peer died, keeps its slot.
+/// Whether a slot can be hoped for. Where connections can be ended, what concerns the dead ends with them; elsewhere
+/// the provider may never end it, and it keeps its slot.
 #[cold]
 fn no_slot(ofi: &Ofi) -> Begun {
+    if ofi.link.domain.info.ip().is_some() {
+        return Begun::Full;
+    }
     let dead = |peer| ofi.shared.deaths.reason(peer, ofi.adopted).is_some();
     let mut held = ofi.link.memory.remotes.slots.iter().flatten();
     match held.all(|slot| dead(slot.peer)) {
@@ -187,13 +197,14 @@ unsafe fn start(
     let mut region = None;
     // The program's memory, through a registration that is there or one of its own.
     let mut long = |data: *mut u8, access| {
-        if let Some((known, _)) = memory.registrations.find(data, len) {
-            return Some(desc(Some(known)));
-        }
-        region = domain
-            .register_local(data, len, access, u64::MAX - 64 - slot as u64)
-            .ok()?;
-        Some(desc(region.as_ref()))
+        region = match memory.registrations.find(data, len) {
+            Some((known, _)) => Some(Arc::clone(known)),
+            None => domain
+                .register_local(data, len, access, u64::MAX - 64 - slot as u64)
+                .ok()?
+                .map(Arc::new),
+        };
+        Some(desc(region.as_deref()))
     };
     let no_memory = -(FI_ENOMEM as isize);
     let (kind, result) = match what {
@@ -373,3 +384,6 @@ fn take(ofi: &mut Ofi, index: usize) -> Option<Slot> {
     remotes.free.push(index as u32);
     Some(slot)
 }
+
+#[cfg(test)]
+mod tests;
