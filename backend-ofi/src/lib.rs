@@ -65,6 +65,7 @@ mod inbox;
 mod info;
 mod library;
 mod native;
+mod networks;
 mod ofi;
 mod one_sided;
 mod op;

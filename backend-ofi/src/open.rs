@@ -17,6 +17,7 @@ use portolan_core::{Error, ErrorKind, Result};
 
 use crate::addr::{self, Addresses, Card, Process};
 use crate::config::Config;
+use crate::networks;
 use crate::ofi::{Link, Ofi, Place};
 use crate::provider;
 use crate::pulse::{Other, Pulse};
@@ -316,7 +317,13 @@ fn judge(cards: &[Card]) -> Result<()> {
         .filter(|&rank| cards[rank as usize].protocol != first.protocol)
         .collect();
     if others.is_empty() {
-        return Ok(());
+        return match networks::apart(cards) {
+            None => Ok(()),
+            Some(why) => Err(unavailable(why).remedy(
+                "name a network that joins the nodes, by its interface or address, with \
+                 PORTOLAN_OFI_INTERFACE on each of them",
+            )),
+        };
     }
     let other = &cards[others[0] as usize];
     Err(unavailable(format!(

@@ -52,7 +52,7 @@ fn ends(fd: RawFd) -> Option<(SocketAddr, SocketAddr)> {
 }
 
 /// An address of IP as the system has it in memory; `None` if it is another.
-fn parse(bytes: &[u8]) -> Option<SocketAddr> {
+pub(crate) fn parse(bytes: &[u8]) -> Option<SocketAddr> {
     let family = u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?);
     let port = u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?);
     let ip: IpAddr = match i32::from(family) {
