@@ -2,12 +2,13 @@
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use portolan_coll::Options;
 use portolan_core::config::Settings;
 use portolan_core::device::{Device, delegate_device};
 use portolan_core::job::Bootstrap;
+use portolan_core::staging::Staging;
 use portolan_core::{Error, ErrorKind, Result};
 
 use crate::comm::Budget;
@@ -34,6 +35,8 @@ pub struct Hosted<D: Device> {
     pub(crate) budget: Arc<Budget>,
     /// What the settings say of collective operations, until the world's communicator is made.
     pub(crate) collectives: Option<Result<Options>>,
+    /// Who copies from and to memory of devices: found at its first use, if nobody has said.
+    pub(crate) staging: OnceLock<Staging>,
 }
 
 /// How the job around a device ends.
@@ -75,6 +78,7 @@ impl<D: Device> Hosted<D> {
             counters: settings.counters(),
             budget: Arc::new(Budget::new(settings.buffer_max())),
             collectives: Some(Options::from_settings(settings)),
+            staging: OnceLock::new(),
         }
     }
 

@@ -33,6 +33,7 @@
 //!   its documentation has a table of them.
 //! - [`threads`] and [`try_threads`] run a whole job in one process: for tests and for trying things out.
 //! - [`coll`] has the operations of all ranks together: broadcasts, reductions and their kin.
+//! - [`device_memory`]: sends and receives from and to a GPU's memory.
 //! - [`Datatype`] says what can be sent, and can be derived; a [`Layout`] describes data with gaps.
 //! - `docs/guide.md` in the repository is a short tour.
 //!
@@ -64,6 +65,7 @@ mod builder;
 mod choose;
 pub mod coll;
 mod comm;
+pub mod device_memory;
 mod hosted;
 #[cfg(feature = "t3e-sim")]
 mod one_thread;

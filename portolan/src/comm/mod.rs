@@ -59,6 +59,7 @@ pub use wait::{OwnedRequest, wait_all, wait_any, wait_some};
 /// | receive | [`recv_into`](Self::recv_into), [`recv`](Self::recv) | [`Scope::recv`] | [`irecv_owned`](Self::irecv_owned) | [`recv_init`](Self::recv_init) |
 /// | both | [`sendrecv`](Self::sendrecv) | | | |
 /// | strided | [`send_layout`](Self::send_layout), [`recv_layout`](Self::recv_layout) | [`Scope::send_layout`], [`Scope::recv_layout`] | | |
+/// | a GPU's memory | [`send_device`](Self::send_device), [`recv_device`](Self::recv_device), [`sendrecv_device`](Self::sendrecv_device) | [`Scope::send_device`], [`Scope::recv_device`] | | |
 /// | together | [`run`](Self::run), [`bcast`](Self::bcast), [`allreduce`](Self::allreduce) and so on | [`Scope::start`] | [`start_owned`](Self::start_owned) | [`persistent`](Self::persistent) |
 /// | look first | [`probe`](Self::probe), [`iprobe`](Self::iprobe), [`match_recv`](Self::match_recv) | | | |
 ///

@@ -15,7 +15,7 @@ use super::Comm;
 
 /// Refuses, when the program is compiled, to receive in the background into a type with invalid bit
 /// patterns: nobody looks at the values before the program does.
-pub(super) const fn any_bits<T: Datatype>() {
+pub(crate) const fn any_bits<T: Datatype>() {
     assert!(
         T::ANY_BITS,
         "not every bit pattern is a value of this type: use recv or match_recv"

@@ -1,0 +1,368 @@
+//! Memory that the processor cannot load and store: a GPU's.
+//!
+//! A [`Slice`] or [`SliceMut`] describes values in such memory. To make one is unsafe, because nothing here
+//! can know whether the address is good; to send and receive it is not. [`Comm::send_device`],
+//! [`Comm::recv_device`], [`Comm::sendrecv_device`], [`Scope::send_device`] and [`Scope::recv_device`] take
+//! them. The other side does not see the difference: what one rank sends from a GPU another may receive into
+//! a `Vec`.
+//!
+//! The data goes through memory of the host, whatever the transport: it is copied before a message leaves, and when
+//! one has arrived. The driver of the memory is found by itself (CUDA's, `libcuda.so.1`, is opened at the
+//! first use and never linked), or is given to [`World::set_accelerators`]. Without a
+//! driver for a kind of memory calls fail with
+//! [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory).
+//!
+//! With a crate for CUDA that gives addresses as integers (here `x.address()`, in `cudarc` it is the
+//! `CUdeviceptr` of `device_ptr`):
+//!
+//! ```no_run
+//! use portolan::device_memory::{Slice, SliceMut};
+//! # struct Buffer;
+//! # impl Buffer {
+//! #     fn address(&self) -> u64 { 0 }
+//! #     fn len(&self) -> usize { 0 }
+//! # }
+//! # struct Stream;
+//! # impl Stream { fn synchronize(&self) {} }
+//! # let (mine, theirs, stream) = (Buffer, Buffer, Stream);
+//!
+//! portolan::try_threads(2, |world| {
+//!     let comm = world.comm();
+//!     # let (mine, theirs, stream) = (Buffer, Buffer, Stream);
+//!     stream.synchronize(); // What computes `mine` has ended.
+//!     // SAFETY: both are alive until the call returns, hold as many values, and nothing that runs on the
+//!     // device uses them meanwhile.
+//!     let (data, mut room) = unsafe {
+//!         (
+//!             Slice::<f32>::cuda(mine.address(), mine.len()),
+//!             SliceMut::<f32>::cuda(theirs.address(), theirs.len()),
+//!         )
+//!     };
+//!     let other = 1 - comm.rank();
+//!     let status = comm.sendrecv_device(&data, other, 7, &mut room, other, 7)?;
+//!     assert_eq!(status.bytes, 4 * mine.len() as u64);
+//!     Ok(())
+//! })?;
+//! # Ok::<(), portolan::Error>(())
+//! ```
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use portolan_core::comm::{NoUnwind, Source, Tag, Tags};
+use portolan_core::level::{Level, Single};
+use portolan_core::matching::Pattern;
+use portolan_core::staging::Staging;
+use portolan_core::{Device, Error, ErrorKind, Request, Result, SendMode, Status, TypedBuf};
+use portolan_datatype::{Datatype, Layout};
+
+pub use portolan_core::MemoryKind;
+pub use portolan_core::staging::{Accelerator, Cuda};
+
+use crate::any::AnyDevice;
+use crate::comm::raw::{all_bytes, any_bits};
+use crate::comm::{Comm, Registered, Scope};
+use crate::world::World;
+
+/// Values in memory of a device, to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Slice<'a, T> {
+    address: u64,
+    len: usize,
+    kind: MemoryKind,
+    life: PhantomData<&'a [T]>,
+}
+
+/// Values in memory of a device, to be received into.
+#[derive(Debug)]
+pub struct SliceMut<'a, T> {
+    address: u64,
+    len: usize,
+    kind: MemoryKind,
+    life: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: a description of values that may be read from any thread.
+unsafe impl<T: Sync> Send for Slice<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Slice<'_, T> {}
+// SAFETY: a description of values that this alone may write.
+unsafe impl<T: Send> Send for SliceMut<'_, T> {}
+// SAFETY: a shared one gives no access.
+unsafe impl<T: Sync> Sync for SliceMut<'_, T> {}
+
+macro_rules! constructors {
+    ($what:literal) => {
+        /// `len` values of CUDA memory that begin at an address: a `CUdeviceptr`.
+        ///
+        /// # Safety
+        /// As for [`new`](Self::new), and CUDA's driver has been initialised.
+        #[must_use]
+        pub unsafe fn cuda(address: u64, len: usize) -> Self {
+            // SAFETY: the caller's promise.
+            unsafe { Self::new(MemoryKind::Cuda, address, len) }
+        }
+
+        /// `len` values that begin at an address of memory of a kind, of the host's too.
+        ///
+        /// # Safety
+        #[doc = concat!("For the lifetime, as many values must be there, aligned, ", $what)]
+        #[must_use]
+        pub unsafe fn new(kind: MemoryKind, address: u64, len: usize) -> Self {
+            Self {
+                address,
+                len,
+                kind,
+                life: PhantomData,
+            }
+        }
+
+        /// Number of values.
+        #[must_use]
+        pub fn len(&self) -> usize {
+            self.len
+        }
+
+        /// Whether there are none.
+        #[must_use]
+        pub fn is_empty(&self) -> bool {
+            self.len == 0
+        }
+
+        /// In what memory they are.
+        #[must_use]
+        pub fn kind(&self) -> MemoryKind {
+            self.kind
+        }
+    };
+}
+
+impl<T: Datatype> Slice<'_, T> {
+    constructors!(
+        "and nobody may write there: what the device computes there has ended (its stream has been \
+         synchronized)."
+    );
+}
+
+impl<T: Datatype> SliceMut<'_, T> {
+    constructors!(
+        "and nobody else may read or write there: what the device does there has ended (its stream has \
+         been synchronized)."
+    );
+}
+
+fn buf(kind: MemoryKind, address: u64, count: usize, layout: &Layout) -> TypedBuf<'_> {
+    TypedBuf {
+        ptr: std::ptr::with_exposed_provenance_mut(address as usize),
+        count,
+        layout,
+        memory: kind,
+    }
+}
+
+impl<L: Level, D: Device> World<L, D> {
+    /// Uses these drivers for memory that is not the host's, instead of those that would be found. `false` if
+    /// such memory has been used already, or this has been called.
+    ///
+    /// ```
+    /// let world = portolan::Jobs::in_process(1)?.remove(0);
+    /// assert!(world.set_accelerators(vec![])); // None: such memory is refused.
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    pub fn set_accelerators(&self, drivers: Vec<Arc<dyn Accelerator>>) -> bool {
+        let comm = self.comm();
+        comm.hosted().staging.set(Staging::new(drivers)).is_ok()
+    }
+}
+
+impl<L: Level, D: Device> Comm<L, D> {
+    /// Sends values in memory of a device and returns when they may be changed again: [`send`](Self::send). The
+    /// [module](crate::device_memory) has an example.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) if there is no
+    /// driver for the memory, or it does not know the address.
+    pub fn send_device<T: Datatype>(
+        &self,
+        data: &Slice<'_, T>,
+        dest: u32,
+        tag: impl Into<Tag>,
+    ) -> Result<()> {
+        let guard = NoUnwind::new("a send from a device");
+        let sent = self.start_device_send(data, dest, tag.into());
+        let sent = sent.and_then(|request| self.hosted().wait(request));
+        guard.done();
+        self.raise(sent.map(drop))
+    }
+
+    /// Receives into memory of a device: [`recv_into`](Self::recv_into). The type must be one for which every bit
+    /// pattern is valid.
+    ///
+    /// # Errors
+    /// As [`recv_into`](Self::recv_into), and [`UnsupportedMemory`](ErrorKind::UnsupportedMemory).
+    pub fn recv_device<T: Datatype>(
+        &self,
+        room: &mut SliceMut<'_, T>,
+        source: impl Into<Source>,
+        tag: impl Into<Tags>,
+    ) -> Result<Status> {
+        let pattern = self.raise(self.inner.pattern(source.into(), tag.into()))?;
+        let guard = NoUnwind::new("a receive into a device");
+        let received = self.start_device_recv(room, &pattern);
+        let received = received.and_then(|request| self.hosted().wait(request));
+        guard.done();
+        self.raise(received)
+    }
+
+    /// Sends and receives at the same time: [`sendrecv`](Self::sendrecv).
+    ///
+    /// # Errors
+    /// Those of [`send_device`](Self::send_device) and of [`recv_device`](Self::recv_device).
+    pub fn sendrecv_device<S: Datatype, R: Datatype>(
+        &self,
+        data: &Slice<'_, S>,
+        dest: u32,
+        send_tag: impl Into<Tag>,
+        room: &mut SliceMut<'_, R>,
+        source: impl Into<Source>,
+        recv_tag: impl Into<Tags>,
+    ) -> Result<Status> {
+        let pattern = self.raise(self.inner.pattern(source.into(), recv_tag.into()))?;
+        let guard = NoUnwind::new("a send-receive of a device");
+        let started = self.start_device_send(data, dest, send_tag.into());
+        let outcome = started.and_then(|request| {
+            let received = self.start_device_recv(room, &pattern);
+            let received = received.and_then(|request| self.hosted().wait(request));
+            let truncated = |error: &Error| error.kind() == ErrorKind::Truncated;
+            if received.as_ref().is_err_and(|error| !truncated(error)) {
+                // The job is in trouble: whoever should take the message may never do so.
+                let _ = self.hosted().cancel(request);
+            }
+            let sent = self.hosted().wait(request);
+            let status = received?;
+            sent.map(|_| status)
+        });
+        guard.done();
+        self.raise(outcome)
+    }
+
+    fn staging(&self) -> &Staging {
+        self.hosted().staging.get_or_init(Staging::detected)
+    }
+
+    /// The values stay borrowed by whoever calls, until the request is over.
+    fn start_device_send<T: Datatype>(
+        &self,
+        data: &Slice<'_, T>,
+        dest: u32,
+        tag: Tag,
+    ) -> Result<Request> {
+        const {
+            all_bytes::<T>();
+        };
+        let args = self.inner.send_args(SendMode::Standard, dest, tag)?;
+        let layout = T::layout();
+        let values = buf(data.kind, data.address, data.len, &layout);
+        // SAFETY: the arguments are this communicator's; whoever made the slice promised the values for its
+        // life, and the callers complete the request within that.
+        unsafe { self.staging().isend(self.hosted(), &args, values) }
+    }
+
+    /// As [`start_device_send`](Self::start_device_send).
+    fn start_device_recv<T: Datatype>(
+        &self,
+        room: &mut SliceMut<'_, T>,
+        pattern: &Pattern,
+    ) -> Result<Request> {
+        const {
+            all_bytes::<T>();
+            any_bits::<T>();
+        };
+        let layout = T::layout();
+        let values = buf(room.kind, room.address, room.len, &layout);
+        // SAFETY: the pattern is this communicator's; else as above, and every bit pattern is a value.
+        unsafe { self.staging().irecv(self.hosted(), pattern, values) }
+    }
+}
+
+impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
+    /// Starts a send from memory of a device that stays as it is until the scope ends: [`Comm::send_device`]. The
+    /// values are read before this returns.
+    ///
+    /// # Errors
+    /// As [`Comm::send_device`].
+    pub fn send_device<T: Datatype>(
+        &'scope self,
+        data: Slice<'scope, T>,
+        dest: u32,
+        tag: impl Into<Tag>,
+    ) -> Result<ScopedTransfer<'scope, L, D>> {
+        let started = self.comm().start_device_send(&data, dest, tag.into());
+        self.register(started).map(ScopedTransfer)
+    }
+
+    /// Starts a receive into memory of a device, which is the receive's until the scope ends:
+    /// [`Comm::recv_device`].
+    ///
+    /// ```
+    /// use portolan::device_memory::{MemoryKind, Slice, SliceMut};
+    ///
+    /// portolan::try_threads(2, |world| {
+    ///     let comm = world.comm();
+    ///     let other = 1 - comm.rank();
+    ///     let (mine, mut theirs) = ([comm.rank(); 3], [7_u32; 3]);
+    ///     // SAFETY: memory of the host, for want of a GPU; both arrays outlive the scope.
+    ///     let (data, room) = unsafe {
+    ///         (
+    ///             Slice::<u32>::new(MemoryKind::Host, mine.as_ptr() as u64, 3),
+    ///             SliceMut::<u32>::new(MemoryKind::Host, theirs.as_mut_ptr() as u64, 3),
+    ///         )
+    ///     };
+    ///     comm.scope(|s| {
+    ///         let incoming = s.recv_device(room, other, 0)?;
+    ///         s.send_device(data, other, 0)?;
+    ///         assert_eq!(incoming.wait()?.bytes, 12);
+    ///         Ok(())
+    ///     })?;
+    ///     assert_eq!(theirs, [other; 3]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Comm::recv_device`].
+    pub fn recv_device<T: Datatype>(
+        &'scope self,
+        mut room: SliceMut<'scope, T>,
+        source: impl Into<Source>,
+        tag: impl Into<Tags>,
+    ) -> Result<ScopedTransfer<'scope, L, D>> {
+        let pattern = self.comm().inner.pattern(source.into(), tag.into());
+        let started =
+            pattern.and_then(|pattern| self.comm().start_device_recv(&mut room, &pattern));
+        self.register(started).map(ScopedTransfer)
+    }
+}
+
+/// A send or receive of a device's memory in a [`Scope`]. Dropping it leaves it to the scope.
+#[derive(Debug)]
+pub struct ScopedTransfer<'scope, L: Level = Single, D: Device = AnyDevice<L>>(
+    Registered<'scope, L, D>,
+);
+
+impl<L: Level, D: Device> ScopedTransfer<'_, L, D> {
+    /// Waits until it is over (MPI-4 section 3.7.3, `MPI_Wait`).
+    ///
+    /// # Errors
+    /// As [`Comm::send_device`] and [`Comm::recv_device`].
+    pub fn wait(self) -> Result<Status> {
+        self.0.wait()
+    }
+
+    /// Whether [`wait`](Self::wait) would return at once. Makes progress.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.0.is_complete()
+    }
+}

@@ -1,0 +1,148 @@
+//! Messages from and to memory of a device: of one that faults when the host touches it, and of a GPU where
+//! there is one.
+
+#[path = "device_memory/fake.rs"]
+mod fake;
+#[path = "device_memory/gpu.rs"]
+mod gpu;
+
+use std::sync::Arc;
+
+use portolan::device_memory::{MemoryKind, Slice, SliceMut};
+use portolan::{Comm, ErrorKind, World};
+
+use fake::Fake;
+
+/// Bytes of the longest message.
+const MOST: usize = 300_000;
+/// Shorter than a packet, eager, and announced.
+const SIZES: [usize; 5] = [0, 1, 1000, 40_000, MOST];
+
+fn bytes(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|n| ((n + seed) * 31 / 7) as u8).collect()
+}
+
+/// A world with a device of its own, which has `len` bytes.
+fn with_device(world: &World, len: usize) -> Arc<Fake> {
+    let fake = Fake::new(len);
+    assert!(world.set_accelerators(vec![Arc::clone(&fake) as _]));
+    fake
+}
+
+/// # Safety
+/// As for `Slice::new`.
+unsafe fn data<'a>(fake: &Fake, at: usize, len: usize) -> Slice<'a, u8> {
+    // SAFETY: the caller's promise.
+    unsafe { Slice::new(MemoryKind::Cuda, fake.address(at), len) }
+}
+
+/// # Safety
+/// As for `SliceMut::new`.
+unsafe fn room<'a>(fake: &Fake, at: usize, len: usize) -> SliceMut<'a, u8> {
+    // SAFETY: the caller's promise.
+    unsafe { SliceMut::new(MemoryKind::Cuda, fake.address(at), len) }
+}
+
+/// Around a ring, from device to device; then through the host in between.
+fn ring(world: &World) -> portolan::Result<()> {
+    let (comm, fake) = (world.comm(), with_device(world, 2 * MOST));
+    let (me, n) = (comm.rank(), comm.size());
+    let (left, right) = ((me + n - 1) % n, (me + 1) % n);
+    for (step, len) in SIZES.into_iter().enumerate() {
+        fake.write(0, &bytes(len, me as usize + step));
+        let expected = bytes(len, left as usize + step);
+        // SAFETY: the halves of this rank's device, which lives until the ring is over; `ring` alone uses it.
+        let (mine, mut theirs) = unsafe { (data(&fake, 0, len), room(&fake, MOST, MOST)) };
+        let status = comm.sendrecv_device(&mine, right, 1, &mut theirs, left, 1)?;
+        assert_eq!((status.source, status.bytes), (left, len as u64));
+        assert!(fake.read(MOST, len) == expected, "{len} bytes");
+        // From the host, and back to it.
+        let mut host = vec![0_u8; MOST];
+        comm.scope(|s| {
+            let incoming = s.recv(&mut host, left, 2)?;
+            // SAFETY: as above.
+            s.send_device(unsafe { data(&fake, 0, len) }, right, 2)?;
+            assert_eq!(incoming.wait()?.1.bytes, len as u64);
+            Ok(())
+        })?;
+        assert!(host[..len] == expected, "{len} bytes to the host");
+        comm.scope(|s| {
+            // SAFETY: as above.
+            let incoming = s.recv_device(unsafe { room(&fake, 0, len) }, left, 3)?;
+            s.send(&host[..len], right, 3)?;
+            assert_eq!(incoming.wait()?.bytes, len as u64);
+            Ok(())
+        })?;
+        let sender = (left as usize + n as usize - 1) % n as usize;
+        assert!(
+            fake.read(0, len) == bytes(len, sender + step),
+            "{len} bytes from the host"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn between_devices_and_hosts() {
+    for ranks in [1, 2, 3] {
+        portolan::try_threads(ranks, |world| ring(&world)).expect("a ring");
+    }
+}
+
+fn blocking(world: &World) -> portolan::Result<()> {
+    let (comm, fake): (Comm, _) = (world.comm(), with_device(world, 100));
+    if comm.rank() == 0 {
+        fake.write(0, &bytes(100, 3));
+        // SAFETY: this rank's device lives until the call returns.
+        return comm.send_device(&unsafe { data(&fake, 0, 100) }, 1, 5);
+    }
+    fake.write(0, &[9; 100]);
+    // SAFETY: as above.
+    let mut short = unsafe { room(&fake, 0, 60) };
+    assert_eq!(
+        (short.len(), short.is_empty(), short.kind()),
+        (60, false, MemoryKind::Cuda)
+    );
+    let error = comm.recv_device(&mut short, 0, 5).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Truncated);
+    assert_eq!(fake.read(0, 100), [bytes(60, 3), vec![9; 40]].concat());
+    Ok(())
+}
+
+#[test]
+fn a_message_that_is_too_long_stays_within_its_room() {
+    portolan::try_threads(2, |world| blocking(&world)).expect("what fits");
+}
+
+#[test]
+fn without_a_driver_such_memory_is_refused_and_not_touched() {
+    portolan::threads(1, |world| {
+        assert!(world.set_accelerators(Vec::new()));
+        assert!(!world.set_accelerators(Vec::new()), "it is settled");
+        let (comm, fake) = (world.comm(), Fake::new(100));
+        // SAFETY: nothing will be sent or received; what was, would fault.
+        let (mine, mut theirs) = unsafe { (data(&fake, 0, 10), room(&fake, 50, 10)) };
+        let refused = |kind: ErrorKind| assert_eq!(kind, ErrorKind::UnsupportedMemory);
+        refused(comm.send_device(&mine, 0, 1).unwrap_err().kind());
+        refused(comm.recv_device(&mut theirs, 0, 1).unwrap_err().kind());
+    })
+    .expect("a rank");
+}
+
+#[test]
+fn an_address_that_the_driver_does_not_know_is_an_error() {
+    portolan::threads(1, |world| {
+        let (comm, _fake) = (world.comm(), with_device(&world, 100));
+        let host = [0_u8; 8];
+        // SAFETY: memory of the host, which the driver does not touch: it knows its own.
+        let wrong = unsafe { Slice::<u8>::new(MemoryKind::Cuda, host.as_ptr() as u64, 8) };
+        let error = comm.send_device(&wrong, 0, 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnsupportedMemory, "{error}");
+    })
+    .expect("a rank");
+}
+
+#[test]
+fn between_gpus() {
+    gpu::between_gpus();
+}

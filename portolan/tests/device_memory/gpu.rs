@@ -1,0 +1,122 @@
+//! The first GPU of this machine, by CUDA's driver.
+
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::io::Write;
+use std::ptr;
+
+use portolan::device_memory::{Accelerator, Cuda, Slice, SliceMut};
+
+type Code = c_int;
+
+/// A function of the driver, if there is one.
+fn symbol(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: names that end with a zero; the library's initialisers are the driver's.
+    let symbol = unsafe {
+        let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
+        if library.is_null() {
+            return None;
+        }
+        libc::dlsym(library, name.as_ptr())
+    };
+    (!symbol.is_null()).then_some(symbol)
+}
+
+macro_rules! function {
+    ($name:literal: $type:ty) => {{
+        let symbol = symbol($name).expect("a function of CUDA's driver");
+        // SAFETY: the function of this name has this type (cuda.h).
+        unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
+    }};
+}
+
+/// Makes the first device's context this thread's.
+fn context() {
+    let get = function!(c"cuDeviceGet": unsafe extern "C" fn(*mut c_int, c_int) -> Code);
+    let retain = function!(c"cuDevicePrimaryCtxRetain": unsafe extern "C" fn(*mut *mut c_void, c_int) -> Code);
+    let set = function!(c"cuCtxSetCurrent": unsafe extern "C" fn(*mut c_void) -> Code);
+    let (mut device, mut context) = (0, ptr::null_mut());
+    // SAFETY: the driver has been initialised (`Cuda::open`); there is room for the results.
+    unsafe {
+        assert_eq!(get(&raw mut device, 0), 0, "cuDeviceGet");
+        assert_eq!(
+            retain(&raw mut context, device),
+            0,
+            "cuDevicePrimaryCtxRetain"
+        );
+        assert_eq!(set(context), 0, "cuCtxSetCurrent");
+    }
+}
+
+/// Memory of the device.
+struct Buffer(u64);
+
+impl Buffer {
+    fn new(len: usize) -> Self {
+        let alloc = function!(c"cuMemAlloc_v2": unsafe extern "C" fn(*mut u64, usize) -> Code);
+        let fill = function!(c"cuMemsetD8_v2": unsafe extern "C" fn(u64, c_uint, usize) -> Code);
+        let mut address = 0;
+        // SAFETY: a current context, room for the address, as many bytes as were given.
+        unsafe {
+            assert_eq!(alloc(&raw mut address, len), 0, "cuMemAlloc of {len} bytes");
+            assert_eq!(fill(address, 0xAA, len), 0, "cuMemsetD8");
+        }
+        Self(address)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let free = function!(c"cuMemFree_v2": unsafe extern "C" fn(u64) -> Code);
+        // SAFETY: allocated by `new`, and not used any more.
+        unsafe { free(self.0) };
+    }
+}
+
+/// Between two ranks with buffers on a GPU, and between a GPU and the host, to 64 MiB.
+pub(crate) fn between_gpus() {
+    let Some(cuda) = Cuda::open() else {
+        let text =
+            "skipped: memory of a GPU: there is no CUDA driver, or no device, on this machine";
+        let _ = writeln!(std::io::stdout(), "{text}");
+        return;
+    };
+    portolan::try_threads(2, |world| {
+        context();
+        let comm = world.comm();
+        let (me, other) = (comm.rank(), 1 - comm.rank());
+        for len in [1, 1000, 16 << 10, 1 << 20, 64 << 20] {
+            let pattern = |rank: u32| -> Vec<u8> {
+                (0..len)
+                    .map(|n| ((n + 5 * rank as usize) * 31 / 7) as u8)
+                    .collect()
+            };
+            let (mine, theirs) = (Buffer::new(len), Buffer::new(len));
+            let (sent, expected) = (pattern(me), pattern(other));
+            let mut back = vec![0_u8; len];
+            let at = |buffer: &Buffer| ptr::with_exposed_provenance_mut::<u8>(buffer.0 as usize);
+            // SAFETY: buffers of `len` bytes on both sides, which live until the end of the turn.
+            let (data, mut room) = unsafe {
+                cuda.store(at(&mine), sent.as_ptr(), len)
+                    .expect("cuMemcpyHtoD");
+                assert!(cuda.owns(at(&mine)) && !cuda.owns(sent.as_ptr()));
+                (
+                    Slice::<u8>::cuda(mine.0, len),
+                    SliceMut::<u8>::cuda(theirs.0, len),
+                )
+            };
+            comm.sendrecv_device(&data, other, 1, &mut room, other, 1)?;
+            // SAFETY: as above.
+            unsafe { cuda.fetch(at(&theirs), back.as_mut_ptr(), len) }.expect("cuMemcpyDtoH");
+            assert!(back == expected, "{len} bytes from GPU to GPU");
+            back.fill(0);
+            comm.scope(|s| {
+                let incoming = s.recv(&mut back, other, 2)?;
+                s.send_device(data, other, 2)?;
+                incoming.wait().map(drop)
+            })?;
+            assert!(back == expected, "{len} bytes from GPU to host");
+        }
+        Ok(())
+    })
+    .expect("a job with a GPU");
+}
