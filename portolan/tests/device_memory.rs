@@ -5,6 +5,8 @@
 mod fake;
 #[path = "device_memory/gpu.rs"]
 mod gpu;
+#[path = "device_memory/one_sided.rs"]
+mod one_sided;
 
 use std::sync::Arc;
 
@@ -140,6 +142,25 @@ fn an_address_that_the_driver_does_not_know_is_an_error() {
         assert_eq!(error.kind(), ErrorKind::UnsupportedMemory, "{error}");
     })
     .expect("a rank");
+}
+
+#[test]
+fn put_and_get() {
+    portolan::try_threads(2, |world| {
+        let (comm, fake) = (world.comm(), Fake::new(2 * MOST));
+        for len in SIZES {
+            let sent = bytes(len, 4);
+            fake.write(0, &sent);
+            fake.write(len, &vec![9; len]);
+            let driver = Arc::clone(&fake) as _;
+            // SAFETY: this rank's device, which nobody else uses.
+            unsafe { one_sided::there_and_back(&comm, driver, fake.address(0), len) }?;
+            let arrived = if comm.rank() == 0 { sent } else { vec![9; len] };
+            assert!(fake.read(len, len) == arrived, "{len} bytes");
+        }
+        Ok(())
+    })
+    .expect("puts and gets");
 }
 
 #[test]

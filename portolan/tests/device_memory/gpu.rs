@@ -3,7 +3,9 @@
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::io::Write;
 use std::ptr;
+use std::sync::Arc;
 
+use super::one_sided;
 use portolan::device_memory::{Accelerator, Cuda, Slice, SliceMut};
 
 type Code = c_int;
@@ -115,6 +117,19 @@ pub(crate) fn between_gpus() {
                 incoming.wait().map(drop)
             })?;
             assert!(back == expected, "{len} bytes from GPU to host");
+            let both = Buffer::new(2 * len);
+            // SAFETY: a buffer of two halves, which live until the end of the turn.
+            unsafe {
+                cuda.store(at(&both), sent.as_ptr(), len)
+                    .expect("cuMemcpyHtoD");
+                let driver = Arc::new(Cuda::open().expect("it is there"));
+                one_sided::there_and_back(&comm, driver, both.0, len)?;
+                let second = at(&both).wrapping_add(len);
+                cuda.fetch(second, back.as_mut_ptr(), len)
+                    .expect("cuMemcpyDtoH");
+            }
+            let arrived = if me == 0 { sent } else { vec![0xAA; len] };
+            assert!(back == arrived, "{len} bytes put and got");
         }
         Ok(())
     })

@@ -1,0 +1,48 @@
+//! Puts and gets between a device's memory and a region of another rank, by the layer below the facade.
+
+use std::sync::Arc;
+
+use portolan::device_memory::{Accelerator, MemoryKind};
+use portolan::{Comm, Result};
+use portolan_core::device::RegionKey;
+use portolan_core::staging::Staging;
+use portolan_core::{ContigBuf, Device, ProcId};
+
+/// What rank 0 of two puts into rank 1's region from CUDA memory at an address it gets back to the second
+/// half, `len` bytes further on.
+///
+/// # Safety
+/// `2 * len` bytes of the driver's memory must be at `address`, and be used by nobody else.
+pub(crate) unsafe fn there_and_back(
+    comm: &Comm,
+    driver: Arc<dyn Accelerator>,
+    address: u64,
+    len: usize,
+) -> Result<()> {
+    // SAFETY: only requests that are made here are completed.
+    let device = unsafe { comm.communicator() }.device();
+    if comm.rank() == 1 {
+        let region = device.alloc_region(len)?;
+        comm.send(&region.key.0, 0, 8)?;
+        let _ = comm.recv_one::<u8>(0, 9)?;
+        // SAFETY: rank 0 has said that it has made its last access.
+        return unsafe { device.free_region(region) };
+    }
+    let staging = Staging::new(vec![driver]);
+    let mut key = [0_u8; 56];
+    comm.recv_into(&mut key, 1, 8)?;
+    let (key, to) = (RegionKey(key), ProcId::new(1));
+    let half = |at: usize| ContigBuf {
+        ptr: std::ptr::with_exposed_provenance_mut(address as usize + at),
+        len,
+        memory: MemoryKind::Cuda,
+        ..ContigBuf::from_bytes(&[])
+    };
+    // SAFETY: the caller's promise; each request is over before the next begins.
+    unsafe {
+        device.wait(staging.put(device, to, &key, 0, &half(0))?)?;
+        device.flush(to)?;
+        device.wait(staging.get(device, to, &key, 0, &half(len))?)?;
+    }
+    comm.send_one(&1_u8, 1, 9)
+}
