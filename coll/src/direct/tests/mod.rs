@@ -3,6 +3,7 @@
 mod agree;
 mod mixed;
 mod model;
+mod numbers;
 mod turn;
 
 use std::sync::Arc;

@@ -1,0 +1,62 @@
+//! Steps whose numbers begin again.
+
+use std::sync::atomic::Ordering;
+
+use portolan_datatype::{Layout, Op};
+
+use super::super::board::CELLS;
+use super::{World, buf, on_all};
+use crate::{Operation, run, state};
+
+/// As if `step` steps had been taken. Called by all ranks, between operations.
+fn go_on_from(world: &World, step: u32) {
+    world.barrier().unwrap();
+    let direct = &state::of(world).direct;
+    let boards = direct.boards.get().and_then(Option::as_ref).unwrap();
+    boards.step.store(step, Ordering::Relaxed);
+    boards.proved.store(step, Ordering::Relaxed);
+    let own = boards.board(world.rank());
+    // SAFETY: a board of this communicator.
+    unsafe { boards.map.done(own) }.store(step, Ordering::Relaxed);
+    // Nobody looks at these words before everybody has written them.
+    world.barrier().unwrap();
+}
+
+#[test]
+fn operations_go_on_when_the_numbers_of_steps_begin_again() {
+    let (layout, op) = (Layout::of::<u64>(), Op::SUM);
+    for ranks in [2, 3, 9] {
+        on_all(ranks, |world| {
+            let mut one = [1];
+            let sum = |data: &mut [u64]| {
+                let recv = buf(data, &layout);
+                let allreduce = Operation::Allreduce {
+                    send: None,
+                    recv,
+                    op: &op,
+                };
+                // SAFETY: the buffer outlives the call.
+                unsafe { run(world, &allreduce) }.unwrap();
+            };
+            sum(&mut one);
+            // Far enough back that every cell is written again before that.
+            for before in [u32::MAX - 40, u32::MAX - CELLS] {
+                go_on_from(world, before);
+                for round in 0..60 {
+                    let mut data = vec![round; if round % 7 == 0 { 3000 } else { 3 }];
+                    sum(&mut data);
+                    let expected = round * u64::from(ranks);
+                    assert!(data.iter().all(|&sum| sum == expected), "{round}");
+                    // A root is steps ahead of the others, and waits for what they say.
+                    let bcast = Operation::Bcast {
+                        data: buf(&mut data, &layout),
+                        root: 1,
+                    };
+                    // SAFETY: as above.
+                    unsafe { run(world, &bcast) }.unwrap();
+                    assert!(data.iter().all(|&sum| sum == expected), "{round}");
+                }
+            }
+        });
+    }
+}
