@@ -146,12 +146,12 @@ mod tests {
 
     #[test]
     fn rules_of_a_program_come_first_and_those_that_do_not_fit_are_passed_over() {
-        let rules = parse("allgather recursive-doubling; bcast ranks<=4 bytes<=1k linear");
+        let rules = parse("allgather recursive-doubling; bcast ranks<=6 bytes<=1k linear");
         let table = Table::with(rules.expect("legal rules"));
         assert_eq!(chosen(&table, 8, 1 << 20, false)[2], "recursive-doubling");
         assert_ne!(chosen(&table, 7, 1 << 20, false)[2], "recursive-doubling");
-        assert_eq!(chosen(&table, 4, 1 << 10, false)[0], "linear");
-        assert_eq!(chosen(&table, 4, (1 << 10) + 1, false)[0], "binomial");
-        assert_eq!(chosen(&table, 5, 1 << 10, false)[0], "binomial");
+        assert_eq!(chosen(&table, 6, 1 << 10, false)[0], "linear");
+        assert_eq!(chosen(&table, 6, (1 << 10) + 1, false)[0], "binomial");
+        assert_eq!(chosen(&table, 7, 1 << 10, false)[0], "binomial");
     }
 }
