@@ -9,6 +9,7 @@
 //!   finished
 //!                                      free_region
 //!                   ◀──── WITHDRAWN ──
+//! finished (all there)
 //!                   ── FORGOTTEN ───▶  the memory goes
 //! ```
 //!
@@ -38,6 +39,9 @@ pub(super) struct Remotes {
     known: BTreeMap<Name, Known>,
     /// Requests of which something has not begun yet.
     waiting: VecDeque<u32>,
+    /// Regions that their owners have freed while operations of this rank were under way there: the owners
+    /// hear that they are forgotten when those have finished.
+    partings: BTreeSet<Name>,
     /// By peer, the operations that change its memory and are not over.
     open: BTreeMap<u32, u32>,
     /// Regions of this rank that are freed, until all who were told of them have forgotten them.
@@ -53,7 +57,6 @@ enum Known {
     /// Token, and bytes of the region.
     Here(Token, u64),
     ByPackets,
-    Gone,
 }
 
 /// A region that is freed.
@@ -100,6 +103,7 @@ impl Remotes {
     /// A peer is dead: what it has said means nothing, and what it was told it has forgotten.
     pub(super) fn forget(&mut self, peer: u32) {
         self.known.retain(|&(owner, _, _), _| owner != peer);
+        self.partings.retain(|&(owner, _, _)| owner != peer);
         self.open.remove(&peer);
         let regions: Vec<_> = self.leaving.keys().copied().collect();
         for region in regions {
@@ -177,14 +181,14 @@ impl<T: Transport> State<T> {
         match self.proto.remotes.known.get(&name) {
             Some(Known::ByPackets) => return Ok(None),
             Some(Known::Asked | Known::Here(..)) => {}
-            None | Some(Known::Gone) if peer == self.proto.me => {
+            None if peer == self.proto.me => {
                 let Some((token, len)) = self.proto.regions.token(region) else {
                     return Ok(None);
                 };
                 let known = Known::Here(token, len);
                 self.proto.remotes.known.insert(name, known);
             }
-            None | Some(Known::Gone) => {
+            None => {
                 self.proto.remotes.known.insert(name, Known::Asked);
                 let head = prefix(&parts, 0, 0, 0);
                 self.proto
@@ -251,7 +255,7 @@ impl<T: Transport> State<T> {
                 Some(Known::Here(token, len)) if op.offset + op.len() as u64 <= *len => *token,
                 Some(Known::ByPackets) => return self.by_packets(index),
                 // It was freed while this waited, or is not as long as the key says.
-                Some(Known::Gone | Known::Here(..)) | None => {
+                Some(Known::Here(..)) | None => {
                     op.failed = true;
                     self.proto.end_remote(index);
                     return false;
@@ -361,6 +365,7 @@ impl Proto {
             return;
         };
         op.parts -= 1;
+        let name = (op.peer, op.region.0, op.region.1);
         match outcome {
             Some(value) if !op.fetched.is_null() => {
                 // SAFETY: writable until the request completes, as the caller of `Device::atomic`
@@ -373,6 +378,27 @@ impl Proto {
         if op.parts == 0 && (op.failed || op.begun == op.len()) {
             self.end_remote(index);
         }
+        if !self.remotes.partings.is_empty() && self.remotes.partings.contains(&name) {
+            self.part_from(name);
+        }
+    }
+
+    /// Tells the owner of a region that this rank has forgotten it, as soon as nothing is under way there.
+    fn part_from(&mut self, name: Name) {
+        let reaches = |op: &Op| {
+            matches!(op, Op::Remote(op)
+                if op.parts > 0 && (op.peer, op.region.0, op.region.1) == name)
+        };
+        if self.table.active().any(|(_, entry)| reaches(&entry.op)) {
+            self.remotes.partings.insert(name);
+            return;
+        }
+        self.remotes.partings.remove(&name);
+        let (peer, index, generation) = name;
+        let reply = one_sided(step::FORGOTTEN, 0, 0);
+        let head = prefix(&KeyParts::named((index, generation)), 0, 0, 0);
+        self.queue_control(peer, reply, &head);
+        self.work = true;
     }
 
     /// Completes an operation of which no part is under way; later, if there is one.
@@ -419,22 +445,23 @@ impl Proto {
             step::TOLD => {
                 let token = payload.after(PREFIX).first::<32>();
                 let len = u64::from_le_bytes(head[16..24].try_into().expect("8 bytes"));
-                let known = match (header.tag, token) {
-                    (told::TOKEN, Some(token)) => Known::Here(token, len),
-                    (told::BY_PACKETS, _) => Known::ByPackets,
-                    _ => Known::Gone,
-                };
                 if self.remotes.known.get(&name) == Some(&Known::Asked) {
-                    self.remotes.known.insert(name, known);
+                    match (header.tag, token) {
+                        (told::TOKEN, Some(token)) => {
+                            self.remotes.known.insert(name, Known::Here(token, len));
+                        }
+                        (told::BY_PACKETS, _) => {
+                            self.remotes.known.insert(name, Known::ByPackets);
+                        }
+                        // What waits finds nothing, and fails.
+                        _ => drop(self.remotes.known.remove(&name)),
+                    }
                     self.work = true;
                 }
             }
             step::WITHDRAWN => {
                 self.remotes.known.remove(&name);
-                let reply = one_sided(step::FORGOTTEN, 0, 0);
-                let head = prefix(&KeyParts::named(region), 0, 0, 0);
-                self.queue_control(peer, reply, &head);
-                self.work = true;
+                self.part_from(name);
             }
             _ => {
                 self.remotes.has_forgotten(peer, region);

@@ -5,9 +5,11 @@ use std::cell::Cell;
 use crate::config::Settings;
 use crate::device::{AtomicOp, AtomicWidth, Check, Device, Region, RegionKey};
 use crate::engine::Engine;
+use crate::engine::one_sided::{one_sided, prefix, step};
+use crate::engine::regions::KeyParts;
 use crate::level::{Single, StateLock};
 use crate::transport::memory::{self, Memory, Options};
-use crate::transport::{Limits, TransportCaps};
+use crate::transport::{Limits, Payload, TransportCaps};
 use crate::{ErrorKind, ProcId, Request};
 
 type Rank = Engine<Memory, Single>;
@@ -160,6 +162,54 @@ fn freed_memory_stays_until_everybody_knows() {
         before,
         "the network was not asked"
     );
+}
+
+#[test]
+fn a_region_is_forgotten_after_what_is_under_way_there() {
+    let ranks = two(all());
+    let region = ranks[1].alloc_region(64).unwrap();
+    assert_eq!(put(&ranks, &region.key, &[1; 8]), Ok(()));
+    let bytes = [2; 8];
+    // SAFETY: the bytes outlive the operation.
+    let under_way = unsafe { ranks[0].put(ProcId::new(1), &region.key, 0, bytes.as_ptr(), 8) };
+    let under_way = under_way.unwrap();
+    // The owner's word is here before the end of the operation is.
+    let parts = KeyParts::of(&region.key);
+    let head = prefix(&KeyParts::named((parts.index, parts.generation)), 0, 0, 0);
+    let partings = || ranks[0].state.lock().proto.remotes.partings.len();
+    {
+        let mut state = ranks[0].state.lock();
+        let withdrawn = one_sided(step::WITHDRAWN, 0, 0);
+        state
+            .proto
+            .on_region(1, &withdrawn, Payload::from_slice(&head));
+        assert!(state.proto.remotes.known.is_empty());
+    }
+    assert_eq!(partings(), 1, "the owner must not hear of it yet");
+    // SAFETY: nobody has a pointer to it.
+    unsafe { ranks[1].free_region(region) }.unwrap();
+    let kept = || ranks[1].state.lock().proto.remotes.leaving.len();
+    ranks[1].device_check(Check::NonBlocking).unwrap();
+    assert_eq!(kept(), 1, "rank 0 still reaches it");
+    assert_eq!(over(&ranks, under_way), Ok(()));
+    for _ in 0..100 {
+        ranks
+            .iter()
+            .for_each(|rank| rank.device_check(Check::NonBlocking).unwrap());
+    }
+    assert_eq!((partings(), kept()), (0, 0));
+}
+
+#[test]
+fn nothing_is_kept_of_regions_that_are_gone() {
+    let ranks = two(all());
+    let known = || ranks[0].state.lock().proto.remotes.known.len();
+    let region = ranks[1].alloc_region(64).unwrap();
+    let key = region.key;
+    // SAFETY: nobody has a pointer to it.
+    unsafe { ranks[1].free_region(region) }.unwrap();
+    assert_eq!(put(&ranks, &key, &[1; 8]), Err(ErrorKind::RemoteAccess));
+    assert_eq!(known(), 0);
 }
 
 #[test]
