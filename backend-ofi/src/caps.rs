@@ -31,5 +31,6 @@ pub(crate) fn limits(config: &Config, largest: usize) -> Limits {
         short: SHORT.min(bulk),
         bulk,
         eager: config.eager,
+        piece: bulk,
     }
 }

@@ -11,6 +11,8 @@ pub(crate) const SHORT: usize = 1024;
 /// Largest payload of a bulk packet: of a size that is still in the first-level cache of the
 /// sender's core when the receiver's begins to read it.
 pub(crate) const BULK: usize = 32 << 10;
+/// Shortest piece of a stream: what a line's way and a look at it cost is little beside copying it.
+const PIECE: usize = 8 << 10;
 /// Largest message that is better sent eagerly than offered.
 const EAGER: usize = 16 << 10;
 
@@ -35,5 +37,6 @@ pub(crate) fn limits(config: &Config, bulk_bytes: u64) -> Limits {
         short: SHORT,
         bulk,
         eager,
+        piece: PIECE.min(bulk),
     }
 }

@@ -20,6 +20,7 @@ pub(crate) fn limits() -> Limits {
         short: 1024,
         bulk: PACKET,
         eager: PACKET / 2,
+        piece: PACKET,
     }
 }
 

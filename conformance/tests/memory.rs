@@ -37,6 +37,7 @@ impl Transports for Cramped {
             short: 192,
             bulk: 1024,
             eager: 500,
+            piece: 500,
         };
         let (packets, per_poll) = (2, 1);
         let caps = TransportCaps::empty();

@@ -143,7 +143,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
             state
                 .proto
                 .trace("send", args.dest.index(), args.envelope.tag, buf.len);
-            if buf.len <= state.eager_if_waited() {
+            if buf.len <= state.eager_if_waited() || state.eager_all_the_same(args, buf.len) {
                 // SAFETY: the caller's promise.
                 let launched = unsafe { state.try_eager_contig(args, &buf) };
                 if launched == Launched::Yes {

@@ -44,6 +44,7 @@ mod stuck;
 mod transfer;
 mod unexpected;
 mod wait;
+mod waited;
 mod ways;
 
 #[cfg(test)]

@@ -443,6 +443,7 @@ impl Proto {
                         region: index,
                         offset: offset as usize,
                     },
+                    piece: self.limits.piece_of(len),
                     position: 0,
                     end: len,
                 });

@@ -50,6 +50,8 @@ pub(super) struct Stream {
     pub(super) peer: u32,
     pub(super) header: Header,
     pub(super) source: StreamSource,
+    /// Bytes that leave at a time.
+    pub(super) piece: usize,
     pub(super) position: usize,
     pub(super) end: usize,
 }
@@ -215,7 +217,7 @@ impl<T: Transport> State<T> {
     fn advance(&mut self, stream: &mut Stream) -> usize {
         let mut sent = 0;
         while stream.position < stream.end && sent < TURN {
-            let len = (stream.end - stream.position).min(self.proto.limits.bulk);
+            let len = (stream.end - stream.position).min(stream.piece);
             let Proto { table, regions, .. } = &mut self.proto;
             let position = stream.position;
             let fill = |target: *mut u8| match stream.source {
@@ -231,7 +233,7 @@ impl<T: Transport> State<T> {
                     regions.read(region, offset + position, target, len);
                 }
             };
-            // SAFETY: `len` is at most `bulk`; `fill` writes all of it: a stream of a send lives no
+            // SAFETY: `len` is at most `piece`, which is at most `bulk`; `fill` writes all of it: a stream of a send lives no
             // longer than the send's slot, and `Regions::read` zeroes what is gone.
             let result = unsafe {
                 self.transport

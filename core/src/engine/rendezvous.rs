@@ -174,7 +174,18 @@ impl<T: Transport> State<T> {
                 ..
             }) if !*acknowledged => *acknowledged = true,
             Some(SendOp {
-                stage: SendStage::Offered | SendStage::Pushed | SendStage::Unmatched,
+                stage: SendStage::Offered,
+                waited,
+                data,
+                ..
+            }) => {
+                if *waited && data.len() <= self.proto.limits.eager {
+                    self.proto.waited.taken(peer, false);
+                }
+                self.send_finished(index);
+            }
+            Some(SendOp {
+                stage: SendStage::Pushed | SendStage::Unmatched,
                 ..
             }) => self.send_finished(index),
             _ => self
@@ -210,7 +221,11 @@ impl Proto {
         };
         let asked = body.from as usize..body.until as usize;
         self.work = true;
-        match body.buffer.filter(|_| op.stage == SendStage::Offered) {
+        let buffer = body.buffer.filter(|_| op.stage == SendStage::Offered);
+        if op.waited && op.data.len() <= self.limits.eager {
+            self.waited.taken(peer, buffer.is_none());
+        }
+        match buffer {
             Some(buffer) => {
                 op.stage = SendStage::Pushing {
                     acknowledged: false,
@@ -230,6 +245,7 @@ impl Proto {
                     peer,
                     header,
                     source: StreamSource::Send(index),
+                    piece: self.limits.piece_of(asked.len()),
                     position: asked.start,
                     end: asked.end,
                 });

@@ -66,6 +66,13 @@ impl<T: Transport> State<T> {
         self.proto.limits.eager >> u32::from(pulls)
     }
 
+    /// Whether a blocking call sends a longer message eagerly: receivers may have shown that they do not
+    /// read it where it is.
+    #[inline(never)]
+    pub(super) fn eager_all_the_same(&mut self, args: &SendArgs, len: usize) -> bool {
+        len <= self.proto.limits.eager && self.proto.waited.is_eager(args.dest.index())
+    }
+
     /// Sends a contiguous message eagerly, if nothing stands in its way.
     ///
     /// # Safety

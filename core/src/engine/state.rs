@@ -14,6 +14,7 @@ use super::remote::Remotes;
 use super::shared::Shared;
 use super::transfer::Push;
 use super::unexpected::{Arrived, OfferBody, Taken};
+use super::waited::Waited;
 use super::ways::Ways;
 use crate::config::Settings;
 use crate::group::Group;
@@ -61,6 +62,7 @@ pub(super) struct Proto {
     /// Buffers that are closed to their pushers, once the transport is at hand.
     pub(super) withdrawals: Vec<Exposure>,
     pub(super) ways: Ways,
+    pub(super) waited: Waited,
     /// Receives whose transfers have waited for others and may begin.
     pub(super) begins: VecDeque<u32>,
     pub(super) scratch: Vec<u8>,
@@ -128,6 +130,7 @@ impl<T: Transport> State<T> {
             pushes: VecDeque::new(),
             withdrawals: Vec::new(),
             ways: Ways::default(),
+            waited: Waited::default(),
             begins: VecDeque::new(),
             scratch: Vec::new(),
             active: ActiveState::default(),

@@ -47,6 +47,7 @@ impl Transport for Scripted {
             short: 192,
             bulk: 1024,
             eager: 512,
+            piece: 1024,
         }
     }
     fn rank(&self) -> u32 {

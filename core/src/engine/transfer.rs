@@ -15,6 +15,7 @@
 //! under way for the receive.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use portolan_datatype::MsgRep;
 
@@ -261,6 +262,7 @@ impl<T: Transport> State<T> {
                     peer: push.peer,
                     header: push.header,
                     source: StreamSource::Send(push.send),
+                    piece: self.proto.limits.piece_of(push.asked.len()),
                     position: push.asked.start,
                     end: push.asked.end,
                 }),
@@ -363,11 +365,19 @@ impl Proto {
             return self.misbehaves(peer, "sent more data than it was asked for");
         }
         let position = transfer.theirs.start;
+        let may_be_eager = transfer.measured
+            && transfer.header.flags & flags::WAITED != 0
+            && transfer.total <= self.limits.eager as u64
+            && self.ways.times_copies(peer);
+        let since = may_be_eager.then(Instant::now);
         // SAFETY: the receive's buffer is the device's until the request completes; the piece lies in
         // it (just checked) and comes from the transport's memory.
         unsafe {
             op.data
                 .write(position, payload.as_ptr(), payload.len(), transfer.rep);
+        }
+        if let Some(since) = since {
+            self.ways.copied(peer, payload.len(), since.elapsed());
         }
         transfer.theirs.start += payload.len();
         self.arrived(index);

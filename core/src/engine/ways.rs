@@ -26,11 +26,15 @@
 //! until none is under way, so that nothing else is measured and a slow way is not kept because there is
 //! always something under way.
 //!
+//! A message that would go eagerly if nobody waited for it (`waited.rs`) goes so once it has been streamed for
+//! a while. So its stream is priced as what that will be, two copies and no question: the receiver takes the
+//! time of its own.
+//!
 //! Reading the clock twice takes as long as a line of memory from one core to the other. So while one way is
 //! known to be the best, only one period in [`RESTS`] + 1 is measured.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How the data of a long message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +109,8 @@ struct Class {
     trials: [u8; ALL.len()],
     /// The cost is that of another length.
     believed: [bool; ALL.len()],
+    /// Picoseconds per byte of a copy out of the transport's memory, where a stream stands for an eager message.
+    copy: Option<u64>,
     /// Transfers until another way is tried.
     left: u32,
     retry: u32,
@@ -157,6 +163,22 @@ impl Ways {
             sender.until = Instant::now();
         }
         std::mem::take(&mut sender.waiting)
+    }
+
+    /// Whether copies of what `peer` streams are to be measured.
+    pub(super) fn times_copies(&self, peer: u32) -> bool {
+        let sender = self.senders.get(&peer);
+        sender.is_some_and(|sender| sender.timed && sender.active > 0)
+    }
+
+    /// A copy out of the transport's memory of a message that might have come eagerly.
+    pub(super) fn copied(&mut self, peer: u32, len: usize, time: Duration) {
+        let Some(sender) = self.senders.get_mut(&peer) else {
+            return;
+        };
+        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let cost = time.saturating_mul(1000) / len.max(1) as u64;
+        sender.classes[sender.class].copied(cost);
     }
 
     /// A sender has died.
@@ -245,6 +267,7 @@ impl Class {
         cost: [0; ALL.len()],
         trials: [0; ALL.len()],
         believed: [false; ALL.len()],
+        copy: None,
         left: FIRST_RETRY,
         retry: FIRST_RETRY,
         turn: 0,
@@ -264,7 +287,7 @@ impl Class {
         if let Some(way) = ways().find(|&way| !self.is_tried(way)) {
             return (way, true);
         }
-        let best = ways().min_by_key(|&way| self.cost[way as usize]);
+        let best = ways().min_by_key(|&way| self.price(way));
         let best = best.unwrap_or(Way::Stream);
         if self.left > 0 {
             return (best, false);
@@ -278,6 +301,19 @@ impl Class {
         (other.unwrap_or(best), true)
     }
 
+    /// What a way is taken for.
+    fn price(&self, way: Way) -> u64 {
+        let cost = self.cost[way as usize];
+        let eager = self.copy.filter(|_| way == Way::Stream);
+        eager.map_or(cost, |copy| cost.min(2 * copy))
+    }
+
+    /// A copy cost so much. An interrupted one counts for little.
+    fn copied(&mut self, cost: u64) {
+        let known = self.copy.unwrap_or(cost);
+        self.copy = Some((3 * known + cost.min(2 * known)).div_ceil(4).max(1));
+    }
+
     /// So many transfers have taken the best way, and were not measured.
     fn rested(&mut self, transfers: u32) {
         self.left = self.left.saturating_sub(transfers);
@@ -286,7 +322,7 @@ impl Class {
     fn learn(&mut self, way: Way, cost: u64, transfers: u32) {
         let best = |class: &Self| {
             let tried = ALL.into_iter().filter(|&w| class.trials[w as usize] > 0);
-            tried.min_by_key(|&w| class.cost[w as usize])
+            tried.min_by_key(|&w| class.price(w))
         };
         let before = best(self);
         let believed = std::mem::replace(&mut self.believed[way as usize], false);
@@ -351,6 +387,19 @@ mod tests {
         let better = |way| if way == Way::Split { 10 } else { 200 };
         let taken = run(&mut class, 4 * LAST_RETRY as usize, better);
         assert!(taken[Way::Split as usize] > 1000, "{taken:?}");
+    }
+
+    #[test]
+    fn what_would_go_eagerly_is_priced_as_two_copies() {
+        let cost = |way| [300, 200, 400][way as usize];
+        for (copy, best) in [(120, Way::Pull), (80, Way::Stream)] {
+            let mut class = Class::NEW;
+            (0..10).for_each(|_| class.copied(copy));
+            let taken = run(&mut class, 1000, cost);
+            assert!(taken[best as usize] > 900, "{copy}: {taken:?}");
+            class.copied(100_000);
+            assert!(class.copy < Some(2 * copy), "one interruption");
+        }
     }
 
     #[test]

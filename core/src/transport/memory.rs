@@ -56,6 +56,7 @@ impl Default for Options {
                 short: 192,
                 bulk: 16 << 10,
                 eager: 4 << 10,
+                piece: 2 << 10,
             },
             offers: 256,
             per_poll: 32,
