@@ -169,12 +169,12 @@ impl<T: Transport> State<T> {
             // SAFETY: nobody uses the memory any more, by the caller's promise.
             unsafe { self.transport.free(memory) };
         }
-        let Some(token) = memory.token else {
-            return Ok(());
-        };
         let name = (parts.index, parts.generation);
         let mut told = std::mem::take(&mut memory.told);
         self.proto.withdraw_region(name, &mut told);
+        let Some(token) = memory.token else {
+            return Ok(()); // Reached by packets, which find nothing from now on.
+        };
         if let MemoryOwner::Engine(_) = memory.owner {
             self.proto.remotes.keep(name, token, memory, told);
         } else {

@@ -149,6 +149,14 @@ impl Regions {
         Some((memory.token?, memory.len as u64))
     }
 
+    /// As if the transport had not taken a region.
+    #[cfg(test)]
+    pub(super) fn unregister(&mut self, index: u32) {
+        if let Some(memory) = &mut self.slots[index as usize].1 {
+            memory.token = None;
+        }
+    }
+
     /// How the network reaches a region, for `peer`; `Some(None)` if it does not, `None` if there is no
     /// such region.
     pub(super) fn tell(
@@ -158,11 +166,8 @@ impl Regions {
     ) -> Option<Option<(Token, u64)>> {
         let (current, memory) = self.slots.get_mut(index as usize)?;
         let memory = memory.as_mut().filter(|_| *current == generation)?;
-        let Some(token) = memory.token else {
-            return Some(None);
-        };
         memory.told.insert(peer);
-        Some(Some((token, memory.len as u64)))
+        Some(memory.token.map(|token| (token, memory.len as u64)))
     }
 
     /// Where `len` bytes at `offset` of a region are, if they are inside of it.

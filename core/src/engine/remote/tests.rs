@@ -202,14 +202,28 @@ fn a_region_is_forgotten_after_what_is_under_way_there() {
 
 #[test]
 fn nothing_is_kept_of_regions_that_are_gone() {
+    // Memory that the transport does not take is reached by packets.
     let ranks = two(all());
     let known = || ranks[0].state.lock().proto.remotes.known.len();
     let region = ranks[1].alloc_region(64).unwrap();
+    let parts = KeyParts::of(&region.key);
+    {
+        let mut state = ranks[1].state.lock();
+        state.proto.regions.unregister(parts.index);
+    }
+    assert_eq!(put(&ranks, &region.key, &[1; 8]), Ok(()));
+    assert_eq!((known(), done_by_network(&ranks[0])), (1, 0));
     let key = region.key;
     // SAFETY: nobody has a pointer to it.
     unsafe { ranks[1].free_region(region) }.unwrap();
+    for _ in 0..100 {
+        ranks
+            .iter()
+            .for_each(|rank| rank.device_check(Check::NonBlocking).unwrap());
+    }
+    assert_eq!(known(), 0, "a region that was reached by packets");
     assert_eq!(put(&ranks, &key, &[1; 8]), Err(ErrorKind::RemoteAccess));
-    assert_eq!(known(), 0);
+    assert_eq!(known(), 0, "a region that was not there");
 }
 
 #[test]
