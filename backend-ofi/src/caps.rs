@@ -18,6 +18,7 @@ pub(crate) fn caps(domain: &Domain, processes: bool) -> TransportCaps {
     let mut caps = TransportCaps::empty();
     caps.set(TransportCaps::SLEEP, domain.wait.is_some());
     caps.set(TransportCaps::PULL, domain.rma);
+    caps.set(TransportCaps::PULL_FAR, domain.rma);
     caps.set(TransportCaps::REMOTE, domain.remote);
     caps.set(TransportCaps::ATOMICS, domain.atomics);
     caps.set(TransportCaps::PROCESSES, processes);

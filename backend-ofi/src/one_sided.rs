@@ -42,12 +42,20 @@ pub(crate) struct Memory {
 /// One read. It stays until the engine has asked for its end.
 #[derive(Debug)]
 struct Read {
-    peer: u32,
-    target: *mut u8,
-    len: usize,
+    what: Piece,
     state: State,
     /// Of the target, where the provider wants that.
     region: Option<Arc<Fid<fid_mr>>>,
+}
+
+/// What is read, and where it goes: several messages at a time may go to one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    peer: u32,
+    key: u64,
+    from: u64,
+    target: *mut u8,
+    len: usize,
 }
 
 // SAFETY: the target is only compared; the region belongs to no thread.
@@ -94,12 +102,9 @@ impl Memory {
         self.pending -= 1;
     }
 
-    /// What has become of a read that was started with these arguments; `None` if there is none.
-    fn ask(&mut self, peer: u32, target: *mut u8, len: usize) -> Option<Pulled> {
-        let same = |read: &&mut Option<Read>| {
-            let read = read.as_ref();
-            read.is_some_and(|r| (r.peer, r.target, r.len) == (peer, target, len))
-        };
+    /// What has become of the read of a piece; `None` if it has not been started.
+    fn ask(&mut self, piece: &Piece) -> Option<Pulled> {
+        let same = |read: &&mut Option<Read>| read.as_ref().is_some_and(|r| r.what == *piece);
         let place = self.reads.iter_mut().find(same)?;
         let answer = match place.as_ref()?.state {
             State::Pending => return Some(Pulled::Later),
@@ -219,10 +224,17 @@ pub(crate) unsafe fn pull(
     target: *mut u8,
     len: usize,
 ) -> Pulled {
-    if let Some(answer) = ofi.link.memory.ask(peer, target, len) {
+    let place = Place::of(exposure);
+    let piece = Piece {
+        peer,
+        key: place.key,
+        from: place.base.wrapping_add(offset),
+        target,
+        len,
+    };
+    if let Some(answer) = ofi.link.memory.ask(&piece) {
         return answer;
     }
-    let place = Place::of(exposure);
     let inside = offset
         .checked_add(len as u64)
         .is_some_and(|end| end <= place.len);
@@ -239,19 +251,19 @@ pub(crate) unsafe fn pull(
         return Pulled::Gone;
     }
     // SAFETY: the caller's promise.
-    unsafe { start(ofi, peer, place, offset, target, len) }
+    unsafe { start(ofi, piece) }
 }
 
 /// # Safety
 /// As for `Transport::pull`.
-unsafe fn start(
-    ofi: &mut Ofi,
-    peer: u32,
-    place: Place,
-    offset: u64,
-    target: *mut u8,
-    len: usize,
-) -> Pulled {
+unsafe fn start(ofi: &mut Ofi, piece: Piece) -> Pulled {
+    let Piece {
+        peer,
+        key,
+        from,
+        target,
+        len,
+    } = piece;
     let addr = ofi.peers[peer as usize].addr;
     let link = &mut *ofi.link;
     let Some(index) = link.memory.reads.iter().position(Option::is_none) else {
@@ -260,8 +272,8 @@ unsafe fn start(
     let region = match link.memory.registrations.find(target, len) {
         Some((known, _)) => Ok(Some(Arc::clone(known))),
         None => {
-            let key = u64::MAX - index as u64;
-            let region = link.domain.register_local(target, len, FI_READ, key);
+            let own = u64::MAX - index as u64;
+            let region = link.domain.register_local(target, len, FI_READ, own);
             region.map(|region| region.map(Arc::new))
         }
     };
@@ -270,12 +282,11 @@ unsafe fn start(
     };
     let context = link.memory.ops.context(index);
     let desc = desc(region.as_deref());
-    let from = place.base.wrapping_add(offset);
     // SAFETY: an open endpoint, an address of its vector; the target is writable until the read is
     // over, as the caller promised; the context stays where it is.
     let result = unsafe {
         let ep = link.ep.get();
-        fi_read(ep, target.cast(), len, desc, addr, from, place.key, context)
+        fi_read(ep, target.cast(), len, desc, addr, from, key, context)
     };
     if result == -(FI_EAGAIN as isize) {
         return Pulled::Later;
@@ -285,9 +296,7 @@ unsafe fn start(
     }
     link.memory.pending += 1;
     link.memory.reads[index] = Some(Read {
-        peer,
-        target,
-        len,
+        what: piece,
         state: State::Pending,
         region,
     });
@@ -342,7 +351,11 @@ pub(crate) fn describe(ofi: &Ofi) -> Vec<(String, String)> {
 
 #[cfg(test)]
 mod tests {
+    use portolan_core::config::Settings;
+
     use super::*;
+    use crate::ofi::Nobody;
+    use crate::{in_process, progress};
 
     #[test]
     fn places_survive_the_journey() {
@@ -353,5 +366,50 @@ mod tests {
             number: 1 << 40,
         };
         assert_eq!(Place::of(&place.to_exposure()), place);
+    }
+
+    #[test]
+    #[expect(clippy::print_stderr, reason = "skips are counted by the runner")]
+    fn a_read_is_not_answered_by_that_of_another_buffer_into_the_same_place() {
+        const LEN: usize = 1 << 16;
+        let mut settings = Settings::default();
+        settings.set("OFI_PROVIDER", "tcp").unwrap();
+        settings.set("OFI_INTERFACE", "lo").unwrap();
+        let opened = in_process(2, &settings).map(|ranks| <[Ofi; 2]>::try_from(ranks).unwrap());
+        let [mut owner, mut reader] = match opened {
+            Ok(ranks) if ranks[0].link.domain.rma => ranks,
+            Ok(_) => return eprintln!("skipped: reading a peer's memory: the provider cannot"),
+            Err(why) => return eprintln!("skipped: reading a peer's memory: {why}"),
+        };
+        let buffers = [vec![1_u8; LEN], vec![2_u8; LEN]];
+        let places = buffers
+            .each_ref()
+            .map(|buffer| expose(&mut owner, buffer.as_ptr(), LEN).unwrap());
+        let mut target = vec![0_u8; LEN];
+        let at = target.as_mut_ptr();
+        // SAFETY: as many bytes are there until the reads are over.
+        let read =
+            |reader: &mut Ofi, which: usize| unsafe { pull(reader, 0, &places[which], 0, at, LEN) };
+        // The provider takes it once it has a connection.
+        while !reader.link.memory.is_reading() {
+            assert_eq!(read(&mut reader, 0), Pulled::Later);
+            progress::poll(&mut owner, &mut Nobody);
+            if !reader.link.memory.is_reading() {
+                progress::poll(&mut reader, &mut Nobody);
+            }
+        }
+        while reader.link.memory.is_reading() {
+            progress::poll(&mut owner, &mut Nobody);
+            progress::poll(&mut reader, &mut Nobody);
+        }
+        // The first is over, and nobody has asked for its end.
+        while read(&mut reader, 1) == Pulled::Later {
+            progress::poll(&mut owner, &mut Nobody);
+            progress::poll(&mut reader, &mut Nobody);
+        }
+        assert!(target == buffers[1], "it is of the first buffer");
+        for place in places {
+            withdraw(&mut owner, &place);
+        }
     }
 }

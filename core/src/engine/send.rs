@@ -58,12 +58,12 @@ pub(super) enum Launched {
 
 impl<T: Transport> State<T> {
     /// Longest contiguous message that a blocking call sends eagerly: half of what others do, if the
-    /// receiver can read it where it is. One call is waiting for the other anyway, so one copy takes
-    /// less time than two.
+    /// receiver can read it where it is, in its own call. One call is waiting for the other anyway, so one
+    /// copy takes less time than two.
     #[inline]
     pub(super) fn eager_if_waited(&self) -> usize {
-        let pulls = self.proto.caps.contains(TransportCaps::PULL);
-        self.proto.limits.eager >> u32::from(pulls)
+        let caps = self.proto.caps & (TransportCaps::PULL | TransportCaps::PULL_FAR);
+        self.proto.limits.eager >> u32::from(caps == TransportCaps::PULL)
     }
 
     /// Whether a blocking call sends a longer message eagerly: receivers may have shown that they do not

@@ -58,6 +58,9 @@ bitflags! {
         /// [`Remote::Atomic`], in all widths and operations. All ranks of a job have it, or none. Whoever
         /// uses it on registered memory does so alone: the owner, too, goes by the network.
         const ATOMICS = 512;
+        /// With [`PULL`](Self::PULL): a pull is a message there and one back ([`Pulled::Later`]), which takes
+        /// far longer than a copy of what fits a packet.
+        const PULL_FAR = 1024;
     }
 }
 
