@@ -82,15 +82,6 @@ pub struct SliceMut<'a, T> {
     life: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: a description of values that may be read from any thread.
-unsafe impl<T: Sync> Send for Slice<'_, T> {}
-// SAFETY: as above.
-unsafe impl<T: Sync> Sync for Slice<'_, T> {}
-// SAFETY: a description of values that this alone may write.
-unsafe impl<T: Send> Send for SliceMut<'_, T> {}
-// SAFETY: a shared one gives no access.
-unsafe impl<T: Sync> Sync for SliceMut<'_, T> {}
-
 macro_rules! constructors {
     ($what:literal) => {
         /// `len` values of CUDA memory that begin at an address: a `CUdeviceptr`.
@@ -189,10 +180,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         tag: impl Into<Tag>,
     ) -> Result<()> {
         let guard = NoUnwind::new("a send from a device");
-        let sent = self.start_device_send(data, dest, tag.into());
-        let sent = sent.and_then(|request| self.hosted().wait(request));
+        let sent = self.send_staged(data, dest, tag.into());
         guard.done();
-        self.raise(sent.map(drop))
+        self.raise(sent)
     }
 
     /// Receives into memory of a device: [`recv_into`](Self::recv_into). The type must be one for which every bit
@@ -229,21 +219,46 @@ impl<L: Level, D: Device> Comm<L, D> {
     ) -> Result<Status> {
         let pattern = self.raise(self.inner.pattern(source.into(), recv_tag.into()))?;
         let guard = NoUnwind::new("a send-receive of a device");
-        let started = self.start_device_send(data, dest, send_tag.into());
-        let outcome = started.and_then(|request| {
-            let received = self.start_device_recv(room, &pattern);
-            let received = received.and_then(|request| self.hosted().wait(request));
+        // The receive first: it can be taken back if the send does not start, for want of a driver, say.
+        let started = self.start_device_recv(room, &pattern);
+        let outcome = started.and_then(|incoming| {
+            let outgoing = match self.start_device_send(data, dest, send_tag.into()) {
+                Ok(outgoing) => outgoing,
+                Err(error) => {
+                    let _ = self.hosted().cancel(incoming);
+                    let _ = self.hosted().wait(incoming);
+                    return Err(error);
+                }
+            };
+            let received = self.hosted().wait(incoming);
             let truncated = |error: &Error| error.kind() == ErrorKind::Truncated;
             if received.as_ref().is_err_and(|error| !truncated(error)) {
                 // The job is in trouble: whoever should take the message may never do so.
-                let _ = self.hosted().cancel(request);
+                let _ = self.hosted().cancel(outgoing);
             }
-            let sent = self.hosted().wait(request);
+            let sent = self.hosted().wait(outgoing);
             let status = received?;
             sent.map(|_| status)
         });
         guard.done();
         self.raise(outcome)
+    }
+
+    /// A blocking send. To this rank itself there is nobody else to receive meanwhile, so nothing is waited for:
+    /// the values have been copied.
+    fn send_staged<T: Datatype>(&self, data: &Slice<'_, T>, dest: u32, tag: Tag) -> Result<()> {
+        if data.kind == MemoryKind::Host {
+            let args = self.inner.send_args(SendMode::Standard, dest, tag)?;
+            let layout = T::layout();
+            let values = buf(data.kind, data.address, data.len, &layout);
+            // SAFETY: as in `start_device_send`, and the call returns when the send is over.
+            return unsafe { self.hosted().send_datatype_unchecked(&args, values) };
+        }
+        let request = self.start_device_send(data, dest, tag)?;
+        if dest == self.rank() {
+            return self.hosted().free(request);
+        }
+        self.hosted().wait(request).map(drop)
     }
 
     fn staging(&self) -> &Staging {

@@ -112,6 +112,30 @@ fn blocking(world: &World) -> portolan::Result<()> {
 }
 
 #[test]
+fn a_rank_may_send_to_itself() {
+    portolan::try_threads(1, |world| {
+        let (comm, fake) = (world.comm(), with_device(&world, 2 * MOST));
+        for len in SIZES {
+            fake.write(0, &bytes(len, 7));
+            // SAFETY: the halves of this rank's device, which nobody else uses.
+            let (mine, mut room) = unsafe { (data(&fake, 0, len), room(&fake, MOST, len)) };
+            comm.send_device(&mine, 0, 1)?;
+            let mut host = bytes(len, 9);
+            // SAFETY: the array outlives the call.
+            let from_host = unsafe { Slice::new(MemoryKind::Host, host.as_ptr() as u64, len) };
+            comm.send_device::<u8>(&from_host, 0, 2)?;
+            comm.recv_device(&mut room, 0, 1)?;
+            assert!(fake.read(MOST, len) == bytes(len, 7), "{len} bytes");
+            host.fill(0);
+            comm.recv_into(&mut host, 0, 2)?;
+            assert!(host == bytes(len, 9), "{len} bytes of the host");
+        }
+        Ok(())
+    })
+    .expect("a job");
+}
+
+#[test]
 fn a_message_that_is_too_long_stays_within_its_room() {
     portolan::try_threads(2, |world| blocking(&world)).expect("what fits");
 }

@@ -3,7 +3,7 @@
 //! A backend author reads this folder and no other. [`Transport`] is what shared memory is: peers,
 //! a short and a bulk way to hand a packet over, a poll that feeds packets to a [`Sink`], and
 //! optional extras, each announced by a bit of [`TransportCaps`]: a bit is set exactly where the
-//! operation is wired, and the conformance suite proves both ways.
+//! operation is wired, and the conformance suite proves both ways (`PULL_FAR` is advice, not an operation).
 //!
 //! # Contract
 //! - **Threads.** The engine calls a transport with `&mut self`, from one thread at a time.
@@ -93,7 +93,7 @@ impl Limits {
     #[must_use]
     pub fn piece_of(&self, len: usize) -> usize {
         let eighth = (len / 8).next_multiple_of(64);
-        eighth.max(self.piece).min(self.bulk)
+        eighth.max(self.piece).min(self.bulk).max(1)
     }
 }
 
