@@ -82,6 +82,8 @@ mod sever;
 mod shared;
 mod slab;
 mod slots;
+#[cfg(test)]
+mod testing;
 mod watch;
 mod wire;
 

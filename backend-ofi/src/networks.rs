@@ -5,6 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use crate::addr::Card;
 use crate::sever;
 
+/// On which network stack a rank is: the boot of its host, and the namespace. Containers may share one although
+/// each numbers its processes itself, which makes them different nodes in all else.
+fn stack(card: &Card) -> (&str, &str) {
+    let mut parts = card.node.split(':');
+    let boot = parts.next().unwrap_or_default();
+    (boot, parts.next_back().unwrap_or_default())
+}
+
 /// Where a rank is, for messages.
 fn place(rank: usize, card: &Card, address: SocketAddr) -> String {
     format!("rank {rank} (on {}) is at {}", card.host, address.ip())
@@ -20,11 +28,13 @@ pub(crate) fn apart(cards: &[Card]) -> Option<String> {
         .filter_map(|(rank, card)| Some((rank, card, sever::parse(&card.address)?)))
         .collect();
     let (first, own, address) = *known.first()?;
-    let other = known.iter().find(|(_, card, _)| card.node != own.node)?;
+    let other = known
+        .iter()
+        .find(|(_, card, _)| stack(card) != stack(own))?;
     // Who can be reached on its own node only, and somebody on another.
     let inward = known.iter().find(|(_, _, address)| is_inward(address.ip()));
     if let Some(&(rank, card, inside)) = inward {
-        let elsewhere = match card.node == own.node {
+        let elsewhere = match stack(card) == stack(own) {
             true => place(other.0, other.1, other.2),
             false => place(first, own, address),
         };
@@ -87,6 +97,15 @@ mod tests {
         let cards = [card("a", bytes("127.0.0.1")), card("a", bytes("10.0.0.1"))];
         assert_eq!(apart(&cards), None);
         assert_eq!(apart(&[]), None);
+    }
+
+    #[test]
+    fn containers_may_share_a_network() {
+        let inside = |node| card(node, bytes("127.0.0.1"));
+        assert_eq!(apart(&[inside("boot:1:7"), inside("boot:2:7")]), None);
+        for other in ["boot:1:8", "toob:1:7"] {
+            assert!(apart(&[inside("boot:1:7"), inside(other)]).is_some());
+        }
     }
 
     #[test]

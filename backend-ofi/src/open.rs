@@ -53,7 +53,9 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi, Error>
         .map_err(job_failed)?;
     job.fence().map_err(job_failed)?;
     let cards = cards(job, size)?;
-    judge(&cards)?;
+    // A rank that has no endpoint says why, and nobody comes as far as this.
+    let ip = made.as_ref().is_ok_and(Made::has_ip);
+    judge(&cards, ip)?;
     let Made {
         link,
         roster,
@@ -203,6 +205,13 @@ struct Made {
     socket: Option<UdpSocket>,
 }
 
+impl Made {
+    /// Whether the provider's addresses are those of IP.
+    fn has_ip(&self) -> bool {
+        self.link.domain.info.ip().is_some()
+    }
+}
+
 fn make(config: &Config, size: u32) -> Result<Made> {
     let (library, info) = provider::choose(config)?;
     let link = Link::new(library, info, config, size).map_err(unavailable)?;
@@ -310,14 +319,15 @@ fn cards(job: &mut dyn Bootstrap, size: u32) -> Result<Vec<Card>> {
     Err(unavailable(said.join("; ")))
 }
 
-/// Whether all ranks can talk to each other. Every rank reads the same and says the same.
-fn judge(cards: &[Card]) -> Result<()> {
+/// Whether all ranks can talk to each other. Every rank reads the same and says the same. Addresses are judged
+/// if they are of IP: others may look like that.
+fn judge(cards: &[Card], ip: bool) -> Result<()> {
     let first = &cards[0];
     let others: Vec<u32> = (0..cards.len() as u32)
         .filter(|&rank| cards[rank as usize].protocol != first.protocol)
         .collect();
     if others.is_empty() {
-        return match networks::apart(cards) {
+        return match networks::apart(cards).filter(|_| ip) {
             None => Ok(()),
             Some(why) => Err(unavailable(why).remedy(
                 "name a network that joins the nodes, by its interface or address, with \
@@ -403,9 +413,9 @@ mod tests {
     #[test]
     fn ranks_with_other_providers_are_named() {
         let mut cards = vec![card("a", "tcp 1.1"); 3];
-        assert!(judge(&cards).is_ok());
+        assert!(judge(&cards, true).is_ok());
         cards[2] = card("b", "verbs 2.1");
-        let error = judge(&cards).unwrap_err().to_string();
+        let error = judge(&cards, true).unwrap_err().to_string();
         let wanted = "rank 0 (on host-of-a) has tcp 1.1, rank 2 (on host-of-b) verbs 2.1";
         assert!(error.contains(wanted), "{error}");
     }

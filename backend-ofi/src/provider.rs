@@ -122,7 +122,11 @@ pub(crate) fn choose(config: &Config) -> Result<(Library, Info)> {
     let mut all = suited(library, config)?;
     let best = all.swap_remove(0);
     // A provider says what it was asked for, not all that it has: ask for less and less.
-    let accelerators = Accelerators::wanted(config.hmem);
+    let accelerators = match config.hmem {
+        // No driver is loaded for a provider that would not use it.
+        Switch::Auto if !has_memory(library, &best) => None,
+        setting => Accelerators::wanted(setting),
+    };
     let tagged = if config.native() { FI_TAGGED } else { 0 };
     for caps in [
         FI_RMA | FI_ATOMIC | FI_MULTI_RECV,
@@ -148,6 +152,15 @@ pub(crate) fn choose(config: &Config) -> Result<(Library, Info)> {
         }
     }
     Ok((library, best))
+}
+
+/// Whether a provider takes memory of accelerators.
+fn has_memory(library: Library, best: &Info) -> bool {
+    let list = Info::hints(library, FI_HMEM).and_then(|mut hints| {
+        hints.name(best);
+        Info::list(library, Some(&hints))
+    });
+    list.is_ok_and(|list| list.iter().any(|info| same_place(info, best)))
 }
 
 /// What to ask for, the best first: capabilities with `FI_HMEM`, where that is wanted, and without it, where

@@ -33,6 +33,10 @@ const SHORT: usize = 8 << 10;
 /// Longest part of an operation, where the provider would take more.
 const LONG: usize = 1 << 30;
 
+/// Operations in a row that find all slots with the dead, over connections that have been ended, before there is no
+/// hope left.
+const PATIENCE: u32 = 2000;
+
 /// What is under way on peers' memory.
 #[derive(Debug)]
 pub(crate) struct Remotes {
@@ -43,6 +47,8 @@ pub(crate) struct Remotes {
     free: Vec<u32>,
     /// Operations that use memory of the program.
     long: usize,
+    /// How many in a row have found all slots with the dead.
+    waited: u32,
 }
 
 #[derive(Debug)]
@@ -83,6 +89,7 @@ impl Remotes {
             slots: (0..count).map(|_| None).collect(),
             free: (0..count as u32).rev().collect(),
             long: 0,
+            waited: 0,
         })
     }
 
@@ -163,19 +170,24 @@ pub(crate) unsafe fn begin(
     }
 }
 
-/// Whether a slot can be hoped for. Where connections can be ended, what concerns the dead ends with them; elsewhere
-/// the provider may never end it, and it keeps its slot.
+/// Whether a slot can be hoped for. Where connections can be ended, what concerns the dead ends with them, soon;
+/// elsewhere the provider may never end it, and it keeps its slot.
 #[cold]
-fn no_slot(ofi: &Ofi) -> Begun {
-    if ofi.link.domain.info.ip().is_some() {
-        return Begun::Full;
-    }
+fn no_slot(ofi: &mut Ofi) -> Begun {
     let dead = |peer| ofi.shared.deaths.reason(peer, ofi.adopted).is_some();
-    let mut held = ofi.link.memory.remotes.slots.iter().flatten();
-    match held.all(|slot| dead(slot.peer)) {
-        true => Begun::Refused,
-        false => Begun::Full,
+    let patience = match ofi.link.domain.info.ip() {
+        Some(_) => PATIENCE,
+        None => 0,
+    };
+    let remotes = &mut ofi.link.memory.remotes;
+    if !remotes.slots.iter().flatten().all(|slot| dead(slot.peer)) {
+        remotes.waited = 0;
+    } else if remotes.waited == patience {
+        return Begun::Refused;
+    } else {
+        remotes.waited += 1;
     }
+    Begun::Full
 }
 
 /// Gives an operation to the provider; libfabric's result. The slot is in use if that is 0.
@@ -382,6 +394,7 @@ fn take(ofi: &mut Ofi, index: usize) -> Option<Slot> {
     let slot = remotes.slots[index].take()?;
     remotes.long -= usize::from(matches!(slot.kind, Way::Long));
     remotes.free.push(index as u32);
+    remotes.waited = 0;
     Some(slot)
 }
 

@@ -108,7 +108,7 @@ impl Tags {
             let serial = slot.serial;
             self.doom(number, serial);
         } else if receive.claimed.is_some() {
-            return; // The provider has the message, and will be asked for it.
+            return; // The provider has the message, and is to be asked for it: `claim` gives it time then.
         }
         self.retract(ofi, number, End::Failed(peer));
     }

@@ -190,16 +190,35 @@ impl Tags {
         slot.what = What::Receive(receive);
         slot.request = request;
         self.numbers.insert(request.to_bits(), number);
-        if !self.unclaimed.is_empty() || !self.hand_over(ofi, number, FI_CLAIM) {
+        if !self.unclaimed.is_empty() || !self.claim(ofi, number) {
             self.unclaimed.push_back(number);
         }
+    }
+
+    /// Asks the provider for a message that was taken; `false` if it has no room. The dead may never send the rest.
+    fn claim(&mut self, ofi: &mut Ofi, number: u32) -> bool {
+        if !self.hand_over(ofi, number, FI_CLAIM) {
+            return false;
+        }
+        let slot = self.slots.at(number);
+        let (serial, under_way) = (slot.serial, slot.under_way);
+        if let What::Receive(receive) = &mut slot.what
+            && under_way
+            && let Some(source) = receive.from.source
+            && let Some(dead) = self.contexts.process(receive.from.context, source)
+            && self.contexts.is_dead(dead)
+        {
+            receive.doom = Some(dead);
+            self.doom(number, serial);
+        }
+        true
     }
 
     /// Tries again what the provider had no room for.
     pub(super) fn claim_waiting(&mut self, ofi: &mut Ofi) -> usize {
         let mut done = 0;
         while let Some(&number) = self.unclaimed.front() {
-            if !self.hand_over(ofi, number, FI_CLAIM) {
+            if !self.claim(ofi, number) {
                 break;
             }
             self.unclaimed.pop_front();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use portolan_core::config::{MatchMode, Settings};
+use portolan_core::device::Message as Handle;
 use portolan_core::engine::Data;
 use portolan_core::level::Multiple;
 use portolan_core::matching::Pattern;
@@ -19,8 +20,8 @@ use super::tags::{End, Tags};
 use crate::bell::EventBell;
 use crate::config::Config;
 use crate::ofi::{Nobody, Ofi};
-use crate::open::in_process_with;
 use crate::shared::Contacts;
+use crate::testing::opened_or_skipped;
 
 /// Longer than what a connection on the loopback interface takes at once.
 const LEN: usize = 48 << 20;
@@ -37,7 +38,9 @@ fn opened() -> Option<[Ofi; 2]> {
         matching: MatchMode::Native,
         ..Config::default()
     };
-    in_process_with(2, &config).ok()?.try_into().ok()
+    opened_or_skipped("matching by the provider", 2, &config)?
+        .try_into()
+        .ok()
 }
 
 /// What is below two devices.
@@ -146,7 +149,7 @@ fn a_receive_that_is_given_up_writes_nowhere() {
     let message = vec![7; LEN];
     let mut room = vec![0; LEN];
     let Some([mut zero, mut one]) = in_the_middle(&message, &mut room) else {
-        return; // There is no such provider here.
+        return; // It has said why.
     };
     zero.ofi.shared.deaths.declare(1, "its node is gone");
     let mut steps = 0;
@@ -171,7 +174,7 @@ fn a_receive_that_is_given_up_writes_nowhere() {
 fn a_send_that_is_given_up_reads_nowhere() {
     let mut message = vec![7; LEN];
     let Some([mut zero, mut one]) = pair() else {
-        return; // There is no such provider here.
+        return; // It has said why.
     };
     let data = Data::Contig(ContigBuf::from_bytes(&message));
     // SAFETY: the buffer outlives the ranks.
@@ -218,23 +221,21 @@ fn a_send_that_is_given_up_reads_nowhere() {
     drop((zero, one));
 }
 
-#[test]
-fn a_taken_message_that_breaks_off_ends() {
-    let message = vec![7; LEN];
-    let mut room = vec![0; LEN];
-    let Some([mut zero, mut one]) = pair() else {
-        return; // There is no such provider here.
-    };
-    // SAFETY: the buffer outlives the ranks.
+/// Rank 0 has taken a message of rank 1 out of matching.
+///
+/// # Safety
+/// The message must outlive the ranks.
+unsafe fn taken(zero: &mut Core, one: &mut Core, message: &[u8]) -> Handle {
+    // SAFETY: the caller's promise.
     unsafe {
-        let Core { ofi, tags } = &mut one;
-        let data = Data::Contig(ContigBuf::from_bytes(&message));
+        let Core { ofi, tags } = &mut *one;
+        let data = Data::Contig(ContigBuf::from_bytes(message));
         tags.start_send(ofi, request(2), &args(0, FROM), data);
     }
     let mut steps = 0;
-    let taken = loop {
+    loop {
         one.step();
-        let Core { ofi, tags } = &mut zero;
+        let Core { ofi, tags } = &mut *zero;
         let Some(look) = tags.look(ofi, &from(FROM), true) else {
             continue;
         };
@@ -246,12 +247,53 @@ fn a_taken_message_that_breaks_off_ends() {
             }
         };
         if matches!(seen, Seen::Message(_)) {
-            break look;
+            return zero.tags.keep(look);
         }
         steps += 1;
         assert!(steps < STEPS, "nothing arrives");
+    }
+}
+
+#[test]
+fn a_message_that_was_taken_before_its_sender_died_ends() {
+    let message = vec![7; LEN];
+    let mut room = vec![0; LEN];
+    let Some([mut zero, mut one]) = pair() else {
+        return; // It has said why.
     };
-    let handle = zero.tags.keep(taken);
+    // SAFETY: the buffer outlives the ranks.
+    let handle = unsafe { taken(&mut zero, &mut one, &message) };
+    zero.ofi.shared.deaths.declare(1, "its node is gone");
+    let mut steps = 0;
+    while !zero.tags.contexts().is_dead(1) {
+        zero.step();
+        steps += 1;
+        assert!(steps < STEPS, "the death is never noticed");
+    }
+    let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
+    // SAFETY: the buffer outlives the ranks.
+    let known = unsafe {
+        let Core { ofi, tags } = &mut zero;
+        tags.receive_taken(ofi, handle, request(1), data)
+    };
+    assert!(known);
+    let mut steps = 0;
+    while !failed(zero.end()) {
+        zero.step();
+        steps += 1;
+        assert!(steps < STEPS, "the receive never ends");
+    }
+}
+
+#[test]
+fn a_taken_message_that_breaks_off_ends() {
+    let message = vec![7; LEN];
+    let mut room = vec![0; LEN];
+    let Some([mut zero, mut one]) = pair() else {
+        return; // It has said why.
+    };
+    // SAFETY: the buffer outlives the ranks.
+    let handle = unsafe { taken(&mut zero, &mut one, &message) };
     let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
     // SAFETY: the buffer outlives the ranks.
     let known = unsafe {
@@ -284,7 +326,7 @@ fn a_taken_message_that_breaks_off_ends() {
 fn what_comes_later_in_a_slot_is_not_given_up() {
     let mut room = [0; 8];
     let Some([mut zero, _one]) = pair() else {
-        return; // There is no such provider here.
+        return; // It has said why.
     };
     let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
     // SAFETY: the buffer outlives the ranks.
@@ -312,7 +354,7 @@ fn what_comes_later_in_a_slot_is_not_given_up() {
 #[test]
 fn a_message_shows_both_ranks_that_the_other_is_there() {
     let Some([mut zero, mut one]) = pair() else {
-        return; // There is no such provider here.
+        return; // It has said why.
     };
     let alarm = Arc::new(EventBell::new(None).unwrap());
     let shared = Arc::clone(&zero.ofi.shared);
@@ -344,7 +386,7 @@ fn a_message_shows_both_ranks_that_the_other_is_there() {
 #[test]
 fn a_probe_leaves_other_threads_asleep() {
     let Some([zero, one]) = opened() else {
-        return; // There is no such provider here.
+        return; // It has said why.
     };
     let settings = Settings::default();
     let zero = Native::<Multiple>::new(zero, &settings).unwrap();

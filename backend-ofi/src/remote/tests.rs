@@ -2,10 +2,10 @@
 
 use portolan_core::transport::{Begun, Header, Payload, Pulled, Remote, Sent, Sink, Transport};
 
-use super::UNDER_WAY;
+use super::{PATIENCE, Slot, UNDER_WAY, Way, take};
 use crate::config::Config;
 use crate::ofi::Ofi;
-use crate::open::in_process_with;
+use crate::testing::{opened_or_skipped, skipped};
 
 /// More polls than anything here takes.
 const POLLS: u32 = 5_000_000;
@@ -32,8 +32,12 @@ fn ranks<const N: usize>() -> Option<[Ofi; N]> {
         interface: Some("lo".to_owned()),
         ..Config::default()
     };
-    let ranks = in_process_with(N as u32, &config).ok()?;
-    ranks[0].link.domain.remote.then_some(())?;
+    let what = "remote operations";
+    let ranks = opened_or_skipped(what, N as u32, &config)?;
+    if !ranks[0].link.domain.remote {
+        skipped(what, "the provider has none");
+        return None;
+    }
     ranks.try_into().ok()
 }
 
@@ -61,7 +65,7 @@ fn a_message_out_of_a_region_that_is_freed_is_read() {
     const LEN: usize = 1 << 20;
     let (mut source, mut target) = (vec![7_u8; LEN], vec![0_u8; LEN]);
     let Some(mut ranks) = ranks::<2>() else {
-        return; // There is no such provider here.
+        return; // It has said why.
     };
     meet(&mut ranks, 0, 1);
     let [zero, one] = &mut ranks;
@@ -97,7 +101,7 @@ fn operations_on_the_dead_give_their_places_to_the_living() {
     let mut memory = [[0_u8; 64]; 2];
     let bytes = [7_u8; 64];
     let Some(mut ranks) = ranks::<3>() else {
-        return; // There is no such provider here.
+        return; // It has said why.
     };
     meet(&mut ranks, 0, 1);
     meet(&mut ranks, 0, 2);
@@ -132,5 +136,51 @@ fn operations_on_the_dead_give_their_places_to_the_living() {
         two.poll(&mut Count(0));
         polls += 1;
         assert!(polls < POLLS, "the dead keep their places");
+    }
+}
+
+#[test]
+fn slots_that_the_dead_never_give_back_are_not_waited_for() {
+    let mut memory = [0_u8; 64];
+    let bytes = [7_u8; 64];
+    let Some(mut ranks) = ranks::<3>() else {
+        return; // It has said why.
+    };
+    meet(&mut ranks, 0, 2);
+    let [zero, _, two] = &mut ranks;
+    let start = memory.as_mut_ptr();
+    // SAFETY: the memory outlives the ranks.
+    let token = unsafe { two.register(start, 64, portolan_core::MemoryKind::Host) };
+    let token = token.expect("a region");
+    zero.shared.deaths.declare(1, "its node is gone");
+    let mut polls = 0;
+    while zero.failures() == 0 {
+        zero.poll(&mut Count(0));
+        polls += 1;
+        assert!(polls < POLLS, "the death is not believed");
+    }
+    // As if the provider had operations that it never ends.
+    let remotes = &mut zero.link.memory.remotes;
+    remotes.free.clear();
+    remotes.slots.fill_with(|| {
+        Some(Slot {
+            id: 0,
+            peer: 1,
+            kind: Way::Out,
+            _region: None,
+        })
+    });
+    let put = Remote::Put {
+        source: bytes.as_ptr(),
+        len: 64,
+    };
+    // SAFETY: readable bytes, inside of the region.
+    let mut begin = |id| unsafe { zero.begin_remote(2, &token, 0, put, id) };
+    for id in 0..PATIENCE {
+        assert_eq!(begin(id), Begun::Full);
+    }
+    assert_eq!(begin(PATIENCE), Begun::Refused);
+    for index in 0..UNDER_WAY {
+        assert!(take(zero, index).is_some());
     }
 }
