@@ -11,6 +11,7 @@ use portolan_core::device::Port;
 use portolan_core::matching::Pattern;
 use portolan_core::{Error, ErrorKind, Group, Request, Result, SendArgs, Status};
 
+use crate::direct::Pending;
 use crate::memory::Memory;
 use crate::run::{Started, wrong_length};
 use crate::schedule::{Lane, Schedule, Span, Step};
@@ -44,7 +45,61 @@ impl std::fmt::Debug for Prepared {
     }
 }
 
-/// An operation under way.
+/// An operation under way, in whichever way.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// By messages.
+    Messages(Active),
+    /// On boards.
+    Board(OnBoard),
+}
+
+impl Task {
+    /// Takes it as far as it goes; says whether it is over.
+    pub(crate) fn advance(&mut self, port: &mut dyn Port) -> bool {
+        match self {
+            Self::Messages(active) => active.advance(port),
+            Self::Board(board) => board.advance(port),
+        }
+    }
+}
+
+/// An operation under way on boards.
+#[derive(Debug)]
+pub(crate) struct OnBoard {
+    pub(crate) request: Request,
+    pub(crate) who: Who,
+    pub(crate) pending: Pending,
+}
+
+impl OnBoard {
+    fn advance(&mut self, port: &mut dyn Port) -> bool {
+        // SAFETY: whoever started the operation promised the buffers until its request is complete.
+        let mut outcome = unsafe { self.pending.advance(&mut |peer| port.notify(peer)) };
+        if outcome.is_none()
+            && let Some(dead) = port.dead_member(&self.who.group)
+        {
+            // What the dead have stored before counts.
+            // SAFETY: as above.
+            outcome = unsafe { self.pending.advance(&mut |peer| port.notify(peer)) };
+            if outcome.is_none() {
+                self.pending.give_up(&mut |peer| port.notify(peer));
+                let ended = port.fail(self.request, dead);
+                debug_assert!(ended.is_ok(), "the request is this operation's: {ended:?}");
+                return true;
+            }
+        }
+        let ended = match outcome {
+            None => return false,
+            Some(Ok(())) => port.complete(self.request, Status::EMPTY),
+            Some(Err(error)) => port.fail_with(self.request, error.on_rank(self.who.world_rank)),
+        };
+        debug_assert!(ended.is_ok(), "the request is this operation's: {ended:?}");
+        true
+    }
+}
+
+/// An operation under way by messages.
 pub(crate) struct Active {
     /// What completes at its end.
     request: Request,
@@ -59,6 +114,8 @@ pub(crate) struct Active {
     error: Option<Error>,
     /// Whether the rest of the schedule is not taken.
     ending: bool,
+    /// Its step on a board, where ranks that do not agree are seen.
+    watch: Option<Pending>,
 }
 
 /// The rank as its messages name it.
@@ -84,7 +141,13 @@ impl std::fmt::Debug for Active {
 
 impl Active {
     /// An operation of which no step was taken.
-    pub(crate) fn new(request: Request, who: Who, tags: OwnTags, prepared: Arc<Prepared>) -> Self {
+    pub(crate) fn new(
+        request: Request,
+        who: Who,
+        tags: OwnTags,
+        prepared: Arc<Prepared>,
+        watch: Option<Pending>,
+    ) -> Self {
         Self {
             request,
             who,
@@ -94,7 +157,13 @@ impl Active {
             pending: Vec::new(),
             error: None,
             ending: false,
+            watch,
         }
+    }
+
+    /// The steps that it takes.
+    pub(crate) fn schedule(&self) -> &Schedule {
+        &self.prepared.schedule
     }
 
     /// What it ran on.
@@ -105,15 +174,42 @@ impl Active {
     /// Takes all steps that can be taken; says whether the operation is over.
     pub(crate) fn advance(&mut self, port: &mut dyn Port) -> bool {
         loop {
+            self.watch(port);
             if !self.settle(port) {
                 return false;
             }
             if self.ending || self.next == self.prepared.schedule.steps().len() {
+                if !self.leave_board(port) {
+                    return false;
+                }
                 self.complete(port);
                 return true;
             }
             self.round(port);
         }
+    }
+
+    /// Looks for ranks that do not agree about the operation: their part in the messages is not to come.
+    fn watch(&mut self, port: &mut dyn Port) {
+        if let Some(watch) = &mut self.watch
+            && let Err(error) = watch.watch(&mut |peer| port.notify(peer))
+        {
+            self.end_early(port);
+            self.error.get_or_insert(error.on_rank(self.who.world_rank));
+        }
+    }
+
+    /// Ends the step on the board; `false` as long as it has yet to be shown there.
+    fn leave_board(&mut self, port: &mut dyn Port) -> bool {
+        let Some(watch) = &mut self.watch else {
+            return true;
+        };
+        if !watch.is_shown() && port.dead_member(&self.who.group).is_none() {
+            return false;
+        }
+        watch.give_up(&mut |peer| port.notify(peer));
+        self.watch = None;
+        true
     }
 
     /// Completes what has come to its end; says whether nothing is pending any more.
@@ -146,14 +242,22 @@ impl Active {
 
     /// Keeps the first error. After a death nothing more is started, and what can be cancelled is.
     fn note(&mut self, error: Error, port: &mut dyn Port) {
-        if matches!(error.kind(), ErrorKind::PeerFailed | ErrorKind::Aborted) && !self.ending {
-            self.ending = true;
-            for &(request, _) in &self.pending {
-                // It may be over already, or not to be cancelled.
-                let _ = port.cancel(request);
-            }
+        if matches!(error.kind(), ErrorKind::PeerFailed | ErrorKind::Aborted) {
+            self.end_early(port);
         }
         self.error.get_or_insert(error);
+    }
+
+    /// Takes no more steps, and cancels what is pending.
+    fn end_early(&mut self, port: &mut dyn Port) {
+        if self.ending {
+            return;
+        }
+        self.ending = true;
+        for &(request, _) in &self.pending {
+            // It may be over already, or not to be cancelled.
+            let _ = port.cancel(request);
+        }
     }
 
     /// Takes the steps up to and with the next wait.

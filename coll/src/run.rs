@@ -7,7 +7,7 @@
 
 use portolan_core::buffer::{ContigBuf, MemoryKind, TypedBuf};
 use portolan_core::comm::{Communicator, NoUnwind};
-use portolan_core::device::SendArgs;
+use portolan_core::device::{Check, SendArgs};
 use portolan_core::matching::Pattern;
 use portolan_core::{Adi, Device, Error, ErrorKind, Request, Result, Status};
 use portolan_datatype::Signature;
@@ -16,6 +16,10 @@ use crate::counters::Counters;
 use crate::memory::Memory;
 use crate::schedule::{LayoutId, Schedule, Span, Step};
 use crate::state::{OwnTags, State};
+
+/// Looks for room for a request until there is held to be none: where all are the calling program's own, nobody
+/// else ends one.
+const PATIENCE: u32 = 1 << 20;
 
 /// One run of a schedule.
 pub(crate) struct Run<'a, D: Device> {
@@ -127,7 +131,11 @@ impl<D: Device> Run<'_, D> {
     ) -> Result<()> {
         let mut outcome = start();
         let mut first = Ok(());
-        while matches!(&outcome, Err(error) if error.kind() == ErrorKind::Exhausted) {
+        let mut tries = 0;
+        while tries < PATIENCE
+            && matches!(&outcome, Err(error) if error.kind() == ErrorKind::Exhausted)
+        {
+            tries += 1;
             first = first.and(self.make_room(requests)?);
             outcome = start();
         }
@@ -141,11 +149,10 @@ impl<D: Device> Run<'_, D> {
         let device = self.comm.device();
         let started: Vec<Request> = requests.iter().map(|&(request, _)| request).collect();
         let Some((at, outcome)) = device.wait_any(&started) else {
-            // They are the program's, or another operation's: until one may be over, or somebody has died.
-            let mut looked = false;
-            return device
-                .wait_for(self.comm.group(), || std::mem::replace(&mut looked, true))
-                .map(Ok);
+            // They are the program's, or another operation's, which goes on meanwhile.
+            device.device_check(Check::NonBlocking)?;
+            self.comm.check_members()?;
+            return Ok(Ok(()));
         };
         if let Err(error) = &outcome
             && device.peek(started[at]).is_ok()

@@ -5,6 +5,9 @@
 //! operation completes a request in the device's one table, so that it can be waited for with any
 //! others. While nothing is under way the hook sleeps and costs nothing.
 //!
+//! Where ranks share memory, short operations go through it ([`crate::direct`]): what is over in the call that starts
+//! it never comes to the hook.
+//!
 //! The hook runs under the device's lock: it starts and tests messages through the [`Port`] only. Operators run
 //! there too, so an operator of the program must not communicate.
 
@@ -12,12 +15,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use portolan_core::comm::Communicator;
 use portolan_core::device::{Check, HookId, Port, Turn, Upper};
-use portolan_core::{Device, ErrorKind, Request, Result};
+use portolan_core::{Device, ErrorKind, Request, Result, Status};
 
-use crate::active::{Active, Prepared, Who};
+use crate::active::{Active, OnBoard, Prepared, Task, Who};
 use crate::args::Operation;
+use crate::check::check;
 use crate::compare::Form;
 use crate::counters::Counters;
+use crate::direct::{self, Kept, Pending, Ready, Start};
 use crate::options::Options;
 use crate::plan::{Plan, plan};
 use crate::schedule::Schedule;
@@ -34,7 +39,7 @@ pub(crate) struct Progress {
 #[derive(Debug, Default)]
 struct Shared {
     /// Operations that the hook has not seen yet.
-    fresh: Mutex<Vec<Active>>,
+    fresh: Mutex<Vec<Task>>,
     /// Memory of operations that are over, for the next: fresh memory costs a page fault per page.
     spare: Mutex<Vec<(Schedule, Scratch)>>,
 }
@@ -74,6 +79,9 @@ impl Upper for Collective {}
 
 /// Starts a collective operation; the request completes when this rank's part in it is over.
 ///
+/// Operators run inside progress, in whatever call makes it, and are let go there: neither their function nor the
+/// end of what it has captured may call the device.
+///
 /// # Errors
 /// As [`run`](crate::run()) for what is wrong with the arguments; what goes wrong later comes out of the call that
 /// completes the request. [`Exhausted`](ErrorKind::Exhausted) when there are no more request slots.
@@ -85,9 +93,69 @@ pub unsafe fn start<D: Device>(
     comm: &Communicator<D>,
     operation: &Operation<'_>,
 ) -> Result<Request> {
+    let (state, job) = (state::of(comm), state::of_job(comm));
+    let ready = direct::ready(comm, state, &job.options, operation)?;
+    let kept = || Kept::of(operation).map(Arc::new);
+    if let Some(ready) = ready.as_ref().filter(|ready| !ready.is_by_messages()) {
+        // SAFETY: from the caller.
+        return unsafe { start_ready(comm, (state, job), ready, 0, kept) };
+    }
     let plan = |options: &Options, old| plan(comm, options, operation, Form::Nonblocking, old);
+    let watch = || {
+        // SAFETY: from the caller.
+        let start = |ready: &Ready<'_>| unsafe { ready.start(comm, state, 0, kept) };
+        ready.as_ref().map(start).and_then(watched)
+    };
     // SAFETY: from the caller.
-    unsafe { start_planned(comm, plan) }
+    unsafe { start_watched(comm, plan, watch) }
+}
+
+/// What watches an operation that goes by messages.
+fn watched(start: Start) -> Option<Pending> {
+    match start {
+        Start::Pending(pending) => Some(pending),
+        Start::Over(_) => None,
+    }
+}
+
+/// Starts an operation on a track of the boards.
+///
+/// # Safety
+/// As [`start`].
+#[inline]
+unsafe fn start_ready<D: Device>(
+    comm: &Communicator<D>,
+    (state, job): (&State, &Job),
+    ready: &Ready<'_>,
+    track: usize,
+    kept: impl FnOnce() -> Option<Arc<Kept>>,
+) -> Result<Request> {
+    let device = comm.device();
+    // Before the step: without a request there is no operation, and the next has this step.
+    let request = device.upper_request(Box::new(Collective))?;
+    // Ranks that do not agree may do this one by messages.
+    state.begin();
+    state.count(Counters::Operations, 1);
+    // SAFETY: from the caller.
+    match unsafe { ready.start(comm, state, track, kept) } {
+        Start::Over(Ok(())) => device.complete_upper(request, Status::EMPTY)?,
+        Start::Over(Err(error)) => {
+            device.fail_upper(request, error.on_rank(device.attributes().world_rank))?;
+        }
+        Start::Pending(pending) => {
+            let who = who(comm);
+            hand_over(
+                comm,
+                job,
+                Task::Board(OnBoard {
+                    request,
+                    who,
+                    pending,
+                }),
+            );
+        }
+    }
+    Ok(request)
 }
 
 /// The same for what `plan` plans, in the memory of a schedule that is not used any more.
@@ -98,6 +166,19 @@ pub(crate) unsafe fn start_planned<D: Device>(
     comm: &Communicator<D>,
     plan: impl FnOnce(&Options, Schedule) -> Result<Plan>,
 ) -> Result<Request> {
+    // SAFETY: from the caller.
+    unsafe { start_watched(comm, plan, || None) }
+}
+
+/// The same with what `watch` gives as soon as the operation is sure to be started.
+///
+/// # Safety
+/// As [`start_planned`].
+unsafe fn start_watched<D: Device>(
+    comm: &Communicator<D>,
+    plan: impl FnOnce(&Options, Schedule) -> Result<Plan>,
+    watch: impl FnOnce() -> Option<Pending>,
+) -> Result<Request> {
     let (state, job) = (state::of(comm), state::of_job(comm));
     let (schedule, scratch) = job.progress.shared.take_spare();
     let plan = plan(&job.options, schedule)?;
@@ -105,7 +186,8 @@ pub(crate) unsafe fn start_planned<D: Device>(
     // Before the number: without a request there is no operation, and the next has this number.
     let request = comm.device().upper_request(Box::new(Collective))?;
     let tags = state.tags().started(state.begin());
-    launch(comm, state, job, request, tags, Arc::new(prepared));
+    let task = Active::new(request, who(comm), tags, Arc::new(prepared), watch());
+    launch(comm, state, job, task);
     Ok(request)
 }
 
@@ -116,20 +198,34 @@ pub(crate) unsafe fn start_planned<D: Device>(
 pub struct Persistent<D: Device> {
     comm: Communicator<D>,
     tags: OwnTags,
-    prepared: Arc<Prepared>,
+    /// What is done by messages; `None` where all of it goes over a board.
+    prepared: Option<Arc<Prepared>>,
+    /// The track of the boards, and what is done there.
+    track: Option<(usize, Arc<Kept>)>,
     /// The request of the last start.
     last: Request,
 }
 
 impl<D: Device> Persistent<D> {
-    /// Plans an operation. Nothing is sent.
+    /// Plans an operation. Collective, and like a blocking operation the first on a communicator may wait for the
+    /// others (MPI-4 section 6.13: such calls are non-local).
     ///
     /// # Errors
-    /// As [`run`](crate::run()) for what is wrong with the arguments.
+    /// As [`run`](crate::run()) for what is wrong with the arguments;
+    /// [`PeerFailed`](ErrorKind::PeerFailed).
     pub fn new(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<Self> {
-        Self::planned(comm, |options, old| {
-            plan(comm, options, operation, Form::Persistent, old)
-        })
+        // Before the number: one that is refused here has none, so that the next has the same on all ranks.
+        check(comm, operation)?;
+        let (state, job) = (state::of(comm), state::of_job(comm));
+        let number = state.reserve();
+        let track = direct::keep(comm, state, job, operation, number)?;
+        let ready = track
+            .as_ref()
+            .and_then(|(_, kept)| direct::kept(state, kept));
+        let plan = |options: &Options, old| plan(comm, options, operation, Form::Persistent, old);
+        let over_boards = ready.is_some_and(|ready| !ready.is_by_messages());
+        let plan = (!over_boards).then(|| plan(&job.options, Schedule::default()));
+        Ok(Self::made(comm, plan.transpose()?, number, track))
     }
 
     /// The same for what `plan` plans.
@@ -137,15 +233,30 @@ impl<D: Device> Persistent<D> {
         comm: &Communicator<D>,
         plan: impl FnOnce(&Options, Schedule) -> Result<Plan>,
     ) -> Result<Self> {
-        let (state, job) = (state::of(comm), state::of_job(comm));
-        let plan = plan(&job.options, Schedule::default())?;
-        let prepared = Prepared::new(plan.schedule, plan.bases, Scratch::default());
-        Ok(Self {
+        let plan = plan(&state::of_job(comm).options, Schedule::default())?;
+        Ok(Self::made(
+            comm,
+            Some(plan),
+            state::of(comm).reserve(),
+            None,
+        ))
+    }
+
+    fn made(
+        comm: &Communicator<D>,
+        plan: Option<Plan>,
+        number: u32,
+        track: Option<(usize, Arc<Kept>)>,
+    ) -> Self {
+        let prepare =
+            |plan: Plan| Arc::new(Prepared::new(plan.schedule, plan.bases, Scratch::default()));
+        Self {
             comm: comm.clone(),
-            tags: state.tags().reserved(state.reserve()),
-            prepared: Arc::new(prepared),
+            tags: state::of(comm).tags().reserved(number),
+            prepared: plan.map(prepare),
+            track,
             last: Request::NULL,
-        })
+        }
     }
 
     /// Starts it (`MPI_Start`).
@@ -168,52 +279,76 @@ impl<D: Device> Persistent<D> {
             ));
         }
         self.comm.check_members()?;
-        let (state, job) = (state::of(&self.comm), state::of_job(&self.comm));
-        let prepared = Arc::clone(&self.prepared);
-        self.last = self.comm.device().upper_request(Box::new(Collective))?;
-        launch(&self.comm, state, job, self.last, self.tags, prepared);
+        let comm = &self.comm;
+        let (state, job) = (state::of(comm), state::of_job(comm));
+        let ready = match &self.track {
+            None => None,
+            Some((track, kept)) => direct::kept(state, kept).map(|ready| (ready, *track, kept)),
+        };
+        let Some(prepared) = &self.prepared else {
+            let Some((ready, track, kept)) = ready else {
+                unreachable!("it is done over a board or by messages");
+            };
+            // SAFETY: from the caller.
+            self.last = unsafe {
+                start_ready(comm, (state, job), &ready, track, || Some(Arc::clone(kept)))
+            }?;
+            return Ok(self.last);
+        };
+        self.last = comm.device().upper_request(Box::new(Collective))?;
+        let watch = ready.and_then(|(ready, track, kept)| {
+            // SAFETY: from the caller.
+            watched(unsafe { ready.start(comm, state, track, || Some(Arc::clone(kept))) })
+        });
+        let prepared = Arc::clone(prepared);
+        let task = Active::new(self.last, who(comm), self.tags, prepared, watch);
+        launch(comm, state, job, task);
         Ok(self.last)
     }
 }
 
-fn launch<D: Device>(
-    comm: &Communicator<D>,
-    state: &State,
-    job: &Job,
-    request: Request,
-    tags: OwnTags,
-    prepared: Arc<Prepared>,
-) {
-    let device = comm.device();
-    let schedule = &prepared.schedule;
+/// The rank as the hook knows it.
+fn who<D: Device>(comm: &Communicator<D>) -> Who {
+    Who {
+        group: comm.group().clone(),
+        rank: comm.rank(),
+        world_rank: comm.device().attributes().world_rank,
+        context: comm.context() + 1,
+        _lease: comm.lease(),
+    }
+}
+
+fn launch<D: Device>(comm: &Communicator<D>, state: &State, job: &Job, task: Active) {
+    let schedule = task.schedule();
     state.count(Counters::Operations, 1);
     state.count(Counters::Messages, schedule.messages() as u64);
     state.count(Counters::Bytes, schedule.sent_bytes() as u64);
     state.count(Counters::Waits, schedule.waits() as u64);
-    let who = Who {
-        group: comm.group().clone(),
-        rank: comm.rank(),
-        world_rank: device.attributes().world_rank,
-        context: comm.context() + 1,
-        _lease: comm.lease(),
-    };
+    hand_over(comm, job, Task::Messages(task));
+    // The first messages leave now. What fails here fails the operation, too.
+    let _ = comm.device().device_check(Check::NonBlocking);
+}
+
+/// Leaves an operation to the hook.
+fn hand_over<D: Device>(comm: &Communicator<D>, job: &Job, task: Task) {
+    let device = comm.device();
     let Progress { hook, shared } = &job.progress;
-    lock(&shared.fresh).push(Active::new(request, who, tags, prepared));
+    lock(&shared.fresh).push(task);
     let hook = hook.get_or_init(|| {
         let shared = Arc::clone(shared);
         let mut under_way = Vec::new();
         device.register_hook(Box::new(move |port| turn(&shared, &mut under_way, port)))
     });
     device.wake_hook(*hook);
-    // The first messages leave now. What fails here fails the operation, too.
-    let _ = device.device_check(Check::NonBlocking);
 }
 
 /// The hook: advances everything as far as it goes.
-fn turn(shared: &Shared, under_way: &mut Vec<Active>, port: &mut dyn Port) -> Turn {
+fn turn(shared: &Shared, under_way: &mut Vec<Task>, port: &mut dyn Port) -> Turn {
     under_way.append(&mut lock(&shared.fresh));
-    for over in under_way.extract_if(.., |active| active.advance(port)) {
-        shared.keep(over.into_prepared());
+    for over in under_way.extract_if(.., |task| task.advance(port)) {
+        if let Task::Messages(active) = over {
+            shared.keep(active.into_prepared());
+        }
     }
     if under_way.is_empty() {
         Turn::Sleep

@@ -102,4 +102,8 @@ impl Port for Tags<'_> {
     fn wake_hook(&mut self, hook: HookId) {
         self.engine.wake_hook(hook);
     }
+
+    fn notify(&mut self, peer: ProcId) {
+        self.engine.notify(peer);
+    }
 }

@@ -4,6 +4,9 @@
 //! which the others say that they have gone: [`Map::gone`].) Operations are made of *steps*, which all ranks count
 //! alike. In step `s` a rank has cell `s mod` [`CELLS`], two cache lines with a header and a little data,
 //! and chunk `s mod` [`CHUNKS`] for more.
+//!
+//! Beside those for blocking operations a board has *tracks* ([`TRACKS`]), with steps of their own, cells and small
+//! chunks, for operations that are under way while the rank does something else.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -17,31 +20,84 @@ pub(super) const CHUNK: usize = 64 << 10;
 /// Bytes of data in a cell, behind its header. The first 56 of them are in the header's line.
 pub(super) const IN_CELL: usize = CELL - HEADER;
 
+/// Tracks of a board: the first for nonblocking operations, each other for one persistent operation.
+pub(super) const TRACKS: usize = 9;
+/// Bytes of a chunk of a track: what is longer goes by messages, which are as fast from about there on.
+pub(super) const SMALL: usize = 8 << 10;
+
 const LINE: usize = 64;
 const CELL: usize = 2 * LINE;
 const HEADER: usize = size_of::<u64>();
 const PAGE: usize = 4096;
 
+/// How many cells and chunks a track has. Persistent operations are started one at a time.
+const MANY: (u32, u32) = (32, 8);
+const FEW: (u32, u32) = (8, 2);
+
+/// Cells of a track: as many operations may be under way.
+#[inline]
+pub(super) const fn cells(track: usize) -> u32 {
+    if track == 0 { MANY.0 } else { FEW.0 }
+}
+
+/// Chunks of a track.
+#[inline]
+pub(super) const fn chunks(track: usize) -> u32 {
+    if track == 0 { MANY.1 } else { FEW.1 }
+}
+
+/// Where the cells of a track begin, behind its first line, counted from the beginning of all tracks.
+#[inline]
+const fn cells_before(track: usize) -> usize {
+    let few = LINE + FEW.0 as usize * CELL;
+    match track {
+        0 => LINE,
+        _ => LINE + MANY.0 as usize * CELL + (track - 1) * few + LINE,
+    }
+}
+
+/// Chunks of the tracks before this one.
+#[inline]
+const fn chunks_before(track: usize) -> usize {
+    match track {
+        0 => 0,
+        _ => MANY.1 as usize + (track - 1) * FEW.1 as usize,
+    }
+}
+
+const _: () = assert!(MANY.0.is_power_of_two() && MANY.1.is_power_of_two());
+const _: () = assert!(FEW.0.is_power_of_two() && FEW.1.is_power_of_two());
 const _: () = assert!(CELLS.is_power_of_two() && CHUNKS.is_power_of_two() && CHUNKS <= CELLS);
 
 /// Where things lie in a board, by the number of ranks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Map {
     cells: usize,
+    tracks: usize,
     chunks: usize,
 }
 
 impl Map {
     pub(super) fn new(ranks: u32) -> Self {
         let cells = LINE + (ranks as usize * size_of::<u32>()).next_multiple_of(LINE);
+        let tracks = cells + CELLS as usize * CELL;
+        // Without the first line of the track that is not there.
+        let end = tracks + cells_before(TRACKS) - LINE;
         Self {
             cells,
-            chunks: (cells + CELLS as usize * CELL).next_multiple_of(PAGE),
+            tracks,
+            chunks: end.next_multiple_of(PAGE),
         }
     }
 
     /// Bytes of a board.
     pub(super) fn len(self) -> usize {
+        self.small() + chunks_before(TRACKS) * SMALL
+    }
+
+    /// Where the chunks of tracks begin.
+    #[inline]
+    fn small(self) -> usize {
         self.chunks + CHUNKS as usize * CHUNK
     }
 
@@ -94,6 +150,51 @@ impl Map {
     #[inline]
     fn cell(self, board: *mut u8, step: u32) -> *mut u8 {
         board.wrapping_add(self.cells + (step % CELLS) as usize * CELL)
+    }
+
+    /// The word in which a rank says how many steps of a track it has behind it.
+    ///
+    /// # Safety
+    /// As [`done`](Self::done); there is such a track.
+    #[inline]
+    pub(super) unsafe fn track_done<'a>(self, board: *mut u8, track: usize) -> &'a AtomicU32 {
+        let at = self.tracks + cells_before(track) - LINE;
+        // SAFETY: it lies within the board, aligned to a line; only accessed as an atomic.
+        unsafe { &*board.add(at).cast::<AtomicU32>() }
+    }
+
+    /// The header of the cell of a step of a track.
+    ///
+    /// # Safety
+    /// As [`track_done`](Self::track_done).
+    #[inline]
+    pub(super) unsafe fn track_header<'a>(
+        self,
+        board: *mut u8,
+        track: usize,
+        step: u32,
+    ) -> &'a AtomicU64 {
+        // SAFETY: the cell lies within the board, aligned to a line; only accessed as an atomic.
+        unsafe { &*self.track_cell(board, track, step).cast::<AtomicU64>() }
+    }
+
+    /// The data of the cell of a step of a track: [`IN_CELL`] bytes.
+    #[inline]
+    pub(super) fn track_data(self, board: *mut u8, track: usize, step: u32) -> *mut u8 {
+        self.track_cell(board, track, step).wrapping_add(HEADER)
+    }
+
+    /// The chunk of a step of a track: [`SMALL`] bytes.
+    #[inline]
+    pub(super) fn track_chunk(self, board: *mut u8, track: usize, step: u32) -> *mut u8 {
+        let index = chunks_before(track) + (step % chunks(track)) as usize;
+        board.wrapping_add(self.small() + index * SMALL)
+    }
+
+    #[inline]
+    fn track_cell(self, board: *mut u8, track: usize, step: u32) -> *mut u8 {
+        let index = (step % cells(track)) as usize;
+        board.wrapping_add(self.tracks + cells_before(track) + index * CELL)
     }
 }
 
@@ -165,18 +266,31 @@ impl Kind {
 /// The header of a cell: the step that it is for, what the rank is doing, and how many bytes.
 ///
 /// The step is in it so that one load shows both that the cell is there and what is in it. Lengths of
-/// [`LONG`](Self::LONG) bytes and more are in the cell's data instead.
+/// [`LONG`](Self::LONG) bytes and more are in the cell's data instead. The last bit says that a rank on a track goes by
+/// messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header(pub(super) u64);
 
 impl Header {
     /// The length in the header that says: look into the cell.
-    pub(super) const LONG: usize = (1 << 28) - 1;
+    pub(super) const LONG: usize = (1 << 27) - 1;
 
     #[inline]
     pub(super) fn new(step: u32, kind: Kind, len: usize) -> Self {
         let len = len.min(Self::LONG) as u64;
         Self(u64::from(step) | (kind as u64) << 32 | len << 36)
+    }
+
+    /// The same, of a rank that does it by messages.
+    #[inline]
+    pub(super) fn by_messages(self) -> Self {
+        Self(self.0 | 1 << 63)
+    }
+
+    /// Whether the rank does it by messages.
+    #[inline]
+    pub(super) fn is_by_messages(self) -> bool {
+        self.0 >> 63 != 0
     }
 
     #[inline]
@@ -192,7 +306,7 @@ impl Header {
 
     #[inline]
     pub(super) fn len(self) -> usize {
-        (self.0 >> 36) as usize
+        (self.0 >> 36) as usize & Self::LONG
     }
 }
 
@@ -214,6 +328,12 @@ mod tests {
             }
         }
         assert_eq!(Header::new(3, Kind::Bcast, usize::MAX).len(), Header::LONG);
+        let sent = Header::new(7, Kind::Exscan, 5).by_messages();
+        assert!(
+            sent.is_by_messages() && !Header::new(7, Kind::Exscan, usize::MAX).is_by_messages()
+        );
+        assert_eq!((sent.step(), sent.len()), (7, 5));
+        assert_eq!(sent.kind(), Some(Kind::Exscan));
         assert_eq!(Header(0).kind(), None);
     }
 
@@ -230,7 +350,23 @@ mod tests {
             assert_eq!(at(map.data(base, CELLS)), at(map.data(base, 0)));
             assert!(at(map.data(base, CELLS - 1)) + IN_CELL <= map.zeroed());
             assert!(at(map.chunk(base, 0)) >= map.zeroed());
-            assert_eq!(at(map.chunk(base, CHUNKS - 1)) + CHUNK, map.len());
+            assert_eq!(at(map.chunk(base, CHUNKS - 1)) + CHUNK, map.small());
+            let mut end = at(map.data(base, CELLS - 1)) + IN_CELL;
+            let mut small = map.small();
+            for track in 0..TRACKS {
+                // SAFETY: as above.
+                let done = at(std::ptr::from_ref(unsafe { map.track_done(base, track) }).cast());
+                assert!(done == end && done.is_multiple_of(LINE));
+                assert_eq!(at(map.track_data(base, track, 0)), done + LINE + HEADER);
+                assert_eq!(
+                    map.track_data(base, track, cells(track)),
+                    map.track_data(base, track, 0)
+                );
+                end = at(map.track_data(base, track, cells(track) - 1)) + IN_CELL;
+                assert_eq!(at(map.track_chunk(base, track, 0)), small);
+                small = at(map.track_chunk(base, track, chunks(track) - 1)) + SMALL;
+            }
+            assert!(end <= map.zeroed() && small == map.len());
         }
     }
 }

@@ -149,7 +149,7 @@ pub(super) unsafe fn allreduce<D: Device>(
     steps.expect_all(kind, len)?;
     if let Some(to) = to.filter(|_| !steps.disagree()) {
         // SAFETY: all have posted as many items, says the caller valid ones.
-        unsafe { combine(&steps, 0..steps.size(), items, place, to)? };
+        unsafe { combine(0..steps.size(), items, shown_at(&steps, items, place), to)? };
     }
     steps.next();
     steps.end(kind, len)
@@ -183,7 +183,14 @@ unsafe fn allreduce_in_rounds<D: Device>(
         // What a rank that disagrees shows is not as long: it is not looked at.
         if let Some(target) = target.filter(|_| !steps.disagree()) {
             // SAFETY: what partners show has been posted, with as many bytes. Nobody shows the target.
-            unsafe { combine(&steps, round.blocks(), items, place, target)? };
+            unsafe {
+                combine(
+                    round.blocks(),
+                    items,
+                    shown_at(&steps, items, place),
+                    target,
+                )?;
+            };
         }
         shown = aside;
         steps.next();
@@ -194,20 +201,28 @@ unsafe fn allreduce_in_rounds<D: Device>(
     steps.end(kind, len)
 }
 
-/// Combines what some ranks show, in their order.
+/// Where ranks show items that lie at `place` in the current step.
+#[inline]
+pub(super) fn shown_at<D: Device>(
+    steps: &Steps<'_, D>,
+    items: &Items<'_>,
+    place: Place,
+) -> impl Fn(u32) -> *mut u8 {
+    move |rank| items.on_board(steps.at(rank, place))
+}
+
+/// Combines what some ranks show, in their order; `shown` says where.
 ///
 /// # Safety
 /// All have posted as many items as these, valid for the operator; they are writable at `target`.
 #[inline]
-pub(super) unsafe fn combine<D: Device>(
-    steps: &Steps<'_, D>,
+pub(super) unsafe fn combine(
     ranks: impl DoubleEndedIterator<Item = u32>,
     items: &Items<'_>,
-    place: Place,
+    shown: impl Fn(u32) -> *mut u8,
     target: *mut u8,
 ) -> Result<()> {
     let mut ranks = ranks.rev();
-    let shown = |rank: u32| items.on_board(steps.at(rank, place));
     if let Some(last) = ranks.next() {
         // SAFETY: from the caller.
         unsafe { items.copy(shown(last), target) };

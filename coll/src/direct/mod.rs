@@ -6,17 +6,20 @@
 //! line; longer data goes through chunks that stay in caches, up to a length ([`limits`]) from which messages are
 //! better, or may be ([`choice`]), if all agree on the board about it.
 //!
-//! Nonblocking and persistent operations use messages; the two never match each other (MPI-4 section 6.12), so
-//! all ranks choose alike.
+//! Nonblocking and persistent operations never match blocking ones (MPI-4 section 6.12). The short ones of
+//! up to [`RADIX`] ranks take a step on a *track* of the boards ([`begun`]); the others are messages.
 //!
 //! Ranks that disagree about lengths are told so ([`InvalidCount`](portolan_core::ErrorKind::InvalidCount)) as far
 //! as they can see it, and the boards stay in step.
 
 mod bcast;
+mod begun;
 mod board;
+mod call;
 mod choice;
 mod data;
 mod exchange;
+mod kept;
 mod limits;
 mod moves;
 mod odd;
@@ -26,15 +29,18 @@ mod setup;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod track;
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use portolan_core::comm::{Communicator, NoUnwind};
 use portolan_core::device::Region;
 use portolan_core::{Device, Error, ErrorKind, ProcId, Result};
 
+pub(crate) use begun::Pending;
+pub(crate) use kept::Kept;
 pub(crate) use setup::Pool;
 
 use crate::args::Operation;
@@ -42,15 +48,19 @@ use crate::check::check;
 use crate::counters::Counters;
 use crate::options::Options;
 use crate::state::{Job, State};
-use board::Map;
+use begun::Begun;
+use board::{Map, TRACKS};
+use call::Call;
 use choice::Choice;
 use data::{Items, Stream};
+use exchange::RADIX;
 use steps::{Steps, Way};
+use track::Turns;
 
 /// The boards of a communicator: not made yet, or none.
 #[derive(Debug, Default)]
 pub(crate) struct Direct {
-    boards: OnceLock<Option<Boards>>,
+    boards: OnceLock<Option<Arc<Boards>>>,
     /// Whether a thread is at making them.
     making: AtomicBool,
 }
@@ -70,6 +80,7 @@ struct Boards {
     /// do not overlap.
     step: AtomicU32,
     proved: AtomicU32,
+    tracks: [Mutex<Turns>; TRACKS],
     /// Whether a thread is at it, where several might be by mistake.
     busy: AtomicBool,
     many_threads: bool,
@@ -79,7 +90,8 @@ struct Boards {
 }
 
 // SAFETY: the addresses are of memory that is accessed as atomics, or by the protocol of `steps`
-// by the one thread that `busy` lets in.
+// by the one thread that `busy` lets in, or by that of tracks: a place there is its step's, a step is one
+// operation's (the track's mutex gives each once), and an operation is one thread's at a time.
 unsafe impl Send for Boards {}
 // SAFETY: as above.
 unsafe impl Sync for Boards {}
@@ -139,7 +151,7 @@ impl Direct {
         &self,
         comm: &Communicator<D>,
         pool: &Arc<Pool>,
-    ) -> Result<Option<&Boards>> {
+    ) -> Result<Option<&Arc<Boards>>> {
         match self.boards.get() {
             Some(boards) => Ok(boards.as_ref()),
             None => self.make(comm, pool),
@@ -147,7 +159,11 @@ impl Direct {
     }
 
     #[cold]
-    fn make<D: Device>(&self, comm: &Communicator<D>, pool: &Arc<Pool>) -> Result<Option<&Boards>> {
+    fn make<D: Device>(
+        &self,
+        comm: &Communicator<D>,
+        pool: &Arc<Pool>,
+    ) -> Result<Option<&Arc<Boards>>> {
         // Two threads that exchange keys with the other ranks would take each other's.
         // Acquire: pairs with the Release store below, of another thread of this rank.
         if self.making.swap(true, Ordering::Acquire) {
@@ -156,7 +172,8 @@ impl Direct {
         let made = match self.boards.get() {
             // Another thread was done with it between the question and the turn.
             Some(boards) => Ok(boards.as_ref()),
-            None => setup::make(comm, pool).map(|fresh| self.boards.get_or_init(|| fresh).as_ref()),
+            None => setup::make(comm, pool)
+                .map(|fresh| self.boards.get_or_init(|| fresh.map(Arc::new)).as_ref()),
         };
         // Release: pairs with the Acquire swap above.
         self.making.store(false, Ordering::Release);
@@ -200,6 +217,109 @@ pub(crate) unsafe fn run<D: Device>(
 pub(crate) fn over<D: Device>(comm: &Communicator<D>, state: &State) {
     if let Some(Some(boards)) = state.direct.boards.get() {
         choice::over(&boards.choice, comm.device());
+    }
+}
+
+/// An operation that takes a step on a track.
+pub(crate) struct Ready<'a> {
+    boards: &'a Arc<Boards>,
+    call: Call<'a>,
+}
+
+/// What became of an operation that was started.
+pub(crate) enum Start {
+    /// This rank's part in it is over.
+    Over(Result<()>),
+    /// It goes on inside progress.
+    Pending(Pending),
+}
+
+/// Whether nonblocking operations on a communicator may use tracks: if boards have been made, because that is
+/// collective, and the call of a nonblocking operation waits for nobody. Blocking and persistent operations make
+/// them, and all ranks call those in the same order.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn ready<'a, D: Device>(
+    comm: &Communicator<D>,
+    state: &'a State,
+    options: &Options,
+    operation: &Operation<'a>,
+) -> Result<Option<Ready<'a>>> {
+    let Some(Some(boards)) = state.direct.boards.get() else {
+        return Ok(None);
+    };
+    if boards.size() > RADIX || !applies(options, operation, comm.size()) {
+        return Ok(None);
+    }
+    check(comm, operation)?;
+    let call = Call::of(operation, boards.rank, boards.size());
+    Ok(call.map(|call| Ready { boards, call }))
+}
+
+/// The track of a persistent operation, and what it does there. Collective: makes boards.
+///
+/// # Errors
+/// If a member has failed.
+pub(crate) fn keep<D: Device>(
+    comm: &Communicator<D>,
+    state: &State,
+    job: &Job,
+    operation: &Operation<'_>,
+    number: u32,
+) -> Result<Option<(usize, Arc<Kept>)>> {
+    if comm.size() > RADIX || !applies(&job.options, operation, comm.size()) {
+        return Ok(None);
+    }
+    let track = (number as usize).saturating_add(1);
+    let there = state.direct.boards(comm, &job.boards)?.is_some() && track < TRACKS;
+    let kept = Kept::of(operation).filter(|_| there);
+    Ok(kept.map(|kept| (track, Arc::new(kept))))
+}
+
+/// An operation that was kept, to be started.
+pub(crate) fn kept<'a>(state: &'a State, kept: &'a Kept) -> Option<Ready<'a>> {
+    let boards = state.direct.boards.get()?.as_ref()?;
+    let call = Call::of(&kept.operation(), boards.rank, boards.size())?;
+    Some(Ready { boards, call })
+}
+
+impl Ready<'_> {
+    /// Whether its data goes by messages.
+    pub(crate) fn is_by_messages(&self) -> bool {
+        self.call.place.is_none()
+    }
+
+    /// Starts it on a track. `kept` is what was made ready, for later.
+    ///
+    /// # Safety
+    /// As [`crate::start`].
+    #[inline]
+    pub(crate) unsafe fn start<D: Device>(
+        &self,
+        comm: &Communicator<D>,
+        state: &State,
+        track: usize,
+        kept: impl FnOnce() -> Option<Arc<Kept>>,
+    ) -> Start {
+        let (boards, call) = (self.boards, &self.call);
+        state.count(Counters::Signals, 1);
+        state.count(Counters::Looks, u64::from(call.looks.count_ones()));
+        let notify = &mut |peer| comm.device().notify(peer);
+        let mut begun = Begun::new(boards, track, call);
+        // SAFETY: from the caller.
+        unsafe {
+            if begun.show(boards, call, notify)
+                && !self.is_by_messages()
+                && begun.look(boards, call, notify)
+            {
+                return Start::Over(begun.take(boards, call, notify));
+            }
+        }
+        match kept() {
+            Some(kept) => Start::Pending(Pending::new(boards, kept, begun)),
+            None => unreachable!("what has a call can be kept"),
+        }
     }
 }
 

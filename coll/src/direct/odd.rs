@@ -18,11 +18,24 @@ pub(super) struct Odd {
 #[cold]
 pub(super) fn disagreement<D: Device>(
     comm: &Communicator<D>,
-    (kind, len): (Kind, usize),
+    said: (Kind, usize),
     odd: Odd,
 ) -> Error {
+    let attributes = comm.device().attributes();
+    described(comm.rank(), said, odd)
+        .on_rank(attributes.world_rank)
+        .on_device(attributes.name)
+}
+
+/// The same, where there is no communicator at hand, of the rank `me`.
+#[cold]
+pub(super) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd) -> Error {
     let (rank, name) = (odd.rank, kind.text());
     let (class, what) = match odd.header.kind() {
+        Some(known) if known.text() == name && odd.len == len as u64 => (
+            ErrorKind::InvalidCount,
+            format!("rank {rank} took part in {name} with other lengths than this rank"),
+        ),
         Some(known) if known.text() == name => (
             ErrorKind::InvalidCount,
             format!(
@@ -39,9 +52,8 @@ pub(super) fn disagreement<D: Device>(
         Some(other) => (
             ErrorKind::InvalidArgument,
             format!(
-                "rank {rank} called {} where rank {} called {name}",
-                other.text(),
-                comm.rank()
+                "rank {rank} called {} where rank {me} called {name}",
+                other.text()
             ),
         ),
         None => (
@@ -49,9 +61,7 @@ pub(super) fn disagreement<D: Device>(
             format!("rank {rank} has written nonsense to its board"),
         ),
     };
-    comm.error(
-        class,
-        what,
+    Error::new(class, what).remedy(
         "call collectives in the same order with equal lengths on every rank; PORTOLAN_COLL_CHECK=on \
          compares them before data moves",
     )

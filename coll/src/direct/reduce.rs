@@ -9,7 +9,7 @@ use portolan_core::{Device, Result};
 
 use super::board::{CHUNK, IN_CELL, Kind};
 use super::data::Items;
-use super::exchange::{self, ASIDE, RADIX};
+use super::exchange::{self, ASIDE, RADIX, shown_at};
 use super::limits::by_messages;
 use super::steps::{Place, Steps, Way};
 use crate::schedule::part;
@@ -102,7 +102,9 @@ unsafe fn to_root<D: Device>(
         }
         if !steps.disagree() {
             // SAFETY: all have posted as many items; `to` is the caller's.
-            unsafe { exchange::combine(&steps, 0..steps.size(), items, place, to)? };
+            unsafe {
+                exchange::combine(0..steps.size(), items, shown_at(&steps, items, place), to)?;
+            };
         }
     }
     match place {
@@ -147,7 +149,14 @@ unsafe fn in_chunks<D: Device>(
         if let Some(to) = to {
             let target = items.nth(to, first);
             // SAFETY: all have posted as many items; `to` is the caller's.
-            unsafe { exchange::combine(&steps, 0..steps.size(), &round, Place::Chunk, target)? };
+            unsafe {
+                exchange::combine(
+                    0..steps.size(),
+                    &round,
+                    shown_at(&steps, &round, Place::Chunk),
+                    target,
+                )?;
+            }
         }
         steps.next_published();
     }
@@ -358,7 +367,14 @@ pub(super) unsafe fn scan<D: Device>(
             break;
         }
         // SAFETY: the ranks before have posted as many items; `to` is the caller's.
-        unsafe { exchange::combine(&steps, 0..end, &round, place, items.nth(to, first))? };
+        unsafe {
+            exchange::combine(
+                0..end,
+                &round,
+                shown_at(&steps, &round, place),
+                items.nth(to, first),
+            )?;
+        };
         match place {
             Place::Cell => steps.next(),
             Place::Chunk => steps.next_published(),

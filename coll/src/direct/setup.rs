@@ -1,6 +1,6 @@
 //! How the ranks of a communicator come to their boards, and how boards are used again.
 //!
-//! **Making.** At the first blocking collective operation each rank takes a board, tells the others its key, and maps
+//! **Making.** At the first blocking or persistent collective operation each rank takes a board, tells the others its key, and maps
 //! theirs; if one of them could not, all do without, for as long as the communicator lives.
 //!
 //! **Going.** Communicators are freed without synchronisation: others may look at this rank's board long after
@@ -17,8 +17,9 @@ use portolan_core::device::{Caps, Region, RegionKey};
 use portolan_core::{Device, ProcId, Result};
 
 use super::Boards;
-use super::board::Map;
+use super::board::{Map, TRACKS};
 use super::choice::Choice;
+use super::track::Turns;
 use crate::state::lock;
 
 /// More ranks than this use messages: one of them would look at that many boards.
@@ -110,6 +111,7 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
                 region,
                 step: AtomicU32::new(FIRST_STEP),
                 proved: AtomicU32::new(FIRST_STEP),
+                tracks: std::array::from_fn::<_, TRACKS, _>(|track| Mutex::new(Turns::new(track))),
                 busy: AtomicBool::new(false),
                 many_threads,
                 choice: Choice::default(),

@@ -71,7 +71,7 @@ impl Place {
 
 /// Asks for the line of `at` for writing.
 #[inline]
-fn want(at: *const u8) {
+pub(super) fn want(at: *const u8) {
     // Every x86-64 processor takes the instruction, the oldest as one that does nothing; the intrinsic would
     // need to be told so at compile time.
     #[cfg(target_arch = "x86_64")]

@@ -136,4 +136,8 @@ pub trait Port {
 
     /// Wakes a hook that sleeps; the one that runs may say so of itself.
     fn wake_hook(&mut self, hook: HookId);
+
+    /// Wakes a peer that sleeps while it waits for a store into memory, as
+    /// [`Device::notify`](super::Device::notify).
+    fn notify(&mut self, peer: ProcId);
 }

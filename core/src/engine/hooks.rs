@@ -40,6 +40,7 @@ enum Noted {
     Send(Request, SendArgs, Data),
     Receive(Request, Pattern, Data),
     Cancel(Request),
+    Notify(u32),
 }
 
 impl Hooks {
@@ -133,6 +134,7 @@ impl<T: Transport> State<T> {
                     // The request may have been completed and freed since.
                     let _ = self.cancel(request);
                 }
+                Noted::Notify(peer) => self.nudge(peer),
             }
         }
         done
@@ -168,6 +170,7 @@ trait Access {
     /// As [`Port::irecv`].
     unsafe fn start_receive(&mut self, from: &Pattern, data: Data) -> Result<Request>;
     fn start_cancel(&mut self, request: Request) -> Result<()>;
+    fn start_notify(&mut self, peer: u32);
 }
 
 impl Access for Inside<'_> {
@@ -197,6 +200,10 @@ impl Access for Inside<'_> {
         self.0.table.resolve(request)?;
         self.0.note(Noted::Cancel(request));
         Ok(())
+    }
+
+    fn start_notify(&mut self, peer: u32) {
+        self.0.note(Noted::Notify(peer));
     }
 }
 
@@ -252,6 +259,10 @@ impl<T: Transport> Access for Whole<'_, T> {
 
     fn start_cancel(&mut self, request: Request) -> Result<()> {
         self.0.cancel(request)
+    }
+
+    fn start_notify(&mut self, peer: u32) {
+        self.0.nudge(peer);
     }
 }
 
@@ -317,5 +328,9 @@ impl<S: Access> Port for Context<S> {
 
     fn wake_hook(&mut self, hook: HookId) {
         self.0.proto_mut().wake_hook(hook);
+    }
+
+    fn notify(&mut self, peer: ProcId) {
+        self.0.start_notify(peer.index());
     }
 }

@@ -94,12 +94,19 @@ impl<T: Transport, L: Level> Engine<T, L> {
     /// See [`Device::notify`](crate::Device::notify).
     #[inline]
     pub(super) fn notify_of_memory(&self, peer: u32) {
-        let mut state = self.state.lock();
-        if peer == self.shared.rank {
+        self.state.lock().nudge(peer);
+    }
+}
+
+impl<T: Transport> State<T> {
+    /// Wakes whoever sleeps on memory: a peer, or another thread of this rank.
+    #[inline]
+    pub(super) fn nudge(&mut self, peer: u32) {
+        if peer == self.proto.me {
             // Another thread of this rank: it has announced its sleep under the lock.
-            self.shared.wake();
-        } else if (peer as usize) < state.proto.peers.len() {
-            state.transport.nudge(peer);
+            self.proto.shared.wake();
+        } else if (peer as usize) < self.proto.peers.len() {
+            self.transport.nudge(peer);
         }
     }
 }

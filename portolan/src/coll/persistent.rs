@@ -15,7 +15,8 @@ use crate::comm::{Comm, Failed, abandon};
 
 impl<L: Level, D: Device> Comm<L, D> {
     /// Plans a collective operation that can be started again and again (MPI-4 section 6.13,
-    /// `MPI_Allreduce_init` and its kin). It owns its buffers; nothing is sent before the first start.
+    /// `MPI_Allreduce_init` and its kin). It owns its buffers; nothing of them is sent before the first start. As MPI allows, the first such call on
+    /// a communicator may wait until all ranks have made it.
     ///
     /// All ranks plan the same operations on a communicator in the same order. The type must be one for
     /// which every bit pattern is valid; that is checked when the program is compiled.
@@ -42,7 +43,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// ```
     ///
     /// # Errors
-    /// As [`run`](Self::run) before any message is sent. The error has the buffers.
+    /// As [`run`](Self::run) before any message is sent; [`PeerFailed`](ErrorKind::PeerFailed). The error has the
+    /// buffers.
     pub fn persistent<C: Collective + Send + 'static>(
         &self,
         call: C,

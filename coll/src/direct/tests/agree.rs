@@ -267,7 +267,7 @@ fn ranks_of_two_nodes_send_messages_and_those_of_one_do_not() {
 fn without_memory_for_a_board_all_do_without() {
     let options = Options {
         // Enough for two boards, not for three.
-        direct: 700 << 10,
+        direct: 1 << 20,
         ..Options::default()
     };
     on_network(memory::network_with(3, options), |world| {

@@ -3,22 +3,32 @@
 //! All ranks draw the same sequence from a seed. What a rank contributes follows from the seed, the rank and the
 //! index, so that every rank can work out what it has to get.
 
-use portolan_core::TypedBuf;
+use portolan_core::{Device, TypedBuf};
 
-use super::turn::{GAP, Items, Turn, displacements, operator};
+use super::turn::{Form, GAP, Items, Turn, displacements, operator};
 use super::{World, costs, has_boards, on_all};
 use crate::simulate::Random;
-use crate::{BlocksArg, Many, Operation, run};
+use crate::{BlocksArg, Many, Operation, Persistent, run, start};
 
-fn go(world: &World, operation: &Operation<'_>) {
-    // SAFETY: the buffers outlive the call and do not overlap.
-    unsafe { run(world, operation) }.unwrap();
+fn go(world: &World, turn: &Turn, operation: &Operation<'_>) {
+    let wait = |request| world.device().wait(request).map(drop).unwrap();
+    // SAFETY: the buffers outlive the call, which waits for the requests, and do not overlap.
+    unsafe {
+        match turn.form {
+            Form::Blocking => run(world, operation).unwrap(),
+            Form::Nonblocking => wait(start(world, operation).unwrap()),
+            Form::Persistent(times) => {
+                let mut plan = Persistent::new(world, operation).unwrap();
+                (0..times).for_each(|_| wait(plan.start().unwrap()));
+            }
+        }
+    }
 }
 
 /// Takes one turn and checks what it has brought.
 fn take(world: &World, turn: &Turn) {
     match turn.what {
-        0 => go(world, &Operation::Barrier),
+        0 => go(world, turn, &Operation::Barrier),
         1 => bcast(world, turn),
         2 => gather(world, turn),
         3 => scatter(world, turn),
@@ -39,6 +49,7 @@ fn bcast(world: &World, turn: &Turn) {
     let data_buf = data.buf(turn.count);
     go(
         world,
+        turn,
         &Operation::Bcast {
             data: data_buf,
             root: turn.root,
@@ -77,6 +88,7 @@ fn gather(world: &World, turn: &Turn) {
     };
     go(
         world,
+        turn,
         &Operation::Gather {
             send: (!in_place).then(|| send.buf(own)),
             recv: (rank == turn.root).then_some(Many::Blocks(target)),
@@ -107,6 +119,7 @@ fn scatter(world: &World, turn: &Turn) {
     let in_place = turn.in_place && rank == turn.root;
     go(
         world,
+        turn,
         &Operation::Scatter {
             send: (rank == turn.root).then(|| Many::Equal(send.buf(count))),
             recv: (!in_place).then(|| recv.buf(count)),
@@ -158,7 +171,7 @@ fn allgather(world: &World, turn: &Turn, listed: bool) {
         }),
     };
     let send = (!turn.in_place).then(|| send.buf(own));
-    go(world, &Operation::Allgather { send, recv: target });
+    go(world, turn, &Operation::Allgather { send, recv: target });
     let got = recv.get();
     for from in 0..size {
         let (at, count) = (places[from as usize] as usize, counts[from as usize]);
@@ -201,7 +214,7 @@ fn alltoall(world: &World, turn: &Turn, listed: bool) {
     let (from_layout, to_layout) = (send.layout.clone(), recv.layout.clone());
     let send = (!turn.in_place).then(|| blocks(&mut send, &from_layout));
     let target = blocks(&mut recv, &to_layout);
-    go(world, &Operation::Alltoall { send, recv: target });
+    go(world, turn, &Operation::Alltoall { send, recv: target });
     let got = recv.get();
     for from in 0..size {
         let (at, count) = (places[from] as usize, counts[from]);
@@ -221,6 +234,7 @@ fn even_alltoall(world: &World, turn: &Turn) {
     let send = Some(Many::Equal(from));
     go(
         world,
+        turn,
         &Operation::Alltoall {
             send,
             recv: Many::Equal(to),
@@ -241,6 +255,7 @@ fn reduce(world: &World, turn: &Turn) {
     };
     go(
         world,
+        turn,
         &Operation::Reduce {
             send: (!in_place).then(|| send.buf(turn.count)),
             recv: (rank == turn.root).then(|| recv.buf(turn.count)),
@@ -274,6 +289,7 @@ fn allreduce(world: &World, turn: &Turn) {
     let recv_buf = recv.buf(turn.count);
     go(
         world,
+        turn,
         &Operation::Allreduce {
             send,
             recv: recv_buf,
@@ -298,7 +314,7 @@ fn reduce_scatter(world: &World, turn: &Turn) {
         counts: &turn.counts,
         op: &op,
     };
-    go(world, &operation);
+    go(world, turn, &operation);
     recv.data.truncate(own * recv.stride);
     check(turn, &recv, first, 0..world.size());
 }
@@ -312,6 +328,7 @@ fn scan(world: &World, turn: &Turn) {
     let recv_buf = recv.buf(turn.count);
     go(
         world,
+        turn,
         &Operation::Scan {
             send,
             recv: recv_buf,
@@ -327,11 +344,18 @@ fn scan(world: &World, turn: &Turn) {
 }
 
 fn any_operations(ranks: u32, turns: usize, longest: usize, seed: u64) {
+    operations(ranks, turns, longest, seed, false);
+}
+
+fn operations(ranks: u32, turns: usize, longest: usize, seed: u64, any_form: bool) {
     on_all(ranks, |world| {
         let mut random = Random::new(seed);
         let mut own = Random::new(u64::from(world.rank()) + 77);
         for _ in 0..turns {
-            let turn = Turn::draw(&mut random, ranks, longest);
+            let mut turn = Turn::draw(&mut random, ranks, longest);
+            if any_form {
+                turn = turn.in_any_form(&mut random);
+            }
             // Some ranks are late at times, by more than others wait without giving their core away.
             (0..own.below(8))
                 .filter(|_| own.below(4) == 0)
@@ -340,7 +364,7 @@ fn any_operations(ranks: u32, turns: usize, longest: usize, seed: u64) {
         }
         assert!(has_boards(world));
         let [signals, looks, _] = costs(world);
-        assert!(signals >= turns as u64 && looks >= turns as u64 / 2);
+        assert!(any_form || signals >= turns as u64 && looks >= turns as u64 / 2);
     });
 }
 
@@ -352,6 +376,16 @@ fn any_operations_of_few_ranks() {
     }
     any_operations(4, 150, 30_000, 5);
     any_operations(5, 100, 8193, 6);
+}
+
+#[test]
+fn any_operations_in_any_form() {
+    for seed in 20..24 {
+        operations(2, 150, 30_000, seed, true);
+        operations(3, 100, 8193, seed + 10, true);
+    }
+    operations(8, 80, 1024, 40, true);
+    operations(9, 40, 500, 41, true);
 }
 
 #[test]

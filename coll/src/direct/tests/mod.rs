@@ -1,10 +1,13 @@
 //! Operations over boards, with ranks that are threads.
 
 mod agree;
+mod flight;
 mod mixed;
 mod model;
 mod numbers;
+mod tracks;
 mod turn;
+mod under_way;
 
 use std::sync::Arc;
 

@@ -60,6 +60,15 @@ impl Items {
     }
 }
 
+/// How an operation is called: the same on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Blocking,
+    Nonblocking,
+    /// Started as often.
+    Persistent(usize),
+}
+
 /// One operation of the sequence: the same on all ranks.
 pub(super) struct Turn {
     pub(super) seed: u64,
@@ -68,6 +77,7 @@ pub(super) struct Turn {
     pub(super) root: u32,
     pub(super) in_place: bool,
     pub(super) gaps: bool,
+    pub(super) form: Form,
     /// Counts per rank, for the v forms.
     pub(super) counts: Vec<usize>,
 }
@@ -92,8 +102,24 @@ impl Turn {
             root: random.below(ranks as usize) as u32,
             in_place: random.below(3) == 0,
             gaps: random.below(4) == 0,
+            form: Form::Blocking,
             counts,
         }
+    }
+
+    /// The same in a form that is drawn as well.
+    pub(super) fn in_any_form(mut self, random: &mut Random) -> Self {
+        self.form = match random.below(8) {
+            0 => Form::Blocking,
+            // In place the second time would begin with the result of the first.
+            1 | 2 => Form::Persistent(if self.in_place {
+                1
+            } else {
+                1 + random.below(3)
+            }),
+            _ => Form::Nonblocking,
+        };
+        self
     }
 
     /// What rank `rank` contributes at `index`.

@@ -1,0 +1,358 @@
+//! Operations under way on tracks: shown when they start, taken when everybody has shown.
+//!
+//! Whoever starts an operation writes its contribution and looks whether the others have; often that is all. What is
+//! not over then is looked at inside progress. Where a place is not free yet the contribution waits for it there,
+//! too.
+//!
+//! An operation that goes by messages takes a step all the same, without data, and watches those of the others
+//! until its messages are over: a rank that has other lengths, and so does not take part in the messages, is seen, and the
+//! operation ends. Who has seen ranks that disagree wakes all others, because they may look at a rank that
+//! had no reason to wake them.
+//!
+//! Budget of an operation that is over when it starts: one load of each rank's cell that it looks at, one store to the
+//! own one, a lock for the step and one for its end; once in [`board::cells`] steps a load of a word of each
+//! other rank.
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use portolan_core::comm::NoUnwind;
+use portolan_core::{ProcId, Result};
+
+use super::Boards;
+use super::board::Header;
+use super::call::Call;
+use super::kept::Kept;
+use super::odd::{Odd, described};
+use super::steps::{Place, want};
+use crate::state::lock;
+
+/// A step of a track, being taken.
+pub(super) struct Begun {
+    track: usize,
+    step: u32,
+    /// The ranks whose cells have not been seen.
+    waiting: u32,
+    shown: bool,
+    odd: Option<Odd>,
+}
+
+impl Begun {
+    /// Takes the next step of a track.
+    #[inline]
+    pub(super) fn new(boards: &Boards, track: usize, call: &Call<'_>) -> Self {
+        Self {
+            track,
+            step: lock(&boards.tracks[track]).take(),
+            waiting: call.looks,
+            shown: false,
+            odd: None,
+        }
+    }
+
+    /// Shows the contribution, if there is room for it by now.
+    ///
+    /// # Safety
+    /// The buffers of `call` are the operation's.
+    #[inline]
+    pub(super) unsafe fn show(
+        &mut self,
+        boards: &Boards,
+        call: &Call<'_>,
+        notify: &mut dyn FnMut(ProcId),
+    ) -> bool {
+        if self.shown {
+            return true;
+        }
+        let (track, step, own) = (self.track, self.step, boards.board(boards.rank));
+        let place = call.place.unwrap_or(Place::Cell);
+        let least = || boards.least_behind(track);
+        if !lock(&boards.tracks[track]).has_room(step, place, least) {
+            return false;
+        }
+        let mut header = Header::new(step, call.kind, call.len);
+        if call.place.is_some() {
+            // SAFETY: from the caller; the place is free.
+            unsafe { call.show(boards.track_place(boards.rank, track, step, place)) };
+        } else {
+            header = header.by_messages();
+            let data = boards.map.track_data(own, track, step).cast::<u64>();
+            // SAFETY: the cell is this rank's and free.
+            unsafe { data.write(call.len as u64) };
+        }
+        // SAFETY: a board of this communicator.
+        // Release: pairs with the Acquire load in `look`: the data is there with it.
+        unsafe { boards.map.track_header(own, track, step) }.store(header.0, Ordering::Release);
+        want(boards.map.track_data(own, track, step.wrapping_add(1)));
+        boards.wake(call.wakes, notify);
+        self.shown = true;
+        true
+    }
+
+    /// Whether it is worth building the call for a look.
+    #[inline]
+    fn may_move(&self, boards: &Boards) -> bool {
+        if !self.shown || self.waiting == 0 {
+            return true;
+        }
+        let rank = self.waiting.trailing_zeros();
+        self.header_of(boards, rank).step() == self.step
+    }
+
+    /// The same for one that goes by messages, which looks at all that it has not seen.
+    fn may_see(&self, boards: &Boards) -> bool {
+        let mut left = self.waiting;
+        while left != 0 {
+            let rank = left.trailing_zeros();
+            left &= left - 1;
+            if self.header_of(boards, rank).step() == self.step {
+                return true;
+            }
+        }
+        !self.shown
+    }
+
+    #[inline]
+    fn header_of(&self, boards: &Boards, rank: u32) -> Header {
+        // SAFETY: a board of this communicator, mapped as long as it lives.
+        let cell = unsafe {
+            boards
+                .map
+                .track_header(boards.board(rank), self.track, self.step)
+        };
+        // Acquire: pairs with the Release store in `show`.
+        Header(cell.load(Ordering::Acquire))
+    }
+
+    /// Looks at those that have not been seen; says whether all have shown what they have to show.
+    #[inline]
+    pub(super) fn look(
+        &mut self,
+        boards: &Boards,
+        call: &Call<'_>,
+        notify: &mut dyn FnMut(ProcId),
+    ) -> bool {
+        let mut left = self.waiting;
+        while left != 0 {
+            let rank = left.trailing_zeros();
+            left &= left - 1;
+            let header = self.header_of(boards, rank);
+            if header.step() != self.step {
+                // Whoever takes data needs all. Who goes by messages looks for ranks that do not, behind
+                // one that is late, too: nobody may wake it again.
+                if call.place.is_some() {
+                    return false;
+                }
+                continue;
+            }
+            self.waiting &= !(1 << rank);
+            // Messages tell of lengths that differ by themselves.
+            let agrees = match call.place {
+                Some(_) => header == Header::new(self.step, call.kind, call.len_of(rank)),
+                None => header.is_by_messages() && header.kind() == Some(call.kind),
+            };
+            if !agrees {
+                self.note(boards, rank, header);
+                boards.wake(u32::MAX, notify);
+            }
+        }
+        self.waiting == 0
+    }
+
+    #[cold]
+    fn note(&mut self, boards: &Boards, rank: u32, header: Header) {
+        let mut len = header.len() as u64;
+        if header.is_by_messages() {
+            let data = boards
+                .map
+                .track_data(boards.board(rank), self.track, self.step);
+            // SAFETY: the cell has been shown with the length in its data.
+            len = unsafe { data.cast::<u64>().read() };
+        }
+        self.odd.get_or_insert(Odd { rank, header, len });
+    }
+
+    /// Takes the result and ends the step, when all have been seen.
+    ///
+    /// # Errors
+    /// If a rank was seen that does not agree, or if the operator does not know the layout.
+    ///
+    /// # Safety
+    /// As [`show`](Self::show).
+    #[inline]
+    pub(super) unsafe fn take(
+        &mut self,
+        boards: &Boards,
+        call: &Call<'_>,
+        notify: &mut dyn FnMut(ProcId),
+    ) -> Result<()> {
+        let (track, step) = (self.track, self.step);
+        let outcome = match self.odd.take() {
+            None if call.place.is_some() => {
+                let at = |rank, place| boards.track_place(rank, track, step, place);
+                // Out of an operator of the program a panic would leave the others waiting.
+                let guard = NoUnwind::new("an operator of a collective operation");
+                // SAFETY: all that are looked at have shown what they have to, and leave it there until this
+                // rank says that the step is behind it; the rest is the caller's promise.
+                let taken = unsafe { call.take(at) };
+                guard.done();
+                taken
+            }
+            None => Ok(()),
+            Some(odd) => Err(described(boards.rank, (call.kind, call.len), odd)),
+        };
+        self.end(boards, call.looks, notify);
+        outcome
+    }
+
+    /// Says that this rank has the step behind it.
+    #[inline]
+    fn end(&self, boards: &Boards, seen: u32, notify: &mut dyn FnMut(ProcId)) {
+        let mut turns = lock(&boards.tracks[self.track]);
+        if turns.in_turn() && self.waiting == 0 && seen == boards.others_mask() {
+            turns.proves(self.step);
+        }
+        let (done, tell) = turns.end(self.step);
+        let own = boards.board(boards.rank);
+        // SAFETY: a board of this communicator.
+        // Release: pairs with the Acquire load in `least_behind`: whatever this rank has read, it read before.
+        // (Under the lock, so that of two threads the later one does not store first.)
+        unsafe { boards.map.track_done(own, self.track) }.store(done, Ordering::Release);
+        drop(turns);
+        if tell {
+            boards.wake(u32::MAX, notify);
+        }
+    }
+}
+
+impl Boards {
+    /// The other ranks, as bits.
+    #[inline]
+    pub(super) fn others_mask(&self) -> u32 {
+        ((1u32 << self.size()) - 1) & !(1 << self.rank)
+    }
+
+    /// Wakes some of the others.
+    #[inline]
+    fn wake(&self, ranks: u32, notify: &mut dyn FnMut(ProcId)) {
+        let mut ranks = ranks & self.others_mask();
+        while ranks != 0 {
+            notify(self.processes[ranks.trailing_zeros() as usize]);
+            ranks &= ranks - 1;
+        }
+    }
+
+    /// Where a rank's data of a step is.
+    #[inline]
+    fn track_place(&self, rank: u32, track: usize, step: u32, place: Place) -> *mut u8 {
+        let board = self.board(rank);
+        match place {
+            Place::Cell => self.map.track_data(board, track, step),
+            Place::Chunk => self.map.track_chunk(board, track, step),
+        }
+    }
+
+    /// The first step of a track that not all others are known to have behind them.
+    fn least_behind(&self, track: usize) -> Option<u32> {
+        let behind = |(board, _)| {
+            // SAFETY: a board of this communicator, mapped as long as it lives.
+            // Acquire: pairs with the Release store in `end`: what the rank has read of this one's cells and
+            // chunks was read before. (0 is where no operation has ended yet.)
+            unsafe { self.map.track_done(board, track) }.load(Ordering::Acquire)
+        };
+        self.others()
+            .map(behind)
+            .reduce(|a, b| if (a.wrapping_sub(b) as i32) < 0 { a } else { b })
+    }
+}
+
+/// An operation on a track that is not over yet, with all that it needs.
+pub(crate) struct Pending {
+    /// Left alone if the operation never ends: the device is going then, and the boards' memory with it.
+    boards: ManuallyDrop<Arc<Boards>>,
+    kept: Arc<Kept>,
+    begun: Begun,
+    over: bool,
+}
+
+impl Pending {
+    pub(super) fn new(boards: &Arc<Boards>, kept: Arc<Kept>, begun: Begun) -> Self {
+        Self {
+            boards: ManuallyDrop::new(Arc::clone(boards)),
+            kept,
+            begun,
+            over: false,
+        }
+    }
+
+    /// Goes on as far as it can; the outcome, when it is over.
+    ///
+    /// # Safety
+    /// The buffers are the operation's, until it is over.
+    pub(crate) unsafe fn advance(&mut self, notify: &mut dyn FnMut(ProcId)) -> Option<Result<()>> {
+        let boards = &**self.boards;
+        if !self.begun.may_move(boards) {
+            return None;
+        }
+        let operation = self.kept.operation();
+        let call = Call::of(&operation, boards.rank, boards.size())?;
+        // SAFETY: from the caller.
+        unsafe {
+            if !self.begun.show(boards, &call, notify) || !self.begun.look(boards, &call, notify) {
+                return None;
+            }
+            self.over = true;
+            Some(self.begun.take(boards, &call, notify))
+        }
+    }
+
+    /// For an operation that goes by messages: shows that, and says if a rank does not agree.
+    pub(crate) fn watch(&mut self, notify: &mut dyn FnMut(ProcId)) -> Result<()> {
+        let boards = &**self.boards;
+        if !self.begun.may_see(boards) {
+            return Ok(());
+        }
+        let operation = self.kept.operation();
+        let Some(call) = Call::of(&operation, boards.rank, boards.size()) else {
+            return Ok(());
+        };
+        // SAFETY: no buffers are used where data is not shown.
+        unsafe { self.begun.show(boards, &call, notify) };
+        self.begun.look(boards, &call, notify);
+        match self.begun.odd.take() {
+            None => Ok(()),
+            Some(odd) => Err(described(boards.rank, (call.kind, call.len), odd)),
+        }
+    }
+
+    /// Whether the others can see by now that it goes by messages.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.begun.shown
+    }
+
+    /// Ends the step of an operation that goes by messages, or that a death has ended.
+    pub(crate) fn give_up(&mut self, notify: &mut dyn FnMut(ProcId)) {
+        self.over = true;
+        if self.begun.shown {
+            self.begun.end(&self.boards, 0, notify);
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.over {
+            // SAFETY: not used any more.
+            unsafe { ManuallyDrop::drop(&mut self.boards) };
+        }
+    }
+}
+
+impl std::fmt::Debug for Pending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pending")
+            .field("step", &self.begun.step)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,295 @@
+//! What an operation on a track shows and takes: all of it is one step.
+//!
+//! Each rank shows its contribution as a whole; whoever wants a result makes it from what the others show.
+//! Operators get operands in the order of the ranks, from the last to the first.
+
+use std::ops::Range;
+
+use portolan_core::Result;
+
+use super::board::{Kind, SMALL};
+use super::data::{Items, Stream};
+use super::exchange::combine;
+use super::steps::Place;
+use crate::args::{Many, Operation};
+
+/// One rank's part in an operation.
+pub(super) struct Call<'a> {
+    pub(super) kind: Kind,
+    /// Bytes that ranks compare.
+    pub(super) len: usize,
+    /// Where the contribution is shown; `None` if the operation goes by messages.
+    pub(super) place: Option<Place>,
+    /// The ranks that this one looks at, and those that look at this one.
+    pub(super) looks: u32,
+    pub(super) wakes: u32,
+    what: What<'a>,
+    rank: u32,
+    size: u32,
+}
+
+enum What<'a> {
+    Barrier,
+    Bcast {
+        data: Stream<'a>,
+        root: u32,
+    },
+    Reduce {
+        /// What each rank shows.
+        items: Items<'a>,
+        from: *mut u8,
+        /// What of it is combined, of which ranks, and where that goes.
+        part: Range<usize>,
+        ranks: Range<u32>,
+        to: Option<*mut u8>,
+    },
+    Allgather {
+        send: Option<Stream<'a>>,
+        recv: Many<'a>,
+    },
+    Alltoall {
+        send: Option<Many<'a>>,
+        recv: Many<'a>,
+    },
+}
+
+impl<'a> Call<'a> {
+    /// A rank's part; `None` for an operation that is never done on a track: a question to which all ranks
+    /// have the same answer.
+    #[inline]
+    pub(super) fn of(operation: &Operation<'a>, rank: u32, size: u32) -> Option<Self> {
+        let all = ((1u32 << size) - 1) & !(1 << rank);
+        let only = |root: u32, is: bool| if is { 1 << root } else { 0 };
+        let new = |kind, len, room, looks, wakes, what| Self {
+            kind,
+            len,
+            place: (room <= SMALL).then(|| Place::of(room)),
+            looks,
+            wakes,
+            what,
+            rank,
+            size,
+        };
+        let reduce = |kind, items: Items<'a>, from, part, ranks: Range<u32>, to| {
+            let what = What::Reduce {
+                items,
+                from,
+                part,
+                ranks,
+                to,
+            };
+            new(kind, items.len(), items.room(), all, all, what)
+        };
+        let call = match *operation {
+            Operation::Barrier => new(Kind::Barrier, 0, 0, all, all, What::Barrier),
+            Operation::Bcast { data, root } => {
+                let (data, is_root) = (Stream::of(&data), rank == root);
+                let (len, wakes) = (data.len(), if is_root { all } else { 0 });
+                let what = What::Bcast { data, root };
+                new(Kind::Bcast, len, len, only(root, !is_root), wakes, what)
+            }
+            Operation::Allreduce { send, recv, op } => {
+                let from = send.map_or(recv.ptr, |send| send.ptr);
+                let items = Items::new(op, recv.layout, recv.count);
+                let (part, to) = (0..items.count, Some(recv.ptr));
+                reduce(Kind::Allreduce, items, from, part, 0..size, to)
+            }
+            Operation::Reduce {
+                send,
+                recv,
+                op,
+                root,
+            } => {
+                let recv = recv.filter(|_| rank == root);
+                let any = send.or(recv)?;
+                let items = Items::new(op, any.layout, any.count);
+                let (part, to) = (0..items.count, recv.map(|recv| recv.ptr));
+                Self {
+                    looks: if rank == root { all } else { 0 },
+                    wakes: only(root, rank != root),
+                    ..reduce(Kind::Reduce, items, any.ptr, part, 0..size, to)
+                }
+            }
+            Operation::ReduceScatter {
+                send,
+                recv,
+                counts,
+                op,
+            } => {
+                let from = send.map_or(recv.ptr, |send| send.ptr);
+                let items = Items::new(op, recv.layout, counts.iter().sum());
+                let first = counts[..rank as usize].iter().sum();
+                let (part, to) = (first..first + counts[rank as usize], Some(recv.ptr));
+                reduce(Kind::ReduceScatter, items, from, part, 0..size, to)
+            }
+            Operation::ReduceScatterBlock { send, recv, op } => {
+                let from = send.map_or(recv.ptr, |send| send.ptr);
+                let items = Items::new(op, recv.layout, recv.count * size as usize);
+                let first = recv.count * rank as usize;
+                let (part, to) = (first..first + recv.count, Some(recv.ptr));
+                reduce(Kind::ReduceScatter, items, from, part, 0..size, to)
+            }
+            Operation::Scan {
+                send,
+                recv,
+                op,
+                exclusive,
+            } => {
+                let kind = if exclusive { Kind::Exscan } else { Kind::Scan };
+                let from = send.map_or(recv.ptr, |send| send.ptr);
+                let items = Items::new(op, recv.layout, recv.count);
+                let (part, end) = (0..items.count, rank + u32::from(!exclusive));
+                let before = (1u32 << rank) - 1;
+                Self {
+                    looks: before,
+                    wakes: all & !before,
+                    ..reduce(kind, items, from, part, 0..end, Some(recv.ptr))
+                }
+            }
+            Operation::Allgather { send, recv } => {
+                let own = Stream::block(&recv, rank);
+                let send = send.as_ref().map(Stream::of);
+                let len = send.unwrap_or(own).len();
+                let longest = (0..size).map(|rank| Stream::block(&recv, rank).len());
+                let by_messages = longest.fold(len, usize::max) > SMALL;
+                Self {
+                    place: (!by_messages).then(|| Place::of(len)),
+                    ..new(
+                        Kind::Allgather,
+                        len,
+                        len,
+                        all,
+                        all,
+                        What::Allgather { send, recv },
+                    )
+                }
+            }
+            Operation::Alltoall {
+                send,
+                recv: recv @ Many::Equal(_),
+            } => {
+                let len = Stream::block(&recv, rank).len();
+                let room = len.saturating_mul(size as usize);
+                new(
+                    Kind::Alltoall,
+                    len,
+                    room,
+                    all,
+                    all,
+                    What::Alltoall { send, recv },
+                )
+            }
+            _ => return None,
+        };
+        Some(call.settled())
+    }
+
+    /// One that goes by messages is watched by all, and watches all: somebody might not.
+    #[inline]
+    fn settled(mut self) -> Self {
+        if self.place.is_none() {
+            let all = ((1u32 << self.size) - 1) & !(1 << self.rank);
+            (self.looks, self.wakes) = (all, all);
+        }
+        self
+    }
+
+    /// The length that a rank has to show.
+    #[inline]
+    pub(super) fn len_of(&self, rank: u32) -> usize {
+        match &self.what {
+            What::Allgather { recv, .. } => Stream::block(recv, rank).len(),
+            _ => self.len,
+        }
+    }
+
+    /// Writes the contribution.
+    ///
+    /// # Safety
+    /// The buffers are the operation's; `to` is this rank's place of the step, and free.
+    #[inline]
+    pub(super) unsafe fn show(&self, to: *mut u8) {
+        // SAFETY: from the caller, for all of them; places have the room, by which they were chosen.
+        unsafe {
+            match &self.what {
+                What::Barrier => {}
+                What::Bcast { data, root } => {
+                    if self.rank == *root {
+                        data.read(0, to, self.len);
+                    }
+                }
+                What::Reduce { items, from, .. } => items.copy(*from, items.on_board(to)),
+                What::Allgather { send, recv } => {
+                    let own = Stream::block(recv, self.rank);
+                    send.unwrap_or(own).read(0, to, self.len);
+                    if let Some(send) = send {
+                        send.copy_to(&own);
+                    }
+                }
+                What::Alltoall { send, recv } => {
+                    let from = send.as_ref().unwrap_or(recv);
+                    for rank in (0..self.size).filter(|&rank| rank != self.rank) {
+                        let to = to.wrapping_add(rank as usize * self.len);
+                        Stream::block(from, rank).read(0, to, self.len);
+                    }
+                    if send.is_some() {
+                        let own = Stream::block(recv, self.rank);
+                        Stream::block(from, self.rank).copy_to(&own);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes what this rank wants of what the others show; `at` says where a rank has shown so many bytes.
+    ///
+    /// # Errors
+    /// If the operator does not know the layout, which has been checked.
+    ///
+    /// # Safety
+    /// All that this rank looks at have shown contributions of the lengths that they have to have, and leave them
+    /// there; the buffers are the operation's, and values valid for the operator.
+    #[inline]
+    pub(super) unsafe fn take(&self, at: impl Fn(u32, Place) -> *mut u8) -> Result<()> {
+        match &self.what {
+            What::Barrier => {}
+            What::Bcast { data, root } => {
+                if self.rank != *root {
+                    // SAFETY: from the caller.
+                    unsafe { data.write(0, at(*root, Place::of(self.len)), self.len) };
+                }
+            }
+            What::Reduce {
+                items,
+                part,
+                ranks,
+                to,
+                ..
+            } => {
+                if let Some(to) = *to {
+                    let place = Place::of(items.room());
+                    let shown = |rank| items.nth(items.on_board(at(rank, place)), part.start);
+                    // SAFETY: from the caller.
+                    unsafe { combine(ranks.clone(), &items.with(part.len()), shown, to)? };
+                }
+            }
+            What::Allgather { recv, .. } => {
+                for rank in (0..self.size).filter(|&rank| rank != self.rank) {
+                    let block = Stream::block(recv, rank);
+                    let len = block.len();
+                    // SAFETY: from the caller.
+                    unsafe { block.write(0, at(rank, Place::of(len)), len) };
+                }
+            }
+            What::Alltoall { recv, .. } => {
+                let place = Place::of(self.len * self.size as usize);
+                for rank in (0..self.size).filter(|&rank| rank != self.rank) {
+                    let from = at(rank, place).wrapping_add(self.rank as usize * self.len);
+                    // SAFETY: from the caller.
+                    unsafe { Stream::block(recv, rank).write(0, from, self.len) };
+                }
+            }
+        }
+        Ok(())
+    }
+}
