@@ -9,7 +9,8 @@ const ANY: usize = usize::MAX;
 /// Operation, ranks at most, bytes at most, algorithm.
 ///
 /// (Few ranks are better off with one short message after the other than with one that waits for another: four
-/// processes on two cores, 8 bytes, 2 KiB and 8 KiB: broadcast 1.3, 1.5, 1.8 µs for 1.6, 2.0, 2.3 down a tree; reduction
+/// processes on two cores, 8 bytes, 2 KiB and 8 KiB: broadcast 1.3, 1.5, 1.8 µs for 1.6, 2.0, 2.3 down a tree (in one
+/// run of two; no difference in the other); reduction
 /// 0.4 to 1.6, 0.5 to 1.9, 0.7 to 2.2 µs for 2.0, 2.1 to 2.7, 2.3 to 3.5.)
 const RULES: &[(Name, usize, usize, &str)] = &[
     (Name::Barrier, ANY, ANY, "dissemination"),
