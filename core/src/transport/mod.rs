@@ -73,27 +73,27 @@ pub struct Limits {
     pub bulk: usize,
     /// Largest message, in bytes, that is better sent eagerly than offered.
     pub eager: usize,
-    /// Shortest piece, in bytes, into which a stream of less than eight times `bulk` is cut; at most `bulk`. Where
+    /// Shortest piece, in bytes, into which a stream of less than four times `bulk` is cut; at most `bulk`. Where
     /// both sides copy, through memory, one reads a piece while the other writes the next one; where a packet
     /// has its price, that is `bulk`.
     pub piece: usize,
 }
 
 impl Limits {
-    /// Bytes of the pieces in which `len` bytes are streamed: an eighth, within the limits.
+    /// Bytes of the pieces in which `len` bytes are streamed: a quarter, within the limits.
     ///
     /// ```
     /// use portolan_core::transport::Limits;
     ///
     /// let limits = Limits { short: 192, bulk: 32 << 10, eager: 16 << 10, piece: 4 << 10 };
     /// assert_eq!(limits.piece_of(16 << 10), 4 << 10);
-    /// assert_eq!(limits.piece_of(64 << 10), 8 << 10);
+    /// assert_eq!(limits.piece_of(64 << 10), 16 << 10);
     /// assert_eq!(limits.piece_of(4 << 20), 32 << 10);
     /// ```
     #[must_use]
     pub fn piece_of(&self, len: usize) -> usize {
-        let eighth = (len / 8).next_multiple_of(64);
-        eighth.max(self.piece).min(self.bulk).max(1)
+        let quarter = (len / 4).next_multiple_of(64);
+        quarter.max(self.piece).min(self.bulk).max(1)
     }
 }
 
