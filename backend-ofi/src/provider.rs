@@ -29,6 +29,13 @@ const COMMON: &[&str] = &[
     "udp;ofi_rxd",
 ];
 
+/// Layers whose remote operations are left alone: they are not asked for `FI_RMA`.
+///
+/// `ofi_rxd` (1.17 to 2.5) stops its walk through what waits for a peer behind a request to read. What is sent next then
+/// overtakes what waits, and if it is longer than its window of unacknowledged datagrams has room for, what waits takes
+/// the rest of the window. The receiver wants the rest of the message first, and nobody ever moves again.
+const ONLY_MESSAGES: &[&str] = &["ofi_rxd"];
+
 /// Something that libfabric offers, and why it is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -128,16 +135,15 @@ pub(crate) fn choose(config: &Config) -> Result<(Library, Info)> {
         setting => Accelerators::wanted(setting),
     };
     let tagged = if config.native() { FI_TAGGED } else { 0 };
-    for caps in [
+    let some = [
         FI_RMA | FI_ATOMIC | FI_MULTI_RECV,
         FI_RMA | FI_MULTI_RECV,
         FI_RMA,
         FI_MULTI_RECV,
         0,
-    ]
-    .into_iter()
-    .flat_map(|caps| with_memory(caps, accelerators.as_ref()))
-    {
+    ];
+    let some = some.into_iter().filter(|caps| may_ask(&best, *caps));
+    for caps in some.flat_map(|caps| with_memory(caps, accelerators.as_ref())) {
         let mut hints = Info::hints(library, caps | tagged).map_err(no_provider)?;
         hints.name(&best);
         let ask = |hints: &Info| {
@@ -152,6 +158,15 @@ pub(crate) fn choose(config: &Config) -> Result<(Library, Info)> {
         }
     }
     Ok((library, best))
+}
+
+/// Whether a provider is to be asked for these capabilities.
+fn may_ask(best: &Info, caps: u64) -> bool {
+    let provider = best.provider();
+    let only_messages = provider
+        .split(';')
+        .any(|layer| ONLY_MESSAGES.contains(&layer));
+    caps & FI_RMA == 0 || !only_messages
 }
 
 /// Whether a provider takes memory of accelerators.
@@ -247,3 +262,6 @@ fn merit(info: &Info) -> (usize, Reverse<u8>) {
     };
     (place.map_or(0, |place| place + 1), Reverse(reach))
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,8 +52,16 @@ impl Slots {
         self.free.push(slot as u32);
     }
 
-    /// Whether nothing is under way.
-    pub(crate) fn all_free(&self) -> bool {
-        self.free.len() == self.count
+    /// Whether something is under way to such a peer.
+    pub(crate) fn concern(&self, peers: impl Fn(u32) -> bool) -> bool {
+        if self.free.len() == self.count {
+            return false;
+        }
+        let mut used = vec![true; self.count];
+        for &slot in &self.free {
+            used[slot as usize] = false;
+        }
+        let used = (0..self.count).filter(|&slot| used[slot]);
+        used.into_iter().any(|slot| peers(self.ops.noted(slot).0))
     }
 }

@@ -52,6 +52,28 @@ mod tcp {
     suite!(Over<Tcp>, few);
 }
 
+/// Datagrams over the loopback interface, which get lost: the provider makes messages of them.
+struct Udp;
+
+impl Transports for Udp {
+    type Transport = Ofi;
+
+    const NAME: &'static str = "ofi, udp";
+
+    fn missing() -> Option<String> {
+        missing("ofi_rxd")
+    }
+
+    fn open(job: &Job) -> Vec<Ofi> {
+        open(&job.clone().set("OFI_INTERFACE", "lo"), "ofi_rxd")
+    }
+}
+
+mod udp {
+    use super::*;
+    suite!(Over<Udp>, few);
+}
+
 /// libfabric's shared memory.
 struct Shm;
 

@@ -1,6 +1,6 @@
 //! The lanes in which ranks are processes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use super::counts::Dialect;
@@ -67,26 +67,6 @@ pub(super) fn conformance(run: &mut Run<'_>) -> Result<(), Failure> {
             }
         }
     }
-    if run.all {
-        datagrams(run, &launcher)
-    } else {
-        Ok(())
-    }
-}
-
-/// A part of the suite over a provider that makes its own order out of datagrams. Its timers are slow.
-fn datagrams(run: &mut Run<'_>, launcher: &Path) -> Result<(), Failure> {
-    for ranks in ["2", "3"] {
-        let mut command = run.repo.command(launcher);
-        command.args(["run", "-n", ranks, "--"]);
-        command.arg(program(run, NETWORK)).arg("order");
-        for (name, value) in [("INTERFACE", "lo"), ("PROVIDER", "udp;ofi_rxd")] {
-            command.env(format!("PORTOLAN_OFI_{name}"), value);
-        }
-        command.env("PORTOLAN_TEST_HUGE", "0");
-        let what = format!("{NETWORK} on udp, {ranks} processes");
-        run.step(&what, Dialect::Cases, command)?;
-    }
     Ok(())
 }
 
@@ -121,6 +101,16 @@ fn variants(package: &str) -> Vec<Variant> {
                 provider("tcp"),
                 loopback.clone(),
                 ("PORTOLAN_MATCH", PathBuf::from("native")),
+            ],
+            few: true,
+        },
+        // It makes its own order out of datagrams, and sends again what gets lost.
+        Variant {
+            name: " on udp",
+            settings: vec![
+                provider("udp;ofi_rxd"),
+                loopback.clone(),
+                ("PORTOLAN_TEST_HUGE", PathBuf::from("0")),
             ],
             few: true,
         },

@@ -1,0 +1,93 @@
+//! What is not asked of providers, and why.
+
+use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
+
+use crate::config::Config;
+use crate::testing::opened_or_skipped;
+
+/// More polls than anything here takes.
+const POLLS: u32 = 5_000_000;
+
+/// Counts packets.
+struct Count(usize);
+
+impl Sink for Count {
+    fn accepts(&mut self, _peer: u32) -> bool {
+        true
+    }
+
+    fn packet(&mut self, _peer: u32, _header: &Header, _payload: Payload<'_>) {
+        self.0 += 1;
+    }
+}
+
+#[test]
+fn what_waits_for_a_peer_is_not_stopped_by_what_overtakes_it() {
+    const LEN: usize = 1 << 16;
+    const EARLY: usize = 24;
+    const LATE: usize = 11;
+    let config = Config {
+        provider: Some("ofi_rxd".to_owned()),
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    let (source, mut target) = (vec![7_u8; LEN], vec![0_u8; 2 * LEN]);
+    let what = "messages beside reads over datagrams";
+    let Some(mut ranks) = opened_or_skipped(what, 2, &config) else {
+        return; // It has said why.
+    };
+    let [zero, one] = &mut *ranks else {
+        unreachable!("two ranks")
+    };
+    // SAFETY: the buffers outlive the ranks.
+    unsafe {
+        if let Some(exposure) = one.expose(source.as_ptr(), LEN) {
+            for place in [0, LEN] {
+                let _ = zero.pull(1, &exposure, 0, target.as_mut_ptr().add(place), LEN);
+            }
+        }
+    }
+    let len = zero.limits().bulk;
+    // SAFETY: another rank, which exists; as many bytes are written as there is room for.
+    let send = |zero: &mut crate::Ofi| unsafe {
+        let fill = |place: *mut u8| place.write_bytes(1, len);
+        assert_eq!(zero.send_bulk(1, &Header::default(), len, fill), Sent::Done);
+    };
+    // These wait for a connection, and so do the reads. The next go when the first of the reads has gone.
+    (0..EARLY).for_each(|_| send(zero));
+    let (mut nothing, mut count) = (Count(0), Count(0));
+    one.poll(&mut count);
+    zero.poll(&mut nothing);
+    (0..LATE).for_each(|_| send(zero));
+    let mut polls = 0;
+    while count.0 < EARLY + LATE {
+        one.poll(&mut count);
+        zero.poll(&mut nothing);
+        polls += 1;
+        assert!(polls < POLLS, "{} have arrived, and no more will", count.0);
+    }
+}
+
+#[test]
+fn packets_to_who_has_left_are_not_waited_for() {
+    let config = Config {
+        provider: Some("ofi_rxd".to_owned()),
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    let Some(mut ranks) = opened_or_skipped("leaving after others", 2, &config) else {
+        return; // It has said why.
+    };
+    let (one, mut zero) = (ranks.remove(1), ranks.remove(0));
+    let len = zero.limits().bulk;
+    let fill = |place: *mut u8| {
+        // SAFETY: there is room for as many bytes.
+        unsafe { place.write_bytes(1, len) };
+    };
+    // SAFETY: another rank, which exists; as many bytes are written as there is room for.
+    let sent = unsafe { zero.send_bulk(1, &Header::default(), len, fill) };
+    assert_eq!(sent, Sent::Done);
+    assert!(!zero.has_nothing_to_say(), "it has not been acknowledged");
+    drop(one);
+    assert!(zero.has_nothing_to_say());
+}
