@@ -373,6 +373,16 @@ impl Transport for Ofi {
         one_sided::withdraw(self, exposure);
     }
 
+    fn serves(&self, address: *const u8, memory: MemoryKind) -> bool {
+        let hmem = self
+            .link
+            .domain
+            .hmem
+            .as_ref()
+            .filter(|_| self.link.domain.rma);
+        hmem.is_some_and(|hmem| hmem.place_of(address).is_ok_and(|(kind, _)| kind == memory))
+    }
+
     fn pulls(&self, _peer: u32, _len: usize, _inside: bool) -> Pulls {
         one_sided::pulls(self)
     }

@@ -32,6 +32,7 @@ pub(crate) fn limits() -> Limits {
 pub(crate) fn attributes(engine: &Attributes, settings: &Settings) -> Attributes {
     let mut caps = engine.caps;
     caps.remove(Caps::CANCEL_LOCAL | Caps::CANCEL_SEND | Caps::DIRECT | Caps::THREAD_MULTIPLE);
+    caps.remove(Caps::DRIVEN);
     caps.insert(Caps::NATIVE_MATCHING);
     let version = env!("CARGO_PKG_VERSION");
     Attributes {

@@ -61,7 +61,7 @@ impl Device for Scarce {
     }
 
     delegate_device! { inner:
-        lifecycle, leaving, send_contig_unchecked, recv_contig_unchecked, datatypes, persistent, queues,
+        lifecycle, leaving, send_contig_unchecked, recv_contig_unchecked, datatypes, driven, persistent, queues,
         is_complete, test, peek, cancel, free, attach, device_check, completion_epoch,
         packing, active_messages, registrations, one_sided, stores,
     }

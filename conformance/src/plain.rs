@@ -21,7 +21,7 @@ macro_rules! borrowed {
 
 impl<D: Device> Device for Plain<'_, D> {
     delegate_device! { borrowed:
-        lifecycle, leaving, contiguous, persistent, queues, requests, active_messages,
+        lifecycle, leaving, contiguous, driven, persistent, queues, requests, active_messages,
         registrations, one_sided, stores,
     }
 }

@@ -115,6 +115,9 @@ macro_rules! with_cases {
                 capabilities {
                     processes 2, direct 1, cancel 1, pull 2, native_matching 1,
                 }
+                accelerators {
+                    around_a_ring 1, with_the_host 1, errors 1, capability 1,
+                }
                 checked {
                     arguments 1,
                 }

@@ -6,8 +6,9 @@
 //! them. The other side does not see the difference: what one rank sends from a GPU another may receive into
 //! a `Vec`.
 //!
-//! The data goes through memory of the host, whatever the transport: it is copied before a message leaves, and when
-//! one has arrived. The driver of the memory is found by itself (CUDA's, `libcuda.so.1`, is opened at the
+//! Where the network reads and writes such memory by itself (a provider of libfabric with `FI_HMEM`), long messages go
+//! there directly. Elsewhere they go through a few chunks of the host's memory, which the driver locks: one is
+//! copied while the transport moves another, and no message takes more of them, however long it is. The driver of the memory is found by itself (CUDA's, `libcuda.so.1`, is opened at the
 //! first use and never linked), or is given to [`World::set_accelerators`]. Without a
 //! driver for a kind of memory calls fail with
 //! [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory).
@@ -53,7 +54,9 @@ use portolan_core::comm::{NoUnwind, Source, Tag, Tags};
 use portolan_core::level::{Level, Single};
 use portolan_core::matching::Pattern;
 use portolan_core::staging::Staging;
-use portolan_core::{Device, Error, ErrorKind, Request, Result, SendMode, Status, TypedBuf};
+use portolan_core::{
+    Device, Error, ErrorKind, Request, Result, SendArgs, SendMode, Status, TypedBuf,
+};
 use portolan_datatype::{Datatype, Layout};
 
 pub use portolan_core::MemoryKind;
@@ -245,24 +248,36 @@ impl<L: Level, D: Device> Comm<L, D> {
     }
 
     /// A blocking send. To this rank itself there is nobody else to receive meanwhile, so nothing is waited for:
-    /// the values have been copied.
+    /// the values are copied.
     fn send_staged<T: Datatype>(&self, data: &Slice<'_, T>, dest: u32, tag: Tag) -> Result<()> {
         if data.kind == MemoryKind::Host {
-            let args = self.inner.send_args(SendMode::Standard, dest, tag)?;
+            let args = self.device_send_args::<T>(dest, tag)?;
             let layout = T::layout();
             let values = buf(data.kind, data.address, data.len, &layout);
             // SAFETY: as in `start_device_send`, and the call returns when the send is over.
             return unsafe { self.hosted().send_datatype_unchecked(&args, values) };
         }
-        let request = self.start_device_send(data, dest, tag)?;
         if dest == self.rank() {
+            let args = self.device_send_args::<T>(dest, tag)?;
+            let layout = T::layout();
+            let values = buf(data.kind, data.address, data.len, &layout);
+            // SAFETY: as in `start_device_send`; they are copied before this returns.
+            let request = unsafe { self.staging().isend_copied(self.hosted(), &args, values)? };
             return self.hosted().free(request);
         }
+        let request = self.start_device_send(data, dest, tag)?;
         self.hosted().wait(request).map(drop)
     }
 
     fn staging(&self) -> &Staging {
         self.hosted().staging.get_or_init(Staging::detected)
+    }
+
+    fn device_send_args<T: Datatype>(&self, dest: u32, tag: Tag) -> Result<SendArgs> {
+        const {
+            all_bytes::<T>();
+        };
+        self.inner.send_args(SendMode::Standard, dest, tag)
     }
 
     /// The values stay borrowed by whoever calls, until the request is over.
@@ -272,10 +287,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         dest: u32,
         tag: Tag,
     ) -> Result<Request> {
-        const {
-            all_bytes::<T>();
-        };
-        let args = self.inner.send_args(SendMode::Standard, dest, tag)?;
+        let args = self.device_send_args::<T>(dest, tag)?;
         let layout = T::layout();
         let values = buf(data.kind, data.address, data.len, &layout);
         // SAFETY: the arguments are this communicator's; whoever made the slice promised the values for its
@@ -301,8 +313,7 @@ impl<L: Level, D: Device> Comm<L, D> {
 }
 
 impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
-    /// Starts a send from memory of a device that stays as it is until the scope ends: [`Comm::send_device`]. The
-    /// values are read before this returns.
+    /// Starts a send from memory of a device that stays as it is until the scope ends: [`Comm::send_device`].
     ///
     /// # Errors
     /// As [`Comm::send_device`].

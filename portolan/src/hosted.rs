@@ -198,7 +198,7 @@ macro_rules! inner {
 
 impl<D: Device> Device for Hosted<D> {
     delegate_device! { inner:
-        lifecycle, contiguous, datatypes, persistent, queues, requests, packing, active_messages,
+        lifecycle, contiguous, datatypes, driven, persistent, queues, requests, packing, active_messages,
         registrations, one_sided, stores,
     }
 

@@ -1,8 +1,6 @@
 //! Messages from and to memory of a device: of one that faults when the host touches it, and of a GPU where
 //! there is one.
 
-#[path = "device_memory/fake.rs"]
-mod fake;
 #[path = "device_memory/gpu.rs"]
 mod gpu;
 #[path = "device_memory/one_sided.rs"]
@@ -13,10 +11,10 @@ use std::sync::Arc;
 use portolan::device_memory::{MemoryKind, Slice, SliceMut};
 use portolan::{Comm, ErrorKind, World};
 
-use fake::Fake;
+use portolan_core::staging::Fake;
 
 /// Bytes of the longest message.
-const MOST: usize = 300_000;
+const MOST: usize = 900_001;
 /// Shorter than a packet, eager, and announced.
 const SIZES: [usize; 5] = [0, 1, 1000, 40_000, MOST];
 

@@ -135,7 +135,7 @@ impl<L: Level> Native<L> {
             };
         engine.register_handler(MATCHED, Box::new(handler))?;
         let mut caps = engine.attributes().caps;
-        caps.remove(Caps::CANCEL_LOCAL | Caps::CANCEL_SEND | Caps::PULL);
+        caps.remove(Caps::CANCEL_LOCAL | Caps::CANCEL_SEND | Caps::PULL | Caps::DRIVEN);
         caps.insert(Caps::NATIVE_MATCHING);
         let version = env!("CARGO_PKG_VERSION");
         let attributes = Attributes {

@@ -27,7 +27,7 @@ fn in_place(data: &Data, rep: MsgRep) -> Option<(*mut u8, usize)> {
         // A contiguous routine's data is in its representation already.
         Data::Contig(_) => data.contiguous(),
         Data::Typed { .. } if rep == MsgRep::Native => data.contiguous(),
-        Data::Typed { .. } => None,
+        Data::Typed { .. } | Data::Driven(_) => None,
     }
 }
 

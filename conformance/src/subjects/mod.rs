@@ -1,5 +1,6 @@
 //! The cases, one module per subject.
 
+pub mod accelerators;
 pub mod active;
 pub mod cancel;
 pub mod capabilities;

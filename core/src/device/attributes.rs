@@ -27,6 +27,9 @@ bitflags! {
         const SLEEP = 64;
         /// Large messages can be read from the sender's memory while it computes.
         const PULL = 128;
+        /// Long messages from and to memory that only its driver reaches:
+        /// [`Device::isend_driven_unchecked`](super::Device::isend_driven_unchecked) and its kin.
+        const DRIVEN = 256;
     }
 }
 

@@ -17,6 +17,7 @@ pub mod named {
     pub use crate::group::Group;
     pub use crate::matching::Pattern;
     pub use crate::request::Request;
+    pub use crate::staging::DrivenBuf;
     pub use crate::status::Status;
 }
 
@@ -33,6 +34,7 @@ pub mod named {
 /// | `leaving` | `end`, `abort` |
 /// | `contiguous` | the four operations on contiguous buffers |
 /// | `datatypes` | the four operations on layouts |
+/// | `driven` | `isend_driven_unchecked`, `irecv_driven_unchecked` |
 /// | `persistent` | `send_init_unchecked`, `recv_init_unchecked`, `start` |
 /// | `queues` | probes, and messages that they take |
 /// | `requests` | completion, cancelling, giving up; `device_check` |
@@ -67,7 +69,7 @@ pub mod named {
 ///         // Of its family all the others, each by its name.
 ///         attributes, wtick, comm_init, comm_free, failure_of, dead_member, declare_self_failed,
 ///         node_of, set_packet_size, set_trace_file, set_debug, describe_state, counters,
-///         leaving, contiguous, datatypes, persistent, queues, requests, packing, active_messages,
+///         leaving, contiguous, datatypes, driven, persistent, queues, requests, packing, active_messages,
 ///         registrations, one_sided, stores,
 ///     }
 /// }
@@ -89,7 +91,7 @@ macro_rules! delegate_device {
     // ---- Families ------------------------------------------------------------------------------
 
     (@everything $to:ident) => { $crate::delegate_device! { $to:
-        lifecycle, leaving, contiguous, datatypes, persistent, queues, requests, packing,
+        lifecycle, leaving, contiguous, datatypes, driven, persistent, queues, requests, packing,
         active_messages, registrations, one_sided, stores,
     }};
     (@lifecycle $to:ident) => { $crate::delegate_device! { $to:
@@ -105,6 +107,9 @@ macro_rules! delegate_device {
     (@datatypes $to:ident) => { $crate::delegate_device! { $to:
         send_datatype_unchecked, isend_datatype_unchecked, recv_datatype_unchecked,
         irecv_datatype_unchecked,
+    }};
+    (@driven $to:ident) => { $crate::delegate_device! { $to:
+        isend_driven_unchecked, irecv_driven_unchecked,
     }};
     (@persistent $to:ident) => { $crate::delegate_device! { $to:
         send_init_unchecked, recv_init_unchecked, start,
@@ -235,6 +240,18 @@ macro_rules! delegate_device {
         unsafe fn irecv_datatype_unchecked(
             from: &$crate::device::named::Pattern,
             buf: $crate::device::named::TypedBuf<'_>,
+        ) -> $crate::device::named::Result<$crate::device::named::Request>
+    }};
+    (@isend_driven_unchecked $to:ident) => { $crate::delegate_device! { $to
+        unsafe fn isend_driven_unchecked(
+            args: &$crate::device::named::SendArgs,
+            buf: $crate::device::named::DrivenBuf,
+        ) -> $crate::device::named::Result<$crate::device::named::Request>
+    }};
+    (@irecv_driven_unchecked $to:ident) => { $crate::delegate_device! { $to
+        unsafe fn irecv_driven_unchecked(
+            from: &$crate::device::named::Pattern,
+            buf: $crate::device::named::DrivenBuf,
         ) -> $crate::device::named::Result<$crate::device::named::Request>
     }};
     (@send_init_unchecked $to:ident) => { $crate::delegate_device! { $to

@@ -41,6 +41,7 @@ use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::matching::Pattern;
 use crate::request::Request;
+use crate::staging::{DrivenBuf, unsupported};
 use crate::status::Status;
 
 /// The abstract device interface. See the [module](self).
@@ -244,6 +245,40 @@ pub trait Device {
     {
         // SAFETY: the caller's promise is the one that is needed.
         unsafe { defaults::irecv_datatype(self, from, buf) }
+    }
+
+    // ---- Memory that only its driver reaches --------------------------------------------------------
+
+    /// Starts a send of data in memory that only its driver reaches ([`Caps::DRIVEN`]). Most callers want
+    /// [`Staging`](crate::staging::Staging), which finds the driver, and sends what is short, or what this
+    /// device does not take, from a copy.
+    ///
+    /// If the driver fails, both sides end with
+    /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory); later messages arrive.
+    ///
+    /// # Errors
+    /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) without [`Caps::DRIVEN`], if the layout
+    /// has gaps, the mode is buffered, the representation is not native, or the driver does not know the
+    /// address; else as [`isend_contig_unchecked`](Self::isend_contig_unchecked).
+    ///
+    /// # Safety
+    /// As [`isend_contig_unchecked`](Self::isend_contig_unchecked), with memory of the driver's kind.
+    unsafe fn isend_driven_unchecked(&self, args: &SendArgs, buf: DrivenBuf) -> Result<Request> {
+        let _ = args;
+        Err(unsupported(buf.driver.kind(), "this send"))
+    }
+
+    /// Starts a receive into memory that only its driver reaches ([`Caps::DRIVEN`]):
+    /// [`isend_driven_unchecked`](Self::isend_driven_unchecked).
+    ///
+    /// # Errors
+    /// As there, and as [`irecv_contig_unchecked`](Self::irecv_contig_unchecked).
+    ///
+    /// # Safety
+    /// As [`irecv_contig_unchecked`](Self::irecv_contig_unchecked), with memory of the driver's kind.
+    unsafe fn irecv_driven_unchecked(&self, from: &Pattern, buf: DrivenBuf) -> Result<Request> {
+        let _ = from;
+        Err(unsupported(buf.driver.kind(), "this receive"))
     }
 
     // ---- Persistent operations --------------------------------------------------------------------

@@ -5,7 +5,7 @@ use portolan_datatype::{Layout, MsgRep, Signature};
 
 use crate::buffer::{ContigBuf, MemoryKind, TypedBuf};
 use crate::error::{Error, ErrorKind, Result};
-use crate::staging::unsupported;
+use crate::staging::{Driven, unsupported};
 
 /// A contiguous buffer, or items of a layout together with a count on the layout, so that freeing
 /// the type before the communication completes is legal (paper, section 3.7).
@@ -24,6 +24,8 @@ pub enum Data {
         /// Bytes of the packed stream.
         bytes: usize,
     },
+    /// Items without gaps in memory that only its driver reaches.
+    Driven(Box<Driven>),
 }
 
 // SAFETY: a description of a buffer; the unsafe entries of `Device` make their callers promise that
@@ -91,6 +93,7 @@ impl Data {
         match self {
             Self::Contig(buf) => buf.len,
             Self::Typed { bytes, .. } => *bytes,
+            Self::Driven(data) => data.bytes,
         }
     }
 
@@ -118,16 +121,27 @@ impl Data {
         match self {
             Self::Contig(buf) => buf.signature,
             Self::Typed { layout, .. } => layout.signature(bytes),
+            Self::Driven(data) => data.buf.layout.signature(bytes),
         }
     }
 
-    /// The bytes where they are, if the packed stream is what is in memory.
+    /// The bytes where they are, if the packed stream is what is in memory of the host.
     pub fn contiguous(&self) -> Option<(*mut u8, usize)> {
         match self {
             Self::Contig(buf) => Some((buf.ptr, buf.len)),
             Self::Typed {
                 ptr, layout, bytes, ..
             } => layout.is_contiguous().then_some((*ptr, *bytes)),
+            Self::Driven(_) => None,
+        }
+    }
+
+    /// The buffer, if only its driver reaches it.
+    #[inline]
+    pub(crate) fn driven(&self) -> Option<&Driven> {
+        match self {
+            Self::Driven(data) => Some(data),
+            _ => None,
         }
     }
 
@@ -162,6 +176,8 @@ impl Data {
                 let done = unsafe { layout.pack_range(*ptr, *count, position, target, len, rep) };
                 debug_assert_eq!(done, len);
             }
+            // SAFETY: the caller's promise.
+            Self::Driven(data) => unsafe { data.read(position, target, len, rep) },
         }
     }
 
@@ -189,6 +205,8 @@ impl Data {
                 // SAFETY: as above, for every byte that the layout covers.
                 unsafe { layout.unpack_range(*ptr, *count, position, source, len, rep) };
             }
+            // SAFETY: the caller's promise.
+            Self::Driven(data) => unsafe { data.write(position, source, len, rep) },
         }
     }
 }

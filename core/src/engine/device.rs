@@ -9,7 +9,7 @@ use super::entry::Persistent;
 use super::finish::{clock, clock_resolution};
 use super::one_sided::{Reach, atomic_direct};
 use super::outgoing::Peer;
-use super::send::Launched;
+use super::send::{Launched, may_block};
 use super::state::Context;
 use super::wait::Target;
 use crate::buffer::{ContigBuf, MemoryKind, TypedBuf};
@@ -23,7 +23,7 @@ use crate::level::{Level, StateLock};
 use crate::matching::Pattern;
 use crate::observe::Tracer;
 use crate::request::{Request, State as Stage};
-use crate::staging::unsupported;
+use crate::staging::{DrivenBuf, unsupported};
 use crate::status::Status;
 use crate::transport::{Remote, Transport};
 
@@ -70,7 +70,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
                 let tried = match &data {
                     // SAFETY: the caller's promise.
                     Data::Contig(buf) => unsafe { state.try_eager_contig(args, buf) },
-                    Data::Typed { .. } => Launched::No,
+                    Data::Typed { .. } | Data::Driven(_) => Launched::No,
                 };
                 if tried == Launched::Yes {
                     return Ok(());
@@ -121,18 +121,6 @@ impl<T: Transport, L: Level> Engine<T, L> {
         )?;
         state.proto.free_request(request)
     }
-}
-
-#[cold]
-fn may_block(args: &SendArgs, len: usize) -> crate::Error {
-    crate::Error::new(
-        ErrorKind::MayBlock,
-        format!(
-            "a buffered send of {len} bytes to world rank {} would have to wait",
-            args.dest.index()
-        ),
-    )
-    .remedy("copy the message and send the copy nonblocking")
 }
 
 impl<T: Transport, L: Level> Device for Engine<T, L> {
@@ -235,6 +223,16 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         let data = Data::typed(&buf, portolan_datatype::MsgRep::Native)?;
         // SAFETY: the caller's promise.
         unsafe { self.state.lock().start_recv(from, data) }
+    }
+
+    unsafe fn isend_driven_unchecked(&self, args: &SendArgs, buf: DrivenBuf) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { self.state.lock().start_driven_send(args, buf) }
+    }
+
+    unsafe fn irecv_driven_unchecked(&self, from: &Pattern, buf: DrivenBuf) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { self.state.lock().start_driven_recv(from, buf) }
     }
 
     unsafe fn send_init_unchecked(&self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<Request> {
@@ -478,7 +476,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         let mut lines = state.proto.describe();
         lines.push(format!(
             "transport memory: {} bytes",
-            state.transport.memory_used()
+            state.transport.memory_used() + state.proto.flows.memory()
         ));
         let facts = state.transport.describe().into_iter();
         lines.extend(facts.map(|(name, value)| format!("transport {name}: {value}")));

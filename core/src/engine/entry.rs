@@ -6,6 +6,7 @@ use std::sync::Arc;
 use portolan_datatype::MsgRep;
 
 use super::data::Data;
+use super::flows::Landing;
 use super::remote::RemoteOp;
 use super::shared::Shared;
 use crate::device::{Completion, SendArgs, SendMode, Upper};
@@ -133,6 +134,10 @@ pub(super) struct Transfer {
     pub(super) opened: Option<Exposure>,
     /// Whether the time that it takes is taken.
     pub(super) measured: bool,
+    /// The sender's driver has failed: what was asked for does not come.
+    pub(super) broken: bool,
+    /// Takes what has come to its device.
+    pub(super) landing: Option<Box<Landing>>,
 }
 
 /// A one-sided operation that fetches something from a peer.

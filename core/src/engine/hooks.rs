@@ -242,6 +242,7 @@ impl<T: Transport> Access for Whole<'_, T> {
                 // SAFETY: the caller's promise.
                 unsafe { state.try_eager_typed(args, &buf, *bytes, signature) }
             }
+            Data::Driven(_) => Launched::No,
         };
         if launched == Launched::Yes {
             return state.launched();

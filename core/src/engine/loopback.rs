@@ -4,10 +4,12 @@ use portolan_datatype::MsgRep;
 
 use super::data::Data;
 use super::entry::{Op, SendStage};
+use super::flows::fault;
 use super::recv::signatures_match;
 use super::state::{Proto, State};
 use super::unexpected::Arrived;
 use crate::error::ErrorKind;
+use crate::staging::CHUNK;
 use crate::status::Status;
 use crate::transport::{Header, PacketKind, Transport};
 
@@ -67,10 +69,15 @@ impl Proto {
                 status.error = Some(ErrorKind::Truncated);
             }
         }
+        let faults = (fault(&source.0), fault(&target));
+        self.blame(receive, &mut status, faults.1.or_else(|| faults.0.clone()));
         self.counters.looped += 1;
         self.counters.bytes_received += status.bytes;
         self.complete(receive, status);
-        self.complete_send(send);
+        match faults.0 {
+            Some(why) => self.fail_driven(send, why),
+            None => self.complete_send(send),
+        }
     }
 }
 
@@ -82,11 +89,22 @@ fn copy(source: &Data, target: &Data, len: usize, rep: MsgRep) {
         // unsafe entries promise that a receive's buffer is not read meanwhile.
         return unsafe { target.write(0, from, len, rep) };
     }
-    let mut piece = [0_u8; PIECE];
+    let (mut small, mut large);
+    let piece: &mut [u8] = match source.driven().or(target.driven()) {
+        None => {
+            small = [0; PIECE];
+            &mut small
+        }
+        // A driver has its price for each copy.
+        Some(_) => {
+            large = vec![0; len.min(CHUNK)];
+            &mut large
+        }
+    };
     let mut done = 0;
     while done < len {
-        let step = (len - done).min(PIECE);
-        // SAFETY: as above; `piece` is apart from both and has `PIECE` bytes.
+        let step = (len - done).min(piece.len());
+        // SAFETY: as above; `piece` is apart from both and has `step` bytes.
         unsafe {
             source.read(done, piece.as_mut_ptr(), step, rep);
             target.write(done, piece.as_ptr(), step, rep);

@@ -6,6 +6,7 @@
 //! `wait.rs`, and on memory that peers store into in `memory.rs`, hooks and what they may do in
 //! `hooks.rs`, deaths in `failure.rs` and, where they concern everybody, `collective.rs`, what is said of a wait that is too long in
 //! `stuck.rs`, one-sided operations in `one_sided.rs`, on the regions of `regions.rs`, and by the network's own means in `remote.rs`,
+//! how data of devices goes through the host in `flows.rs`,
 //! the end of an operation in `complete.rs`, request slots in `entry.rs`, and the
 //! implementation of [`Device`](crate::Device) in terms of these in `device.rs`.
 //!
@@ -26,6 +27,7 @@ mod device;
 mod entry;
 mod failure;
 mod finish;
+mod flows;
 mod hooks;
 mod loopback;
 mod memory;
@@ -154,7 +156,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
 
     /// Bytes of shared or pinned memory that this rank uses for its peers at the moment.
     pub fn transport_memory(&self) -> u64 {
-        self.state.lock().transport.memory_used()
+        let state = self.state.lock();
+        state.transport.memory_used() + state.proto.flows.memory()
     }
 }
 
@@ -167,6 +170,7 @@ fn attributes<T: Transport, L: Level>(state: &State<T>, one_node: bool) -> Attri
     caps.set(Caps::PROCESSES, below.contains(TransportCaps::PROCESSES));
     caps.set(Caps::SLEEP, below.contains(TransportCaps::SLEEP));
     caps.set(Caps::PULL, below.contains(TransportCaps::PULL));
+    caps.insert(Caps::DRIVEN);
     caps.set(Caps::THREAD_MULTIPLE, L::MULTIPLE);
     let version = env!("CARGO_PKG_VERSION");
     Attributes {

@@ -446,6 +446,7 @@ impl Proto {
                     piece: self.limits.piece_of(len),
                     position: 0,
                     end: len,
+                    loader: None,
                 });
                 self.work = true;
             }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use portolan_datatype::MsgRep;
 
 use super::entry::{Op, SendStage};
+use super::flows::{Loader, fault};
 use super::state::{Proto, State};
 use crate::device::SendMode;
 use crate::transport::{Header, PacketKind, Sent, Transport};
@@ -54,6 +55,8 @@ pub(super) struct Stream {
     pub(super) piece: usize,
     pub(super) position: usize,
     pub(super) end: usize,
+    /// Brings the bytes from a device, if they are there.
+    pub(super) loader: Option<Box<Loader>>,
 }
 
 /// Where a stream's bytes come from.
@@ -207,7 +210,12 @@ impl<T: Transport> State<T> {
             sent += self.advance(&mut stream);
             if stream.position < stream.end {
                 self.proto.streams.push_back(stream);
-            } else if let StreamSource::Send(index) = stream.source {
+                continue;
+            }
+            let source = stream.source;
+            // Copies that a driver still makes for it are over before its send is.
+            drop(stream.loader);
+            if let StreamSource::Send(index) = source {
                 self.stream_finished(index);
             }
         }
@@ -215,6 +223,9 @@ impl<T: Transport> State<T> {
     }
 
     fn advance(&mut self, stream: &mut Stream) -> usize {
+        if stream.loader.is_some() {
+            return self.advance_loaded(stream, TURN);
+        }
         let mut sent = 0;
         while stream.position < stream.end && sent < TURN {
             let len = (stream.end - stream.position).min(stream.piece);
@@ -272,7 +283,8 @@ impl<T: Transport> State<T> {
             limits.eager
         };
         let was_to_be_announced = op.word.is_some() || op.exposure.is_some();
-        if len > eager || held {
+        // What only a driver reaches is not copied before somebody wants it.
+        if len > eager || held || op.data.driven().is_some() {
             return self.send_offer(index);
         }
         if was_to_be_announced {
@@ -328,6 +340,9 @@ impl<T: Transport> State<T> {
                 self.transport.withdraw(&exposure);
             }
             self.proto.counters.bytes_sent += op.data.len() as u64;
+            if let Some(why) = fault(&op.data) {
+                return self.proto.fail_driven(index, why);
+            }
             self.proto.complete_send(index);
         }
     }

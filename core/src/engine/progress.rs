@@ -46,6 +46,7 @@ impl<T: Transport> State<T> {
         }
         done += self.advance_pushes();
         done += self.advance_remotes();
+        done += self.advance_landings();
         for exposure in std::mem::take(&mut self.proto.withdrawals) {
             self.transport.withdraw(&exposure);
         }

@@ -161,7 +161,11 @@ impl Proto {
             debug_assert!(false, "posted receives are receives");
             return;
         };
-        let status = place(&op.data, header, payload, self.check_signature);
+        let driven = matches!(op.data, Data::Driven(_));
+        let mut status = place(&op.data, header, payload, self.check_signature);
+        if driven {
+            self.blame_receive(index, &mut status);
+        }
         self.delivered(peer, header, &status);
         self.complete(index, status);
     }

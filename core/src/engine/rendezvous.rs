@@ -18,7 +18,6 @@
 use portolan_datatype::MsgRep;
 
 use super::entry::{RecvStage, SendOp, SendStage, Transfer};
-use super::outgoing::{Stream, StreamSource};
 use super::recv::signatures_match;
 use super::state::{Proto, State};
 use super::transfer::Push;
@@ -153,6 +152,8 @@ impl<T: Transport> State<T> {
             stranded: false,
             opened: None,
             measured: false,
+            broken: false,
+            landing: None,
         }));
         if self.proto.peers[peer as usize].flags & super::outgoing::Peer::FAILED != 0 {
             return self.proto.fail_request(index, peer);
@@ -241,14 +242,7 @@ impl Proto {
             }
             None => {
                 op.stage = SendStage::Streaming;
-                self.streams.push_back(Stream {
-                    peer,
-                    header,
-                    source: StreamSource::Send(index),
-                    piece: self.limits.piece_of(asked.len()),
-                    position: asked.start,
-                    end: asked.end,
-                });
+                self.push_stream(peer, header, index, asked);
             }
         }
     }

@@ -270,6 +270,13 @@ impl<T: Transport> State<T> {
             // the exposure is withdrawn before that.
             op.exposure = unsafe { self.transport.expose(ptr, len) };
             self.proto.exposed += u32::from(op.exposure.is_some());
+        } else if op.exposure.is_none()
+            && let Some(data) = op.data.driven()
+            && self.transport.serves(data.at(0), data.kind())
+        {
+            // SAFETY: as above, for memory that the transport reads like the host's.
+            op.exposure = unsafe { self.transport.expose(data.at(0), len) };
+            self.proto.exposed += u32::from(op.exposure.is_some());
         }
         let mut header = header(PacketKind::Offer, &op.args, op.data.signature(len).bits());
         header.cookie = cookie;
@@ -351,4 +358,17 @@ impl Proto {
     pub(super) fn error(&self, kind: ErrorKind, what: String, remedy: &str) -> Error {
         Error::new(kind, what).remedy(remedy).on_rank(self.me)
     }
+}
+
+/// The error of a buffered send without room.
+#[cold]
+pub(super) fn may_block(args: &SendArgs, len: usize) -> Error {
+    Error::new(
+        ErrorKind::MayBlock,
+        format!(
+            "a buffered send of {len} bytes to world rank {} would have to wait",
+            args.dest.index()
+        ),
+    )
+    .remedy("copy the message and send the copy nonblocking")
 }

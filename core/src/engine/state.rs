@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::active::ActiveState;
 use super::entry::Table;
+use super::flows::Flows;
 use super::hooks::Hooks;
 use super::outgoing::{Peer, Stream};
 use super::recv::InHand;
@@ -66,6 +67,7 @@ pub(super) struct Proto {
     /// Receives whose transfers have waited for others and may begin.
     pub(super) begins: VecDeque<u32>,
     pub(super) scratch: Vec<u8>,
+    pub(super) flows: Flows,
 
     pub(super) active: ActiveState,
     pub(super) hooks: Hooks,
@@ -133,6 +135,7 @@ impl<T: Transport> State<T> {
             waited: Waited::default(),
             begins: VecDeque::new(),
             scratch: Vec::new(),
+            flows: Flows::default(),
             active: ActiveState::default(),
             hooks: Hooks::default(),
             regions: Regions::default(),
@@ -229,6 +232,7 @@ impl Proto {
             || !self.pulls.is_empty()
             || !self.pushes.is_empty()
             || !self.begins.is_empty()
+            || !self.flows.landing.is_empty()
             || self.remotes.has_work()
     }
 }

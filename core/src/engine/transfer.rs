@@ -19,8 +19,9 @@ use std::time::Instant;
 
 use portolan_datatype::MsgRep;
 
+use super::data::Data;
 use super::entry::{Op, RecvStage, SendStage, Transfer};
-use super::outgoing::{Stream, StreamSource};
+use super::flows::fault;
 use super::rendezvous::TakeBody;
 use super::state::{Proto, State};
 use super::ways::Way;
@@ -131,11 +132,13 @@ impl<T: Transport> State<T> {
         let pushes = self.proto.caps.contains(TransportCaps::PUSH);
         let (data, transfer) = self.proto.table.transfer(index)?;
         let (peer, wanted) = (transfer.peer, transfer.wanted);
-        let direct = data.contiguous().is_some() && transfer.rep == MsgRep::Native;
+        let native = transfer.rep == MsgRep::Native;
+        let plain = native && data.contiguous().is_some();
+        let direct = plain || native && served(&self.transport, data).is_some();
         let exposed = transfer.exposure.is_some();
         let waited = transfer.header.flags & flags::WAITED != 0;
         let both = self.proto.exposed > 0;
-        let splits = pushes && direct && wanted >= SPLIT;
+        let splits = pushes && plain && wanted >= SPLIT;
         let way = match self.transport.pulls(peer, wanted, waited) {
             // Nothing to move: the end of a pull is the end.
             _ if wanted == 0 => Way::Pull,
@@ -195,9 +198,10 @@ impl<T: Transport> State<T> {
                 return Turn::Refused;
             };
             let start = transfer.mine.start;
-            let direct = data.contiguous();
+            let direct = data.contiguous().map(|(target, _)| target);
+            let direct = direct.or_else(|| served(&self.transport, data));
             let direct = direct.filter(|_| transfer.rep == MsgRep::Native);
-            let (pulled, len) = if let Some((target, _)) = direct {
+            let (pulled, len) = if let Some(target) = direct {
                 let len = turn - start;
                 // SAFETY: the receive's buffer is the device's until the request completes, and
                 // `wanted`, which `mine` is a part of, is at most its length.
@@ -206,6 +210,21 @@ impl<T: Transport> State<T> {
                     self.transport
                         .pull(transfer.peer, &exposure, start as u64, target, len)
                 };
+                (pulled, len)
+            } else if let Some(data) = data.driven().filter(|_| transfer.rep == MsgRep::Native)
+                && let flows = &mut self.proto.flows
+                && let Some((room, space)) = flows.room(&mut transfer.landing, data, start)
+            {
+                let len = (turn - start).min(space);
+                // SAFETY: the chunk has `space` bytes from there on, and is this receive's.
+                let pulled = unsafe {
+                    self.transport
+                        .pull(transfer.peer, &exposure, start as u64, room, len)
+                };
+                if pulled == Pulled::Done {
+                    let counters = &mut self.proto.counters;
+                    flows.filled(&mut transfer.landing, data, len, counters);
+                }
                 (pulled, len)
             } else {
                 let len = (turn - start).min(SCRATCH);
@@ -258,14 +277,10 @@ impl<T: Transport> State<T> {
                     self.half_sent(push.send);
                 }
                 // From the beginning: what was pushed already comes again.
-                Turn::Refused => self.proto.streams.push_back(Stream {
-                    peer: push.peer,
-                    header: push.header,
-                    source: StreamSource::Send(push.send),
-                    piece: self.proto.limits.piece_of(push.asked.len()),
-                    position: push.asked.start,
-                    end: push.asked.end,
-                }),
+                Turn::Refused => {
+                    self.proto
+                        .push_stream(push.peer, push.header, push.send, push.asked);
+                }
             }
         }
         count
@@ -364,6 +379,11 @@ impl Proto {
         {
             return self.misbehaves(peer, "sent more data than it was asked for");
         }
+        if header.flags & flags::BROKEN != 0 {
+            transfer.broken = true;
+            transfer.theirs.start = transfer.theirs.end;
+            return self.arrived(index);
+        }
         let position = transfer.theirs.start;
         let may_be_eager = transfer.measured
             && transfer.header.flags & flags::WAITED != 0
@@ -372,14 +392,13 @@ impl Proto {
         let since = may_be_eager.then(Instant::now);
         // SAFETY: the receive's buffer is the device's until the request completes; the piece lies in
         // it (just checked) and comes from the transport's memory.
-        unsafe {
-            op.data
-                .write(position, payload.as_ptr(), payload.len(), transfer.rep);
-        }
+        unsafe { self.land(index, position, payload) };
         if let Some(since) = since {
             self.ways.copied(peer, payload.len(), since.elapsed());
         }
-        transfer.theirs.start += payload.len();
+        if let Some((_, transfer)) = self.table.transfer(index) {
+            transfer.theirs.start += payload.len();
+        }
         self.arrived(index);
     }
 
@@ -397,14 +416,18 @@ impl Proto {
     }
 
     /// Something has come for a transfer: ends it, or asks for what cannot be pulled.
-    fn arrived(&mut self, index: u32) {
-        let Some((_, transfer)) = self.table.transfer(index) else {
+    pub(super) fn arrived(&mut self, index: u32) {
+        let Some((data, transfer)) = self.table.transfer(index) else {
             return;
         };
         if !transfer.theirs.is_empty() {
             return;
         }
         if !transfer.mine.is_empty() {
+            if transfer.broken {
+                transfer.mine = 0..0;
+                return self.arrived(index);
+            }
             if transfer.stranded {
                 let rest = std::mem::take(&mut transfer.mine);
                 // It is streamed; a buffer is opened for one take.
@@ -414,7 +437,16 @@ impl Proto {
             }
             return;
         }
-        let (peer, status) = (transfer.peer, transfer.status());
+        if let (Some(landing), Some(data)) = (&mut transfer.landing, data.driven()) {
+            let over = landing.is_over(data);
+            landing.count(&mut self.counters);
+            if !over {
+                self.work = true;
+                return self.flows.landing.push_back(index);
+            }
+        }
+        let (peer, mut status) = (transfer.peer, transfer.status());
+        let fault = fault(data).or_else(|| transfer.fault());
         let (measured, opened) = (transfer.measured, transfer.opened.take());
         self.close(opened);
         if measured {
@@ -423,6 +455,7 @@ impl Proto {
         }
         self.counters.rendezvous_received += 1;
         self.counters.bytes_received += status.bytes;
+        self.blame(index, &mut status, fault);
         self.complete(index, status);
     }
 
@@ -435,7 +468,25 @@ impl Proto {
     }
 }
 
+/// Where the transport itself may put data of a device, if it may.
+fn served<T: Transport>(transport: &T, data: &Data) -> Option<*mut u8> {
+    let data = data.driven()?;
+    let start = data.at(0);
+    transport.serves(start, data.kind()).then_some(start)
+}
+
 impl Transfer {
+    /// What to say if the data does not come.
+    fn fault(&self) -> Option<String> {
+        let (total, source) = (self.total, self.header.source);
+        self.broken.then(|| {
+            format!(
+                "a message of {total} bytes is in memory of a device that the driver of its sender, rank \
+                 {source}, could not read"
+            )
+        })
+    }
+
     fn status(&self) -> Status {
         let lost = self.total > self.wanted as u64;
         Status {

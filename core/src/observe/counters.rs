@@ -44,6 +44,11 @@ counters! {
     bytes_pulled,
     /// Bytes written into a receiver's buffer by this rank.
     bytes_pushed,
+    /// Pieces of messages from and to accelerators that went through chunks of the host's memory.
+    chunks_staged,
+    /// Packets of such messages that left, and chunks that were filled, while a copy from or to the accelerator
+    /// was under way.
+    pieces_overlapped,
     /// One-sided operations, and parts of them, that the network did by its own means.
     remote_operations,
     /// Operations cancelled.

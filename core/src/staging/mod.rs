@@ -1,10 +1,13 @@
 //! Messages from and to memory that the processor cannot load and store: a GPU's.
 //!
 //! An [`Accelerator`] is the driver of one kind of such memory: it knows its own addresses and copies
-//! between them and the host. [`Staging`] sends and receives through host memory with its help, over any
-//! [`Device`]: what is sent is copied to the host before, what is received is copied from there when the
-//! message is complete, inside progress. A device itself refuses other memory than the host's
-//! ([`UnsupportedMemory`](ErrorKind::UnsupportedMemory)).
+//! between them and the host. [`Staging`] sends and receives with its help, over any [`Device`].
+//!
+//! Where the device has [`Caps::DRIVEN`], long messages are its own affair: it lets the network have such memory
+//! where the network can, and elsewhere copies a few chunks in each direction through memory of the host that the
+//! driver has locked, one while the transport moves another. What is short, and everything over other devices, is
+//! copied as a whole: what is sent before it leaves, what is received when it is complete, inside progress. Calls
+//! without a driver are refused ([`UnsupportedMemory`](ErrorKind::UnsupportedMemory)).
 //!
 //! ```
 //! use portolan_core::MemoryKind;
@@ -16,49 +19,30 @@
 //! assert_eq!(staging.kind_of(host.as_ptr()), MemoryKind::Host);
 //! ```
 
+mod accelerator;
+mod chunks;
 mod cuda;
+mod driven;
+mod fake;
 
 use std::sync::Arc;
 
+use portolan_datatype::MsgRep;
+
+pub use accelerator::{Accelerator, Copying};
 pub use cuda::Cuda;
+pub use driven::DrivenBuf;
+pub use fake::Fake;
+
+pub(crate) use chunks::{CHUNK, Chunk, EACH, Moving, Pool};
+pub(crate) use driven::Driven;
 
 use crate::buffer::{ContigBuf, MemoryKind, TypedBuf};
-use crate::device::{Completion, Device, ProcId, RegionKey, SendArgs, SendMode};
+use crate::device::{Caps, Completion, Device, ProcId, RegionKey, SendArgs, SendMode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::Pattern;
 use crate::request::Request;
 use crate::status::Status;
-
-/// The driver of one kind of memory.
-///
-/// Copies are complete when they return. They may be asked for by any thread.
-pub trait Accelerator: Send + Sync {
-    /// Which kind of memory it is.
-    fn kind(&self) -> MemoryKind;
-
-    /// Whether this address is in such memory.
-    fn owns(&self, address: *const u8) -> bool;
-
-    /// The number of the device to which an address belongs, as its driver counts.
-    fn device(&self, address: *const u8) -> i32 {
-        let _ = address;
-        0
-    }
-
-    /// Copies to the host; an error in the driver's words.
-    ///
-    /// # Safety
-    /// `len` bytes at `source` must be readable memory of this kind, and at `target` writable memory of
-    /// the host.
-    unsafe fn fetch(&self, source: *const u8, target: *mut u8, len: usize) -> Result<(), String>;
-
-    /// Copies from the host; an error in the driver's words.
-    ///
-    /// # Safety
-    /// `len` bytes at `target` must be writable memory of this kind, and at `source` readable memory of
-    /// the host.
-    unsafe fn store(&self, target: *mut u8, source: *const u8, len: usize) -> Result<(), String>;
-}
 
 /// Sends and receives from and to memory of any kind whose driver is there.
 #[derive(Clone, Default)]
@@ -133,6 +117,32 @@ impl Staging {
             return Err(unsupported(buf.memory, "a buffered send from it"));
         }
         let (driver, len) = (self.driver(buf.memory)?, contiguous(&buf)?);
+        let attributes = device.attributes();
+        if len > attributes.eager_max
+            && args.rep == MsgRep::Native
+            && attributes.caps.contains(Caps::DRIVEN)
+        {
+            // SAFETY: the caller's promise.
+            return unsafe { device.isend_driven_unchecked(args, driven(driver, &buf)) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.isend_copied(device, args, buf) }
+    }
+
+    /// The same by a copy of all of it, which is made at once: the memory is the caller's again when this returns.
+    ///
+    /// # Errors
+    /// As [`isend`](Self::isend).
+    ///
+    /// # Safety
+    /// As for [`isend`](Self::isend), but only until this returns.
+    pub unsafe fn isend_copied<D: Device>(
+        &self,
+        device: &D,
+        args: &SendArgs,
+        buf: TypedBuf<'_>,
+    ) -> Result<Request> {
+        let (driver, len) = (self.driver(buf.memory)?, contiguous(&buf)?);
         // SAFETY: the caller vouches for as many bytes of that memory.
         let mut host = unsafe { fetched(&**driver, buf.ptr, len)? };
         let staged = TypedBuf {
@@ -164,6 +174,10 @@ impl Staging {
             return unsafe { device.irecv_datatype_unchecked(from, buf) };
         }
         let (driver, len) = (self.driver(buf.memory)?, contiguous(&buf)?);
+        if device.attributes().caps.contains(Caps::DRIVEN) {
+            // SAFETY: the caller's promise.
+            return unsafe { device.irecv_driven_unchecked(from, driven(driver, &buf)) };
+        }
         let mut back = Back::new(driver, buf.ptr, len)?;
         let staged = TypedBuf {
             ptr: back.host.as_mut_ptr(),
@@ -352,6 +366,15 @@ fn zeroed(len: usize) -> Result<Vec<u8>> {
     })?;
     host.resize(len, 0);
     Ok(host)
+}
+
+fn driven(driver: &Arc<dyn Accelerator>, buf: &TypedBuf<'_>) -> DrivenBuf {
+    DrivenBuf {
+        driver: Arc::clone(driver),
+        ptr: buf.ptr,
+        count: buf.count,
+        layout: buf.layout.clone(),
+    }
 }
 
 /// Bytes of a buffer without gaps.

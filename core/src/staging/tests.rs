@@ -1,11 +1,12 @@
-//! A device whose memory faults when the host touches it, and messages from and to it.
+//! Messages from and to a device whose memory faults when the host touches it.
+
+mod long;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use portolan_datatype::{Layout, Primitive};
 
-use super::{Accelerator, Staging};
+use super::{Accelerator, Fake, Staging};
 use crate::buffer::{ContigBuf, MemoryKind, TypedBuf};
 use crate::config::Settings;
 use crate::device::{Check, Device, SendMode};
@@ -14,94 +15,6 @@ use crate::level::Single;
 use crate::matching::Pattern;
 use crate::transport::memory::{self, Memory};
 use crate::{Adi, ErrorKind, ProcId, Request, SendArgs, Status};
-
-/// Pages that nobody may touch, but for the driver while it copies.
-struct Fake {
-    start: *mut u8,
-    len: usize,
-    copies: AtomicUsize,
-}
-
-// SAFETY: the pages belong to no thread; the tests have one.
-unsafe impl Send for Fake {}
-// SAFETY: as above.
-unsafe impl Sync for Fake {}
-
-impl Fake {
-    fn new(len: usize) -> Arc<Self> {
-        let (flags, none) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_NONE);
-        // SAFETY: a new mapping.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, none, flags, -1, 0) };
-        assert_ne!(start, libc::MAP_FAILED);
-        Arc::new(Self {
-            start: start.cast(),
-            len,
-            copies: AtomicUsize::new(0),
-        })
-    }
-
-    fn open(&self, copy: impl FnOnce()) {
-        let protect = |how| {
-            // SAFETY: the pages of `new`.
-            let result = unsafe { libc::mprotect(self.start.cast(), self.len, how) };
-            assert_eq!(result, 0);
-        };
-        protect(libc::PROT_READ | libc::PROT_WRITE);
-        copy();
-        protect(libc::PROT_NONE);
-        self.copies.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn fill(&self, at: usize, bytes: &[u8]) {
-        assert!(at + bytes.len() <= self.len);
-        // SAFETY: inside of the pages.
-        unsafe { self.store(self.start.add(at), bytes.as_ptr(), bytes.len()) }.unwrap();
-    }
-
-    fn bytes(&self, at: usize, len: usize) -> Vec<u8> {
-        assert!(at + len <= self.len);
-        let mut bytes = vec![0; len];
-        // SAFETY: inside of the pages.
-        unsafe { self.fetch(self.start.add(at), bytes.as_mut_ptr(), len) }.unwrap();
-        bytes
-    }
-}
-
-impl Drop for Fake {
-    fn drop(&mut self) {
-        // SAFETY: the pages of `new`.
-        unsafe { libc::munmap(self.start.cast(), self.len) };
-    }
-}
-
-impl Accelerator for Fake {
-    fn kind(&self) -> MemoryKind {
-        MemoryKind::Cuda
-    }
-
-    fn owns(&self, address: *const u8) -> bool {
-        let start = self.start as usize;
-        (start..start + self.len).contains(&(address as usize))
-    }
-
-    unsafe fn fetch(&self, source: *const u8, target: *mut u8, len: usize) -> Result<(), String> {
-        if !self.owns(source) {
-            return Err("not of this device".to_owned());
-        }
-        // SAFETY: the caller's promise; the pages are open.
-        self.open(|| unsafe { std::ptr::copy_nonoverlapping(source, target, len) });
-        Ok(())
-    }
-
-    unsafe fn store(&self, target: *mut u8, source: *const u8, len: usize) -> Result<(), String> {
-        if !self.owns(target) {
-            return Err("not of this device".to_owned());
-        }
-        // SAFETY: the caller's promise; the pages are open.
-        self.open(|| unsafe { std::ptr::copy_nonoverlapping(source, target, len) });
-        Ok(())
-    }
-}
 
 type Rank = Engine<Memory, Single>;
 
@@ -172,8 +85,8 @@ fn device_to_device_without_the_host_touching_it() {
     let byte = Layout::primitive(Primitive::U8);
     for (step, len) in [0, 1, 1000, 70_000, HALF].into_iter().enumerate() {
         let sent = bytes(len, step + 1);
-        bench.fake.fill(0, &sent);
-        let (there, here) = (bench.fake.start, bench.fake.start.wrapping_add(HALF));
+        bench.fake.write(0, &sent);
+        let (there, here) = (bench.fake.at(0), bench.fake.at(HALF));
         // SAFETY: both halves of the pages stay until the requests are over.
         let (receive, send) = unsafe {
             let receive = bench
@@ -187,7 +100,7 @@ fn device_to_device_without_the_host_touching_it() {
         let status = bench.over(1, receive).unwrap();
         bench.over(0, send).unwrap();
         assert_eq!(status.bytes, len as u64);
-        assert!(bench.fake.bytes(HALF, len) == sent, "{len} bytes");
+        assert!(bench.fake.read(HALF, len) == sent, "{len} bytes");
     }
 }
 
@@ -196,9 +109,9 @@ fn put_and_get_between_a_device_and_a_region() {
     let bench = Bench::new();
     let region = bench.ranks[1].alloc_region(HALF).unwrap();
     let data = bytes(HALF, 3);
-    bench.fake.fill(0, &data);
+    bench.fake.write(0, &data);
     let device_memory = |at: usize| ContigBuf {
-        ptr: bench.fake.start.wrapping_add(at),
+        ptr: bench.fake.at(at),
         len: HALF,
         memory: MemoryKind::Cuda,
         ..ContigBuf::from_bytes(&[])
@@ -211,7 +124,7 @@ fn put_and_get_between_a_device_and_a_region() {
         let get = staging.get(&bench.ranks[0], to, &region.key, 0, &device_memory(HALF));
         bench.over(0, get.unwrap()).unwrap();
     }
-    assert!(bench.fake.bytes(HALF, HALF) == data);
+    assert!(bench.fake.read(HALF, HALF) == data);
     // SAFETY: nobody uses it any more.
     unsafe { bench.ranks[1].free_region(region) }.unwrap();
 }
@@ -220,31 +133,31 @@ fn put_and_get_between_a_device_and_a_region() {
 fn what_did_not_arrive_is_not_stored() {
     let bench = Bench::new();
     let byte = Layout::primitive(Primitive::U8);
-    bench.fake.fill(0, &[9; 64]);
+    bench.fake.write(0, &[9; 64]);
     // SAFETY: the pages stay until the request is over.
     let receive = unsafe {
         bench
             .staging
-            .irecv(&bench.ranks[1], &from(), buf(bench.fake.start, 64, &byte))
+            .irecv(&bench.ranks[1], &from(), buf(bench.fake.at(0), 64, &byte))
     };
     let receive = receive.unwrap();
-    let before = bench.fake.copies.load(Ordering::Relaxed);
+    let before = bench.fake.copies();
     bench.ranks[1].cancel(receive).unwrap();
     assert!(bench.over(1, receive).unwrap().cancelled);
-    assert_eq!(bench.fake.copies.load(Ordering::Relaxed), before);
+    assert_eq!(bench.fake.copies(), before);
 
     // Truncated: what fits is there.
     // SAFETY: as above.
     let receive = unsafe {
         bench
             .staging
-            .irecv(&bench.ranks[1], &from(), buf(bench.fake.start, 4, &byte))
+            .irecv(&bench.ranks[1], &from(), buf(bench.fake.at(0), 4, &byte))
     };
     bench.ranks[0]
         .send_contig(&args(), &[1, 2, 3, 4, 5, 6])
         .unwrap();
     assert_eq!(bench.over(1, receive.unwrap()), Err(ErrorKind::Truncated));
-    assert_eq!(bench.fake.bytes(0, 6), [1, 2, 3, 4, 9, 9]);
+    assert_eq!(bench.fake.read(0, 6), [1, 2, 3, 4, 9, 9]);
 }
 
 #[test]
@@ -252,7 +165,7 @@ fn memory_that_cannot_be_served_is_refused() {
     let bench = Bench::new();
     let byte = Layout::primitive(Primitive::U8);
     let gaps = Layout::vector(4, 1, 2, &byte).unwrap();
-    let (rank, start) = (&bench.ranks[0], bench.fake.start);
+    let (rank, start) = (&bench.ranks[0], bench.fake.at(0));
     let none = Staging::default();
     let refused = |outcome: crate::Result<Request>| {
         let error = outcome.expect_err("it cannot be served");
@@ -287,7 +200,7 @@ fn addresses_are_told_apart() {
     let bench = Bench::new();
     let host = 7_u8;
     assert_eq!(bench.staging.kind_of(&raw const host), MemoryKind::Host);
-    assert_eq!(bench.staging.kind_of(bench.fake.start), MemoryKind::Cuda);
+    assert_eq!(bench.staging.kind_of(bench.fake.at(0)), MemoryKind::Cuda);
     let detected = Staging::detected();
     assert_eq!(detected.kind_of(&raw const host), MemoryKind::Host);
 }

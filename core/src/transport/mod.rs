@@ -294,6 +294,13 @@ pub trait Transport: Send + 'static {
         let _ = exposure;
     }
 
+    /// Whether memory of an accelerator may be exposed and pulled into like the host's: at this address, which
+    /// its driver says is of this kind. Where it may not, it goes through memory of the host.
+    fn serves(&self, address: *const u8, memory: MemoryKind) -> bool {
+        let _ = (address, memory);
+        false
+    }
+
     /// Which ways the data of a message of `len` bytes from `peer` may take at the moment. `inside`
     /// if the peer is known to be in a call; otherwise the transport looks.
     fn pulls(&self, peer: u32, len: usize, inside: bool) -> Pulls {

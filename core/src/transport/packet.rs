@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 /// Number of the wire format; ranks that disagree refuse to talk (checked when a job starts).
-pub const WIRE_VERSION: u32 = 2;
+pub const WIRE_VERSION: u32 = 3;
 
 /// What a packet is for. The numbers are the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +95,8 @@ pub mod flags {
     pub const OPENED: u8 = 16;
     /// The sender of the offer waits for its end in a blocking call.
     pub const WAITED: u8 = 32;
+    /// The rest of what was asked for does not come: its sender's driver could not read it.
+    pub const BROKEN: u8 = 64;
 }
 
 impl Header {

@@ -195,6 +195,10 @@ impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         self.inner.withdraw(exposure);
     }
 
+    fn serves(&self, address: *const u8, memory: MemoryKind) -> bool {
+        self.inner.serves(address, memory)
+    }
+
     fn pulls(&self, peer: u32, len: usize, inside: bool) -> Pulls {
         self.inner.pulls(peer, len, inside)
     }

@@ -1,0 +1,165 @@
+//! Memory that only its driver reaches, through the layer that finds the driver. Where the device has
+//! [`Caps::DRIVEN`] long messages are its own; where it has not they are copied above it.
+
+use std::sync::Arc;
+
+use portolan_core::device::Caps;
+use portolan_core::staging::{Accelerator, DrivenBuf, Fake, Staging};
+use portolan_core::{Device, ErrorKind, MemoryKind, Request, TypedBuf};
+use portolan_datatype::{Layout, Primitive};
+
+use crate::bytes::{check, content, seed};
+use crate::case::Verdict;
+use crate::rank::Rank;
+
+/// Shorter than a packet, eager, announced, and of several chunks.
+fn sizes<D: Device>(rank: &Rank<'_, D>) -> Vec<usize> {
+    let mut sizes = vec![0, 1, 1000, rank.eager_max(), rank.long()];
+    if !rank.is_cramped() {
+        sizes.push((1 << 20) + 13);
+    }
+    sizes
+}
+
+/// A rank's device, of two halves.
+struct Own {
+    fake: Arc<Fake>,
+    staging: Staging,
+    half: usize,
+}
+
+impl Own {
+    fn new(half: usize) -> Self {
+        let fake = Fake::new(2 * half);
+        Self {
+            staging: Staging::new(vec![Arc::clone(&fake) as Arc<dyn Accelerator>]),
+            fake,
+            half,
+        }
+    }
+
+    fn buf<'a>(&self, at: usize, len: usize, byte: &'a Layout) -> TypedBuf<'a> {
+        TypedBuf {
+            ptr: self.fake.at(at),
+            count: len,
+            layout: byte,
+            memory: MemoryKind::Cuda,
+        }
+    }
+
+    fn send<D: Device>(&self, rank: &Rank<'_, D>, to: u32, tag: u32, len: usize) -> Request {
+        let byte = Layout::primitive(Primitive::U8);
+        let data = self.buf(0, len, &byte);
+        // SAFETY: the device is there until the case is over, and the first half is only read.
+        let sent = unsafe { self.staging.isend(rank.device, &rank.to(to, tag), data) };
+        sent.expect("a request for a send")
+    }
+
+    fn receive<D: Device>(&self, rank: &Rank<'_, D>, from: Option<u32>, tag: u32) -> Request {
+        let byte = Layout::primitive(Primitive::U8);
+        let room = self.buf(self.half, self.half, &byte);
+        // SAFETY: the device is there until the case is over, and one receive at a time has the second half.
+        let received = unsafe { self.staging.irecv(rank.device, &rank.from(from, tag), room) };
+        received.expect("a request for a receive")
+    }
+}
+
+/// From device to device around a ring, the copies taking their time or not.
+pub fn around_a_ring<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    let sizes = sizes(rank);
+    let own = Own::new(*sizes.iter().max().unwrap_or(&1));
+    let (me, next, previous) = (rank.me(), rank.next(), rank.previous());
+    for delay in [0, 3] {
+        own.fake.delay_copies(delay);
+        for (n, &len) in sizes.iter().enumerate() {
+            own.fake.write(0, &content(seed(me, next, n), len));
+            let receive = own.receive(rank, None, 1);
+            let send = own.send(rank, next, 1, len);
+            let status = rank.device.wait(receive).expect("a receive");
+            assert_eq!((status.source, status.bytes), (previous, len as u64));
+            rank.device.wait(send).expect("a send");
+            let arrived = own.fake.read(own.half, len);
+            check(&arrived, seed(previous, me, n), "from device to device");
+        }
+    }
+    assert_eq!(own.fake.moving(), 0);
+    Ok(())
+}
+
+/// From device to host and from host to device.
+pub fn with_the_host<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    let sizes = sizes(rank);
+    let own = Own::new(*sizes.iter().max().unwrap_or(&1));
+    let (me, next, previous) = (rank.me(), rank.next(), rank.previous());
+    for (n, &len) in sizes.iter().enumerate() {
+        let mine = content(seed(me, next, n), len);
+        own.fake.write(0, &mine);
+        let receive = rank.irecv(&rank.from(previous, 2), len);
+        let send = own.send(rank, next, 2, len);
+        check(&rank.done(receive).1, seed(previous, me, n), "to the host");
+        rank.device.wait(send).expect("a send");
+        let receive = own.receive(rank, Some(previous), 3);
+        let send = rank.isend(&rank.to(next, 3), mine);
+        rank.device.wait(receive).expect("a receive");
+        rank.done(send);
+        let arrived = own.fake.read(own.half, len);
+        check(&arrived, seed(previous, me, n), "from the host");
+    }
+    Ok(())
+}
+
+/// What is too long is cut, and what the driver refuses is an error; the next message arrives.
+pub fn errors<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    let len = rank.long();
+    let own = Own::new(len - 1000);
+    let longer = Own::new(len);
+    let (me, next, previous) = (rank.me(), rank.next(), rank.previous());
+    longer.fake.write(0, &content(seed(me, next, 0), len));
+    let receive = own.receive(rank, Some(previous), 4);
+    let send = longer.send(rank, next, 4, len);
+    let error = rank.device.wait(receive).expect_err("it is too long");
+    assert_eq!(error.kind(), ErrorKind::Truncated, "{error}");
+    rank.device.wait(send).expect("a send");
+    let arrived = own.fake.read(own.half, len - 1000);
+    check(&arrived, seed(previous, me, 0), "what fits");
+    // The receiver's driver fails: the sender does not hear of it.
+    own.fake.fail_after(0);
+    let receive = own.receive(rank, Some(previous), 5);
+    let send = rank.isend(&rank.to(next, 5), content(seed(me, next, 1), len - 1000));
+    let error = rank.device.wait(receive).expect_err("the driver fails");
+    assert_eq!(error.kind(), ErrorKind::UnsupportedMemory, "{error}");
+    rank.done(send);
+    own.fake.fail_after(usize::MAX);
+    let receive = own.receive(rank, Some(previous), 6);
+    let send = longer.send(rank, next, 6, len - 1000);
+    rank.device.wait(receive).expect("a receive");
+    rank.device.wait(send).expect("a send");
+    Ok(())
+}
+
+/// `DRIVEN`: the device takes such memory exactly where the bit is set.
+pub fn capability<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    let own = Own::new(rank.long());
+    let buf = DrivenBuf {
+        driver: Arc::clone(&own.fake) as Arc<dyn Accelerator>,
+        ptr: own.fake.at(0),
+        count: rank.long(),
+        layout: Layout::primitive(Primitive::U8),
+    };
+    let from = rank.from(rank.me(), 7);
+    // SAFETY: nobody else uses the device's memory, and the receive ends here.
+    let started = unsafe { rank.device.irecv_driven_unchecked(&from, buf) };
+    let has = rank.device.attributes().caps.contains(Caps::DRIVEN);
+    match started {
+        Ok(request) => {
+            assert!(has, "a receive was started");
+            rank.device.cancel(request).expect("cancelling");
+            assert!(rank.device.wait(request).expect("a cancel").cancelled);
+        }
+        Err(error) => {
+            assert!(!has, "{error}");
+            assert_eq!(error.kind(), ErrorKind::UnsupportedMemory, "{error}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,456 @@
+//! Data of devices on its way through the host: copied in chunks by the driver, while the transport moves
+//! others.
+//!
+//! ```text
+//! device ──driver──▶ chunk 3                         sender: `Loader`
+//!                    chunk 2 ──transport──▶ chunk 2
+//!                                           chunk 1 ──driver──▶ device    receiver: `Landing`
+//! ```
+//!
+//! The chunks are few, whatever the length and number of messages. A sender without one waits for those of its
+//! other messages, which end by themselves; a receiver without one lets the driver copy what has come at once.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use portolan_datatype::MsgRep;
+
+use super::data::Data;
+use super::entry::{Op, RecvStage};
+use super::outgoing::{Stream, StreamSource};
+use super::state::{Proto, State};
+use crate::device::{SendArgs, SendMode};
+use crate::error::{Error, ErrorKind, Result};
+use crate::matching::Pattern;
+use crate::observe::Counters;
+use crate::request::Request;
+use crate::staging::{CHUNK, Chunk, Driven, DrivenBuf, EACH, Moving, Pool, unsupported};
+use crate::status::Status;
+use crate::transport::packet::flags;
+use crate::transport::{Header, Payload, Sent, Transport};
+
+/// The chunks of an engine, and the receives whose last copies are under way. Two pools: what is sent never waits
+/// for what is received.
+#[derive(Default)]
+pub(super) struct Flows {
+    fetches: Pool,
+    stores: Pool,
+    /// Receives whose data is here, and not yet on their device.
+    pub(super) landing: VecDeque<u32>,
+}
+
+impl Flows {
+    /// Room in the host's memory for the bytes of a receive from a position on: [`Landing::room`].
+    pub(super) fn room(
+        &mut self,
+        landing: &mut Option<Box<Landing>>,
+        data: &Driven,
+        position: usize,
+    ) -> Option<(*mut u8, usize)> {
+        let new = || Box::new(Landing::new(&self.stores));
+        landing.get_or_insert_with(new).room(data, position)
+    }
+
+    /// So many bytes have been put there.
+    pub(super) fn filled(
+        &mut self,
+        landing: &mut Option<Box<Landing>>,
+        data: &Driven,
+        len: usize,
+        counters: &mut Counters,
+    ) {
+        if let Some(landing) = landing {
+            let _ = landing.filled(data, len);
+            landing.count(counters);
+        }
+    }
+
+    /// Bytes of the host that all of it takes.
+    pub(super) fn memory(&self) -> u64 {
+        (self.fetches.bytes() + self.stores.bytes()) as u64
+    }
+}
+
+/// The data of a send on its way from the device.
+pub(super) struct Loader {
+    data: Driven,
+    pool: Pool,
+    chunks: VecDeque<(Range<usize>, Moving, bool)>,
+    /// What has not been asked of the driver.
+    rest: Range<usize>,
+    pub(super) failed: bool,
+}
+
+impl std::fmt::Debug for Loader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Loader({:?} left)", self.rest)
+    }
+}
+
+impl Loader {
+    fn new(data: &Driven, pool: &Pool, part: Range<usize>) -> Self {
+        Self {
+            data: data.clone(),
+            pool: pool.clone(),
+            chunks: VecDeque::new(),
+            rest: part,
+            failed: false,
+        }
+    }
+
+    /// Starts copies of what comes next, as far as there are chunks for it.
+    fn load(&mut self) -> u64 {
+        let mut started = 0;
+        while !self.failed && self.chunks.len() < EACH && !self.rest.is_empty() {
+            let (start, len) = (self.rest.start, self.rest.len().min(CHUNK));
+            let source = self.data.at(start);
+            let Some(chunk) = self.pool.take(self.data.driver(), source) else {
+                break;
+            };
+            // SAFETY: the sender leaves its memory to the device until the request completes, and the chunk is the
+            // loader's; both are so until the copy is over (`Moving`), because a stream is dropped before its
+            // send ends.
+            let copying = unsafe { self.data.driver().start_fetch(source, chunk.start(), len) };
+            let Some(copying) = self.data.note(copying) else {
+                self.failed = true;
+                break;
+            };
+            started += 1;
+            self.rest.start += len;
+            let moving = Moving::new(chunk, copying);
+            self.chunks.push_back((start..start + len, moving, false));
+        }
+        started
+    }
+
+    /// What is here of the bytes from a position on.
+    fn bytes(&mut self, position: usize) -> Option<(*const u8, usize)> {
+        if !self.is_here(0)? {
+            return None;
+        }
+        let (range, moving, _) = self.chunks.front()?;
+        debug_assert!(range.contains(&position));
+        let start = moving.chunk.start().wrapping_add(position - range.start);
+        Some((start.cast_const(), range.end - position))
+    }
+
+    /// Whether the copy into one of the chunks is over.
+    fn is_here(&mut self, which: usize) -> Option<bool> {
+        let (_, moving, here) = self.chunks.get_mut(which)?;
+        if !*here {
+            match self.data.note(moving.is_over()) {
+                Some(over) => *here = over,
+                None => self.failed = true,
+            }
+        }
+        Some(*here)
+    }
+
+    /// Everything in front of a position has left.
+    fn has_left(&mut self, position: usize) {
+        while self
+            .chunks
+            .front()
+            .is_some_and(|(range, ..)| range.end <= position)
+        {
+            self.chunks.pop_front();
+        }
+    }
+}
+
+/// The data of a receive on its way to the device.
+pub(super) struct Landing {
+    pool: Pool,
+    /// What is being filled: where its first byte belongs, and how many there are.
+    filling: Option<(Chunk, usize, usize)>,
+    moving: VecDeque<Moving>,
+    /// Copies that were started, and chunks that were filled while one was under way.
+    started: u64,
+    overlapped: u64,
+}
+
+impl std::fmt::Debug for Landing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Landing({} chunks)", self.moving.len())
+    }
+}
+
+impl Landing {
+    fn new(pool: &Pool) -> Self {
+        Self {
+            pool: pool.clone(),
+            filling: None,
+            moving: VecDeque::new(),
+            started: 0,
+            overlapped: 0,
+        }
+    }
+
+    /// Room for the bytes from a position on, of a length that is not 0; `None` if no chunk can be had.
+    fn room(&mut self, data: &Driven, position: usize) -> Option<(*mut u8, usize)> {
+        let goes_on = |(_, start, len): &(Chunk, usize, usize)| start + len == position;
+        if !self.filling.as_ref().is_some_and(goes_on) {
+            self.flush(data);
+        }
+        if self.filling.is_none() {
+            self.settle(data);
+            self.overlapped += u64::from(!self.moving.is_empty());
+            if self.moving.len() >= EACH
+                && let Some(mut oldest) = self.moving.pop_front()
+            {
+                let _ = data.note(oldest.finish());
+            }
+            let chunk = self.pool.take(data.driver(), data.at(position))?;
+            self.filling = Some((chunk, position, 0));
+        }
+        let (chunk, _, len) = self.filling.as_ref()?;
+        Some((chunk.start().wrapping_add(*len), CHUNK - len))
+    }
+
+    /// So many bytes have been put into the room.
+    fn filled(&mut self, data: &Driven, bytes: usize) -> Option<()> {
+        let (_, _, len) = self.filling.as_mut()?;
+        *len += bytes;
+        (*len == CHUNK).then(|| self.flush(data))?
+    }
+
+    /// Copies bytes that have come.
+    ///
+    /// # Safety
+    /// As for `Data::write`.
+    unsafe fn put(
+        &mut self,
+        data: &Driven,
+        mut position: usize,
+        mut source: *const u8,
+        mut len: usize,
+    ) {
+        while len > 0 {
+            let Some((room, space)) = self.room(data, position) else {
+                // SAFETY: the caller's promise.
+                return unsafe { data.write(position, source, len, MsgRep::Native) };
+            };
+            let step = len.min(space);
+            // SAFETY: `len` bytes are readable, as the caller promised, and so many fit the chunk.
+            unsafe {
+                std::ptr::copy_nonoverlapping(source, room, step);
+                source = source.add(step);
+            }
+            let _ = self.filled(data, step);
+            (position, len) = (position + step, len - step);
+        }
+    }
+
+    /// Starts to copy what has been filled.
+    fn flush(&mut self, data: &Driven) -> Option<()> {
+        let (chunk, start, len) = self.filling.take()?;
+        if len == 0 {
+            return None;
+        }
+        // SAFETY: the receive's memory is the device's until the request completes, and the chunk is this
+        // landing's; both are so until the copy is over (`Moving`), because a landing is dropped before.
+        let copying = unsafe {
+            data.driver()
+                .start_store(data.at(start), chunk.start(), len)
+        };
+        self.started += 1;
+        self.moving
+            .push_back(Moving::new(chunk, data.note(copying)?));
+        Some(())
+    }
+
+    /// Lets go of chunks whose copies are over.
+    fn settle(&mut self, data: &Driven) {
+        while let Some(oldest) = self.moving.front_mut() {
+            if data.note(oldest.is_over()) == Some(false) {
+                break;
+            }
+            self.moving.pop_front();
+        }
+    }
+
+    /// Counts what has been started since the last time.
+    pub(super) fn count(&mut self, counters: &mut Counters) {
+        counters.chunks_staged += std::mem::take(&mut self.started);
+        counters.pieces_overlapped += std::mem::take(&mut self.overlapped);
+    }
+
+    /// Whether everything that has come is on the device.
+    pub(super) fn is_over(&mut self, data: &Driven) -> bool {
+        self.flush(data);
+        self.settle(data);
+        self.moving.is_empty()
+    }
+}
+
+impl<T: Transport> State<T> {
+    /// Starts a send from memory that only its driver reaches.
+    ///
+    /// # Safety
+    /// As for `Device::isend_driven_unchecked`.
+    pub(super) unsafe fn start_driven_send(
+        &mut self,
+        args: &SendArgs,
+        buf: DrivenBuf,
+    ) -> Result<Request> {
+        if args.mode == SendMode::Buffered || args.rep != MsgRep::Native {
+            let what = "a send in this mode or representation";
+            return Err(unsupported(buf.driver.kind(), what));
+        }
+        buf.check()?;
+        let data = Driven::new(buf)?;
+        let (peer, tag) = (args.dest.index(), args.envelope.tag);
+        self.proto.trace("isend", peer, tag, data.bytes);
+        // SAFETY: the caller's promise.
+        unsafe { self.start_send(args, Data::Driven(Box::new(data))) }
+    }
+
+    /// Starts a receive into memory that only its driver reaches.
+    ///
+    /// # Safety
+    /// As for `Device::irecv_driven_unchecked`.
+    pub(super) unsafe fn start_driven_recv(
+        &mut self,
+        from: &Pattern,
+        buf: DrivenBuf,
+    ) -> Result<Request> {
+        buf.check()?;
+        let data = Data::Driven(Box::new(Driven::new(buf)?));
+        // SAFETY: the caller's promise.
+        unsafe { self.start_recv(from, data) }
+    }
+
+    /// Moves a stream from a device on; the number of pieces that have left.
+    pub(super) fn advance_loaded(&mut self, stream: &mut Stream, turn: usize) -> usize {
+        let mut sent = 0;
+        let Some(loader) = &mut stream.loader else {
+            return 0;
+        };
+        while stream.position < stream.end && sent < turn {
+            self.proto.counters.chunks_staged += loader.load();
+            let Some((bytes, here)) = loader.bytes(stream.position) else {
+                break;
+            };
+            let len = here.min(stream.piece);
+            let next = loader.is_here(1);
+            self.proto.counters.pieces_overlapped += u64::from(next == Some(false));
+            // SAFETY: `len` is at most `piece`, which is at most `bulk`, and so many bytes of the chunk are here.
+            let result = unsafe {
+                self.transport
+                    .send_bulk(stream.peer, &stream.header, len, |target| {
+                        std::ptr::copy_nonoverlapping(bytes, target, len);
+                    })
+            };
+            if result != Sent::Done {
+                break;
+            }
+            stream.position += len;
+            sent += 1;
+            loader.has_left(stream.position);
+        }
+        if loader.failed && stream.position < stream.end {
+            let header = Header {
+                flags: stream.header.flags | flags::BROKEN,
+                ..stream.header
+            };
+            if self.hand_over(stream.peer, &header, &[]) {
+                stream.position = stream.end;
+                sent += 1;
+            }
+        }
+        sent
+    }
+
+    /// Ends receives whose data has reached its device.
+    pub(super) fn advance_landings(&mut self) -> usize {
+        let before = self.proto.flows.landing.len();
+        for _ in 0..before {
+            if let Some(index) = self.proto.flows.landing.pop_front() {
+                self.proto.arrived(index);
+            }
+        }
+        before - self.proto.flows.landing.len().min(before)
+    }
+}
+
+impl Proto {
+    /// Starts to stream a part of a send's data.
+    pub(super) fn push_stream(&mut self, peer: u32, header: Header, send: u32, part: Range<usize>) {
+        let data = self.table.send(send).and_then(|op| op.data.driven());
+        let loader =
+            data.map(|data| Box::new(Loader::new(data, &self.flows.fetches, part.clone())));
+        self.streams.push_back(Stream {
+            peer,
+            header,
+            source: StreamSource::Send(send),
+            piece: self.limits.piece_of(part.len()),
+            position: part.start,
+            end: part.end,
+            loader,
+        });
+    }
+
+    /// Takes a piece of data that has come to the buffer of a receive.
+    ///
+    /// # Safety
+    /// As for `Data::write`, for the buffer of the receive.
+    pub(super) unsafe fn land(&mut self, index: u32, position: usize, payload: Payload<'_>) {
+        let Op::Recv(op) = &mut self.table.entry(index).op else {
+            return;
+        };
+        let RecvStage::Transfer(transfer) = &mut op.stage else {
+            return;
+        };
+        let (from, len) = (payload.as_ptr(), payload.len());
+        match op.data.driven() {
+            Some(data) if transfer.rep == MsgRep::Native => {
+                let landing = transfer
+                    .landing
+                    .get_or_insert_with(|| Box::new(Landing::new(&self.flows.stores)));
+                // SAFETY: the caller's promise.
+                unsafe { landing.put(data, position, from, len) };
+                landing.count(&mut self.counters);
+            }
+            // SAFETY: the caller's promise.
+            _ => unsafe { op.data.write(position, from, len, transfer.rep) },
+        }
+    }
+
+    /// Ends a send whose driver has failed.
+    #[cold]
+    pub(super) fn fail_driven(&mut self, index: u32, why: String) {
+        let mut status = Status::EMPTY;
+        self.blame(index, &mut status, Some(why));
+        self.complete(index, status);
+    }
+
+    /// What the driver of an operation's memory has said against it, or the peer's.
+    pub(super) fn blame(&mut self, index: u32, status: &mut Status, fault: Option<String>) {
+        let Some(fault) = fault else {
+            return;
+        };
+        status.error = Some(ErrorKind::UnsupportedMemory);
+        status.bytes = 0;
+        let error = Error::new(ErrorKind::UnsupportedMemory, fault)
+            .remedy("look whether the device and its driver are in order")
+            .on_rank(self.me);
+        self.table.entry(index).rare().error = Some(error);
+    }
+
+    /// The same for a receive whose data has been copied in one piece.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn blame_receive(&mut self, index: u32, status: &mut Status) {
+        let why = self.table.recv(index).and_then(|op| fault(&op.data));
+        self.blame(index, status, why);
+    }
+}
+
+/// The words of a driver, for an error.
+pub(super) fn fault(data: &Data) -> Option<String> {
+    let why = data.driven()?.fault()?;
+    Some(format!(
+        "{} bytes of a device could not be copied: {why}",
+        data.len()
+    ))
+}
