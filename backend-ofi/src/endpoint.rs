@@ -23,6 +23,10 @@ use crate::info::Info;
 /// Completions that a queue has room for.
 const COMPLETIONS: usize = 1024;
 
+/// Since this version the shm provider, and later others, make receive queues when an endpoint is enabled, and do not look
+/// at the space that buffers must have left after that. Before, the shm provider had no place for it until then.
+const ROOM_BEFORE: (u32, u32) = (1, 19);
+
 /// What an endpoint stands on. Fields are dropped in their order; the endpoint must be dropped before,
 /// and memory that is registered here as well.
 #[derive(Debug)]
@@ -80,7 +84,17 @@ impl Domain {
             )),
         };
         let multi = info.get().caps & FI_MULTI_RECV != 0;
-        // SAFETY: open objects; the option takes a size.
+        // SAFETY: an open endpoint; the option takes a size.
+        let leave_room = || unsafe {
+            fi_setopt(
+                ep.get(),
+                FI_OPT_ENDPOINT as i32,
+                FI_OPT_MIN_MULTI_RECV as i32,
+                (&raw const least).cast(),
+                size_of::<usize>(),
+            )
+        };
+        // SAFETY: open objects.
         unsafe {
             check("binding the address vector", fi_bind(ep.fid(), av.fid(), 0))?;
             let both = FI_TRANSMIT | FI_RECV;
@@ -88,17 +102,10 @@ impl Domain {
                 "binding the completion queue",
                 fi_bind(ep.fid(), cq.fid(), both),
             )?;
+            let early = multi && library.version() >= ROOM_BEFORE && leave_room() == 0;
             check("enabling the endpoint", fi_enable(ep.fid()))?;
-            // Now, because the shm provider of 1.17 has no place for it before.
-            if multi {
-                let result = fi_setopt(
-                    ep.get(),
-                    FI_OPT_ENDPOINT as i32,
-                    FI_OPT_MIN_MULTI_RECV as i32,
-                    (&raw const least).cast(),
-                    size_of::<usize>(),
-                );
-                check("setting the space of receive buffers", result)?;
+            if multi && !early {
+                check("setting the space of receive buffers", leave_room())?;
             }
         }
         let rma = info.get().caps & FI_RMA != 0;

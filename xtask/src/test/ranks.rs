@@ -140,6 +140,18 @@ fn variants(package: &str) -> Vec<Variant> {
             ],
             few: true,
         }));
+        variants.extend(["auto", "on"].map(|memory| Variant {
+            name: match memory {
+                "on" => " of libfabric 2 on shm with FI_HMEM",
+                _ => " of libfabric 2 on shm",
+            },
+            settings: vec![
+                provider("shm"),
+                ("PORTOLAN_OFI_HMEM", PathBuf::from(memory)),
+                ("PORTOLAN_OFI_LIBRARY", library.clone()),
+            ],
+            few: true,
+        }));
     }
     variants
 }
