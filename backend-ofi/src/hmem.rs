@@ -104,18 +104,16 @@ impl Hmem {
     }
 }
 
-/// Who takes memory of accelerators under these settings, and of which kinds, for people. Opens an endpoint.
+/// How memory of accelerators gets to the network under these settings, for people: the way by the provider, and why
+/// it is not taken, if it is not: then it goes through the host. Opens an endpoint.
 #[must_use]
-pub fn accelerators(config: &Config) -> String {
+pub fn accelerators(config: &Config) -> (String, Option<String>) {
     let mode = config.hmem.show();
-    let host = format!("memory of accelerators goes through the host (PORTOLAN_OFI_HMEM={mode})");
+    let what = format!("memory of accelerators by the provider (PORTOLAN_OFI_HMEM={mode})");
+    let instead = |why: &str| Some(format!("through the host instead, because {why}"));
     if config.hmem == Switch::Off {
-        return host;
+        return (what, instead("FI_HMEM is not asked for"));
     }
-    let drivers = match Staging::detected() {
-        none if none.is_empty() => "no driver of an accelerator was found".to_owned(),
-        some => format!("drivers: {some:?}"),
-    };
     let asked = Config {
         hmem: Switch::On,
         matching: MatchMode::Software,
@@ -123,14 +121,23 @@ pub fn accelerators(config: &Config) -> String {
     };
     let opened = in_process_with(1, &asked);
     let domain = opened.as_ref().map(|ranks| &ranks[0].link.domain);
-    match domain.map(|domain| (domain.info.provider(), domain.hmem.as_ref())) {
-        Ok((provider, Some(hmem))) => {
-            let kinds = shown(&hmem.kinds);
-            format!("FI_HMEM of provider {provider}: {kinds} (PORTOLAN_OFI_HMEM={mode}); {drivers}")
-        }
-        Ok((_, None)) => format!("{host}; {drivers}"),
-        Err(why) => format!("{host}; {}; {drivers}", why.to_string().replace('\n', " ")),
-    }
+    let (provider, kinds) = match domain.map(|domain| (domain.info.provider(), &domain.hmem)) {
+        Ok((provider, Some(hmem))) => (provider, hmem.kinds.clone()),
+        Ok((provider, None)) => return (what, instead(&format!("{provider} has no FI_HMEM"))),
+        Err(why) => return (what, instead(&why.to_string().replace('\n', " "))),
+    };
+    let what = format!("{what}, {provider} with FI_HMEM of {}", shown(&kinds));
+    let drivers = Staging::detected().kinds();
+    let why = if drivers.is_empty() {
+        Some("no driver of an accelerator was found".to_owned())
+    } else if drivers.iter().any(|kind| kinds.contains(kind)) {
+        None
+    } else {
+        Some(format!("there is no {}", shown(&drivers)))
+    };
+    // Somebody who has said `on` wants the host's memory registered in that way.
+    let why = why.filter(|_| config.hmem != Switch::On);
+    (what, why.and_then(|why| instead(&why)))
 }
 
 /// The interface of a kind of memory; the host's for kinds that libfabric does not know.
@@ -268,12 +275,22 @@ mod tests {
             provider: Some("shm".to_owned()),
             ..Config::default()
         };
-        if shm(Switch::On).is_some() {
-            let said = accelerators(&config);
-            assert!(
-                said.starts_with("FI_HMEM of provider shm: system"),
-                "{said}"
-            );
+        if shm(Switch::On).is_none() {
+            return;
         }
+        let (what, why) = accelerators(&config);
+        assert!(what.ends_with("shm with FI_HMEM of system"), "{what}");
+        let why = why.expect("nothing is there that could be sent");
+        assert!(why.contains("no driver of an accelerator"), "{why}");
+        let on = Config {
+            hmem: Switch::On,
+            ..config.clone()
+        };
+        assert_eq!(accelerators(&on).1, None);
+        let off = Config {
+            hmem: Switch::Off,
+            ..config
+        };
+        assert!(accelerators(&off).1.is_some());
     }
 }

@@ -144,7 +144,7 @@ fn ofi(place: Place, settings: &Settings, eager: Eager, better: &[TransportInfo]
         let matching = portolan_ofi::matching(&portolan_ofi::Config::from_settings(settings));
         info.found.push((matching, None));
         let memory = portolan_ofi::accelerators(&portolan_ofi::Config::from_settings(settings));
-        info.found.push((memory, None));
+        info.found.push(memory);
     }
     info
 }

@@ -3,7 +3,7 @@
 //! A [`Slice`] or [`SliceMut`] describes values in such memory. To make one is unsafe, because nothing here
 //! can know whether the address is good; to send and receive it is not. [`Comm::send_device`],
 //! [`Comm::recv_device`], [`Comm::sendrecv_device`], [`Scope::send_device`] and [`Scope::recv_device`] take
-//! them. The other side does not see the difference: what one rank sends from a GPU another may receive into
+//! them, for types without padding. The other side does not see the difference: what one rank sends from a GPU another may receive into
 //! a `Vec`.
 //!
 //! Where the network reads and writes such memory by itself (a provider of libfabric with `FI_HMEM`), long messages go

@@ -6,6 +6,7 @@ mod gpu;
 #[path = "device_memory/one_sided.rs"]
 mod one_sided;
 
+use std::process::Command;
 use std::sync::Arc;
 
 use portolan::device_memory::{MemoryKind, Slice, SliceMut};
@@ -188,4 +189,39 @@ fn put_and_get() {
 #[test]
 fn between_gpus() {
     gpu::between_gpus();
+}
+
+/// The same with a driver of our own in place of CUDA's: what is called, in which order and with what, is shown on
+/// machines without a GPU, too.
+#[test]
+fn between_gpus_of_a_driver_without_any() {
+    let place = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let place = place.join(format!("cuda-{}", std::process::id()));
+    std::fs::create_dir_all(&place).expect("a directory");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/device_memory/libcuda.c");
+    let compiler = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", source, "-o"])
+        .arg(place.join("libcuda.so.1"))
+        .arg("-lpthread")
+        .status();
+    match compiler {
+        Err(why) => return gpu::skipped("a driver in place of CUDA's", &format!("no cc: {why}")),
+        Ok(status) => assert!(status.success(), "the driver does not compile"),
+    }
+    let this = std::env::current_exe().expect("this program");
+    let output = Command::new(this)
+        .args(["--exact", "between_gpus", "--nocapture"])
+        .env("LD_LIBRARY_PATH", &place)
+        .env("FAKE_CUDA_REPORT", "1")
+        .output()
+        .expect("this program");
+    std::fs::remove_dir_all(&place).expect("a directory");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.success(), "{said}");
+    assert!(!said.contains("skipped:"), "{said}");
+    let report = said.lines().find(|line| line.contains("copies started"));
+    let report = report.expect("a word of the driver");
+    assert!(report.contains("0 pieces locked"), "{report}");
+    assert!(!report.contains(" 0 copies"), "{report}");
 }

@@ -88,6 +88,12 @@ impl Staging {
             })
     }
 
+    /// The kinds of memory that there are drivers for.
+    #[must_use]
+    pub fn kinds(&self) -> Vec<MemoryKind> {
+        self.drivers.iter().map(|driver| driver.kind()).collect()
+    }
+
     /// Whether there is no driver: all memory is the host's.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -180,6 +180,7 @@ fn memory_that_cannot_be_served_is_refused() {
         refused(blocking.map(|()| Request::NULL));
         refused(none.isend(rank, &args(), buf(start, 8, &byte)));
         refused(bench.staging.isend(rank, &args(), buf(start, 1, &gaps)));
+        refused(bench.staging.irecv(rank, &from(), buf(start, 1, &gaps)));
         refused(
             bench
                 .staging

@@ -74,13 +74,16 @@ impl Drop for Buffer {
     }
 }
 
+/// Says that something is not tested.
+pub(crate) fn skipped(what: &str, why: &str) {
+    let _ = writeln!(std::io::stdout(), "skipped: {what}: {why}");
+}
+
 /// Between two ranks with buffers on a GPU, and between a GPU and the host, to 64 MiB.
 pub(crate) fn between_gpus() {
     let Some(cuda) = Cuda::open() else {
-        let text =
-            "skipped: memory of a GPU: there is no CUDA driver, or no device, on this machine";
-        let _ = writeln!(std::io::stdout(), "{text}");
-        return;
+        let why = "there is no CUDA driver, or no device, on this machine";
+        return skipped("memory of a GPU", why);
     };
     portolan::try_threads(2, |world| {
         context();
