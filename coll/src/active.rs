@@ -13,9 +13,12 @@ use portolan_core::{Error, ErrorKind, Group, Request, Result, SendArgs, Status};
 
 use crate::direct::Pending;
 use crate::memory::Memory;
-use crate::run::{Started, wrong_length};
+use crate::run::{PATIENCE, Started, wrong_length};
 use crate::schedule::{Lane, Schedule, Span, Step};
 use crate::state::{OwnTags, Scratch};
+
+/// Bytes that the call that starts an operation copies or combines at once.
+const AT_ONCE: usize = 8 << 10;
 
 /// A schedule with the memory that it runs on.
 pub(crate) struct Prepared {
@@ -54,9 +57,20 @@ pub(crate) enum Task {
     Board(OnBoard),
 }
 
+/// How far an operation has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Went {
+    /// To its end.
+    Over,
+    /// It waits for a message, or for another rank's store.
+    Waits,
+    /// It has work left for the next poll.
+    Pauses,
+}
+
 impl Task {
-    /// Takes it as far as it goes; says whether it is over.
-    pub(crate) fn advance(&mut self, port: &mut dyn Port) -> bool {
+    /// Takes it as far as it goes.
+    pub(crate) fn advance(&mut self, port: &mut dyn Port) -> Went {
         match self {
             Self::Messages(active) => active.advance(port),
             Self::Board(board) => board.advance(port),
@@ -73,7 +87,7 @@ pub(crate) struct OnBoard {
 }
 
 impl OnBoard {
-    fn advance(&mut self, port: &mut dyn Port) -> bool {
+    fn advance(&mut self, port: &mut dyn Port) -> Went {
         // SAFETY: whoever started the operation promised the buffers until its request is complete.
         let mut outcome = unsafe { self.pending.advance(&mut |peer| port.notify(peer)) };
         if outcome.is_none()
@@ -86,16 +100,16 @@ impl OnBoard {
                 self.pending.give_up(&mut |peer| port.notify(peer));
                 let ended = port.fail(self.request, dead);
                 debug_assert!(ended.is_ok(), "the request is this operation's: {ended:?}");
-                return true;
+                return Went::Over;
             }
         }
         let ended = match outcome {
-            None => return false,
+            None => return Went::Waits,
             Some(Ok(())) => port.complete(self.request, Status::EMPTY),
             Some(Err(error)) => port.fail_with(self.request, error.on_rank(self.who.world_rank)),
         };
         debug_assert!(ended.is_ok(), "the request is this operation's: {ended:?}");
-        true
+        Went::Over
     }
 }
 
@@ -114,6 +128,12 @@ pub(crate) struct Active {
     error: Option<Error>,
     /// Whether the rest of the schedule is not taken.
     ending: bool,
+    /// Whether this is its first turn, in the call that starts it.
+    starting: bool,
+    /// Whether a turn has left something to the next, in the middle of a round.
+    paused: bool,
+    /// Looks for room for a request, without success.
+    tries: u32,
     /// Its step on a board, where ranks that do not agree are seen.
     watch: Option<Pending>,
 }
@@ -157,6 +177,9 @@ impl Active {
             pending: Vec::new(),
             error: None,
             ending: false,
+            starting: true,
+            paused: false,
+            tries: 0,
             watch,
         }
     }
@@ -171,21 +194,32 @@ impl Active {
         self.prepared
     }
 
-    /// Takes all steps that can be taken; says whether the operation is over.
-    pub(crate) fn advance(&mut self, port: &mut dyn Port) -> bool {
+    /// Takes all steps that can be taken. The call that starts an operation is to return at once: it leaves long
+    /// copies and combinations to the next poll.
+    pub(crate) fn advance(&mut self, port: &mut dyn Port) -> Went {
+        let went = self.go(port);
+        self.starting = false;
+        went
+    }
+
+    fn go(&mut self, port: &mut dyn Port) -> Went {
         loop {
             self.watch(port);
-            if !self.settle(port) {
-                return false;
+            let goes_on = std::mem::take(&mut self.paused) && !self.ending;
+            if !goes_on && !self.settle(port) {
+                return Went::Waits;
             }
             if self.ending || self.next == self.prepared.schedule.steps().len() {
                 if !self.leave_board(port) {
-                    return false;
+                    return Went::Waits;
                 }
                 self.complete(port);
-                return true;
+                return Went::Over;
             }
             self.round(port);
+            if self.paused {
+                return Went::Pauses;
+            }
         }
     }
 
@@ -260,36 +294,31 @@ impl Active {
         }
     }
 
-    /// Takes the steps up to and with the next wait.
+    /// Takes the steps up to and with the next wait; in the first turn up to work that takes long. Where the device has
+    /// no room for another request the next turn goes on.
     fn round(&mut self, port: &mut dyn Port) {
         let prepared = Arc::clone(&self.prepared);
-        let (schedule, memory) = (&prepared.schedule, prepared.memory);
-        while let Some(step) = schedule.steps().get(self.next) {
-            self.next += 1;
-            let done = match *step {
-                Step::Wait => return,
-                Step::Copy { from, to } => {
-                    // SAFETY: whoever started the operation promised the buffers until its request is
-                    // complete; the schedule keeps what it copies apart from what is under way.
-                    unsafe { memory.copy(schedule, from, to) };
-                    Ok(())
+        while let Some(step) = prepared.schedule.steps().get(self.next) {
+            if self.starting && step.work() > AT_ONCE {
+                self.paused = true;
+                return;
+            }
+            if matches!(step, Step::Wait) {
+                self.next += 1;
+                return;
+            }
+            let done = self.step(port, &prepared, *step);
+            if matches!(&done, Err(error) if error.kind() == ErrorKind::Exhausted)
+                && self.tries < PATIENCE
+            {
+                self.tries += 1;
+                self.paused = !self.make_room(port);
+                if self.paused || self.ending {
+                    return;
                 }
-                // SAFETY: as above.
-                Step::Combine { left, right } => unsafe { memory.combine(schedule, left, right) },
-                // SAFETY: as above.
-                Step::Convert { how, from, to } => unsafe {
-                    memory.convert(schedule, how, from, to);
-                    Ok(())
-                },
-                Step::Compare(step) => {
-                    // SAFETY: as above; the prelude's memory is scratch memory of this operation.
-                    let agreed = unsafe { memory.compare(schedule, step) };
-                    self.ending |= agreed.is_err();
-                    agreed
-                }
-                Step::Send { to, lane, data } => self.send(port, schedule, to, lane, data),
-                Step::Recv { from, lane, data } => self.recv(port, schedule, from, lane, data),
-            };
+                continue;
+            }
+            (self.next, self.tries) = (self.next + 1, 0);
             if let Err(error) = done {
                 self.note(error.on_rank(self.who.world_rank), port);
             }
@@ -297,6 +326,58 @@ impl Active {
                 return;
             }
         }
+    }
+
+    /// Takes a step that is no wait.
+    fn step(&mut self, port: &mut dyn Port, prepared: &Prepared, step: Step) -> Result<()> {
+        let (schedule, memory) = (&prepared.schedule, prepared.memory);
+        match step {
+            Step::Wait => Ok(()),
+            Step::Copy { from, to } => {
+                // SAFETY: whoever started the operation promised the buffers until its request is
+                // complete; the schedule keeps what it copies apart from what is under way.
+                unsafe { memory.copy(schedule, from, to) };
+                Ok(())
+            }
+            // SAFETY: as above.
+            Step::Combine { left, right } => unsafe { memory.combine(schedule, left, right) },
+            // SAFETY: as above.
+            Step::Convert { how, from, to } => unsafe {
+                memory.convert(schedule, how, from, to);
+                Ok(())
+            },
+            Step::Compare(step) => {
+                // SAFETY: as above; the prelude's memory is scratch memory of this operation.
+                let agreed = unsafe { memory.compare(schedule, step) };
+                self.ending |= agreed.is_err();
+                agreed
+            }
+            Step::Send { to, lane, data } => self.send(port, schedule, to, lane, data),
+            Step::Recv { from, lane, data } => self.recv(port, schedule, from, lane, data),
+        }
+    }
+
+    /// Completes those of this round's messages that are over; says whether there were any.
+    #[cold]
+    fn make_room(&mut self, port: &mut dyn Port) -> bool {
+        let before = self.pending.len();
+        let over = |&(request, _): &Started| port.is_complete(request);
+        let over: Vec<Started> = self
+            .pending
+            .extract_if(.., |started| over(started))
+            .collect();
+        for (request, expected) in over {
+            match port.test(request) {
+                Ok(None) => self.pending.push((request, expected)),
+                Ok(Some(status)) => {
+                    if let Err(error) = self.check_len(&status, expected) {
+                        self.note(error, port);
+                    }
+                }
+                Err(error) => self.note(error, port),
+            }
+        }
+        self.pending.len() < before
     }
 
     fn send(

@@ -37,6 +37,9 @@ pub(crate) fn plan<D: Device>(
     let team = Team::all(comm.rank(), comm.size());
     let mut b = Builder::reusing(team, schedule);
     b.set_levels(state::of(comm).levels(comm));
+    if form != Form::Blocking {
+        b.leave_unattended();
+    }
     if options.compare {
         prelude(&mut b, operation, form);
         b.keep_empty();

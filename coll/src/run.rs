@@ -19,7 +19,7 @@ use crate::state::{OwnTags, State};
 
 /// Looks for room for a request until there is held to be none: where all are the calling program's own, nobody
 /// else ends one.
-const PATIENCE: u32 = 1 << 20;
+pub(crate) const PATIENCE: u32 = 1 << 20;
 
 /// One run of a schedule.
 pub(crate) struct Run<'a, D: Device> {

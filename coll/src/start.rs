@@ -17,7 +17,7 @@ use portolan_core::comm::Communicator;
 use portolan_core::device::{Check, HookId, Port, Turn, Upper};
 use portolan_core::{Device, ErrorKind, Request, Result, Status};
 
-use crate::active::{Active, OnBoard, Prepared, Task, Who};
+use crate::active::{Active, OnBoard, Prepared, Task, Went, Who};
 use crate::args::Operation;
 use crate::check::check;
 use crate::compare::Form;
@@ -345,13 +345,21 @@ fn hand_over<D: Device>(comm: &Communicator<D>, job: &Job, task: Task) {
 /// The hook: advances everything as far as it goes.
 fn turn(shared: &Shared, under_way: &mut Vec<Task>, port: &mut dyn Port) -> Turn {
     under_way.append(&mut lock(&shared.fresh));
-    for over in under_way.extract_if(.., |task| task.advance(port)) {
+    let mut pauses = false;
+    let advance = |task: &mut Task| {
+        let went = task.advance(port);
+        pauses |= went == Went::Pauses;
+        went == Went::Over
+    };
+    for over in under_way.extract_if(.., advance) {
         if let Task::Messages(active) = over {
             shared.keep(active.into_prepared());
         }
     }
     if under_way.is_empty() {
         Turn::Sleep
+    } else if pauses {
+        Turn::Busy
     } else {
         Turn::Idle
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use portolan_coll::{
-    Counters, Name, Operation, Options, Persistent, configure, counted, run, start,
+    Counters, Many, Name, Operation, Options, Persistent, configure, counted, run, start,
 };
 use portolan_core::comm::Communicator;
 use portolan_core::config::Settings;
@@ -375,5 +375,22 @@ fn ranks_on_several_nodes_work_with_a_leader_on_each() {
             }
             assert_eq!(sums, vec![21 * 6; len]);
         }
+    });
+}
+
+#[test]
+fn the_call_that_starts_an_operation_leaves_long_copies_to_the_next_poll() {
+    on_all(1, &Options::default(), |world| {
+        let layout = Layout::of::<u32>();
+        let (mut mine, mut all) = (vec![7; 100_000], vec![0; 100_000]);
+        let allgather = Operation::Allgather {
+            send: Some(buf(&mut mine, &layout)),
+            recv: Many::Equal(buf(&mut all, &layout)),
+        };
+        // SAFETY: the buffers live until the operation is over.
+        let request = unsafe { start(world, &allgather) }.unwrap();
+        assert!(!world.device().is_complete(request));
+        world.device().wait(request).unwrap();
+        assert_eq!(all, mine);
     });
 }

@@ -1,27 +1,38 @@
-//! Blocking operations over a device with room for few requests.
+//! Operations over a device with room for few requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use portolan_coll::{Many, Operation, Options, configure, run};
+use portolan_coll::{Many, Operation, Options, configure, run, start};
 use portolan_core::comm::Communicator;
 use portolan_core::config::Settings;
-use portolan_core::device::delegate_device;
+use portolan_core::device::{HandlerId, Hook, HookId, Port, Upper, delegate_device};
 use portolan_core::level::Single;
 use portolan_core::matching::Pattern;
 use portolan_core::transport::memory::{self, Memory};
 use portolan_core::{
-    ContigBuf, Device, Engine, Error, ErrorKind, MemoryKind, Request, Result, SendArgs, Status,
-    TypedBuf,
+    ContigBuf, Device, Engine, Error, ErrorKind, Group, MemoryKind, ProcId, Request, Result,
+    SendArgs, Status, TypedBuf,
 };
 use portolan_datatype::{Layout, Op};
 
 /// A device with room for so many messages that were started and not waited for.
 struct Scarce {
     device: Engine<Memory, Single>,
+    room: Arc<Room>,
+}
+
+/// Room for so many messages that were started and not waited for.
+struct Room {
     room: u32,
     active: AtomicU32,
     refused: AtomicU32,
+}
+
+/// What hooks are given: messages that they start take room, too.
+struct ScarcePort<'a> {
+    port: &'a mut dyn Port,
+    room: &'a Room,
 }
 
 macro_rules! inner {
@@ -31,7 +42,7 @@ macro_rules! inner {
     }};
 }
 
-impl Scarce {
+impl Room {
     fn started(&self, start: impl FnOnce() -> Result<Request>) -> Result<Request> {
         if self.active.load(Ordering::Relaxed) == self.room {
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -46,24 +57,88 @@ impl Scarce {
 impl Device for Scarce {
     unsafe fn isend_contig_unchecked(&self, args: &SendArgs, buf: ContigBuf) -> Result<Request> {
         // SAFETY: from the caller, here and below.
-        self.started(|| unsafe { self.device.isend_contig_unchecked(args, buf) })
+        self.room
+            .started(|| unsafe { self.device.isend_contig_unchecked(args, buf) })
     }
 
     unsafe fn irecv_contig_unchecked(&self, from: &Pattern, buf: ContigBuf) -> Result<Request> {
         // SAFETY: as above.
-        self.started(|| unsafe { self.device.irecv_contig_unchecked(from, buf) })
+        self.room
+            .started(|| unsafe { self.device.irecv_contig_unchecked(from, buf) })
     }
 
     fn wait(&self, request: Request) -> Result<Status> {
         let outcome = self.device.wait(request);
-        self.active.fetch_sub(1, Ordering::Relaxed);
+        self.room.active.fetch_sub(1, Ordering::Relaxed);
         outcome
+    }
+
+    fn register_hook(&self, mut hook: Hook) -> HookId {
+        let room = Arc::clone(&self.room);
+        self.device.register_hook(Box::new(move |port| {
+            let room = &room;
+            hook(&mut ScarcePort { port, room })
+        }))
     }
 
     delegate_device! { inner:
         lifecycle, leaving, send_contig_unchecked, recv_contig_unchecked, datatypes, driven, persistent, queues,
         is_complete, test, peek, cancel, free, attach, device_check, completion_epoch,
-        packing, active_messages, registrations, one_sided, stores,
+        packing, active_messages, wake_hook, upper_request, complete_upper, fail_upper, one_sided, stores,
+    }
+}
+
+impl Port for ScarcePort<'_> {
+    unsafe fn isend(&mut self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<Request> {
+        // SAFETY: from the caller, here and below.
+        self.room.started(|| unsafe { self.port.isend(args, buf) })
+    }
+
+    unsafe fn irecv(&mut self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Request> {
+        // SAFETY: as above.
+        self.room.started(|| unsafe { self.port.irecv(from, buf) })
+    }
+
+    fn test(&mut self, request: Request) -> Result<Option<Status>> {
+        let outcome = self.port.test(request);
+        if !matches!(outcome, Ok(None)) {
+            self.room.active.fetch_sub(1, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    fn me(&self) -> ProcId {
+        self.port.me()
+    }
+    fn send(&mut self, to: ProcId, id: HandlerId, args: [u64; 2], payload: &[u8]) -> Result<()> {
+        self.port.send(to, id, args, payload)
+    }
+    fn is_complete(&self, request: Request) -> bool {
+        self.port.is_complete(request)
+    }
+    fn cancel(&mut self, request: Request) -> Result<()> {
+        self.port.cancel(request)
+    }
+    fn upper_request(&mut self, upper: Box<dyn Upper>) -> Result<Request> {
+        self.port.upper_request(upper)
+    }
+    fn complete(&mut self, request: Request, status: Status) -> Result<()> {
+        self.port.complete(request, status)
+    }
+    fn fail(&mut self, request: Request, peer: ProcId) -> Result<()> {
+        self.port.fail(request, peer)
+    }
+    fn fail_with(&mut self, request: Request, error: Error) -> Result<()> {
+        self.port.fail_with(request, error)
+    }
+    fn dead_member(&self, group: &Group) -> Option<ProcId> {
+        self.port.dead_member(group)
+    }
+    fn wake_hook(&mut self, hook: HookId) {
+        self.port.wake_hook(hook);
+    }
+    fn notify(&mut self, peer: ProcId) {
+        self.port.notify(peer);
     }
 }
 
@@ -87,15 +162,17 @@ fn on_all(n: u32, room: u32, body: impl Fn(&Communicator<Scarce>) + Sync) -> u32
             scope.spawn(move || {
                 let device = Arc::new(Scarce {
                     device: Engine::new(transport, &Settings::default()).unwrap(),
-                    room,
-                    active: AtomicU32::new(0),
-                    refused: AtomicU32::new(0),
+                    room: Arc::new(Room {
+                        room,
+                        active: AtomicU32::new(0),
+                        refused: AtomicU32::new(0),
+                    }),
                 });
                 let world = Communicator::world(Arc::clone(&device)).unwrap();
                 configure(&world, options).unwrap();
                 body(&world);
-                assert_eq!(device.active.load(Ordering::Relaxed), 0);
-                let here = device.refused.load(Ordering::Relaxed);
+                assert_eq!(device.room.active.load(Ordering::Relaxed), 0);
+                let here = device.room.refused.load(Ordering::Relaxed);
                 refused.fetch_add(here, Ordering::Relaxed);
                 device.end().unwrap();
             });
@@ -141,6 +218,33 @@ fn operations_wait_for_room_in_the_middle() {
                 // SAFETY: as above.
                 unsafe { run(world, &allreduce) }.unwrap();
                 assert!(sum.iter().all(|&sum| sum == N * (N - 1) / 2));
+            }
+        });
+        assert!(refused > 0);
+    }
+}
+
+/// The room is for messages of the hook alone here: the request that the program waits for is none of them.
+#[test]
+fn those_under_way_wait_for_room_in_the_middle() {
+    const N: u32 = 6;
+    for room in 2..=4 {
+        let refused = on_all(N, room, |world| {
+            let (me, layout) = (world.rank(), Layout::of::<u32>());
+            for len in [1_usize, 30_000] {
+                // The root has a receive for every rank.
+                let (mut mine, mut all) = (vec![me; len], vec![0; len * N as usize]);
+                let gather = Operation::Gather {
+                    send: Some(typed(&mut mine, len, &layout)),
+                    recv: (me == 1).then(|| Many::Equal(typed(&mut all, len, &layout))),
+                    root: 1,
+                    uneven: true,
+                };
+                // SAFETY: the buffers live until the operation is over.
+                let request = unsafe { start(world, &gather) }.unwrap();
+                world.device().device.wait(request).unwrap();
+                let expected = (0..N).flat_map(|from| vec![from; len]);
+                assert!(me != 1 || all.iter().copied().eq(expected));
             }
         });
         assert!(refused > 0);

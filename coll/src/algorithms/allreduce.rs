@@ -215,6 +215,27 @@ mod tests {
     }
 
     #[test]
+    fn beside_a_computation_long_vectors_take_few_rounds() {
+        let (count, layout) = (1 << 20, portolan_datatype::Layout::of::<f64>());
+        for (size, name, most) in [(2, "ring", 5), (4, "ring", 15), (4, "rabenseifner", 4)] {
+            let mut run = Simulation::new(size, 1);
+            let algorithm = ALL.iter().find(|known| known.name == name).expect("known");
+            run.schedule_fitting(algorithm, count, &layout, |b| {
+                b.leave_unattended();
+                Allreduce {
+                    input: b.span(Base::Send, 0, count, &layout),
+                    output: b.span(Base::Recv, 0, count, &layout),
+                    commutative: true,
+                }
+            });
+            for rank in 0..size {
+                let waits = run.schedule(rank).waits();
+                assert!(waits <= most, "{name} {size} {waits}");
+            }
+        }
+    }
+
+    #[test]
     fn a_commutative_operator_needs_no_copy() {
         for name in ["recursive-doubling", "rabenseifner"] {
             for size in [2, 3, 4, 8] {

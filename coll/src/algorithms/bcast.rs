@@ -48,9 +48,6 @@ pub const ALL: &[Algorithm<Bcast>] = &[
     },
 ];
 
-/// Bytes that travel at a time along a chain.
-const SEGMENT: usize = 64 << 10;
-
 pub(crate) fn binomial(b: &mut Builder, p: &Bcast) {
     let tree = Binomial::new(b.rank(), b.size(), p.root);
     if let Some(parent) = tree.parent() {
@@ -101,9 +98,9 @@ fn in_stream(b: &mut Builder, p: &Bcast, write: impl FnOnce(&mut Builder, &Bcast
     }
 }
 
-/// Segment number `index` of the data, of about [`SEGMENT`] bytes; `None` after the last.
-fn segment(data: Span, index: usize) -> Option<Span> {
-    let each = (SEGMENT / data.size.max(1)).max(1);
+/// Segment number `index` of the data, of about `bytes` bytes; `None` after the last.
+fn segment(data: Span, bytes: usize, index: usize) -> Option<Span> {
+    let each = (bytes / data.size.max(1)).max(1);
     let first = index
         .checked_mul(each)
         .filter(|&first| first < data.count)?;
@@ -115,10 +112,11 @@ pub(crate) fn chain(b: &mut Builder, p: &Bcast) {
     let place = before(b.rank(), root, size);
     let previous = (place > 0).then(|| before(b.rank(), 1, size));
     let next = (place + 1 < size).then(|| after(b.rank(), 1, size));
+    let bytes = b.segment_of(p.data.len());
     // While one segment goes on, the next one comes.
     let mut ready = None;
     for index in 0.. {
-        let segment = segment(p.data, index);
+        let segment = segment(p.data, bytes, index);
         if let (Some(next), Some(ready)) = (next, ready) {
             b.send(next, ready);
         }
@@ -217,7 +215,8 @@ mod tests {
         let mixed = Layout::structure(&[1, 1], &[0, 4], &[int.clone(), Layout::of::<u64>()]);
         let mixed = mixed.expect("a legal structure");
         let woven = Layout::contiguous(5, &mixed).expect("a legal layout");
-        for (one, other) in [(&int, &column), (&column, &int), (&mixed, &woven)] {
+        let pairs = [(&int, &column), (&column, &int), (&mixed, &woven)];
+        for ((one, other), unattended) in pairs.into_iter().flat_map(|p| [(p, false), (p, true)]) {
             for algorithm in ALL {
                 for size in [1, 2, 5, 8] {
                     let bytes = 60_000 * 12;
@@ -231,6 +230,9 @@ mod tests {
                     }
                     let fits = run.schedule_fitting(algorithm, bytes, &Layout::byte(), |b| {
                         let layout = of(b.rank());
+                        if unattended {
+                            b.leave_unattended();
+                        }
                         Bcast {
                             data: b.span(Base::Recv, 0, bytes / layout.size(), layout),
                             root: size - 1,

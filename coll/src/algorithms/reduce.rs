@@ -184,17 +184,15 @@ fn rabenseifner(b: &mut Builder, p: &Reduce) {
     }
 }
 
-/// Bytes that travel at a time along a chain.
-const SEGMENT: usize = 64 << 10;
-
-/// Number of segments of about [`SEGMENT`] bytes.
-pub(super) fn segments(data: Span) -> usize {
-    segments_of(data.count, data.size)
+/// Number of segments that the data travels in.
+pub(super) fn segments(b: &Builder, data: Span) -> usize {
+    segments_of(b, data.count, data.size)
 }
 
 /// The same for so many items of so many bytes.
-pub(super) fn segments_of(count: usize, size: usize) -> usize {
-    (count * size).div_ceil(SEGMENT).clamp(1, count.max(1))
+pub(super) fn segments_of(b: &Builder, count: usize, size: usize) -> usize {
+    let len = count * size;
+    len.div_ceil(b.segment_of(len)).clamp(1, count.max(1))
 }
 
 /// The chain begins at the last rank and ends at rank 0, or, if the order makes no difference, at the root.
@@ -209,7 +207,7 @@ fn chain(b: &mut Builder, p: &Reduce) {
         Some(output) if top == p.root => Some(output),
         _ => Some(b.scratch_like(p.input, p.input.count)),
     };
-    let count = segments(p.input);
+    let count = segments(b, p.input);
     let rooms = Rooms::new(b, p.input, count);
     let mut come: Option<(Span, Span)> = None;
     for index in 0..=count {

@@ -216,7 +216,7 @@ pub(crate) fn ring_reduce(
     if size == 1 {
         return b.copy(input(rank), output);
     }
-    let parts = reduce::segments_of(longest, output.size);
+    let parts = reduce::segments_of(b, longest, output.size);
     let rooms = [(); 2].map(|()| b.scratch_like(output, longest));
     // What comes in a round, and where to.
     let block = |round: u32| input(before(rank, (round + 2) % size, size));

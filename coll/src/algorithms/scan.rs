@@ -141,7 +141,7 @@ fn exclusive_doubling(b: &mut Builder, p: &Scan) {
 /// While one segment goes on, the next one comes.
 fn chain(b: &mut Builder, p: &Scan) {
     let (before, after) = neighbours(b, 1);
-    let count = segments(p.input);
+    let count = segments(b, p.input);
     // What comes is combined where the result goes, if that may be done in this order there.
     let direct = p.commutative && p.input != p.output;
     let rooms = Rooms::new(b, p.input, count);
@@ -179,7 +179,7 @@ fn chain(b: &mut Builder, p: &Scan) {
 
 fn exclusive_chain(b: &mut Builder, p: &Scan) {
     let (before, after) = neighbours(b, 1);
-    let count = segments(p.input);
+    let count = segments(b, p.input);
     let rooms = Rooms::new(b, p.input, count);
     let mut come: Option<(Span, Span)> = None;
     for index in 0..=count {

@@ -27,7 +27,14 @@ pub struct Builder {
     levels: Option<Arc<Levels>>,
     /// Whether empty messages are sent, too.
     empty: bool,
+    /// Whether the schedule is looked at now and then only.
+    unattended: bool,
 }
+
+/// Bytes that travel at a time where data goes in segments.
+const SEGMENT: usize = 64 << 10;
+/// Segments of a schedule that is looked at now and then: each costs a look of every rank on its way.
+const FEW: usize = 4;
 
 /// Scratch memory is aligned to this many bytes.
 pub(crate) const ALIGN: usize = 64;
@@ -58,6 +65,7 @@ impl Builder {
             taken: 0,
             levels: None,
             empty: false,
+            unattended: false,
         }
     }
 
@@ -108,6 +116,24 @@ impl Builder {
     /// Says which members of the team share a node. Nothing, if all do or none.
     pub fn set_levels(&mut self, levels: Option<Arc<Levels>>) {
         self.levels = levels.filter(|levels| levels.are_useful());
+    }
+
+    /// Says that the schedule will run beside a computation that looks at it now and then, as those of nonblocking
+    /// operations do: a round takes as long as it is until the next look, so long data goes in few segments. All ranks
+    /// say so, or none.
+    pub fn leave_unattended(&mut self) {
+        self.unattended = true;
+    }
+
+    /// Bytes that travel at a time of `len` bytes that go in segments: the same on all ranks for the same length.
+    #[must_use]
+    pub fn segment_of(&self, len: usize) -> usize {
+        if !self.unattended {
+            return SEGMENT;
+        }
+        // A segment per rank at least, so that all links of a chain have one at a time.
+        let few = FEW.max(self.size() as usize);
+        len.div_ceil(few).next_multiple_of(SEGMENT).max(SEGMENT)
     }
 
     /// Writes with another lane.

@@ -83,6 +83,17 @@ pub enum Step {
     Compare(Compare),
 }
 
+impl Step {
+    /// Bytes that this rank itself copies, combines or converts.
+    pub(crate) fn work(&self) -> usize {
+        match self {
+            Self::Copy { to, .. } | Self::Convert { to, .. } => to.len(),
+            Self::Combine { right, .. } => right.len(),
+            Self::Send { .. } | Self::Recv { .. } | Self::Wait | Self::Compare(_) => 0,
+        }
+    }
+}
+
 /// What one rank does in one collective operation. See the [module](self).
 #[derive(Clone, Default)]
 pub struct Schedule {

@@ -26,6 +26,8 @@ pub(super) struct Hooks {
     slots: Vec<Slot>,
     /// A hook was woken since they ran last.
     woken: bool,
+    /// A hook is running.
+    running: bool,
     noted: VecDeque<Noted>,
 }
 
@@ -44,6 +46,12 @@ enum Noted {
 }
 
 impl Hooks {
+    /// Whether what happens now is a hook's doing.
+    #[inline]
+    pub(super) fn running(&self) -> bool {
+        self.running
+    }
+
     /// Whether some hook wants the next poll.
     #[inline]
     pub(super) fn awake(&self) -> bool {
@@ -99,7 +107,9 @@ impl<T: Transport> State<T> {
             slot.awake = false;
             let before = self.proto.shared.epoch();
             let guard = NoUnwind::new("a progress hook");
+            self.proto.hooks.running = true;
             let turn = hook(&mut Context(Whole(self)));
+            self.proto.hooks.running = false;
             guard.done();
             // Whoever spins looks at its request only after something was done.
             done += usize::from(self.proto.shared.epoch() != before);

@@ -158,6 +158,11 @@ impl<T: Transport> State<T> {
         if self.proto.peers[peer as usize].flags & super::outgoing::Peer::FAILED != 0 {
             return self.proto.fail_request(index, peer);
         }
+        if self.proto.hooks.running() && self.takes_long(peer, body) {
+            self.proto.begins.push_back(index);
+            self.proto.work = true;
+            return;
+        }
         self.begin_transfer(index);
     }
 

@@ -24,6 +24,7 @@ use super::entry::{Op, RecvStage, SendStage, Transfer};
 use super::flows::fault;
 use super::rendezvous::TakeBody;
 use super::state::{Proto, State};
+use super::unexpected::OfferBody;
 use super::ways::Way;
 use crate::status::Status;
 use crate::transport::packet::flags;
@@ -37,6 +38,9 @@ const TURN: usize = 1 << 20;
 const SCRATCH: usize = 128 << 10;
 /// Shortest message of which the sender may push a half: each half costs a system call.
 const SPLIT: usize = 16 << 10;
+/// Longest message that this rank reads as soon as a hook's receive has met it. A hook runs in calls that start
+/// operations, too, which are to return at once, not after a copy: what is longer begins in the next poll.
+const AT_ONCE: usize = 8 << 10;
 /// The second half begins at a multiple of this.
 const PAGE: usize = 4096;
 
@@ -107,6 +111,16 @@ impl<T: Transport> State<T> {
             self.proto.pulls.push_back(index);
             self.proto.work = true;
         }
+    }
+
+    /// Whether taking an offer means that this rank itself copies for long.
+    pub(super) fn takes_long(&self, peer: u32, body: &OfferBody) -> bool {
+        let caps = self.proto.caps;
+        body.total > AT_ONCE as u64
+            && body.exposure.is_some()
+            && caps.contains(TransportCaps::PULL)
+            && !caps.contains(TransportCaps::PULL_FAR)
+            && self.transport.pulls(peer, body.total as usize, false) != Pulls::Never
     }
 
     /// Pulls a part of what is to be pulled. One message after the other, because several at a time would
