@@ -5,10 +5,10 @@ use std::os::fd::RawFd;
 use std::ptr;
 
 use libfabric_sys::{
-    FI_ATOMIC, FI_AV_MAP, FI_AV_UNSPEC, FI_CQ_FORMAT_TAGGED, FI_GETWAIT, FI_MR_LOCAL,
-    FI_MULTI_RECV, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_RECV, FI_RMA, FI_TRANSMIT,
-    FI_WAIT_FD, FI_WAIT_NONE, Library, fi_av_attr, fi_av_open, fi_bind, fi_control, fi_cq_attr,
-    fi_cq_open, fi_domain, fi_enable, fi_endpoint, fi_getname, fi_mr_attr,
+    FI_ATOMIC, FI_AV_MAP, FI_AV_UNSPEC, FI_CQ_FORMAT_TAGGED, FI_GETWAIT, FI_MR_ENDPOINT,
+    FI_MR_LOCAL, FI_MULTI_RECV, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_RECV, FI_RMA,
+    FI_TRANSMIT, FI_WAIT_FD, FI_WAIT_NONE, Library, fi_av_attr, fi_av_open, fi_bind, fi_control,
+    fi_cq_attr, fi_cq_open, fi_domain, fi_enable, fi_endpoint, fi_getname, fi_mr_attr,
     fi_mr_attr__bindgen_ty_1, fi_mr_desc, fi_mr_regattr, fi_setopt, fi_trywait, fid, fid_av,
     fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
 };
@@ -37,6 +37,7 @@ pub(crate) struct Domain {
     fabric: Fid<fid_fabric>,
     pub(crate) info: Info,
     pub(crate) library: Library,
+    endpoint: Endpoint,
     /// Descriptor that becomes readable when there is something to do; `None` if the provider has none.
     pub(crate) wait: Option<RawFd>,
     /// One receive buffer takes many messages.
@@ -50,6 +51,13 @@ pub(crate) struct Domain {
     /// What the provider takes of accelerators' memory; `None` if only the host's.
     pub(crate) hmem: Option<Hmem>,
 }
+
+/// The endpoint, for regions that belong to it: not owned.
+#[derive(Debug)]
+struct Endpoint(*mut fid);
+
+// SAFETY: libfabric's objects belong to no thread.
+unsafe impl Send for Endpoint {}
 
 impl Domain {
     /// Opens an endpoint as described, for a job of `peers` ranks. The smallest space that a buffer
@@ -119,6 +127,7 @@ impl Domain {
             fabric,
             info,
             library,
+            endpoint: Endpoint(ep.fid()),
             wait,
             multi,
             rma,
@@ -153,11 +162,16 @@ impl Domain {
         access: u64,
         key: u64,
     ) -> Result<Option<Fid<fid_mr>>, String> {
-        let hmem = self.hmem.as_ref();
-        if !self.info.mr_mode(FI_MR_LOCAL) && !hmem.is_some_and(|hmem| hmem.wants(start)) {
+        if !self.wants_local(start) {
             return Ok(None);
         }
         self.register(start, len, access, key).map(Some)
+    }
+
+    /// Whether the provider wants memory to be registered for this rank's own operations.
+    pub(crate) fn wants_local(&self, start: *const u8) -> bool {
+        let hmem = self.hmem.as_ref();
+        self.info.mr_mode(FI_MR_LOCAL) || hmem.is_some_and(|hmem| hmem.wants(start))
     }
 
     /// Registers memory.
@@ -211,7 +225,11 @@ impl Domain {
             code = fi_mr_regattr(self.domain.get(), &raw const attr, 0, mr);
             code
         });
-        region.map_err(|why| (code, why))
+        let region = region.map_err(|why| (code, why))?;
+        if self.info.mr_mode(FI_MR_ENDPOINT) {
+            self.join(&region)?;
+        }
+        Ok(region)
     }
 
     /// Whether the provider takes memory of a kind.
@@ -225,10 +243,19 @@ impl Domain {
         self.hmem.as_ref().is_none_or(|hmem| hmem.is_host(address))
     }
 
-    /// Makes a region of an endpoint, where regions belong to endpoints. Returns whether that worked.
-    pub(crate) fn join(&self, region: &Fid<fid_mr>, ep: &Fid<fid_ep>) -> bool {
-        // SAFETY: open objects.
-        unsafe { fi_bind(region.fid(), ep.fid(), 0) == 0 && fi_enable(region.fid()) == 0 }
+    /// Makes a region one of the endpoint, where regions belong to endpoints.
+    fn join(&self, region: &Fid<fid_mr>) -> Result<(), (i32, String)> {
+        // SAFETY: open objects: nothing is registered when the endpoint has been closed.
+        let result = unsafe {
+            match fi_bind(region.fid(), self.endpoint.0, 0) {
+                0 => fi_enable(region.fid()),
+                error => error,
+            }
+        };
+        match result {
+            0 => Ok(()),
+            error => Err((error, self.library.fi_strerror(i64::from(error)))),
+        }
     }
 
     /// Whether it is safe to sleep on the descriptor: `false` if there is something to do first.

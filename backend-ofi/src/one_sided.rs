@@ -22,8 +22,6 @@ use crate::wire::Wire;
 
 /// Reads that may be under way from one rank.
 const READS: usize = 16;
-/// Keys below this are those of the memory for packets.
-const FIRST_KEY: u64 = 16;
 
 /// What peers may read, and what is being read from them.
 #[derive(Debug)]
@@ -36,7 +34,6 @@ pub(crate) struct Memory {
     exposed: BTreeMap<u64, Arc<Fid<fid_mr>>>,
     pub(crate) registrations: Registrations,
     pub(crate) remotes: Remotes,
-    next: u64,
 }
 
 /// One read. It stays until the engine has asked for its end.
@@ -75,9 +72,8 @@ impl Memory {
             reads: (0..READS).map(|_| None).collect(),
             pending: 0,
             exposed: BTreeMap::new(),
-            registrations: Registrations::default(),
+            registrations: Registrations::new(),
             remotes: Remotes::new(domain)?,
-            next: FIRST_KEY,
         })
     }
 
@@ -163,20 +159,19 @@ pub(crate) fn expose(ofi: &mut Ofi, data: *const u8, len: usize) -> Option<Expos
         return None;
     }
     let link = &mut *ofi.link;
-    let number = link.memory.next;
-    if let Some((region, place)) = link.memory.registrations.find(data, len) {
+    let memory = &mut link.memory;
+    let number = memory.registrations.number();
+    if let Some((region, place)) = memory.registrations.own(&link.domain, data, len) {
         // The region may be freed before the message has been read.
-        link.memory.exposed.insert(number, Arc::clone(region));
-        link.memory.next += 1;
+        memory.exposed.insert(number, region);
         return Some(Place { number, ..place }.to_exposure());
     }
     let region = link
         .domain
         .register(data.cast_mut(), len, FI_REMOTE_READ, number)
         .ok()?;
-    let place = published(&link.domain, &link.ep, &region, data, len, number)?;
-    link.memory.next += 1;
-    link.memory.exposed.insert(number, Arc::new(region));
+    let place = published(&link.domain, &region, data, len, number);
+    memory.exposed.insert(number, Arc::new(region));
     Some(place.to_exposure())
 }
 
@@ -186,10 +181,7 @@ pub(crate) fn register(ofi: &mut Ofi, data: *mut u8, len: usize) -> Option<Token
         return None;
     }
     let link = &mut *ofi.link;
-    let number = link.memory.next;
-    link.memory.next += 1;
-    let registrations = &mut link.memory.registrations;
-    let place = registrations.add(&link.domain, &link.ep, data, len, number)?;
+    let place = link.memory.registrations.add(&link.domain, data, len)?;
     Some(place.to_token())
 }
 
@@ -269,14 +261,9 @@ unsafe fn start(ofi: &mut Ofi, piece: Piece) -> Pulled {
     let Some(index) = link.memory.reads.iter().position(Option::is_none) else {
         return Pulled::Later;
     };
-    let region = match link.memory.registrations.find(target, len) {
-        Some((known, _)) => Ok(Some(Arc::clone(known))),
-        None => {
-            let own = u64::MAX - index as u64;
-            let region = link.domain.register_local(target, len, FI_READ, own);
-            region.map(|region| region.map(Arc::new))
-        }
-    };
+    let registrations = &mut link.memory.registrations;
+    let alone = (FI_READ, u64::MAX - index as u64);
+    let region = registrations.local(&link.domain, target, len, alone);
     let Ok(region) = region else {
         return Pulled::Stream;
     };

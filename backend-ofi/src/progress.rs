@@ -301,10 +301,12 @@ fn adopt(ofi: &mut Ofi, delivered: usize) {
 /// Believes what is known of deaths, unless something is being read: whoever is told of a death takes
 /// buffers back.
 pub(crate) fn believe(ofi: &mut Ofi) {
-    let reading = ofi.link.memory.is_reading();
+    let memory = &ofi.link.memory;
+    let reading = memory.is_reading();
     let dead = |peer| ofi.shared.deaths.is_dead(peer);
-    if reading || ofi.link.memory.remotes.concern(dead) {
-        // They end now, or never; until then they keep their places from the living.
+    if reading || memory.remotes.concern(dead) || !memory.registrations.is_empty() {
+        // They end now, or never; until then they keep their places from the living. Who is held to be dead and is not
+        // writes no more into memory of this rank.
         sever::connections(ofi);
     }
     if reading {

@@ -1,67 +1,86 @@
 //! Memory that is registered for longer than one operation: the regions of the device.
 //!
-//! It serves twice. Peers reach it by remote operations; and what this rank itself sends from it, or
-//! receives into it, needs no registration of its own, because it is found here by its address. That is all
-//! of the cache there is: nothing tells this crate when other memory is unmapped, see ADR 14. A registration that
-//! is ended while a message or an operation of this rank still goes by it ends with that.
+//! Peers reach it by remote operations, until the registration is ended and not a moment longer. What this rank itself
+//! sends from it, or receives into it, finds a second registration by its address, which no peer can write through: a
+//! message or an operation may keep that for as long as it goes on, when the owner has its memory back already. The
+//! second one is made when it is first needed. That is all of the cache there is: nothing tells this crate when other
+//! memory is unmapped, see ADR 14 and ADR 20.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use libfabric_sys::{
-    FI_MR_ENDPOINT, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_READ, FI_RECV, FI_REMOTE_READ,
-    FI_REMOTE_WRITE, FI_SEND, FI_WRITE, fi_mr_key, fid_ep, fid_mr,
+    FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND,
+    FI_WRITE, fi_mr_key, fid_mr,
 };
 
 use crate::endpoint::Domain;
 use crate::fid::Fid;
 use crate::one_sided::Place;
 
-/// Everything that anybody does with a region.
-const ACCESS: u64 = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+/// What peers do with a region.
+const THEIRS: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
+/// What this rank does with it; peers read the messages that it announces.
+const OURS: u64 = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ;
+/// Numbers below this are keys of the memory for packets.
+const FIRST: u64 = 16;
 
 /// The regions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Registrations {
     /// By their number.
     all: BTreeMap<u64, Registered>,
     /// Numbers by first address, of those that can be used for this rank's own operations.
     starts: BTreeMap<usize, u64>,
+    /// The next number that was never given.
+    next: u64,
 }
 
 #[derive(Debug)]
 struct Registered {
-    region: Arc<Fid<fid_mr>>,
-    place: Place,
-    start: usize,
+    /// Peers reach the memory as long as this is here.
+    _region: Fid<fid_mr>,
+    /// For this rank's own transfers, and how peers name what is read from there.
+    own: Option<(Arc<Fid<fid_mr>>, Place)>,
+    start: *mut u8,
+    len: usize,
 }
 
+// SAFETY: the address is handed to the provider, under `Transport::register`'s promise, whatever the thread.
+unsafe impl Send for Registered {}
+
 impl Registrations {
-    /// Registers memory under a number that is not in use; `None` if the provider refuses.
-    pub(crate) fn add(
-        &mut self,
-        domain: &Domain,
-        ep: &Fid<fid_ep>,
-        start: *mut u8,
-        len: usize,
-        number: u64,
-    ) -> Option<Place> {
-        let region = domain.register(start, len, ACCESS, number).ok()?;
-        let place = published(domain, ep, &region, start, len, number)?;
-        let start = start as usize;
+    pub(crate) fn new() -> Self {
+        Self {
+            all: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            next: FIRST,
+        }
+    }
+
+    /// A number that nothing else has: for providers that do not choose keys themselves.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// Registers memory for peers; `None` if the provider refuses.
+    pub(crate) fn add(&mut self, domain: &Domain, start: *mut u8, len: usize) -> Option<Place> {
+        let number = self.number();
+        let region = domain.register(start, len, THEIRS, number).ok()?;
+        let place = published(domain, &region, start, len, number);
         let registered = Registered {
-            region: Arc::new(region),
-            place,
+            _region: region,
+            own: None,
             start,
+            len,
         };
         self.all.insert(number, registered);
         // Of two with one start the longer one serves.
-        let longest = self
-            .starts
-            .get(&start)
-            .and_then(|number| self.all.get(number));
-        if longest.is_none_or(|known| known.place.len <= len as u64) {
-            self.starts.insert(start, number);
+        let longest = self.starts.get(&(start as usize));
+        let longest = longest.and_then(|number| self.all.get(number));
+        if longest.is_none_or(|known| known.len <= len) {
+            self.starts.insert(start as usize, number);
         }
         Some(place)
     }
@@ -69,53 +88,84 @@ impl Registrations {
     /// Ends a registration.
     pub(crate) fn remove(&mut self, number: u64) {
         if let Some(gone) = self.all.remove(&number)
-            && self.starts.get(&gone.start) == Some(&number)
+            && self.starts.get(&(gone.start as usize)) == Some(&number)
         {
-            self.starts.remove(&gone.start);
+            self.starts.remove(&(gone.start as usize));
         }
     }
 
     /// Ends all of them.
     pub(crate) fn clear(&mut self) {
-        *self = Self::default();
+        self.all.clear();
+        self.starts.clear();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// The region in which these bytes lie, and where peers find them.
-    pub(crate) fn find(&self, data: *const u8, len: usize) -> Option<(&Arc<Fid<fid_mr>>, Place)> {
-        let data = data as usize;
-        let (&start, number) = self.starts.range(..=data).next_back()?;
-        let known = self.all.get(number)?;
-        let (offset, len) = ((data - start) as u64, len as u64);
-        let inside = offset.checked_add(len)? <= known.place.len;
+    /// The registration for transfers of the region in which these bytes lie, and where peers read them; `None` if
+    /// they lie in none, or the provider refuses.
+    pub(crate) fn own(
+        &mut self,
+        domain: &Domain,
+        data: *const u8,
+        len: usize,
+    ) -> Option<(Arc<Fid<fid_mr>>, Place)> {
+        let (&start, number) = self.starts.range(..=data as usize).next_back()?;
+        let known = self.all.get_mut(number)?;
+        let offset = data as usize - start;
+        if offset.checked_add(len)? > known.len {
+            return None;
+        }
+        if known.own.is_none() {
+            let number = self.next;
+            self.next += 1;
+            let region = domain.register(known.start, known.len, OURS, number).ok()?;
+            let place = published(domain, &region, known.start, known.len, number);
+            known.own = Some((Arc::new(region), place));
+        }
+        let (region, place) = known.own.as_ref()?;
         let place = Place {
-            base: known.place.base.wrapping_add(offset),
-            len,
+            base: place.base.wrapping_add(offset as u64),
+            len: len as u64,
             number: 0,
-            ..known.place
+            ..*place
         };
-        inside.then_some((&known.region, place))
+        Some((Arc::clone(region), place))
+    }
+
+    /// What the provider wants to have of memory that this rank sends from or receives into: a region's registration, or
+    /// one for this operation alone, under `key`.
+    pub(crate) fn local(
+        &mut self,
+        domain: &Domain,
+        data: *mut u8,
+        len: usize,
+        (access, key): (u64, u64),
+    ) -> Result<Option<Arc<Fid<fid_mr>>>, String> {
+        if !domain.wants_local(data) {
+            return Ok(None);
+        }
+        if let Some((own, _)) = self.own(domain, data, len) {
+            return Ok(Some(own));
+        }
+        let region = domain.register(data, len, access, key)?;
+        Ok(Some(Arc::new(region)))
     }
 }
 
-/// How peers name a new region; `None` if it does not become one.
+/// How peers name a new region.
 pub(crate) fn published(
     domain: &Domain,
-    ep: &Fid<fid_ep>,
     region: &Fid<fid_mr>,
     start: *const u8,
     len: usize,
     number: u64,
-) -> Option<Place> {
-    if domain.info.mr_mode(FI_MR_ENDPOINT) && !domain.join(region, ep) {
-        return None;
-    }
+) -> Place {
     // SAFETY: an open region.
     let given = unsafe { fi_mr_key(region.get()) };
-    Some(Place {
+    Place {
         key: if domain.info.mr_mode(FI_MR_PROV_KEY) {
             given
         } else {
@@ -128,5 +178,5 @@ pub(crate) fn published(
         },
         len: len as u64,
         number,
-    })
+    }
 }

@@ -209,13 +209,9 @@ unsafe fn start(
     let mut region = None;
     // The program's memory, through a registration that is there or one of its own.
     let mut long = |data: *mut u8, access| {
-        region = match memory.registrations.find(data, len) {
-            Some((known, _)) => Some(Arc::clone(known)),
-            None => domain
-                .register_local(data, len, access, u64::MAX - 64 - slot as u64)
-                .ok()?
-                .map(Arc::new),
-        };
+        let alone = (access, u64::MAX - 64 - slot as u64);
+        let registrations = &mut memory.registrations;
+        region = registrations.local(domain, data, len, alone).ok()?;
         Some(desc(region.as_deref()))
     };
     let no_memory = -(FI_ENOMEM as isize);

@@ -96,6 +96,124 @@ fn a_message_out_of_a_region_that_is_freed_is_read() {
     assert_eq!(zero.failures(), 0);
 }
 
+/// Rank 1 frees a region from which a message is announced, or a put of its own goes on; rank 0, which has not heard of that,
+/// writes there.
+fn late_write_into_a_freed_region(announced: bool) {
+    const LEN: usize = 1 << 20;
+    let (mut freed, mut other) = (vec![7_u8; LEN], vec![0_u8; LEN]);
+    let late = [9_u8; 64];
+    let Some(mut ranks) = ranks::<2>() else {
+        return; // It has said why.
+    };
+    meet(&mut ranks, 0, 1);
+    meet(&mut ranks, 1, 0);
+    let [zero, one] = &mut ranks;
+    let kind = portolan_core::MemoryKind::Host;
+    let start = freed.as_mut_ptr();
+    // SAFETY: the memory outlives the ranks, and so do the bytes that are sent.
+    let token = unsafe {
+        let token = one.register(start, LEN, kind).expect("a region");
+        let goal = zero.register(other.as_mut_ptr(), LEN, kind);
+        if announced {
+            let _ = one.expose(start, LEN).expect("the provider has RMA");
+        } else {
+            let put = Remote::Put {
+                source: start,
+                len: LEN,
+            };
+            let begun = one.begin_remote(0, &goal.expect("a region"), 0, put, 1);
+            assert_eq!(begun, Begun::Bytes(LEN));
+        }
+        token
+    };
+    one.deregister(&token);
+    let put = Remote::Put {
+        source: late.as_ptr(),
+        len: late.len(),
+    };
+    let mut outcome = Outcome(None);
+    // SAFETY: readable bytes, inside of what was a region.
+    let begun = unsafe { zero.begin_remote(1, &token, 0, put, 7) };
+    assert_eq!(begun, Begun::Bytes(late.len()));
+    let mut polls = 0;
+    // The provider refuses it, or ends the connection.
+    while outcome.0.is_none() && zero.failures() + one.failures() == 0 {
+        zero.poll(&mut outcome);
+        one.poll(&mut Count(0));
+        polls += 1;
+        assert!(polls < POLLS, "the operation never ends");
+    }
+    assert_ne!(outcome.0, Some(true), "it has been done");
+    assert!(freed.iter().all(|&byte| byte == 7), "it has arrived");
+}
+
+/// How operation 7 has ended.
+struct Outcome(Option<bool>);
+
+impl Sink for Outcome {
+    fn accepts(&mut self, _peer: u32) -> bool {
+        true
+    }
+
+    fn packet(&mut self, _peer: u32, _header: &Header, _payload: Payload<'_>) {}
+
+    fn finished(&mut self, id: u32, outcome: Option<u64>) {
+        if id == 7 {
+            self.0 = Some(outcome.is_some());
+        }
+    }
+}
+
+#[test]
+fn nobody_writes_into_a_freed_region_from_which_a_message_is_announced() {
+    late_write_into_a_freed_region(true);
+}
+
+#[test]
+fn nobody_writes_into_a_freed_region_from_which_a_put_goes_on() {
+    late_write_into_a_freed_region(false);
+}
+
+#[test]
+fn who_is_held_to_be_dead_writes_no_more() {
+    const LEN: usize = 64 << 20;
+    let (source, mut target) = (vec![7_u8; LEN], vec![0_u8; LEN]);
+    let Some(mut ranks) = ranks::<2>() else {
+        return; // It has said why.
+    };
+    // The one that is written to has called the other: it knows whose connection that is.
+    meet(&mut ranks, 1, 0);
+    let [zero, one] = &mut ranks;
+    let at = target.as_mut_ptr();
+    // SAFETY: the memory outlives the ranks.
+    let token = unsafe { one.register(at, LEN, portolan_core::MemoryKind::Host) };
+    let put = Remote::Put {
+        source: source.as_ptr(),
+        len: LEN,
+    };
+    // SAFETY: readable bytes, inside of the region.
+    let begun = unsafe { zero.begin_remote(1, &token.expect("a region"), 0, put, 7) };
+    assert_eq!(begun, Begun::Bytes(LEN));
+    // SAFETY: inside of the target, which other ranks write between polls only.
+    let byte = |index: usize| unsafe { at.add(index).read_volatile() };
+    let mut polls = 0;
+    while byte(0) == 0 {
+        zero.poll(&mut Count(0));
+        one.poll(&mut Count(0));
+        polls += 1;
+        assert!(polls < POLLS, "nothing arrives");
+    }
+    assert_eq!(byte(LEN - 1), 0, "more than any socket holds");
+    one.declare_failed(0, "a test says so");
+    while zero.failures() == 0 {
+        zero.poll(&mut Count(0));
+        one.poll(&mut Count(0));
+        polls += 1;
+        assert!(polls < POLLS, "rank 0 goes on writing");
+    }
+    assert_eq!(byte(LEN - 1), 0, "all of it has arrived");
+}
+
 #[test]
 fn operations_on_the_dead_give_their_places_to_the_living() {
     let mut memory = [[0_u8; 64]; 2];
