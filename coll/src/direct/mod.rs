@@ -19,6 +19,7 @@ mod call;
 mod choice;
 mod data;
 mod exchange;
+mod hope;
 mod kept;
 mod limits;
 mod moves;
@@ -54,6 +55,7 @@ use call::Call;
 use choice::Choice;
 use data::{Items, Stream};
 use exchange::RADIX;
+use hope::Hope;
 use steps::{Steps, Way};
 use track::Turns;
 
@@ -81,6 +83,8 @@ struct Boards {
     step: AtomicU32,
     proved: AtomicU32,
     tracks: [Mutex<Turns>; TRACKS],
+    /// How long a start looks for the others.
+    hope: Hope,
     /// Whether a thread is at it, where several might be by mistake.
     busy: AtomicBool,
     many_threads: bool,
@@ -311,7 +315,7 @@ impl Ready<'_> {
         unsafe {
             if begun.show(boards, call, notify)
                 && !self.is_by_messages()
-                && begun.look(boards, call, notify)
+                && boards.hope.look(|| begun.look(boards, call, notify))
             {
                 return Start::Over(begun.take(boards, call, notify));
             }

@@ -19,6 +19,7 @@ use portolan_core::{Device, ProcId, Result};
 use super::Boards;
 use super::board::{Map, TRACKS};
 use super::choice::Choice;
+use super::hope::Hope;
 use super::track::Turns;
 use crate::state::lock;
 
@@ -112,6 +113,7 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
                 step: AtomicU32::new(FIRST_STEP),
                 proved: AtomicU32::new(FIRST_STEP),
                 tracks: std::array::from_fn::<_, TRACKS, _>(|track| Mutex::new(Turns::new(track))),
+                hope: Hope::default(),
                 busy: AtomicBool::new(false),
                 many_threads,
                 choice: Choice::default(),
