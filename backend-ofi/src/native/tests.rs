@@ -125,15 +125,22 @@ fn in_the_middle(message: &[u8], room: &mut [u8]) -> Option<[Core; 2]> {
         let data = Data::Contig(ContigBuf::from_bytes(message));
         tags.start_send(ofi, request(2), &args(0, FROM), data);
     }
-    let mut steps = 0;
-    while !zero.has_begun() {
+    until("nothing arrives", || {
         one.step();
         zero.step();
-        steps += 1;
-        assert!(steps < STEPS, "nothing arrives");
-    }
+        zero.has_begun()
+    });
     assert!(zero.end().is_none(), "all of it has arrived at once");
     Some([zero, one])
+}
+
+/// Calls `step` until it says that there is no more to do; `why` is what is wrong if it never does.
+fn until(why: &str, mut step: impl FnMut() -> bool) {
+    let mut steps = 0;
+    while !step() {
+        steps += 1;
+        assert!(steps < STEPS, "{why}");
+    }
 }
 
 fn failed(end: Option<End>) -> bool {
@@ -152,21 +159,17 @@ fn a_receive_that_is_given_up_writes_nowhere() {
         return; // It has said why.
     };
     zero.ofi.shared.deaths.declare(1, "its node is gone");
-    let mut steps = 0;
-    while !failed(zero.end()) {
+    until("the receive never ends", || {
         zero.step();
-        steps += 1;
-        assert!(steps < STEPS, "the receive never ends");
-    }
+        failed(zero.end())
+    });
     // The program has its memory back; the rest arrives.
     room.fill(3);
-    let mut steps = 0;
-    while zero.tags.is_under_way() {
+    until("the provider never ends it", || {
         one.serve();
         zero.step();
-        steps += 1;
-        assert!(steps < STEPS, "the provider never ends it");
-    }
+        !zero.tags.is_under_way()
+    });
     assert!(room.iter().all(|&byte| byte == 3), "written after the end");
 }
 
@@ -191,12 +194,10 @@ fn a_send_that_is_given_up_reads_nowhere() {
         assert!(steps < STEPS, "the provider does not take it");
     }
     zero.ofi.shared.deaths.declare(1, "its node is gone");
-    let mut steps = 0;
-    while !failed(zero.end()) {
+    until("the send never ends", || {
         zero.step();
-        steps += 1;
-        assert!(steps < STEPS, "the send never ends");
-    }
+        failed(zero.end())
+    });
     message.fill(3);
     // Somebody takes it all the same.
     let mut room = vec![0; LEN];
@@ -264,12 +265,10 @@ fn a_message_that_was_taken_before_its_sender_died_ends() {
     // SAFETY: the buffer outlives the ranks.
     let handle = unsafe { taken(&mut zero, &mut one, &message) };
     zero.ofi.shared.deaths.declare(1, "its node is gone");
-    let mut steps = 0;
-    while !zero.tags.contexts().is_dead(1) {
+    until("the death is never noticed", || {
         zero.step();
-        steps += 1;
-        assert!(steps < STEPS, "the death is never noticed");
-    }
+        zero.tags.contexts().is_dead(1)
+    });
     let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
     // SAFETY: the buffer outlives the ranks.
     let known = unsafe {
@@ -277,12 +276,10 @@ fn a_message_that_was_taken_before_its_sender_died_ends() {
         tags.receive_taken(ofi, handle, request(1), data)
     };
     assert!(known);
-    let mut steps = 0;
-    while !failed(zero.end()) {
+    until("the receive never ends", || {
         zero.step();
-        steps += 1;
-        assert!(steps < STEPS, "the receive never ends");
-    }
+        failed(zero.end())
+    });
 }
 
 #[test]
@@ -302,24 +299,20 @@ fn a_taken_message_that_breaks_off_ends() {
     };
     assert!(known);
     zero.mark();
-    let mut steps = 0;
-    while !zero.has_begun() {
+    until("nothing arrives", || {
         zero.step();
         one.step();
-        steps += 1;
-        assert!(steps < STEPS, "nothing arrives");
-    }
+        zero.has_begun()
+    });
     let end = std::thread::spawn(move || {
         let _ends = one;
         std::panic::resume_unwind(Box::new("the rank panics"));
     });
     assert!(end.join().is_err());
-    let mut steps = 0;
-    while !failed(zero.end()) {
+    until("the receive never ends", || {
         zero.step();
-        steps += 1;
-        assert!(steps < STEPS, "the receive never ends");
-    }
+        failed(zero.end())
+    });
 }
 
 #[test]
@@ -343,12 +336,10 @@ fn what_comes_later_in_a_slot_is_not_given_up() {
     }
     assert!(zero.end().is_none(), "another operation was given up");
     zero.tags.doom(number, serial);
-    let mut steps = 0;
-    while !failed(zero.end()) {
+    until("the receive is not given up", || {
         zero.step();
-        steps += 1;
-        assert!(steps < STEPS, "the receive is not given up");
-    }
+        failed(zero.end())
+    });
 }
 
 #[test]
@@ -367,9 +358,8 @@ fn a_message_shows_both_ranks_that_the_other_is_there() {
         tags.start_receive(ofi, request(1), &from(0), data);
     }
     let mut sent = false;
-    let mut steps = 0;
     // Each rank notes the other one.
-    while (0..2).any(|rank| shared.contacts.with(rank) & Contacts::ARRIVED == 0) {
+    until("one of them does not hear the other", || {
         if !sent {
             let Core { ofi, tags } = &mut zero;
             let data = Data::Contig(ContigBuf::from_bytes(&[1]));
@@ -378,9 +368,8 @@ fn a_message_shows_both_ranks_that_the_other_is_there() {
         }
         zero.step();
         one.step();
-        steps += 1;
-        assert!(steps < STEPS, "one of them does not hear the other");
-    }
+        (0..2).all(|rank| shared.contacts.with(rank) & Contacts::ARRIVED != 0)
+    });
 }
 
 #[test]
