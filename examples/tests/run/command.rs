@@ -17,6 +17,21 @@ pub(crate) struct Job {
     args: Vec<String>,
     on_failure: &'static str,
     transport: Option<&'static str>,
+    /// Settings: names without `PORTOLAN_`, and values.
+    settings: &'static [(&'static str, &'static str)],
+    /// On a host for each rank.
+    across: bool,
+}
+
+/// Makes hosts out of network namespaces, and runs jobs across them.
+const HOSTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../launch/tests/failure/hosts");
+
+/// Why there can be no hosts here.
+pub(crate) fn no_hosts() -> Option<String> {
+    let output = Command::new(HOSTS).arg("can").output();
+    let output = output.expect("the script for hosts starts");
+    let why = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    (!output.status.success()).then_some(why)
 }
 
 impl Job {
@@ -27,6 +42,8 @@ impl Job {
             args: Vec::new(),
             on_failure: "abort",
             transport: None,
+            settings: &[],
+            across: false,
         }
     }
 
@@ -35,6 +52,23 @@ impl Job {
         Self {
             transport: Some(transport),
             ..self
+        }
+    }
+
+    /// Over libfabric's TCP on the loopback interface.
+    pub(crate) fn over_libfabric(self) -> Self {
+        Self {
+            settings: &[("OFI_PROVIDER", "tcp"), ("OFI_INTERFACE", "lo")],
+            ..self.over("ofi")
+        }
+    }
+
+    /// Under MPICH's launcher, each of three ranks on a host of its own.
+    pub(crate) fn across_hosts(self) -> Self {
+        Self {
+            settings: &[("OFI_PROVIDER", "tcp"), ("OFI_INTERFACE", "dat")],
+            across: true,
+            ..self.over("ofi")
         }
     }
 
@@ -55,15 +89,24 @@ impl Job {
         }
     }
 
-    /// Runs it to its end.
-    pub(crate) fn run(&self) -> Outcome {
+    /// What starts the program.
+    fn launcher(&self) -> Command {
+        if self.across {
+            let mut command = Command::new("timeout");
+            let name = format!("{}-{}", std::process::id(), self.program);
+            command.args([GUARD, HOSTS, "with", &name, &self.ranks.to_string()]);
+            return command;
+        }
         let mut command = Command::new(portolan());
         command.args(["run", "--timeout", GUARD, "--on-failure", self.on_failure]);
-        if let Some(transport) = self.transport {
-            command.args(["--transport", transport]);
-        }
+        command.args(["-n", &self.ranks.to_string(), "--"]);
         command
-            .args(["-n", &self.ranks.to_string(), "--"])
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(&self) -> Outcome {
+        let mut command = self.launcher();
+        command
             .arg(program(self.program))
             .args(&self.args)
             .stdin(Stdio::null());
@@ -75,6 +118,10 @@ impl Job {
             {
                 command.env_remove(&*name);
             }
+        }
+        let transport = self.transport.map(|transport| ("TRANSPORT", transport));
+        for (name, value) in self.settings.iter().copied().chain(transport) {
+            command.env(format!("PORTOLAN_{name}"), value);
         }
         let Output {
             status,

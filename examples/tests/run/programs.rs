@@ -5,7 +5,7 @@ use std::path::Path;
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::command::Job;
+use crate::command::{Job, no_hosts};
 
 /// Next to the repository, where it is there.
 const MATRIX: &str = concat!(
@@ -49,6 +49,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
     }
     trials.extend(on_the_t3e());
+    trials.extend(over_libfabric());
+    trials.extend(across_hosts());
     trials.push(Trial::test(
         "heat_is_the_same_on_any_number_of_ranks",
         same_picture,
@@ -56,24 +58,60 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// The same programs on the emulated T3E, in virtual time: what they say must not depend on it.
-fn on_the_t3e() -> Vec<Trial> {
-    const RANKS: u32 = 4;
-    let programs: [(&str, JobCheck); 8] = [
-        ("hello", |job, ranks| says_hello(job, ranks, "t3e-sim")),
-        ("ring", says_sum),
-        ("heat", |job, _| says_heat(job, 50)),
-        ("least_squares", |job, _| says_solution(job, 100)),
-        ("master_worker", |job, _| says_paths(job)),
-        ("poisson", |job, _| says_error(job)),
-        ("sample_sort", |job, _| says_sorted(job)),
-        ("fft2", |job, _| says_spectrum(job)),
-    ];
-    let trials = programs.into_iter().map(|(name, check)| {
-        let test = move || check(Job::new(name, RANKS).over("t3e-sim"), RANKS);
-        Trial::test(format!("{name}_{RANKS}_on_the_t3e"), test)
+/// What runs on every transport: what programs say must not depend on it.
+const ANYWHERE: [(&str, JobCheck); 7] = [
+    ("ring", says_sum),
+    ("heat", |job, _| says_heat(job, 50)),
+    ("least_squares", |job, _| says_solution(job, 100)),
+    ("master_worker", |job, _| says_paths(job)),
+    ("poisson", |job, _| says_error(job)),
+    ("sample_sort", |job, _| says_sorted(job)),
+    ("fft2", |job, _| says_spectrum(job)),
+];
+
+/// All of them in jobs of `ranks` ranks, which `place` sends to the transport of this name.
+fn elsewhere(
+    what: &str,
+    ranks: u32,
+    place: fn(Job) -> Job,
+    hello: JobCheck,
+    possible: bool,
+) -> Vec<Trial> {
+    let programs = ANYWHERE.into_iter().chain([("hello", hello)]);
+    let trials = programs.map(|(name, check)| {
+        let test = move || check(place(Job::new(name, ranks)), ranks);
+        Trial::test(format!("{name}_{ranks}_{what}"), test).with_ignored_flag(!possible)
     });
     trials.collect()
+}
+
+/// On the emulated T3E, in virtual time.
+fn on_the_t3e() -> Vec<Trial> {
+    let hello: JobCheck = |job, ranks| says_hello(job, ranks, "t3e-sim");
+    elsewhere("on_the_t3e", 4, |job| job.over("t3e-sim"), hello, true)
+}
+
+/// Over libfabric, on this host.
+fn over_libfabric() -> Vec<Trial> {
+    let missing = portolan_ofi::offers(&portolan_ofi::Config::default()).err();
+    if let Some(why) = &missing {
+        eprintln!("ignored: the examples over libfabric: {why}");
+    }
+    let hello: JobCheck = |job, ranks| says_hello(job, ranks, "ofi");
+    let here = missing.is_none();
+    elsewhere("over_libfabric", 3, Job::over_libfabric, hello, here)
+}
+
+/// Over libfabric, on three hosts.
+fn across_hosts() -> Vec<Trial> {
+    let library = portolan_ofi::offers(&portolan_ofi::Config::default()).err();
+    let missing = library.or_else(no_hosts);
+    if let Some(why) = &missing {
+        eprintln!("ignored: the examples on several hosts: {why}");
+    }
+    let hello: JobCheck = |job, ranks| says_hello(job, ranks, "ofi");
+    let here = missing.is_none();
+    elsewhere("across_hosts", 3, Job::across_hosts, hello, here)
 }
 
 fn hello(ranks: u32) -> Result<(), Failed> {
