@@ -4,14 +4,23 @@ use portolan_core::transport::{Limits, TransportCaps};
 
 use crate::config::Config;
 use crate::endpoint::Domain;
+use crate::info::Info;
 use crate::wire::Wire;
 
 /// Largest payload of a short packet.
 pub(crate) const SHORT: usize = 1024;
 
-/// Largest payload of a bulk packet, where the provider allows it. With what goes in front of it it
-/// stays below the 16 KiB up to which the layered providers send at once.
-pub(crate) const BULK: usize = (16 << 10) - 512;
+/// Largest payload of a bulk packet, where the provider allows it.
+const BULK: usize = 16 << 10;
+
+/// The same where nothing is known of how long messages a provider sends at once: often 16 KiB with what is in front.
+const BULK_OF_UNKNOWN: usize = (16 << 10) - 512;
+
+/// What layers over connections send at once (`FI_OFI_RXM_BUFFER_SIZE`, unless somebody changes that).
+const AT_ONCE: usize = 16 << 10;
+
+/// Longest message that libfabric's shared memory takes in parts sooner than its receiver reads it (measured).
+const EAGER_SHM: usize = 8 << 10;
 
 /// Capabilities over what a domain says of its provider.
 pub(crate) fn caps(domain: &Domain, processes: bool) -> TransportCaps {
@@ -25,13 +34,31 @@ pub(crate) fn caps(domain: &Domain, processes: bool) -> TransportCaps {
     caps
 }
 
-/// Sizes over a provider with messages of at most `largest` bytes.
-pub(crate) fn limits(config: &Config, largest: usize) -> Limits {
-    let bulk = BULK.min(largest.saturating_sub(Wire::LEN));
-    Limits {
-        short: SHORT.min(bulk),
+/// Sizes over a provider, and the longest payload of one of its messages: packets may go in parts.
+pub(crate) fn limits(config: &Config, info: &Info) -> (Limits, usize) {
+    let provider = info.provider();
+    let over = |layer: &str| provider.split(';').any(|name| name == layer);
+    let (part, bulk, eager) = if over("ofi_rxm") {
+        (AT_ONCE - Wire::LEN, BULK, BULK)
+    } else if over("shm") {
+        // What is copied at once; longer messages are read from where they are.
+        let injected = info.tx_attr().inject_size.max(1024);
+        (injected - Wire::LEN, BULK, EAGER_SHM)
+    } else if provider == "tcp" {
+        (BULK, BULK, BULK)
+    } else {
+        (BULK_OF_UNKNOWN, BULK_OF_UNKNOWN, BULK_OF_UNKNOWN)
+    };
+    let largest = info.ep_attr().max_msg_size.saturating_sub(Wire::LEN);
+    let (part, bulk) = match part <= largest {
+        true => (part, bulk),
+        false => (largest, largest),
+    };
+    let limits = Limits {
+        short: SHORT.min(part),
         bulk,
-        eager: config.eager,
+        eager: config.eager.min(eager),
         piece: bulk,
-    }
+    };
+    (limits, part)
 }

@@ -5,20 +5,21 @@
 //! one before it from the same peer has not arrived yet, or if the engine does not want it now; where it
 //! keeps the provider from the last buffer, it is copied out of it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use libfabric_sys::{
     FI_ADDR_UNSPEC, FI_MULTI_RECV, FI_RECV, fi_cq_tagged_entry, fi_msg, fi_recv, fi_recvmsg, fid_ep,
 };
-use portolan_core::transport::{Payload, Sink};
+use portolan_core::transport::{Header, Payload, Sink};
 
+use crate::arrival::{Arrival, Form};
 use crate::config::Config;
 use crate::endpoint::Domain;
 use crate::fid::Fid;
 use crate::op::{Kind, Ops};
+use crate::parts::Parts;
 use crate::peer::{Peer, TELL, WINDOW};
 use crate::slab::Slab;
-use crate::wire::Wire;
 
 /// Keys of regions of buffers that are added later, for providers that do not choose keys themselves.
 const SPARES: u64 = 1 << 62;
@@ -41,6 +42,12 @@ pub(crate) struct Inbox {
     spares: Vec<Spare>,
     /// What has arrived and has not been delivered, in the order of arrival.
     held: VecDeque<Arrival>,
+    /// What has arrived in parts and is not whole.
+    parts: Parts,
+    /// The last header that came from a peer in parts.
+    headers: BTreeMap<u32, Header>,
+    /// Who has sent what nobody may, and what that was.
+    liar: Option<(u32, &'static str)>,
 }
 
 /// A buffer that was added later. Its number is behind those of the others.
@@ -69,21 +76,6 @@ struct Buffer {
 /// buffer is over when those that have completed fill it up to the end of the last.
 const HASTY: &[&str] = &["tcp", "net", "ofi_rxm", "ofi_rxd"];
 
-/// A packet where it arrived.
-#[derive(Debug)]
-pub(crate) struct Arrival {
-    pub(crate) wire: Wire,
-    data: *const u8,
-    len: u32,
-    /// In which buffer it lies.
-    buffer: u32,
-    /// Its bytes, once they have been copied out of there.
-    copy: Option<Box<[u8]>>,
-}
-
-// SAFETY: the pointer is into the slab that lies next to it.
-unsafe impl Send for Arrival {}
-
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -92,8 +84,14 @@ pub(crate) enum Fate {
 }
 
 impl Inbox {
-    /// Buffers for packets of at most `largest` bytes. None is posted yet.
-    pub(crate) fn new(domain: &Domain, config: &Config, largest: usize) -> Result<Self, String> {
+    /// Buffers for messages of at most `largest` bytes, and packets of `bulk`, which may be several. None is posted
+    /// yet.
+    pub(crate) fn new(
+        domain: &Domain,
+        config: &Config,
+        largest: usize,
+        bulk: usize,
+    ) -> Result<Self, String> {
         let all = config.receive * Config::RECEIVES;
         let bytes = if domain.multi {
             config.receive
@@ -117,6 +115,9 @@ impl Inbox {
             spares: Vec::new(),
             unposted: (0..count as u32).collect(),
             held: VecDeque::with_capacity(256),
+            parts: Parts::new(bulk),
+            headers: BTreeMap::new(),
+            liar: None,
         })
     }
 
@@ -194,8 +195,8 @@ impl Inbox {
             start
         };
         let inside = (place as usize).checked_sub(start as usize);
-        let whole =
-            inside.is_some_and(|offset| entry.len >= Wire::LEN && offset + entry.len <= room);
+        let enough = entry.len >= Arrival::least(entry);
+        let whole = inside.is_some_and(|offset| enough && offset + entry.len <= room);
         if entry.flags & FI_RECV == 0 || !whole {
             // The end of a buffer without a message, or too little to be one of ours.
             self.reuse(index);
@@ -207,14 +208,7 @@ impl Inbox {
         buffer.reach = buffer.reach.max((inside.unwrap_or(0) + entry.len) as u32);
         // SAFETY: as many bytes have arrived there, inside of the buffer, as was just checked. Nobody
         // writes there any more: the provider has finished, and peers cannot.
-        let (wire, data) = unsafe { (Wire::read(place), place.add(Wire::LEN)) };
-        Some(Arrival {
-            wire,
-            data,
-            len: (entry.len - Wire::LEN) as u32,
-            buffer: index as u32,
-            copy: None,
-        })
+        Some(unsafe { Arrival::new(entry, place, index as u32) })
     }
 
     /// A receive has failed.
@@ -241,7 +235,13 @@ impl Inbox {
     /// Whether the provider soon has no place for messages, and something can be done about that.
     #[inline]
     pub(crate) fn is_low(&self) -> bool {
-        self.open < 2 && (self.broken || !self.held.is_empty())
+        self.open < 2 && (self.broken || !self.held.is_empty() || !self.parts.is_empty())
+    }
+
+    /// Who has sent what nobody may, if somebody has, and what that was.
+    #[inline]
+    pub(crate) fn liar(&mut self) -> Option<(u32, &'static str)> {
+        self.liar.take()
     }
 
     /// Makes places for messages.
@@ -278,15 +278,15 @@ impl Inbox {
     /// Copies what is held out of the buffers. The windows of the peers bound how much that is.
     fn copy_held(&mut self) {
         let mut held = std::mem::take(&mut self.held);
-        for arrival in held.iter_mut().filter(|arrival| arrival.copy.is_none()) {
-            // SAFETY: in a buffer that is not posted again before `unread`.
-            let bytes = unsafe { std::slice::from_raw_parts(arrival.data, arrival.len as usize) };
-            let copy: Box<[u8]> = bytes.into();
-            arrival.data = copy.as_ptr();
-            arrival.copy = Some(copy);
-            self.unread(arrival.buffer as usize);
+        let mut parts = std::mem::take(self.parts.open());
+        for arrival in held.iter_mut().chain(&mut parts) {
+            if let Some(buffer) = arrival.lies_in() {
+                arrival.own(0);
+                self.unread(buffer as usize);
+            }
         }
         self.held = held;
+        *self.parts.open() = parts;
     }
 
     /// Delivers a packet, or keeps it if its turn has not come. Notes in `to_tell` who has to hear of it.
@@ -312,8 +312,39 @@ impl Inbox {
         if peer.expected.wrapping_sub(peer.told) == TELL {
             to_tell.push_back(from);
         }
-        self.hand_up(&arrival, sink);
+        match arrival.form {
+            Form::Bare => self.dress(arrival, sink),
+            Form::Whole if !self.parts.concern(&arrival) => self.hand_up(&arrival, sink),
+            Form::Whole | Form::Part => self.join(arrival, sink),
+        }
         Fate::Delivered
+    }
+
+    /// Takes a part of a packet, and delivers the packet if it is whole.
+    fn join<S: Sink>(&mut self, part: Arrival, sink: &mut S) {
+        let from = part.wire.from;
+        let joined = self.parts.join(part);
+        for buffer in joined.spent.into_iter().flatten() {
+            self.unread(buffer as usize);
+        }
+        if joined.too_long {
+            self.liar = Some((from, "a packet in parts that is longer than any"));
+        }
+        if let Some(whole) = joined.whole {
+            self.headers.insert(from, whole.wire.header);
+            self.hand_up(&whole, sink);
+        }
+    }
+
+    /// Delivers a packet that has come without a header.
+    fn dress<S: Sink>(&mut self, mut arrival: Arrival, sink: &mut S) {
+        let from = arrival.wire.from;
+        if let Some(header) = self.headers.get(&from) {
+            arrival.wire.header = *header;
+            return self.hand_up(&arrival, sink);
+        }
+        self.liar = Some((from, "a packet without a header, and none before it"));
+        self.read(&arrival);
     }
 
     /// Delivers what is held and may be delivered now. Returns how many packets.
@@ -346,8 +377,18 @@ impl Inbox {
         !self.held.is_empty()
     }
 
+    /// Whether nothing is held, and no packet waits for its other parts.
+    #[cfg(test)]
+    pub(crate) fn all_whole(&mut self) -> bool {
+        self.held.is_empty() && self.parts.is_empty()
+    }
+
     /// Throws away what came from a peer that is dead.
     pub(crate) fn forget(&mut self, dead: impl Fn(u32) -> bool) {
+        let parts = std::mem::take(self.parts.open());
+        let (gone, open) = parts.into_iter().partition(|part| dead(part.wire.from));
+        *self.parts.open() = open;
+        self.held.extend::<Vec<_>>(gone);
         for _ in 0..self.held.len() {
             if let Some(arrival) = self.held.pop_front() {
                 if dead(arrival.wire.from) {
@@ -369,8 +410,8 @@ impl Inbox {
 
     /// A packet is not needed any more.
     pub(crate) fn read(&mut self, arrival: &Arrival) {
-        if arrival.copy.is_none() {
-            self.unread(arrival.buffer as usize);
+        if let Some(buffer) = arrival.lies_in() {
+            self.unread(buffer as usize);
         }
     }
 

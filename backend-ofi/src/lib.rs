@@ -52,7 +52,9 @@
 //! ```
 
 mod addr;
+mod arrival;
 mod atomics;
+mod bare;
 mod beat;
 mod bell;
 mod caps;
@@ -70,6 +72,7 @@ mod ofi;
 mod one_sided;
 mod op;
 mod open;
+mod parts;
 mod peer;
 mod progress;
 mod provider;

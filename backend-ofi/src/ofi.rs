@@ -1,6 +1,6 @@
 //! The transport: a table of contents. What each operation does is in the file named after it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,6 +53,8 @@ pub struct Ofi {
     pub(crate) addresses: Addresses,
     /// Longest packet that the provider copies at once.
     pub(crate) inject: usize,
+    /// The last header that went to a peer in parts.
+    pub(crate) headers: BTreeMap<u32, Header>,
     /// Large slots that are filled and could not be sent yet.
     pub(crate) waiting: VecDeque<u32>,
     /// Peers that are to be told how many of their packets have been delivered.
@@ -95,7 +97,9 @@ pub(crate) struct Link {
     pub(crate) inbox: Inbox,
     pub(crate) memory: Memory,
     pub(crate) domain: Domain,
-    limits: Limits,
+    pub(crate) limits: Limits,
+    /// Longest payload of one of the provider's messages.
+    pub(crate) part: usize,
     /// The provider matches.
     matches: bool,
 }
@@ -108,7 +112,7 @@ impl Link {
         config: &Config,
         size: u32,
     ) -> Result<Self, String> {
-        let limits = caps::limits(config, info.ep_attr().max_msg_size);
+        let (limits, part) = caps::limits(config, &info);
         if limits.bulk < 1024 {
             let provider = info.provider();
             return Err(format!(
@@ -116,7 +120,7 @@ impl Link {
                 info.ep_attr().max_msg_size
             ));
         }
-        let largest = Wire::LEN + limits.bulk;
+        let largest = Wire::LEN + part;
         // Providers install handlers of signals when an endpoint is made, too.
         let opened = keeping_signals(|| Domain::open(library, info, size, largest))?;
         // If something fails below, the endpoint goes before what it stands on.
@@ -124,12 +128,13 @@ impl Link {
         let (count, least) = (config.slots, Wire::LEN + limits.short);
         let mut link = Self {
             small: Slots::new(&domain, Kind::Short, 4 * count, least)?,
-            large: Slots::new(&domain, Kind::Bulk, count, largest)?,
-            inbox: Inbox::new(&domain, config, largest)?,
+            large: Slots::new(&domain, Kind::Bulk, count, Wire::LEN + limits.bulk)?,
+            inbox: Inbox::new(&domain, config, largest, limits.bulk)?,
             memory: Memory::new(&domain)?,
             ep,
             domain,
             limits,
+            part,
             matches: config.native(),
         };
         link.inbox.post(&link.ep).map_err(|error| {
@@ -185,6 +190,7 @@ impl Ofi {
             peers: vec![Peer::default(); size as usize].into(),
             addresses: place.addresses,
             inject: link.domain.info.tx_attr().inject_size,
+            headers: BTreeMap::new(),
             waiting: VecDeque::with_capacity(64),
             to_tell: VecDeque::with_capacity(64),
             tagged: Vec::new(),

@@ -187,12 +187,12 @@ pub fn probe(settings: &Settings) -> Result<String, String> {
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 fn check_size(n: u32) -> Result<()> {
-    if n == 0 || n >= Wire::CONTROL {
+    if n == 0 || n >= Wire::MORE {
         return Err(Error::new(
             ErrorKind::InvalidArgument,
             format!("a job of {n} ranks cannot be made"),
         )
-        .remedy(format!("use 1 to {} ranks", Wire::CONTROL - 1)));
+        .remedy(format!("use 1 to {} ranks", Wire::MORE - 1)));
     }
     Ok(())
 }

@@ -46,6 +46,13 @@ impl Default for Peer {
 }
 
 impl Peer {
+    /// A packet has left, which said that so many of the peer's have been delivered.
+    #[inline]
+    pub(crate) fn has_left(&mut self, ack: u32) {
+        self.sent = self.sent.wrapping_add(1);
+        self.told = ack;
+    }
+
     /// The peer says that it has delivered so many packets. `false` if that cannot be.
     #[inline]
     pub(crate) fn acknowledged(&mut self, ack: u32) -> bool {

@@ -9,7 +9,9 @@ use libfabric_sys::{
 };
 use portolan_core::transport::{Bell, Sink};
 
-use crate::inbox::{Arrival, Fate};
+use crate::arrival::{Arrival, Form};
+use crate::bare;
+use crate::inbox::Fate;
 use crate::native::Matched;
 use crate::ofi::Ofi;
 use crate::op::{Kind, Ops};
@@ -66,6 +68,9 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     if ofi.link.inbox.is_low() {
         relieve(ofi);
     }
+    if let Some((from, what)) = ofi.link.inbox.liar() {
+        lied(ofi, from, what);
+    }
     if ofi.link.inbox.has_unposted() {
         post(ofi);
     }
@@ -110,7 +115,12 @@ fn completed<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_tagged_entry, sink: &mut S) -
 
 /// A packet that is whole. Returns how many packets were delivered for it.
 #[inline]
-fn arrived<S: Sink>(ofi: &mut Ofi, arrival: Arrival, sink: &mut S) -> usize {
+fn arrived<S: Sink>(ofi: &mut Ofi, mut arrival: Arrival, sink: &mut S) -> usize {
+    if arrival.form == Form::Bare
+        && let Some(peer) = ofi.peers.get(arrival.wire.from as usize)
+    {
+        bare::complete(&mut arrival.wire, ofi.job, peer);
+    }
     let wire = arrival.wire;
     let known = wire.job == ofi.job && wire.from < ofi.size && wire.from != ofi.rank;
     if !known {
@@ -176,6 +186,13 @@ fn impossible(ofi: &Ofi, wire: &Wire) {
     let Wire { from, seq, ack, .. } = *wire;
     let why = format!("it sent a packet with the impossible number {seq} or acknowledgement {ack}");
     ofi.shared.deaths.declare(from & !Wire::CONTROL, &why);
+}
+
+/// A packet that no correct peer sends.
+#[cold]
+#[inline(never)]
+fn lied(ofi: &Ofi, from: u32, what: &str) {
+    ofi.shared.deaths.declare(from, &format!("it sent {what}"));
 }
 
 /// The receive buffers are as good as used up, by what lies in them.

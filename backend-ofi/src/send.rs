@@ -8,6 +8,7 @@ use portolan_core::transport::{Header, Sent};
 
 use crate::ofi::Ofi;
 use crate::op::Kind;
+use crate::parts;
 use crate::peer::{TELL, WINDOW};
 use crate::shared::Contacts;
 use crate::slots::Slots;
@@ -82,6 +83,13 @@ unsafe fn hand_over<F: FnOnce(*mut u8)>(
     if ofi.peers[peer as usize].addr == FI_ADDR_NOTAVAIL && !insert(ofi, peer) {
         return Sent::Gone;
     }
+    if len > ofi.link.part {
+        return match fill.take() {
+            // SAFETY: the caller's promise; what else is asked for has just been seen to.
+            Some(fill) => unsafe { parts::send(ofi, peer, header, len, fill) },
+            None => Sent::Gone,
+        };
+    }
     let slot = match slots(ofi, kind).next() {
         Ok(slot) => slot,
         Err(full) => return full,
@@ -103,30 +111,20 @@ unsafe fn hand_over<F: FnOnce(*mut u8)>(
     }
     let sent = start(ofi, kind, slot, peer, Wire::LEN + len);
     if sent == Sent::Done {
-        let peer = &mut ofi.peers[peer as usize];
-        peer.sent = peer.sent.wrapping_add(1);
-        peer.told = wire.ack;
+        ofi.peers[peer as usize].has_left(wire.ack);
     }
     sent
 }
 
 /// Gives a filled slot to the provider. What `send_bulk` filled is kept if there is no room: its bytes are
 /// gone from where they were.
-fn start(ofi: &mut Ofi, kind: Kind, slot: usize, peer: u32, total: usize) -> Sent {
+pub(crate) fn start(ofi: &mut Ofi, kind: Kind, slot: usize, peer: u32, total: usize) -> Sent {
     if total <= ofi.inject {
-        let addr = ofi.peers[peer as usize].addr;
         let place = slots(ofi, kind).slab.part(slot);
-        // SAFETY: an open endpoint, an address of its vector, bytes that are initialised. The provider
-        // has copied them when the call returns.
-        match unsafe { fi_inject(ofi.link.ep.get(), place.cast(), total, addr) } {
-            0 => {
-                ofi.peers[peer as usize].injected = true;
-                return Sent::Done;
-            }
-            NO_ROOM if kind == Kind::Short => return Sent::Full,
-            NO_ROOM => return keep(ofi, slot, peer, total),
-            error => return refused(ofi, peer, error),
-        }
+        return match inject(ofi, place, peer, total) {
+            Sent::Full if kind == Kind::Bulk => keep(ofi, slot, peer, total),
+            sent => sent,
+        };
     }
     match send(ofi, kind, slot, peer, total) {
         0 => {
@@ -134,8 +132,24 @@ fn start(ofi: &mut Ofi, kind: Kind, slot: usize, peer: u32, total: usize) -> Sen
             ofi.peers[peer as usize].injected = false;
             Sent::Done
         }
-        NO_ROOM if kind == Kind::Short => Sent::Full,
-        NO_ROOM => keep(ofi, slot, peer, total),
+        NO_ROOM if kind == Kind::Bulk => keep(ofi, slot, peer, total),
+        NO_ROOM => Sent::Full,
+        error => refused(ofi, peer, error),
+    }
+}
+
+/// Has the provider copy the bytes at `place`, which are initialised.
+#[inline]
+pub(crate) fn inject(ofi: &mut Ofi, place: *const u8, peer: u32, total: usize) -> Sent {
+    let addr = ofi.peers[peer as usize].addr;
+    // SAFETY: an open endpoint, an address of its vector, bytes of a slot. The provider has copied them when
+    // the call returns.
+    match unsafe { fi_inject(ofi.link.ep.get(), place.cast(), total, addr) } {
+        0 => {
+            ofi.peers[peer as usize].injected = true;
+            Sent::Done
+        }
+        NO_ROOM => Sent::Full,
         error => refused(ofi, peer, error),
     }
 }

@@ -40,6 +40,12 @@ impl Slots {
             .ok_or(Sent::Full)
     }
 
+    /// Whether so many are free.
+    #[inline]
+    pub(crate) fn has(&self, count: usize) -> bool {
+        self.free.len() >= count
+    }
+
     /// Takes the slot that [`next`](Self::next) gave.
     #[inline]
     pub(crate) fn take(&mut self) {

@@ -9,7 +9,8 @@ pub(crate) struct Wire {
     pub(crate) header: Header,
     /// Of which job: addresses are used again by later jobs.
     pub(crate) job: u32,
-    /// The sender's rank; with [`CONTROL`](Self::CONTROL) a packet that says nothing but `ack`.
+    /// The sender's rank; with [`CONTROL`](Self::CONTROL) a packet that says nothing but `ack`, with
+    /// [`MORE`](Self::MORE) a part of one.
     pub(crate) from: u32,
     /// Number of the packet among those of its pair. Providers may deliver out of order.
     pub(crate) seq: u32,
@@ -24,6 +25,8 @@ impl Wire {
     pub(crate) const LEN: usize = 40;
     /// In `from`: not for the engine, and not numbered.
     pub(crate) const CONTROL: u32 = 1 << 31;
+    /// In `from`: the packet goes on in the next one.
+    pub(crate) const MORE: u32 = 1 << 30;
 
     /// Writes it at `place`.
     ///

@@ -5,6 +5,7 @@ use portolan_core::transport::{Header, Sent, Transport};
 use super::*;
 use crate::ofi::Ofi;
 use crate::testing::opened_or_skipped;
+use crate::wire::Wire;
 
 /// Polls after which something that has to arrive will not.
 const MANY: usize = 2_000_000;
@@ -127,4 +128,92 @@ fn buffers_with_messages_that_broke_off_are_replaced() {
     inbox.buffers[0].bytes = 1000;
     inbox.reuse(0);
     assert_eq!(inbox.unposted, [0]);
+}
+
+/// A part of `len` bytes with its header at `offset` of `buffer`.
+fn part(buffer: &mut [u8], offset: usize, len: usize, fill: u8, form: Form) -> Arrival {
+    let place = &mut buffer[offset + Wire::LEN..][..len];
+    place.fill(fill);
+    Arrival {
+        wire: Wire {
+            header: Header::default(),
+            job: 1,
+            from: 3,
+            seq: 0,
+            ack: 0,
+        },
+        form,
+        data: place.as_mut_ptr(),
+        len: len as u32,
+        span: len as u32,
+        buffer: 5,
+        copy: None,
+    }
+}
+
+fn bytes(arrival: &Arrival) -> Vec<u8> {
+    // SAFETY: in the buffer of the test, or in its own copy.
+    unsafe { std::slice::from_raw_parts(arrival.data, arrival.len as usize) }.to_vec()
+}
+
+#[test]
+fn parts_that_lie_side_by_side_are_moved_and_others_copied() {
+    let mut buffer = vec![0_u8; 1000];
+    let expected = [vec![1; 100], vec![2; 30], vec![3; 7]].concat();
+    let second = 100 + Wire::LEN;
+    for apart in [0, 1] {
+        let mut parts = Parts::new(200);
+        let at = [0, second, second + 30 + Wire::LEN + apart];
+        let all = [(100, Form::Part), (30, Form::Part), (7, Form::Whole)];
+        let mut spent = 0;
+        let mut whole = None;
+        // The parts are all there before any is looked at, as they arrive.
+        let arrived: Vec<Arrival> = all
+            .iter()
+            .zip(at)
+            .zip(1..)
+            .map(|((&(len, form), at), fill)| part(&mut buffer, at, len, fill, form))
+            .collect();
+        for arrival in arrived {
+            assert!(parts.concern(&arrival));
+            let joined = parts.join(arrival);
+            spent += joined.spent.into_iter().flatten().count();
+            whole = joined.whole;
+        }
+        let whole = whole.expect("that was all");
+        assert!(parts.is_empty() && bytes(&whole) == expected);
+        // A message less is needed for each that was moved, and for all three where the packet was copied.
+        assert_eq!((whole.lies_in().is_none(), spent), (apart == 1, 2 + apart));
+    }
+}
+
+#[test]
+fn parts_of_more_than_a_packet_are_refused() {
+    let mut buffer = vec![0_u8; 1000];
+    let mut parts = Parts::new(150);
+    let first = part(&mut buffer, 0, 100, 1, Form::Part);
+    assert!(!parts.join(first).too_long);
+    let joined = parts.join(part(&mut buffer, 200, 51, 1, Form::Part));
+    assert!(joined.too_long && joined.whole.is_none() && parts.is_empty());
+    assert_eq!(joined.spent, [Some(5); 2]);
+}
+
+#[test]
+fn parts_of_the_dead_are_thrown_away() {
+    let Some(mut ranks) = ranks(1) else { return };
+    let inbox = &mut ranks[0].link.inbox;
+    let mut buffer = vec![0_u8; 1000];
+    for from in [3, 4] {
+        let mut arrival = part(&mut buffer, 0, 100, 1, Form::Part);
+        (arrival.wire.from, arrival.buffer) = (from, 0);
+        inbox.buffers[0].unread += 1;
+        let _ = inbox.parts.join(arrival);
+    }
+    inbox.forget(|rank| rank == 3);
+    assert_eq!((inbox.buffers[0].unread, inbox.held.len()), (1, 0));
+    assert_eq!(inbox.parts.open()[0].wire.from, 4);
+    // Those of the living do not keep a buffer that is needed.
+    inbox.copy_held();
+    assert_eq!(inbox.buffers[0].unread, 0);
+    inbox.parts.open().clear();
 }

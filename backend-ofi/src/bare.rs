@@ -1,0 +1,287 @@
+//! Packets without a header: a message that fills all that a provider sends at once, as the one before it did.
+//!
+//! Messages of exactly 16 KiB are common, and 16 KiB is what the layered providers send at once: with a header
+//! they would go in two parts, which takes far longer. So both sides remember the header of the last packet of
+//! the pair that went in parts. The next one that has the same goes without, and its number with the data of its
+//! completion.
+//!
+//! ```text
+//! data    job's lower half 16 | acknowledged 8 | number 8 | sender's rank 32
+//! ```
+//!
+//! The lower 8 bits of the numbers are enough, because fewer than 256 packets are under way.
+
+use libfabric_sys::{FI_EAGAIN, fi_injectdata, fi_senddata};
+use portolan_core::transport::{Header, Sent};
+
+use crate::ofi::Ofi;
+use crate::peer::{Peer, WINDOW};
+use crate::send::refused;
+use crate::wire::Wire;
+
+const _: () = assert!(2 * WINDOW <= 256);
+
+/// The word that goes with a packet.
+fn word(job: u32, from: u32, seq: u32, ack: u32) -> u64 {
+    u64::from(job & 0xffff) << 48
+        | u64::from(ack & 0xff) << 40
+        | u64::from(seq & 0xff) << 32
+        | u64::from(from)
+}
+
+/// What a word says, as far as it does.
+pub(crate) fn wire(word: u64) -> Wire {
+    Wire {
+        header: Header::default(),
+        job: (word >> 48) as u32,
+        from: word as u32,
+        seq: (word >> 32) as u32 & 0xff,
+        ack: (word >> 40) as u32 & 0xff,
+    }
+}
+
+/// Completes what a word says by what is known of this job and of the sender.
+pub(crate) fn complete(wire: &mut Wire, job: u32, peer: &Peer) {
+    let nearest = |low: u32, known: u32| {
+        let ahead = low.wrapping_sub(known) as u8 as i8;
+        known.wrapping_add_signed(ahead.into())
+    };
+    wire.job = if wire.job == job & 0xffff { job } else { !job };
+    // Not before the one that is expected.
+    wire.seq = peer
+        .expected
+        .wrapping_add((wire.seq.wrapping_sub(peer.expected)) & 0xff);
+    wire.ack = nearest(wire.ack, peer.acked);
+}
+
+/// Sends the packet in a slot without its header, if the peer knows that. `None` if that cannot be.
+pub(crate) fn send(
+    ofi: &mut Ofi,
+    slot: usize,
+    peer: u32,
+    header: &Header,
+    len: usize,
+) -> Option<Sent> {
+    let fits =
+        len <= ofi.link.part + Wire::LEN && ofi.link.domain.info.domain_attr().cq_data_size >= 8;
+    if !fits || ofi.headers.get(&peer) != Some(header) {
+        return None;
+    }
+    let state = &ofi.peers[peer as usize];
+    let (addr, ack) = (state.addr, state.expected);
+    let data = word(ofi.job, ofi.rank, state.sent, ack);
+    let (ep, large) = (ofi.link.ep.get(), &mut ofi.link.large);
+    // SAFETY: an open endpoint, an address of its vector, bytes of a slot that are initialised, and, if they are not
+    // copied in the call, stay where they are with the context until the completion.
+    let result = unsafe {
+        let place = large.slab.part(slot).add(Wire::LEN).cast();
+        if len <= ofi.inject {
+            fi_injectdata(ep, place, len, data, addr)
+        } else {
+            large.ops.note(slot, peer, len);
+            let (desc, context) = (large.slab.desc(), large.ops.context(slot));
+            fi_senddata(ep, place, len, desc, data, addr, context)
+        }
+    };
+    match result {
+        0 => {
+            let injected = len <= ofi.inject;
+            if !injected {
+                ofi.link.large.take();
+            }
+            ofi.peers[peer as usize].injected = injected;
+            ofi.peers[peer as usize].has_left(ack);
+            Some(Sent::Done)
+        }
+        // Parts can wait.
+        result if result == -(FI_EAGAIN as isize) => None,
+        error => Some(refused(ofi, peer, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_core::transport::{Payload, Sink, Transport};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::testing::opened_or_skipped;
+
+    /// Polls after which something that has to arrive will not.
+    const MANY: usize = 2_000_000;
+
+    #[test]
+    fn numbers_are_completed_across_their_ends() {
+        for (expected, acked) in [(0, 0), (250, 3), (u32::MAX - 1, u32::MAX - 100)] {
+            let peer = Peer {
+                expected,
+                acked,
+                ..Peer::default()
+            };
+            for ahead in [0, 1, WINDOW - 1] {
+                let (seq, ack) = (expected.wrapping_add(ahead), acked.wrapping_add(ahead));
+                let mut wire = wire(word(0x1234_5678, 7, seq, ack));
+                complete(&mut wire, 0x1234_5678, &peer);
+                assert_eq!((wire.job, wire.from), (0x1234_5678, 7));
+                assert_eq!((wire.seq, wire.ack), (seq, ack));
+            }
+            // An acknowledgement that was overtaken stays one.
+            let mut old = wire(word(1, 0, expected, acked.wrapping_sub(5)));
+            complete(&mut old, 2, &peer);
+            assert_eq!(old.ack, acked.wrapping_sub(5));
+            assert_ne!(old.job, 2, "another job's");
+        }
+    }
+
+    /// Keeps what arrives.
+    #[derive(Default)]
+    struct Keep(Vec<(u32, Header, Vec<u8>)>);
+
+    impl Sink for Keep {
+        fn accepts(&mut self, _peer: u32) -> bool {
+            true
+        }
+
+        fn packet(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
+            self.0.push((peer, *header, payload.to_vec()));
+        }
+    }
+
+    fn ranks(provider: &str) -> Option<Vec<Ofi>> {
+        let config = Config {
+            provider: Some(provider.to_owned()),
+            interface: (provider == "tcp").then(|| "lo".to_owned()),
+            ..Config::default()
+        };
+        let ranks = opened_or_skipped("packets in parts", 3, &config)?;
+        if ranks[0].link.part == ranks[0].link.limits.bulk {
+            crate::testing::skipped("packets in parts", "this provider sends them at once");
+            return None;
+        }
+        Some(ranks)
+    }
+
+    /// The bytes of a message of `len` bytes: each part is another.
+    fn bytes(number: u32, len: usize) -> Vec<u8> {
+        (0..len)
+            .map(|at| (at / 7 + at + number as usize) as u8)
+            .collect()
+    }
+
+    /// Polls until something has happened.
+    fn poll_until(ranks: &mut [Ofi], sink: &mut Keep, done: impl Fn(&[Ofi], &Keep) -> bool) {
+        for _ in 0..MANY {
+            if done(ranks, sink) {
+                return;
+            }
+            for rank in &mut *ranks {
+                rank.poll(sink);
+            }
+        }
+        panic!("it does not happen; {} packets have come", sink.0.len());
+    }
+
+    /// Sends a message as soon as there is room.
+    fn send_one(ranks: &mut [Ofi], sink: &mut Keep, from: usize, number: u32, len: usize) {
+        let header = Header {
+            tag: number / 3,
+            ..Header::default()
+        };
+        let what = bytes(number, len);
+        for _ in 0..MANY {
+            // SAFETY: rank 2 is there and another one; the closure writes as many bytes.
+            let sent = unsafe {
+                ranks[from].send_bulk(2, &header, len, |place| {
+                    place.copy_from_nonoverlapping(what.as_ptr(), len);
+                })
+            };
+            if sent == Sent::Done {
+                return;
+            }
+            ranks.iter_mut().for_each(|rank| {
+                rank.poll(sink);
+            });
+        }
+        panic!("there is never room for message {number}");
+    }
+
+    fn whole_whatever_its_way(provider: &str) {
+        let Some(mut ranks) = ranks(provider) else {
+            return;
+        };
+        let (part, bulk) = (ranks[0].link.part, ranks[0].link.limits.bulk);
+        let lens = [
+            part - 1,
+            part,
+            part + 1,
+            part + Wire::LEN,
+            part + Wire::LEN + 1,
+            bulk,
+        ];
+        let mut sink = Keep::default();
+        // Headers change every third message, and two senders are in each other's way.
+        let sent: Vec<(u32, usize)> = (0..60)
+            .map(|number| (number, lens[(number / 6) as usize % lens.len()].min(bulk)))
+            .collect();
+        for &(number, len) in &sent {
+            send_one(&mut ranks, &mut sink, (number % 2) as usize, number, len);
+        }
+        poll_until(&mut ranks, &mut sink, |_, sink| sink.0.len() == sent.len());
+        for sender in 0..2 {
+            let theirs = sent.iter().filter(|(number, _)| number % 2 == sender);
+            let came = sink.0.iter().filter(|(from, ..)| *from == sender);
+            assert_eq!(came.clone().count(), 30, "of rank {sender}");
+            for ((number, len), (_, header, data)) in theirs.zip(came) {
+                assert_eq!(header.tag, number / 3);
+                assert!(
+                    *data == bytes(*number, *len),
+                    "message {number} of {len} bytes"
+                );
+            }
+        }
+        assert!(ranks[2].link.inbox.all_whole());
+    }
+
+    #[test]
+    fn packets_are_whole_whatever_their_way_over_tcp() {
+        whole_whatever_its_way("tcp");
+    }
+
+    #[test]
+    fn packets_are_whole_whatever_their_way_over_shared_memory() {
+        whole_whatever_its_way("shm");
+    }
+
+    #[test]
+    fn a_header_that_the_peer_knows_is_left_out() {
+        let Some(mut ranks) = ranks("tcp") else {
+            return;
+        };
+        let len = ranks[0].link.part + Wire::LEN;
+        let mut sink = Keep::default();
+        send_one(&mut ranks, &mut sink, 0, 0, 8);
+        poll_until(&mut ranks, &mut sink, |_, sink| !sink.0.is_empty());
+        for (number, packets) in [(0, 3), (1, 4), (2, 5), (3, 7), (4, 8)] {
+            send_one(&mut ranks, &mut sink, 0, number, len);
+            assert_eq!(ranks[0].peers[2].sent, packets, "after message {number}");
+        }
+    }
+
+    #[test]
+    fn who_leaves_out_a_header_that_was_never_sent_is_a_liar() {
+        let Some(mut ranks) = ranks("tcp") else {
+            return;
+        };
+        let len = ranks[0].link.part + Wire::LEN;
+        let mut sink = Keep::default();
+        // There is a connection when something has arrived.
+        send_one(&mut ranks, &mut sink, 0, 0, 8);
+        poll_until(&mut ranks, &mut sink, |_, sink| !sink.0.is_empty());
+        ranks[0].headers.insert(2, Header::default());
+        send_one(&mut ranks, &mut sink, 0, 0, len);
+        poll_until(&mut ranks, &mut sink, |ranks, _| {
+            ranks[2].shared.deaths.is_dead(0)
+        });
+        assert_eq!(sink.0.len(), 1, "it was not believed");
+    }
+}
