@@ -145,3 +145,73 @@ fn the_other_side_may_be_the_host() {
     assert_eq!(fakes[1].read(LEN - 1000, 1000), [0; 1000]);
     assert_eq!(fakes.map(|fake| fake.copies()), [0, 0]);
 }
+
+#[test]
+fn puts_and_gets_are_the_providers_where_it_takes_such_memory() {
+    let Some((ranks, fakes)) = pair("on") else {
+        return;
+    };
+    let data = bytes(LEN);
+    fakes[0].write(0, &data);
+    let to = ProcId::new(1);
+    // SAFETY: the devices outlive the requests and the region, and nobody else uses them.
+    unsafe {
+        let region = ranks[1]
+            .register_driven(buf(&fakes[1], LEN))
+            .expect("a region");
+        let put = ranks[0]
+            .put_driven(to, &region.key, 0, buf(&fakes[0], LEN))
+            .expect("a put");
+        over(&ranks, 0, put).expect("a put");
+        assert!(fakes[1].read(0, LEN) == data);
+        fakes[0].write(0, &vec![0; LEN]);
+        let get = ranks[0]
+            .get_driven(to, &region.key, 0, buf(&fakes[0], LEN))
+            .expect("a get");
+        over(&ranks, 0, get).expect("a get");
+        assert!(fakes[0].read(0, LEN) == data);
+        ranks[1].free_region(region).expect("an end");
+    }
+    assert!(ranks[0].snapshot().remote_operations > 0);
+    assert_eq!(fakes.map(|fake| fake.copies()), [0, 0]);
+}
+
+#[test]
+fn a_region_that_the_provider_does_not_take_is_reached_by_packets() {
+    let Some((ranks, fakes)) = pair("on") else {
+        return;
+    };
+    // Devices whose kind the provider does not know, beside one that it knows.
+    let strange = Fake::new(2 * LEN);
+    let half = |at: usize| DrivenBuf {
+        ptr: strange.at(at),
+        ..buf(&strange, LEN)
+    };
+    let data = bytes(100_000);
+    let mine = || buf(&fakes[0], data.len());
+    fakes[0].write(0, &data);
+    strange.write(LEN, &data);
+    let to = ProcId::new(1);
+    // SAFETY: the devices outlive the requests and the regions, and nobody else uses them.
+    unsafe {
+        let regions = [0, LEN].map(|at| ranks[1].register_driven(half(at)).expect("a region"));
+        // What the regions are is not known before the first access to each.
+        let put = ranks[0].put_driven(to, &regions[0].key, 0, mine());
+        over(&ranks, 0, put.expect("a put")).expect("a put");
+        while strange.read(0, data.len()) != data {
+            for rank in &ranks {
+                rank.device_check(Check::NonBlocking).expect("progress");
+            }
+        }
+        fakes[0].write(0, &vec![0; data.len()]);
+        let get = ranks[0].get_driven(to, &regions[1].key, 0, mine());
+        over(&ranks, 0, get.expect("a get")).expect("a get");
+        assert!(fakes[0].read(0, data.len()) == data);
+        // It is known now: whoever calls copies.
+        let get = ranks[0].get_driven(to, &regions[1].key, 0, mine());
+        assert_eq!(get.unwrap_err().kind(), ErrorKind::UnsupportedMemory);
+        for region in regions {
+            ranks[1].free_region(region).expect("an end");
+        }
+    }
+}

@@ -116,7 +116,7 @@ macro_rules! with_cases {
                     processes 2, direct 1, cancel 1, pull 2, native_matching 1,
                 }
                 accelerators {
-                    around_a_ring 1, with_the_host 1, errors 1, capability 1,
+                    around_a_ring 1, with_the_host 1, errors 1, one_sided 1, regions 1, capability 1,
                 }
                 checked {
                     arguments 1,

@@ -3,7 +3,8 @@
 //! A [`Slice`] or [`SliceMut`] describes values in such memory. To make one is unsafe, because nothing here
 //! can know whether the address is good; to send and receive it is not. [`Comm::send_device`],
 //! [`Comm::recv_device`], [`Comm::sendrecv_device`], [`Scope::send_device`] and [`Scope::recv_device`] take
-//! them, for types without padding. The other side does not see the difference: what one rank sends from a GPU another may receive into
+//! them, for types without padding. By [`Comm::share_device`], [`Comm::put_device`] and [`Comm::get_device`] ranks write to
+//! and read from such memory of each other. The other side does not see the difference: what one rank sends from a GPU another may receive into
 //! a `Vec`.
 //!
 //! Where the network reads and writes such memory by itself (a provider of libfabric with `FI_HMEM`), long messages go
@@ -47,6 +48,8 @@
 //! # Ok::<(), portolan::Error>(())
 //! ```
 
+mod regions;
+
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -58,6 +61,8 @@ use portolan_core::{
     Device, Error, ErrorKind, Request, Result, SendArgs, SendMode, Status, TypedBuf,
 };
 use portolan_datatype::{Datatype, Layout};
+
+pub use regions::Key;
 
 pub use portolan_core::MemoryKind;
 pub use portolan_core::staging::{Accelerator, Cuda};
@@ -269,7 +274,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.hosted().wait(request).map(drop)
     }
 
-    fn staging(&self) -> &Staging {
+    pub(crate) fn staging(&self) -> &Staging {
         self.hosted().staging.get_or_init(Staging::detected)
     }
 

@@ -187,6 +187,35 @@ fn put_and_get() {
 }
 
 #[test]
+fn memory_of_devices_is_shared() {
+    for ranks in [1, 2, 3] {
+        portolan::try_threads(ranks, |world| {
+            let (comm, fake) = (world.comm(), with_device(&world, 3 * MOST));
+            let (me, n) = (comm.rank(), comm.size());
+            let left = (me + n - 1) % n;
+            for len in SIZES {
+                fake.write(0, &bytes(len, me as usize));
+                fake.write(MOST, &vec![9; 2 * MOST]);
+                let places = [0, MOST, 2 * MOST].map(|at| fake.address(at));
+                // SAFETY: thirds of this rank's device, which nobody else uses.
+                unsafe { one_sided::to_the_right(&comm, MemoryKind::Cuda, places, len) }?;
+                assert!(
+                    fake.read(MOST, len) == bytes(len, left as usize),
+                    "{len} bytes put"
+                );
+                assert!(
+                    fake.read(2 * MOST, len) == bytes(len, me as usize),
+                    "{len} bytes got"
+                );
+                assert!(len == MOST || fake.read(MOST + len, 1) == [9]);
+            }
+            Ok(())
+        })
+        .expect("puts and gets");
+    }
+}
+
+#[test]
 fn between_gpus() {
     gpu::between_gpus();
 }

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use portolan_core::device::Caps;
+use portolan_core::device::{Caps, RegionKey};
 use portolan_core::staging::{Accelerator, DrivenBuf, Fake, Staging};
-use portolan_core::{Device, ErrorKind, MemoryKind, Request, TypedBuf};
+use portolan_core::{ContigBuf, Device, ErrorKind, MemoryKind, ProcId, Request, TypedBuf};
 use portolan_datatype::{Layout, Primitive};
 
 use crate::bytes::{check, content, seed};
@@ -44,6 +44,15 @@ impl Own {
             count: len,
             layout: byte,
             memory: MemoryKind::Cuda,
+        }
+    }
+
+    fn piece(&self, at: usize, len: usize) -> ContigBuf {
+        ContigBuf {
+            ptr: self.fake.at(at),
+            len,
+            memory: MemoryKind::Cuda,
+            ..ContigBuf::from_bytes(&[])
         }
     }
 
@@ -134,6 +143,104 @@ pub fn errors<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let send = longer.send(rank, next, 6, len - 1000);
     rank.device.wait(receive).expect("a receive");
     rank.device.wait(send).expect("a send");
+    Ok(())
+}
+
+/// Puts and gets between a device and a region of the next rank, in memory of the host.
+pub fn one_sided<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    let device = rank.device;
+    let sizes = sizes(rank);
+    let own = Own::new(*sizes.iter().max().unwrap_or(&1));
+    let region = device.alloc_region(own.half).expect("a region");
+    let keys = rank.all_gather(&region.key.0);
+    let (me, next) = (rank.me(), rank.next());
+    let key = RegionKey(keys[next as usize].as_slice().try_into().expect("a key"));
+    let to = ProcId::new(next);
+    for (n, &len) in sizes.iter().enumerate() {
+        own.fake.write(0, &content(seed(me, next, n), len));
+        // SAFETY: the device is there until the case is over, and nothing is under way after each call.
+        unsafe {
+            let put = own.staging.put_all(device, to, &key, 0, &own.piece(0, len));
+            put.expect("a put");
+            let got = own
+                .staging
+                .get_all(device, to, &key, 0, &own.piece(own.half, len));
+            got.expect("a get");
+        }
+        check(
+            &own.fake.read(own.half, len),
+            seed(me, next, n),
+            "there and back",
+        );
+    }
+    rank.barrier();
+    // SAFETY: nobody uses it after the barrier.
+    unsafe { device.free_region(region) }.expect("freeing a region");
+    Ok(())
+}
+
+/// Puts and gets between the host, or a device, and a region in a device of the next rank, where the device has them.
+pub fn regions<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    let device = rank.device;
+    let (me, next) = (rank.me(), rank.next());
+    let own = Own::new(rank.long());
+    let shared = Own::new(rank.long());
+    // SAFETY: the region ends before its memory.
+    let region = unsafe {
+        shared
+            .staging
+            .register(device, &shared.piece(0, shared.half))
+    };
+    let region = match region {
+        Ok(region) => region,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::UnsupportedMemory, "{error}");
+            let has = device.attributes().caps.contains(Caps::DRIVEN);
+            assert!(!has, "{error}");
+            return Ok(());
+        }
+    };
+    let keys = rank.all_gather(&region.key.0);
+    let key = RegionKey(keys[next as usize].as_slice().try_into().expect("a key"));
+    let to = ProcId::new(next);
+    let mine = content(seed(me, next, 1), own.half);
+    own.fake.write(0, &mine);
+    let (first, rest) = (own.half / 3, own.half - own.half / 3);
+    // SAFETY: buffers and devices are there until the case is over; nothing is under way after each call.
+    unsafe {
+        let put = device
+            .put(to, &key, 0, mine.as_ptr(), first)
+            .expect("a put");
+        device.wait(put).expect("a put");
+        let put = own
+            .staging
+            .put_all(device, to, &key, first as u64, &own.piece(first, rest));
+        put.expect("a put from a device");
+        device.flush(to).expect("a flush");
+        let got = own
+            .staging
+            .get_all(device, to, &key, 0, &own.piece(own.half, own.half));
+        got.expect("a get");
+        let outside = own
+            .staging
+            .get_all(device, to, &key, 1, &own.piece(own.half, own.half));
+        let outside = outside.expect_err("it is longer than the region");
+        assert_eq!(outside.kind(), ErrorKind::RemoteAccess, "{outside}");
+    }
+    check(
+        &own.fake.read(own.half, own.half),
+        seed(me, next, 1),
+        "there and back",
+    );
+    rank.barrier();
+    let arrived = shared.fake.read(0, shared.half);
+    check(
+        &arrived,
+        seed(rank.previous(), me, 1),
+        "in the device's region",
+    );
+    // SAFETY: nobody uses it after the barrier.
+    unsafe { device.free_region(region) }.expect("freeing a region");
     Ok(())
 }
 

@@ -34,7 +34,7 @@ pub mod named {
 /// | `leaving` | `end`, `abort` |
 /// | `contiguous` | the four operations on contiguous buffers |
 /// | `datatypes` | the four operations on layouts |
-/// | `driven` | `isend_driven_unchecked`, `irecv_driven_unchecked` |
+/// | `driven` | `isend_driven_unchecked` and the others from, to and on memory that only its driver reaches |
 /// | `persistent` | `send_init_unchecked`, `recv_init_unchecked`, `start` |
 /// | `queues` | probes, and messages that they take |
 /// | `requests` | completion, cancelling, giving up; `device_check` |
@@ -109,7 +109,7 @@ macro_rules! delegate_device {
         irecv_datatype_unchecked,
     }};
     (@driven $to:ident) => { $crate::delegate_device! { $to:
-        isend_driven_unchecked, irecv_driven_unchecked,
+        isend_driven_unchecked, irecv_driven_unchecked, register_driven, put_driven, get_driven,
     }};
     (@persistent $to:ident) => { $crate::delegate_device! { $to:
         send_init_unchecked, recv_init_unchecked, start,
@@ -396,6 +396,27 @@ macro_rules! delegate_device {
             ptr: *mut u8,
             len: usize,
         ) -> $crate::device::named::Result<$crate::device::named::Region>
+    }};
+    (@register_driven $to:ident) => { $crate::delegate_device! { $to
+        unsafe fn register_driven(
+            memory: $crate::device::named::DrivenBuf,
+        ) -> $crate::device::named::Result<$crate::device::named::Region>
+    }};
+    (@put_driven $to:ident) => { $crate::delegate_device! { $to
+        unsafe fn put_driven(
+            peer: $crate::device::named::ProcId,
+            key: &$crate::device::named::RegionKey,
+            offset: u64,
+            source: $crate::device::named::DrivenBuf,
+        ) -> $crate::device::named::Result<$crate::device::named::Request>
+    }};
+    (@get_driven $to:ident) => { $crate::delegate_device! { $to
+        unsafe fn get_driven(
+            peer: $crate::device::named::ProcId,
+            key: &$crate::device::named::RegionKey,
+            offset: u64,
+            target: $crate::device::named::DrivenBuf,
+        ) -> $crate::device::named::Result<$crate::device::named::Request>
     }};
     (@free_region $to:ident) => { $crate::delegate_device! { $to
         unsafe fn free_region(

@@ -494,6 +494,58 @@ pub trait Device {
     /// program must not access them through references while peers may.
     unsafe fn register_region(&self, ptr: *mut u8, len: usize) -> Result<Region>;
 
+    /// Makes memory that only its driver reaches reachable for peers ([`Caps::DRIVEN`]): they put to it and get
+    /// from it; atomic operations are refused, unless the network does them.
+    ///
+    /// # Errors
+    /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) without [`Caps::DRIVEN`], or if the driver does not
+    /// know the address.
+    ///
+    /// # Safety
+    /// As for [`register_region`](Self::register_region), with memory of the driver's kind.
+    unsafe fn register_driven(&self, memory: DrivenBuf) -> Result<Region> {
+        Err(unsupported(memory.driver.kind(), "a region"))
+    }
+
+    /// [`put`](Self::put) from memory that only its driver reaches, where that needs no copy on this side: the
+    /// peer's region is loaded and stored here, or the network reads such memory.
+    /// [`Staging::put`](crate::staging::Staging::put) does it everywhere.
+    ///
+    /// # Errors
+    /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) elsewhere, and if the driver fails; else as
+    /// [`put`](Self::put).
+    ///
+    /// # Safety
+    /// As for [`put`](Self::put), with memory of the driver's kind.
+    unsafe fn put_driven(
+        &self,
+        peer: ProcId,
+        key: &RegionKey,
+        offset: u64,
+        source: DrivenBuf,
+    ) -> Result<Request> {
+        let _ = (peer, key, offset);
+        Err(unsupported(source.driver.kind(), "a put"))
+    }
+
+    /// [`get`](Self::get) into memory that only its driver reaches: [`put_driven`](Self::put_driven).
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As for [`get`](Self::get), with memory of the driver's kind.
+    unsafe fn get_driven(
+        &self,
+        peer: ProcId,
+        key: &RegionKey,
+        offset: u64,
+        target: DrivenBuf,
+    ) -> Result<Request> {
+        let _ = (peer, key, offset);
+        Err(unsupported(target.driver.kind(), "a get"))
+    }
+
     /// Frees a region, or ends its registration. Later accesses by peers are errors on their side.
     ///
     /// A rank may free a region as soon as it knows that every peer has made its last access, from a

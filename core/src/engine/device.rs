@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::Engine;
 use super::data::Data;
+use super::driven::{read, written};
 use super::entry::Persistent;
 use super::finish::{clock, clock_resolution};
 use super::one_sided::{Reach, atomic_direct};
@@ -78,48 +79,12 @@ impl<T: Transport, L: Level> Engine<T, L> {
                 return Err(may_block(args, data.len()).on_rank(self.shared.rank));
             }
             if args.dest.index() == state.proto.me {
-                return self.send_to_self(&mut state, args, data);
+                return state.send_to_self(args, data);
             }
             // SAFETY: the caller keeps the buffer until this returns, which is after completion.
             unsafe { state.start_waited_send(args, data)? }
         };
         self.wait(request).map(drop)
-    }
-
-    /// A blocking send to this rank itself: there is nobody else to receive meanwhile at level
-    /// `Single`, so a standard send is copied rather than waited for.
-    fn send_to_self(&self, state: &mut super::State<T>, args: &SendArgs, data: Data) -> Result<()> {
-        if args.mode == SendMode::Synchronous
-            && state.proto.posted.peek_arrival(&args.envelope).is_none()
-        {
-            return Err(state.proto.error(
-                ErrorKind::InvalidArgument,
-                format!(
-                    "a synchronous send of rank {} to itself would wait for ever: no receive for tag \
-                     {} is posted",
-                    args.envelope.source, args.envelope.tag
-                ),
-                "post the receive first, or send nonblocking",
-            ));
-        }
-        let len = data.len();
-        let mut copy = vec![0_u8; len].into_boxed_slice();
-        // SAFETY: the caller vouches for the buffer; the copy has the packed stream's length.
-        unsafe { data.read(0, copy.as_mut_ptr(), len, args.rep) };
-        let buf = ContigBuf {
-            signature: data.signature(len),
-            ..ContigBuf::from_bytes(&copy)
-        };
-        // SAFETY: the copy is kept until the send is over, by the attachment.
-        let request = unsafe { state.start_send(args, Data::Contig(buf))? };
-        state.proto.attach(
-            request,
-            Completion {
-                keep: Box::new(copy),
-                then: None,
-            },
-        )?;
-        state.proto.free_request(request)
     }
 }
 
@@ -542,6 +507,33 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         Ok(unsafe { self.state.lock().register_region(ptr, len) })
     }
 
+    unsafe fn register_driven(&self, memory: DrivenBuf) -> Result<Region> {
+        // SAFETY: the caller's promise.
+        unsafe { self.state.lock().register_driven(memory) }
+    }
+
+    unsafe fn put_driven(
+        &self,
+        peer: ProcId,
+        key: &RegionKey,
+        offset: u64,
+        source: DrivenBuf,
+    ) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { self.state.lock().put_driven(peer, key, offset, source) }
+    }
+
+    unsafe fn get_driven(
+        &self,
+        peer: ProcId,
+        key: &RegionKey,
+        offset: u64,
+        target: DrivenBuf,
+    ) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { self.state.lock().get_driven(peer, key, offset, target) }
+    }
+
     unsafe fn free_region(&self, region: Region) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.state.lock().free_region(region) }
@@ -582,6 +574,8 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
                 // SAFETY: the range is inside of a live region; the caller vouches for the source.
                 unsafe { std::ptr::copy(source, target, len) };
             }
+            // SAFETY: the range is inside of a live region; the caller vouches for the source.
+            Reach::Driven(data, at) => unsafe { written(&data, at, source, len)? },
             Reach::Packets(rank) => {
                 let mut done = 0;
                 self.block_until(Target::Any, |state| {
@@ -618,6 +612,11 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
                 unsafe { std::ptr::copy(source, target, len) };
                 Ok(Request::NULL)
             }
+            Reach::Driven(data, at) => {
+                // SAFETY: as above.
+                unsafe { read(&data, at, target, len)? };
+                Ok(Request::NULL)
+            }
             Reach::Packets(_) if len == 0 => Ok(Request::NULL),
             Reach::Packets(rank) => state.start_get(rank, key, offset, target, len),
         }
@@ -647,6 +646,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
                 unsafe { atomic_direct(at, width, op, fetched) };
                 Ok(Request::NULL)
             }
+            Reach::Driven(data, _) => Err(unsupported(data.kind(), "an atomic operation")),
             Reach::Packets(rank) => state.start_atomic(rank, key, offset, width, op, fetched),
         }
     }

@@ -17,6 +17,7 @@ use portolan_datatype::MsgRep;
 
 use super::data::Data;
 use super::entry::{Op, RecvStage};
+use super::one_sided::step;
 use super::outgoing::{Stream, StreamSource};
 use super::state::{Proto, State};
 use crate::device::{SendArgs, SendMode};
@@ -33,7 +34,7 @@ use crate::transport::{Header, Payload, Sent, Transport};
 /// for what is received.
 #[derive(Default)]
 pub(super) struct Flows {
-    fetches: Pool,
+    pub(super) fetches: Pool,
     stores: Pool,
     /// Receives whose data is here, and not yet on their device.
     pub(super) landing: VecDeque<u32>,
@@ -88,7 +89,7 @@ impl std::fmt::Debug for Loader {
 }
 
 impl Loader {
-    fn new(data: &Driven, pool: &Pool, part: Range<usize>) -> Self {
+    pub(super) fn new(data: &Driven, pool: &Pool, part: Range<usize>) -> Self {
         Self {
             data: data.clone(),
             pool: pool.clone(),
@@ -349,8 +350,13 @@ impl<T: Transport> State<T> {
             loader.has_left(stream.position);
         }
         if loader.failed && stream.position < stream.end {
+            // A get is refused, as if its region was gone.
+            let flags = match stream.source {
+                StreamSource::Send(_) => stream.header.flags | flags::BROKEN,
+                StreamSource::Region { .. } => step::REFUSED,
+            };
             let header = Header {
-                flags: stream.header.flags | flags::BROKEN,
+                flags,
                 ..stream.header
             };
             if self.hand_over(stream.peer, &header, &[]) {

@@ -8,7 +8,9 @@ use super::flows::fault;
 use super::recv::signatures_match;
 use super::state::{Proto, State};
 use super::unexpected::Arrived;
-use crate::error::ErrorKind;
+use crate::buffer::ContigBuf;
+use crate::device::{Completion, SendArgs, SendMode};
+use crate::error::{ErrorKind, Result};
 use crate::staging::CHUNK;
 use crate::status::Status;
 use crate::transport::{Header, PacketKind, Transport};
@@ -39,6 +41,42 @@ impl<T: Transport> State<T> {
         if let Some(op) = self.proto.table.send(index) {
             op.stage = SendStage::Looped(id);
         }
+    }
+
+    /// A blocking send to this rank itself: there is nobody else to receive meanwhile at level
+    /// `Single`, so a standard send is copied rather than waited for.
+    pub(super) fn send_to_self(&mut self, args: &SendArgs, data: Data) -> Result<()> {
+        if args.mode == SendMode::Synchronous
+            && self.proto.posted.peek_arrival(&args.envelope).is_none()
+        {
+            return Err(self.proto.error(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "a synchronous send of rank {} to itself would wait for ever: no receive for tag \
+                     {} is posted",
+                    args.envelope.source, args.envelope.tag
+                ),
+                "post the receive first, or send nonblocking",
+            ));
+        }
+        let len = data.len();
+        let mut copy = vec![0_u8; len].into_boxed_slice();
+        // SAFETY: the caller vouches for the buffer; the copy has the packed stream's length.
+        unsafe { data.read(0, copy.as_mut_ptr(), len, args.rep) };
+        let buf = ContigBuf {
+            signature: data.signature(len),
+            ..ContigBuf::from_bytes(&copy)
+        };
+        // SAFETY: the copy is kept until the send is over, by the attachment.
+        let request = unsafe { self.start_send(args, Data::Contig(buf))? };
+        self.proto.attach(
+            request,
+            Completion {
+                keep: Box::new(copy),
+                then: None,
+            },
+        )?;
+        self.proto.free_request(request)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::buffer::MemoryKind;
 use crate::device::{AtomicOp, AtomicWidth, ProcId, Region, RegionKey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::request::{Request, State as Stage};
+use crate::staging::Driven;
 use crate::status::Status;
 use crate::transport::remote::apply;
 use crate::transport::{Header, PacketKind, Payload, Remote, Transport, TransportCaps};
@@ -101,6 +102,8 @@ pub(super) fn width_bit(width: AtomicWidth) -> u32 {
 pub(super) enum Reach {
     /// By load and store at this address.
     Direct(*mut u8),
+    /// It is this rank's own, and only its driver reaches it, from this byte on.
+    Driven(Driven, usize),
     /// By packets to this peer.
     Packets(u32),
 }
@@ -145,11 +148,15 @@ impl<T: Transport> State<T> {
     ///
     /// # Safety
     /// The memory must stay until the registration ends.
-    unsafe fn add_registered(&mut self, mut memory: Memory) -> Region {
+    pub(super) unsafe fn add_registered(&mut self, mut memory: Memory) -> Region {
         if self.proto.caps.contains(TransportCaps::REMOTE) && memory.len > 0 {
             let (ptr, len) = (memory.ptr, memory.len);
-            // SAFETY: the caller's promise.
-            memory.token = unsafe { self.transport.register(ptr, len, MemoryKind::Host) };
+            let kind = memory.driven.as_ref().map(Driven::kind);
+            if kind.is_none_or(|kind| self.transport.serves(ptr, kind)) {
+                let kind = kind.unwrap_or(MemoryKind::Host);
+                // SAFETY: the caller's promise.
+                memory.token = unsafe { self.transport.register(ptr, len, kind) };
+            }
         }
         self.proto.regions.add(memory)
     }
@@ -172,6 +179,9 @@ impl<T: Transport> State<T> {
         let name = (parts.index, parts.generation);
         let mut told = std::mem::take(&mut memory.told);
         self.proto.withdraw_region(name, &mut told);
+        if memory.driven.is_some() {
+            self.proto.end_streams_of(parts.index);
+        }
         let Some(token) = memory.token else {
             return Ok(()); // Reached by packets, which find nothing from now on.
         };
@@ -239,6 +249,12 @@ impl<T: Transport> State<T> {
                 ),
                 "stay inside of the region",
             ));
+        }
+        let name = (parts.index, parts.generation);
+        if rank == self.proto.me
+            && let Some(data) = self.proto.regions.driven(name.0, name.1, offset, len)
+        {
+            return Ok(Reach::Driven(data.afresh(), offset as usize));
         }
         match self.direct(rank, key) {
             Some(base) => {
@@ -428,6 +444,16 @@ impl Proto {
             step::GET => usize::try_from(a).unwrap_or(usize::MAX),
             _ => width.bytes(),
         };
+        if let Some(data) = self.regions.driven(index, generation, offset, len) {
+            let data = data.afresh();
+            return self.serve_driven(
+                peer,
+                header,
+                (index, offset as usize),
+                &data,
+                (len, payload),
+            );
+        }
         let place = self.regions.locate(index, generation, offset, len);
         let op = decode(header.tag & !NARROW, a, b);
         match (header.flags, place, op) {
@@ -456,19 +482,21 @@ impl Proto {
                 let reply = one_sided(step::VALUE, header.cookie, 0);
                 self.queue_control(peer, reply, &former.to_le_bytes());
             }
-            _ => {
-                // The region was freed meanwhile, or the peer is wrong; it is told. (A put has no
-                // request to fail: the flush that follows cannot tell, so it is reported here.)
-                tracing::error!(
-                    rank = self.me,
-                    peer,
-                    "one-sided access outside of a live region"
-                );
-                self.counters.refused_accesses += 1;
-                let reply = one_sided(step::REFUSED, header.cookie, 0);
-                self.queue_control(peer, reply, &[]);
-            }
+            _ => self.refuse_access(peer, header.cookie),
         }
+    }
+
+    /// The region was freed meanwhile, or the peer is wrong; it is told. (A put has no request to fail: the flush
+    /// that follows cannot tell, so it is reported here.)
+    #[cold]
+    pub(super) fn refuse_access(&mut self, peer: u32, cookie: u32) {
+        tracing::error!(
+            rank = self.me,
+            peer,
+            "one-sided access outside of a live region, or to memory that its driver does not copy"
+        );
+        self.counters.refused_accesses += 1;
+        self.queue_control(peer, one_sided(step::REFUSED, cookie, 0), &[]);
     }
 
     fn on_fetched(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {

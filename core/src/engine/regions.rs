@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::device::{Region, RegionKey};
+use crate::staging::Driven;
 use crate::transport::{DirectMemory, Token};
 
 /// The regions of this rank.
@@ -20,6 +21,8 @@ pub(super) struct Memory {
     pub(super) owner: MemoryOwner,
     /// What the transport knows it by, where peers reach it by the network's own means.
     pub(super) token: Option<Token>,
+    /// What is there, if only its driver reaches it.
+    pub(super) driven: Option<Driven>,
     /// The peers that were told of the token.
     pub(super) told: BTreeSet<u32>,
 }
@@ -31,6 +34,7 @@ impl Memory {
             len,
             owner,
             token: None,
+            driven: None,
             told: BTreeSet::new(),
         }
     }
@@ -170,7 +174,21 @@ impl Regions {
         Some(memory.token.map(|token| (token, memory.len as u64)))
     }
 
-    /// Where `len` bytes at `offset` of a region are, if they are inside of it.
+    /// The memory of a live region that only its driver reaches, if `len` bytes at `offset` are inside of it.
+    pub(super) fn driven(
+        &self,
+        index: u32,
+        generation: u32,
+        offset: u64,
+        len: usize,
+    ) -> Option<&Driven> {
+        let (current, memory) = self.slots.get(index as usize)?;
+        let memory = memory.as_ref().filter(|_| *current == generation)?;
+        let end = offset.checked_add(len as u64)?;
+        memory.driven.as_ref().filter(|_| end <= memory.len as u64)
+    }
+
+    /// Where `len` bytes at `offset` of a region are, if they are inside of it and the processor reaches them.
     pub(super) fn locate(
         &self,
         index: u32,
@@ -180,6 +198,7 @@ impl Regions {
     ) -> Option<*mut u8> {
         let (current, memory) = self.slots.get(index as usize)?;
         let memory = memory.as_ref().filter(|_| *current == generation)?;
+        let memory = Some(memory).filter(|memory| memory.driven.is_none())?;
         let end = offset.checked_add(len as u64)?;
         (end <= memory.len as u64).then(|| memory.ptr.wrapping_add(offset as usize))
     }

@@ -27,6 +27,7 @@ use super::state::{Proto, State};
 use crate::device::RegionKey;
 use crate::error::{ErrorKind, Result};
 use crate::request::{Request, State as Stage};
+use crate::staging::Driven;
 use crate::status::Status;
 use crate::transport::{Begun, Header, Payload, Remote, Token, Transport, TransportCaps};
 
@@ -80,6 +81,8 @@ pub(super) struct RemoteOp {
     begun: usize,
     parts: u32,
     failed: bool,
+    /// The memory of this side, if only its driver and the transport reach it.
+    driven: Option<Box<Driven>>,
 }
 
 // SAFETY: pointers to memory that the caller of `Device::put`, `get` or `atomic` has promised to leave to
@@ -90,6 +93,21 @@ impl RemoteOp {
     pub(super) fn len(&self) -> usize {
         self.what.len()
     }
+
+    /// Lets the memory of this side be other memory, of the same length.
+    pub(super) fn set_memory(&mut self, memory: *mut u8) {
+        match &mut self.what {
+            Remote::Put { source, .. } => *source = memory,
+            Remote::Get { target, .. } => *target = memory,
+            Remote::Atomic { .. } => {}
+        }
+    }
+}
+
+/// Takes the driven memory from an operation that is to go through the host.
+pub(super) fn by_host(op: &mut RemoteOp) -> Option<(Driven, Remote)> {
+    let data = op.driven.take()?;
+    Some((*data, op.what))
 }
 
 /// Codes in the tag of [`step::TOLD`].
@@ -168,6 +186,19 @@ impl<T: Transport> State<T> {
         what: Remote,
         fetched: *mut u64,
     ) -> Result<Option<Request>> {
+        self.start_remote_with(peer, key, offset, what, fetched, None)
+    }
+
+    /// The same from or to memory that only its driver and the transport reach.
+    pub(super) fn start_remote_with(
+        &mut self,
+        peer: u32,
+        key: &RegionKey,
+        offset: u64,
+        what: Remote,
+        fetched: *mut u64,
+        driven: Option<Box<Driven>>,
+    ) -> Result<Option<Request>> {
         let atomic = matches!(what, Remote::Atomic { .. });
         let caps = self.proto.caps;
         if !caps.contains(TransportCaps::REMOTE)
@@ -205,6 +236,7 @@ impl<T: Transport> State<T> {
             begun: 0,
             parts: 0,
             failed: false,
+            driven,
         };
         let index = request.index();
         self.proto.table.entry(index).set_op(Op::Remote(op));
@@ -253,6 +285,10 @@ impl<T: Transport> State<T> {
             let token = match self.proto.remotes.known.get(&name) {
                 Some(Known::Asked) => return true,
                 Some(Known::Here(token, len)) if op.offset + op.len() as u64 <= *len => *token,
+                Some(Known::ByPackets) if op.driven.is_some() => {
+                    self.copy_driven(index);
+                    continue;
+                }
                 Some(Known::ByPackets) => return self.by_packets(index),
                 // It was freed while this waited, or is not as long as the key says.
                 Some(Known::Here(..)) | None => {

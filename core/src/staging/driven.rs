@@ -82,6 +82,14 @@ impl Driven {
         })
     }
 
+    /// The same memory, with nothing said against it.
+    pub(crate) fn afresh(&self) -> Self {
+        Self {
+            fault: Arc::default(),
+            ..self.clone()
+        }
+    }
+
     pub(crate) fn driver(&self) -> &dyn Accelerator {
         &*self.buf.driver
     }

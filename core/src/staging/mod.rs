@@ -24,6 +24,7 @@ mod chunks;
 mod cuda;
 mod driven;
 mod fake;
+mod one_sided;
 
 use std::sync::Arc;
 
@@ -37,8 +38,8 @@ pub use fake::Fake;
 pub(crate) use chunks::{CHUNK, Chunk, EACH, Moving, Pool};
 pub(crate) use driven::Driven;
 
-use crate::buffer::{ContigBuf, MemoryKind, TypedBuf};
-use crate::device::{Caps, Completion, Device, ProcId, RegionKey, SendArgs, SendMode};
+use crate::buffer::{MemoryKind, TypedBuf};
+use crate::device::{Caps, Completion, Device, SendArgs, SendMode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::Pattern;
 use crate::request::Request;
@@ -192,60 +193,6 @@ impl Staging {
         };
         // SAFETY: the host's copy is attached to the request, which keeps it until it is over.
         let request = unsafe { device.irecv_datatype_unchecked(from, staged)? };
-        back.attach(device, request)
-    }
-
-    /// Starts to write bytes of memory of this kind to a peer's region.
-    ///
-    /// # Errors
-    /// As [`isend`](Self::isend), and those of [`put`](Device::put).
-    ///
-    /// # Safety
-    /// As for [`put`](Device::put), with memory of that kind.
-    pub unsafe fn put<D: Device>(
-        &self,
-        device: &D,
-        peer: ProcId,
-        key: &RegionKey,
-        offset: u64,
-        source: &ContigBuf,
-    ) -> Result<Request> {
-        let (ptr, len) = (source.ptr, source.len);
-        if source.memory == MemoryKind::Host {
-            // SAFETY: the caller's promise.
-            return unsafe { device.put(peer, key, offset, ptr, len) };
-        }
-        // SAFETY: the caller vouches for as many bytes of that memory.
-        let host = unsafe { fetched(&**self.driver(source.memory)?, ptr, len)? };
-        // SAFETY: the host's copy is attached to the request, which keeps it until it is over.
-        let request = unsafe { device.put(peer, key, offset, host.as_ptr(), len)? };
-        keep(device, request, host)
-    }
-
-    /// Starts to read bytes of a peer's region into memory of this kind.
-    ///
-    /// # Errors
-    /// As [`irecv`](Self::irecv), and those of [`get`](Device::get).
-    ///
-    /// # Safety
-    /// As for [`get`](Device::get), with memory of that kind.
-    pub unsafe fn get<D: Device>(
-        &self,
-        device: &D,
-        peer: ProcId,
-        key: &RegionKey,
-        offset: u64,
-        target: &ContigBuf,
-    ) -> Result<Request> {
-        let (ptr, len) = (target.ptr, target.len);
-        if target.memory == MemoryKind::Host {
-            // SAFETY: the caller's promise.
-            return unsafe { device.get(peer, key, offset, ptr, len) };
-        }
-        let mut back = Back::new(self.driver(target.memory)?, ptr, len)?;
-        back.all = true;
-        // SAFETY: the host's copy is attached to the request, which keeps it until it is over.
-        let request = unsafe { device.get(peer, key, offset, back.host.as_mut_ptr(), len)? };
         back.attach(device, request)
     }
 

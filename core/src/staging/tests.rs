@@ -1,6 +1,7 @@
 //! Messages from and to a device whose memory faults when the host touches it.
 
 mod long;
+mod one_sided;
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use portolan_datatype::{Layout, Primitive};
 use super::{Accelerator, Fake, Staging};
 use crate::buffer::{ContigBuf, MemoryKind, TypedBuf};
 use crate::config::Settings;
-use crate::device::{Check, Device, SendMode};
+use crate::device::{AtomicOp, AtomicWidth, Check, Device, SendMode};
 use crate::engine::Engine;
 use crate::level::Single;
 use crate::matching::Pattern;

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::one_sided;
-use portolan::device_memory::{Accelerator, Cuda, Slice, SliceMut};
+use portolan::device_memory::{Accelerator, Cuda, MemoryKind, Slice, SliceMut};
 
 type Code = c_int;
 
@@ -133,6 +133,17 @@ pub(crate) fn between_gpus() {
             }
             let arrived = if me == 0 { sent } else { vec![0xAA; len] };
             assert!(back == arrived, "{len} bytes put and got");
+            let places = [mine.0, theirs.0, both.0];
+            // SAFETY: buffers of at least `len` bytes, which live until the end of the turn.
+            unsafe {
+                one_sided::to_the_right(&comm, MemoryKind::Cuda, places, len)?;
+                for (buffer, what) in [(&theirs, "put"), (&both, "got")] {
+                    cuda.fetch(at(buffer), back.as_mut_ptr(), len)
+                        .expect("cuMemcpyDtoH");
+                    let expected = pattern(if what == "put" { other } else { me });
+                    assert!(back == expected, "{len} bytes {what} on a GPU");
+                }
+            }
         }
         Ok(())
     })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portolan::device_memory::{Accelerator, MemoryKind};
+use portolan::device_memory::{Accelerator, Key, MemoryKind, Slice, SliceMut};
 use portolan::{Comm, Result};
 use portolan_core::device::RegionKey;
 use portolan_core::staging::Staging;
@@ -45,4 +45,46 @@ pub(crate) unsafe fn there_and_back(
         device.wait(staging.get(device, to, &key, 0, &half(len))?)?;
     }
     comm.send_one(&1_u8, 1, 9)
+}
+
+/// Every rank shares `len` bytes at `shared`; each writes what it has at `mine` to its right neighbour, and reads it from
+/// there to `back`.
+///
+/// # Safety
+/// As many bytes of the kind must be at each address, and be used by nobody else.
+pub(crate) unsafe fn to_the_right(
+    comm: &Comm,
+    kind: MemoryKind,
+    [mine, shared, back]: [u64; 3],
+    len: usize,
+) -> Result<()> {
+    let (me, n) = (comm.rank(), comm.size());
+    let (left, right) = ((me + n - 1) % n, (me + 1) % n);
+    let in_turn = |tag: u32| {
+        let mut token = [0_u8];
+        comm.sendrecv(&[1_u8], right, tag, &mut token, left, tag)
+            .map(drop)
+    };
+    // SAFETY: the caller's promise.
+    let (data, shared, mut back) = unsafe {
+        (
+            Slice::<u8>::new(kind, mine, len),
+            SliceMut::<u8>::new(kind, shared, len),
+            SliceMut::<u8>::new(kind, back, len),
+        )
+    };
+    comm.share_device(shared, |key| {
+        let mut theirs = [0; Key::LEN];
+        comm.sendrecv(&key.to_bytes(), left, 1, &mut theirs, right, 1)?;
+        let theirs = Key::from_bytes(&theirs);
+        comm.put_device(&data, &theirs, 0)?;
+        in_turn(2)?;
+        comm.get_device(&mut back, &theirs, 0)?;
+        in_turn(3)?;
+        if len > 0 {
+            let beyond = comm.put_device(&data, &theirs, 1).unwrap_err();
+            assert_eq!(beyond.kind(), portolan::ErrorKind::RemoteAccess, "{beyond}");
+        }
+        Ok(())
+    })
 }
