@@ -19,11 +19,18 @@ use crate::sync::Ordering::{Acquire, Release};
 
 /// Pieces begin at multiples of this.
 pub(crate) const ALIGN: u64 = 64;
-/// Most bytes of the next piece for which a sender asks ahead: more than the processor fetches at a
-/// time would only hold up what comes after.
-const AHEAD_TX: usize = 16 * LINE;
-/// The same for a receiver, who asks at each poll.
-const AHEAD_RX: usize = 4 * LINE;
+/// Longest piece after which a sender asks for the lines of the next one. What is longer is copied in a way that
+/// takes whole lines without fetching them first (`rep movsb`); lines that were asked for would only be in
+/// its way, and in that of what comes next.
+const HINTED_TX: usize = 2 << 10;
+/// The same for a receiver, who asks at each poll, and must not take from the sender what that is writing.
+const HINTED_RX: usize = 4 * LINE;
+
+/// Bytes to ask for ahead after a piece of `len` bytes: the next one may be as long.
+#[inline(always)]
+fn ahead(len: usize, hinted: usize) -> usize {
+    if len <= hinted { len } else { 0 }
+}
 
 /// What travels through the ring of cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +79,7 @@ pub(crate) struct BulkTx {
     consumed: u64,
     /// The position from which on a larger area is wanted.
     until: u64,
-    /// Bytes to ask for ahead: the next piece may be as long as the last one.
+    /// Bytes to ask for ahead.
     ahead: usize,
 }
 
@@ -166,7 +173,7 @@ impl BulkTx {
     #[inline]
     pub(crate) fn advance(&mut self, piece: &Piece) {
         self.pos = piece.descriptor.start + u64::from(piece.descriptor.len).next_multiple_of(ALIGN);
-        self.ahead = (piece.descriptor.len as usize).min(AHEAD_TX);
+        self.ahead = ahead(piece.descriptor.len as usize, HINTED_TX);
     }
 
     /// Asks for the first lines of the next piece.
@@ -254,7 +261,7 @@ impl BulkRx {
             .start
             .wrapping_add(u64::from(descriptor.len).next_multiple_of(ALIGN));
         self.next = self.base + (end & ((1 << self.log_size) - 1)) as usize;
-        self.ahead = (descriptor.len as usize).min(AHEAD_RX);
+        self.ahead = ahead(descriptor.len as usize, HINTED_RX);
         // SYNC 1: pairs with the Acquire load in `BulkTx::piece`.
         ends.bulk_consumed.store(end, Release);
     }

@@ -132,7 +132,9 @@ pub(crate) struct Active {
     starting: bool,
     /// Whether a turn has left something to the next, in the middle of a round.
     paused: bool,
-    /// Looks for room for a request, without success.
+    /// Whether it did so because there was no room for a request.
+    full: bool,
+    /// Looks for room for a request, without success, while none of its own was under way.
     tries: u32,
     /// Its step on a board, where ranks that do not agree are seen.
     watch: Option<Pending>,
@@ -179,6 +181,7 @@ impl Active {
             ending: false,
             starting: true,
             paused: false,
+            full: false,
             tries: 0,
             watch,
         }
@@ -218,7 +221,8 @@ impl Active {
             }
             self.round(port);
             if self.paused {
-                return Went::Pauses;
+                let waits = std::mem::take(&mut self.full) && !self.pending.is_empty();
+                return if waits { Went::Waits } else { Went::Pauses };
             }
         }
     }
@@ -309,10 +313,12 @@ impl Active {
             }
             let done = self.step(port, &prepared, *step);
             if matches!(&done, Err(error) if error.kind() == ErrorKind::Exhausted)
-                && self.tries < PATIENCE
+                && (self.tries < PATIENCE || !self.pending.is_empty())
             {
-                self.tries += 1;
+                // Messages of its own make room when they are over, however late that is.
+                self.tries += u32::from(self.pending.is_empty());
                 self.paused = !self.make_room(port);
+                self.full = self.paused;
                 if self.paused || self.ending {
                     return;
                 }

@@ -41,7 +41,12 @@ impl<T: Transport> State<T> {
 impl Proto {
     /// The sends in collective contexts of `peer`'s communicators that have not been matched.
     fn collective_sends(&self, peer: u32) -> Vec<u32> {
-        let waiting = |stage| matches!(stage, SendStage::Queued | SendStage::Offered);
+        let waiting = |stage| {
+            matches!(
+                stage,
+                SendStage::Queued | SendStage::Unasked { left: 0 } | SendStage::Offered
+            )
+        };
         let sends = self.table.active().filter(|(_, entry)| match &entry.op {
             Op::Send(op) => {
                 waiting(op.stage) && self.is_collective_of(op.args.envelope.context, peer)

@@ -248,17 +248,20 @@ impl<T: Transport> State<T> {
         match &self.proto.table.entry(index).op {
             Op::Recv(op) => match op.stage {
                 RecvStage::Posted(id) => self.proto.posted.cancel(id).is_some(),
-                RecvStage::Matched | RecvStage::Transfer(_) => false,
+                RecvStage::Matched | RecvStage::Arriving { .. } | RecvStage::Transfer(_) => false,
             },
             Op::Send(op) => {
                 let (peer, word) = (op.args.dest.index(), op.word);
                 match op.stage {
-                    SendStage::Queued => self.proto.unqueue_send(peer, index),
+                    SendStage::Queued | SendStage::Unasked { left: 0 } => {
+                        self.proto.unqueue_send(peer, index)
+                    }
                     SendStage::Offered => {
                         word.is_some_and(|word| self.transport.offer_cancel(word))
                     }
                     SendStage::Looped(id) => self.proto.unexpected.take(id).is_some(),
-                    SendStage::Streaming
+                    SendStage::Unasked { .. }
+                    | SendStage::Streaming
                     | SendStage::Pushing { .. }
                     | SendStage::Pushed
                     | SendStage::Unmatched => false,

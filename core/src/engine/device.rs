@@ -96,12 +96,21 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
             state
                 .proto
                 .trace("send", args.dest.index(), args.envelope.tag, buf.len);
-            if buf.len <= state.eager_if_waited() || state.eager_all_the_same(args, buf.len) {
-                // SAFETY: the caller's promise.
-                let launched = unsafe { state.try_eager_contig(args, &buf) };
-                if launched == Launched::Yes {
-                    return Ok(());
+            // SAFETY: the caller's promise.
+            let launched = unsafe {
+                if buf.len <= state.proto.lengths.whole {
+                    state.try_eager_contig(args, &buf)
+                } else {
+                    state.try_unasked(args, &Data::Contig(buf))
                 }
+            };
+            match launched {
+                Launched::Yes => return Ok(()),
+                Launched::Begun(request) => {
+                    drop(state);
+                    return self.wait(request).map(drop);
+                }
+                Launched::No => {}
             }
         }
         // SAFETY: the caller's promise.
@@ -120,8 +129,11 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         state
             .proto
             .trace("isend", args.dest.index(), args.envelope.tag, buf.len);
-        // SAFETY: the caller's promise.
-        if unsafe { state.try_eager_contig(args, &buf) } == Launched::Yes {
+        // Without a slot nothing leaves: it would leave again with the next try.
+        if state.proto.table.has_room()
+            // SAFETY: the caller's promise.
+            && unsafe { state.try_eager_contig(args, &buf) } == Launched::Yes
+        {
             return state.launched();
         }
         // SAFETY: the caller's promise.
@@ -166,8 +178,11 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
             .proto
             .trace("isend", args.dest.index(), args.envelope.tag, bytes);
         let signature = data.signature(bytes);
-        // SAFETY: the caller's promise.
-        if unsafe { state.try_eager_typed(args, &buf, bytes, signature) } == Launched::Yes {
+        // Without a slot nothing leaves: it would leave again with the next try.
+        if state.proto.table.has_room()
+            // SAFETY: the caller's promise.
+            && unsafe { state.try_eager_typed(args, &buf, bytes, signature) } == Launched::Yes
+        {
             return state.launched();
         }
         // SAFETY: the caller's promise.
@@ -410,7 +425,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
 
     fn set_packet_size(&self, bytes: usize) {
         let mut state = self.state.lock();
-        state.proto.limits.eager = bytes.min(state.proto.limits.bulk);
+        state.proto.set_eager(bytes);
     }
 
     fn set_trace_file(&self, path: Option<&Path>) -> Result<()> {

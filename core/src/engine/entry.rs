@@ -76,6 +76,8 @@ pub(super) struct SendOp {
 pub(super) enum SendStage {
     /// Waits in the peer's queue for room in the transport.
     Queued,
+    /// Leaves in pieces, unasked ([`super::pieces`]): this much has left.
+    Unasked { left: usize },
     /// Was announced; the receiver will take or pull it.
     Offered,
     /// The receiver asked for the data; a stream carries it.
@@ -106,6 +108,8 @@ pub(super) enum RecvStage {
     Posted(PostedId),
     /// Is matched, within the call that goes on with it.
     Matched,
+    /// Is matched with a message of this peer that comes in pieces, of which this much is here.
+    Arriving { peer: u32, here: usize },
     /// Is matched with an offer whose data is on its way.
     Transfer(Box<Transfer>),
 }
@@ -235,7 +239,9 @@ impl Entry {
                 match op.stage {
                     SendStage::Queued => "waits for room in the transport",
                     SendStage::Offered => "announced, waits for the receiver",
-                    SendStage::Streaming | SendStage::Pushing { .. } => "its data is being sent",
+                    SendStage::Unasked { .. }
+                    | SendStage::Streaming
+                    | SendStage::Pushing { .. } => "its data is being sent",
                     SendStage::Pushed => "half of its data is being pulled",
                     SendStage::Unmatched => "arrived, not yet received",
                     SendStage::Looped(_) => "to this rank itself, not yet received",
@@ -262,6 +268,15 @@ impl Entry {
                 transfer.header.tag,
                 transfer.wanted - transfer.mine.len() - transfer.theirs.len(),
                 transfer.wanted,
+            )),
+            Op::Recv(RecvOp {
+                pattern,
+                stage: RecvStage::Arriving { peer, here },
+                ..
+            }) => Some(format!(
+                "receive from world rank {peer} (context {}, tag {}): {here} bytes are here",
+                pattern.context,
+                any(pattern.tag),
             )),
             Op::Fetch(op) => Some(format!(
                 "one-sided fetch of {} bytes from world rank {}",
@@ -379,6 +394,12 @@ impl Table {
         entry.next_free = self.free;
         self.free = index;
         self.shared.words.set(index, entry.generation, State::Free);
+    }
+
+    /// Whether [`claim`](Self::claim) would find a slot.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.free != NONE || self.entries.len() < Request::MAX_ACTIVE
     }
 
     /// The slot of a handle, and its state.

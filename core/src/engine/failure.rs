@@ -56,6 +56,7 @@ impl<T: Transport> State<T> {
         self.proto.active.forget(peer);
         self.proto.remotes.forget(peer);
         self.proto.ways.forget(peer);
+        self.proto.arrivals.forget(peer);
         self.proto.holding.retain(|&holding| holding != peer);
         self.proto.failed.push(peer);
         self.proto.trouble = true;
@@ -113,7 +114,10 @@ impl Proto {
                             }
                         }
                     },
-                    RecvStage::Matched | RecvStage::Transfer(_) => {}
+                    RecvStage::Arriving { peer: from, .. } if *from == peer => {
+                        doomed.push((index, None));
+                    }
+                    RecvStage::Matched | RecvStage::Arriving { .. } | RecvStage::Transfer(_) => {}
                 },
                 _ => {}
             }

@@ -234,6 +234,8 @@ impl<T: Transport> Access for Whole<'_, T> {
         // This is part of a poll: no other is due.
         state.proto.unpolled = 0;
         let launched = match &data {
+            // Nothing leaves whose request finds no slot: it would leave again with the next try.
+            _ if !state.proto.table.has_room() => Launched::No,
             // SAFETY: the caller's promise.
             Data::Contig(buf) => unsafe { state.try_eager_contig(args, buf) },
             Data::Typed {

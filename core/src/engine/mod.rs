@@ -1,7 +1,7 @@
 //! The model implementation of the device interface, over any transport.
 //!
 //! Where to find what: sending in `send.rs`, receiving in `recv.rs` (the two hot paths), long messages
-//! in `rendezvous.rs`, a rank's messages to itself in `loopback.rs`, early messages in
+//! in `rendezvous.rs`, those of middle length that nobody asks for in `pieces.rs` and `unasked.rs`, a rank's messages to itself in `loopback.rs`, early messages in
 //! `unexpected.rs`, what waits for room in `outgoing.rs`, the poll in `progress.rs`, waiting in
 //! `wait.rs`, and on memory that peers store into in `memory.rs`, hooks and what they may do in
 //! `hooks.rs`, deaths in `failure.rs` and, where they concern everybody, `collective.rs`, what is said of a wait that is too long in
@@ -34,6 +34,7 @@ mod loopback;
 mod memory;
 mod one_sided;
 mod outgoing;
+mod pieces;
 mod probe;
 mod progress;
 mod recv;
@@ -45,9 +46,9 @@ mod shared;
 mod state;
 mod stuck;
 mod transfer;
+mod unasked;
 mod unexpected;
 mod wait;
-mod waited;
 mod ways;
 
 #[cfg(test)]

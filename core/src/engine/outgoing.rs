@@ -6,6 +6,7 @@ use portolan_datatype::MsgRep;
 
 use super::entry::{Op, SendStage};
 use super::flows::{Loader, fault};
+use super::pieces::Form;
 use super::state::{Proto, State};
 use crate::device::SendMode;
 use crate::transport::{Header, PacketKind, Sent, Transport};
@@ -261,35 +262,35 @@ impl<T: Transport> State<T> {
         sent
     }
 
-    /// Tries to send the message of a queued request: eagerly, or as an offer. `false` if there is
-    /// no room yet.
+    /// Tries to send the message of a queued request, in whatever form. `false` if there is no room yet.
     pub(super) fn launch(&mut self, index: u32) -> bool {
-        let eager_if_waited = self.eager_if_waited();
-        let Proto {
-            table,
-            peers,
-            limits,
-            ..
-        } = &mut self.proto;
-        let Some(op) = table.send(index) else {
+        let Some(op) = self.proto.table.send(index) else {
             return true;
         };
         let peer = op.args.dest.index();
+        if let SendStage::Unasked { left } = op.stage
+            && (left > 0 || self.proto.peers[peer as usize].flags & Peer::HOLD == 0)
+        {
+            return self.launch_pieces(index);
+        }
         let len = op.data.len();
-        let held = peers[peer as usize].flags & Peer::HOLD != 0;
-        let eager = if op.waited && op.data.contiguous().is_some() {
-            eager_if_waited
-        } else {
-            limits.eager
-        };
+        let waited = op.waited && op.data.contiguous().is_some();
         let was_to_be_announced = op.word.is_some() || op.exposure.is_some();
+        let args = op.args;
         // What only a driver reaches is not copied before somebody wants it.
-        if len > eager || held || op.data.driven().is_some() {
+        let form = match op.data.driven() {
+            Some(_) => Form::Offer,
+            None => self.proto.form(&args, len, waited),
+        };
+        if form == Form::Offer {
             return self.send_offer(index);
         }
         if was_to_be_announced {
             // There was no room for that, so nothing was said: it is taken back.
             self.release_offer(index);
+        }
+        if form == Form::Pieces {
+            return self.launch_pieces(index);
         }
         let Proto { table, .. } = &mut self.proto;
         let Some(op) = table.send(index) else {

@@ -87,6 +87,8 @@ impl Proto {
     fn on_other(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
         match PacketKind::from_wire(header.kind) {
             Some(PacketKind::Data) => self.on_data(peer, header, payload),
+            Some(PacketKind::Next) => self.on_next(peer, payload),
+            Some(PacketKind::First) => self.on_first(peer, header, payload),
             Some(PacketKind::Offer) => {
                 match OfferBody::parse(payload, header.flags & flags::EXPOSED != 0) {
                     Some(body) => {

@@ -9,7 +9,7 @@ use portolan_datatype::MsgRep;
 use super::data::Data;
 use super::entry::{Op, RecvOp, RecvStage};
 use super::state::{Proto, State};
-use super::unexpected::{Arrived, envelope};
+use super::unexpected::{Arrived, Stored, envelope};
 use crate::error::{ErrorKind, Result};
 use crate::matching::{Envelope, Pattern};
 use crate::request::{Request, State as Stage};
@@ -139,19 +139,34 @@ impl Proto {
     /// An eager message has arrived.
     #[inline]
     pub(super) fn on_eager(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
+        if !self.deliver_to_match(peer, header, payload) {
+            self.store(peer, header, Stored::new(payload));
+        }
+    }
+
+    /// Gives a message with all of its data to the earliest receive that it matches, if there is one.
+    #[inline]
+    pub(super) fn deliver_to_match(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        payload: Payload<'_>,
+    ) -> bool {
         if let Some(index) = self.posted.match_arrival(&envelope(header)) {
-            return self.deliver(index, peer, header, payload);
+            self.deliver(index, peer, header, payload);
+            return true;
         }
         // The receive in hand is the latest: it comes after all posted ones.
         if let Some(hand) = &mut self.in_hand
-            && hand.outcome.is_none()
+            && hand.is_open()
             && hand.pattern.matches(&envelope(header))
         {
             let status = place(&hand.data, header, payload, self.check_signature);
-            hand.outcome = Some(status);
-            return self.delivered(peer, header, &status);
+            hand.held = Held::Over(status);
+            self.delivered(peer, header, &status);
+            return true;
         }
-        self.store(peer, header, payload);
+        false
     }
 
     /// Gives a message with all of its data to the receive that it matched.
@@ -171,7 +186,7 @@ impl Proto {
     }
 
     #[inline]
-    fn delivered(&mut self, peer: u32, header: &Header, status: &Status) {
+    pub(super) fn delivered(&mut self, peer: u32, header: &Header, status: &Status) {
         if header.flags & flags::SYNCHRONOUS != 0 {
             self.acknowledge(peer, header.cookie);
         }
@@ -198,9 +213,26 @@ impl Proto {
 pub(super) struct InHand {
     pub(super) pattern: Pattern,
     pub(super) data: Data,
-    pub(super) outcome: Option<Status>,
+    pub(super) held: Held,
+}
+
+/// What has become of a receive in hand.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Held {
+    /// It waits for its message.
+    Open,
+    /// It is over.
+    Over(Status),
     /// It had to become an ordinary receive.
-    pub(super) request: Option<Request>,
+    Posted(Request),
+}
+
+impl InHand {
+    /// Whether it waits for its message.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.held, Held::Open)
+    }
 }
 
 impl<T: Transport> State<T> {
@@ -213,8 +245,7 @@ impl<T: Transport> State<T> {
         self.proto.in_hand = Some(InHand {
             pattern: *pattern,
             data,
-            outcome: None,
-            request: None,
+            held: Held::Open,
         });
         Ok(())
     }
@@ -223,7 +254,7 @@ impl<T: Transport> State<T> {
     #[inline]
     pub(super) fn hand_is_done(&self) -> bool {
         let hand = self.proto.in_hand.as_ref();
-        hand.is_none_or(|hand| hand.outcome.is_some() || hand.request.is_some())
+        hand.is_none_or(|hand| !hand.is_open())
     }
 
     /// Puts the receive in hand down: its status, or the ordinary receive that it has become.
@@ -232,11 +263,11 @@ impl<T: Transport> State<T> {
         let Some(hand) = self.proto.in_hand.take() else {
             return Ok(Ok(Status::EMPTY));
         };
-        match (hand.outcome, hand.request) {
-            (Some(status), _) => Ok(Ok(status)),
-            (None, Some(request)) => Ok(Err(request)),
+        match hand.held {
+            Held::Over(status) => Ok(Ok(status)),
+            Held::Posted(request) => Ok(Err(request)),
             // SAFETY: the receiving thread keeps the buffer until its call returns.
-            (None, None) => unsafe { self.start_recv(&hand.pattern, hand.data).map(Err) },
+            Held::Open => unsafe { self.start_recv(&hand.pattern, hand.data).map(Err) },
         }
     }
 
@@ -245,11 +276,11 @@ impl<T: Transport> State<T> {
         let Some(mut hand) = self.proto.in_hand.take() else {
             return;
         };
-        if hand.outcome.is_none() && hand.request.is_none() {
+        if hand.is_open() {
             let data = std::mem::replace(&mut hand.data, Data::NONE);
             // SAFETY: as in `put_down`. Without slots the receive stays in hand, and is tried again.
             match unsafe { self.start_recv(&hand.pattern, data.clone()) } {
-                Ok(request) => hand.request = Some(request),
+                Ok(request) => hand.held = Held::Posted(request),
                 Err(_) => hand.data = data,
             }
         }
@@ -260,39 +291,40 @@ impl<T: Transport> State<T> {
 /// Copies a message that is here to a receive's buffer; says how that went.
 #[inline]
 fn place(data: &Data, header: &Header, payload: Payload<'_>, check: bool) -> Status {
+    let (status, rep) = verdict(data, header, payload.len(), check);
+    // SAFETY: the buffer of a receive is the device's until it is over; `bytes` is at most its length
+    // and the payload's; the payload is in the transport's or the heap's memory, apart from it.
+    unsafe { data.write(0, payload.as_ptr(), status.bytes as usize, rep) };
+    status
+}
+
+/// What a receive's status will be when a message of `sent` bytes with this header is there: how much of
+/// it is copied, too, and in which representation it comes.
+#[inline(always)]
+pub(super) fn verdict(data: &Data, header: &Header, sent: usize, check: bool) -> (Status, MsgRep) {
     let room = data.len();
-    let len = payload.len().min(room);
     let mut status = Status {
         source: header.source,
         tag: header.tag,
         error: None,
-        bytes: len as u64,
-        sent: payload.len() as u64,
+        bytes: sent.min(room) as u64,
+        sent: sent as u64,
         cancelled: false,
         rep: MsgRep::Native,
     };
-    if check && !signatures_match(header.signature, data, payload.len()) {
-        return Status {
-            error: Some(ErrorKind::TypeMismatch),
-            bytes: 0,
-            ..status
-        };
+    if check && !signatures_match(header.signature, data, sent) {
+        (status.error, status.bytes) = (Some(ErrorKind::TypeMismatch), 0);
+        return (status, MsgRep::Native);
     }
     let Some(rep) = MsgRep::from_code(header.rep) else {
-        return Status {
-            error: Some(ErrorKind::PeerMisbehaved),
-            bytes: 0,
-            ..status
-        };
+        (status.error, status.bytes) = (Some(ErrorKind::PeerMisbehaved), 0);
+        return (status, MsgRep::Native);
     };
-    // SAFETY: the buffer of a receive is the device's until it is over; `len` is at most its length
-    // and the payload's; the payload is in the transport's or the heap's memory, apart from it.
-    unsafe { data.write(0, payload.as_ptr(), len, rep) };
     status.rep = data.delivers(rep);
-    if payload.len() > room {
+    if sent > room {
         status.error = Some(ErrorKind::Truncated);
     }
-    status
+    (status, rep)
 }
 
 /// Whether a message of `sent` bytes with this signature may be received into `data`.

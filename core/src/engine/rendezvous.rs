@@ -185,8 +185,9 @@ impl<T: Transport> State<T> {
                 data,
                 ..
             }) => {
-                if *waited && data.len() <= self.proto.limits.eager {
-                    self.proto.waited.taken(peer, false);
+                let len = data.len();
+                if *waited {
+                    self.proto.offer_was_taken(peer, len, false);
                 }
                 self.send_finished(index);
             }
@@ -228,9 +229,7 @@ impl Proto {
         let asked = body.from as usize..body.until as usize;
         self.work = true;
         let buffer = body.buffer.filter(|_| op.stage == SendStage::Offered);
-        if op.waited && op.data.len() <= self.limits.eager {
-            self.waited.taken(peer, buffer.is_none());
-        }
+        let (len, waited, as_stream) = (op.data.len(), op.waited, buffer.is_none());
         match buffer {
             Some(buffer) => {
                 op.stage = SendStage::Pushing {
@@ -249,6 +248,9 @@ impl Proto {
                 op.stage = SendStage::Streaming;
                 self.push_stream(peer, header, index, asked);
             }
+        }
+        if waited {
+            self.offer_was_taken(peer, len, as_stream);
         }
     }
 }

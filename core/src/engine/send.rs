@@ -18,7 +18,7 @@ use crate::device::{SendArgs, SendMode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::request::{Request, State as Stage};
 use crate::transport::packet::flags;
-use crate::transport::{Header, PacketKind, Sent, Transport, TransportCaps};
+use crate::transport::{Header, PacketKind, Sent, Transport};
 
 /// The header of a tagged message.
 #[inline]
@@ -52,27 +52,13 @@ const UNPOLLED: u32 = 64;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Launched {
     Yes,
+    /// A part of it; the rest follows when there is room.
+    Begun(Request),
     /// It has to wait, or to take another way.
     No,
 }
 
 impl<T: Transport> State<T> {
-    /// Longest contiguous message that a blocking call sends eagerly: half of what others do, if the
-    /// receiver can read it where it is, in its own call. One call is waiting for the other anyway, so one
-    /// copy takes less time than two.
-    #[inline]
-    pub(super) fn eager_if_waited(&self) -> usize {
-        let caps = self.proto.caps & (TransportCaps::PULL | TransportCaps::PULL_FAR);
-        self.proto.limits.eager >> u32::from(caps == TransportCaps::PULL)
-    }
-
-    /// Whether a blocking call sends a longer message eagerly: receivers may have shown that they do not
-    /// read it where it is.
-    #[inline(never)]
-    pub(super) fn eager_all_the_same(&mut self, args: &SendArgs, len: usize) -> bool {
-        len <= self.proto.limits.eager && self.proto.waited.is_eager(args.dest.index())
-    }
-
     /// Sends a contiguous message eagerly, if nothing stands in its way.
     ///
     /// # Safety
@@ -159,7 +145,7 @@ impl<T: Transport> State<T> {
     /// A message has left eagerly. Every so often that makes progress: a rank that only sends would
     /// never hear that a peer has no more memory for what it sends.
     #[inline]
-    fn count_eager(&mut self, bytes: usize) {
+    pub(super) fn count_eager(&mut self, bytes: usize) {
         self.proto.counters.eager_sent += 1;
         self.proto.counters.bytes_sent += bytes as u64;
         self.proto.unpolled += 1;

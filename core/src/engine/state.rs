@@ -9,13 +9,14 @@ use super::entry::Table;
 use super::flows::Flows;
 use super::hooks::Hooks;
 use super::outgoing::{Peer, Stream};
+use super::pieces::{Arrivals, Lengths};
 use super::recv::InHand;
 use super::regions::Regions;
 use super::remote::Remotes;
 use super::shared::Shared;
 use super::transfer::Push;
+use super::unasked::Unasked;
 use super::unexpected::{Arrived, OfferBody, Taken};
-use super::waited::Waited;
 use super::ways::Ways;
 use crate::config::Settings;
 use crate::group::Group;
@@ -33,6 +34,8 @@ pub(super) struct State<T> {
 pub(super) struct Proto {
     pub(super) me: u32,
     pub(super) limits: Limits,
+    /// Lengths from which on messages change their form, made of those limits.
+    pub(super) lengths: Lengths,
     pub(super) caps: TransportCaps,
     pub(super) check_signature: bool,
     pub(super) shared: Arc<Shared>,
@@ -63,7 +66,10 @@ pub(super) struct Proto {
     /// Buffers that are closed to their pushers, once the transport is at hand.
     pub(super) withdrawals: Vec<Exposure>,
     pub(super) ways: Ways,
-    pub(super) waited: Waited,
+    /// Which receivers are not asked.
+    pub(super) unasked: Unasked,
+    /// Messages that come in pieces, and are not all here.
+    pub(super) arrivals: Arrivals,
     /// Receives whose transfers have waited for others and may begin.
     pub(super) begins: VecDeque<u32>,
     pub(super) scratch: Vec<u8>,
@@ -114,6 +120,7 @@ impl<T: Transport> State<T> {
             me: transport.rank(),
             limits,
             caps: transport.caps(),
+            lengths: Lengths::new(&limits, transport.caps()),
             check_signature: settings.check_signature(),
             posted: PostedQueue::new(),
             unexpected: UnexpectedQueue::new(),
@@ -132,7 +139,8 @@ impl<T: Transport> State<T> {
             pushes: VecDeque::new(),
             withdrawals: Vec::new(),
             ways: Ways::default(),
-            waited: Waited::default(),
+            unasked: Unasked::default(),
+            arrivals: Arrivals::default(),
             begins: VecDeque::new(),
             scratch: Vec::new(),
             flows: Flows::default(),
@@ -159,6 +167,12 @@ impl<T: Transport> State<T> {
 }
 
 impl Proto {
+    /// Changes the length up to which messages go with their envelope.
+    pub(super) fn set_eager(&mut self, bytes: usize) {
+        self.limits.eager = bytes.min(self.limits.bulk);
+        self.lengths = Lengths::new(&self.limits, self.caps);
+    }
+
     /// The world rank of a local rank in a context. Without a communicator from above, local ranks
     /// are world ranks ("a null communicator may be used", paper, section 7).
     pub(super) fn process_of(&self, context: u32, local: u32) -> Option<u32> {

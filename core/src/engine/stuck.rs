@@ -162,6 +162,17 @@ impl Proto {
                 Some(transfer.header.tag),
                 transfer.wanted as u64,
             ),
+            Op::Recv(RecvOp {
+                pattern,
+                data,
+                stage: RecvStage::Arriving { peer, .. },
+            }) => waiting(
+                WaitKind::Transfer,
+                Some(*peer),
+                pattern.context,
+                pattern.tag,
+                data.len() as u64,
+            ),
             Op::Fetch(op) => waiting(WaitKind::Fetch, Some(op.peer), 0, None, op.len as u64),
             Op::Remote(op) => waiting(WaitKind::Fetch, Some(op.peer), 0, None, op.len() as u64),
             Op::Recv(_) | Op::Idle | Op::Upper(_) => None,

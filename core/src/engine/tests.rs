@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::Engine;
 use crate::config::Settings;
-use crate::device::{Check, Device, SendMode};
+use crate::device::{Check, CommView, Device, SendMode};
 use crate::level::{Level, Single, StateLock};
 use crate::matching::Pattern;
 use crate::transport::{Bell, Header, Limits, Payload, Sent, Sink, Transport, TransportCaps};
@@ -47,7 +47,7 @@ impl Transport for Scripted {
             short: 192,
             bulk: 1024,
             eager: 512,
-            piece: 1024,
+            piece: 256,
         }
     }
     fn rank(&self) -> u32 {
@@ -184,7 +184,7 @@ fn busy() -> Busy {
 /// Any header: half of the time with values that mean something to a busy engine.
 fn headers(cookies: Vec<u32>) -> impl Strategy<Value = Header> {
     let word = |near: Vec<u32>| prop_oneof![any::<u32>(), prop::sample::select(near)];
-    let small = || prop_oneof![any::<u8>(), 0_u8..10];
+    let small = || prop_oneof![any::<u8>(), 0_u8..13];
     (
         (small(), small(), small(), any::<u8>()),
         (word(vec![3]), word(vec![0, 1]), word(vec![5, 6])),
@@ -300,6 +300,170 @@ fn acknowledgements_of_others_messages_are_refused() {
     assert!(busy.engine.failure_of(ProcId::new(1)).is_some());
 }
 
+/// The first piece of a message of `total` bytes, or a later one.
+fn piece(kind: crate::transport::PacketKind, tag: u32, total: u32) -> Header {
+    Header {
+        kind: kind as u8,
+        context: 3,
+        source: 1,
+        tag,
+        cookie: total,
+        ..Header::default()
+    }
+}
+
+#[test]
+fn a_message_in_pieces_fails_with_its_sender() {
+    let busy = busy();
+    let first = crate::transport::PacketKind::First;
+    arrives(&busy.engine, piece(first, 5, 90), &[1; 40]);
+    busy.engine.device_check(Check::NonBlocking).unwrap();
+    // It is matched, so it cannot be taken back.
+    busy.engine.cancel(busy.requests[3]).unwrap();
+    assert!(busy.engine.test(busy.requests[3]).unwrap().is_none());
+    busy.engine.state.lock().transport.failed = Some("it fell over".to_owned());
+    let error = busy.engine.wait(busy.requests[3]).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.peer()),
+        (ErrorKind::PeerFailed, Some(1))
+    );
+    assert_eq!(busy._buffers[3][39..41], [1, 7], "what had come is there");
+}
+
+/// What the dead have sent is delivered, but a part of a message binds no receive.
+#[test]
+fn a_message_that_breaks_off_behind_a_death_binds_no_receive() {
+    use crate::transport::PacketKind::{First, Next};
+
+    let engine = engine();
+    let view = CommView {
+        context: 3,
+        contexts: 1,
+        group: crate::Group::world(2),
+        rank: 0,
+    };
+    engine.comm_init(None, &view).unwrap();
+    let any = |tag| Pattern {
+        context: 3,
+        source: None,
+        tag: Some(tag),
+    };
+    let mut bufs = [[0_u8; 100], [0; 100]];
+    let receive = |tag, buf: &mut [u8; 100]| {
+        // SAFETY: the buffers outlive the engine's use of them: both requests end below.
+        unsafe { engine.irecv_contig(&any(tag), buf.as_mut_ptr(), 100) }.unwrap()
+    };
+    // Told of the death once; then receives from any source wait for the living.
+    let mut told = [0_u8; 8];
+    // SAFETY: as above.
+    let first = unsafe { engine.irecv_contig(&any(1), told.as_mut_ptr(), 8) }.unwrap();
+    engine.state.lock().transport.failed = Some("it fell over".to_owned());
+    let error = engine.wait(first).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PeerFailed);
+    let [whole, cut] = &mut bufs;
+    let (whole, cut) = (receive(7, whole), receive(8, cut));
+    arrives(&engine, piece(First, 7, 90), &[1; 40]);
+    arrives(&engine, piece(Next, 7, 90), &[1; 50]);
+    arrives(&engine, piece(First, 8, 90), &[2; 40]);
+    for _ in 0..3 {
+        engine.device_check(Check::NonBlocking).unwrap();
+    }
+    let status = engine.test(whole).unwrap().expect("a whole message");
+    assert_eq!(status.bytes, 90);
+    assert!(engine.test(cut).unwrap().is_none());
+    engine.cancel(cut).unwrap();
+    assert!(engine.test(cut).unwrap().expect("taken back").cancelled);
+}
+
+/// What was decided before the peer said hold is decided again if nothing has left.
+#[test]
+fn what_has_not_begun_is_held() {
+    let engine = engine();
+    let to = SendArgs::new(ProcId::new(1), 3, 0, 5);
+    let bytes = [7_u8; 1200];
+    let mut state = engine.state.lock();
+    state.transport.full = true;
+    let data = super::Data::Contig(crate::buffer::ContigBuf::from_bytes(&bytes));
+    // SAFETY: the bytes outlive the engine's use of them: the test ends with both.
+    let request = unsafe { state.start_waited_send(&to, data) }.unwrap();
+    state.progress();
+    state.transport.full = false;
+    let hold = Header {
+        kind: crate::transport::PacketKind::Hold as u8,
+        cookie: 1,
+        ..Header::default()
+    };
+    state.transport.arriving.push_back((hold, Vec::new()));
+    state.progress();
+    let kinds: Vec<u8> = state
+        .transport
+        .sent
+        .iter()
+        .map(|header| header.kind)
+        .collect();
+    assert_eq!(kinds, [crate::transport::PacketKind::Offer as u8]);
+    assert_eq!(
+        state.proto.table.state(request.index()),
+        crate::request::State::Active
+    );
+}
+
+/// Where receivers cannot read, nobody is asked; and the length up to which that holds follows the packet size.
+#[test]
+fn the_packet_size_governs_blocking_sends() {
+    use crate::transport::PacketKind::{Eager, First, Next, Offer};
+
+    let kinds = |packet_size: Option<usize>, len: usize| {
+        let engine = engine();
+        if let Some(bytes) = packet_size {
+            engine.set_packet_size(bytes);
+        }
+        let to = SendArgs::new(ProcId::new(1), 3, 0, 5);
+        let bytes = vec![7_u8; len];
+        let mut state = engine.state.lock();
+        let data = super::Data::Contig(crate::buffer::ContigBuf::from_bytes(&bytes));
+        // SAFETY: the bytes outlive the engine's use of them: nothing runs after this.
+        unsafe { state.start_waited_send(&to, data) }.unwrap();
+        state.progress();
+        let sent = state.transport.sent.iter();
+        sent.map(|header| header.kind).collect::<Vec<u8>>()
+    };
+    assert_eq!(kinds(None, 512), [Eager as u8]);
+    let pieces = [First, Next, Next, Next].map(|kind| kind as u8);
+    assert_eq!(kinds(None, 1024), pieces);
+    assert_eq!(kinds(None, 5000), [Offer as u8]);
+    assert_eq!(kinds(Some(0), 100), [Offer as u8]);
+    assert_eq!(kinds(Some(100), 400), [First as u8, Next as u8]);
+}
+
+#[test]
+fn pieces_that_are_no_part_of_a_message_are_refused() {
+    use crate::transport::PacketKind::{First, Next};
+
+    let (begin, more) = ((piece(First, 5, 90), 40), |len| (piece(Next, 5, 90), len));
+    let wrong: [&[(Header, usize)]; 6] = [
+        &[more(10)],
+        &[begin, begin],
+        &[begin, more(51)],
+        &[begin, more(0)],
+        &[begin, more(50), more(1)],
+        &[(piece(First, 99, 90), 91)],
+    ];
+    for packets in wrong {
+        let busy = busy();
+        for (header, len) in packets {
+            arrives(&busy.engine, *header, &vec![1; *len]);
+        }
+        for _ in 0..2 {
+            busy.engine.device_check(Check::NonBlocking).unwrap();
+        }
+        assert!(
+            busy.engine.failure_of(ProcId::new(1)).is_some(),
+            "{packets:?}"
+        );
+    }
+}
+
 #[test]
 fn a_taken_offer_streams_what_was_asked_for() {
     let busy = busy();
@@ -324,7 +488,7 @@ fn a_taken_offer_streams_what_was_asked_for() {
     let sent = &busy.engine.state.lock().transport.sent;
     let data = crate::transport::PacketKind::Data as u8;
     let pieces: Vec<_> = sent.iter().filter(|header| header.kind == data).collect();
-    assert_eq!(pieces.len(), 2, "1500 bytes in pieces of at most 1024");
+    assert_eq!(pieces.len(), 4, "1500 bytes in pieces of a quarter");
     assert!(pieces.iter().all(|header| header.cookie == 77));
     assert!(
         busy.engine.shared.words.state_of(busy.requests[0])

@@ -399,16 +399,20 @@ impl Proto {
             return self.arrived(index);
         }
         let position = transfer.theirs.start;
-        let may_be_eager = transfer.measured
+        let goes_unasked = transfer.measured
             && transfer.header.flags & flags::WAITED != 0
-            && transfer.total <= self.limits.eager as u64
+            && transfer.total <= self.lengths.unasked as u64
             && self.ways.times_copies(peer);
-        let since = may_be_eager.then(Instant::now);
+        let in_one_packet = transfer.total <= self.limits.eager as u64;
+        let since = goes_unasked.then(Instant::now);
         // SAFETY: the receive's buffer is the device's until the request completes; the piece lies in
         // it (just checked) and comes from the transport's memory.
         unsafe { self.land(index, position, payload) };
         if let Some(since) = since {
-            self.ways.copied(peer, payload.len(), since.elapsed());
+            // In one packet: two copies. In pieces they overlap, but for a piece.
+            let halves = if in_one_packet { 4 } else { 3 };
+            let time = since.elapsed() * halves / 2;
+            self.ways.would_take(peer, payload.len(), time);
         }
         if let Some((_, transfer)) = self.table.transfer(index) {
             transfer.theirs.start += payload.len();

@@ -3,7 +3,7 @@
 //!
 //! Beyond `PORTOLAN_UNEXPECTED_MAX` the peers are told to hold: from then on they announce every
 //! message and keep its data, so a slow receiver costs time, never the job. What is under way when
-//! a peer is told still arrives; it is at most what the transport holds per peer.
+//! a peer is told still arrives; it is at most what the transport holds per peer, and the rest of a message that has begun.
 
 use super::outgoing::Peer;
 use super::state::Proto;
@@ -175,8 +175,7 @@ impl Proto {
     /// Stores a message that no receive was posted for.
     #[cold]
     #[inline(never)]
-    pub(super) fn store(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
-        let data = Stored::new(payload);
+    pub(super) fn store(&mut self, peer: u32, header: &Header, data: Stored) {
         self.counters.unexpected += 1;
         if header.flags & crate::transport::packet::flags::READY != 0 {
             self.counters.ready_unposted += 1;

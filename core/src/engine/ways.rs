@@ -26,9 +26,9 @@
 //! until none is under way, so that nothing else is measured and a slow way is not kept because there is
 //! always something under way.
 //!
-//! A message that would go eagerly if nobody waited for it (`waited.rs`) goes so once it has been streamed for
-//! a while. So its stream is priced as what that will be, two copies and no question: the receiver takes the
-//! time of its own.
+//! A message of middle length goes unasked, in pieces, once it has been streamed for a while (`unasked.rs`). So where a
+//! call waits for it its stream is priced as what that will be, two copies that overlap but for one piece, and no
+//! question: the receiver takes the time of its own.
 //!
 //! Reading the clock twice takes as long as a line of memory from one core to the other. So while one way is
 //! known to be the best, only one period in [`RESTS`] + 1 is measured.
@@ -51,6 +51,8 @@ const ALL: [Way; 3] = [Way::Stream, Way::Pull, Way::Split];
 /// Periods that try a way before its cost is believed: the first one may have to make the memory that
 /// it goes through.
 const TRIALS: u8 = 3;
+/// Copies of which the shortest counts.
+const COLD: u8 = 8;
 /// Most that one measurement counts for, as a multiple of the known cost.
 const WORST: u64 = 4;
 /// Transfers after which another way is tried again, at first.
@@ -109,8 +111,9 @@ struct Class {
     trials: [u8; ALL.len()],
     /// The cost is that of another length.
     believed: [bool; ALL.len()],
-    /// Picoseconds per byte of a copy out of the transport's memory, where a stream stands for an eager message.
-    copy: Option<u64>,
+    /// Picoseconds per byte of a message that goes unasked, for which its stream stands; and copies that were measured.
+    unasked: Option<u64>,
+    copies: u8,
     /// Transfers until another way is tried.
     left: u32,
     retry: u32,
@@ -171,14 +174,15 @@ impl Ways {
         sender.is_some_and(|sender| sender.timed && sender.active > 0)
     }
 
-    /// A copy out of the transport's memory of a message that might have come eagerly.
-    pub(super) fn copied(&mut self, peer: u32, len: usize, time: Duration) {
+    /// What the part of a message would have taken that might have come unasked: estimated from a copy out of
+    /// the transport's memory.
+    pub(super) fn would_take(&mut self, peer: u32, len: usize, time: Duration) {
         let Some(sender) = self.senders.get_mut(&peer) else {
             return;
         };
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let cost = time.saturating_mul(1000) / len.max(1) as u64;
-        sender.classes[sender.class].copied(cost);
+        sender.classes[sender.class].would_cost(cost);
     }
 
     /// A sender has died.
@@ -267,7 +271,8 @@ impl Class {
         cost: [0; ALL.len()],
         trials: [0; ALL.len()],
         believed: [false; ALL.len()],
-        copy: None,
+        unasked: None,
+        copies: 0,
         left: FIRST_RETRY,
         retry: FIRST_RETRY,
         turn: 0,
@@ -304,14 +309,20 @@ impl Class {
     /// What a way is taken for.
     fn price(&self, way: Way) -> u64 {
         let cost = self.cost[way as usize];
-        let eager = self.copy.filter(|_| way == Way::Stream);
-        eager.map_or(cost, |copy| cost.min(2 * copy))
+        let unasked = self.unasked.filter(|_| way == Way::Stream);
+        unasked.map_or(cost, |unasked| cost.min(unasked))
     }
 
-    /// A copy cost so much. An interrupted one counts for little.
-    fn copied(&mut self, cost: u64) {
-        let known = self.copy.unwrap_or(cost);
-        self.copy = Some((3 * known + cost.min(2 * known)).div_ceil(4).max(1));
+    /// A message that nobody asked for would have cost so much. The first copies find page tables and caches cold; an
+    /// interrupted one counts for little.
+    fn would_cost(&mut self, cost: u64) {
+        let known = self.unasked.unwrap_or(cost);
+        let cost = match self.copies {
+            ..COLD => cost.min(known),
+            _ => (3 * known + cost.min(2 * known)).div_ceil(4),
+        };
+        self.unasked = Some(cost.max(1));
+        self.copies = self.copies.saturating_add(1);
     }
 
     /// So many transfers have taken the best way, and were not measured.
@@ -390,15 +401,17 @@ mod tests {
     }
 
     #[test]
-    fn what_would_go_eagerly_is_priced_as_two_copies() {
+    fn what_would_go_unasked_is_priced_as_that() {
         let cost = |way| [300, 200, 400][way as usize];
-        for (copy, best) in [(120, Way::Pull), (80, Way::Stream)] {
+        for (unasked, best) in [(240, Way::Pull), (160, Way::Stream)] {
             let mut class = Class::NEW;
-            (0..10).for_each(|_| class.copied(copy));
+            // The first one is a cold one.
+            class.would_cost(10_000);
+            (0..10).for_each(|_| class.would_cost(unasked));
             let taken = run(&mut class, 1000, cost);
-            assert!(taken[best as usize] > 900, "{copy}: {taken:?}");
-            class.copied(100_000);
-            assert!(class.copy < Some(2 * copy), "one interruption");
+            assert!(taken[best as usize] > 900, "{unasked}: {taken:?}");
+            class.would_cost(100_000);
+            assert!(class.unasked < Some(2 * unasked), "one interruption");
         }
     }
 

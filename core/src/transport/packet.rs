@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 /// Number of the wire format; ranks that disagree refuse to talk (checked when a job starts).
-pub const WIRE_VERSION: u32 = 3;
+pub const WIRE_VERSION: u32 = 4;
 
 /// What a packet is for. The numbers are the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,10 @@ pub enum PacketKind {
     Credit = 9,
     /// Sender to receiver: what a take asked for has been pushed.
     Pushed = 10,
+    /// The first piece of a message that is sent in pieces without being asked for; the cookie is its length.
+    First = 11,
+    /// The next piece of that message. No other message of the pair comes in between.
+    Next = 12,
 }
 
 impl PacketKind {
@@ -47,6 +51,8 @@ impl PacketKind {
             8 => Self::OneSided,
             9 => Self::Credit,
             10 => Self::Pushed,
+            11 => Self::First,
+            12 => Self::Next,
             _ => return None,
         })
     }
@@ -75,7 +81,7 @@ pub struct Header {
     pub tag: u32,
     /// Type signature of the data.
     pub signature: u32,
-    /// A request of the sender or of the receiver in its 32-bit form, or 0.
+    /// A request of the sender or of the receiver in its 32-bit form, a length, or 0; the kind says which.
     pub cookie: u32,
 }
 
@@ -202,6 +208,17 @@ impl<'a> Payload<'a> {
         Some(copy)
     }
 
+    /// Appends the bytes to `bytes`.
+    pub fn append_to(&self, bytes: &mut Vec<u8>) {
+        bytes.reserve(self.len);
+        // SAFETY: `len` bytes are readable here and, reserved just now, writable behind the vector's end.
+        unsafe {
+            let end = bytes.as_mut_ptr().add(bytes.len());
+            std::ptr::copy_nonoverlapping(self.ptr, end, self.len);
+            bytes.set_len(bytes.len() + self.len);
+        }
+    }
+
     /// What follows the first `n` bytes; empty when there are fewer.
     #[inline]
     #[must_use]
@@ -252,6 +269,6 @@ mod tests {
         let known = (0..=u8::MAX)
             .filter(|&n| PacketKind::from_wire(n).is_some())
             .count();
-        assert_eq!(known, 10);
+        assert_eq!(known, 12);
     }
 }

@@ -1,0 +1,392 @@
+//! Messages in pieces that nobody has asked for: one side reads a piece while the other writes the next.
+//!
+//! ```text
+//! sender                       receiver
+//!   First(length) ───────────▶ match: into the receive, or into memory of its own
+//!   Next ─────────────────────▶ goes on
+//!   Next ─────────────────────▶ the last: complete, or stored like an eager message
+//!   complete
+//! ```
+//!
+//! Like an eager message it needs no answer, and like a stream both processors copy at a time. Which
+//! messages go so: [`Proto::form`]. Between the pieces of one message there is no other message of the pair
+//! (packets of other kinds may be): what has begun and finds no room waits at the head of the peer's queue.
+//! So a receiver needs no name for a message that arrives, only its sender's number.
+//!
+//! A message without a receive is a message only when all of it is here: then it is matched, or stored.
+//! One with a receive can be taken back no more; if its sender dies, the receive ends with the error. Of what is found
+//! behind a death, whole messages are delivered, and a part of one binds no receive.
+
+use std::collections::BTreeMap;
+
+use portolan_datatype::MsgRep;
+
+use super::data::Data;
+use super::entry::{Op, RecvOp, RecvStage, SendOp, SendStage};
+use super::outgoing::Peer;
+use super::recv::{Held, verdict};
+use super::send::{Launched, header};
+use super::state::{Proto, State};
+use super::unasked::CLASSES;
+use super::unexpected::{Stored, envelope};
+use crate::device::{SendArgs, SendMode};
+use crate::matching::Envelope;
+use crate::request::State as Stage;
+use crate::status::Status;
+use crate::transport::packet::flags;
+use crate::transport::{Header, Limits, PacketKind, Payload, Sent, Transport, TransportCaps};
+
+/// Memory that is asked for at once because of what a peer says of a message's length.
+const BELIEVED: usize = 1 << 20;
+
+/// Lengths from which on messages change their form.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lengths {
+    /// Longest message that a blocking call sends in one packet, whoever receives it: less than the eager limit where
+    /// receivers may want to read the message where it is, and can at once.
+    pub(super) whole: usize,
+    /// Longest message that may go unasked.
+    pub(super) unasked: usize,
+    /// Whether receivers cannot read a message where it is, so that there is nothing to ask.
+    settled: bool,
+}
+
+impl Lengths {
+    pub(super) fn new(limits: &Limits, caps: TransportCaps) -> Self {
+        let asks = caps & (TransportCaps::PULL | TransportCaps::PULL_FAR) == TransportCaps::PULL;
+        // Where pieces are shorter than packets may be, both sides copy.
+        let copies = limits.piece < limits.bulk;
+        let longest = (limits.eager << (CLASSES - 1)).min(u32::MAX as usize);
+        Self {
+            // One call waits for the other, so one copy takes less time than two.
+            whole: limits.eager >> u32::from(asks),
+            unasked: if copies { longest } else { limits.eager },
+            settled: copies && !caps.contains(TransportCaps::PULL),
+        }
+    }
+
+    /// Which of the lengths that are told apart a message has.
+    fn class(&self, len: usize, eager: usize) -> usize {
+        let times = len.div_ceil(eager.max(1)).max(1);
+        (times.next_power_of_two().ilog2() as usize).min(CLASSES - 1)
+    }
+}
+
+/// In which form a message leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// In one packet.
+    Whole,
+    /// In pieces, or in one if it is short, unasked.
+    Pieces,
+    /// It is announced.
+    Offer,
+}
+
+impl Proto {
+    /// The form of a message of `len` bytes; `waited` if it is sent by a blocking call from one place. (Others may be many
+    /// at a time: then nobody waits for the answer to one.) What goes unasked is counted.
+    pub(super) fn form(&mut self, args: &SendArgs, len: usize, waited: bool) -> Form {
+        let (peer, eager) = (args.dest.index(), self.limits.eager);
+        if self.peers[peer as usize].flags & Peer::HOLD != 0 {
+            return Form::Offer;
+        }
+        if len <= if waited { self.lengths.whole } else { eager } {
+            return Form::Whole;
+        }
+        let asks = !waited || !matches!(args.mode, SendMode::Standard | SendMode::Ready);
+        // What is announced can be taken back when a member of the communicator dies.
+        if asks || len > self.lengths.unasked || self.is_collective(args.envelope.context) {
+            return Form::Offer;
+        }
+        let class = self.lengths.class(len, eager);
+        if self.lengths.settled || self.unasked.next(peer, class) {
+            Form::Pieces
+        } else {
+            Form::Offer
+        }
+    }
+
+    /// `peer` has taken a message of `len` bytes that this rank waits for in a call, as a stream or by reading it.
+    pub(super) fn offer_was_taken(&mut self, peer: u32, len: usize, as_stream: bool) {
+        if len <= self.lengths.unasked {
+            let class = self.lengths.class(len, self.limits.eager);
+            self.unasked.taken(peer, class, as_stream);
+        }
+    }
+}
+
+/// Hands over as many pieces of a message as find room, from position `from` on: one piece if it is short.
+/// Returns how much of it has left altogether, and what became of the last packet.
+///
+/// # Safety
+/// `args` must be legal and the buffer readable.
+unsafe fn send_pieces<T: Transport>(
+    transport: &mut T,
+    limits: &Limits,
+    args: &SendArgs,
+    data: &Data,
+    from: usize,
+) -> (usize, Sent) {
+    let len = data.len();
+    let piece = match len <= limits.eager {
+        true => len,
+        false => limits.piece_of(len),
+    };
+    let mut header = header(PacketKind::First, args, data.signature(len).bits());
+    header.cookie = len as u32;
+    let mut left = from;
+    while left < len {
+        if left > 0 {
+            header.kind = PacketKind::Next as u8;
+        }
+        let part = piece.min(len - left);
+        // SAFETY: the caller vouches for the peer and the buffer, of which this is a part; `piece_of` gives
+        // at most `bulk`; `read` writes all of it.
+        let sent = unsafe {
+            transport.send_bulk(args.dest.index(), &header, part, |target| {
+                data.read(left, target, part, args.rep);
+            })
+        };
+        if sent != Sent::Done {
+            return (left, sent);
+        }
+        left += part;
+    }
+    (left, Sent::Done)
+}
+
+impl<T: Transport> State<T> {
+    /// Sends a message of middle length, for which the caller waits, without asking: if that is its form and nothing stands
+    /// in its way.
+    ///
+    /// # Safety
+    /// `args` must be legal; the buffer must stay readable until the request completes, if there is one.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn try_unasked(&mut self, args: &SendArgs, data: &Data) -> Launched {
+        let (peer, len) = (args.dest.index(), data.len());
+        let proto = &mut self.proto;
+        // What has begun needs a slot if it cannot go on.
+        if peer == proto.me
+            || proto.peers[peer as usize].flags != 0
+            || !proto.table.has_room()
+            || proto.form(args, len, true) == Form::Offer
+        {
+            return Launched::No;
+        }
+        // SAFETY: the caller's promise.
+        let (left, sent) =
+            unsafe { send_pieces(&mut self.transport, &proto.limits, args, data, 0) };
+        if sent == Sent::Done {
+            self.count_eager(len);
+            return Launched::Yes;
+        }
+        if left == 0 {
+            return Launched::No;
+        }
+        let request = self.proto.table.claim(Stage::Active);
+        let request = request.expect("nothing was claimed since a slot was seen to be free");
+        let op = SendOp {
+            args: *args,
+            data: data.clone(),
+            stage: SendStage::Unasked { left },
+            waited: true,
+            word: None,
+            exposure: None,
+        };
+        let index = request.index();
+        self.proto.table.entry(index).set_op(Op::Send(Box::new(op)));
+        self.proto.queue_send(peer, index);
+        Launched::Begun(request)
+    }
+
+    /// Sends the pieces of a queued request, or the rest of them; `false` if there is no room yet.
+    pub(super) fn launch_pieces(&mut self, index: u32) -> bool {
+        let Self { transport, proto } = self;
+        let Some(op) = proto.table.send(index) else {
+            return true;
+        };
+        let from = match op.stage {
+            SendStage::Unasked { left } => left,
+            _ => 0,
+        };
+        let len = op.data.len();
+        // SAFETY: the sender leaves the buffer to the device until the request completes.
+        let (left, sent) =
+            unsafe { send_pieces(transport, &proto.limits, &op.args, &op.data, from) };
+        if sent == Sent::Done {
+            proto.counters.eager_sent += 1;
+            proto.counters.bytes_sent += len as u64;
+            proto.complete_send(index);
+        } else {
+            // Also if nothing has left: it is decided.
+            op.stage = SendStage::Unasked { left };
+        }
+        // To the dead nothing leaves any more: the request ends when that is noticed.
+        sent != Sent::Full
+    }
+}
+
+/// Messages that come in pieces, by their senders: one from each at most.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    peers: BTreeMap<u32, Arrival>,
+}
+
+impl Arrivals {
+    /// A peer has died: the receive that it has begun to fill ends. What no receive has met may still come whole, as
+    /// what the dead have sent is delivered.
+    pub(super) fn forget(&mut self, peer: u32) {
+        let met = |arrival: &Arrival| matches!(arrival.place, Place::Receive { .. });
+        if self.peers.get(&peer).is_some_and(met) {
+            self.peers.remove(&peer);
+        }
+    }
+}
+
+/// A message of which a part is here.
+#[derive(Debug)]
+struct Arrival {
+    /// That of the message, as if it had come in one packet.
+    header: Header,
+    total: usize,
+    here: usize,
+    place: Place,
+}
+
+/// Where its data goes.
+#[derive(Debug)]
+enum Place {
+    /// To the buffer of this receive, in this representation: as much as the status says, which it
+    /// will have in the end.
+    Receive {
+        index: u32,
+        rep: MsgRep,
+        status: Status,
+    },
+    /// Here, because no receive has matched.
+    Store(Vec<u8>),
+}
+
+impl Proto {
+    /// The first piece of a message has arrived.
+    #[inline(never)]
+    pub(super) fn on_first(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
+        let total = header.cookie as usize;
+        let header = Header {
+            kind: PacketKind::Eager as u8,
+            flags: header.flags & flags::READY,
+            cookie: 0,
+            ..*header
+        };
+        if self.arrivals.peers.contains_key(&peer) {
+            return self.misbehaves(peer, "began a message amid another one");
+        }
+        if payload.len() == total {
+            return self.on_eager(peer, &header, payload);
+        }
+        let arrival = Arrival {
+            place: self.place_of(peer, &header, total),
+            header,
+            total,
+            here: 0,
+        };
+        self.arrivals.peers.insert(peer, arrival);
+        self.on_next(peer, payload);
+    }
+
+    /// A piece of a message has arrived.
+    #[inline(never)]
+    pub(super) fn on_next(&mut self, peer: u32, payload: Payload<'_>) {
+        let Some(arrival) = self.arrivals.peers.get_mut(&peer) else {
+            return self.misbehaves(peer, "went on with a message that it had not begun");
+        };
+        let (at, len) = (arrival.here, payload.len());
+        if len == 0 || len > arrival.total - at {
+            return self.misbehaves(peer, "sent a piece of a message that is no part of it");
+        }
+        arrival.here += len;
+        match &mut arrival.place {
+            Place::Store(bytes) => payload.append_to(bytes),
+            Place::Receive { index, rep, status } => {
+                if let Some(op) = self.table.recv(*index) {
+                    let part = len.min((status.bytes as usize).saturating_sub(at));
+                    if part > 0 {
+                        // SAFETY: the buffer of a receive is the device's until it is over; `at + part` is at most
+                        // `bytes`, which is at most its length, and `part` at most the payload's, which is in the
+                        // transport's memory.
+                        unsafe { op.data.write(at, payload.as_ptr(), part, *rep) };
+                    }
+                    op.stage = RecvStage::Arriving {
+                        peer,
+                        here: arrival.here,
+                    };
+                }
+            }
+        }
+        if arrival.here == arrival.total {
+            self.arrived_whole(peer);
+        }
+    }
+
+    /// Where the data of a message goes that has begun to arrive: to the earliest receive that matches.
+    fn place_of(&mut self, peer: u32, header: &Header, total: usize) -> Place {
+        let store = || Place::Store(Vec::with_capacity(total.min(BELIEVED)));
+        if self.peers[peer as usize].flags & Peer::FAILED != 0 {
+            // The rest may not be there: no receive is bound to wait for it.
+            return store();
+        }
+        let envelope = envelope(header);
+        let posted = self.posted.match_arrival(&envelope);
+        let index = posted.or_else(|| self.put_down_for(&envelope));
+        let check = self.check_signature;
+        let Some((index, op)) = index.and_then(|index| Some((index, self.table.recv(index)?)))
+        else {
+            return store();
+        };
+        let (status, rep) = verdict(&op.data, header, total, check);
+        op.stage = RecvStage::Arriving { peer, here: 0 };
+        Place::Receive { index, rep, status }
+    }
+
+    /// Makes the receive in hand an ordinary one, if the message is for it: its call may give up the lock
+    /// before all of it is here.
+    fn put_down_for(&mut self, envelope: &Envelope) -> Option<u32> {
+        let hand = self.in_hand.as_mut()?;
+        if !hand.is_open() || !hand.pattern.matches(envelope) {
+            return None;
+        }
+        let request = self.table.claim(Stage::Active).ok()?;
+        hand.held = Held::Posted(request);
+        let op = RecvOp {
+            pattern: hand.pattern,
+            data: std::mem::replace(&mut hand.data, Data::NONE),
+            stage: RecvStage::Matched,
+        };
+        let index = request.index();
+        self.table.entry(index).set_op(Op::Recv(op));
+        Some(index)
+    }
+
+    /// All pieces of a message are here.
+    fn arrived_whole(&mut self, peer: u32) {
+        let Some(Arrival { header, place, .. }) = self.arrivals.peers.remove(&peer) else {
+            return;
+        };
+        match place {
+            Place::Receive {
+                index, mut status, ..
+            } => {
+                self.blame_receive(index, &mut status);
+                self.delivered(peer, &header, &status);
+                self.complete(index, status);
+            }
+            Place::Store(bytes) => {
+                if !self.deliver_to_match(peer, &header, Payload::from_slice(&bytes)) {
+                    self.store(peer, &header, Stored::Heap(bytes.into_boxed_slice()));
+                }
+            }
+        }
+    }
+}
