@@ -583,7 +583,9 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
                 return Ok(request);
             }
         }
-        drop(state);
+        // Another thread may store to this rank's own regions, or free them, as soon as it has the lock.
+        let own = peer.index() == state.proto.me;
+        let state = own.then_some(state);
         match reach {
             Reach::Direct(target) => {
                 // SAFETY: the range is inside of a live region; the caller vouches for the source.
@@ -592,6 +594,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
             // SAFETY: the range is inside of a live region; the caller vouches for the source.
             Reach::Driven(data, at) => unsafe { written(&data, at, source, len)? },
             Reach::Packets(rank) => {
+                drop(state);
                 let mut done = 0;
                 self.block_until(Target::Any, |state| {
                     // SAFETY: the caller vouches for the source; `done` is at most `len`.

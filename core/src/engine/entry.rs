@@ -297,7 +297,8 @@ impl Op {
     #[inline]
     fn owns_nothing(&self) -> bool {
         match self {
-            Self::Idle | Self::Fetch(_) | Self::Remote(_) => true,
+            Self::Idle | Self::Fetch(_) => true,
+            Self::Remote(op) => !op.is_driven(),
             Self::Recv(op) => {
                 matches!(op.data, Data::Contig(_)) && !matches!(op.stage, RecvStage::Transfer(_))
             }

@@ -256,9 +256,15 @@ impl<T: Transport> State<T> {
         {
             return Ok(Reach::Driven(data.afresh(), offset as usize));
         }
-        match self.direct(rank, key) {
-            Some(base) => {
-                let at = base.wrapping_add(offset as usize);
+        let place = if rank == self.proto.me {
+            // The length in the key may be anything.
+            self.proto.regions.locate(name.0, name.1, offset, len)
+        } else {
+            let base = self.direct(rank, key);
+            base.map(|base| base.wrapping_add(offset as usize))
+        };
+        match place {
+            Some(at) => {
                 if !at.addr().is_multiple_of(align) {
                     return Err(self.proto.error(
                         ErrorKind::RemoteAccess,
@@ -273,7 +279,7 @@ impl<T: Transport> State<T> {
             }
             None if rank == self.proto.me || parts.direct => Err(self.proto.error(
                 ErrorKind::RemoteAccess,
-                format!("world rank {rank}'s region has been freed"),
+                format!("world rank {rank}'s region has been freed, or is not what the key says"),
                 "free regions after the last access, with a barrier between",
             )),
             None => Ok(Reach::Packets(rank)),

@@ -94,6 +94,11 @@ impl RemoteOp {
         self.what.len()
     }
 
+    /// Whether only its driver and the transport reach the memory of this side.
+    pub(super) fn is_driven(&self) -> bool {
+        self.driven.is_some()
+    }
+
     /// Lets the memory of this side be other memory, of the same length.
     pub(super) fn set_memory(&mut self, memory: *mut u8) {
         match &mut self.what {

@@ -11,7 +11,7 @@ use crate::comm::Comm;
 use crate::comm::raw::{all_bytes, any_bits};
 
 /// What lets ranks reach memory that another one shares. It is worth as much as its bytes: they may be sent as a
-/// message. A wrong one is an error where it is used, and touches nothing.
+/// message. One of memory that is not shared any more is an error where it is used, and touches nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     region: RegionKey,
@@ -25,10 +25,20 @@ impl Key {
     /// The key as bytes.
     ///
     /// ```
-    /// use portolan::device_memory::Key;
+    /// use portolan::device_memory::{Key, MemoryKind, SliceMut};
     ///
-    /// let key = Key::from_bytes(&[7; Key::LEN]);
-    /// assert_eq!(key.to_bytes(), [7; Key::LEN]);
+    /// portolan::try_threads(1, |world| {
+    ///     let mut values = [0_u32; 100];
+    ///     // SAFETY: memory of the host, for want of a GPU; the array is alive, and used by nobody else meanwhile.
+    ///     let shared = unsafe { SliceMut::<u32>::new(MemoryKind::Host, values.as_mut_ptr() as u64, 100) };
+    ///     world.comm().share_device(shared, |key| {
+    ///         let bytes = key.to_bytes();
+    ///         // SAFETY: the bytes of a key.
+    ///         assert_eq!(unsafe { Key::from_bytes(&bytes) }, *key);
+    ///         Ok(())
+    ///     })
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
     /// ```
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
@@ -39,8 +49,12 @@ impl Key {
     }
 
     /// The key of which [`to_bytes`](Self::to_bytes) gave these bytes.
+    ///
+    /// # Safety
+    /// They must be what [`to_bytes`](Self::to_bytes) has given of a key that a rank of this job was given by
+    /// [`share_device`](Comm::share_device): made-up ones may name memory that was never shared.
     #[must_use]
-    pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+    pub unsafe fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         Self {
             region: RegionKey(std::array::from_fn(|n| bytes[n])),
             owner: ProcId::new(u32::from_le_bytes(std::array::from_fn(|n| bytes[56 + n]))),
@@ -97,7 +111,9 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///         let mine = [7_u32; 2];
     ///         // SAFETY: as above.
     ///         let mine = unsafe { Slice::<u32>::new(MemoryKind::Host, mine.as_ptr() as u64, 2) };
-    ///         comm.put_device(&mine, &Key::from_bytes(&key), 11)?;
+    ///         // SAFETY: what rank 0 has sent is a key's bytes.
+    ///         let key = unsafe { Key::from_bytes(&key) };
+    ///         comm.put_device(&mine, &key, 11)?;
     ///         comm.send_one(&1_u8, 0, 1)?;
     ///     }
     ///     Ok(())

@@ -76,7 +76,8 @@ pub(crate) unsafe fn to_the_right(
     comm.share_device(shared, |key| {
         let mut theirs = [0; Key::LEN];
         comm.sendrecv(&key.to_bytes(), left, 1, &mut theirs, right, 1)?;
-        let theirs = Key::from_bytes(&theirs);
+        // SAFETY: the other rank has sent a key's bytes.
+        let theirs = unsafe { Key::from_bytes(&theirs) };
         comm.put_device(&data, &theirs, 0)?;
         in_turn(2)?;
         comm.get_device(&mut back, &theirs, 0)?;

@@ -1,6 +1,9 @@
 //! Two engines, stepped by one thread: what goes by the network, and what becomes of freed memory.
 
 use std::cell::Cell;
+use std::sync::Arc;
+
+use portolan_datatype::Datatype as _;
 
 use crate::config::Settings;
 use crate::device::{AtomicOp, AtomicWidth, Check, Device, Region, RegionKey};
@@ -8,8 +11,9 @@ use crate::engine::Engine;
 use crate::engine::one_sided::{one_sided, prefix, step};
 use crate::engine::regions::KeyParts;
 use crate::level::{Single, StateLock};
+use crate::staging::{Driven, DrivenBuf, Fake};
 use crate::transport::memory::{self, Memory, Options};
-use crate::transport::{Limits, Payload, TransportCaps};
+use crate::transport::{Limits, Payload, Remote, TransportCaps};
 use crate::{ErrorKind, ProcId, Request};
 
 type Rank = Engine<Memory, Single>;
@@ -246,4 +250,58 @@ fn atomics_of_a_region_that_begins_amid_an_integer_are_refused() {
     // SAFETY: nobody uses the region any more.
     unsafe { rank.free_region(region) }.unwrap();
     assert_eq!(memory, [3 << 32, 0]);
+}
+
+#[test]
+fn the_length_of_a_key_of_this_rank_itself_is_not_believed() {
+    let [rank, _other] = two(TransportCaps::empty());
+    let region = rank.alloc_region(64).unwrap();
+    let mut longer = region.key;
+    longer.0[9] = 1; // 320 bytes.
+    let (me, mut bytes) = (ProcId::new(0), [7; 65]);
+    // SAFETY: the bytes outlive the operations, which are over at once.
+    let outcomes = unsafe {
+        [
+            rank.put(me, &longer, 0, bytes.as_ptr(), 65),
+            rank.get(me, &longer, 0, bytes.as_mut_ptr(), 65),
+            rank.put(me, &longer, 64, bytes.as_ptr(), 1),
+        ]
+    };
+    for outcome in outcomes {
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::RemoteAccess);
+    }
+    // SAFETY: as above.
+    unsafe { rank.put(me, &longer, 0, bytes.as_ptr(), 64) }.unwrap();
+    assert_eq!(bytes_of(&region), [7; 64]);
+}
+
+/// Starts to put what a device has that the network serves.
+fn start_put(ranks: &[Rank; 2], region: &Region, fake: &Arc<Fake>) -> Request {
+    let data = Driven::new(DrivenBuf {
+        driver: fake.clone(),
+        ptr: fake.at(0),
+        count: region.len,
+        layout: u8::layout(),
+    });
+    let what = Remote::Put {
+        source: fake.at(0),
+        len: region.len,
+    };
+    let (data, null) = (Some(Box::new(data.unwrap())), std::ptr::null_mut());
+    let mut state = ranks[0].state.lock();
+    let put = state.start_remote_with(1, &region.key, 0, what, null, data);
+    put.unwrap().expect("a region that is registered")
+}
+
+#[test]
+fn an_operation_of_driven_memory_gives_its_driver_back() {
+    let ranks = two(all());
+    let region = ranks[1].alloc_region(64).unwrap();
+    let fake = Fake::reachable(64);
+    fake.write(0, &[3; 64]);
+    let put = start_put(&ranks, &region, &fake);
+    assert_eq!(over(&ranks, put), Ok(()));
+    assert_eq!(bytes_of(&region), [3; 64]);
+    assert_eq!(done_by_network(&ranks[0]), 1);
+    assert_eq!(Arc::strong_count(&fake), 1, "nothing is kept of it");
 }
