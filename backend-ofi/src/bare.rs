@@ -9,7 +9,9 @@
 //! data    job's lower half 16 | acknowledged 8 | number 8 | sender's rank 32
 //! ```
 //!
-//! The lower 8 bits of the numbers are enough, because fewer than 256 packets are under way.
+//! The lower 8 bits of the numbers are enough, because fewer than 256 packets are under way. Of the job's 32 bits only
+//! the lower 16 are compared: one packet in 65536 that an earlier job sent to the same address would pass for one of
+//! this job's.
 
 use libfabric_sys::{FI_EAGAIN, fi_injectdata, fi_senddata};
 use portolan_core::transport::{Header, Sent};
@@ -43,8 +45,11 @@ pub(crate) fn wire(word: u64) -> Wire {
 /// Completes what a word says by what is known of this job and of the sender.
 pub(crate) fn complete(wire: &mut Wire, job: u32, peer: &Peer) {
     let nearest = |low: u32, known: u32| {
-        let ahead = low.wrapping_sub(known) as u8 as i8;
-        known.wrapping_add_signed(ahead.into())
+        // All of a window may be acknowledged at once: that is ahead, not behind.
+        match low.wrapping_sub(known) & 0xff {
+            ahead @ ..=WINDOW => known.wrapping_add(ahead),
+            behind => known.wrapping_sub(256 - behind),
+        }
     };
     wire.job = if wire.job == job & 0xffff { job } else { !job };
     // Not before the one that is expected.
@@ -125,6 +130,9 @@ mod tests {
                 assert_eq!((wire.job, wire.from), (0x1234_5678, 7));
                 assert_eq!((wire.seq, wire.ack), (seq, ack));
             }
+            let mut full = wire(word(1, 7, expected, acked.wrapping_add(WINDOW)));
+            complete(&mut full, 1, &peer);
+            assert_eq!(full.ack, acked.wrapping_add(WINDOW), "a whole window");
             // An acknowledgement that was overtaken stays one.
             let mut old = wire(word(1, 0, expected, acked.wrapping_sub(5)));
             complete(&mut old, 2, &peer);
@@ -260,10 +268,15 @@ mod tests {
         let len = ranks[0].link.part + Wire::LEN;
         let mut sink = Keep::default();
         send_one(&mut ranks, &mut sink, 0, 0, 8);
-        poll_until(&mut ranks, &mut sink, |_, sink| !sink.0.is_empty());
+        poll_until(&mut ranks, &mut sink, |_, sink| sink.0.len() == 1);
         for (number, packets) in [(0, 3), (1, 4), (2, 5), (3, 7), (4, 8)] {
             send_one(&mut ranks, &mut sink, 0, number, len);
             assert_eq!(ranks[0].peers[2].sent, packets, "after message {number}");
+            // Nothing is under way when the next one leaves: the provider has room for it.
+            let arrived = number as usize + 2;
+            poll_until(&mut ranks, &mut sink, |ranks, sink| {
+                sink.0.len() == arrived && !ranks[0].link.large.concern(|_| true)
+            });
         }
     }
 
@@ -276,7 +289,9 @@ mod tests {
         let mut sink = Keep::default();
         // There is a connection when something has arrived.
         send_one(&mut ranks, &mut sink, 0, 0, 8);
-        poll_until(&mut ranks, &mut sink, |_, sink| !sink.0.is_empty());
+        poll_until(&mut ranks, &mut sink, |ranks, sink| {
+            sink.0.len() == 1 && !ranks[0].link.large.concern(|_| true)
+        });
         ranks[0].headers.insert(2, Header::default());
         send_one(&mut ranks, &mut sink, 0, 0, len);
         poll_until(&mut ranks, &mut sink, |ranks, _| {

@@ -166,7 +166,8 @@ fn send(ofi: &mut Ofi, kind: Kind, slot: usize, peer: u32, total: usize) -> isiz
     unsafe { fi_send(ep, place.cast(), total, desc, addr, context) }
 }
 
-/// Keeps a large packet for later; until then nothing else goes to that peer.
+/// Keeps a large packet for later; until then no other packet goes to that peer, only the parts that follow in the
+/// same one.
 fn keep(ofi: &mut Ofi, slot: usize, peer: u32, total: usize) -> Sent {
     ofi.link.large.ops.note(slot, peer, total);
     ofi.link.large.take();

@@ -5,7 +5,7 @@
 //! whereupon the provider itself ends what was under way, as if the peer had hung up.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::ofi::Ofi;
 
@@ -25,7 +25,11 @@ pub(crate) fn connections(ofi: &Ofi) {
     };
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
     for fd in open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()) {
-        let Some((here, there)) = ends(fd) else {
+        // Another thread may close the number and open it anew: what is asked has to be what is shut down.
+        let Some(socket) = copy(fd) else {
+            continue;
+        };
+        let Some((here, there)) = ends(socket.as_raw_fd()) else {
             continue;
         };
         // This side has called a dead rank, or has been called by one.
@@ -33,9 +37,17 @@ pub(crate) fn connections(ofi: &Ofi) {
         let calls = here.port() == own.port() && dead.iter().any(|dead| dead.ip() == there.ip());
         if called || (calls && whole(there.ip())) {
             // SAFETY: no memory is touched. What it is a socket to does not answer any more.
-            unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
+            unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
         }
     }
+}
+
+/// Another descriptor of what a number is open for now; `None` if it is not.
+fn copy(fd: RawFd) -> Option<OwnedFd> {
+    // SAFETY: no memory is touched.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    // SAFETY: open, new, and nobody else's.
+    (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
 /// The two ends of a socket that is connected over IP.
@@ -66,7 +78,6 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream, UdpSocket};
-    use std::os::fd::AsRawFd;
 
     use portolan_core::transport::{Header, Payload, Pulled, Sent, Sink, Transport};
 
@@ -145,11 +156,15 @@ mod tests {
             let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let wanted = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
             assert_eq!(ends(stream.as_raw_fd()), Some(wanted));
+            let copied = copy(stream.as_raw_fd()).expect("it is open");
+            assert_ne!(copied.as_raw_fd(), stream.as_raw_fd());
+            assert_eq!(ends(copied.as_raw_fd()), Some(wanted));
             assert_eq!(ends(listener.as_raw_fd()), None, "it is not connected");
         }
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         assert_eq!(ends(socket.as_raw_fd()), None);
         assert_eq!(ends(-1), None);
+        assert!(copy(-1).is_none(), "nothing is open");
     }
 
     #[test]
