@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// Announced messages in a row that were taken as streams until the next ones go unasked: more than a
 /// receiver takes that way only to try it.
-const STREAMED: u32 = 24;
+const STREAMED: u32 = 40;
 /// Messages that go unasked until some are announced again, because things change.
 const UNASKED: u32 = 4096;
 /// Lengths that are told apart: up to the eager limit, and up to twice, four and eight times that.

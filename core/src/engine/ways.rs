@@ -24,11 +24,12 @@
 //! from the beginning of the first to the end of the last; so a window of many messages is measured as it
 //! is meant, whether its transfers overlap (streams) or not (pulls). Those beyond the period's length wait
 //! until none is under way, so that nothing else is measured and a slow way is not kept because there is
-//! always something under way.
+//! always something under way. Where transfers do not follow each other closely, a period is one of them; then a way is
+//! tried for several, and the best of them counts.
 //!
 //! A message of middle length goes unasked, in pieces, once it has been streamed for a while (`unasked.rs`). So where a
-//! call waits for it its stream is priced as what that will be, two copies that overlap but for one piece, and no
-//! question: the receiver takes the time of its own.
+//! call waits for it its stream is priced as what that will be, two copies and no question: the receiver
+//! takes the time of its own, which is most of it.
 //!
 //! Reading the clock twice takes as long as a line of memory from one core to the other. So while one way is
 //! known to be the best, only one period in [`RESTS`] + 1 is measured.
@@ -95,6 +96,8 @@ struct Sender {
     class: usize,
     /// Whether the period is measured.
     timed: bool,
+    /// Whether it tries a way.
+    trial: bool,
     bytes: u64,
     /// When the period began, and when its last transfer so far ended.
     since: Instant,
@@ -114,6 +117,8 @@ struct Class {
     /// Picoseconds per byte of a message that goes unasked, for which its stream stands; and copies that were measured.
     unasked: Option<u64>,
     copies: u8,
+    /// A way that is being tried: in so many transfers until now, and its least cost.
+    trying: Option<(Way, u32, u64)>,
     /// Transfers until another way is tried.
     left: u32,
     retry: u32,
@@ -202,6 +207,7 @@ impl Sender {
             way: Way::Stream,
             class: 0,
             timed: true,
+            trial: false,
             bytes: 0,
             since: now,
             until: now,
@@ -226,13 +232,17 @@ impl Sender {
         } else if self.begun > 0 {
             let busy = self.until.saturating_duration_since(self.since);
             let time = u64::try_from(busy.as_nanos()).unwrap_or(u64::MAX);
-            let cost = time.saturating_mul(1000) / self.bytes.max(1);
-            self.classes[self.class].learn(self.way, cost.max(1), self.begun);
+            let cost = (time.saturating_mul(1000) / self.bytes.max(1)).max(1);
+            let (way, begun, enough) = (self.way, self.begun, probe_of(self.class));
+            let class = &mut self.classes[self.class];
+            match self.trial {
+                true => class.tried(way, cost, begun, enough),
+                false => class.learn(way, cost, begun),
+            }
         }
         self.class = class;
-        let trial;
-        (self.way, self.room, trial) = self.choose(allowed);
-        self.timed = trial || rested || !same;
+        (self.way, self.room, self.trial) = self.choose(allowed);
+        self.timed = self.trial || rested || !same;
         if !self.timed {
             self.room = RESTS * PERIOD;
         }
@@ -261,9 +271,13 @@ impl Sender {
             }
         }
         let (way, trial) = self.classes[class].choose(allowed);
-        let probe = (PROBE_BYTES >> ((class % LENGTHS) as u32 + SHORTEST)).clamp(2, PROBE);
-        (way, if trial { probe } else { PERIOD }, trial)
+        (way, if trial { probe_of(class) } else { PERIOD }, trial)
     }
+}
+
+/// How many transfers try another way.
+fn probe_of(class: usize) -> u32 {
+    (PROBE_BYTES >> ((class % LENGTHS) as u32 + SHORTEST)).clamp(2, PROBE)
 }
 
 impl Class {
@@ -273,6 +287,7 @@ impl Class {
         believed: [false; ALL.len()],
         unasked: None,
         copies: 0,
+        trying: None,
         left: FIRST_RETRY,
         retry: FIRST_RETRY,
         turn: 0,
@@ -289,11 +304,18 @@ impl Class {
     /// The way of a period, and whether that is a trial.
     fn choose(&mut self, allowed: impl Fn(Way) -> bool) -> (Way, bool) {
         let ways = || ALL.into_iter().filter(|&way| allowed(way));
+        if let Some((way, ..)) = self.trying.filter(|&(way, ..)| allowed(way)) {
+            return (way, true);
+        }
         if let Some(way) = ways().find(|&way| !self.is_tried(way)) {
             return (way, true);
         }
         let best = ways().min_by_key(|&way| self.price(way));
         let best = best.unwrap_or(Way::Stream);
+        if self.believed[best as usize] {
+            // Its first transfers of this length find cold memory.
+            return (best, true);
+        }
         if self.left > 0 {
             return (best, false);
         }
@@ -328,6 +350,19 @@ impl Class {
     /// So many transfers have taken the best way, and were not measured.
     fn rested(&mut self, transfers: u32) {
         self.left = self.left.saturating_sub(transfers);
+    }
+
+    /// A period has tried a way. Where transfers are far apart that is one transfer, and what counts is the best
+    /// of several: the first one finds the caches as the way before has left them.
+    fn tried(&mut self, way: Way, cost: u64, transfers: u32, enough: u32) {
+        let so_far = self.trying.take().filter(|&(trying, ..)| trying == way);
+        let (_, before, least) = so_far.unwrap_or((way, 0, u64::MAX));
+        let (transfers, least) = (before + transfers, least.min(cost));
+        if transfers < enough {
+            self.trying = Some((way, transfers, least));
+        } else {
+            self.learn(way, least, transfers);
+        }
     }
 
     fn learn(&mut self, way: Way, cost: u64, transfers: u32) {
@@ -413,6 +448,28 @@ mod tests {
             class.would_cost(100_000);
             assert!(class.unasked < Some(2 * unasked), "one interruption");
         }
+    }
+
+    #[test]
+    fn the_first_transfers_of_a_length_do_not_decide() {
+        let believed = Class {
+            cost: [20, 40, 18],
+            trials: [TRIALS; ALL.len()],
+            believed: [true; ALL.len()],
+            ..Class::NEW
+        };
+        let mut class = believed;
+        // One after the other, and the first one finds cold memory.
+        for cost in [900, 300, 19, 19, 19, 19, 19, 19] {
+            assert_eq!(class.choose(|_| true), (Way::Split, true));
+            class.tried(Way::Split, cost, 1, PROBE);
+        }
+        assert_eq!(class.cost[Way::Split as usize], 19);
+        assert_eq!(class.choose(|_| true), (Way::Split, false));
+        // A window's transfers are measured together.
+        let mut class = believed;
+        class.tried(Way::Split, 300, PROBE, PROBE);
+        assert_eq!(class.choose(|_| true), (Way::Stream, true));
     }
 
     #[test]
