@@ -156,10 +156,14 @@ mod tests {
     }
 
     fn ranks(provider: &str) -> Option<Vec<Ofi>> {
+        ranks_with(provider, Config::default())
+    }
+
+    fn ranks_with(provider: &str, config: Config) -> Option<Vec<Ofi>> {
         let config = Config {
             provider: Some(provider.to_owned()),
             interface: (provider == "tcp").then(|| "lo".to_owned()),
-            ..Config::default()
+            ..config
         };
         let ranks = opened_or_skipped("packets in parts", 3, &config)?;
         if ranks[0].link.part == ranks[0].link.limits.bulk {
@@ -214,9 +218,12 @@ mod tests {
     }
 
     fn whole_whatever_its_way(provider: &str) {
-        let Some(mut ranks) = ranks(provider) else {
-            return;
-        };
+        if let Some(mut ranks) = ranks(provider) {
+            all_whole(&mut ranks);
+        }
+    }
+
+    fn all_whole(ranks: &mut [Ofi]) {
         let (part, bulk) = (ranks[0].link.part, ranks[0].link.limits.bulk);
         let lens = [
             part - 1,
@@ -232,9 +239,9 @@ mod tests {
             .map(|number| (number, lens[(number / 6) as usize % lens.len()].min(bulk)))
             .collect();
         for &(number, len) in &sent {
-            send_one(&mut ranks, &mut sink, (number % 2) as usize, number, len);
+            send_one(ranks, &mut sink, (number % 2) as usize, number, len);
         }
-        poll_until(&mut ranks, &mut sink, |_, sink| sink.0.len() == sent.len());
+        poll_until(ranks, &mut sink, |_, sink| sink.0.len() == sent.len());
         for sender in 0..2 {
             let theirs = sent.iter().filter(|(number, _)| number % 2 == sender);
             let came = sink.0.iter().filter(|(from, ..)| *from == sender);
@@ -258,6 +265,47 @@ mod tests {
     #[test]
     fn packets_are_whole_whatever_their_way_over_shared_memory() {
         whole_whatever_its_way("shm");
+    }
+
+    #[test]
+    fn ranks_whose_parts_differ_understand_each_other() {
+        for provider in ["tcp", "shm"] {
+            // Buffers that are soon too full for a packet.
+            let config = Config {
+                receive: 20 << 10,
+                ..Config::default()
+            };
+            let Some(mut ranks) = ranks_with(provider, config) else {
+                continue;
+            };
+            // As where the provider says something else to one of them. One such message fits into a buffer.
+            ranks[1].link.part = match provider {
+                "shm" => ranks[1].link.limits.bulk,
+                _ => 12_000,
+            };
+            let mut sink = Keep::default();
+            for number in 0..20 {
+                send_one(&mut ranks, &mut sink, 1, number, 12_000);
+            }
+            poll_until(&mut ranks, &mut sink, |_, sink| sink.0.len() == 20);
+            for (number, (from, _, data)) in (0..).zip(&sink.0) {
+                assert!(*from == 1 && *data == bytes(number, 12_000), "{number}");
+            }
+            all_whole(&mut ranks);
+        }
+    }
+
+    #[test]
+    fn few_slots_are_enough_for_all_parts_of_a_packet() {
+        for provider in ["tcp", "shm"] {
+            let config = Config {
+                slots: 1,
+                ..Config::default()
+            };
+            if let Some(mut ranks) = ranks_with(provider, config) {
+                all_whole(&mut ranks);
+            }
+        }
     }
 
     #[test]

@@ -34,16 +34,20 @@ pub(crate) fn caps(domain: &Domain, processes: bool) -> TransportCaps {
     caps
 }
 
-/// Sizes over a provider, and the longest payload of one of its messages: packets may go in parts.
+/// Sizes over a provider, and the longest payload of one of its messages: packets may go in parts. Ranks need not agree
+/// about the latter: they take whatever is not longer than a packet.
 pub(crate) fn limits(config: &Config, info: &Info) -> (Limits, usize) {
     let provider = info.provider();
     let over = |layer: &str| provider.split(';').any(|name| name == layer);
     let (part, bulk, eager) = if over("ofi_rxm") {
         (AT_ONCE - Wire::LEN, BULK, BULK)
     } else if over("shm") {
-        // What is copied at once; longer messages are read from where they are.
-        let injected = info.tx_attr().inject_size.max(1024);
-        (injected - Wire::LEN, BULK, EAGER_SHM)
+        // What is copied at once; longer messages are read from where they are. Zero says nothing of that.
+        let part = match info.tx_attr().inject_size {
+            0 => BULK,
+            injected => injected.clamp(1024, BULK + Wire::LEN) - Wire::LEN,
+        };
+        (part, BULK, EAGER_SHM)
     } else if provider == "tcp" {
         (BULK, BULK, BULK)
     } else {

@@ -98,7 +98,7 @@ pub(crate) struct Link {
     pub(crate) memory: Memory,
     pub(crate) domain: Domain,
     pub(crate) limits: Limits,
-    /// Longest payload of one of the provider's messages.
+    /// Longest payload of one of the provider's messages that this rank sends.
     pub(crate) part: usize,
     /// The provider matches.
     matches: bool,
@@ -120,15 +120,18 @@ impl Link {
                 info.ep_attr().max_msg_size
             ));
         }
-        let largest = Wire::LEN + part;
+        // Parts of other ranks may be longer than this one's.
+        let largest = Wire::LEN + limits.bulk;
         // Providers install handlers of signals when an endpoint is made, too.
         let opened = keeping_signals(|| Domain::open(library, info, size, largest))?;
         // If something fails below, the endpoint goes before what it stands on.
         let (domain, ep) = (opened.1, opened.0);
         let (count, least) = (config.slots, Wire::LEN + limits.short);
+        // All parts of a packet leave at once, or none.
+        let pieces = count.max(limits.bulk.div_ceil(part));
         let mut link = Self {
             small: Slots::new(&domain, Kind::Short, 4 * count, least)?,
-            large: Slots::new(&domain, Kind::Bulk, count, Wire::LEN + limits.bulk)?,
+            large: Slots::new(&domain, Kind::Bulk, pieces, largest)?,
             inbox: Inbox::new(&domain, config, largest, limits.bulk)?,
             memory: Memory::new(&domain)?,
             ep,
@@ -168,10 +171,11 @@ impl Link {
         // Atomic operations are by the provider for everybody, or for nobody.
         let atomics = if self.domain.atomics { "+atomics" } else { "" };
         format!(
-            "{} {}.{}{atomics}{}",
+            "{} {}.{}{atomics}, packets of {} bytes{}",
             info.provider(),
             attr.protocol,
             attr.protocol_version,
+            self.limits.bulk,
             if self.matches { ", matching" } else { "" }
         )
     }
