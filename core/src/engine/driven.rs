@@ -97,7 +97,8 @@ impl<T: Transport> State<T> {
         request.ok_or_else(|| unsupported(kind, "this access to a peer's region"))
     }
 
-    /// Goes on with an operation of such memory whose region turns out not to be registered: from, or to, a copy.
+    /// Goes on with an operation of such memory of which nothing has begun, and that the network does not do as it
+    /// is: from, or to, a copy. If the driver fails, that is the end.
     pub(super) fn copy_driven(&mut self, index: u32) {
         let Op::Remote(op) = &mut self.proto.table.entry(index).op else {
             return;
@@ -110,9 +111,13 @@ impl<T: Transport> State<T> {
         if get {
             op.set_memory(host.as_mut_ptr());
         } else {
-            // SAFETY: the memory is the operation's until its request completes; the copy has as many bytes. What
-            // was begun is none of it, because a region is registered or not.
-            unsafe { data.read(0, host.as_mut_ptr(), data.bytes, MsgRep::Native) };
+            // SAFETY: the memory is the operation's until its request completes; the copy has as many bytes.
+            let fetched = unsafe { data.fetch(0, host.as_mut_ptr(), data.bytes) };
+            if fetched.is_none() {
+                return self
+                    .proto
+                    .end_remote_with(index, Some(ErrorKind::UnsupportedMemory));
+            }
             op.set_memory(host.as_mut_ptr());
         }
         let completion = Completion {
@@ -204,10 +209,10 @@ impl Proto {
     }
 }
 
-/// Copies from such memory to the host.
+/// Copies from such memory to the host. If the driver fails, nothing else is there.
 ///
 /// # Safety
-/// As for `Driven::read`.
+/// As for `Driven::fetch`.
 pub(super) unsafe fn read(
     data: &Driven,
     position: usize,
@@ -215,7 +220,7 @@ pub(super) unsafe fn read(
     len: usize,
 ) -> Result<()> {
     // SAFETY: the caller's promise.
-    unsafe { data.read(position, target, len, MsgRep::Native) };
+    let _ = unsafe { data.fetch(position, target, len) };
     failed(data)
 }
 

@@ -317,6 +317,8 @@ impl<T: Transport> State<T> {
                 }
                 // If the peer is gone, the news of it ends the request.
                 Begun::Full | Begun::Gone => return true,
+                // Perhaps because the device's memory could not be registered.
+                Begun::Refused if op.is_driven() && op.begun == 0 => self.copy_driven(index),
                 Begun::Refused => {
                     op.failed = true;
                     self.proto.end_remote(index);
@@ -450,8 +452,16 @@ impl Proto {
         if op.parts > 0 {
             return;
         }
-        let (peer, changes) = (op.peer, op.what.changes());
         let error = op.failed.then_some(ErrorKind::RemoteAccess);
+        self.end_remote_with(index, error);
+    }
+
+    /// Completes an operation of which nothing is under way.
+    pub(super) fn end_remote_with(&mut self, index: u32, error: Option<ErrorKind>) {
+        let Op::Remote(op) = &self.table.entry(index).op else {
+            return;
+        };
+        let (peer, changes) = (op.peer, op.what.changes());
         if changes {
             self.close_one(peer);
         }

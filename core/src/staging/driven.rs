@@ -118,6 +118,19 @@ impl Driven {
             .ok()
     }
 
+    /// Copies bytes to the host; `None` if the driver fails, which is noted.
+    ///
+    /// # Safety
+    /// As for [`Accelerator::fetch`].
+    pub(crate) unsafe fn fetch(&self, position: usize, target: *mut u8, len: usize) -> Option<()> {
+        debug_assert!(position + len <= self.bytes);
+        if len == 0 {
+            return Some(());
+        }
+        // SAFETY: the caller's promise.
+        self.note(unsafe { self.driver().fetch(self.at(position), target, len) })
+    }
+
     /// Copies a part of the packed stream to the host. If the driver fails that is noted, and zeros are there.
     ///
     /// # Safety

@@ -305,3 +305,25 @@ fn an_operation_of_driven_memory_gives_its_driver_back() {
     assert_eq!(done_by_network(&ranks[0]), 1);
     assert_eq!(Arc::strong_count(&fake), 1, "nothing is kept of it");
 }
+
+#[test]
+fn a_driver_that_fails_puts_nothing() {
+    let ranks = two(all());
+    let region = ranks[1].alloc_region(64).unwrap();
+    let parts = KeyParts::of(&region.key);
+    {
+        // Goes by packets, from a copy.
+        let mut state = ranks[1].state.lock();
+        state.proto.regions.unregister(parts.index);
+    }
+    // SAFETY: a live region of this process; nobody uses it while the one thread is here.
+    unsafe { region.ptr.write_bytes(7, 64) };
+    let fake = Fake::reachable(64);
+    fake.fail_after(0);
+    let failed = start_put(&ranks, &region, &fake);
+    assert_eq!(over(&ranks, failed), Err(ErrorKind::UnsupportedMemory));
+    assert!(ranks[0].state.lock().proto.remotes.is_flushed(1));
+    assert_eq!(put(&ranks, &region.key, &[8; 1]), Ok(()));
+    let expected: Vec<u8> = std::iter::once(8).chain([7; 63]).collect();
+    assert_eq!(bytes_of(&region), expected);
+}

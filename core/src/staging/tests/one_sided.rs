@@ -197,3 +197,29 @@ fn what_has_no_driver_is_refused() {
         ranks[1].free_region(region).unwrap();
     }
 }
+
+#[test]
+fn a_driver_that_fails_changes_no_region() {
+    everywhere(|ranks| {
+        let fake = Fake::new(1000);
+        let staging = Staging::new(vec![fake.clone()]);
+        let region = ranks[1].alloc_region(1000).unwrap();
+        let (to, data) = (ProcId::new(1), bytes(1000, 7));
+        let get = |room: &mut [u8]| {
+            // SAFETY: the room outlives the request.
+            let get = unsafe { ranks[0].get(to, &region.key, 0, room.as_mut_ptr(), room.len()) };
+            over(&ranks, 0, get.unwrap()).unwrap();
+        };
+        let mut there = vec![0; 1000];
+        // SAFETY: devices and buffers outlive the requests.
+        unsafe {
+            let put = ranks[0].put(to, &region.key, 0, data.as_ptr(), 1000);
+            over(&ranks, 0, put.unwrap()).unwrap();
+            fake.fail_after(0);
+            let put = staging.put(&ranks[0], to, &region.key, 0, &piece(&fake, 0, 1000));
+            assert_eq!(put.unwrap_err().kind(), ErrorKind::UnsupportedMemory);
+        }
+        get(&mut there);
+        assert!(there == data);
+    });
+}
