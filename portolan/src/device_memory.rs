@@ -239,9 +239,11 @@ impl<L: Level, D: Device> Comm<L, D> {
                 }
             };
             let received = self.hosted().wait(incoming);
-            let truncated = |error: &Error| error.kind() == ErrorKind::Truncated;
-            if received.as_ref().is_err_and(|error| !truncated(error)) {
-                // The job is in trouble: whoever should take the message may never do so.
+            let dead =
+                |error: &Error| matches!(error.kind(), ErrorKind::PeerFailed | ErrorKind::Aborted);
+            if received.as_ref().is_err_and(dead) {
+                // Whoever should take the message may never do so. After other errors, of a driver, say, it
+                // waits for the message.
                 let _ = self.hosted().cancel(outgoing);
             }
             let sent = self.hosted().wait(outgoing);

@@ -135,6 +135,30 @@ fn a_rank_may_send_to_itself() {
 }
 
 #[test]
+fn a_message_to_a_rank_whose_driver_fails_is_not_taken_back() {
+    portolan::try_threads(2, |world| {
+        let (comm, fake) = (world.comm(), with_device(&world, 2 * MOST));
+        fake.write(0, &bytes(MOST, 1));
+        // SAFETY: the halves of this rank's device, which lives until this is over.
+        let (mine, mut theirs) = unsafe { (data(&fake, 0, MOST), room(&fake, MOST, MOST)) };
+        if comm.rank() == 0 {
+            fake.fail_after(0);
+            let sent = comm.send_device(&mine, 1, 1).unwrap_err();
+            assert_eq!(sent.kind(), ErrorKind::UnsupportedMemory);
+            // Later than the other rank knows that nothing comes.
+            let mut host = vec![0; MOST];
+            comm.recv_into(&mut host, 1, 1)?;
+            assert!(host == bytes(MOST, 1));
+        } else {
+            let received = comm.sendrecv_device(&mine, 0, 1, &mut theirs, 0, 1);
+            assert_eq!(received.unwrap_err().kind(), ErrorKind::UnsupportedMemory);
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
 fn a_message_that_is_too_long_stays_within_its_room() {
     portolan::try_threads(2, |world| blocking(&world)).expect("what fits");
 }
