@@ -34,7 +34,6 @@ type PushContext = unsafe extern "C" fn(Context) -> Code;
 type PopContext = unsafe extern "C" fn(*mut Context) -> Code;
 type SynchronizeContext = unsafe extern "C" fn() -> Code;
 type CopyToHost = unsafe extern "C" fn(*mut c_void, Address, usize) -> Code;
-type CopyToDevice = unsafe extern "C" fn(Address, *const c_void, usize) -> Code;
 type StartToHost = unsafe extern "C" fn(*mut c_void, Address, usize, Stream) -> Code;
 type StartToDevice = unsafe extern "C" fn(Address, *const c_void, usize, Stream) -> Code;
 type CreateEvent = unsafe extern "C" fn(*mut Event, c_uint) -> Code;
@@ -59,7 +58,6 @@ struct Driver {
     pop_context: PopContext,
     synchronize_context: SynchronizeContext,
     copy_to_host: CopyToHost,
-    copy_to_device: CopyToDevice,
     start_to_host: StartToHost,
     start_to_device: StartToDevice,
     create_event: CreateEvent,
@@ -107,7 +105,6 @@ impl Cuda {
             pop_context: function!(c"cuCtxPopCurrent_v2": PopContext),
             synchronize_context: function!(c"cuCtxSynchronize": SynchronizeContext),
             copy_to_host: function!(c"cuMemcpyDtoH_v2": CopyToHost),
-            copy_to_device: function!(c"cuMemcpyHtoD_v2": CopyToDevice),
             start_to_host: function!(c"cuMemcpyDtoHAsync_v2": StartToHost),
             start_to_device: function!(c"cuMemcpyHtoDAsync_v2": StartToDevice),
             create_event: function!(c"cuEventCreate": CreateEvent),
@@ -298,10 +295,10 @@ impl Accelerator for Cuda {
     }
 
     unsafe fn store(&self, target: *mut u8, source: *const u8, len: usize) -> Result<(), String> {
-        // SAFETY: the caller's promise.
-        self.at(target, || unsafe {
-            (self.driver.copy_to_device)(target as Address, source.cast(), len)
-        })
+        // `cuMemcpyHtoD` may return before bytes that are not locked are there: the event tells when they are.
+        // SAFETY: the caller's promise, until the copy is over, which is awaited.
+        let copying = unsafe { self.start_store(target, source, len)? };
+        copying.map_or(Ok(()), |mut copying| copying.finish())
     }
 
     unsafe fn start_fetch(
