@@ -440,8 +440,11 @@ impl Proto {
             return;
         }
         if !transfer.mine.is_empty() {
-            if transfer.broken {
+            if transfer.stranded && transfer.broken {
+                // Nothing more comes, and the sender waits for the end of this half.
                 transfer.mine = 0..0;
+                let (peer, cookie) = (transfer.peer, transfer.header.cookie);
+                self.acknowledge(peer, cookie);
                 return self.arrived(index);
             }
             if transfer.stranded {
