@@ -1,0 +1,74 @@
+//! Blocking calls that take more than one step: a receive, and a send that cannot leave at once.
+
+use super::Engine;
+use super::data::Data;
+use super::send::{Launched, may_block};
+use crate::device::{Device, SendArgs, SendMode};
+use crate::error::Result;
+use crate::level::{Level, StateLock};
+use crate::matching::Pattern;
+use crate::status::Status;
+use crate::transport::Transport;
+
+impl<T: Transport, L: Level> Engine<T, L> {
+    /// Receives: polls with the receive in hand for as long as the lock is held, then as an ordinary
+    /// receive.
+    ///
+    /// # Safety
+    /// `from` must be legal, and the buffer writable for the length of the call.
+    #[inline]
+    pub(super) unsafe fn recv_blocking(&self, from: &Pattern, data: Data) -> Result<Status> {
+        let request = {
+            let mut state = self.state.lock();
+            match state.take_in_hand(from, data) {
+                Ok(()) => {
+                    self.poll_in_hand(&mut state);
+                    match state.put_down()? {
+                        Ok(status) => {
+                            return match status.error {
+                                None => Ok(status),
+                                Some(kind) => Err(state.proto.status_error(kind, status)),
+                            };
+                        }
+                        Err(request) => request,
+                    }
+                }
+                // SAFETY: the caller's promise.
+                Err(data) => unsafe { state.start_recv(from, data)? },
+            }
+        };
+        self.wait(request)
+    }
+
+    /// A send that could not leave at once.
+    ///
+    /// # Safety
+    /// `args` must be legal, and the buffer readable for the length of the call.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn send_slowly(&self, args: &SendArgs, data: Data) -> Result<()> {
+        let request = {
+            let mut state = self.state.lock();
+            if args.mode == SendMode::Buffered {
+                // Progress may make room, and is due: a program that only sends buffered would
+                // never make any.
+                state.progress();
+                let tried = match &data {
+                    // SAFETY: the caller's promise.
+                    Data::Contig(buf) => unsafe { state.try_eager_contig(args, buf) },
+                    Data::Typed { .. } | Data::Driven(_) => Launched::No,
+                };
+                if tried == Launched::Yes {
+                    return Ok(());
+                }
+                return Err(may_block(args, data.len()).on_rank(self.shared.rank));
+            }
+            if args.dest.index() == state.proto.me {
+                return state.send_to_self(args, data);
+            }
+            // SAFETY: the caller keeps the buffer until this returns, which is after completion.
+            unsafe { state.start_waited_send(args, data)? }
+        };
+        self.wait(request).map(drop)
+    }
+}
