@@ -13,7 +13,7 @@
 //! **Invariants**
 //! - All state is behind one lock ([`Level`]), but for `Shared`, which anyone may read.
 //! - During a poll the transport is borrowed: what needs it is noted and done right after.
-//! - Per peer, tagged messages leave in the order in which they were started: a peer with messages
+//! - Per peer, tagged messages leave in the order in which they were started, each whole before the next: a peer with messages
 //!   that wait for room has a flag set, which keeps later ones from overtaking.
 //! - A peer's packet names requests of this rank in short form; it is checked against the slot's
 //!   generation and operation before it does anything.
