@@ -26,6 +26,8 @@ pub(crate) struct Prepared {
     pub(crate) memory: Memory,
     /// What `memory` points to beside the caller's buffers.
     pub(crate) scratch: Scratch,
+    /// Requests that it has under way at once, at most: its messages and its own.
+    pub(crate) requests: usize,
 }
 
 impl Prepared {
@@ -33,6 +35,7 @@ impl Prepared {
     pub(crate) fn new(schedule: Schedule, bases: [*mut u8; 2], mut scratch: Scratch) -> Self {
         let memory = Memory::new(bases, scratch.at_least(schedule.scratch()));
         Self {
+            requests: schedule.width() + 1,
             schedule,
             memory,
             scratch,

@@ -2,7 +2,7 @@
 
 use portolan_core::comm::{Communicator, Slot};
 use portolan_core::config::Settings;
-use portolan_core::{Device, Error, ErrorKind, Result};
+use portolan_core::{Device, Error, ErrorKind, Request, Result};
 
 use crate::select::{Table, parse};
 use crate::state::Job;
@@ -20,6 +20,10 @@ pub struct Options {
     /// Whether reductions of floating-point numbers give the same bits whatever the number of ranks, their
     /// placement and the algorithm (the setting `REPRODUCIBLE`).
     pub reproducible: bool,
+    /// Requests that the nonblocking and persistent operations of a rank may have under way together: by default half of
+    /// all that there may be. One that would have more is not begun while others are under way, so that none
+    /// ends up waiting for requests that the others hold.
+    pub requests: usize,
 }
 
 impl Default for Options {
@@ -29,6 +33,7 @@ impl Default for Options {
             compare: false,
             direct: true,
             reproducible: false,
+            requests: Request::MAX_ACTIVE / 2,
         }
     }
 }
@@ -48,6 +53,7 @@ impl Options {
             compare: settings.coll_check(),
             direct: settings.coll_direct(),
             reproducible: settings.reproducible(),
+            ..Self::default()
         })
     }
 }

@@ -11,6 +11,7 @@
 //! The hook runs under the device's lock: it starts and tests messages through the [`Port`] only. Operators run
 //! there too, so an operator of the program must not communicate.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use portolan_core::comm::Communicator;
@@ -42,12 +43,31 @@ struct Shared {
     fresh: Mutex<Vec<Task>>,
     /// Memory of operations that are over, for the next: fresh memory costs a page fault per page.
     spare: Mutex<Vec<(Schedule, Scratch)>>,
+    /// Requests that operations under way by messages may come to have.
+    requests: AtomicUsize,
 }
 
 /// Spare memories that are kept.
 const SPARES: usize = 16;
 
 impl Shared {
+    /// Lets an operation begin that comes to have so many requests, if all together then have no more than `most`, or
+    /// none other is under way; says whether it may.
+    fn admit(&self, requests: usize, most: usize) -> bool {
+        // Relaxed, here and where they leave: nothing but a number.
+        let others = self.requests.fetch_add(requests, Ordering::Relaxed);
+        let may = others == 0 || others.saturating_add(requests) <= most;
+        if !may {
+            self.dismiss(requests);
+        }
+        may
+    }
+
+    /// It is over, or was not begun.
+    fn dismiss(&self, requests: usize) {
+        self.requests.fetch_sub(requests, Ordering::Relaxed);
+    }
+
     fn take_spare(&self) -> (Schedule, Scratch) {
         lock(&self.spare).pop().unwrap_or_default()
     }
@@ -84,7 +104,9 @@ impl Upper for Collective {}
 ///
 /// # Errors
 /// As [`run`](crate::run()) for what is wrong with the arguments; what goes wrong later comes out of the call that
-/// completes the request. [`Exhausted`](ErrorKind::Exhausted) when there are no more request slots.
+/// completes the request. [`Exhausted`](ErrorKind::Exhausted) when there are no more request slots, or those under way
+/// may need all that there are for them ([`Options::requests`]): it may be started again later, before others on this
+/// communicator.
 ///
 /// # Safety
 /// As [`run`](crate::run()), until the request completes. Arrays of counts, displacements and layouts are used
@@ -184,11 +206,28 @@ unsafe fn start_watched<D: Device>(
     let plan = plan(&job.options, schedule)?;
     let prepared = Prepared::new(plan.schedule, plan.bases, scratch);
     // Before the number: without a request there is no operation, and the next has this number.
-    let request = comm.device().upper_request(Box::new(Collective))?;
+    let request = begin(comm, job, &prepared)?;
     let tags = state.tags().started(state.begin());
     let task = Active::new(request, who(comm), tags, Arc::new(prepared), watch());
     launch(comm, state, job, task);
     Ok(request)
+}
+
+/// The request of an operation by messages, if there is room for all that it comes to have.
+fn begin<D: Device>(comm: &Communicator<D>, job: &Job, prepared: &Prepared) -> Result<Request> {
+    let shared = &job.progress.shared;
+    if !shared.admit(prepared.requests, job.options.requests) {
+        return Err(comm.error(
+            ErrorKind::Exhausted,
+            format!(
+                "collective operations under way may have {} requests together, and this one would be too many",
+                job.options.requests
+            ),
+            "complete some before starting more",
+        ));
+    }
+    let request = comm.device().upper_request(Box::new(Collective));
+    request.inspect_err(|_| shared.dismiss(prepared.requests))
 }
 
 /// A collective operation that can be started again and again (MPI-4 section 6.13).
@@ -295,7 +334,7 @@ impl<D: Device> Persistent<D> {
             }?;
             return Ok(self.last);
         };
-        self.last = comm.device().upper_request(Box::new(Collective))?;
+        self.last = begin(comm, job, prepared)?;
         let watch = ready.and_then(|(ready, track, kept)| {
             // SAFETY: from the caller.
             watched(unsafe { ready.start(comm, state, track, || Some(Arc::clone(kept))) })
@@ -353,7 +392,9 @@ fn turn(shared: &Shared, under_way: &mut Vec<Task>, port: &mut dyn Port) -> Turn
     };
     for over in under_way.extract_if(.., advance) {
         if let Task::Messages(active) = over {
-            shared.keep(active.into_prepared());
+            let prepared = active.into_prepared();
+            shared.dismiss(prepared.requests);
+            shared.keep(prepared);
         }
     }
     if under_way.is_empty() {

@@ -153,7 +153,16 @@ fn typed<'a>(data: &mut [u32], count: usize, layout: &'a Layout) -> TypedBuf<'a>
 
 /// Runs `body` on `n` ranks, which are threads; how many requests were refused on all together.
 fn on_all(n: u32, room: u32, body: impl Fn(&Communicator<Scarce>) + Sync) -> u32 {
-    let mut options = Options::default();
+    on_all_with(n, room, &Options::default(), body)
+}
+
+fn on_all_with(
+    n: u32,
+    room: u32,
+    options: &Options,
+    body: impl Fn(&Communicator<Scarce>) + Sync,
+) -> u32 {
+    let mut options = options.clone();
     options.direct = false;
     let refused = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -248,5 +257,52 @@ fn those_under_way_wait_for_room_in_the_middle() {
             }
         });
         assert!(refused > 0);
+    }
+}
+
+/// Without the limit each would hold requests that another one waits for.
+#[test]
+fn those_that_would_block_each_other_are_not_begun_together() {
+    const N: u32 = 4;
+    const ROUNDS: u32 = 40;
+    for room in 3..=5 {
+        let mut options = Options::default();
+        options.requests = room as usize;
+        let kept_out = AtomicU32::new(0);
+        let refused = on_all_with(N, room, &options, |world| {
+            let (me, layout) = (world.rank(), Layout::of::<u32>());
+            let other = world.dup().unwrap();
+            let len = |round: u32| [30_000_usize, 1][(round / 2 % 2) as usize];
+            let mut sums: Vec<Vec<u32>> = (0..ROUNDS).map(|n| vec![me + n; len(n)]).collect();
+            let wait = |request| world.device().device.wait(request).unwrap();
+            let mut under_way = std::collections::VecDeque::new();
+            for (round, sum) in (0..).zip(&mut sums) {
+                let comm = [world, &other][round as usize % 2];
+                let allreduce = Operation::Allreduce {
+                    send: None,
+                    recv: typed(sum, len(round), &layout),
+                    op: &Op::SUM,
+                };
+                let request = loop {
+                    // SAFETY: the buffers live until all operations are over.
+                    match unsafe { start(comm, &allreduce) } {
+                        Ok(request) => break request,
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
+                            kept_out.fetch_add(1, Ordering::Relaxed);
+                            wait(under_way.pop_front().expect("others are under way"));
+                        }
+                    }
+                };
+                under_way.push_back(request);
+            }
+            under_way.into_iter().for_each(|request| _ = wait(request));
+            for (round, sum) in (0..).zip(&sums) {
+                let expected = N * (N - 1) / 2 + N * round;
+                assert!(sum.iter().all(|&sum| sum == expected), "{round}");
+            }
+        });
+        assert_eq!(refused, 0, "what was begun had room");
+        assert!(kept_out.into_inner() > 0);
     }
 }

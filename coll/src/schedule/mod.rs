@@ -145,6 +145,20 @@ impl Schedule {
         waits.filter(|s| matches!(s, Step::Wait)).count()
     }
 
+    /// Messages that this rank has under way at once, at most.
+    pub(crate) fn width(&self) -> usize {
+        let (mut most, mut now) = (0, 0);
+        for step in &self.steps {
+            now = match step {
+                Step::Send { .. } | Step::Recv { .. } => now + 1,
+                Step::Wait => 0,
+                _ => now,
+            };
+            most = most.max(now);
+        }
+        most
+    }
+
     #[inline]
     pub(crate) fn layout(&self, id: LayoutId) -> &Layout {
         &self.layouts[id.0 as usize]
