@@ -102,7 +102,7 @@ macro_rules! with_cases {
                 }
                 comms {
                     init_and_free 1, reversed 1, context_in_use 1, created 1, created_by_some 1,
-                    freed_early 1, neighbours 1, between_groups 2,
+                    freed_early 1, alone 1, neighbours 1, between_groups 2,
                 }
                 collectives {
                     barrier 1, bcast 1, gather 1, scatter 1, allgather 1, alltoall 1, reduce 1,

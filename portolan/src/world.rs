@@ -1,5 +1,7 @@
 //! A rank's place in its job.
 
+use std::sync::{Mutex, PoisonError};
+
 use portolan_core::config::Settings;
 use portolan_core::level::{Level, Single};
 use portolan_core::{Device, Result};
@@ -24,12 +26,15 @@ use crate::hosted::{Ending, Hosted, Launcher, Leave};
 #[derive(Debug)]
 pub struct World<L: Level = Single, D: Device = AnyDevice<L>> {
     comm: Comm<L, D>,
+    /// The communicator of this rank alone, once it has been asked for.
+    own: Mutex<Option<Comm<L, D>>>,
 }
 
 impl<L: Level, D: Device> World<L, D> {
     pub(crate) fn host(hosted: Hosted<D>) -> Result<Self> {
         Ok(Self {
             comm: Comm::world(hosted)?,
+            own: Mutex::new(None),
         })
     }
 
@@ -57,6 +62,35 @@ impl<L: Level, D: Device> World<L, D> {
     #[must_use]
     pub fn comm(&self) -> Comm<L, D> {
         self.comm.clone()
+    }
+
+    /// The communicator of this rank alone (MPI-4 section 7.2.4, `MPI_COMM_SELF`): the same one in every call.
+    /// Nobody is asked for it, and collective operations on it send nothing.
+    ///
+    /// Its attributes are deleted when the world ends, before anything else of this rank does, the last that was set
+    /// first (MPI-4 section 11.2.4): what a delete hook does there may still communicate.
+    ///
+    /// ```
+    /// portolan::try_threads(2, |world| {
+    ///     let own = world.own()?;
+    ///     assert_eq!((own.rank(), own.size()), (0, 1));
+    ///     assert_eq!(own.allreduce_one(7, &portolan::Op::SUM)?, 7);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What the device says of another communicator.
+    pub fn own(&self) -> Result<Comm<L, D>> {
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        if own.is_none() {
+            *own = Some(self.comm.raise(self.comm.alone())?);
+        }
+        match &*own {
+            Some(own) => Ok(own.clone()),
+            None => unreachable!("it was made just now"),
+        }
     }
 
     /// This rank: at least 0, below [`size`](Self::size).
@@ -97,7 +131,8 @@ impl<L: Level, D: Device> World<L, D> {
     /// # Errors
     /// [`PeerFailed`](crate::ErrorKind::PeerFailed) if a rank died instead;
     /// [`Job`](crate::ErrorKind::Job) if the launcher could not be told.
-    pub fn finalize(self) -> Result<Leaks> {
+    pub fn finalize(mut self) -> Result<Leaks> {
+        self.end_own();
         let hosted = self.comm.hosted();
         let leaks = Leaks {
             communicators: self.comm.live() - 1,
@@ -111,6 +146,20 @@ impl<L: Level, D: Device> World<L, D> {
 
     pub(crate) fn keep(&self) -> Comm<L, D> {
         self.comm.clone()
+    }
+
+    /// Ends the communicator of this rank alone, as far as nobody has another handle of it.
+    fn end_own(&mut self) {
+        let own = self.own.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = own.take() {
+            own.delete_attributes();
+        }
+    }
+}
+
+impl<L: Level, D: Device> Drop for World<L, D> {
+    fn drop(&mut self) {
+        self.end_own();
     }
 }
 

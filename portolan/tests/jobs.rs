@@ -2,8 +2,8 @@
 
 mod common;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use common::{SIZES, jobs, jobs_with};
 use portolan::{Builder, ErrorKind, Errors, Jobs, Key, Op, Source, Tags};
@@ -114,6 +114,38 @@ fn finalize_says_what_was_left() {
         assert_eq!(world.finalize()?.communicators, 0);
         Ok(())
     });
+}
+
+/// MPI-4 section 11.2.4: the attributes of the communicator of a rank alone go when the world does, even if a handle of it
+/// is left, in the opposite order of their setting.
+#[test]
+fn the_rank_alone_says_farewell_first() {
+    for finalize in [true, false] {
+        jobs(&[1, 3], |world| {
+            let rank = world.rank();
+            let own = world.own()?;
+            assert!(world.own()?.same_as(&own));
+            assert_eq!((own.rank(), own.size()), (0, 1));
+            own.send_one(&rank, 0, 5)?;
+            assert_eq!(own.recv_one::<u32>(0, 5)?.0, rank);
+            assert_eq!(own.allgather_one(rank)?, [rank]);
+            let said = Arc::new(Mutex::new(Vec::new()));
+            for n in [1, 2, 3] {
+                let said = Arc::clone(&said);
+                let key = Key::<u32>::new().on_delete(move |n| said.lock().unwrap().push(*n));
+                own.set_attribute(&key, n);
+            }
+            assert_eq!(*said.lock().unwrap(), []);
+            if finalize {
+                assert_eq!(world.finalize()?.communicators, 1, "a handle is left");
+            } else {
+                drop(world);
+            }
+            assert_eq!(*said.lock().unwrap(), [3, 2, 1]);
+            drop(own);
+            Ok(())
+        });
+    }
 }
 
 #[test]

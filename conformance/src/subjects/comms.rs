@@ -280,33 +280,65 @@ pub fn neighbours<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Two groups name each other's ranks; merged, they are one.
+/// A process alone has a communicator without asking anybody.
+pub fn alone<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    world(rank, |world| {
+        let own = world.alone().expect("the first one");
+        assert_eq!((own.rank(), own.size()), (0, 1));
+        let sent = tell(&own, 0, 0, world.rank());
+        assert_eq!(hear(&own, 0, 0), world.rank());
+        finish(&own, [sent]);
+        meet(&own.dup().expect("a copy"));
+        meet(world);
+    });
+    Ok(())
+}
+
+/// The lower half of the ranks, and the others.
+fn halves<'a, D: Device>(world: &Comm<'a, D>) -> InterCommunicator<Lent<'a, D>> {
+    let cut = world.size() / 2;
+    let low = world.rank() < cut;
+    let own = world.split(Some(u32::from(low)), 0).expect("two halves");
+    let own = own.expect("everybody has a side");
+    let remote = RemoteLeader {
+        peer: world,
+        rank: if low { cut } else { 0 },
+        tag: Tag(3),
+    };
+    InterCommunicator::create(&own, 0, Some(remote)).expect("two groups")
+}
+
+/// Every rank hears from all of the other group.
+fn meet_across<D: Device>(inter: &InterCommunicator<Lent<'_, D>>) {
+    meet(inter.merged());
+    let messages = inter.messages();
+    let others = 0..inter.remote_size();
+    let told = others.clone();
+    let sent: Vec<_> = told.map(|to| tell(messages, to, 0, inter.rank())).collect();
+    for from in others {
+        assert_eq!(hear(messages, from, 0), from);
+    }
+    finish(messages, sent);
+}
+
+/// Two groups name each other's ranks; merged, they are one; parts of them are two groups again.
 pub fn between_groups<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     world(rank, |world| {
+        let inter = halves(world);
         let cut = world.size() / 2;
         let low = world.rank() < cut;
-        let own = world.split(Some(u32::from(low)), 0).expect("two halves");
-        let own = own.expect("everybody has a side");
-        let remote = RemoteLeader {
-            peer: world,
-            rank: if low { cut } else { 0 },
-            tag: Tag(3),
-        };
-        let inter = InterCommunicator::create(&own, 0, Some(remote)).expect("two groups");
         let copy = inter.dup().expect("a copy");
-        for inter in [&inter, &copy] {
-            meet(inter.merged());
-            let messages = inter.messages();
-            let others = 0..inter.remote_size();
-            let sent: Vec<_> = others
-                .clone()
-                .map(|to| tell(messages, to, 0, inter.rank()))
-                .collect();
-            for from in others {
-                assert_eq!(hear(messages, from, 0), from);
-            }
-            finish(messages, sent);
-        }
+        meet_across(&inter);
+        meet_across(&copy);
+        // Those with an even rank on their side, and the first of either side.
+        let even = inter.split((inter.rank() % 2 == 0).then_some(1), 0);
+        let even = even.expect("parts of both");
+        assert_eq!(even.is_some(), inter.rank() % 2 == 0);
+        even.iter().for_each(meet_across);
+        let first = inter.local_group().include(&[0]).expect("there is one");
+        let pair = inter.create_part(&first).expect("two ranks");
+        pair.iter().for_each(meet_across);
+        assert_eq!(pair.is_some(), inter.rank() == 0);
         let merged = inter.merge(low).expect("one communicator");
         let first = world.group().process(cut);
         assert_eq!(

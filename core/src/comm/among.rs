@@ -34,17 +34,20 @@ pub(super) struct Stray {
     bytes: Vec<u8>,
 }
 
+/// Tells groups apart, with their order: FNV-1a, a word at a time.
+pub(super) fn mark(group: &Group) -> u64 {
+    let mix = |hash: u64, id: ProcId| (hash ^ u64::from(id.index())).wrapping_mul(0x0100_0000_01b3);
+    group.iter().fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
 impl<'a, D: Device> Among<'a, D> {
     pub(super) fn new(comm: &'a Communicator<D>, group: &'a Group, rank: u32, tag: Tag) -> Self {
-        // FNV-1a, a word at a time.
-        let mix =
-            |hash: u64, id: ProcId| (hash ^ u64::from(id.index())).wrapping_mul(0x0100_0000_01b3);
         Self {
             comm,
             group,
             rank,
             tag,
-            mark: group.iter().fold(0xcbf2_9ce4_8422_2325, mix),
+            mark: mark(group),
         }
     }
 

@@ -147,6 +147,13 @@ impl Attributes {
         Some(self.0.remove(index))
     }
 
+    /// Lets all values go, the last that was set first (MPI-4 section 11.2.4, for the communicator of a process alone).
+    pub(super) fn clear(&mut self) {
+        while let Some(last) = self.0.pop() {
+            drop(last);
+        }
+    }
+
     pub(super) fn copy(&self) -> Self {
         Self(self.0.iter().filter_map(|held| held.copy()).collect())
     }
@@ -187,6 +194,12 @@ impl<D: Device> Communicator<D> {
     pub fn delete_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> bool {
         let old = lock(&self.0.attributes).remove(key);
         old.is_some()
+    }
+
+    /// Deletes all values, the last that was set first.
+    pub fn delete_attributes(&self) {
+        let mut all = std::mem::take(&mut *lock(&self.0.attributes));
+        all.clear();
     }
 }
 

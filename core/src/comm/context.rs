@@ -23,6 +23,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Communicators that may be alive at once on one rank.
 const LIMIT: u32 = 4096;
+/// The id of the communicator that a process has of itself alone: the same on all of them, and never in a mask.
+const ALONE: u32 = LIMIT;
 /// 64-bit words of a mask.
 pub(super) const WORDS: usize = LIMIT as usize / 64;
 
@@ -60,6 +62,8 @@ struct State {
     agreeing: Vec<Key>,
     /// Which of them has the mask.
     holder: Option<Key>,
+    /// Whether [`ALONE`] is in use.
+    alone: bool,
     live: u32,
 }
 
@@ -78,6 +82,7 @@ impl Pool {
             free,
             agreeing: Vec::new(),
             holder: None,
+            alone: false,
             live: 0,
         }))
     }
@@ -87,10 +92,23 @@ impl Pool {
         lock(&self.0).take(0)
     }
 
+    /// Takes the id of the communicator of this process alone, and returns its context; `None` if it is in use.
+    pub(super) fn reserve_alone(&self) -> Option<u32> {
+        let mut state = lock(&self.0);
+        let taken = std::mem::replace(&mut state.alone, true);
+        state.live += u32::from(!taken);
+        (!taken).then_some(ALONE * super::STRIDE)
+    }
+
     /// The id of `context` is free here.
     pub(super) fn release(&self, context: u32) {
         let id = context / super::STRIDE;
         let mut state = lock(&self.0);
+        if id == ALONE {
+            state.alone = false;
+            state.live -= 1;
+            return;
+        }
         let bit = 1 << (id % 64);
         debug_assert_eq!(
             state.free[id as usize / 64] & bit,

@@ -98,6 +98,25 @@ impl<D: Device> Communicator<D> {
         self.derive(group.clone(), rank, context, None).map(Some)
     }
 
+    /// The communicator of the calling process alone (`MPI_COMM_SELF`). Local: its context is one that no other
+    /// communicator ever has, so nobody is asked.
+    ///
+    /// # Errors
+    /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if there is one of this world already.
+    pub fn alone(&self) -> Result<Self> {
+        let Some(context) = self.0.job.pool.reserve_alone() else {
+            return Err(self.error(
+                ErrorKind::InvalidCommunicator,
+                "the process has its communicator of itself alone already".to_owned(),
+                "use a clone of that, or a duplicate",
+            ));
+        };
+        let group = Group::new(vec![self.process()]);
+        let new = self.derive(group, 0, context, None)?;
+        new.set_name("self");
+        Ok(new)
+    }
+
     /// One communicator per `color`, of the ranks that give it (`MPI_Comm_split`); `None` for ranks
     /// that give none (`MPI_UNDEFINED`). The new ranks are in the order of `key`, and of the ranks
     /// here where keys are equal. Collective.
@@ -177,12 +196,17 @@ impl<D: Device> Communicator<D> {
     }
 
     /// The caller.
-    fn process(&self) -> ProcId {
+    pub(super) fn process(&self) -> ProcId {
         ProcId::new(self.device().attributes().world_rank)
     }
 
     fn check_part(&self, group: &Group) -> Result<()> {
-        let Some(alien) = group.iter().find(|&p| !self.group().contains(p)) else {
+        self.check_members_of(group, self.group())
+    }
+
+    /// That nobody in `part` is outside of `whole`.
+    pub(super) fn check_members_of(&self, part: &Group, whole: &Group) -> Result<()> {
+        let Some(alien) = part.iter().find(|&p| !whole.contains(p)) else {
             return Ok(());
         };
         let what = format!(

@@ -8,7 +8,7 @@
 //! **Creation** ([`dup`](Communicator::dup), [`split`](Communicator::split),
 //! [`create`](Communicator::create)) is collective over the parent, which agrees on the context ids
 //! (`context.rs` says how); [`create_group`](Communicator::create_group) is collective over the new
-//! group only. **Freeing** is local: dropping the last handle never communicates, and what is pending
+//! group only, and [`alone`](Communicator::alone) over nobody. **Freeing** is local: dropping the last handle never communicates, and what is pending
 //! completes. The id goes back to this rank's set of free ids when nothing is pending that has a
 //! [lease](Lease) on it, and is used again only when every rank of some later creation has it free.
 //!
@@ -297,11 +297,8 @@ impl<D: Device> Inner<D> {
 impl<D: Device> Drop for Inner<D> {
     /// Local: the device forgets the contexts; the id is free here when the last lease goes.
     fn drop(&mut self) {
-        drop(std::mem::take(
-            self.attributes
-                .get_mut()
-                .unwrap_or_else(PoisonError::into_inner),
-        ));
+        let attributes = self.attributes.get_mut();
+        attributes.unwrap_or_else(PoisonError::into_inner).clear();
         self.extensions.close(&self.device);
         self.device.comm_free(&self.view());
     }

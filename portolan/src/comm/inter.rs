@@ -152,6 +152,48 @@ impl<L: Level, D: Device> InterComm<L, D> {
         self.remote.raise(self.inner.dup()).map(Self::wrap)
     }
 
+    /// The intercommunicator of some ranks of either group (MPI-4 section 7.4.2, `MPI_Comm_create`): each group says
+    /// which of its own, with one `group` on all of its ranks. `None` on ranks that do not take part, and on all where a
+    /// group says nobody. Collective over both.
+    ///
+    /// # Errors
+    /// As [`Comm::dup`], and [`InvalidArgument`](ErrorKind::InvalidArgument) if somebody in `group` is not in the local
+    /// group, or, on every rank, if the ranks of a group disagree.
+    pub fn create(&self, group: &Group) -> Result<Option<Self>> {
+        let new = self.remote.raise(self.inner.create_part(group))?;
+        Ok(new.map(Self::wrap))
+    }
+
+    /// One intercommunicator for each color that ranks of both groups give (MPI-4 section 7.4.2, `MPI_Comm_split`);
+    /// `None` for those that give none, or one that nobody in the other group gives. The ranks on either side are in
+    /// the order of `key`, and of the ranks here where keys are equal. Collective over both.
+    ///
+    /// ```
+    /// use portolan::RemoteLeader;
+    ///
+    /// // Every client gets servers of its own.
+    /// portolan::try_threads(5, |world| {
+    ///     let all = world.comm();
+    ///     let client = all.rank() < 2;
+    ///     let own = all.split(u32::from(client), 0)?.expect("everybody has a side");
+    ///     let remote = RemoteLeader { peer: &all, rank: if client { 2 } else { 0 }, tag: 1.into() };
+    ///     let inter = own.intercomm_create(0, Some(remote))?;
+    ///     let pair = inter.split(inter.rank() % 2, 0)?.expect("both sides have both colors");
+    ///     let (clients, servers) = if client { (1, 2 - inter.rank()) } else { (1, 2 - inter.rank() % 2) };
+    ///     let expected = if client { (clients, servers) } else { (servers, clients) };
+    ///     assert_eq!((pair.size(), pair.remote_size()), expected);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Comm::dup`].
+    pub fn split(&self, color: impl Into<Option<u32>>, key: i64) -> Result<Option<Self>> {
+        let new = self.remote.raise(self.inner.split(color.into(), key))?;
+        Ok(new.map(Self::wrap))
+    }
+
     /// One communicator of both groups (MPI-4 section 7.6.2, `MPI_Intercomm_merge`): the group that
     /// says `high` comes after the one that does not; if both say the same, in some order. Collective
     /// over both.

@@ -109,6 +109,11 @@ impl<L: Level, D: Device> Comm<L, D> {
         }
     }
 
+    /// The communicator of this rank alone.
+    pub(crate) fn alone(&self) -> Result<Self> {
+        self.inner.alone().map(Self::wrap)
+    }
+
     #[inline]
     pub(crate) fn hosted(&self) -> &Hosted<D> {
         self.inner.device()
@@ -187,6 +192,11 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// whether there was one.
     pub fn delete_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> bool {
         self.inner.delete_attribute(key)
+    }
+
+    /// Takes all values off, the last that was set first.
+    pub(crate) fn delete_attributes(&self) {
+        self.inner.delete_attributes();
     }
 
     /// Seconds since a fixed moment in the past (MPI-4 section 9.6, `MPI_Wtime`).

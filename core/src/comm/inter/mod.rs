@@ -4,11 +4,12 @@
 //! group is the remote one ([`InterCommunicator::messages`]). Everything that concerns all ranks goes
 //! through a second one, of both groups ([`InterCommunicator::merged`]): agreeing on contexts here, the
 //! collectives of `coll`. `create.rs` says how two groups that share no communicator come to have
-//! that.
+//! that, `parts.rs` how parts of two groups that have one come to have another.
 
 mod create;
 mod later;
 mod link;
+mod parts;
 
 use std::sync::Arc;
 

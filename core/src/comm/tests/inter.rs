@@ -5,10 +5,15 @@ use crate::buffer::ContigBuf;
 use crate::device::Check;
 use crate::matching::Pattern;
 
-type Inter<L = Single> = InterCommunicator<Engine<Memory, L>>;
+pub(super) type Inter<L = Single> = InterCommunicator<Engine<Memory, L>>;
 
 /// The ranks below `cut` and the others, each group backwards if `turned`, led by its last rank.
-fn halves<L: Level>(world: &World<L>, cut: u32, turned: bool, tag: u32) -> crate::Result<Inter<L>> {
+pub(super) fn halves<L: Level>(
+    world: &World<L>,
+    cut: u32,
+    turned: bool,
+    tag: u32,
+) -> crate::Result<Inter<L>> {
     let low = world.rank() < cut;
     let key = i64::from(world.rank());
     let half = world.split(Some(u32::from(low)), if turned { -key } else { key })?;
@@ -52,7 +57,7 @@ fn receive<L: Level>(comm: &World<L>, from: Source) -> (u32, u8) {
 }
 
 /// Everybody talks to everybody of the other group, by the ranks that they have there.
-fn talk<L: Level>(inter: &Inter<L>) {
+pub(super) fn talk<L: Level>(inter: &Inter<L>) {
     let messages = inter.messages();
     for to in 0..inter.remote_size() {
         send(messages, to, inter.rank() as u8);

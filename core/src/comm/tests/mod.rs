@@ -3,6 +3,7 @@
 mod create;
 mod inter;
 mod later;
+mod parts;
 mod topology;
 
 use std::sync::Arc;

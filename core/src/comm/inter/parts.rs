@@ -1,0 +1,133 @@
+//! Intercommunicators out of intercommunicators: some ranks of either group.
+//!
+//! Both groups agree together, over the communicator that they have in common, so nobody needs a leader. Every rank
+//! hears who takes part on either side: where one side is empty, all know, and nothing is made there.
+
+use super::super::among::mark;
+use super::InterCommunicator;
+use crate::device::Device;
+use crate::error::{ErrorKind, Result};
+use crate::group::Group;
+
+/// Who takes part: ranks of the [merged](InterCommunicator::merged) communicator, in their new order.
+struct Sides {
+    local: Vec<u32>,
+    remote: Vec<u32>,
+}
+
+impl<D: Device> InterCommunicator<D> {
+    /// The intercommunicator of some ranks of either group (`MPI_Comm_create`): each group says which of its own;
+    /// all of its ranks say the same. `None` on ranks that do not take part, and on all if a group says nobody.
+    /// Collective over both groups.
+    ///
+    /// # Errors
+    /// As [`Communicator::dup`](crate::comm::Communicator::dup), and [`InvalidArgument`](ErrorKind::InvalidArgument) if
+    /// `group` has a member that is not in the local group, on the rank that says so, before a message is sent, or if
+    /// the ranks of a group say different ones, on all ranks of both.
+    pub fn create_part(&self, group: &Group) -> Result<Option<Self>> {
+        let merged = self.merged();
+        merged.check_members_of(group, self.local_group())?;
+        let place = group.rank_of(merged.process());
+        // One more than the place, so that 0 is none.
+        let mine = [place.map_or(0, |place| u64::from(place) + 1), mark(group)];
+        let all = merged.allgather_words(&mine)?;
+        let (said, _) = all.as_chunks::<2>();
+        let of_one_mind = |side: &[[u64; 2]]| side.iter().all(|[_, mark]| *mark == side[0][1]);
+        let first = self.first_of_second() as usize;
+        if !of_one_mind(&said[..first]) || !of_one_mind(&said[first..]) {
+            return Err(merged.error(
+                ErrorKind::InvalidArgument,
+                "the ranks of a group disagree about who of it takes part".to_owned(),
+                "give the same group on all ranks of a side",
+            ));
+        }
+        let sides = self.sides(|rank| Some(said[rank as usize][0]).filter(|&place| place != 0));
+        if sides.is_one_sided() {
+            return Ok(None);
+        }
+        self.on_sides(place.map(|_| sides))
+    }
+
+    /// One intercommunicator per `color` that ranks of both groups give, of those that give it (`MPI_Comm_split`);
+    /// `None` for ranks that give none (`MPI_UNDEFINED`), and for those whose color nobody in the other group gives. The
+    /// new ranks on either side are in the order of `key`, and of the ranks here where keys are equal.
+    /// Collective over both groups.
+    ///
+    /// # Errors
+    /// As [`Communicator::dup`](crate::comm::Communicator::dup).
+    pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
+        let mine = color.map_or(0, |color| u64::from(color) + 1);
+        let all = self
+            .merged()
+            .allgather_words(&[mine, key.cast_unsigned()])?;
+        let (said, _) = all.as_chunks::<2>();
+        let of = |color: u64| {
+            self.sides(|rank| {
+                let [theirs, key] = said[rank as usize];
+                (theirs == color).then(|| key.cast_signed())
+            })
+        };
+        let (first, second) = said.split_at(self.first_of_second() as usize);
+        let there = |[color, _]: &[u64; 2]| *color != 0 && second.iter().any(|[c, _]| c == color);
+        if !first.iter().any(there) {
+            return Ok(None);
+        }
+        let sides = color.map(|_| of(mine));
+        self.on_sides(sides.filter(|sides| !sides.is_one_sided()))
+    }
+
+    /// The rank in the merged communicator of the first of the group that comes second there.
+    fn first_of_second(&self) -> u32 {
+        self.local_offset().max(self.remote_offset())
+    }
+
+    /// The ranks on either side that have a key, in the order of keys.
+    fn sides<K: Ord>(&self, key: impl Fn(u32) -> Option<K>) -> Sides {
+        let ordered = |first: u32, count: u32| {
+            let keyed = |rank: u32| key(rank).map(|key| (key, rank));
+            let mut part: Vec<(K, u32)> = (first..first + count).filter_map(keyed).collect();
+            part.sort_unstable();
+            part.into_iter().map(|(_, rank)| rank).collect()
+        };
+        Sides {
+            local: ordered(self.local_offset(), self.size()),
+            remote: ordered(self.remote_offset(), self.remote_size()),
+        }
+    }
+
+    /// Agrees on what a new intercommunicator needs, and makes it of those who take part; `None` for others.
+    fn on_sides(&self, sides: Option<Sides>) -> Result<Option<Self>> {
+        let (merged, low) = (self.merged(), self.0.low);
+        let groups = match sides {
+            None => None,
+            Some(Sides { local, remote }) => {
+                let all = merged.group();
+                Some((all.include(&local)?, all.include(&remote)?))
+            }
+        };
+        let pool = &merged.0.job.pool;
+        let both = merged.agree()?;
+        let across = merged.agree().inspect_err(|_| pool.release(both))?;
+        let Some((local, remote)) = groups else {
+            pool.release(both);
+            pool.release(across);
+            return Ok(None);
+        };
+        let group = if low {
+            local.union(&remote)
+        } else {
+            remote.union(&local)
+        };
+        let rank = group.rank_of(merged.process()).unwrap_or(0);
+        let new = merged.derive(group, rank, both, None);
+        let new = new.inspect_err(|_| pool.release(across))?;
+        Self::with(new, across, self.messages(), local, low).map(Some)
+    }
+}
+
+impl Sides {
+    /// Whether there is nobody on a side.
+    fn is_one_sided(&self) -> bool {
+        self.local.is_empty() || self.remote.is_empty()
+    }
+}
