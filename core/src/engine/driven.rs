@@ -8,7 +8,7 @@
 //! | any | driven, not registered | packets, which the owner's driver stores; a stream, which it loads |
 
 use super::entry::Op;
-use super::flows::Loader;
+use super::loader::Loader;
 use super::one_sided::{Reach, one_sided, step};
 use super::outgoing::{Stream, StreamSource};
 use super::regions::{Memory, MemoryOwner};

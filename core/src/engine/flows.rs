@@ -2,23 +2,20 @@
 //! others.
 //!
 //! ```text
-//! device ──driver──▶ chunk 3                         sender: `Loader`
+//! device ──driver──▶ chunk 3                         sender: `loader.rs`
 //!                    chunk 2 ──transport──▶ chunk 2
 //!                                           chunk 1 ──driver──▶ device    receiver: `Landing`
 //! ```
 //!
-//! The chunks are few, whatever the length and number of messages. A sender without one waits for those of its
-//! other messages, which end by themselves; a receiver without one lets the driver copy what has come at once.
+//! The chunks are few, whatever the length and number of messages. Who finds none lets the driver copy at once: a
+//! receiver what has come, a sender, after a while, a piece.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use portolan_datatype::MsgRep;
 
 use super::data::Data;
 use super::entry::{Op, RecvStage};
-use super::one_sided::step;
-use super::outgoing::{Stream, StreamSource};
 use super::state::{Proto, State};
 use crate::device::{SendArgs, SendMode};
 use crate::error::{Error, ErrorKind, Result};
@@ -27,8 +24,7 @@ use crate::observe::Counters;
 use crate::request::Request;
 use crate::staging::{CHUNK, Chunk, Driven, DrivenBuf, EACH, Moving, Pool, unsupported};
 use crate::status::Status;
-use crate::transport::packet::flags;
-use crate::transport::{Header, Payload, Sent, Transport};
+use crate::transport::{Payload, Transport};
 
 /// The chunks of an engine, and the receives whose last copies are under way. Two pools: what is sent never waits
 /// for what is received.
@@ -69,93 +65,6 @@ impl Flows {
     /// Bytes of the host that all of it takes.
     pub(super) fn memory(&self) -> u64 {
         (self.fetches.bytes() + self.stores.bytes()) as u64
-    }
-}
-
-/// The data of a send on its way from the device.
-pub(super) struct Loader {
-    data: Driven,
-    pool: Pool,
-    chunks: VecDeque<(Range<usize>, Moving, bool)>,
-    /// What has not been asked of the driver.
-    rest: Range<usize>,
-    pub(super) failed: bool,
-}
-
-impl std::fmt::Debug for Loader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Loader({:?} left)", self.rest)
-    }
-}
-
-impl Loader {
-    pub(super) fn new(data: &Driven, pool: &Pool, part: Range<usize>) -> Self {
-        Self {
-            data: data.clone(),
-            pool: pool.clone(),
-            chunks: VecDeque::new(),
-            rest: part,
-            failed: false,
-        }
-    }
-
-    /// Starts copies of what comes next, as far as there are chunks for it.
-    fn load(&mut self) -> u64 {
-        let mut started = 0;
-        while !self.failed && self.chunks.len() < EACH && !self.rest.is_empty() {
-            let (start, len) = (self.rest.start, self.rest.len().min(CHUNK));
-            let source = self.data.at(start);
-            let Some(chunk) = self.pool.take(self.data.driver(), source) else {
-                break;
-            };
-            // SAFETY: the sender leaves its memory to the device until the request completes, and the chunk is the
-            // loader's; both are so until the copy is over (`Moving`), because a stream is dropped before its
-            // send ends.
-            let copying = unsafe { self.data.driver().start_fetch(source, chunk.start(), len) };
-            let Some(copying) = self.data.note(copying) else {
-                self.failed = true;
-                break;
-            };
-            started += 1;
-            self.rest.start += len;
-            let moving = Moving::new(chunk, copying);
-            self.chunks.push_back((start..start + len, moving, false));
-        }
-        started
-    }
-
-    /// What is here of the bytes from a position on.
-    fn bytes(&mut self, position: usize) -> Option<(*const u8, usize)> {
-        if !self.is_here(0)? {
-            return None;
-        }
-        let (range, moving, _) = self.chunks.front()?;
-        debug_assert!(range.contains(&position));
-        let start = moving.chunk.start().wrapping_add(position - range.start);
-        Some((start.cast_const(), range.end - position))
-    }
-
-    /// Whether the copy into one of the chunks is over.
-    fn is_here(&mut self, which: usize) -> Option<bool> {
-        let (_, moving, here) = self.chunks.get_mut(which)?;
-        if !*here {
-            match self.data.note(moving.is_over()) {
-                Some(over) => *here = over,
-                None => self.failed = true,
-            }
-        }
-        Some(*here)
-    }
-
-    /// Everything in front of a position has left.
-    fn has_left(&mut self, position: usize) {
-        while self
-            .chunks
-            .front()
-            .is_some_and(|(range, ..)| range.end <= position)
-        {
-            self.chunks.pop_front();
-        }
     }
 }
 
@@ -321,52 +230,6 @@ impl<T: Transport> State<T> {
         unsafe { self.start_recv(from, data) }
     }
 
-    /// Moves a stream from a device on; the number of pieces that have left.
-    pub(super) fn advance_loaded(&mut self, stream: &mut Stream, turn: usize) -> usize {
-        let mut sent = 0;
-        let Some(loader) = &mut stream.loader else {
-            return 0;
-        };
-        while stream.position < stream.end && sent < turn {
-            self.proto.counters.chunks_staged += loader.load();
-            let Some((bytes, here)) = loader.bytes(stream.position) else {
-                break;
-            };
-            let len = here.min(stream.piece);
-            let next = loader.is_here(1);
-            self.proto.counters.pieces_overlapped += u64::from(next == Some(false));
-            // SAFETY: `len` is at most `piece`, which is at most `bulk`, and so many bytes of the chunk are here.
-            let result = unsafe {
-                self.transport
-                    .send_bulk(stream.peer, &stream.header, len, |target| {
-                        std::ptr::copy_nonoverlapping(bytes, target, len);
-                    })
-            };
-            if result != Sent::Done {
-                break;
-            }
-            stream.position += len;
-            sent += 1;
-            loader.has_left(stream.position);
-        }
-        if loader.failed && stream.position < stream.end {
-            // A get is refused, as if its region was gone.
-            let flags = match stream.source {
-                StreamSource::Send(_) => stream.header.flags | flags::BROKEN,
-                StreamSource::Region { .. } => step::REFUSED,
-            };
-            let header = Header {
-                flags,
-                ..stream.header
-            };
-            if self.hand_over(stream.peer, &header, &[]) {
-                stream.position = stream.end;
-                sent += 1;
-            }
-        }
-        sent
-    }
-
     /// Ends receives whose data has reached its device.
     pub(super) fn advance_landings(&mut self) -> usize {
         let before = self.proto.flows.landing.len();
@@ -380,22 +243,6 @@ impl<T: Transport> State<T> {
 }
 
 impl Proto {
-    /// Starts to stream a part of a send's data.
-    pub(super) fn push_stream(&mut self, peer: u32, header: Header, send: u32, part: Range<usize>) {
-        let data = self.table.send(send).and_then(|op| op.data.driven());
-        let loader =
-            data.map(|data| Box::new(Loader::new(data, &self.flows.fetches, part.clone())));
-        self.streams.push_back(Stream {
-            peer,
-            header,
-            source: StreamSource::Send(send),
-            piece: self.limits.piece_of(part.len()),
-            position: part.start,
-            end: part.end,
-            loader,
-        });
-    }
-
     /// Takes a piece of data that has come to the buffer of a receive.
     ///
     /// # Safety

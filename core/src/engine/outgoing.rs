@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use portolan_datatype::MsgRep;
 
 use super::entry::{Op, SendStage};
-use super::flows::{Loader, fault};
+use super::flows::fault;
+use super::loader::Loader;
 use super::pieces::Form;
 use super::state::{Proto, State};
 use crate::device::SendMode;

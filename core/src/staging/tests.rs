@@ -2,6 +2,7 @@
 
 mod long;
 mod one_sided;
+mod stalled;
 
 use std::sync::Arc;
 

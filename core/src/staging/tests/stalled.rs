@@ -1,0 +1,166 @@
+//! A peer that does not look keeps chunks; nobody else waits for them.
+
+use super::*;
+use crate::Device;
+use crate::transport::TransportCaps;
+use crate::transport::memory::Options;
+
+const LEN: usize = (1 << 20) + 17;
+/// Messages for which there are chunks, of which the last one has two.
+const SERVED: usize = 3;
+/// All chunks of a direction.
+const CHUNKS: usize = 8;
+
+/// Rank 0 has a device; 1 and 2 receive into memory of the host.
+struct Three {
+    ranks: [Rank; 3],
+    fake: Arc<Fake>,
+    staging: Staging,
+}
+
+impl Three {
+    fn new() -> Self {
+        let mut options = Options::default();
+        options.caps.remove(TransportCaps::PULL);
+        // Less room than one chunk has bytes.
+        options.packets = 4;
+        let mut ranks = memory::network_with(3, options).into_iter();
+        let fake = Fake::new(LEN);
+        fake.write(0, &bytes(LEN, 5));
+        Self {
+            ranks: std::array::from_fn(|_| {
+                let transport = ranks.next().expect("three ranks");
+                Engine::new(transport, &Settings::default()).expect("an engine")
+            }),
+            staging: Staging::new(vec![fake.clone()]),
+            fake,
+        }
+    }
+
+    fn send(&self, to: u32) -> Request {
+        let byte = Layout::primitive(Primitive::U8);
+        let args = SendArgs::new(ProcId::new(to), 1, 0, 5);
+        // SAFETY: the device outlives the request.
+        let sent = unsafe {
+            let data = buf(self.fake.at(0), LEN, &byte);
+            self.staging.isend(&self.ranks[0], &args, data)
+        };
+        sent.expect("a send")
+    }
+
+    fn receive(&self, rank: usize, room: &mut [u8]) -> Request {
+        let room = ContigBuf::from_bytes_mut(room);
+        // SAFETY: the room outlives the request, and nobody looks at it before that is over.
+        unsafe { self.ranks[rank].irecv_contig_unchecked(&from(), room) }.expect("a receive")
+    }
+
+    /// Progress on some ranks, until nothing more happens or for long.
+    fn look(&self, ranks: &[usize]) {
+        for _ in 0..1000 {
+            for &rank in ranks {
+                self.ranks[rank]
+                    .device_check(Check::NonBlocking)
+                    .expect("progress");
+            }
+        }
+    }
+
+    fn over(&self, rank: usize, request: Request) -> Result<Status, ErrorKind> {
+        for _ in 0..1000 {
+            if let Some(outcome) = self.ranks[rank].test(request).transpose() {
+                return outcome.map_err(|error| error.kind());
+            }
+            self.look(&[0, rank]);
+        }
+        panic!("it never ends: {:?}", self.ranks[rank].describe_state());
+    }
+}
+
+/// Messages of which rank 1 has asked for the data, and looks no more.
+struct Stalled {
+    rooms: Vec<Vec<u8>>,
+    requests: Vec<(Request, Request)>,
+}
+
+impl Stalled {
+    fn new(three: &Three, messages: usize) -> Self {
+        let mut rooms = vec![vec![0_u8; LEN]; messages];
+        let receives: Vec<_> = rooms
+            .iter_mut()
+            .map(|room| three.receive(1, room))
+            .collect();
+        let requests = receives.into_iter().map(|it| (it, three.send(1))).collect();
+        three.look(&[1]);
+        three.look(&[0]);
+        assert_eq!(three.fake.pinned(), CHUNKS, "all chunks are on loan");
+        Self { rooms, requests }
+    }
+
+    /// It looks again.
+    fn arrive(self, three: &Three) {
+        for (receive, send) in self.requests {
+            assert_eq!(three.over(1, receive).unwrap().bytes, LEN as u64);
+            three.over(0, send).unwrap();
+        }
+        let sent = bytes(LEN, 5);
+        assert!(self.rooms.into_iter().all(|room| room == sent));
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_look_holds_up_nobody_else() {
+    let three = Three::new();
+    let stalled = Stalled::new(&three, SERVED);
+    for good in [usize::MAX, 0, 3] {
+        let mut room = vec![0_u8; LEN];
+        let receive = three.receive(2, &mut room);
+        three.fake.fail_after(good);
+        let send = three.send(2);
+        let (received, sent) = (three.over(2, receive), three.over(0, send));
+        three.fake.fail_after(usize::MAX);
+        if good == usize::MAX {
+            assert_eq!(received.map(|status| status.bytes), Ok(LEN as u64));
+            assert_eq!(sent.map(|_| ()), Ok(()));
+            assert!(room == bytes(LEN, 5));
+        } else {
+            assert_eq!(received.unwrap_err(), ErrorKind::UnsupportedMemory);
+            assert_eq!(sent.unwrap_err(), ErrorKind::UnsupportedMemory);
+        }
+    }
+    stalled.arrive(&three);
+}
+
+#[test]
+fn what_nobody_takes_is_not_copied_again_all_the_time() {
+    let three = Three::new();
+    let stalled = Stalled::new(&three, SERVED + 1);
+    let before = three.fake.copies();
+    for _ in 0..10 {
+        three.look(&[0]);
+    }
+    let more = three.fake.copies() - before;
+    assert!((1..100).contains(&more), "{more} copies in 10,000 looks");
+    stalled.arrive(&three);
+}
+
+#[test]
+fn nor_does_a_get_wait_for_it() {
+    let three = Three::new();
+    let stalled = Stalled::new(&three, SERVED);
+    let mut host = vec![0_u8; LEN];
+    let memory = ContigBuf {
+        ptr: three.fake.at(0),
+        len: LEN,
+        memory: MemoryKind::Cuda,
+        ..ContigBuf::from_bytes(&[])
+    };
+    // SAFETY: the device and the room outlive what is done with them.
+    unsafe {
+        let region = three.staging.register(&three.ranks[0], &memory).unwrap();
+        let get = three.ranks[2].get(ProcId::new(0), &region.key, 0, host.as_mut_ptr(), LEN);
+        three.over(2, get.unwrap()).unwrap();
+        three.ranks[0].free_region(region).unwrap();
+    }
+    assert!(host == bytes(LEN, 5));
+    stalled.arrive(&three);
+}
