@@ -62,6 +62,11 @@ impl Flows {
         }
     }
 
+    /// Chunks that were given up.
+    pub(super) fn lost(&self) -> u64 {
+        (self.fetches.lost() + self.stores.lost()) as u64
+    }
+
     /// Bytes of the host that all of it takes.
     pub(super) fn memory(&self) -> u64 {
         (self.fetches.bytes() + self.stores.bytes()) as u64

@@ -148,7 +148,11 @@ impl<T: Transport, L: Level> Engine<T, L> {
 
     /// What this rank has done so far.
     pub fn snapshot(&self) -> Counters {
-        self.state.lock().proto.counters
+        let state = self.state.lock();
+        Counters {
+            chunks_lost: state.proto.flows.lost(),
+            ..state.proto.counters
+        }
     }
 
     /// Facts about the transport and the way of waiting, for people.

@@ -472,9 +472,9 @@ impl Proto {
             self.begins.extend(self.ways.end(peer));
             self.work |= !self.begins.is_empty();
         }
+        self.blame(index, &mut status, fault);
         self.counters.rendezvous_received += 1;
         self.counters.bytes_received += status.bytes;
-        self.blame(index, &mut status, fault);
         self.complete(index, status);
     }
 

@@ -49,6 +49,8 @@ counters! {
     /// Packets of such messages that left, and chunks that were filled, while a copy from or to the accelerator
     /// was under way.
     pieces_overlapped,
+    /// Chunks that are not used again, because the driver did not say whether a copy was over.
+    chunks_lost,
     /// One-sided operations, and parts of them, that the network did by its own means.
     remote_operations,
     /// Operations cancelled.

@@ -80,11 +80,13 @@ pub trait Accelerator: Send + Sync {
 }
 
 /// A copy that is under way. Whoever has it finishes it before its memory goes.
+///
+/// After an error nobody knows whether it is over: its memory of the host must never be used for anything else.
 pub trait Copying: Send {
     /// Whether it is over. Is not asked again after that, or after an error.
     ///
     /// # Errors
-    /// In the driver's words; the copy is over, and has failed.
+    /// In the driver's words; the copy has failed, and may still be under way.
     fn is_over(&mut self) -> Result<bool, String>;
 
     /// Returns when it is over.

@@ -26,6 +26,8 @@ pub(crate) struct Pool(Arc<Mutex<Shelf>>);
 struct Shelf {
     free: Vec<Block>,
     made: usize,
+    /// Of these, the ones that are never used again.
+    lost: usize,
 }
 
 struct Block {
@@ -62,6 +64,11 @@ impl Pool {
         })
     }
 
+    /// Chunks that were given up.
+    pub(crate) fn lost(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).lost
+    }
+
     /// Bytes of all chunks.
     pub(crate) fn bytes(&self) -> usize {
         let shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,6 +100,19 @@ impl Chunk {
         let block = self.block.as_ref();
         block.map_or(std::ptr::null_mut(), |block| block.start.as_ptr())
     }
+
+    /// Gives the chunk up: a copy may still write there, or read, and nobody can tell for how long. Its memory stays as
+    /// it is, locked and nobody's.
+    fn lose(&mut self) {
+        if let Some(block) = self.block.take() {
+            tracing::warn!(
+                "a chunk is not used again: the driver does not say whether its copy is over"
+            );
+            std::mem::forget(block);
+            let mut shelf = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
+            shelf.lost += 1;
+        }
+    }
 }
 
 impl Drop for Chunk {
@@ -103,7 +123,7 @@ impl Drop for Chunk {
 }
 
 /// A chunk, and the copy that fills or empties it. Dropping it waits for the copy: neither the chunk nor the
-/// device's memory is anybody else's before.
+/// device's memory is anybody else's before. If that is not known any more the chunk is given up.
 pub(crate) struct Moving {
     copying: Option<Box<dyn Copying>>,
     pub(crate) chunk: Chunk,
@@ -123,12 +143,20 @@ impl Moving {
         if over != Ok(false) {
             self.copying = None;
         }
-        over
+        self.keep_if(over)
     }
 
     /// Waits for the copy.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
-        self.copying.take().map_or(Ok(()), |mut it| it.finish())
+        let finished = self.copying.take().map_or(Ok(()), |mut it| it.finish());
+        self.keep_if(finished)
+    }
+
+    fn keep_if<R>(&mut self, known: Result<R, String>) -> Result<R, String> {
+        if known.is_err() {
+            self.chunk.lose();
+        }
+        known
     }
 }
 
@@ -143,6 +171,44 @@ impl Drop for Moving {
 mod tests {
     use super::*;
     use crate::staging::Fake;
+
+    /// A copy that says so often that it is under way, and then that nobody knows.
+    struct Doubtful(usize);
+
+    impl Copying for Doubtful {
+        fn is_over(&mut self) -> Result<bool, String> {
+            match self.0.checked_sub(1) {
+                Some(left) => self.0 = left,
+                None => return Err("who knows".to_owned()),
+            }
+            Ok(false)
+        }
+
+        fn finish(&mut self) -> Result<(), String> {
+            Err("who knows".to_owned())
+        }
+    }
+
+    #[test]
+    fn what_may_be_written_still_is_nobody_elses() {
+        let (pool, fake) = (Pool::default(), Fake::new(4096));
+        let take = || pool.take(&*fake, fake.at(0));
+        let doubtful = |n| Moving::new(take().unwrap(), Some(Box::new(Doubtful(n))));
+        let mut asked = doubtful(1);
+        let mut awaited = doubtful(0);
+        let left = doubtful(0);
+        let starts = [&asked, &awaited, &left].map(|it| it.chunk.start());
+        assert_eq!(asked.is_over(), Ok(false));
+        assert!(asked.is_over().is_err());
+        assert!(awaited.finish().is_err());
+        drop((asked, awaited, left));
+        assert_eq!(pool.lost(), 3);
+        let others: Vec<Chunk> = std::iter::from_fn(take).collect();
+        assert_eq!(others.len(), MOST - 3, "memory stays bounded");
+        assert!(others.iter().all(|chunk| !starts.contains(&chunk.start())));
+        drop((others, pool));
+        assert_eq!(fake.pinned(), 3, "they stay locked");
+    }
 
     #[test]
     fn chunks_are_few_and_used_again() {

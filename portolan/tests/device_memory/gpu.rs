@@ -53,13 +53,20 @@ fn context() {
 struct Buffer(u64);
 
 impl Buffer {
-    fn new(len: usize) -> Self {
+    /// In the context, or out of the device's pool, which belongs to no context.
+    fn new(len: usize, pool: bool) -> Self {
+        type FromPool = unsafe extern "C" fn(*mut u64, usize, *mut c_void) -> Code;
         let alloc = function!(c"cuMemAlloc_v2": unsafe extern "C" fn(*mut u64, usize) -> Code);
+        let from_pool = pool.then(|| function!(c"cuMemAllocAsync": FromPool));
         let fill = function!(c"cuMemsetD8_v2": unsafe extern "C" fn(u64, c_uint, usize) -> Code);
         let mut address = 0;
         // SAFETY: a current context, room for the address, as many bytes as were given.
         unsafe {
-            assert_eq!(alloc(&raw mut address, len), 0, "cuMemAlloc of {len} bytes");
+            let allocated = match from_pool {
+                Some(from_pool) => from_pool(&raw mut address, len, ptr::null_mut()),
+                None => alloc(&raw mut address, len),
+            };
+            assert_eq!(allocated, 0, "memory of {len} bytes");
             assert_eq!(fill(address, 0xAA, len), 0, "cuMemsetD8");
         }
         Self(address)
@@ -71,6 +78,38 @@ impl Drop for Buffer {
         let free = function!(c"cuMemFree_v2": unsafe extern "C" fn(u64) -> Code);
         // SAFETY: allocated by `new`, and not used any more.
         unsafe { free(self.0) };
+    }
+}
+
+/// A stream of which a graph is being made: no thread may do what could disturb that.
+struct Capture(*mut c_void);
+
+impl Capture {
+    fn begin() -> Self {
+        type Create = unsafe extern "C" fn(*mut *mut c_void, c_uint) -> Code;
+        let create = function!(c"cuStreamCreate": Create);
+        let begin =
+            function!(c"cuStreamBeginCapture_v2": unsafe extern "C" fn(*mut c_void, c_int) -> Code);
+        let mut stream = ptr::null_mut();
+        // SAFETY: a current context, room for the stream.
+        unsafe {
+            assert_eq!(create(&raw mut stream, 0), 0, "cuStreamCreate");
+            assert_eq!(begin(stream, 0), 0, "cuStreamBeginCapture");
+        }
+        Self(stream)
+    }
+
+    /// It has not been disturbed.
+    fn end(self) {
+        type End = unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> Code;
+        let end = function!(c"cuStreamEndCapture": End);
+        let destroy = function!(c"cuStreamDestroy_v2": unsafe extern "C" fn(*mut c_void) -> Code);
+        let mut graph = ptr::null_mut();
+        // SAFETY: a stream that is being captured; room for the graph.
+        unsafe {
+            assert_eq!(end(self.0, &raw mut graph), 0, "cuStreamEndCapture");
+            assert_eq!(destroy(self.0), 0, "cuStreamDestroy");
+        }
     }
 }
 
@@ -89,13 +128,15 @@ pub(crate) fn between_gpus() {
         context();
         let comm = world.comm();
         let (me, other) = (comm.rank(), 1 - comm.rank());
-        for len in [1, 1000, 16 << 10, 1 << 20, 64 << 20] {
+        let lengths = [1, 1000, 16 << 10, 1 << 20, 64 << 20];
+        let turns = lengths.map(|len| (len, false));
+        for (len, pool) in turns.into_iter().chain([(1000, true), (3 << 20, true)]) {
             let pattern = |rank: u32| -> Vec<u8> {
                 (0..len)
                     .map(|n| ((n + 5 * rank as usize) * 31 / 7) as u8)
                     .collect()
             };
-            let (mine, theirs) = (Buffer::new(len), Buffer::new(len));
+            let (mine, theirs) = (Buffer::new(len, pool), Buffer::new(len, pool));
             let (sent, expected) = (pattern(me), pattern(other));
             let mut back = vec![0_u8; len];
             let at = |buffer: &Buffer| ptr::with_exposed_provenance_mut::<u8>(buffer.0 as usize);
@@ -109,6 +150,8 @@ pub(crate) fn between_gpus() {
                     SliceMut::<u8>::cuda(theirs.0, len),
                 )
             };
+            comm.barrier()?;
+            let capture = (me == 0).then(Capture::begin);
             comm.sendrecv_device(&data, other, 1, &mut room, other, 1)?;
             // SAFETY: as above.
             unsafe { cuda.fetch(at(&theirs), back.as_mut_ptr(), len) }.expect("cuMemcpyDtoH");
@@ -120,7 +163,12 @@ pub(crate) fn between_gpus() {
                 incoming.wait().map(drop)
             })?;
             assert!(back == expected, "{len} bytes from GPU to host");
-            let both = Buffer::new(2 * len);
+            comm.barrier()?;
+            if let Some(capture) = capture {
+                capture.end();
+            }
+            comm.barrier()?;
+            let both = Buffer::new(2 * len, pool);
             // SAFETY: a buffer of two halves, which live until the end of the turn.
             unsafe {
                 cuda.store(at(&both), sent.as_ptr(), len)

@@ -10,40 +10,57 @@
 #include <unistd.h>
 
 typedef int R;
-typedef struct Block { char *seen, *real; size_t len; struct Block *next; } Block;
-typedef struct Event { int left; void *to; const void *from; size_t len; int recorded; } Event;
+typedef struct Block { char *seen, *real; size_t len; int pool; struct Block *next; } Block;
+typedef struct Event { int left; void *to; const void *from; size_t len; } Event;
+typedef struct Stream { Event pending; int captured; } Stream; /* the copy that the next recorded event is behind */
 static Block *blocks;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int context_of_all;
 static __thread int depth;
-static __thread Event pending; /* the copy that the next recorded event is behind */
-long fake_started, fake_registered;
+static __thread int relaxed; /* this thread's calls have nothing to do with captures */
+static int captures;
+long fake_started, fake_registered, fake_streams, fake_retained;
 
-static char *real(uint64_t at, size_t len) {
-    char *found = NULL;
+/* What may not be called while anybody captures a stream. */
+static int forbidden(void) { return !relaxed && __atomic_load_n(&captures, __ATOMIC_SEQ_CST); }
+static Block *block_of(uint64_t at, size_t len) {
+    Block *found = NULL;
     pthread_mutex_lock(&lock);
     for (Block *b = blocks; b; b = b->next)
-        if (at >= (uint64_t)b->seen && at + len <= (uint64_t)b->seen + b->len) found = b->real + (at - (uint64_t)b->seen);
+        if (at >= (uint64_t)b->seen && at + len <= (uint64_t)b->seen + b->len) found = b;
     pthread_mutex_unlock(&lock);
     return found;
 }
+
+static char *real(uint64_t at, size_t len) {
+    Block *b = block_of(at, len);
+    return b ? b->real + (at - (uint64_t)b->seen) : NULL;
+}
 R cuInit(unsigned f) { return f ? 1 : 0; }
 R cuDeviceGet(int *d, int n) { *d = n; return n ? 101 : 0; }
-R cuDevicePrimaryCtxRetain(void **c, int d) { (void)d; *c = &context_of_all; return 0; }
+R cuDevicePrimaryCtxRetain(void **c, int d) { if (d) return 101; __sync_fetch_and_add(&fake_retained, 1); *c = &context_of_all; return 0; }
+R cuDevicePrimaryCtxRelease_v2(int d) { if (d) return 101; __sync_fetch_and_sub(&fake_retained, 1); return 0; }
 R cuCtxSetCurrent(void *c) { if (c != &context_of_all) return 201; depth = 1; return 0; }
 R cuCtxPushCurrent_v2(void *c) { if (c != &context_of_all) return 201; depth++; return 0; }
 R cuCtxPopCurrent_v2(void **c) { if (!depth) return 201; depth--; *c = &context_of_all; return 0; }
-R cuCtxSynchronize(void) { return depth ? 0 : 201; }
+R cuThreadExchangeStreamCaptureMode(int *mode) { int was = relaxed ? 2 : 0; relaxed = *mode == 2; *mode = was; return 0; }
+R cuStreamCreate(void **s, unsigned flags) { if (!depth || flags) return 1; __sync_fetch_and_add(&fake_streams, 1); *s = calloc(1, sizeof(Stream)); return 0; }
+R cuStreamDestroy_v2(void *s) { if (!depth || ((Stream *)s)->pending.len) abort(); __sync_fetch_and_sub(&fake_streams, 1); free(s); return 0; }
+R cuStreamSynchronize(void *s) { return !depth || !s ? 1 : forbidden() ? 900 : 0; }
+R cuStreamBeginCapture_v2(void *s, int mode) { if (!s || mode) return 1; ((Stream *)s)->captured = 1; __sync_fetch_and_add(&captures, 1); return 0; }
+R cuStreamEndCapture(void *s, void **graph) { if (!s || !((Stream *)s)->captured) return 1; ((Stream *)s)->captured = 0; *graph = NULL; __sync_fetch_and_sub(&captures, 1); return 0; }
 R cuPointerGetAttribute(void *out, int what, uint64_t at) {
-    if (!real(at, 1)) return 1;
-    if (what == 1) *(void **)out = &context_of_all;
+    Block *b = block_of(at, 1);
+    if (!b) return 1;
+    if (what == 1) *(void **)out = b->pool ? NULL : &context_of_all;
     else if (what == 2) *(unsigned *)out = 2;
     else if (what == 9) *(int *)out = 0;
     else return 1;
     return 0;
 }
-R cuMemAlloc_v2(uint64_t *at, size_t len) {
+static R alloc(uint64_t *at, size_t len, int pool) {
     if (!depth) return 201;
+    if (forbidden()) return 900;
     int fd = memfd_create("device", 0);
     Block *b = malloc(sizeof *b);
     if (fd < 0 || ftruncate(fd, len)) return 2;
@@ -51,10 +68,13 @@ R cuMemAlloc_v2(uint64_t *at, size_t len) {
     b->real = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     b->len = len;
+    b->pool = pool;
     pthread_mutex_lock(&lock); b->next = blocks; blocks = b; pthread_mutex_unlock(&lock);
     *at = (uint64_t)b->seen;
     return 0;
 }
+R cuMemAlloc_v2(uint64_t *at, size_t len) { return alloc(at, len, 0); }
+R cuMemAllocAsync(uint64_t *at, size_t len, void *s) { return s ? 1 : alloc(at, len, 1); }
 R cuMemFree_v2(uint64_t at) {
     pthread_mutex_lock(&lock);
     for (Block **p = &blocks; *p; p = &(*p)->next) if ((uint64_t)(*p)->seen == at) {
@@ -65,24 +85,23 @@ R cuMemFree_v2(uint64_t at) {
     return 1;
 }
 R cuMemsetD8_v2(uint64_t at, unsigned v, size_t n) { char *r = real(at, n); if (!depth || !r) return 1; memset(r, v, n); return 0; }
-R cuMemcpyDtoH_v2(void *to, uint64_t at, size_t n) { char *r = real(at, n); if (!depth || !r) return 1; memcpy(to, r, n); return 0; }
-R cuMemcpyHtoD_v2(uint64_t at, const void *from, size_t n) { char *r = real(at, n); if (!depth || !r) return 1; memcpy(r, from, n); return 0; }
 static R start(void *to, const void *from, size_t n, void *stream) {
-    if (!depth || !to || !from || stream != (void *)2 || pending.len) return 1;
+    Stream *s = stream;
+    if (!depth || !to || !from || !s || s->captured || s->pending.len) return 1;
     __sync_fetch_and_add(&fake_started, 1);
-    pending = (Event){ 3, to, from, n, 1 };
+    s->pending = (Event){ 3, to, from, n };
     return 0;
 }
 R cuMemcpyDtoHAsync_v2(void *to, uint64_t at, size_t n, void *s) { return start(to, real(at, n), n, s); }
 R cuMemcpyHtoDAsync_v2(uint64_t at, const void *from, size_t n, void *s) { return start(real(at, n), from, n, s); }
 R cuEventCreate(void **e, unsigned flags) { if (!depth || flags != 2) return 1; *e = calloc(1, sizeof(Event)); return 0; }
-R cuEventRecord(void *e, void *s) { if (!depth || s != (void *)2) return 1; *(Event *)e = pending; pending.len = 0; return 0; }
-R cuEventSynchronize(void *p) { Event *e = p; if (!depth) return 1; if (e->len) memcpy(e->to, e->from, e->len); e->len = 0; return 0; }
-R cuEventQuery(void *p) { Event *e = p; if (e->len && e->left--) return 600; return cuEventSynchronize(p); }
+R cuEventRecord(void *e, void *s) { if (!depth || !s) return 1; *(Event *)e = ((Stream *)s)->pending; ((Stream *)s)->pending.len = 0; return 0; }
+R cuEventSynchronize(void *p) { Event *e = p; if (!depth) return 1; if (forbidden()) return 900; if (e->len) memcpy(e->to, e->from, e->len); e->len = 0; return 0; }
+R cuEventQuery(void *p) { Event *e = p; if (forbidden()) return 900; if (e->len && e->left--) return 600; return cuEventSynchronize(p); }
 R cuEventDestroy_v2(void *p) { Event *e = p; if (!depth || e->len) abort(); free(e); return 0; }
-R cuMemHostRegister_v2(void *at, size_t n, unsigned flags) { if (!depth || flags != 1 || (uintptr_t)at % 4096 || !n) return 1; __sync_fetch_and_add(&fake_registered, 1); return 0; }
+R cuMemHostRegister_v2(void *at, size_t n, unsigned flags) { if (forbidden()) return 900; if (!depth || flags != 1 || (uintptr_t)at % 4096 || !n) return 1; __sync_fetch_and_add(&fake_registered, 1); return 0; }
 R cuMemHostUnregister(void *at) { (void)at; if (!depth) return 1; __sync_fetch_and_sub(&fake_registered, 1); return 0; }
 R cuGetErrorName(R code, const char **name) { *name = code == 600 ? "CUDA_ERROR_NOT_READY" : "CUDA_ERROR_FAKE"; return 0; }
 __attribute__((destructor)) static void end(void) {
-    if (getenv("FAKE_CUDA_REPORT")) { char t[100]; int n = 0; n = __builtin_snprintf(t, 100, "fake driver: %ld copies started, %ld pieces locked\n", fake_started, fake_registered); (void)!write(2, t, n); }
+    if (getenv("FAKE_CUDA_REPORT")) { char t[160]; int n = 0; n = __builtin_snprintf(t, 160, "fake driver: %ld copies started, %ld pieces locked, %ld streams, %ld contexts kept\n", fake_started, fake_registered, fake_streams, fake_retained); (void)!write(2, t, n); }
 }

@@ -195,6 +195,35 @@ fn a_driver_that_fails_ends_its_message_and_no_other() {
 }
 
 #[test]
+fn when_all_chunks_have_been_given_up_messages_arrive() {
+    let pair = Pair::new(false, LEN);
+    let data = bytes(LEN, 3);
+    pair.fakes[0].write(0, &data);
+    for fake in &pair.fakes {
+        fake.delay_copies(4);
+    }
+    let lost = |rank: usize| pair.ranks[rank].snapshot().chunks_lost;
+    for culprit in [0, 1] {
+        for _ in 0..8 {
+            pair.fakes[culprit].fail_after(0);
+            let (receive, send) = (pair.receive(0, LEN), pair.send(0, LEN));
+            pair.over(1, receive).unwrap_err();
+            assert_eq!(pair.over(0, send).is_err(), culprit == 0);
+            pair.fakes[culprit].fail_after(usize::MAX);
+        }
+        assert_eq!(lost(culprit), 8);
+        let before = pair.ranks[1].snapshot().bytes_received;
+        let (receive, send) = (pair.receive(0, LEN), pair.send(0, LEN));
+        assert_eq!(pair.over(1, receive).unwrap().bytes, LEN as u64);
+        pair.over(0, send).unwrap();
+        assert!(pair.fakes[1].read(0, LEN) == data);
+        let counted = pair.ranks[1].snapshot().bytes_received - before;
+        assert_eq!(counted, LEN as u64, "what did not arrive is not counted");
+    }
+    assert_eq!(pair.ranks[1].snapshot().bytes_received, 2 * LEN as u64);
+}
+
+#[test]
 fn the_words_of_a_driver_reach_the_caller() {
     let pair = Pair::new(false, LEN);
     pair.fakes[0].fail_after(1);
@@ -245,17 +274,18 @@ fn a_send_that_nobody_wants_is_cancelled() {
 fn when_a_peer_dies_no_copy_goes_on() {
     for dead in [0, 1] {
         let pair = Pair::new(false, LEN);
-        for fake in &pair.fakes {
-            fake.delay_copies(1 << 30);
-        }
+        let alive = 1 - dead;
+        // Its copies end when they are waited for, and not before.
+        pair.fakes[alive].delay_copies(1 << 30);
         let (receive, send) = (pair.receive(0, LEN), pair.send(0, LEN));
-        // The sender's copies are under way; the receiver's are once they have been waited for.
-        while pair.fakes[0].moving() == 0 {
+        let requests = [send, receive];
+        while pair.fakes[alive].moving() == 0 {
+            assert!(!pair.ranks[alive].is_complete(requests[alive]));
             pair.progress();
         }
         pair.ranks[dead].declare_self_failed("it has had enough");
-        let (alive, request) = [(1, receive), (0, send)][dead];
-        assert_eq!(pair.over(alive, request), Err(ErrorKind::PeerFailed));
+        let outcome = pair.over(alive, requests[alive]);
+        assert_eq!(outcome, Err(ErrorKind::PeerFailed));
         assert_eq!(pair.fakes[alive].moving(), 0);
     }
 }

@@ -1,0 +1,264 @@
+//! The functions of CUDA's driver, and what it has to be asked before each: contexts, streams, captures.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::{Mutex, PoisonError};
+
+/// A result of the driver: 0 is success (`CUresult`).
+pub(super) type Code = c_int;
+pub(super) type Context = *mut c_void;
+pub(super) type Stream = *mut c_void;
+pub(super) type Event = *mut c_void;
+pub(super) type Address = u64;
+
+/// `CU_POINTER_ATTRIBUTE_CONTEXT`, `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
+const CONTEXT: c_int = 1;
+const MEMORY_TYPE: c_int = 2;
+const DEVICE_ORDINAL: c_int = 9;
+/// `CU_MEMORYTYPE_DEVICE`.
+const DEVICE: c_uint = 2;
+/// `CUDA_ERROR_NOT_READY`.
+pub(super) const NOT_READY: Code = 600;
+/// `CU_EVENT_DISABLE_TIMING`.
+pub(super) const WITHOUT_TIMES: c_uint = 2;
+/// `CU_MEMHOSTREGISTER_PORTABLE`: for all contexts.
+pub(super) const PORTABLE: c_uint = 1;
+/// `CU_STREAM_DEFAULT`: what the program has in its default stream comes before what is put into such a stream later.
+const ORDERED: c_uint = 0;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: calls concern no capture of another stream.
+const RELAXED: c_int = 2;
+
+type Init = unsafe extern "C" fn(c_uint) -> Code;
+type PointerAttribute = unsafe extern "C" fn(*mut c_void, c_int, Address) -> Code;
+type PushContext = unsafe extern "C" fn(Context) -> Code;
+type PopContext = unsafe extern "C" fn(*mut Context) -> Code;
+type GetDevice = unsafe extern "C" fn(*mut c_int, c_int) -> Code;
+type RetainContext = unsafe extern "C" fn(*mut Context, c_int) -> Code;
+type ReleaseContext = unsafe extern "C" fn(c_int) -> Code;
+type ExchangeMode = unsafe extern "C" fn(*mut c_int) -> Code;
+type CreateStream = unsafe extern "C" fn(*mut Stream, c_uint) -> Code;
+type OfStream = unsafe extern "C" fn(Stream) -> Code;
+type StartToHost = unsafe extern "C" fn(*mut c_void, Address, usize, Stream) -> Code;
+type StartToDevice = unsafe extern "C" fn(Address, *const c_void, usize, Stream) -> Code;
+type CreateEvent = unsafe extern "C" fn(*mut Event, c_uint) -> Code;
+type RecordEvent = unsafe extern "C" fn(Event, Stream) -> Code;
+type OfEvent = unsafe extern "C" fn(Event) -> Code;
+type RegisterHost = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> Code;
+type UnregisterHost = unsafe extern "C" fn(*mut c_void) -> Code;
+type ErrorName = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
+
+/// The library's functions, and what has been made with them.
+pub(super) struct Driver {
+    pointer_attribute: PointerAttribute,
+    push_context: PushContext,
+    pop_context: PopContext,
+    get_device: GetDevice,
+    retain_context: RetainContext,
+    release_context: ReleaseContext,
+    /// Not in libraries before CUDA 10.1, which have no captures that could be disturbed.
+    exchange_mode: Option<ExchangeMode>,
+    create_stream: CreateStream,
+    destroy_stream: OfStream,
+    pub(super) synchronize_stream: OfStream,
+    pub(super) start_to_host: StartToHost,
+    pub(super) start_to_device: StartToDevice,
+    pub(super) create_event: CreateEvent,
+    pub(super) record_event: RecordEvent,
+    pub(super) query_event: OfEvent,
+    pub(super) synchronize_event: OfEvent,
+    pub(super) destroy_event: OfEvent,
+    pub(super) register_host: RegisterHost,
+    pub(super) unregister_host: UnregisterHost,
+    error_name: ErrorName,
+    made: Mutex<Made>,
+}
+
+/// What the driver has been asked to make, or to keep, until the end.
+#[derive(Default)]
+struct Made {
+    /// Contexts of devices, for memory that belongs to none.
+    contexts: BTreeMap<c_int, Context>,
+    /// One stream for each context: nobody else captures what is put there.
+    streams: BTreeMap<Context, Stream>,
+}
+
+// SAFETY: contexts and streams belong to no thread.
+unsafe impl Send for Made {}
+
+impl Driver {
+    /// Opens the library; `None` if there is none, or no device.
+    pub(super) fn open() -> Option<Self> {
+        let flags = libc::RTLD_NOW | libc::RTLD_LOCAL;
+        // SAFETY: a name that ends with a zero; the library's initialisers are the driver's.
+        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), flags) };
+        if library.is_null() {
+            return None;
+        }
+        let symbol = |name: &CStr| {
+            // SAFETY: an open library, a name that ends with a zero.
+            let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
+            (!symbol.is_null()).then_some(symbol)
+        };
+        macro_rules! function {
+            ($name:literal: $type:ty) => {
+                symbol($name).map(|symbol| {
+                    // SAFETY: the function of this name has this type since it is there (cuda.h).
+                    unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
+                })
+            };
+        }
+        let init = function!(c"cuInit": Init)?;
+        let driver = Self {
+            pointer_attribute: function!(c"cuPointerGetAttribute": PointerAttribute)?,
+            push_context: function!(c"cuCtxPushCurrent_v2": PushContext)?,
+            pop_context: function!(c"cuCtxPopCurrent_v2": PopContext)?,
+            get_device: function!(c"cuDeviceGet": GetDevice)?,
+            retain_context: function!(c"cuDevicePrimaryCtxRetain": RetainContext)?,
+            release_context: function!(c"cuDevicePrimaryCtxRelease_v2": ReleaseContext)
+                .or(function!(c"cuDevicePrimaryCtxRelease": ReleaseContext))?,
+            exchange_mode: function!(c"cuThreadExchangeStreamCaptureMode": ExchangeMode),
+            create_stream: function!(c"cuStreamCreate": CreateStream)?,
+            destroy_stream: function!(c"cuStreamDestroy_v2": OfStream)?,
+            synchronize_stream: function!(c"cuStreamSynchronize": OfStream)?,
+            start_to_host: function!(c"cuMemcpyDtoHAsync_v2": StartToHost)?,
+            start_to_device: function!(c"cuMemcpyHtoDAsync_v2": StartToDevice)?,
+            create_event: function!(c"cuEventCreate": CreateEvent)?,
+            record_event: function!(c"cuEventRecord": RecordEvent)?,
+            query_event: function!(c"cuEventQuery": OfEvent)?,
+            synchronize_event: function!(c"cuEventSynchronize": OfEvent)?,
+            destroy_event: function!(c"cuEventDestroy_v2": OfEvent)?,
+            register_host: function!(c"cuMemHostRegister_v2": RegisterHost)?,
+            unregister_host: function!(c"cuMemHostUnregister": UnregisterHost)?,
+            error_name: function!(c"cuGetErrorName": ErrorName)?,
+            made: Mutex::default(),
+        };
+        // SAFETY: no flags are defined. Without a device this fails.
+        (unsafe { init(0) } == 0).then_some(driver)
+    }
+
+    /// Whether an address is in memory of a device.
+    pub(super) fn owns(&self, address: *const u8) -> bool {
+        let mut kind: c_uint = 0;
+        // SAFETY: room for what the attribute is. Addresses that the driver does not know are an error.
+        let code = unsafe {
+            (self.pointer_attribute)((&raw mut kind).cast(), MEMORY_TYPE, address as Address)
+        };
+        code == 0 && kind == DEVICE
+    }
+
+    /// The number of the device to which an address belongs.
+    pub(super) fn ordinal_of(&self, address: *const u8) -> Result<c_int, String> {
+        let mut ordinal: c_int = 0;
+        // SAFETY: room for what the attribute is.
+        let code = unsafe {
+            (self.pointer_attribute)(
+                (&raw mut ordinal).cast(),
+                DEVICE_ORDINAL,
+                address as Address,
+            )
+        };
+        self.check(code).map(|()| ordinal)
+    }
+
+    /// A context in which the memory at an address can be copied: its own, or the primary one of its device, if it
+    /// belongs to none. That is so where the device was not asked by a context: out of pools
+    /// (`cuMemAllocAsync`), or by addresses that are mapped (`cuMemMap`).
+    pub(super) fn context_of(&self, address: *const u8) -> Result<Context, String> {
+        let mut context: Context = std::ptr::null_mut();
+        // SAFETY: room for what the attribute is. Any address may be asked about.
+        let code = unsafe {
+            (self.pointer_attribute)((&raw mut context).cast(), CONTEXT, address as Address)
+        };
+        if code == 0 && !context.is_null() {
+            return Ok(context);
+        }
+        let ordinal = self.ordinal_of(address)?;
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&context) = made.contexts.get(&ordinal) {
+            return Ok(context);
+        }
+        let mut device = 0;
+        // SAFETY: room for a device's handle.
+        self.check(unsafe { (self.get_device)(&raw mut device, ordinal) })?;
+        // SAFETY: as above; released when the driver goes.
+        self.check(unsafe { (self.retain_context)(&raw mut context, device) })?;
+        made.contexts.insert(ordinal, context);
+        Ok(context)
+    }
+
+    /// The stream for copies of a context, which is current.
+    pub(super) fn stream_of(&self, context: Context) -> Result<Stream, String> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&stream) = made.streams.get(&context) {
+            return Ok(stream);
+        }
+        let mut stream: Stream = std::ptr::null_mut();
+        // SAFETY: room for a stream, in a current context.
+        self.check(unsafe { (self.create_stream)(&raw mut stream, ORDERED) })?;
+        made.streams.insert(context, stream);
+        Ok(stream)
+    }
+
+    /// Does something in a context, whatever other streams are being captured meanwhile: unless a thread says that its
+    /// calls have nothing to do with captures, those of its neighbours make them fail.
+    pub(super) fn within<R>(
+        &self,
+        context: Context,
+        what: impl FnOnce() -> Result<R, String>,
+    ) -> Result<R, String> {
+        // SAFETY: a context in which there is memory, or was: the driver checks it.
+        self.check(unsafe { (self.push_context)(context) })?;
+        let mut mode = RELAXED;
+        let exchange = |mode: &mut c_int| match self.exchange_mode {
+            // SAFETY: room for a mode, which comes back as it was.
+            Some(exchange) => unsafe { exchange(mode) == 0 },
+            None => false,
+        };
+        let exchanged = exchange(&mut mode);
+        let result = what();
+        if exchanged {
+            exchange(&mut mode);
+        }
+        let mut popped: Context = std::ptr::null_mut();
+        // SAFETY: the one that was pushed.
+        let _ = unsafe { (self.pop_context)(&raw mut popped) };
+        result
+    }
+
+    /// The driver's name for what it says, if that is an error.
+    pub(super) fn check(&self, code: Code) -> Result<(), String> {
+        if code == 0 {
+            return Ok(());
+        }
+        let mut name: *const c_char = std::ptr::null();
+        // SAFETY: room for a pointer to a constant of the library.
+        let known = unsafe { (self.error_name)(code, &raw mut name) } == 0 && !name.is_null();
+        if !known {
+            return Err(format!("error {code} of CUDA"));
+        }
+        // SAFETY: the driver's strings end with a zero and live as long as it.
+        Err(unsafe { CStr::from_ptr(name) }
+            .to_string_lossy()
+            .into_owned())
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let made = std::mem::take(self.made.get_mut().unwrap_or_else(PoisonError::into_inner));
+        for (context, stream) in made.streams {
+            // SAFETY: made for this context; what was put there is over, or is never asked about again.
+            let destroy = || self.check(unsafe { (self.destroy_stream)(stream) });
+            let _ = self.within(context, destroy);
+        }
+        for ordinal in made.contexts.into_keys() {
+            let mut device = 0;
+            // SAFETY: retained once for this device.
+            unsafe {
+                if (self.get_device)(&raw mut device, ordinal) == 0 {
+                    let _ = (self.release_context)(device);
+                }
+            }
+        }
+    }
+}
