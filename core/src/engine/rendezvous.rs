@@ -158,7 +158,7 @@ impl<T: Transport> State<T> {
         if self.proto.peers[peer as usize].flags & super::outgoing::Peer::FAILED != 0 {
             return self.proto.fail_request(index, peer);
         }
-        if self.proto.hooks.running() && self.takes_long(peer, body) {
+        if self.proto.hooks.running() && self.takes_long(index) {
             self.proto.begins.push_back(index);
             self.proto.work = true;
             return;

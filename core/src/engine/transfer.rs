@@ -24,7 +24,6 @@ use super::entry::{Op, RecvStage, SendStage, Transfer};
 use super::flows::fault;
 use super::rendezvous::TakeBody;
 use super::state::{Proto, State};
-use super::unexpected::OfferBody;
 use super::ways::Way;
 use crate::status::Status;
 use crate::transport::packet::flags;
@@ -55,6 +54,15 @@ pub(super) struct Push {
     /// What was asked for, and what is left of it.
     pub(super) asked: Range<usize>,
     pub(super) left: Range<usize>,
+}
+
+/// What is to be chosen of a transfer's way.
+#[derive(Clone, Copy, Debug)]
+enum Choice {
+    /// Nothing: it is this.
+    This(Way),
+    /// What was measured says it. The halves may move apart, or not.
+    Measured { splits: bool },
 }
 
 /// Whether a transfer needs more pulling.
@@ -113,14 +121,24 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Whether taking an offer means that this rank itself copies for long.
-    pub(super) fn takes_long(&self, peer: u32, body: &OfferBody) -> bool {
-        let caps = self.proto.caps;
-        body.total > AT_ONCE as u64
-            && body.exposure.is_some()
-            && caps.contains(TransportCaps::PULL)
-            && !caps.contains(TransportCaps::PULL_FAR)
-            && self.transport.pulls(peer, body.total as usize, false) != Pulls::Never
+    /// Whether to begin a transfer means that this rank itself copies for long. What is asked of the sender does not
+    /// take long.
+    pub(super) fn takes_long(&mut self, index: u32) -> bool {
+        let Some((_, transfer)) = self.proto.table.transfer(index) else {
+            return false;
+        };
+        let (peer, len) = (transfer.peer, transfer.wanted);
+        if len <= AT_ONCE || self.proto.caps.contains(TransportCaps::PULL_FAR) {
+            return false;
+        }
+        match self.choice(index) {
+            Some(Choice::This(way)) => way != Way::Stream,
+            Some(Choice::Measured { .. }) => {
+                let both = self.proto.exposed > 0;
+                !self.proto.ways.go_on_streaming(peer, len, both)
+            }
+            None => false,
+        }
     }
 
     /// Pulls a part of what is to be pulled. One message after the other, because several at a time would
@@ -143,6 +161,21 @@ impl<T: Transport> State<T> {
     }
 
     fn choose_way(&mut self, index: u32) -> Option<Way> {
+        let splits = match self.choice(index)? {
+            Choice::This(way) => return Some(way),
+            Choice::Measured { splits } => splits,
+        };
+        let (_, transfer) = self.proto.table.transfer(index)?;
+        let (peer, wanted, both) = (transfer.peer, transfer.wanted, self.proto.exposed > 0);
+        let allowed = |way| way != Way::Split || splits;
+        let way = self.proto.ways.begin(peer, wanted, both, index, allowed);
+        // One that has to wait is asked again, perhaps with another answer.
+        transfer.measured = way.is_some();
+        way
+    }
+
+    /// What the transport and the data leave to be chosen.
+    fn choice(&mut self, index: u32) -> Option<Choice> {
         let pushes = self.proto.caps.contains(TransportCaps::PUSH);
         let (data, transfer) = self.proto.table.transfer(index)?;
         let (peer, wanted) = (transfer.peer, transfer.wanted);
@@ -151,7 +184,6 @@ impl<T: Transport> State<T> {
         let direct = plain || native && served(&self.transport, data).is_some();
         let exposed = transfer.exposure.is_some();
         let waited = transfer.header.flags & flags::WAITED != 0;
-        let both = self.proto.exposed > 0;
         let splits = pushes && plain && wanted >= SPLIT;
         let way = match self.transport.pulls(peer, wanted, waited) {
             // Nothing to move: the end of a pull is the end.
@@ -164,15 +196,9 @@ impl<T: Transport> State<T> {
             Pulls::Always if splits => Way::Split,
             Pulls::Always => Way::Pull,
             Pulls::Measured if !direct => Way::Stream,
-            Pulls::Measured => {
-                let allowed = |way| way != Way::Split || splits;
-                let way = self.proto.ways.begin(peer, wanted, both, index, allowed);
-                // One that has to wait is asked again, perhaps with another answer.
-                transfer.measured = way.is_some();
-                return way;
-            }
+            Pulls::Measured => return Some(Choice::Measured { splits }),
         };
-        Some(way)
+        Some(Choice::This(way))
     }
 
     /// Pulls the next part of a transfer.

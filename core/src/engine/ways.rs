@@ -127,6 +127,14 @@ struct Class {
 }
 
 impl Ways {
+    /// Whether a transfer that begins now is sure to be streamed, because those before it are.
+    pub(super) fn go_on_streaming(&self, peer: u32, len: usize, both: bool) -> bool {
+        self.senders.get(&peer).is_some_and(|sender| {
+            let same = sender.active > 0 || sender.class == class_of(len, both) && sender.follows();
+            same && sender.begun > 0 && sender.way == Way::Stream
+        })
+    }
+
     /// The way of a transfer of `len` bytes from `peer` for `receive` that begins now; `None` if it has
     /// to wait for the end of the period. `both` says whether this rank's own messages are being taken
     /// meanwhile, `allowed` which ways there are.
@@ -532,6 +540,23 @@ mod tests {
             assert!(ways.end(3).is_empty());
         }
         assert!((100..10_000).contains(&measured), "{measured}");
+    }
+
+    #[test]
+    fn only_what_is_streamed_already_is_sure_to_be() {
+        let mut ways = Ways::default();
+        assert!(!ways.go_on_streaming(3, 1 << 16, false), "nothing is known");
+        for best in [Way::Pull, Way::Stream] {
+            while ways.begin(3, 1 << 16, false, 0, |way| way == best) != Some(best) {}
+            let streamed = best == Way::Stream;
+            assert_eq!(ways.go_on_streaming(3, 1 << 16, false), streamed);
+            assert!(!ways.go_on_streaming(4, 1 << 16, false));
+            assert!(ways.end(3).is_empty());
+            assert!(
+                !ways.go_on_streaming(3, 1 << 20, false),
+                "of another length"
+            );
+        }
     }
 
     #[test]

@@ -23,8 +23,8 @@ use network::{Network, Span, Word};
 use remote::Ends;
 
 use super::{
-    Begun, Bell, DirectMemory, Exposure, Header, Limits, Payload, Pulled, Remote, Sent, Sink,
-    Token, Transport, TransportCaps,
+    Begun, Bell, DirectMemory, Exposure, Header, Limits, Payload, Pulled, Pulls, Remote, Sent,
+    Sink, Token, Transport, TransportCaps,
 };
 use crate::buffer::MemoryKind;
 use crate::error::{Error, ErrorKind, Result};
@@ -44,6 +44,8 @@ pub struct Options {
     pub direct: usize,
     /// Ranks that say that they share a node: so many in a row. Other nodes are as near, in truth.
     pub ranks_per_node: u32,
+    /// Which ways messages may take, where senders' memory can be read.
+    pub pulls: Pulls,
     /// Which of the optional extras are there; those that this transport does not have are ignored.
     pub caps: TransportCaps,
 }
@@ -62,6 +64,7 @@ impl Default for Options {
             per_poll: 32,
             direct: 1 << 30,
             ranks_per_node: u32::MAX,
+            pulls: Pulls::Whole,
             caps: TransportCaps::PULL
                 | TransportCaps::OFFER_WORD
                 | TransportCaps::DIRECT
@@ -340,6 +343,10 @@ impl Transport for Memory {
             .state()
             .exposed
             .remove(&(self.rank, number_of(&exposure.0)));
+    }
+
+    fn pulls(&self, _peer: u32, _len: usize, _inside: bool) -> Pulls {
+        self.network.options.pulls
     }
 
     unsafe fn pull(
