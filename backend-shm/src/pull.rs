@@ -93,6 +93,14 @@ impl Puller {
         Self::Across { peers, access }
     }
 
+    /// The number of the process that a rank is; `None` for ranks of this process.
+    pub(crate) fn process_of(&self, peer: u32) -> Option<u32> {
+        match self {
+            Self::Within(_) => None,
+            Self::Across { peers, .. } => Some(peers[peer as usize].pid),
+        }
+    }
+
     /// What peers may read, or write if `writable`.
     pub(crate) fn expose(
         &self,

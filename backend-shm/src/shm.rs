@@ -151,6 +151,10 @@ impl Transport for Shm {
         crate::addr::node_name()
     }
 
+    fn process_of(&self, peer: u32) -> Option<u32> {
+        self.puller.process_of(peer)
+    }
+
     #[inline]
     unsafe fn send_short(
         &mut self,

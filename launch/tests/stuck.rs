@@ -1,4 +1,5 @@
-//! Ranks that wait for each other: the launcher puts their answers together.
+//! Ranks that wait: how they do it where cores are shared, and for each other, where the launcher puts their
+//! answers together.
 
 // Ranks talk to the tests through their output.
 #![allow(clippy::print_stderr, clippy::print_stdout)]
@@ -47,6 +48,24 @@ fn main() -> ExitCode {
                 assert!(!outcome.err.contains("cycle"), "{outcome:#?}");
                 Ok(())
             }),
+            Trial::test("ranks_that_share_a_core_give_it_away_at_once", || {
+                let allowed = rank::play(&[], 1, "allowed").out;
+                let allowed: Vec<&str> = allowed.split_whitespace().collect();
+                let first = allowed[0];
+                let shared = rank::play(&["--bind", &format!("{first},{first}")], 2, "manner");
+                shared.expect_code(0);
+                assert_eq!(shared.out.matches("waiting: poll 0 times").count(), 2);
+                let Some(second) = allowed.get(1) else {
+                    println!("skipped: ranks with cores of their own: there is one core");
+                    return Ok(());
+                };
+                // The second core may be a second thread of the first one: it is a processor all the same.
+                let apart = rank::play(&["--bind", &format!("{first},{second}")], 2, "manner");
+                apart.expect_code(0);
+                assert_eq!(apart.out.matches("waiting: poll ").count(), 2);
+                assert!(!apart.out.contains("poll 0 times"), "{apart:#?}");
+                Ok(())
+            }),
             Trial::test("nothing_is_said_unless_it_is_asked_for", || {
                 let outcome = rank::play(&["--timeout", "2"], 2, "embrace");
                 outcome.expect_code(124);
@@ -60,6 +79,13 @@ fn main() -> ExitCode {
 fn play(role: &str) -> ExitCode {
     match role {
         "embrace" => portolan::run(embrace),
+        "manner" => portolan::run(manner),
+        "allowed" => {
+            for processor in portolan_benches::allowed_processors() {
+                println!("{processor}");
+            }
+            ExitCode::SUCCESS
+        }
         _ => portolan::run(partial),
     }
 }
@@ -67,6 +93,15 @@ fn play(role: &str) -> ExitCode {
 fn embrace(world: World) -> Result<()> {
     let comm = world.comm();
     comm.recv_one::<u64>(1 - comm.rank(), 7).map(drop)
+}
+
+/// Says how it waits.
+fn manner(world: World) -> Result<()> {
+    let state = world.describe_state().into_iter();
+    for line in state.filter(|line| line.starts_with("waiting: ")) {
+        println!("{line}");
+    }
+    Ok(())
 }
 
 fn partial(world: World) -> Result<()> {

@@ -19,7 +19,8 @@ settings! {
     "TRANSPORT" => transport: Option<String>, default "", unit "";
 
     /// How a rank waits: `spin` polls without end, `yield` gives its core away between polls, `park`
-    /// sleeps until it is woken, and `auto` chooses by the number of ranks and of allowed cores.
+    /// sleeps until it is woken, and `auto` chooses by whether there are more ranks than cores where this one
+    /// may run.
     "WAIT" => wait: WaitMode, default "auto", unit "";
 
     /// How often a waiting rank polls before it gives its core away or sleeps.

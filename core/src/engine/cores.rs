@@ -1,22 +1,122 @@
-//! How many cores the ranks of a node share.
+//! Whether ranks share cores.
+//!
+//! Where the ranks of this node are processes that this one knows, the system says on which cores each of
+//! them may run. Else a rank sees only its own and those of who started it.
 
-/// Cores that the ranks of this node may run on, as far as this one can see.
-///
-/// A rank may be bound to a core of its own: then what it is allowed says nothing of the others, and
-/// what its process, or whoever has started that, is allowed says more. (If several ranks are bound to
-/// one core while others are idle, nobody here knows: they spin before they give it away.)
-pub(super) fn shared_cores() -> usize {
-    Seen {
-        allowed: std::thread::available_parallelism().map_or(1, usize::from),
-        thread: affinity(Of::Thread),
-        process: affinity(Of::Process),
-        parent: affinity(Of::Parent),
-        first_thread: is_first_thread(),
+use crate::transport::Transport;
+
+/// Whether there are more ranks on this node than cores, where this rank may run: the peer may want this very
+/// core.
+pub(super) fn crowded<T: Transport>(transport: &T) -> bool {
+    let rank = transport.rank();
+    let node = transport.node_of(rank);
+    let on_node: Vec<u32> = (0..transport.size())
+        .filter(|&peer| transport.node_of(peer) == node)
+        .collect();
+    let seen = Seen::own();
+    let told: Option<Vec<CoreSet>> = on_node
+        .iter()
+        .map(|&peer| CoreSet::of(transport.process_of(peer)?))
+        .collect();
+    match (told, CoreSet::of(0)) {
+        (Some(sets), Some(own)) => {
+            let quota = (seen.allowed < own.len()).then_some(seen.allowed);
+            Placement::new(sets, own).crowded(quota)
+        }
+        _ => on_node.len() > seen.shared(),
     }
-    .shared()
 }
 
-/// Cores that somebody may run on; `None` where the system does not tell.
+/// Processors that somebody may run on, as bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CoreSet([u64; CoreSet::WORDS]);
+
+impl CoreSet {
+    /// As many processors as the system's own type has room for.
+    const WORDS: usize = 16;
+
+    /// Those of a process's first thread (0: of the calling thread); `None` if the system does not tell.
+    #[cfg(target_os = "linux")]
+    fn of(pid: u32) -> Option<Self> {
+        let id = libc::pid_t::try_from(pid).ok()?;
+        let mut words = [0_u64; Self::WORDS];
+        // SAFETY: the words are writable, and their size is given; the system writes bits into them.
+        let told = unsafe {
+            libc::sched_getaffinity(
+                id,
+                size_of_val(&words),
+                words.as_mut_ptr().cast::<libc::cpu_set_t>(),
+            )
+        };
+        (told == 0).then_some(Self(words))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn of(_pid: u32) -> Option<Self> {
+        None
+    }
+
+    fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
+    }
+
+    fn is_within(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).all(|(a, b)| a & !b == 0)
+    }
+
+    fn join(&mut self, other: &Self) {
+        for (word, more) in self.0.iter_mut().zip(&other.0) {
+            *word |= more;
+        }
+    }
+}
+
+/// Where the ranks of a node may run.
+struct Placement {
+    own: CoreSet,
+    /// Each set once, with the number of ranks that have it.
+    sets: Vec<(CoreSet, usize)>,
+}
+
+impl Placement {
+    fn new(all: Vec<CoreSet>, own: CoreSet) -> Self {
+        let mut sets: Vec<(CoreSet, usize)> = Vec::new();
+        for set in all {
+            match sets.iter_mut().find(|(known, _)| *known == set) {
+                Some((_, count)) => *count += 1,
+                None => sets.push((set, 1)),
+            }
+        }
+        Self { own, sets }
+    }
+
+    /// Whether ranks that may run only where this one may are more than its cores, or those that compete
+    /// with it, and with each other, more than all of theirs. `quota`: cores' worth of time that all have.
+    fn crowded(&self, quota: Option<usize>) -> bool {
+        let count = |belongs: &dyn Fn(&CoreSet) -> bool| -> usize {
+            let those = self.sets.iter().filter(|(set, _)| belongs(set));
+            those.map(|(_, count)| count).sum()
+        };
+        let mut rivals = self.own;
+        for _ in 0..self.sets.len() {
+            for (set, _) in &self.sets {
+                if set.meets(&rivals) {
+                    rivals.join(set);
+                }
+            }
+        }
+        count(&|set| set.is_within(&self.own)) > self.own.len()
+            || count(&|set| set.is_within(&rivals)) > rivals.len()
+            || quota.is_some_and(|quota| count(&|_| true) > quota)
+    }
+}
+
+/// What a rank sees that knows nothing of the others: on how many cores it and those around it may run; `None`
+/// where the system does not tell.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     /// This thread, quotas included.
@@ -29,6 +129,20 @@ struct Seen {
 }
 
 impl Seen {
+    fn own() -> Self {
+        Self {
+            allowed: std::thread::available_parallelism().map_or(1, usize::from),
+            thread: affinity(Of::Thread),
+            process: affinity(Of::Process),
+            parent: affinity(Of::Parent),
+            first_thread: is_first_thread(),
+        }
+    }
+
+    /// Cores that the ranks of this node may run on, as far as this one can see. It may be bound to a core of its
+    /// own: then what it is allowed says nothing of the others, and what its process, or whoever has started that,
+    /// is allowed says more. (If several are bound to one core while others are idle, it does not see that, and
+    /// spins before it gives the core away.)
     fn shared(self) -> usize {
         // A process of one core may be one of several ranks that somebody has bound. A rank that is another thread
         // of it has its fellows there, and they have no more cores than the process.
@@ -66,19 +180,12 @@ enum Of {
 /// Processors in a set; `None` if the system does not tell.
 #[cfg(target_os = "linux")]
 fn affinity(of: Of) -> Option<usize> {
-    // SAFETY: neither call has arguments or can fail.
-    let (process, parent) = unsafe { (libc::getpid(), libc::getppid()) };
     let id = match of {
         Of::Thread => 0,
-        Of::Process => process,
-        Of::Parent => parent,
+        Of::Process => std::process::id(),
+        Of::Parent => std::os::unix::process::parent_id(),
     };
-    // SAFETY: a set is an array of numbers, for which zero is valid.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is writable, and its size is given.
-    let told = unsafe { libc::sched_getaffinity(id, size_of_val(&set), &raw mut set) };
-    // SAFETY: the set is initialised.
-    (told == 0).then(|| unsafe { libc::CPU_COUNT(&set) } as usize)
+    CoreSet::of(id).map(|set| set.len())
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -117,10 +224,51 @@ mod tests {
         assert_eq!(shared(2, [2, 2, 8], true), 2);
     }
 
+    /// Of the cores of each rank, whether the first is crowded.
+    fn crowded(ranks: &[u64], quota: Option<usize>) -> bool {
+        let set = |&bits: &u64| {
+            let mut words = [0; CoreSet::WORDS];
+            words[0] = bits;
+            CoreSet(words)
+        };
+        let sets: Vec<CoreSet> = ranks.iter().map(set).collect();
+        let own = sets[0];
+        Placement::new(sets, own).crowded(quota)
+    }
+
+    #[test]
+    fn ranks_are_crowded_where_their_cores_are_too_few() {
+        // Each with a core of its own; the second core is another's.
+        assert!(!crowded(&[0b01, 0b10], None));
+        // Both on one core, while the other is idle.
+        assert!(crowded(&[0b01, 0b01], None));
+        assert!(crowded(&[0b01, 0b01, 0b10], None));
+        assert!(!crowded(&[0b10, 0b01, 0b01], None));
+        // Bound nowhere.
+        assert!(!crowded(&[0b11, 0b11], None));
+        assert!(crowded(&[0b11, 0b11, 0b11], None));
+        // One that goes everywhere has no core that is not another's, and takes from those that are bound.
+        assert!(crowded(&[0b11, 0b01, 0b10], None));
+        assert!(crowded(&[0b01, 0b11, 0b10], None));
+        // A chain of sets that overlap, with a core each, and with one too few.
+        assert!(!crowded(&[0b0011, 0b0110, 0b1100], None));
+        assert!(crowded(&[0b0001, 0b0011, 0b0110, 0b0100], None));
+        // Room for all of them, but less time than cores.
+        assert!(crowded(&[0b1111, 0b1111, 0b1111], Some(2)));
+        assert!(!crowded(&[0b1111, 0b1111], Some(2)));
+    }
+
+    #[test]
+    fn the_system_tells_the_cores_of_a_process() {
+        let own = CoreSet::of(std::process::id()).expect("a set");
+        assert!(own.len() > 0 && own.is_within(&own) && own.meets(&own));
+        assert_eq!(CoreSet::of(u32::MAX), None);
+    }
+
     /// A thread that is a rank, bound to one core, still shares all of them with the others.
     #[test]
     fn a_bound_rank_counts_the_cores_of_all() {
-        let unbound = shared_cores();
+        let unbound = Seen::own().shared();
         let bound = std::thread::spawn(|| {
             // SAFETY: as in `affinity`.
             let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -139,7 +287,7 @@ mod tests {
             let done = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
             assert_eq!(done, 0, "the system does not bind");
             assert_eq!(affinity(Of::Thread), Some(1));
-            shared_cores()
+            Seen::own().shared()
         });
         // Where a quota allows less than the set, the bound thread does not see that.
         assert!(bound.join().expect("the bound thread") >= unbound);

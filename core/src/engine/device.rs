@@ -398,6 +398,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
             "transport memory: {} bytes",
             state.transport.memory_used() + state.proto.flows.memory()
         ));
+        lines.push(format!("waiting: {}", self.policy.describe()));
         let facts = state.transport.describe().into_iter();
         lines.extend(facts.map(|(name, value)| format!("transport {name}: {value}")));
         lines

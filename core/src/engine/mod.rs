@@ -125,12 +125,10 @@ impl<T: Transport, L: Level> Engine<T, L> {
         let size = transport.size();
         let shared = Arc::new(Shared::new(rank, transport.bell()));
         let node = transport.node_of(rank);
-        let on_node = (0..size)
-            .filter(|&peer| transport.node_of(peer) == node)
-            .count();
-        let policy = Policy::new(settings, on_node, transport.caps());
+        let one_node = (0..size).all(|peer| transport.node_of(peer) == node);
+        let policy = Policy::new(settings, cores::crowded(&transport), transport.caps());
         let mut state = State::new(transport, settings, Arc::clone(&shared));
-        let attributes = attributes::<T, L>(&state, on_node == size as usize);
+        let attributes = attributes::<T, L>(&state, one_node);
         if let Some(path) = settings.trace() {
             let name = path.to_string_lossy().replace("%r", &rank.to_string());
             state.proto.tracer = Some(Tracer::create(name.as_ref(), rank)?);

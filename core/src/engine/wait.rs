@@ -7,7 +7,6 @@
 use std::time::{Duration, Instant};
 
 use super::Engine;
-use super::cores::shared_cores;
 use super::state::State;
 use crate::config::{Settings, WaitMode};
 use crate::level::{Level, StateLock};
@@ -37,8 +36,8 @@ const OUTGOING_NAP: Duration = Duration::from_micros(200);
 const PARKED_NAP: Duration = Duration::from_millis(10);
 
 impl Policy {
-    pub(super) fn new(settings: &Settings, ranks_on_node: usize, caps: TransportCaps) -> Self {
-        let crowded = ranks_on_node > shared_cores();
+    /// How a rank waits that is `crowded` or not: see [`crowded`](super::cores::crowded).
+    pub(super) fn new(settings: &Settings, crowded: bool, caps: TransportCaps) -> Self {
         let spin = u32::try_from(settings.spin()).unwrap_or(u32::MAX);
         let sleeps = caps.contains(TransportCaps::SLEEP);
         let stuck_after = Some(settings.stuck_after()).filter(|limit| !limit.is_zero());

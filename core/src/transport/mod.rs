@@ -219,6 +219,13 @@ pub trait Transport: Send + 'static {
     /// Name of this node.
     fn node_name(&self) -> String;
 
+    /// The number of the process that the rank `peer` is, if it is one of this node and the caller's number space:
+    /// the system is asked about it. `None` for ranks that are threads, and where it is not known.
+    fn process_of(&self, peer: u32) -> Option<u32> {
+        let _ = peer;
+        None
+    }
+
     /// Hands over a packet of at most [`Limits::short`] bytes.
     ///
     /// # Safety

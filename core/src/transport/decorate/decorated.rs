@@ -158,6 +158,10 @@ impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         self.inner.node_name()
     }
 
+    fn process_of(&self, peer: u32) -> Option<u32> {
+        self.inner.process_of(peer)
+    }
+
     fn bell(&self) -> Arc<dyn Bell> {
         self.inner.bell()
     }
