@@ -27,7 +27,7 @@ const COMPLETIONS: usize = 1024;
 /// at the space that buffers must have left after that. Before, the shm provider had no place for it until then.
 const ROOM_BEFORE: (u32, u32) = (1, 19);
 
-/// What an endpoint stands on. Fields are dropped in their order; the endpoint must be dropped before,
+/// What an endpoint stands on. Fields are dropped in their order; the endpoint must be closed before,
 /// and memory that is registered here as well.
 #[derive(Debug)]
 pub(crate) struct Domain {
@@ -245,7 +245,7 @@ impl Domain {
 
     /// Makes a region one of the endpoint, where regions belong to endpoints.
     fn join(&self, region: &Fid<fid_mr>) -> Result<(), (i32, String)> {
-        // SAFETY: open objects: nothing is registered when the endpoint has been closed.
+        // SAFETY: open objects: nothing is registered when the endpoint has been closed (`link.rs`).
         let result = unsafe {
             match fi_bind(region.fid(), self.endpoint.0, 0) {
                 0 => fi_enable(region.fid()),

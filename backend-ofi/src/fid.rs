@@ -59,6 +59,18 @@ impl<C: Class> Fid<C> {
             .ok_or_else(|| failed("the provider gave none"))
     }
 
+    /// Closes the object; if it refuses, gives it back with libfabric's result.
+    pub(crate) fn close(self) -> Result<(), (Self, i32)> {
+        // SAFETY: open until now, and not used after, unless it stays open.
+        match unsafe { fi_close(self.fid()) } {
+            0 => {
+                std::mem::forget(self);
+                Ok(())
+            }
+            code => Err((self, code)),
+        }
+    }
+
     /// The object, for libfabric's functions.
     #[inline(always)]
     pub(crate) fn get(&self) -> *mut C {

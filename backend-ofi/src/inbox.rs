@@ -127,6 +127,20 @@ impl Inbox {
         self.slab.len() + spares.sum::<usize>()
     }
 
+    /// Where the first buffer begins.
+    #[cfg(test)]
+    pub(crate) fn first_byte(&self) -> *mut u8 {
+        self.slab.part(0)
+    }
+
+    /// Ends the registrations of the buffers.
+    pub(crate) fn unregister(&mut self) {
+        self.slab.unregister();
+        for spare in &mut self.spares {
+            spare.slab.unregister();
+        }
+    }
+
     /// Operation and memory of a buffer: its number among those of the slab.
     fn place(&self, index: usize) -> (&Ops, &Slab, usize) {
         let first = self.buffers.len() - self.spares.len();

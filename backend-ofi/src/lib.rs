@@ -66,6 +66,7 @@ mod hmem;
 mod inbox;
 mod info;
 mod library;
+mod link;
 mod native;
 mod networks;
 mod ofi;

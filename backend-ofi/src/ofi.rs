@@ -5,7 +5,6 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use libfabric_sys::fid_ep;
 use portolan_core::MemoryKind;
 use portolan_core::transport::{
     Begun, Bell, Exposure, Header, Limits, Payload, Pulled, Pulls, Remote, Sent, Sink, Token,
@@ -14,20 +13,11 @@ use portolan_core::transport::{
 
 use crate::addr::Addresses;
 use crate::bell::EventBell;
-use crate::config::Config;
-use crate::endpoint::Domain;
-use crate::fid::Fid;
-use crate::inbox::Inbox;
-use crate::info::Info;
-use crate::library::keeping_signals;
-use crate::native::{self, Matched};
-use crate::one_sided::Memory;
-use crate::op::Kind;
+use crate::link::Link;
+use crate::native::Matched;
 use crate::peer::Peer;
 use crate::shared::{Contacts, Shared};
-use crate::slots::Slots;
 use crate::watch::Watcher;
-use crate::wire::Wire;
 use crate::{caps, one_sided, progress, remote, send};
 
 /// How long a rank that leaves waits for its last packets to go: then whoever they were for is not
@@ -85,100 +75,6 @@ pub(crate) struct Place {
     /// On which node each rank is.
     pub(crate) nodes: Arc<[u32]>,
     pub(crate) shared: Arc<Shared>,
-}
-
-/// An endpoint with its buffers. Dropped in the order of the fields: the endpoint, memory that is registered
-/// in the domain, the domain.
-#[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) ep: Fid<fid_ep>,
-    pub(crate) small: Slots,
-    pub(crate) large: Slots,
-    pub(crate) inbox: Inbox,
-    pub(crate) memory: Memory,
-    pub(crate) domain: Domain,
-    pub(crate) limits: Limits,
-    /// Longest payload of one of the provider's messages that this rank sends.
-    pub(crate) part: usize,
-    /// The provider matches.
-    matches: bool,
-}
-
-impl Link {
-    /// Opens an endpoint as `info` describes it.
-    pub(crate) fn new(
-        library: libfabric_sys::Library,
-        info: Info,
-        config: &Config,
-        size: u32,
-    ) -> Result<Self, String> {
-        let (limits, part) = caps::limits(config, &info);
-        if limits.bulk < 1024 {
-            let provider = info.provider();
-            return Err(format!(
-                "messages of provider {provider} have at most {} bytes; 1064 are needed",
-                info.ep_attr().max_msg_size
-            ));
-        }
-        // Parts of other ranks may be longer than this one's.
-        let largest = Wire::LEN + limits.bulk;
-        // Providers install handlers of signals when an endpoint is made, too.
-        let opened = keeping_signals(|| Domain::open(library, info, size, largest))?;
-        // If something fails below, the endpoint goes before what it stands on.
-        let (domain, ep) = (opened.1, opened.0);
-        let (count, least) = (config.slots, Wire::LEN + limits.short);
-        // All parts of a packet leave at once, or none.
-        let pieces = count.max(limits.bulk.div_ceil(part));
-        let mut link = Self {
-            small: Slots::new(&domain, Kind::Short, 4 * count, least)?,
-            large: Slots::new(&domain, Kind::Bulk, pieces, largest)?,
-            inbox: Inbox::new(&domain, config, largest, limits.bulk)?,
-            memory: Memory::new(&domain)?,
-            ep,
-            domain,
-            limits,
-            part,
-            matches: config.native(),
-        };
-        link.inbox.post(&link.ep).map_err(|error| {
-            let why = library.fi_strerror(error as i64);
-            format!("posting the first receive buffer failed: {why}")
-        })?;
-        link.check_matching(size)?;
-        Ok(link)
-    }
-
-    /// An error if the provider is to match and cannot.
-    fn check_matching(&self, size: u32) -> Result<(), String> {
-        if !self.matches {
-            return Ok(());
-        }
-        let able = native::examine(&self.domain.info, size).and_then(|()| native::attempt(self));
-        able.map_err(|why| {
-            let provider = self.domain.info.provider();
-            format!("PORTOLAN_MATCH=native was asked for, but provider {provider} {why}")
-        })
-    }
-
-    /// The address by which peers find it.
-    pub(crate) fn name(&self) -> Result<Vec<u8>, String> {
-        self.domain.name(&self.ep)
-    }
-
-    /// Which providers can talk to this one: name and protocol.
-    pub(crate) fn protocol(&self) -> String {
-        let (info, attr) = (&self.domain.info, self.domain.info.ep_attr());
-        // Atomic operations are by the provider for everybody, or for nobody.
-        let atomics = if self.domain.atomics { "+atomics" } else { "" };
-        format!(
-            "{} {}.{}{atomics}, packets of {} bytes{}",
-            info.provider(),
-            attr.protocol,
-            attr.protocol_version,
-            self.limits.bulk,
-            if self.matches { ", matching" } else { "" }
-        )
-    }
 }
 
 impl Ofi {

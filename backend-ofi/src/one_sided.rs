@@ -31,7 +31,7 @@ pub(crate) struct Memory {
     /// Reads that have not completed.
     pending: usize,
     /// By number.
-    exposed: BTreeMap<u64, Arc<Fid<fid_mr>>>,
+    pub(crate) exposed: BTreeMap<u64, Arc<Fid<fid_mr>>>,
     pub(crate) registrations: Registrations,
     pub(crate) remotes: Remotes,
 }
@@ -86,6 +86,15 @@ impl Memory {
     pub(crate) fn close(&mut self) {
         self.exposed.clear();
         self.registrations.clear();
+    }
+
+    /// Ends all registrations, those for what is under way as well.
+    pub(crate) fn unregister(&mut self) {
+        self.close();
+        for read in self.reads.iter_mut().flatten() {
+            read.region = None;
+        }
+        self.remotes.unregister();
     }
 
     /// A read is over.
@@ -159,7 +168,7 @@ pub(crate) fn expose(ofi: &mut Ofi, data: *const u8, len: usize) -> Option<Expos
         return None;
     }
     let link = &mut *ofi.link;
-    let memory = &mut link.memory;
+    let memory = &mut *link.memory;
     let number = memory.registrations.number();
     if let Some((region, place)) = memory.registrations.own(&link.domain, data, len) {
         // The region may be freed before the message has been read.

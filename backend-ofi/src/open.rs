@@ -17,8 +17,9 @@ use portolan_core::{Error, ErrorKind, Result};
 
 use crate::addr::{self, Addresses, Card, Process};
 use crate::config::Config;
+use crate::link::Link;
 use crate::networks;
-use crate::ofi::{Link, Ofi, Place};
+use crate::ofi::{Ofi, Place};
 use crate::provider;
 use crate::pulse::{Other, Pulse};
 use crate::roster::Roster;

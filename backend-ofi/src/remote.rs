@@ -57,7 +57,7 @@ struct Slot {
     peer: u32,
     kind: Way,
     /// Of memory of the program, where the provider wants that.
-    _region: Option<Arc<Fid<fid_mr>>>,
+    region: Option<Arc<Fid<fid_mr>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +91,14 @@ impl Remotes {
             long: 0,
             waited: 0,
         })
+    }
+
+    /// Ends the registrations for what is under way.
+    pub(crate) fn unregister(&mut self) {
+        self.slab.unregister();
+        for slot in self.slots.iter_mut().flatten() {
+            slot.region = None;
+        }
     }
 
     /// Whether the provider may use memory of the program.
@@ -203,7 +211,7 @@ unsafe fn start(
     len: usize,
 ) -> isize {
     let link = &mut *ofi.link;
-    let (domain, memory, ep) = (&link.domain, &mut link.memory, &link.ep);
+    let (domain, memory, ep) = (&link.domain, &mut *link.memory, &link.ep);
     let remotes = &mut memory.remotes;
     let (own, context) = (remotes.slab.part(slot), remotes.ops.context(slot));
     let mut region = None;
@@ -288,7 +296,7 @@ unsafe fn start(
             id,
             peer,
             kind,
-            _region: region,
+            region,
         });
     }
     result

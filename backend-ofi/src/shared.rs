@@ -7,7 +7,7 @@ use portolan_core::transport::Bell;
 
 use crate::bell::EventBell;
 use crate::deaths::Deaths;
-use crate::ofi::Link;
+use crate::link::Link;
 use crate::roster::Roster;
 
 /// Who has left, and who has died.

@@ -81,6 +81,11 @@ impl Slab {
         unsafe { self.map.start.as_ptr().add(index * self.part) }
     }
 
+    /// Ends the registration: nothing is sent from there or received into it any more.
+    pub(crate) fn unregister(&mut self) {
+        self.region = None;
+    }
+
     /// Bytes of one part.
     pub(crate) fn part_len(&self) -> usize {
         self.part

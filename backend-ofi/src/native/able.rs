@@ -16,7 +16,7 @@ use super::bits::Bits;
 use super::receives::{FI_ETRUNC_ERROR, SINK};
 use crate::config::Config;
 use crate::info::Info;
-use crate::ofi::Link;
+use crate::link::Link;
 use crate::op::{Kind, Ops};
 use crate::open::in_process_with;
 

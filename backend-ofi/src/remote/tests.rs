@@ -285,7 +285,7 @@ fn slots_that_the_dead_never_give_back_are_not_waited_for() {
             id: 0,
             peer: 1,
             kind: Way::Out,
-            _region: None,
+            region: None,
         })
     });
     let put = Remote::Put {

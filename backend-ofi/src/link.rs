@@ -1,0 +1,164 @@
+//! An open endpoint with everything that it uses, and the order in which that goes.
+//!
+//! Nothing that the provider may write or read goes before the provider has let go of it, which a closed endpoint says.
+//! Where memory is registered for endpoints (`FI_MR_ENDPOINT`) one does not close as long as something is
+//! registered for it. So the endpoint is closed first, and, if it refuses, again when the registrations have been closed; the
+//! memory stays meanwhile. If it refuses still, everything stays for good.
+
+use std::mem::ManuallyDrop;
+
+use libfabric_sys::fid_ep;
+use portolan_core::transport::Limits;
+
+use crate::caps;
+use crate::config::Config;
+use crate::endpoint::Domain;
+use crate::fid::Fid;
+use crate::inbox::Inbox;
+use crate::info::Info;
+use crate::library::keeping_signals;
+use crate::native;
+use crate::one_sided::Memory;
+use crate::op::Kind;
+use crate::slots::Slots;
+use crate::wire::Wire;
+
+/// An endpoint with its buffers.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) ep: ManuallyDrop<Fid<fid_ep>>,
+    pub(crate) small: ManuallyDrop<Slots>,
+    pub(crate) large: ManuallyDrop<Slots>,
+    pub(crate) inbox: ManuallyDrop<Inbox>,
+    pub(crate) memory: ManuallyDrop<Memory>,
+    pub(crate) domain: ManuallyDrop<Domain>,
+    pub(crate) limits: Limits,
+    /// Longest payload of one of the provider's messages that this rank sends.
+    pub(crate) part: usize,
+    /// The provider matches.
+    pub(crate) matches: bool,
+}
+
+impl Link {
+    /// Opens an endpoint as `info` describes it.
+    pub(crate) fn new(
+        library: libfabric_sys::Library,
+        info: Info,
+        config: &Config,
+        size: u32,
+    ) -> Result<Self, String> {
+        let (limits, part) = caps::limits(config, &info);
+        if limits.bulk < 1024 {
+            let provider = info.provider();
+            return Err(format!(
+                "messages of provider {provider} have at most {} bytes; 1064 are needed",
+                info.ep_attr().max_msg_size
+            ));
+        }
+        // Parts of other ranks may be longer than this one's.
+        let largest = Wire::LEN + limits.bulk;
+        // Providers install handlers of signals when an endpoint is made, too.
+        let opened = keeping_signals(|| Domain::open(library, info, size, largest))?;
+        // If something fails below, the endpoint goes before what it stands on.
+        let (domain, ep) = (opened.1, opened.0);
+        let (count, least) = (config.slots, Wire::LEN + limits.short);
+        // All parts of a packet leave at once, or none.
+        let pieces = count.max(limits.bulk.div_ceil(part));
+        let small = Slots::new(&domain, Kind::Short, 4 * count, least)?;
+        let large = Slots::new(&domain, Kind::Bulk, pieces, largest)?;
+        let inbox = Inbox::new(&domain, config, largest, limits.bulk)?;
+        let memory = Memory::new(&domain)?;
+        let mut link = Self {
+            small: ManuallyDrop::new(small),
+            large: ManuallyDrop::new(large),
+            inbox: ManuallyDrop::new(inbox),
+            memory: ManuallyDrop::new(memory),
+            ep: ManuallyDrop::new(ep),
+            domain: ManuallyDrop::new(domain),
+            limits,
+            part,
+            matches: config.native(),
+        };
+        link.inbox.post(&link.ep).map_err(|error| {
+            let why = library.fi_strerror(error as i64);
+            format!("posting the first receive buffer failed: {why}")
+        })?;
+        link.check_matching(size)?;
+        Ok(link)
+    }
+
+    /// An error if the provider is to match and cannot.
+    fn check_matching(&self, size: u32) -> Result<(), String> {
+        if !self.matches {
+            return Ok(());
+        }
+        let able = native::examine(&self.domain.info, size).and_then(|()| native::attempt(self));
+        able.map_err(|why| {
+            let provider = self.domain.info.provider();
+            format!("PORTOLAN_MATCH=native was asked for, but provider {provider} {why}")
+        })
+    }
+
+    /// The address by which peers find it.
+    pub(crate) fn name(&self) -> Result<Vec<u8>, String> {
+        self.domain.name(&self.ep)
+    }
+
+    /// Which providers can talk to this one: name and protocol.
+    pub(crate) fn protocol(&self) -> String {
+        let (info, attr) = (&self.domain.info, self.domain.info.ep_attr());
+        // Atomic operations are by the provider for everybody, or for nobody.
+        let atomics = if self.domain.atomics { "+atomics" } else { "" };
+        format!(
+            "{} {}.{}{atomics}, packets of {} bytes{}",
+            info.provider(),
+            attr.protocol,
+            attr.protocol_version,
+            self.limits.bulk,
+            if self.matches { ", matching" } else { "" }
+        )
+    }
+}
+
+impl Link {
+    /// Closes the endpoint; an error, libfabric's, if it stays open.
+    fn hang_up(&mut self) -> Result<(), i32> {
+        // SAFETY: taken once, by the one who drops the link, and not used after.
+        let ep = unsafe { ManuallyDrop::take(&mut self.ep) };
+        let Err((ep, _)) = ep.close() else {
+            return Ok(());
+        };
+        self.small.slab.unregister();
+        self.large.slab.unregister();
+        self.inbox.unregister();
+        self.memory.unregister();
+        ep.close().map_err(|(ep, code)| {
+            std::mem::forget(ep);
+            code
+        })
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Err(code) = self.hang_up() {
+            let why = self.domain.library.fi_strerror(i64::from(code));
+            tracing::error!(
+                why,
+                "the endpoint does not close: its memory stays where it is"
+            );
+            return;
+        }
+        // SAFETY: dropped here and nowhere else; what is registered in the domain goes before that.
+        unsafe {
+            ManuallyDrop::drop(&mut self.small);
+            ManuallyDrop::drop(&mut self.large);
+            ManuallyDrop::drop(&mut self.inbox);
+            ManuallyDrop::drop(&mut self.memory);
+            ManuallyDrop::drop(&mut self.domain);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! An endpoint that does not close as long as something is registered for it, or at all.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use libfabric_sys::{FI_EBUSY, fi_close, fi_ops, fid, fid_mr};
+
+use super::*;
+use crate::provider;
+use crate::testing::skipped;
+
+/// What stands in place of an object of libfabric's, and may refuse to be closed.
+#[repr(C)]
+struct Stubborn<C> {
+    object: C,
+    /// Calls of `close` that are refused.
+    refusals: usize,
+    /// The object in whose place it is.
+    real: *mut fid,
+    closed: usize,
+}
+
+unsafe extern "C" fn close<C>(this: *mut fid) -> c_int {
+    // SAFETY: the table is only that of objects made by `stubborn`.
+    let this = unsafe { &mut *this.cast::<Stubborn<C>>() };
+    if this.refusals > 0 {
+        this.refusals -= 1;
+        return -(FI_EBUSY as c_int);
+    }
+    this.closed += 1;
+    if this.real.is_null() {
+        return 0;
+    }
+    // SAFETY: open until now.
+    unsafe { fi_close(this.real) }
+}
+
+fn stubborn<C>(refusals: usize, real: *mut fid) -> Box<Stubborn<C>> {
+    // SAFETY: numbers and pointers, for which zero is a value; nothing but `close` is called.
+    let (object, mut ops) = unsafe { std::mem::zeroed::<(C, fi_ops)>() };
+    ops.size = size_of::<fi_ops>();
+    ops.close = Some(close::<C>);
+    let mut this = Box::new(Stubborn {
+        object,
+        refusals,
+        real,
+        closed: 0,
+    });
+    // SAFETY: every object begins with its `fid`.
+    unsafe { (*(&raw mut this.object).cast::<fid>()).ops = Box::leak(Box::new(ops)) };
+    this
+}
+
+/// An object that closes as `stubborn` says, which outlives it.
+fn object<C: crate::fid::Class>(link: &Link, stubborn: &mut Stubborn<C>) -> Fid<C> {
+    let this = (&raw mut *stubborn).cast();
+    let opened = Fid::open(&link.domain.library, |object| {
+        // SAFETY: room for the address.
+        unsafe { *object = this };
+        0
+    });
+    opened.expect("an object")
+}
+
+/// Whether an address is mapped.
+fn is_mapped(address: *mut u8) -> bool {
+    let page = address.map_addr(|address| address & !4095).cast();
+    // SAFETY: nothing is written, whatever the address.
+    unsafe { libc::msync(page, 4096, libc::MS_ASYNC) == 0 }
+}
+
+/// Closes a link whose endpoint refuses so often. Says how often it was closed in the end, whether what was registered
+/// has been closed, and whether the memory for packets is there still.
+fn close_with(refusals: usize) -> Option<(usize, usize, bool)> {
+    let config = Config {
+        provider: Some("tcp".to_owned()),
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    let (library, info) = match provider::choose(&config) {
+        Ok(chosen) => chosen,
+        Err(why) => {
+            skipped("an endpoint that does not close", &why.to_string());
+            return None;
+        }
+    };
+    let mut link = Link::new(library, info, &config, 2).expect("an endpoint");
+    let mut ep = stubborn(refusals, link.ep.fid());
+    let mut region = stubborn::<fid_mr>(0, std::ptr::null_mut());
+    let replaced = object(&link, &mut ep);
+    std::mem::forget(std::mem::replace(&mut *link.ep, replaced));
+    let exposed = Arc::new(object(&link, &mut region));
+    link.memory.exposed.insert(1, exposed);
+    let packets = link.inbox.first_byte();
+    assert!(is_mapped(packets));
+    drop(link);
+    let there = is_mapped(packets);
+    if refusals > 1 {
+        // SAFETY: still open, and nobody uses it any more.
+        unsafe { fi_close(ep.real) };
+    }
+    Some((ep.closed, region.closed, there))
+}
+
+#[test]
+fn what_is_registered_goes_when_the_endpoint_refuses() {
+    for refusals in [0, 1] {
+        let Some(outcome) = close_with(refusals) else {
+            return;
+        };
+        assert_eq!(outcome, (1, 1, false), "{refusals} refusals");
+    }
+}
+
+#[test]
+fn memory_of_an_endpoint_that_stays_open_stays() {
+    if let Some(outcome) = close_with(usize::MAX) {
+        assert_eq!(outcome, (0, 1, true));
+    }
+}
