@@ -90,6 +90,13 @@ impl Contexts {
         self.dead.contains(&process)
     }
 
+    /// Whether all processes of a context have died, but perhaps for one. Without a communicator from above those are all
+    /// of the job.
+    pub(crate) fn has_only_the_dead_beside(&self, process: u32, context: u32, size: u32) -> bool {
+        let mut others = (0..size).filter(|&other| other != process);
+        others.all(|other| self.is_dead(other) || !self.is_member(context, other))
+    }
+
     /// A dead member of the communicator whose collective operations use a context.
     pub(crate) fn dead_in(&self, context: u32) -> Option<u32> {
         let dead = |&process: &u32| self.is_collective_of(context, process);
@@ -170,6 +177,18 @@ mod tests {
         contexts.add(&comm(7, &[9]));
         assert_eq!(contexts.process(7, 0), Some(9), "the ids are used again");
         assert_eq!(contexts.process(6, 0), Some(0));
+    }
+
+    #[test]
+    fn the_last_one_of_a_context_is_alone() {
+        let mut contexts = Contexts::default();
+        contexts.add(&comm(0, &[0, 1, 2]));
+        contexts.add(&comm(2, &[0, 1]));
+        contexts.died(1);
+        let alone = |contexts: &Contexts, context| contexts.has_only_the_dead_beside(0, context, 3);
+        assert!(!alone(&contexts, 0) && alone(&contexts, 2) && !alone(&contexts, 7));
+        contexts.died(2);
+        assert!(alone(&contexts, 0) && alone(&contexts, 7));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! with it. What the provider does not let go of although its peer is dead is given up after a while; its
 //! memory, which is the device's own, stays the provider's until that says otherwise or is closed.
 
-use super::slots::What;
+use super::slots::{Slot, What};
 use super::tags::{End, Tags};
 use crate::ofi::Ofi;
 
@@ -64,6 +64,11 @@ impl Tags {
                     if doomed {
                         self.doom_receive(ofi, number, peer);
                     }
+                }
+                // It may have been waiting for what this peer has begun to send.
+                What::Receive(receive) if receive.from.source.is_none() => {
+                    let serial = self.slots.at(number).serial;
+                    self.doom(number, serial);
                 }
                 _ => {}
             }
@@ -142,6 +147,12 @@ impl Tags {
         over.len()
     }
 
+    /// Whether the provider has messages to a rank.
+    fn sends_to(&self, rank: u32) -> bool {
+        let to_it = |slot: &Slot| matches!(&slot.what, What::Send(send) if send.peer == rank);
+        self.slots.iter().any(|slot| slot.under_way && to_it(slot))
+    }
+
     fn give_up_one(&mut self, ofi: &Ofi, number: u32) {
         match &self.slots.at(number).what {
             What::Send(send) => {
@@ -150,10 +161,17 @@ impl Tags {
                 self.lose(number, End::Failed(peer));
             }
             What::Receive(receive) => {
-                let from = receive.from;
-                let source = from
-                    .source
-                    .and_then(|source| self.contexts.process(from.context, source));
+                let (from, doom) = (receive.from, receive.doom);
+                let serial = self.slots.at(number).serial;
+                let source = match from.source {
+                    Some(source) => self.contexts.process(from.context, source),
+                    // Nobody says whose message has begun to arrive. Of this rank's own the rest comes.
+                    None if self.sends_to(ofi.rank) => return self.doom(number, serial),
+                    None => doom.filter(|_| {
+                        let contexts = &self.contexts;
+                        contexts.has_only_the_dead_beside(ofi.rank, from.context, ofi.size)
+                    }),
+                };
                 // From the living the rest of a message still comes.
                 if let Some(peer) = source.filter(|&peer| self.contexts.is_dead(peer)) {
                     tracing::warn!(rank = ofi.rank, peer, "gave up a message of the dead");

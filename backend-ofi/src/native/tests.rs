@@ -113,13 +113,17 @@ impl Core {
 }
 
 /// Rank 1 has begun to send to rank 0, which has begun to receive.
-fn in_the_middle(message: &[u8], room: &mut [u8]) -> Option<[Core; 2]> {
+fn in_the_middle(source: Option<u32>, message: &[u8], room: &mut [u8]) -> Option<[Core; 2]> {
     let [mut zero, mut one] = pair()?;
     let data = Data::Contig(ContigBuf::from_bytes_mut(room));
     // SAFETY: the buffers outlive the ranks.
     unsafe {
         let Core { ofi, tags } = &mut zero;
-        tags.start_receive(ofi, request(1), &from(FROM), data);
+        let pattern = Pattern {
+            source,
+            ..from(FROM)
+        };
+        tags.start_receive(ofi, request(1), &pattern, data);
         zero.mark();
         let Core { ofi, tags } = &mut one;
         let data = Data::Contig(ContigBuf::from_bytes(message));
@@ -151,11 +155,10 @@ fn failed(end: Option<End>) -> bool {
     }
 }
 
-#[test]
-fn a_receive_that_is_given_up_writes_nowhere() {
+fn a_receive_is_given_up(source: Option<u32>) {
     let message = vec![7; LEN];
     let mut room = vec![0; LEN];
-    let Some([mut zero, mut one]) = in_the_middle(&message, &mut room) else {
+    let Some([mut zero, mut one]) = in_the_middle(source, &message, &mut room) else {
         return; // It has said why.
     };
     zero.ofi.shared.deaths.declare(1, "its node is gone");
@@ -171,6 +174,17 @@ fn a_receive_that_is_given_up_writes_nowhere() {
         !zero.tags.is_under_way()
     });
     assert!(room.iter().all(|&byte| byte == 3), "written after the end");
+}
+
+#[test]
+fn a_receive_that_is_given_up_writes_nowhere() {
+    a_receive_is_given_up(Some(FROM));
+}
+
+/// Nobody else could have sent what has begun to arrive.
+#[test]
+fn nor_does_one_from_any_source() {
+    a_receive_is_given_up(None);
 }
 
 #[test]
