@@ -5,6 +5,7 @@
 //! registered for it. So the endpoint is closed first, and, if it refuses, again when the registrations have been closed; the
 //! memory stays meanwhile. If it refuses still, everything stays for good.
 
+use std::any::Any;
 use std::mem::ManuallyDrop;
 
 use libfabric_sys::fid_ep;
@@ -31,6 +32,8 @@ pub(crate) struct Link {
     pub(crate) large: ManuallyDrop<Slots>,
     pub(crate) inbox: ManuallyDrop<Inbox>,
     pub(crate) memory: ManuallyDrop<Memory>,
+    /// What the provider still has that is not the link's.
+    pub(crate) lent: ManuallyDrop<Option<Box<dyn Any + Send>>>,
     pub(crate) domain: ManuallyDrop<Domain>,
     pub(crate) limits: Limits,
     /// Longest payload of one of the provider's messages that this rank sends.
@@ -73,6 +76,7 @@ impl Link {
             large: ManuallyDrop::new(large),
             inbox: ManuallyDrop::new(inbox),
             memory: ManuallyDrop::new(memory),
+            lent: ManuallyDrop::new(None),
             ep: ManuallyDrop::new(ep),
             domain: ManuallyDrop::new(domain),
             limits,
@@ -155,6 +159,7 @@ impl Drop for Link {
             ManuallyDrop::drop(&mut self.large);
             ManuallyDrop::drop(&mut self.inbox);
             ManuallyDrop::drop(&mut self.memory);
+            ManuallyDrop::drop(&mut self.lent);
             ManuallyDrop::drop(&mut self.domain);
         }
     }

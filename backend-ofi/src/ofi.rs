@@ -58,8 +58,6 @@ pub struct Ofi {
     pub(crate) armed: bool,
     /// Threads that sleep between looks for a message, beside those of the engine.
     pub(crate) lookers: u32,
-    /// The provider has memory that is not the link's: the endpoint is to be closed before that goes.
-    pub(crate) entangled: bool,
     pub(crate) bell: Arc<EventBell>,
     pub(crate) shared: Arc<Shared>,
     nodes: Arc<[u32]>,
@@ -98,7 +96,6 @@ impl Ofi {
             silence: (0, 0),
             armed: false,
             lookers: 0,
-            entangled: false,
             bell,
             shared: place.shared,
             nodes: place.nodes,
@@ -365,7 +362,7 @@ impl Drop for Ofi {
         link.memory.close();
         // Nobody answers for a rank that has died: over a network, who is reading from it is to find that out.
         let hangs_up = died && link.domain.info.ip().is_some();
-        let busy = link.memory.is_reading() || self.entangled;
+        let busy = link.memory.is_reading() || link.lent.is_some();
         if !busy && !hangs_up {
             self.shared.retire(link);
         }

@@ -70,8 +70,8 @@ fn is_mapped(address: *mut u8) -> bool {
 }
 
 /// Closes a link whose endpoint refuses so often. Says how often it was closed in the end, whether what was registered
-/// has been closed, and whether the memory for packets is there still.
-fn close_with(refusals: usize) -> Option<(usize, usize, bool)> {
+/// has been closed, and whether the memory for packets is there still, and what the provider had beside that.
+fn close_with(refusals: usize) -> Option<(usize, usize, [bool; 2])> {
     let config = Config {
         provider: Some("tcp".to_owned()),
         interface: Some("lo".to_owned()),
@@ -91,10 +91,12 @@ fn close_with(refusals: usize) -> Option<(usize, usize, bool)> {
     std::mem::forget(std::mem::replace(&mut *link.ep, replaced));
     let exposed = Arc::new(object(&link, &mut region));
     link.memory.exposed.insert(1, exposed);
+    let lent = Arc::new(());
+    *link.lent = Some(Box::new(Arc::clone(&lent)));
     let packets = link.inbox.first_byte();
     assert!(is_mapped(packets));
     drop(link);
-    let there = is_mapped(packets);
+    let there = [is_mapped(packets), Arc::strong_count(&lent) > 1];
     if refusals > 1 {
         // SAFETY: still open, and nobody uses it any more.
         unsafe { fi_close(ep.real) };
@@ -108,13 +110,13 @@ fn what_is_registered_goes_when_the_endpoint_refuses() {
         let Some(outcome) = close_with(refusals) else {
             return;
         };
-        assert_eq!(outcome, (1, 1, false), "{refusals} refusals");
+        assert_eq!(outcome, (1, 1, [false; 2]), "{refusals} refusals");
     }
 }
 
 #[test]
 fn memory_of_an_endpoint_that_stays_open_stays() {
     if let Some(outcome) = close_with(usize::MAX) {
-        assert_eq!(outcome, (0, 1, true));
+        assert_eq!(outcome, (0, 1, [true; 2]));
     }
 }

@@ -181,7 +181,7 @@ impl Core {
 
 impl Drop for Core {
     /// Lets messages leave and takes back receives. Whatever the provider does not let go of then ends with the
-    /// endpoint, which is closed before its memory goes.
+    /// endpoint, and so does its memory.
     fn drop(&mut self) {
         let start = Instant::now();
         let Self { ofi, tags } = self;
@@ -203,7 +203,9 @@ impl Drop for Core {
                 rank,
                 "left although the provider has not let go of messages"
             );
-            self.ofi.entangled = true;
+            let slots = std::mem::take(&mut self.tags.slots);
+            let sink = std::mem::take(&mut self.tags.sink);
+            *self.ofi.link.lent = Some(Box::new((slots, sink)));
         }
     }
 }
