@@ -27,6 +27,9 @@ pub struct Plan {
     pub warm_up: u64,
 }
 
+/// How many times as many rounds make hundreds of time slices.
+const AMONG_OTHERS: u64 = 200;
+
 impl Plan {
     /// What makes a sample of some milliseconds: as many rounds as the OSU suite has for small
     /// messages, fewer for large ones.
@@ -53,6 +56,18 @@ impl Plan {
             _ => fit((1 << 30) / u64::from(window.max(1)), 4, 100),
         };
         Self::with_rounds(bytes, rounds)
+    }
+
+    /// For ranks that share their cores with other work: so many rounds that a sample is as long as it may be. The
+    /// usual ones are over within a time slice or two (3 ms each), where nothing but chance says whether both
+    /// partners run. What has one round, a job for example, keeps it.
+    #[must_use]
+    pub fn among_others(self) -> Self {
+        let times = if self.rounds == 1 { 1 } else { AMONG_OTHERS };
+        Self {
+            rounds: self.rounds.saturating_mul(times),
+            ..self
+        }
     }
 
     /// That many rounds, and a tenth as many before them.
@@ -121,6 +136,16 @@ mod tests {
                 assert!(large <= small && large > 0, "{pattern:?} {power}");
             }
         }
+    }
+
+    #[test]
+    fn samples_beside_other_work_are_longer_but_warmed_up_alike() {
+        let usual = Plan::usual(Pattern::Latency, 8, 64);
+        let long = usual.among_others();
+        assert!(long.rounds >= 100 * usual.rounds);
+        assert_eq!((long.bytes, long.warm_up), (usual.bytes, usual.warm_up));
+        let job = Plan::usual(Pattern::Startup, 0, 64);
+        assert_eq!(job.among_others(), job);
     }
 
     #[test]

@@ -324,6 +324,7 @@ impl BenchArgs {
         let plan = |&bytes| match self.iterations {
             Some(rounds) => Plan::with_rounds(bytes, rounds),
             None if self.in_virtual_time() => Plan::with_rounds(bytes, VIRTUAL_ROUNDS),
+            None if self.busy > 0 => Plan::usual(pattern, bytes, self.window).among_others(),
             None => Plan::usual(pattern, bytes, self.window),
         };
         let sizes = match &self.sizes[..] {
