@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use portolan_core::comm::Communicator;
 use portolan_core::device::{Check, HookId, Port, Turn, Upper};
-use portolan_core::{Device, ErrorKind, Request, Result, Status};
+use portolan_core::{Device, Error, ErrorKind, Request, Result, Status};
 
 use crate::active::{Active, OnBoard, Prepared, Task, Went, Who};
 use crate::args::Operation;
@@ -120,7 +120,7 @@ pub unsafe fn start<D: Device>(
     let kept = || Kept::of(operation).map(Arc::new);
     if let Some(ready) = ready.as_ref().filter(|ready| !ready.is_by_messages()) {
         // SAFETY: from the caller.
-        return unsafe { start_ready(comm, (state, job), ready, 0, kept) };
+        return unsafe { start_on_track(comm, (state, job), ready, kept) };
     }
     let plan = |options: &Options, old| plan(comm, options, operation, Form::Nonblocking, old);
     let watch = || {
@@ -140,7 +140,51 @@ fn watched(start: Start) -> Option<Pending> {
     }
 }
 
-/// Starts an operation on a track of the boards.
+/// Starts a nonblocking operation on the first track of the boards. What is over in its start takes no slot.
+///
+/// # Safety
+/// As [`start`].
+#[inline]
+unsafe fn start_on_track<D: Device>(
+    comm: &Communicator<D>,
+    at: (&State, &Job),
+    ready: &Ready<'_>,
+    kept: impl FnOnce() -> Option<Arc<Kept>>,
+) -> Result<Request> {
+    let device = comm.device();
+    // Whether it needs a request is known when the others can see it, and there has to be one then: where another
+    // thread may take the last, before.
+    if ready.has_many_threads() || !device.has_request_room() {
+        let request = device.upper_request(Box::new(Collective))?;
+        // SAFETY: from the caller.
+        return unsafe { start_with(comm, at, ready, 0, kept, request) };
+    }
+    let request = || device.upper_request(Box::new(Collective));
+    // SAFETY: from the caller.
+    unsafe { start_ready(comm, at, ready, 0, kept, request) }
+}
+
+/// Starts an operation on a track of the boards, which has its request already.
+///
+/// # Safety
+/// As [`start`].
+unsafe fn start_with<D: Device>(
+    comm: &Communicator<D>,
+    at: (&State, &Job),
+    ready: &Ready<'_>,
+    track: usize,
+    kept: impl FnOnce() -> Option<Arc<Kept>>,
+    request: Request,
+) -> Result<Request> {
+    // SAFETY: from the caller.
+    if unsafe { start_ready(comm, at, ready, track, kept, || Ok(request)) }? == Request::DONE {
+        comm.device().complete_upper(request, Status::EMPTY)?;
+    }
+    Ok(request)
+}
+
+/// Starts an operation on a track of the boards. `request` gives it its request, where it is not over at once; else this
+/// returns [`Request::DONE`].
 ///
 /// # Safety
 /// As [`start`].
@@ -151,32 +195,32 @@ unsafe fn start_ready<D: Device>(
     ready: &Ready<'_>,
     track: usize,
     kept: impl FnOnce() -> Option<Arc<Kept>>,
+    request: impl FnOnce() -> Result<Request>,
 ) -> Result<Request> {
-    let device = comm.device();
-    // Before the step: without a request there is no operation, and the next has this step.
-    let request = device.upper_request(Box::new(Collective))?;
     // Ranks that do not agree may do this one by messages.
     state.begin();
     state.count(Counters::Operations, 1);
     // SAFETY: from the caller.
     match unsafe { ready.start(comm, state, track, kept) } {
-        Start::Over(Ok(())) => device.complete_upper(request, Status::EMPTY)?,
-        Start::Over(Err(error)) => {
-            device.fail_upper(request, error.on_rank(device.attributes().world_rank))?;
-        }
+        Start::Over(Ok(())) => Ok(Request::DONE),
+        Start::Over(Err(error)) => failed(comm, request()?, error),
         Start::Pending(pending) => {
-            let who = who(comm);
-            hand_over(
-                comm,
-                job,
-                Task::Board(OnBoard {
-                    request,
-                    who,
-                    pending,
-                }),
-            );
+            let (request, who) = (request()?, who(comm));
+            let board = OnBoard {
+                request,
+                who,
+                pending,
+            };
+            hand_over(comm, job, Task::Board(board));
+            Ok(request)
         }
     }
+}
+
+#[cold]
+fn failed<D: Device>(comm: &Communicator<D>, request: Request, error: Error) -> Result<Request> {
+    let device = comm.device();
+    device.fail_upper(request, error.on_rank(device.attributes().world_rank))?;
     Ok(request)
 }
 
@@ -328,10 +372,11 @@ impl<D: Device> Persistent<D> {
             let Some((ready, track, kept)) = ready else {
                 unreachable!("it is done over a board or by messages");
             };
+            let kept = || Some(Arc::clone(kept));
+            // Before the step: without a request there is no operation, and the next has this step.
+            let request = comm.device().upper_request(Box::new(Collective))?;
             // SAFETY: from the caller.
-            self.last = unsafe {
-                start_ready(comm, (state, job), &ready, track, || Some(Arc::clone(kept)))
-            }?;
+            self.last = unsafe { start_with(comm, (state, job), &ready, track, kept, request) }?;
             return Ok(self.last);
         };
         self.last = begin(comm, job, prepared)?;

@@ -84,7 +84,7 @@ impl Device for Scarce {
     delegate_device! { inner:
         lifecycle, leaving, send_contig_unchecked, recv_contig_unchecked, datatypes, driven, persistent, queues,
         is_complete, test, peek, cancel, free, attach, device_check, completion_epoch,
-        packing, active_messages, wake_hook, upper_request, complete_upper, fail_upper, one_sided, stores,
+        packing, active_messages, wake_hook, has_request_room, upper_request, complete_upper, fail_upper, one_sided, stores,
     }
 }
 

@@ -80,7 +80,7 @@ macro_rules! with_cases {
                     receive_with_wildcards 1, send 1, misuse 1, cancelled 1,
                 }
                 uppers {
-                    completed 1, cancelled 1, completed_by_a_hook 1,
+                    completed 1, cancelled 1, completed_by_a_hook 1, done_at_once 1,
                 }
                 hooks {
                     ring 1, several 1, asleep 1, truncated 1, any_error 1, cancelled 1,

@@ -572,6 +572,6 @@ impl<L: Level> Device for Native<L> {
     delegate_device! { engine:
         wtime, wtick, abort, failure_of, dead_member, declare_self_failed, node_of, set_packet_size,
         set_trace_file, set_debug, device_check, completion_epoch, packing, active_send,
-        wake_hook, upper_request, one_sided, stores,
+        wake_hook, has_request_room, upper_request, one_sided, stores,
     }
 }

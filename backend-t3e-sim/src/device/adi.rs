@@ -491,6 +491,6 @@ impl Device for T3e {
 
     delegate_device! { engine:
         abort, failure_of, dead_member, declare_self_failed, node_of, set_packet_size,
-        set_trace_file, set_debug, completion_epoch, active_send, wake_hook, upper_request, flush,
+        set_trace_file, set_debug, completion_epoch, active_send, wake_hook, has_request_room, upper_request, flush,
     }
 }

@@ -10,7 +10,7 @@
 //! had no reason to wake them.
 //!
 //! Budget of an operation that is over when it starts: one load of each rank's cell that it looks at, one store to the
-//! own one, a lock for the step and one for its end; once in [`board::cells`] steps a load of a word of each
+//! own one; with several threads a lock for the step, its place and its end; once in [`board::cells`] steps a load of a word of each
 //! other rank.
 
 use std::mem::ManuallyDrop;
@@ -26,7 +26,6 @@ use super::call::Call;
 use super::kept::Kept;
 use super::odd::{Odd, described};
 use super::steps::{Place, want};
-use crate::state::lock;
 
 /// A step of a track, being taken.
 pub(super) struct Begun {
@@ -42,9 +41,13 @@ impl Begun {
     /// Takes the next step of a track.
     #[inline]
     pub(super) fn new(boards: &Boards, track: usize, call: &Call<'_>) -> Self {
+        let turns = &boards.tracks[track];
+        let turn = turns.enter();
+        let step = turns.take();
+        drop(turn);
         Self {
             track,
-            step: lock(&boards.tracks[track]).take(),
+            step,
             waiting: call.looks,
             shown: false,
             odd: None,
@@ -68,9 +71,12 @@ impl Begun {
         let (track, step, own) = (self.track, self.step, boards.board(boards.rank));
         let place = call.place.unwrap_or(Place::Cell);
         let least = || boards.least_behind(track);
-        if !lock(&boards.tracks[track]).has_room(step, place, least) {
+        let turns = &boards.tracks[track];
+        let turn = turns.enter();
+        if !turns.has_room(step, place, least) {
             return false;
         }
+        drop(turn);
         let mut header = Header::new(step, call.kind, call.len);
         if call.place.is_some() {
             // SAFETY: from the caller; the place is free.
@@ -209,7 +215,8 @@ impl Begun {
     /// Says that this rank has the step behind it.
     #[inline]
     fn end(&self, boards: &Boards, seen: u32, notify: &mut dyn FnMut(ProcId)) {
-        let mut turns = lock(&boards.tracks[self.track]);
+        let turns = &boards.tracks[self.track];
+        let turn = turns.enter();
         if turns.in_turn() && self.waiting == 0 && seen == boards.others_mask() {
             turns.proves(self.step);
         }
@@ -217,9 +224,9 @@ impl Begun {
         let own = boards.board(boards.rank);
         // SAFETY: a board of this communicator.
         // Release: pairs with the Acquire load in `least_behind`: whatever this rank has read, it read before.
-        // (Under the lock, so that of two threads the later one does not store first.)
+        // (In its turn, so that of two threads the later one does not store first.)
         unsafe { boards.map.track_done(own, self.track) }.store(done, Ordering::Release);
-        drop(turns);
+        drop(turn);
         if tell {
             boards.wake(u32::MAX, notify);
         }

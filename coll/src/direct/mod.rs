@@ -34,7 +34,7 @@ mod track;
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use portolan_core::comm::{Communicator, NoUnwind};
 use portolan_core::device::Region;
@@ -82,7 +82,7 @@ struct Boards {
     /// do not overlap.
     step: AtomicU32,
     proved: AtomicU32,
-    tracks: [Mutex<Turns>; TRACKS],
+    tracks: [Turns; TRACKS],
     /// How long a start looks for the others.
     hope: Hope,
     /// Whether a thread is at it, where several might be by mistake.
@@ -95,7 +95,7 @@ struct Boards {
 
 // SAFETY: the addresses are of memory that is accessed as atomics, or by the protocol of `steps`
 // by the one thread that `busy` lets in, or by that of tracks: a place there is its step's, a step is one
-// operation's (the track's mutex gives each once), and an operation is one thread's at a time.
+// operation's (the track gives each once, to one thread at a time), and an operation is one thread's at a time.
 unsafe impl Send for Boards {}
 // SAFETY: as above.
 unsafe impl Sync for Boards {}
@@ -292,6 +292,12 @@ impl Ready<'_> {
     /// Whether its data goes by messages.
     pub(crate) fn is_by_messages(&self) -> bool {
         self.call.place.is_none()
+    }
+
+    /// Whether several threads may start operations at once, on this communicator or another.
+    #[inline]
+    pub(crate) fn has_many_threads(&self) -> bool {
+        self.boards.many_threads
     }
 
     /// Starts it on a track. `kept` is what was made ready, for later.

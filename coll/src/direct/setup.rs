@@ -112,7 +112,9 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
                 region,
                 step: AtomicU32::new(FIRST_STEP),
                 proved: AtomicU32::new(FIRST_STEP),
-                tracks: std::array::from_fn::<_, TRACKS, _>(|track| Mutex::new(Turns::new(track))),
+                tracks: std::array::from_fn::<_, TRACKS, _>(|track| {
+                    Turns::new(track, many_threads)
+                }),
                 hope: Hope::default(),
                 busy: AtomicBool::new(false),
                 many_threads,

@@ -5,42 +5,58 @@
 //! to write a cell or a chunk again looks at these words of the others, once in as many steps as the track has
 //! cells, and remembers what it saw.
 
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
 use super::board;
 use super::steps::Place;
+use crate::state::lock;
 
 /// What a rank knows of a track.
-#[derive(Clone, Debug)]
+///
+/// Atomics for what threads of one rank share, each by plain loads and stores: whoever uses them has the turn
+/// ([`enter`](Self::enter)), which orders them.
+#[derive(Debug)]
 pub(super) struct Turns {
     track: usize,
     /// The step of the next operation.
-    next: u32,
+    next: AtomicU32,
     /// All other ranks have the steps before this one behind them.
-    proved: u32,
+    proved: AtomicU32,
     /// This rank has.
-    done: u32,
+    done: AtomicU32,
     /// Which steps from `done` on are over as well: bit 0 is `done`'s.
-    over: u64,
+    over: AtomicU64,
+    /// Where several threads of the rank may come at once.
+    turn: Option<Mutex<()>>,
 }
 
 /// Not 0, which is in every cell at the beginning.
 const FIRST: u32 = 1;
 
 impl Turns {
-    pub(super) fn new(track: usize) -> Self {
+    pub(super) fn new(track: usize, many_threads: bool) -> Self {
         Self {
             track,
-            next: FIRST,
-            proved: FIRST,
-            done: FIRST,
-            over: 0,
+            next: AtomicU32::new(FIRST),
+            proved: AtomicU32::new(FIRST),
+            done: AtomicU32::new(FIRST),
+            over: AtomicU64::new(0),
+            turn: many_threads.then(Mutex::default),
         }
+    }
+
+    /// Waits for the turn, which lasts as long as what is returned. With one thread it costs nothing.
+    #[inline]
+    pub(super) fn enter(&self) -> Option<MutexGuard<'_, ()>> {
+        self.turn.as_ref().map(lock)
     }
 
     /// The step of an operation that starts now.
     #[inline]
-    pub(super) fn take(&mut self) -> u32 {
-        let step = self.next;
-        self.next = step.wrapping_add(1);
+    pub(super) fn take(&self) -> u32 {
+        let step = self.next.load(Ordering::Relaxed);
+        self.next.store(step.wrapping_add(1), Ordering::Relaxed);
         step
     }
 
@@ -56,44 +72,51 @@ impl Turns {
     /// Whether the place of a step may be written; `look` finds out the least that the others have behind them.
     #[inline]
     pub(super) fn has_room(
-        &mut self,
+        &self,
         step: u32,
         place: Place,
         look: impl FnOnce() -> Option<u32>,
     ) -> bool {
         let limit = self.limit(place);
-        if step.wrapping_sub(self.done) >= limit {
+        if step.wrapping_sub(self.done.load(Ordering::Relaxed)) >= limit {
             return false;
         }
         // What all others have behind them may be this very step, and more: it is this rank that is late.
-        let ahead = |proved: u32| step.wrapping_sub(proved) as i32;
-        if ahead(self.proved) >= limit as i32
-            && let Some(least) = look()
-        {
+        let fits = || {
+            let ahead = step.wrapping_sub(self.proved.load(Ordering::Relaxed));
+            (ahead as i32) < limit as i32
+        };
+        if fits() {
+            return true;
+        }
+        if let Some(least) = look() {
             self.proves(least);
         }
-        ahead(self.proved) < limit as i32
+        fits()
     }
 
     /// All others have the steps before this one behind them.
     #[inline]
-    pub(super) fn proves(&mut self, step: u32) {
-        if (step.wrapping_sub(self.proved) as i32) > 0 {
-            self.proved = step;
+    pub(super) fn proves(&self, step: u32) {
+        let known = self.proved.load(Ordering::Relaxed);
+        if (step.wrapping_sub(known) as i32) > 0 {
+            self.proved.store(step, Ordering::Relaxed);
         }
     }
 
     /// A step that was shown is over. Returns before which step all are, and whether those should hear of it who sleep:
     /// not every time, but before they could wait for it.
     #[inline]
-    pub(super) fn end(&mut self, step: u32) -> (u32, bool) {
-        let before = self.done;
-        self.over |= 1 << step.wrapping_sub(before);
-        let ended = self.over.trailing_ones();
-        self.over = self.over.checked_shr(ended).unwrap_or(0);
-        self.done = before.wrapping_add(ended);
+    pub(super) fn end(&self, step: u32) -> (u32, bool) {
+        let before = self.done.load(Ordering::Relaxed);
+        let over = self.over.load(Ordering::Relaxed) | 1 << step.wrapping_sub(before);
+        let ended = over.trailing_ones();
+        let left = over.checked_shr(ended).unwrap_or(0);
+        self.over.store(left, Ordering::Relaxed);
+        let done = before.wrapping_add(ended);
+        self.done.store(done, Ordering::Relaxed);
         let each = (board::chunks(self.track) / 2).max(1);
-        (self.done, before / each != self.done / each)
+        (done, before / each != done / each)
     }
 
     /// Whether operations on the track are started one after the other: then whoever shows a step has all before it
@@ -110,7 +133,7 @@ mod tests {
 
     #[test]
     fn what_ends_out_of_order_counts_when_all_before_it_have_ended() {
-        let mut turns = Turns::new(0);
+        let turns = Turns::new(0, false);
         let steps: Vec<u32> = (0..6).map(|_| turns.take()).collect();
         assert_eq!(steps, [1, 2, 3, 4, 5, 6]);
         assert_eq!(turns.end(3).0, 1);
@@ -123,11 +146,12 @@ mod tests {
 
     #[test]
     fn steps_go_around_the_end_of_their_numbers() {
-        let mut turns = Turns {
-            next: u32::MAX,
-            proved: u32::MAX,
-            done: u32::MAX,
-            ..Turns::new(0)
+        let late = || AtomicU32::new(u32::MAX);
+        let turns = Turns {
+            next: late(),
+            proved: late(),
+            done: late(),
+            ..Turns::new(0, true)
         };
         let (last, first) = (turns.take(), turns.take());
         assert_eq!((last, first), (u32::MAX, 0));
@@ -138,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_place_is_free_when_everybody_has_its_last_step_behind_it() {
-        let mut turns = Turns::new(0);
+        let turns = Turns::new(0, false);
         let limit = board::chunks(0);
         let step = FIRST + limit;
         assert!(!turns.has_room(step, Place::Chunk, || unreachable!("the own step is first")));

@@ -66,8 +66,11 @@ pub fn forged<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let real = pending.request.to_bits();
     let near = (0..64).map(|bit| real ^ 1 << bit);
     let bits: Vec<_> = near.chain((0..500).map(|_| random.bits())).collect();
-    for bits in bits.into_iter().filter(|&bits| bits != 0 && bits != real) {
-        refused(rank.device, Request::from_bits(bits));
+    // These three mean something.
+    let known = [Request::NULL, Request::DONE, pending.request];
+    let handles = bits.into_iter().map(Request::from_bits);
+    for forged in handles.filter(|request| !known.contains(request)) {
+        refused(rank.device, forged);
     }
     assert!(!rank.device.is_complete(pending.request));
     rank.barrier();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use portolan_core::device::{Turn, Upper};
-use portolan_core::{Device, ErrorKind, Status};
+use portolan_core::device::{Adi, Completion, Turn, Upper};
+use portolan_core::{Device, ErrorKind, Request, Status};
 
 use crate::case::Verdict;
 use crate::rank::{Rank, fails};
@@ -68,6 +68,38 @@ pub fn completed<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let receive = rank.irecv(&rank.from(rank.previous(), 1), 1);
     let wrong = device.complete_upper(receive.request, Status::EMPTY);
     fails(wrong, ErrorKind::InvalidRequest, "completing a receive");
+    rank.send(&rank.to(rank.next(), 1), &[1])
+        .expect("a small send");
+    rank.done(receive);
+    Ok(())
+}
+
+/// The request for what is over at once is complete whatever is done with it, as often as one likes; there is room for
+/// others as long as few are active.
+pub fn done_at_once<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    let (device, done) = (rank.device, Request::DONE);
+    assert!(device.has_request_room());
+    let receive = rank.irecv(&rank.from(rank.previous(), 1), 1);
+    for _ in 0..2 {
+        assert!(device.is_complete(done));
+        assert_eq!(device.test(done).expect("test"), Some(Status::EMPTY));
+        assert_eq!(device.peek(done).expect("peek"), Some(Status::EMPTY));
+        assert_eq!(device.wait(done).expect("wait"), Status::EMPTY);
+        device.cancel(done).expect("cancel");
+        device.free(done).expect("free");
+        let found = device.wait_any(&[Request::NULL, done, receive.request]);
+        let (at, status) = found.expect("one is complete");
+        assert_eq!((at, status.expect("wait_any")), (1, Status::EMPTY));
+    }
+    let again = device.complete_upper(done, Status::EMPTY);
+    fails(again, ErrorKind::InvalidRequest, "completing what is done");
+    let kept = Arc::new(());
+    let completion = Completion {
+        keep: Box::new(Arc::clone(&kept)),
+        then: None,
+    };
+    device.attach(done, completion).expect("attach");
+    assert_eq!(Arc::strong_count(&kept), 1, "what was attached is let go");
     rank.send(&rank.to(rank.next(), 1), &[1])
         .expect("a small send");
     rank.done(receive);

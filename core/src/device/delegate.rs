@@ -126,7 +126,7 @@ macro_rules! delegate_device {
         register_handler, active_send,
     }};
     (@registrations $to:ident) => { $crate::delegate_device! { $to:
-        register_hook, wake_hook, upper_request, complete_upper, fail_upper,
+        register_hook, wake_hook, has_request_room, upper_request, complete_upper, fail_upper,
     }};
     (@one_sided $to:ident) => { $crate::delegate_device! { $to:
         alloc_region, register_region, free_region, direct, put, get, atomic, flush,
@@ -371,6 +371,7 @@ macro_rules! delegate_device {
     (@wake_hook $to:ident) => { $crate::delegate_device! { $to
         fn wake_hook(hook: $crate::device::named::HookId)
     }};
+    (@has_request_room $to:ident) => { $crate::delegate_device! { $to fn has_request_room() -> bool }};
     (@upper_request $to:ident) => { $crate::delegate_device! { $to
         fn upper_request(
             upper: Box<dyn $crate::device::named::Upper>,

@@ -456,6 +456,9 @@ pub trait Device {
     /// having seen the work stays awake.
     fn wake_hook(&self, hook: HookId);
 
+    /// Whether there is a slot for another request now. With one thread that stays true until that thread starts something.
+    fn has_request_room(&self) -> bool;
+
     /// Makes a request of another crate's kind; it completes by [`complete_upper`](Self::complete_upper)
     /// or through a [`Port`].
     ///

@@ -184,7 +184,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
 
     #[inline]
     fn test(&self, request: Request) -> Result<Option<Status>> {
-        if request.is_null() {
+        if request.is_settled() {
             return Ok(Some(Status::EMPTY));
         }
         let mut state = self.state.lock();
@@ -197,7 +197,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
 
     #[inline]
     fn wait(&self, request: Request) -> Result<Status> {
-        if request.is_null() {
+        if request.is_settled() {
             return Ok(Status::EMPTY);
         }
         self.block_until(Target::Request(request), |state| {
@@ -206,7 +206,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
     }
 
     fn peek(&self, request: Request) -> Result<Option<Status>> {
-        if request.is_null() {
+        if request.is_settled() {
             return Ok(Some(Status::EMPTY));
         }
         let mut state = self.state.lock();
@@ -227,7 +227,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
     }
 
     fn free(&self, request: Request) -> Result<()> {
-        if request.is_null() {
+        if request.is_settled() {
             return Ok(());
         }
         self.state.lock().proto.free_request(request)
@@ -437,6 +437,11 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
             // A thread that sleeps is to poll, for the hook to run.
             self.shared.wake();
         }
+    }
+
+    #[inline]
+    fn has_request_room(&self) -> bool {
+        self.state.lock().proto.table.has_room()
     }
 
     fn upper_request(&self, upper: Box<dyn Upper>) -> Result<Request> {

@@ -330,7 +330,8 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self {
-            entries: Vec::new(),
+            // Slot 0 is that of `Request::DONE`.
+            entries: vec![Entry::new()],
             free: NONE,
             abandoned: 0,
             shared,
@@ -506,6 +507,6 @@ impl Table {
 
     /// Slots that were ever needed at once.
     pub(super) fn capacity(&self) -> usize {
-        self.entries.len()
+        self.entries.len() - 1
     }
 }

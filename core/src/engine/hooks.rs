@@ -305,7 +305,7 @@ impl<S: Access> Port for Context<S> {
     }
 
     fn test(&mut self, request: Request) -> Result<Option<Status>> {
-        if request.is_null() {
+        if request.is_settled() {
             return Ok(Some(Status::EMPTY));
         }
         self.0.proto_mut().try_collect(request).transpose()

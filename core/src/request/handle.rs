@@ -23,6 +23,11 @@ impl Request {
     /// The null request: complete, with an empty status.
     pub const NULL: Self = Self(0);
 
+    /// A request that is complete from the beginning, with an empty status, and stays so: for an operation that is over
+    /// in the call that starts it. Other than the null request it counts as one that is complete
+    /// ([`Adi::wait_any`](crate::device::Adi::wait_any)). No slot is taken, and completing or freeing it does nothing.
+    pub const DONE: Self = Self(1 << 32);
+
     /// `generation` is never 0, which keeps every packed form at or above 2^20.
     pub(crate) fn new(channel: u8, index: u32, generation: u32) -> Self {
         debug_assert!(index < 1 << INDEX_BITS && generation & 0xfff != 0);
@@ -34,6 +39,13 @@ impl Request {
     #[must_use]
     pub fn is_null(self) -> bool {
         self.0 == 0
+    }
+
+    /// Whether this is [`NULL`](Self::NULL) or [`DONE`](Self::DONE): there is nothing to wait for, and nothing to free.
+    #[inline]
+    #[must_use]
+    pub fn is_settled(self) -> bool {
+        self.0 & !Self::DONE.0 == 0
     }
 
     #[inline]
@@ -95,6 +107,9 @@ impl fmt::Debug for Request {
         if self.is_null() {
             return f.write_str("Request(null)");
         }
+        if *self == Self::DONE {
+            return f.write_str("Request(done)");
+        }
         write!(f, "Request({}.{})", self.index(), self.generation())
     }
 }
@@ -111,6 +126,15 @@ mod tests {
             let request = Request::new(0, 0, generation);
             assert!(request.to_bits() >= 4096 && request.to_short() >= 4096);
             assert_eq!(Request::from_bits(request.to_bits()), request);
+        }
+    }
+
+    #[test]
+    fn what_is_settled_is_null_or_done() {
+        assert!(Request::NULL.is_settled() && Request::DONE.is_settled());
+        assert_eq!(Request::DONE, Request::new(0, 0, 1));
+        for (index, generation) in [(1, 1), (0, 2), (0, 3)] {
+            assert!(!Request::new(0, index, generation).is_settled());
         }
     }
 

@@ -56,10 +56,13 @@ pub(crate) struct StateWords {
 
 impl StateWords {
     pub(crate) fn new() -> Self {
-        Self {
+        let words = Self {
             first: Box::new([const { AtomicU64::new(0) }; FIRST]),
             more: [const { OnceLock::new() }; CHUNKS],
-        }
+        };
+        let done = Request::DONE;
+        words.set(done.index(), done.generation(), State::Complete);
+        words
     }
 
     /// Makes sure that slot `index` has a word.
@@ -135,6 +138,12 @@ mod tests {
         assert_eq!(place(2047), (0, 1023));
         assert_eq!(place(2048), (1, 0));
         assert_eq!(place(Request::MAX_ACTIVE as u32 - 1), (9, 512 * 1024 - 1));
+    }
+
+    #[test]
+    fn what_is_done_is_complete_from_the_beginning() {
+        let state = StateWords::new().state_of(Request::DONE);
+        assert_eq!(state, Some(State::Complete));
     }
 
     #[test]

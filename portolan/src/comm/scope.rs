@@ -59,7 +59,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     {
         let scope = Scope {
             comm: self,
-            registry: Registry::default(),
+            registry: Registry::new(),
             scope: PhantomData,
             env: PhantomData,
         };
@@ -244,7 +244,7 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         started: Result<Request>,
     ) -> Result<Registered<'scope, L, D>> {
         let request = self.comm.raise(started)?;
-        let place = self.registry.add(request);
+        let place = (!request.is_settled()).then(|| self.registry.add(request));
         Ok(Registered {
             comm: self.comm,
             registry: &self.registry,
@@ -283,14 +283,17 @@ pub(crate) struct Registered<'scope, L: Level, D: Device> {
     comm: &'scope Comm<L, D>,
     registry: &'scope Registry,
     request: Request,
-    place: usize,
+    /// `None` for a request that was over when it was registered.
+    place: Option<usize>,
 }
 
 impl<L: Level, D: Device> Registered<'_, L, D> {
     pub(crate) fn wait(self) -> Result<Status> {
         // A panic out of the device leaves the request registered, and the scope sees to it.
         let outcome = self.comm.hosted().wait(self.request);
-        self.registry.remove(self.place);
+        if let Some(place) = self.place {
+            self.registry.remove(place);
+        }
         self.comm.raise(outcome)
     }
 

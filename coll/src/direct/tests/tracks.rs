@@ -42,7 +42,7 @@ struct Model {
 impl Model {
     fn new(track: usize, ranks: usize, kinds: Vec<Kind>) -> Self {
         let rank = |_| Rank {
-            turns: Turns::new(track),
+            turns: Turns::new(track, false),
             parts: Vec::new(),
             done: 0,
         };

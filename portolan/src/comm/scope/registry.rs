@@ -5,22 +5,30 @@ use std::cell::{Cell, RefCell};
 use portolan_core::Request;
 
 /// The requests of a scope that are not known to be over.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Registry {
     /// Which of `first` are taken, by bit.
     taken: Cell<u32>,
-    first: [Cell<Option<Request>>; 32],
+    first: [Cell<Request>; 32],
     /// Those that had no place among the first.
     more: RefCell<Vec<Option<Request>>>,
 }
 
 impl Registry {
+    pub(super) fn new() -> Self {
+        Self {
+            taken: Cell::new(0),
+            first: [const { Cell::new(Request::NULL) }; 32],
+            more: RefCell::default(),
+        }
+    }
+
     /// Keeps a request; returns its place.
     pub(super) fn add(&self, request: Request) -> usize {
         let place = self.taken.get().trailing_ones() as usize;
         if let Some(slot) = self.first.get(place) {
             self.taken.set(self.taken.get() | 1 << place);
-            slot.set(Some(request));
+            slot.set(request);
             return place;
         }
         let mut more = self.more.borrow_mut();
@@ -30,24 +38,24 @@ impl Registry {
 
     /// Gives a place up.
     pub(super) fn remove(&self, place: usize) {
-        match self.first.get(place) {
-            Some(slot) => {
-                slot.set(None);
-                self.taken.set(self.taken.get() & !(1 << place));
-            }
-            None => {
-                let mut more = self.more.borrow_mut();
-                more[place - self.first.len()] = None;
-                while more.last() == Some(&None) {
-                    more.pop();
-                }
-            }
+        if place < self.first.len() {
+            self.taken.set(self.taken.get() & !(1 << place));
+            return;
+        }
+        let mut more = self.more.borrow_mut();
+        more[place - self.first.len()] = None;
+        while more.last() == Some(&None) {
+            more.pop();
         }
     }
 
     /// Shows all requests.
     pub(super) fn each(&self, mut visit: impl FnMut(Request)) {
-        self.first.iter().filter_map(Cell::get).for_each(&mut visit);
+        let mut left = self.taken.get();
+        while left != 0 {
+            visit(self.first[left.trailing_zeros() as usize].get());
+            left &= left - 1;
+        }
         self.more
             .borrow()
             .iter()
@@ -63,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_registry_finds_every_request_and_reuses_places() {
-        let registry = Registry::default();
+        let registry = Registry::new();
         let request = |n: u64| Request::from_bits(1 << 32 | n);
         let places: Vec<_> = (0..40).map(|n| registry.add(request(n))).collect();
         assert_eq!(places, (0..40).collect::<Vec<_>>());
