@@ -12,7 +12,8 @@ enum {
     OP_REDUCE,
     OP_ALLREDUCE,
     OP_REDUCE_SCATTER,
-    OP_SCAN
+    OP_SCAN,
+    OP_EXSCAN
 };
 enum { ROOT = 0, LOOKS = 20 };
 
@@ -55,6 +56,9 @@ static void begin(MPI_Request *request)
     case OP_SCAN:
         MPI_Iscan(out, in, items, MPI_FLOAT, MPI_SUM, comm, request);
         break;
+    case OP_EXSCAN:
+        MPI_Iexscan(out, in, items, MPI_FLOAT, MPI_SUM, comm, request);
+        break;
     }
 }
 
@@ -88,6 +92,9 @@ static void call(void)
         break;
     case OP_SCAN:
         MPI_Scan(out, in, items, MPI_FLOAT, MPI_SUM, comm);
+        break;
+    case OP_EXSCAN:
+        MPI_Exscan(out, in, items, MPI_FLOAT, MPI_SUM, comm);
         break;
     }
 }

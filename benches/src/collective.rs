@@ -7,7 +7,7 @@
 use std::hint::black_box;
 
 use portolan::coll::{
-    Allgather, Allreduce, Alltoall, Bcast, Gather, Reduce, ReduceScatter, Scan, Scatter,
+    Allgather, Allreduce, Alltoall, Bcast, Exscan, Gather, Reduce, ReduceScatter, Scan, Scatter,
 };
 use portolan::level::Level;
 use portolan::{Comm, Device, Error, ErrorKind, Op, Result};
@@ -91,6 +91,7 @@ fn blocking<L: Level, D: Device>(
             Collective::Allreduce => comm.allreduce(send, recv, &Op::SUM)?,
             Collective::ReduceScatter => comm.reduce_scatter(send, recv, &counts, &Op::SUM)?,
             Collective::Scan => comm.scan(send, recv, &Op::SUM)?,
+            Collective::Exscan => comm.exscan(send, recv, &Op::SUM)?,
         }
         seen.operation += comm.wtime() - begun;
         comm.barrier()?;
@@ -143,6 +144,7 @@ fn started<L: Level, D: Device + 'static>(
                     start!(ReduceScatter::new(send, recv, &counts, Op::SUM));
                 }
                 Collective::Scan => start!(Scan::new(send, recv, Op::SUM)),
+                Collective::Exscan => start!(Exscan::new(send, recv, Op::SUM)),
             }
             Ok(())
         })?;

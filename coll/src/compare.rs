@@ -33,6 +33,8 @@ pub(crate) struct Stamp {
     signature: u32,
     /// Name of the operator, cut.
     op: [u8; 16],
+    /// What tells the lengths of all ranks' blocks from others, if all ranks know them; else 0.
+    blocks: u64,
 }
 
 /// In which form an operation is called: different forms do not match each other.
@@ -187,6 +189,7 @@ impl Stamp {
             bytes: data.map(|(bytes, _)| bytes),
             signature: data.map_or(0, |(_, signature)| signature.bits()),
             op: name,
+            blocks: blocks(operation),
         }
     }
 
@@ -200,13 +203,15 @@ impl Stamp {
         to[8..16].copy_from_slice(&self.bytes.unwrap_or_default().to_le_bytes());
         to[16..20].copy_from_slice(&self.signature.to_le_bytes());
         to[24..40].copy_from_slice(&self.op);
+        to[40..48].copy_from_slice(&self.blocks.to_le_bytes());
         to
     }
 
     fn decode(from: &[u8; STAMP]) -> Self {
         let word =
             |at: usize| u32::from_le_bytes([from[at], from[at + 1], from[at + 2], from[at + 3]]);
-        let bytes = u64::from(word(8)) | u64::from(word(12)) << 32;
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let bytes = long(8);
         let mut op = [0; 16];
         op.copy_from_slice(&from[24..40]);
         Self {
@@ -217,6 +222,7 @@ impl Stamp {
             bytes: (from[2] & 2 != 0).then_some(bytes),
             signature: word(16),
             op,
+            blocks: long(40),
         }
     }
 
@@ -255,6 +261,12 @@ impl Stamp {
                     None => with(stamp, format!("signature {:#x}", stamp.signature)),
                 });
             }
+        }
+        if self.blocks != 0 && other.blocks != 0 && self.blocks != other.blocks {
+            return Some((
+                with(self, "its counts for the ranks".to_owned()),
+                with(other, "other counts for the ranks".to_owned()),
+            ));
         }
         None
     }
@@ -325,6 +337,33 @@ fn facts<'a>(operation: &Operation<'a>) -> Facts<'a> {
     }
 }
 
+/// A number for the lengths of all ranks' blocks, where every rank knows them all; 0 where not.
+fn blocks(operation: &Operation<'_>) -> u64 {
+    // FNV-1a, a number at a time.
+    let mark = |lengths: &mut dyn Iterator<Item = usize>| {
+        let mix = |hash: u64, len: usize| (hash ^ len as u64).wrapping_mul(0x0100_0000_01b3);
+        lengths.fold(0xcbf2_9ce4_8422_2325, mix).max(1)
+    };
+    match operation {
+        Operation::ReduceScatter { recv, counts, .. } => {
+            mark(&mut counts.iter().map(|count| count * recv.layout.size()))
+        }
+        Operation::Allgather { recv, .. } => match recv {
+            // Some ranks may give equal blocks so, and others one by one.
+            Many::Equal(_) => 0,
+            Many::Blocks(blocks) => {
+                let size = blocks.layout.size();
+                mark(&mut blocks.counts.iter().map(|count| count * size))
+            }
+            Many::Layouts(blocks) => {
+                let each = blocks.counts.iter().zip(blocks.layouts);
+                mark(&mut each.map(|(count, layout)| count * layout.size()))
+            }
+        },
+        _ => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use portolan_core::buffer::{MemoryKind, TypedBuf};
@@ -378,6 +417,42 @@ mod tests {
             ops.contains("operator max") && ops.contains("operator sum"),
             "{ops}"
         );
+    }
+
+    #[test]
+    fn counts_that_differ_with_one_sum_are_named() {
+        let (ints, pairs) = (Layout::of::<i32>(), Layout::of::<[i32; 2]>());
+        let scattered = |counts| Operation::ReduceScatter {
+            send: None,
+            recv: buf(&ints, 4),
+            counts,
+            op: &Op::SUM,
+        };
+        let said = verdict(&scattered(&[3, 1]), &scattered(&[1, 3])).unwrap();
+        assert!(
+            said.contains("rank 1 calls reduce-scatter with other counts"),
+            "{said}"
+        );
+        assert_eq!(verdict(&scattered(&[3, 1]), &scattered(&[3, 1])), None);
+        let gathered = |layout, counts| Operation::Allgather {
+            send: None,
+            recv: Many::Blocks(crate::args::BlocksArg {
+                ptr: std::ptr::dangling_mut(),
+                counts,
+                displacements: &[0, 8],
+                layout,
+            }),
+        };
+        // The same lengths by other layouts are the same.
+        let zero = gathered(&ints, &[4, 2]);
+        assert_eq!(verdict(&zero, &gathered(&pairs, &[2, 1])), None);
+        let said = verdict(&zero, &gathered(&ints, &[2, 4])).unwrap();
+        assert!(said.contains("allgather with other counts"), "{said}");
+        let equal = Operation::Allgather {
+            send: None,
+            recv: Many::Equal(buf(&ints, 3)),
+        };
+        assert_eq!(verdict(&zero, &equal), None);
     }
 
     #[test]

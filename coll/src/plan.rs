@@ -78,9 +78,10 @@ pub(crate) fn write(
 ) -> &'static str {
     macro_rules! by {
         ($list:expr, $problem:expr) => {{
-            let algorithm = table.choose(name, $list, $problem, ask, b.levels().is_some());
-            (algorithm.build)(b, $problem);
-            algorithm.name
+            let chosen = table.choose(name, $list, $problem, ask, b.levels().is_some());
+            b.set_radix(chosen.radix);
+            (chosen.algorithm.build)(b, $problem);
+            chosen.algorithm.name
         }};
     }
     match problem {

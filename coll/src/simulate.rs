@@ -153,8 +153,11 @@ impl Simulation {
     /// Writes every rank's schedule.
     pub(crate) fn schedule_all(&mut self, mut write: impl FnMut(&mut Builder)) {
         let size = self.size();
+        // What only trees that have one to choose look at.
+        let radix = [4, 2, 3, 5, 8][self.random.below(5)];
         for (rank, state) in (0..).zip(&mut self.ranks) {
             let mut builder = Builder::new(Team::all(rank, size));
+            builder.set_radix(radix);
             write(&mut builder);
             state.schedule = builder.finish();
             // Scratch memory may have anything in it.

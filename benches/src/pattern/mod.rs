@@ -61,11 +61,12 @@ pub enum Collective {
     Allreduce,
     ReduceScatter,
     Scan,
+    Exscan,
 }
 
 impl Collective {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Bcast,
         Self::Gather,
         Self::Scatter,
@@ -75,6 +76,7 @@ impl Collective {
         Self::Allreduce,
         Self::ReduceScatter,
         Self::Scan,
+        Self::Exscan,
     ];
 
     /// Names in the [forms](Form).
@@ -93,6 +95,7 @@ impl Collective {
                 "ireduce-scatter-overlap",
             ],
             Self::Scan => ["scan", "iscan", "iscan-overlap"],
+            Self::Exscan => ["exscan", "iexscan", "iexscan-overlap"],
         }
     }
 }
@@ -143,21 +146,21 @@ enum Of {
 
 impl Pattern {
     /// Every pattern.
-    pub const ALL: [Self; 16 + 27] = {
-        let mut all = [Self::Latency; 16 + 27];
+    pub const ALL: [Self; 16 + 30] = {
+        let mut all = [Self::Latency; 16 + 30];
         let mut at = 0;
         while at < 16 {
             all[at] = Self::SINGLE[at];
             at += 1;
         }
         at = 0;
-        while at < 27 {
-            let form = match at / 9 {
+        while at < 30 {
+            let form = match at / 10 {
                 0 => Form::Blocking,
                 1 => Form::Nonblocking,
                 _ => Form::Hidden,
             };
-            all[16 + at] = Self::Collective(Collective::ALL[at % 9], form);
+            all[16 + at] = Self::Collective(Collective::ALL[at % 10], form);
             at += 1;
         }
         all

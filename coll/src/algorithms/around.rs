@@ -1,4 +1,4 @@
-//! The blocks of consecutive ranks, around, as one message; and which ranks a binomial tree has below one.
+//! The blocks of consecutive ranks, around, as one message.
 
 use crate::schedule::{Blocks, Builder, Span};
 
@@ -92,31 +92,10 @@ pub(super) fn pieces(blocks: &Blocks, first: u32, count: u32) -> impl Iterator<I
     spans.filter(|span| !span.is_empty())
 }
 
-/// How many of `size` places a binomial tree has below the one in `place`, itself included. They follow it.
-pub(super) fn subtree(place: u32, size: u32) -> u32 {
-    match place {
-        0 => size,
-        _ => (1 << place.trailing_zeros()).min(size - place),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use portolan_core::comm::Binomial;
-
     use super::*;
     use crate::schedule::Base;
-
-    #[test]
-    fn a_subtree_is_as_large_as_its_children_s() {
-        for size in 1..70 {
-            for place in 0..size {
-                let tree = Binomial::new(place, size, 0);
-                let below: u32 = tree.children().map(|child| subtree(child, size)).sum();
-                assert_eq!(subtree(place, size), 1 + below, "{place} of {size}");
-            }
-        }
-    }
 
     #[test]
     fn consecutive_blocks_are_one_span_unless_they_go_around() {

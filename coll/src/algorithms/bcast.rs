@@ -3,6 +3,7 @@
 use portolan_core::comm::Binomial;
 use portolan_datatype::Layout;
 
+use super::knomial::{self, Knomial};
 use super::{Algorithm, after, before};
 use crate::levels;
 use crate::problem::Bcast;
@@ -15,6 +16,12 @@ pub const ALL: &[Algorithm<Bcast>] = &[
         summary: "along a binomial tree: log P rounds of the whole message, for short ones",
         fits: |_, _| true,
         build: |b, p| binomial(b, p),
+    },
+    Algorithm {
+        name: knomial::NAME,
+        summary: "along a tree of a radix, 4 unless the rule says radix=K: fewer rounds, more messages in each",
+        fits: |_, _| true,
+        build: |b, p| tree(b, p, b.radix()),
     },
     Algorithm {
         name: "linear",
@@ -49,7 +56,11 @@ pub const ALL: &[Algorithm<Bcast>] = &[
 ];
 
 pub(crate) fn binomial(b: &mut Builder, p: &Bcast) {
-    let tree = Binomial::new(b.rank(), b.size(), p.root);
+    tree(b, p, 2);
+}
+
+fn tree(b: &mut Builder, p: &Bcast, radix: u32) {
+    let tree = Knomial::new(b.rank(), b.size(), p.root, radix);
     if let Some(parent) = tree.parent() {
         b.recv(parent, p.data);
         b.wait();

@@ -1,8 +1,7 @@
 //! Gathers: every rank's block to the root.
 
-use portolan_core::comm::Binomial;
-
-use super::around::{recv_around, subtree};
+use super::around::recv_around;
+use super::knomial::{self, Knomial};
 use super::{Algorithm, before};
 use crate::levels;
 use crate::problem::Gather;
@@ -20,7 +19,13 @@ pub const ALL: &[Algorithm<Gather>] = &[
         name: "binomial",
         summary: "up a binomial tree: log P rounds of growing messages, for short blocks of one length",
         fits: |p, _| p.each.is_some(),
-        build: |b, p| binomial(b, p),
+        build: |b, p| tree(b, p, 2),
+    },
+    Algorithm {
+        name: knomial::NAME,
+        summary: "up a tree of a radix, 4 unless the rule says radix=K: fewer rounds, for short blocks of one length",
+        fits: |p, _| p.each.is_some(),
+        build: |b, p| tree(b, p, b.radix()),
     },
     Algorithm {
         name: "two-level",
@@ -37,7 +42,7 @@ const FEW: u32 = 4;
 /// The tree for short blocks of many ranks, else straight to the root.
 pub(crate) fn by_length(b: &mut Builder, p: &Gather) {
     match p.each {
-        Some(each) if each <= SHORT && b.size() > FEW => binomial(b, p),
+        Some(each) if each <= SHORT && b.size() > FEW => tree(b, p, 2),
         _ => linear(b, p),
     }
 }
@@ -55,10 +60,10 @@ pub(crate) fn linear(b: &mut Builder, p: &Gather) {
 }
 
 /// What is below a rank in the tree are the blocks of the ranks that follow it, around.
-fn binomial(b: &mut Builder, p: &Gather) {
+fn tree(b: &mut Builder, p: &Gather, radix: u32) {
     let (rank, size, root) = (b.rank(), b.size(), p.root);
-    let tree = Binomial::new(rank, size, root);
-    let below = |rank: u32| subtree(before(rank, root, size), size);
+    let tree = Knomial::new(rank, size, root, radix);
+    let below = |rank: u32| Knomial::new(rank, size, root, radix).below();
     if let Some(blocks) = &p.blocks {
         let children = tree.children();
         let incoming: Vec<_> = children

@@ -9,6 +9,7 @@ mod around;
 pub(crate) mod barrier;
 pub(crate) mod bcast;
 pub(crate) mod gather;
+pub(crate) mod knomial;
 #[cfg(test)]
 pub(crate) mod moved;
 #[cfg(test)]
@@ -62,6 +63,12 @@ pub fn names(operation: Name) -> Vec<&'static str> {
         .into_iter()
         .map(|(name, _)| name)
         .collect()
+}
+
+/// Whether a rule may say the radix of an algorithm.
+#[must_use]
+pub fn has_radix(algorithm: &str) -> bool {
+    algorithm == knomial::NAME
 }
 
 /// An operation's algorithms: name and summary.

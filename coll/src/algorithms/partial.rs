@@ -88,6 +88,25 @@ impl Partial {
         self.add(b, after, &all);
     }
 
+    /// The same for several ranks at once, each of which stands for those that come directly after those of the one
+    /// before. `rooms` is memory for operands that is free, from one call to the next.
+    pub(super) fn receive_all(&mut self, b: &mut Builder, from: &[u32], rooms: &mut Vec<Span>) {
+        let all = self.all();
+        rooms.extend(self.free.take());
+        let mut receive = |&from: &u32| {
+            let room = rooms.pop().unwrap_or_else(|| fresh(b, self.at, &all));
+            b.recv(from, room);
+            room
+        };
+        let operands: Vec<Span> = from.iter().map(&mut receive).collect();
+        b.wait();
+        for operand in operands {
+            self.free = Some(operand);
+            self.add(b, true, &all);
+            rooms.extend(self.free.take());
+        }
+    }
+
     /// Exchanges with a rank: gives one part of the items away, keeps another and combines it.
     pub(super) fn exchange(
         &mut self,

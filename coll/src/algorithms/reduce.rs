@@ -1,5 +1,6 @@
 //! Reduce.
 
+use super::knomial::{self, Knomial};
 use super::partial::{Fold, Partial, fresh};
 use super::{Algorithm, after, before};
 use crate::levels;
@@ -13,6 +14,12 @@ pub const ALL: &[Algorithm<Reduce>] = &[
         summary: "up a binomial tree: log P rounds of the whole vector, for short ones",
         fits: |_, _| true,
         build: |b, p| binomial(b, p),
+    },
+    Algorithm {
+        name: knomial::NAME,
+        summary: "up a tree of a radix, 4 unless the rule says radix=K: fewer rounds, more messages in each",
+        fits: |_, _| true,
+        build: |b, p| knomial(b, p),
     },
     Algorithm {
         name: "linear",
@@ -69,6 +76,23 @@ pub(crate) fn binomial(b: &mut Builder, p: &Reduce) {
             partial.receive(b, after(top, place + distance, size), true);
         }
         distance = distance.saturating_mul(2);
+    }
+    deliver(b, p, top, partial.at());
+}
+
+/// As the binomial tree, but a rank hears from all of its children of a level at once.
+fn knomial(b: &mut Builder, p: &Reduce) {
+    let top = if p.commutative { p.root } else { 0 };
+    let tree = Knomial::new(b.rank(), b.size(), top, b.radix());
+    let mut partial = Partial::new(p.input, p.output, p.commutative);
+    let mut rooms = Vec::new();
+    for weight in tree.levels() {
+        let children: Vec<u32> = tree.children_at(weight).collect();
+        partial.receive_all(b, &children, &mut rooms);
+    }
+    if let Some(parent) = tree.parent() {
+        b.send(parent, partial.at());
+        b.wait();
     }
     deliver(b, p, top, partial.at());
 }

@@ -1,8 +1,7 @@
 //! Scatters: a block of the root's to every rank.
 
-use portolan_core::comm::Binomial;
-
-use super::around::{send_around, subtree};
+use super::around::send_around;
+use super::knomial::{self, Knomial};
 use super::{Algorithm, before};
 use crate::levels;
 use crate::problem::Scatter;
@@ -20,7 +19,13 @@ pub const ALL: &[Algorithm<Scatter>] = &[
         name: "binomial",
         summary: "down a binomial tree: log P rounds of shrinking messages, for short blocks of one length",
         fits: |p, _| p.each.is_some(),
-        build: |b, p| binomial(b, p),
+        build: |b, p| tree(b, p, 2),
+    },
+    Algorithm {
+        name: knomial::NAME,
+        summary: "down a tree of a radix, 4 unless the rule says radix=K: fewer rounds, for short blocks of one length",
+        fits: |p, _| p.each.is_some(),
+        build: |b, p| tree(b, p, b.radix()),
     },
     Algorithm {
         name: "two-level",
@@ -37,7 +42,7 @@ const FEW: u32 = 4;
 /// The tree for short blocks of many ranks, else straight from the root.
 pub(crate) fn by_length(b: &mut Builder, p: &Scatter) {
     match p.each {
-        Some(each) if each <= SHORT && b.size() > FEW => binomial(b, p),
+        Some(each) if each <= SHORT && b.size() > FEW => tree(b, p, 2),
         _ => linear(b, p),
     }
 }
@@ -55,10 +60,10 @@ pub(crate) fn linear(b: &mut Builder, p: &Scatter) {
 }
 
 /// What goes down to a rank are the blocks of itself and of the ranks that follow it, around.
-fn binomial(b: &mut Builder, p: &Scatter) {
+fn tree(b: &mut Builder, p: &Scatter, radix: u32) {
     let (rank, size, root) = (b.rank(), b.size(), p.root);
-    let tree = Binomial::new(rank, size, root);
-    let below = |rank: u32| subtree(before(rank, root, size), size);
+    let tree = Knomial::new(rank, size, root, radix);
+    let below = |rank: u32| Knomial::new(rank, size, root, radix).below();
     if let Some(blocks) = &p.blocks {
         for child in tree.children() {
             send_around(b, child, blocks, child, below(child));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use portolan_datatype::{Layout, Op};
 
 use super::{Base, Compare, LANES, Lane, LayoutId, Schedule, Span, Step};
+use crate::algorithms::knomial;
 use crate::exact::Convert;
 use crate::levels::Levels;
 use crate::team::Team;
@@ -29,6 +30,7 @@ pub struct Builder {
     empty: bool,
     /// Whether the schedule is looked at now and then only.
     unattended: bool,
+    radix: u32,
 }
 
 /// Bytes that travel at a time where data goes in segments.
@@ -66,6 +68,7 @@ impl Builder {
             levels: None,
             empty: false,
             unattended: false,
+            radix: knomial::RADIX,
         }
     }
 
@@ -116,6 +119,18 @@ impl Builder {
     /// Says which members of the team share a node. Nothing, if all do or none.
     pub fn set_levels(&mut self, levels: Option<Arc<Levels>>) {
         self.levels = levels.filter(|levels| levels.are_useful());
+    }
+
+    /// The radix of trees that have one to choose.
+    #[inline]
+    #[must_use]
+    pub fn radix(&self) -> u32 {
+        self.radix
+    }
+
+    /// Says the radix of trees that have one to choose: at least 2, the same on all ranks.
+    pub fn set_radix(&mut self, radix: u32) {
+        self.radix = radix;
     }
 
     /// Says that the schedule will run beside a computation that looks at it now and then, as those of nonblocking

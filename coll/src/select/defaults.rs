@@ -81,6 +81,7 @@ pub(super) fn rules() -> Vec<Rule> {
         bytes,
         levels: false,
         algorithm: algorithm.to_owned(),
+        radix: None,
     };
     let level = |&(operation, bytes, algorithm): &(Name, usize, &str)| Rule {
         levels: true,

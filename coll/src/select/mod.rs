@@ -5,7 +5,7 @@ mod text;
 
 pub use text::parse;
 
-use crate::algorithms::{Algorithm, Ask};
+use crate::algorithms::{Algorithm, Ask, knomial};
 use crate::args::Name;
 
 /// One line of the table.
@@ -21,6 +21,14 @@ pub struct Rule {
     pub levels: bool,
     /// The algorithm's name.
     pub algorithm: String,
+    /// The radix of its tree, where it [has one](crate::algorithms::has_radix); `None` for the usual one.
+    pub radix: Option<u32>,
+}
+
+/// What is done.
+pub(crate) struct Chosen<P: 'static> {
+    pub(crate) algorithm: &'static Algorithm<P>,
+    pub(crate) radix: u32,
 }
 
 /// The rules, in the order in which they are tried.
@@ -61,18 +69,26 @@ impl Table {
         problem: &P,
         ask: &Ask,
         levels: bool,
-    ) -> &'static Algorithm<P> {
+    ) -> Chosen<P> {
         let fits = |algorithm: &&Algorithm<P>| (algorithm.fits)(problem, ask);
         let rules = self.rules.iter().filter(|rule| {
             let place = levels || !rule.levels;
             let size = ask.ranks <= rule.ranks && ask.bytes <= rule.bytes;
             rule.operation == operation && place && size
         });
-        let named = |rule: &Rule| list.iter().find(|known| known.name == rule.algorithm);
-        let ruled = rules.filter_map(named).find(fits);
-        let chosen = ruled.or_else(|| list.iter().find(fits));
-        // Every list has an algorithm that fits everything.
-        chosen.unwrap_or(&list[0])
+        let named = |rule: &Rule| {
+            let algorithm = list.iter().find(|known| known.name == rule.algorithm)?;
+            let radix = rule.radix.unwrap_or(knomial::RADIX);
+            Some(Chosen { algorithm, radix })
+        };
+        let mut ruled = rules.filter_map(named);
+        ruled
+            .find(|chosen| fits(&chosen.algorithm))
+            .unwrap_or_else(|| Chosen {
+                // Every list has an algorithm that fits everything.
+                algorithm: list.iter().find(fits).unwrap_or(&list[0]),
+                radix: knomial::RADIX,
+            })
     }
 }
 
@@ -112,17 +128,35 @@ mod tests {
             recv: blocks,
         };
         [
-            table.choose(Name::Bcast, BCAST, &bcast, &ask, levels).name,
+            table
+                .choose(Name::Bcast, BCAST, &bcast, &ask, levels)
+                .algorithm
+                .name,
             table
                 .choose(Name::Allreduce, ALLREDUCE, &allreduce, &ask, levels)
+                .algorithm
                 .name,
             table
                 .choose(Name::Allgather, ALLGATHER, &allgather, &ask, levels)
+                .algorithm
                 .name,
             table
                 .choose(Name::Alltoall, ALLTOALL, &alltoall, &ask, levels)
+                .algorithm
                 .name,
         ]
+    }
+
+    #[test]
+    fn a_rule_says_the_radix() {
+        let rules = parse("bcast bytes<=8 knomial; bcast radix=7 knomial").expect("legal rules");
+        let table = Table::with(rules);
+        let radix = |bytes| {
+            let data = Span::bytes(Base::Recv, 0, bytes);
+            let (bcast, ask) = (Bcast { data, root: 0 }, ask(9, bytes));
+            table.choose(Name::Bcast, BCAST, &bcast, &ask, false).radix
+        };
+        assert_eq!((radix(8), radix(9)), (knomial::RADIX, 7));
     }
 
     #[test]

@@ -1,18 +1,20 @@
 //! Tables as text: what settings and files say, and what people are shown.
 //!
 //! One rule per line or between semicolons: the operation, conditions in any order, the algorithm. The
-//! condition `levels` holds where ranks are on several nodes, and some share one.
+//! condition `levels` holds where ranks are on several nodes, and some share one. Algorithms of trees take their
+//! `radix`.
 //! `#` begins a comment.
 //!
 //! ```text
 //! bcast      ranks<=8  bytes<=32k  binomial
+//! bcast      bytes<=1M             knomial radix=8
 //! bcast                            chain
 //! ```
 
 use std::fmt;
 
 use super::{Rule, Table};
-use crate::algorithms;
+use crate::algorithms::{self, knomial};
 use crate::args::Name;
 
 /// Reads rules.
@@ -45,6 +47,7 @@ fn rule(text: &str) -> Result<Rule, String> {
         bytes: usize::MAX,
         levels: false,
         algorithm: String::new(),
+        radix: None,
     };
     for word in words {
         if let Some(limit) = word.strip_prefix("ranks<=") {
@@ -56,13 +59,21 @@ fn rule(text: &str) -> Result<Rule, String> {
             let limit =
                 bytes(limit).ok_or_else(|| wrong(format!("{limit} is no size (12, 64k, 4M)")))?;
             rule.bytes = limit;
+        } else if let Some(radix) = word.strip_prefix("radix=") {
+            let legal = radix
+                .parse()
+                .ok()
+                .filter(|r| (2..=knomial::MOST).contains(r));
+            let most = knomial::MOST;
+            let what = || wrong(format!("{radix} is no radix (2 to {most})"));
+            rule.radix = Some(legal.ok_or_else(what)?);
         } else if word == "levels" {
             rule.levels = true;
         } else if rule.algorithm.is_empty() && !word.contains('=') {
             rule.algorithm = word.to_owned();
         } else {
             return Err(wrong(format!(
-                "{word} is no condition; use ranks<=N, bytes<=N, levels, and the name of one algorithm"
+                "{word} is no condition; use ranks<=N, bytes<=N, levels, the name of one algorithm, and radix=K of a tree"
             )));
         }
     }
@@ -72,6 +83,13 @@ fn rule(text: &str) -> Result<Rule, String> {
             "{operation} has no algorithm \"{}\"; use one of {}",
             rule.algorithm,
             known.join(", ")
+        )));
+    }
+    if rule.radix.is_some() && !algorithms::has_radix(&rule.algorithm) {
+        return Err(wrong(format!(
+            "{} has no radix ({} has)",
+            rule.algorithm,
+            knomial::NAME
         )));
     }
     Ok(rule)
@@ -114,7 +132,11 @@ impl fmt::Display for Rule {
         write!(
             f,
             "{operation:<20} {levels:<7} {ranks:<12} {bytes:<14} {algorithm}"
-        )
+        )?;
+        match self.radix {
+            Some(radix) => write!(f, " radix={radix}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -144,6 +166,12 @@ mod tests {
         assert!(error("bcast ranks<=-1 chain").contains("-1 is no number of ranks"));
         assert!(error("bcast chain tree").contains("tree is no condition"));
         assert!(error("bcast").contains("bcast has no algorithm \"\"; use one of binomial"));
+        assert!(error("bcast knomial radix=1").contains("1 is no radix (2 to 65536)"));
+        assert!(error("bcast radix=4 chain").contains("chain has no radix (knomial has)"));
+        let rules = parse("bcast knomial radix=8; gather radix=3 bytes<=1k knomial").unwrap();
+        assert_eq!((rules[0].radix, rules[1].radix), (Some(8), Some(3)));
+        let shown: String = rules.iter().map(|rule| format!("{rule}\n")).collect();
+        assert_eq!(parse(&shown), Ok(rules));
         let rules = parse("bcast bytes<=64k ranks<=3 chain # why\n\n; barrier linear").unwrap();
         assert_eq!(
             (rules[0].bytes, rules[0].ranks, rules.len()),

@@ -53,7 +53,7 @@ pub(super) enum Contender {
 #[derive(Clone, Debug)]
 pub(super) struct Forced {
     pub(super) transport: Option<String>,
-    pub(super) algorithm: &'static str,
+    pub(super) algorithm: String,
     /// The rule that makes it so.
     pub(super) table: String,
 }

@@ -28,6 +28,9 @@ const SIZES: [usize; 8] = [
     2 << 20,
 ];
 
+/// Radices of trees that are tried, the larger ones where there are more ranks.
+const RADICES: [u32; 3] = [4, 8, 16];
+
 /// Measures everything and returns the table.
 pub(super) fn measure(args: &BenchArgs, ranks: u32) -> Result<String, String> {
     let mut text = format!(
@@ -42,7 +45,7 @@ pub(super) fn measure(args: &BenchArgs, ranks: u32) -> Result<String, String> {
     Ok(text)
 }
 
-/// How an operation is measured; `None` where there is nothing to choose or it is chosen with another.
+/// How an operation is measured; `None` where there is nothing to choose.
 fn pattern(operation: Name) -> Option<Pattern> {
     let collective = match operation {
         Name::Barrier => return Some(Pattern::Barrier),
@@ -55,6 +58,7 @@ fn pattern(operation: Name) -> Option<Pattern> {
         Name::Allreduce => Collective::Allreduce,
         Name::ReduceScatter => Collective::ReduceScatter,
         Name::Scan => Collective::Scan,
+        Name::Exscan => Collective::Exscan,
         _ => return None,
     };
     Some(Pattern::Collective(collective, Form::Blocking))
@@ -62,15 +66,14 @@ fn pattern(operation: Name) -> Option<Pattern> {
 
 fn tune(args: &BenchArgs, ranks: u32, operation: Name, pattern: Pattern) -> Result<String, String> {
     let transport = args.transport.first().cloned();
-    let names = algorithms::names(operation);
-    let contender = |&name: &&'static str| {
+    let contender = |algorithm: String| {
         Contender::Forced(Forced {
             transport: transport.clone(),
-            algorithm: name,
-            table: format!("{operation} {name}"),
+            table: format!("{operation} {algorithm}"),
+            algorithm,
         })
     };
-    let contenders: Vec<_> = names.iter().map(contender).collect();
+    let contenders: Vec<_> = candidates(operation, ranks).map(contender).collect();
     let probe = Probe::new();
     let crowded = ranks as usize > probe.cores();
     let usual = if crowded { Bind::None } else { Bind::Core };
@@ -91,6 +94,21 @@ fn tune(args: &BenchArgs, ranks: u32, operation: Name, pattern: Pattern) -> Resu
     bar.finish_and_clear();
     let conducted = conducted?;
     Ok(section(operation, ranks, &conducted.entries))
+}
+
+/// The algorithms of an operation as a rule names them, trees with each radix that is worth a trial.
+fn candidates(operation: Name, ranks: u32) -> impl Iterator<Item = String> {
+    let radices = RADICES
+        .iter()
+        .filter(move |&&radix| radix == RADICES[0] || radix < ranks);
+    let names = algorithms::names(operation).into_iter();
+    names.flat_map(move |name| {
+        let plain = (!algorithms::has_radix(name)).then(|| name.to_owned());
+        let trees = radices.clone().filter(move |_| algorithms::has_radix(name));
+        plain
+            .into_iter()
+            .chain(trees.map(move |radix| format!("{name} radix={radix}")))
+    })
 }
 
 /// The rules of one operation, and the figures that they come from.
@@ -132,17 +150,24 @@ fn section(operation: Name, ranks: u32, entries: &[Entry]) -> String {
 /// what is larger than all is like the largest.
 fn rules(operation: Name, ranks: u32, best: &[(usize, String)]) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
-    for (index, (bytes, algorithm)) in best.iter().enumerate() {
+    for (index, (bytes, candidate)) in best.iter().enumerate() {
         let last = index + 1 == best.len();
         let bytes = if last { usize::MAX } else { *bytes };
+        let (algorithm, radix) = match candidate.split_once(" radix=") {
+            Some((name, radix)) => (name, radix.parse().ok()),
+            None => (candidate.as_str(), None),
+        };
         match rules.last_mut() {
-            Some(rule) if rule.algorithm == *algorithm => rule.bytes = bytes,
+            Some(rule) if (&*rule.algorithm, rule.radix) == (algorithm, radix) => {
+                rule.bytes = bytes;
+            }
             _ => rules.push(Rule {
                 operation,
                 ranks,
                 bytes,
                 levels: false,
-                algorithm: algorithm.clone(),
+                algorithm: algorithm.to_owned(),
+                radix,
             }),
         }
     }
@@ -160,16 +185,23 @@ mod tests {
         let best = [
             (8, "binomial"),
             (256, "binomial"),
-            (4096, "chain"),
+            (4096, "knomial radix=8"),
+            (8192, "knomial radix=4"),
             (65_536, "linear"),
         ];
         let best = best.map(|(bytes, name)| (bytes, name.to_owned()));
         let rules = rules(Name::Bcast, 4, &best);
-        let told: Vec<_> = rules.iter().map(|r| (r.bytes, &*r.algorithm)).collect();
-        assert_eq!(
-            told,
-            [(256, "binomial"), (4096, "chain"), (usize::MAX, "linear")]
-        );
+        let told: Vec<_> = rules
+            .iter()
+            .map(|rule| (rule.bytes, &*rule.algorithm, rule.radix))
+            .collect();
+        let expected = [
+            (256, "binomial", None),
+            (4096, "knomial", Some(8)),
+            (8192, "knomial", Some(4)),
+            (usize::MAX, "linear", None),
+        ];
+        assert_eq!(told, expected);
         let text: String = rules.iter().map(|rule| format!("{rule}\n")).collect();
         assert_eq!(parse(&text), Ok(rules));
     }
@@ -178,9 +210,20 @@ mod tests {
     fn every_operation_with_a_choice_is_measured() {
         for operation in Name::ALL {
             let chosen = algorithms::names(operation).len() > 1;
-            // The exclusive scan has the algorithms of the other.
-            let measured = pattern(operation).is_some() || operation == Name::Exscan;
-            assert!(measured || !chosen, "{operation}");
+            assert!(pattern(operation).is_some() || !chosen, "{operation}");
+            // And with every algorithm that there is.
+            let tried: Vec<_> = candidates(operation, 17).collect();
+            for name in algorithms::names(operation) {
+                let radix = if algorithms::has_radix(name) {
+                    " radix=16"
+                } else {
+                    ""
+                };
+                assert!(
+                    tried.contains(&format!("{name}{radix}")),
+                    "{operation} {name}"
+                );
+            }
         }
     }
 }

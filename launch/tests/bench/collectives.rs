@@ -8,7 +8,7 @@ use crate::common::{outcome, portolan};
 use crate::{bench, expect_row, rows};
 
 /// Every operation that has algorithms to choose from.
-const OPERATIONS: [&str; 10] = [
+const OPERATIONS: [&str; 11] = [
     "barrier",
     "bcast",
     "gather",
@@ -19,11 +19,17 @@ const OPERATIONS: [&str; 10] = [
     "allreduce",
     "reduce-scatter",
     "scan",
+    "exscan",
 ];
 
 #[test]
 fn a_collective_operation_is_measured_beside_a_peer() {
-    let words = ["iallreduce", "--peers", "--only", "mpich", "--sizes", "8"];
+    beside_a_peer("iallreduce");
+    beside_a_peer("exscan");
+}
+
+fn beside_a_peer(pattern: &str) {
+    let words = [pattern, "--peers", "--only", "mpich", "--sizes", "8"];
     let (rows, others) = rows(&bench(&[&words[..], &["--json"]].concat()));
     let (ours, theirs): (Vec<_>, Vec<_>) =
         rows.iter().partition(|row| row.get("transport").is_some());
@@ -36,7 +42,7 @@ fn a_collective_operation_is_measured_beside_a_peer() {
         .any(|row| row.get("missing").is_some());
     assert_eq!(theirs.len(), usize::from(!missing), "{rows:?}");
     for row in &rows {
-        expect_row(row, "iallreduce", 2, "us");
+        expect_row(row, pattern, 2, "us");
     }
 }
 

@@ -19,6 +19,7 @@ fn only(name: Name, algorithm: &str) -> Table {
         bytes: usize::MAX,
         levels: false,
         algorithm: algorithm.to_owned(),
+        radix: None,
     }])
 }
 

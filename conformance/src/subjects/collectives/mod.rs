@@ -87,7 +87,10 @@ pub(crate) fn by_every_algorithm<D: Device>(
 ) {
     let names = algorithms::names(operation);
     assert!(!names.is_empty(), "{operation} has no algorithms");
-    for algorithm in names {
+    let tree = |name: &&'static str| algorithms::has_radix(name);
+    let trees: Vec<_> = names.iter().copied().filter(tree).collect();
+    let ways = names.into_iter().map(|name| (name, None));
+    for (algorithm, radix) in ways.chain(trees.into_iter().map(|name| (name, Some(3)))) {
         let mut options = Options::default();
         options.table = Table::with(vec![Rule {
             operation,
@@ -95,6 +98,7 @@ pub(crate) fn by_every_algorithm<D: Device>(
             bytes: usize::MAX,
             levels: false,
             algorithm: algorithm.to_owned(),
+            radix,
         }]);
         options.direct = false;
         world(rank, options, &body);
