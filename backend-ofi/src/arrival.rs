@@ -36,16 +36,16 @@ impl Arrival {
     /// the buffer is posted again; nobody may write there.
     pub(crate) unsafe fn new(entry: &fi_cq_tagged_entry, place: *const u8, buffer: u32) -> Self {
         let front = Self::least(entry);
-        let (mut wire, mut form) = (bare::wire(entry.data), Form::Bare);
-        if front != 0 {
+        let mut wire = match front {
+            0 => bare::wire(entry.data),
             // SAFETY: the caller's promise.
-            wire = unsafe { Wire::read(place) };
-            form = match wire.from & Wire::MORE {
-                0 => Form::Whole,
-                _ => Form::Part,
-            };
-            wire.from &= !Wire::MORE;
-        }
+            _ => unsafe { Wire::read(place) },
+        };
+        let form = Form {
+            bare: front == 0,
+            more: wire.from & Wire::MORE != 0,
+        };
+        wire.from &= !Wire::MORE;
         Self {
             wire,
             form,
@@ -81,13 +81,18 @@ impl Arrival {
 // SAFETY: the pointer is into the slab that lies next to it.
 unsafe impl Send for Arrival {}
 
-/// How a packet arrived.
+/// How a packet, or a part of one, arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// All of it, or the last part.
-    Whole,
+pub(crate) struct Form {
+    /// Without a header: it is that of one before.
+    pub(crate) bare: bool,
     /// It goes on in the next one.
-    Part,
-    /// With the header of one before.
-    Bare,
+    pub(crate) more: bool,
+}
+
+impl Form {
+    /// Bytes in front of the payload.
+    pub(crate) fn front(self) -> usize {
+        if self.bare { 0 } else { Wire::LEN }
+    }
 }

@@ -3,15 +3,17 @@
 //! Messages of exactly 16 KiB are common, and 16 KiB is what the layered providers send at once: with a header
 //! they would go in two parts, which takes far longer. So both sides remember the header of the last packet of
 //! the pair that went in parts. The next one that has the same goes without, and its number with the data of its
-//! completion.
+//! completion. So do longer packets, in parts, where the provider copies each of these in the call.
 //!
 //! ```text
-//! data    job's lower half 16 | acknowledged 8 | number 8 | sender's rank 32
+//! data    job's lower half 16 | acknowledged 8 | number 8 | sender's rank 32, with `Wire::MORE` in front of others
 //! ```
 //!
 //! The lower 8 bits of the numbers are enough, because fewer than 256 packets are under way. Of the job's 32 bits only
 //! the lower 16 are compared: one packet in 65536 that an earlier job sent to the same address would pass for one of
 //! this job's.
+
+use std::ops::Range;
 
 use libfabric_sys::{FI_EAGAIN, fi_injectdata, fi_senddata};
 use portolan_core::transport::{Header, Sent};
@@ -59,28 +61,48 @@ pub(crate) fn complete(wire: &mut Wire, job: u32, peer: &Peer) {
     wire.ack = nearest(wire.ack, peer.acked);
 }
 
-/// Sends the packet in a slot without its header, if the peer knows that. `None` if that cannot be.
+/// Sends the packet in a slot without its header, if the peer knows that, in one message or in several that the
+/// provider copies at once. Returns how much of it has left: nothing if that cannot be, and not all if there is no more
+/// room.
 pub(crate) fn send(
     ofi: &mut Ofi,
     slot: usize,
     peer: u32,
     header: &Header,
     len: usize,
-) -> Option<Sent> {
-    let fits =
-        len <= ofi.link.part + Wire::LEN && ofi.link.domain.info.domain_attr().cq_data_size >= 8;
-    if !fits || ofi.headers.get(&peer) != Some(header) {
-        return None;
+) -> Result<usize, Sent> {
+    let most = ofi.link.part + Wire::LEN;
+    let fits = len <= most || most <= ofi.inject;
+    let room = ofi.link.domain.info.domain_attr().cq_data_size >= 8;
+    if !fits || !room || ofi.headers.get(&peer) != Some(header) {
+        return Ok(0);
     }
+    let mut left = 0;
+    while left < len {
+        let size = most.min(len - left);
+        match send_part(ofi, slot, peer, left..left + size, left + size < len) {
+            Sent::Done => left += size,
+            // Parts with a header can wait.
+            Sent::Full => break,
+            Sent::Gone => return Err(Sent::Gone),
+        }
+    }
+    Ok(left)
+}
+
+/// Sends a part of what lies in a slot, which is all of it if the provider does not copy it at once; `more` if others follow.
+fn send_part(ofi: &mut Ofi, slot: usize, peer: u32, part: Range<usize>, more: bool) -> Sent {
     let state = &ofi.peers[peer as usize];
-    let (addr, ack) = (state.addr, state.expected);
-    let data = word(ofi.job, ofi.rank, state.sent, ack);
+    let (addr, ack, len) = (state.addr, state.expected, part.len());
+    let from = ofi.rank | if more { Wire::MORE } else { 0 };
+    let data = word(ofi.job, from, state.sent, ack);
+    let injected = len <= ofi.inject;
     let (ep, large) = (ofi.link.ep.get(), &mut ofi.link.large);
     // SAFETY: an open endpoint, an address of its vector, bytes of a slot that are initialised, and, if they are not
     // copied in the call, stay where they are with the context until the completion.
     let result = unsafe {
-        let place = large.slab.part(slot).add(Wire::LEN).cast();
-        if len <= ofi.inject {
+        let place = large.slab.part(slot).add(Wire::LEN + part.start).cast();
+        if injected {
             fi_injectdata(ep, place, len, data, addr)
         } else {
             large.ops.note(slot, peer, len);
@@ -90,17 +112,15 @@ pub(crate) fn send(
     };
     match result {
         0 => {
-            let injected = len <= ofi.inject;
             if !injected {
                 ofi.link.large.take();
             }
             ofi.peers[peer as usize].injected = injected;
             ofi.peers[peer as usize].has_left(ack);
-            Some(Sent::Done)
+            Sent::Done
         }
-        // Parts can wait.
-        result if result == -(FI_EAGAIN as isize) => None,
-        error => Some(refused(ofi, peer, error)),
+        result if result == -(FI_EAGAIN as isize) => Sent::Full,
+        error => refused(ofi, peer, error),
     }
 }
 
@@ -325,6 +345,30 @@ mod tests {
             poll_until(&mut ranks, &mut sink, |ranks, sink| {
                 sink.0.len() == arrived && !ranks[0].link.large.concern(|_| true)
             });
+        }
+    }
+
+    #[test]
+    fn all_parts_go_without_a_header_that_the_peer_knows() {
+        let Some(mut ranks) = ranks("shm") else {
+            return;
+        };
+        let len = ranks[0].link.limits.bulk;
+        let most = ranks[0].link.part + Wire::LEN;
+        if ranks[0].inject < most || len <= most {
+            return crate::testing::skipped("parts without headers", "the provider copies less");
+        }
+        let (with, without) = (len.div_ceil(ranks[0].link.part), len.div_ceil(most));
+        assert!(without < with, "{len} bytes in {with} parts, or {without}");
+        let mut sink = Keep::default();
+        let mut packets = ranks[0].peers[2].sent;
+        for (number, parts) in [(0, with), (1, without), (2, without), (3, with)] {
+            send_one(&mut ranks, &mut sink, 0, number, len);
+            packets += parts as u32;
+            assert_eq!(ranks[0].peers[2].sent, packets, "after message {number}");
+            let arrived = number as usize + 1;
+            poll_until(&mut ranks, &mut sink, |_, sink| sink.0.len() == arrived);
+            assert!(sink.0[number as usize].2 == bytes(number, len));
         }
     }
 

@@ -19,9 +19,6 @@ const BULK_OF_UNKNOWN: usize = (16 << 10) - 512;
 /// What layers over connections send at once (`FI_OFI_RXM_BUFFER_SIZE`, unless somebody changes that).
 const AT_ONCE: usize = 16 << 10;
 
-/// Longest message that libfabric's shared memory takes in parts sooner than its receiver reads it (measured).
-const EAGER_SHM: usize = 8 << 10;
-
 /// Capabilities over what a domain says of its provider.
 pub(crate) fn caps(domain: &Domain, processes: bool) -> TransportCaps {
     let mut caps = TransportCaps::empty();
@@ -39,19 +36,19 @@ pub(crate) fn caps(domain: &Domain, processes: bool) -> TransportCaps {
 pub(crate) fn limits(config: &Config, info: &Info) -> (Limits, usize) {
     let provider = info.provider();
     let over = |layer: &str| provider.split(';').any(|name| name == layer);
-    let (part, bulk, eager) = if over("ofi_rxm") {
-        (AT_ONCE - Wire::LEN, BULK, BULK)
+    let (part, bulk) = if over("ofi_rxm") {
+        (AT_ONCE - Wire::LEN, BULK)
     } else if over("shm") {
         // What is copied at once; longer messages are read from where they are. Zero says nothing of that.
         let part = match info.tx_attr().inject_size {
             0 => BULK,
             injected => injected.clamp(1024, BULK + Wire::LEN) - Wire::LEN,
         };
-        (part, BULK, EAGER_SHM)
+        (part, BULK)
     } else if provider == "tcp" {
-        (BULK, BULK, BULK)
+        (BULK, BULK)
     } else {
-        (BULK_OF_UNKNOWN, BULK_OF_UNKNOWN, BULK_OF_UNKNOWN)
+        (BULK_OF_UNKNOWN, BULK_OF_UNKNOWN)
     };
     let largest = info.ep_attr().max_msg_size.saturating_sub(Wire::LEN);
     let (part, bulk) = match part <= largest {
@@ -61,7 +58,7 @@ pub(crate) fn limits(config: &Config, info: &Info) -> (Limits, usize) {
     let limits = Limits {
         short: SHORT.min(part),
         bulk,
-        eager: config.eager.min(eager),
+        eager: config.eager.min(bulk),
         piece: bulk,
     };
     (limits, part)

@@ -12,7 +12,7 @@ use libfabric_sys::{
 };
 use portolan_core::transport::{Header, Payload, Sink};
 
-use crate::arrival::{Arrival, Form};
+use crate::arrival::Arrival;
 use crate::config::Config;
 use crate::endpoint::Domain;
 use crate::fid::Fid;
@@ -306,7 +306,7 @@ impl Inbox {
     /// Delivers a packet, or keeps it if its turn has not come. Notes in `to_tell` who has to hear of it.
     pub(crate) fn deliver<S: Sink>(
         &mut self,
-        arrival: Arrival,
+        mut arrival: Arrival,
         peers: &mut [Peer],
         to_tell: &mut VecDeque<u32>,
         sink: &mut S,
@@ -326,10 +326,12 @@ impl Inbox {
         if peer.expected.wrapping_sub(peer.told) == TELL {
             to_tell.push_back(from);
         }
-        match arrival.form {
-            Form::Bare => self.dress(arrival, sink),
-            Form::Whole if !self.parts.concern(&arrival) => self.hand_up(&arrival, sink),
-            Form::Whole | Form::Part => self.join(arrival, sink),
+        if arrival.form.bare && !self.dress(&mut arrival) {
+            self.read(&arrival);
+        } else if self.parts.concern(&arrival) {
+            self.join(arrival, sink);
+        } else {
+            self.hand_up(&arrival, sink);
         }
         Fate::Delivered
     }
@@ -350,15 +352,16 @@ impl Inbox {
         }
     }
 
-    /// Delivers a packet that has come without a header.
-    fn dress<S: Sink>(&mut self, mut arrival: Arrival, sink: &mut S) {
+    /// Gives what has come without a header the last one of its sender. `false` if there is none.
+    #[inline(never)]
+    fn dress(&mut self, arrival: &mut Arrival) -> bool {
         let from = arrival.wire.from;
-        if let Some(header) = self.headers.get(&from) {
-            arrival.wire.header = *header;
-            return self.hand_up(&arrival, sink);
-        }
-        self.liar = Some((from, "a packet without a header, and none before it"));
-        self.read(&arrival);
+        let Some(header) = self.headers.get(&from) else {
+            self.liar = Some((from, "a packet without a header, and none before it"));
+            return false;
+        };
+        arrival.wire.header = *header;
+        true
     }
 
     /// Delivers what is held and may be delivered now. Returns how many packets.

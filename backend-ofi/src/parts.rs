@@ -4,9 +4,11 @@
 //! arrive side by side, which is usual, they are moved together there: the last one is often the only one that
 //! moves. Others are copied.
 
+use std::ops::Range;
+
 use portolan_core::transport::{Header, Sent};
 
-use crate::arrival::{Arrival, Form};
+use crate::arrival::Arrival;
 use crate::bare;
 use crate::ofi::Ofi;
 use crate::op::Kind;
@@ -37,17 +39,21 @@ pub(crate) unsafe fn send<F: FnOnce(*mut u8)>(
     };
     // SAFETY: a slot has room for a header and the longest packet; nobody uses this one.
     unsafe { fill(ofi.link.large.slab.part(slot).add(Wire::LEN)) };
-    if let Some(sent) = bare::send(ofi, slot, peer, header, len) {
-        return sent;
+    match bare::send(ofi, slot, peer, header, len) {
+        Ok(left) if left == len => Sent::Done,
+        Ok(left) => split(ofi, slot, peer, header, left..len),
+        Err(sent) => sent,
     }
-    split(ofi, slot, peer, header, len)
 }
 
-/// Sends what lies in a slot in parts. There are slots enough.
-fn split(ofi: &mut Ofi, first: usize, peer: u32, header: &Header, len: usize) -> Sent {
+/// Sends what lies in a slot, or the rest of it, in parts. There are slots enough.
+fn split(ofi: &mut Ofi, first: usize, peer: u32, header: &Header, rest: Range<usize>) -> Sent {
     let part = ofi.link.part;
     let whole = ofi.link.large.slab.part(first);
-    let mut from = 0;
+    let Range {
+        start: mut from,
+        end: len,
+    } = rest;
     while from < len {
         let size = part.min(len - from);
         let slot = match ofi.link.large.next() {
@@ -134,7 +140,7 @@ impl Parts {
     /// Whether a part of this peer is one of several.
     #[inline]
     pub(crate) fn concern(&self, part: &Arrival) -> bool {
-        part.form == Form::Part
+        part.form.more
             || self
                 .open
                 .iter()
@@ -169,7 +175,7 @@ impl Parts {
         }
         let spent = append(&mut self.open[at], &part, self.most);
         Joined {
-            whole: (part.form != Form::Part).then(|| self.open.swap_remove(at)),
+            whole: (!part.form.more).then(|| self.open.swap_remove(at)),
             spent,
             too_long: false,
         }
@@ -179,7 +185,8 @@ impl Parts {
 /// Puts a part behind those that it follows. Returns the buffers in which a message less is needed.
 fn append(first: &mut Arrival, next: &Arrival, most: usize) -> [Option<u32>; 2] {
     let len = next.len as usize;
-    let behind = first.data.wrapping_add(first.span as usize + Wire::LEN);
+    let front = next.form.front();
+    let behind = first.data.wrapping_add(first.span as usize + front);
     let one = first.lies_in().is_some() && first.lies_in() == next.lies_in();
     if one && std::ptr::eq(behind, next.data) {
         // SAFETY: side by side in one buffer, which is not posted again before both are read. What lies between the
@@ -187,10 +194,12 @@ fn append(first: &mut Arrival, next: &Arrival, most: usize) -> [Option<u32>; 2] 
         // the provider has finished there.
         unsafe {
             let end = first.data.add(first.len as usize).cast_mut();
-            std::ptr::copy(next.data, end, len);
+            if !std::ptr::eq(next.data, end) {
+                std::ptr::copy(next.data, end, len);
+            }
         }
         first.len += next.len;
-        first.span += Wire::LEN as u32 + next.len;
+        first.span += front as u32 + next.len;
         return [next.lies_in(), None];
     }
     let spent = [first.lies_in(), next.lies_in()];

@@ -9,7 +9,7 @@ use libfabric_sys::{
 };
 use portolan_core::transport::{Bell, Sink};
 
-use crate::arrival::{Arrival, Form};
+use crate::arrival::Arrival;
 use crate::bare;
 use crate::inbox::Fate;
 use crate::native::Matched;
@@ -116,7 +116,7 @@ fn completed<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_tagged_entry, sink: &mut S) -
 /// A packet that is whole. Returns how many packets were delivered for it.
 #[inline]
 fn arrived<S: Sink>(ofi: &mut Ofi, mut arrival: Arrival, sink: &mut S) -> usize {
-    if arrival.form == Form::Bare
+    if arrival.form.bare
         && let Some(peer) = ofi.peers.get(arrival.wire.from as usize)
     {
         bare::complete(&mut arrival.wire, ofi.job, peer);

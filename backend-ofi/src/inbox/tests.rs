@@ -3,6 +3,7 @@
 use portolan_core::transport::{Header, Sent, Transport};
 
 use super::*;
+use crate::arrival::Form;
 use crate::ofi::Ofi;
 use crate::testing::opened_or_skipped;
 use crate::wire::Wire;
@@ -130,9 +131,19 @@ fn buffers_with_messages_that_broke_off_are_replaced() {
     assert_eq!(inbox.unposted, [0]);
 }
 
-/// A part of `len` bytes with its header at `offset` of `buffer`.
+/// A part that goes on, and one that does not, with a header.
+const MORE: Form = Form {
+    bare: false,
+    more: true,
+};
+const LAST: Form = Form {
+    bare: false,
+    more: false,
+};
+
+/// A part of `len` bytes at `offset` of `buffer`, behind its header if it has one.
 fn part(buffer: &mut [u8], offset: usize, len: usize, fill: u8, form: Form) -> Arrival {
-    let place = &mut buffer[offset + Wire::LEN..][..len];
+    let place = &mut buffer[offset + form.front()..][..len];
     place.fill(fill);
     Arrival {
         wire: Wire {
@@ -164,7 +175,7 @@ fn parts_that_lie_side_by_side_are_moved_and_others_copied() {
     for apart in [0, 1] {
         let mut parts = Parts::new(200);
         let at = [0, second, second + 30 + Wire::LEN + apart];
-        let all = [(100, Form::Part), (30, Form::Part), (7, Form::Whole)];
+        let all = [(100, MORE), (30, MORE), (7, LAST)];
         let mut spent = 0;
         let mut whole = None;
         // The parts are all there before any is looked at, as they arrive.
@@ -188,12 +199,28 @@ fn parts_that_lie_side_by_side_are_moved_and_others_copied() {
 }
 
 #[test]
+fn parts_without_headers_lie_where_they_are_needed() {
+    let bare = Form { bare: true, ..MORE };
+    let mut buffer = vec![0_u8; 1000];
+    let start = buffer.as_ptr();
+    let mut parts = Parts::new(300);
+    let first = part(&mut buffer, 0, 100, 1, bare);
+    let second = part(&mut buffer, 100, 100, 2, bare);
+    // The provider had no more room: the rest has a header.
+    let third = part(&mut buffer, 200, 50, 3, LAST);
+    assert!(parts.join(first).whole.is_none() && parts.join(second).whole.is_none());
+    let whole = parts.join(third).whole.expect("that was all");
+    assert!(std::ptr::eq(whole.data, start) && whole.lies_in().is_some());
+    assert!(bytes(&whole) == [vec![1; 100], vec![2; 100], vec![3; 50]].concat());
+}
+
+#[test]
 fn parts_of_more_than_a_packet_are_refused() {
     let mut buffer = vec![0_u8; 1000];
     let mut parts = Parts::new(150);
-    let first = part(&mut buffer, 0, 100, 1, Form::Part);
+    let first = part(&mut buffer, 0, 100, 1, MORE);
     assert!(!parts.join(first).too_long);
-    let joined = parts.join(part(&mut buffer, 200, 51, 1, Form::Part));
+    let joined = parts.join(part(&mut buffer, 200, 51, 1, MORE));
     assert!(joined.too_long && joined.whole.is_none() && parts.is_empty());
     assert_eq!(joined.spent, [Some(5); 2]);
 }
@@ -204,7 +231,7 @@ fn parts_of_the_dead_are_thrown_away() {
     let inbox = &mut ranks[0].link.inbox;
     let mut buffer = vec![0_u8; 1000];
     for from in [3, 4] {
-        let mut arrival = part(&mut buffer, 0, 100, 1, Form::Part);
+        let mut arrival = part(&mut buffer, 0, 100, 1, MORE);
         (arrival.wire.from, arrival.buffer) = (from, 0);
         inbox.buffers[0].unread += 1;
         let _ = inbox.parts.join(arrival);
