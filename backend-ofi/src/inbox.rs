@@ -127,12 +127,6 @@ impl Inbox {
         self.slab.len() + spares.sum::<usize>()
     }
 
-    /// Where the first buffer begins.
-    #[cfg(test)]
-    pub(crate) fn first_byte(&self) -> *mut u8 {
-        self.slab.part(0)
-    }
-
     /// Ends the registrations of the buffers.
     pub(crate) fn unregister(&mut self) {
         self.slab.unregister();
