@@ -93,16 +93,25 @@ fn drain<S: Sink>(
         // SAFETY: `len` bytes of payload lie in the cell (`poll` has checked it), and stay there
         // until the message is consumed below.
         let payload = unsafe { Payload::new(cells.payload(index), len) };
-        if bulk {
-            if !deliver_bulk(from, segment, fenced, size, &header, payload, sink) {
+        let mut piece = None;
+        let payload = if bulk {
+            let Some((found, descriptor)) = find_bulk(from, segment, size, payload) else {
                 return (
                     delivered,
                     Some("it described a packet outside of its bulk area"),
                 );
-            }
+            };
+            piece = Some(descriptor);
+            found
         } else {
             from.bulk.unused();
-            sink.packet(from.peer, &header, payload);
+            payload
+        };
+        // In one place only, so that all of it is inlined here.
+        sink.packet(from.peer, &header, payload);
+        if let Some(descriptor) = piece {
+            from.bulk.done(&descriptor, from.ring.ends());
+            tell_sender(from, fenced);
         }
         if from.ring.consume() {
             tell_sender(from, fenced);
@@ -112,30 +121,19 @@ fn drain<S: Sink>(
     (delivered, None)
 }
 
-/// Delivers a packet that lies in the bulk area; `false` if its description makes no sense.
+/// The packet in the bulk area that a payload describes; `None` if the description makes no sense.
 #[inline]
-fn deliver_bulk<S: Sink>(
+fn find_bulk<'a>(
     from: &mut Incoming,
     segment: &Segment,
-    fenced: bool,
     size: u64,
-    header: &Header,
-    payload: Payload<'_>,
-    sink: &mut S,
-) -> bool {
-    let Some(bytes) = payload.first::<DESCRIPTOR>() else {
-        return false;
-    };
-    let descriptor = Descriptor::from_bytes(bytes);
-    let Some((ptr, len)) = from.bulk.find(segment, &descriptor, size, BULK) else {
-        return false;
-    };
+    payload: Payload<'a>,
+) -> Option<(Payload<'a>, Descriptor)> {
+    let descriptor = Descriptor::from_bytes(payload.first::<DESCRIPTOR>()?);
+    let (ptr, len) = from.bulk.find(segment, &descriptor, size, BULK)?;
     // SAFETY: `find` has checked that the bytes lie in the allocated part of the segment; the
     // sender leaves them alone until `done`.
-    sink.packet(from.peer, header, unsafe { Payload::new(ptr, len) });
-    from.bulk.done(&descriptor, from.ring.ends());
-    tell_sender(from, fenced);
-    true
+    Some((unsafe { Payload::new(ptr, len) }, descriptor))
 }
 
 /// Wakes a sender that sleeps because it had found no room.

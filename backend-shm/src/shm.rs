@@ -155,7 +155,7 @@ impl Transport for Shm {
         self.puller.process_of(peer)
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn send_short(
         &mut self,
         peer: u32,

@@ -91,7 +91,7 @@ impl Cells {
         unsafe {
             let body = self.body(index);
             body.cast::<[u64; 3]>().write(header);
-            copy_small(data, body.add(24), len);
+            portolan_core::transport::copy_short(data, body.add(24), len);
         }
     }
 
@@ -119,42 +119,6 @@ impl Cells {
             .cast_mut()
             .cast::<u8>()
             .wrapping_add(8)
-    }
-}
-
-/// Copies `len` bytes; up to 32 of them without a call, by pairs of overlapping words.
-///
-/// # Safety
-/// `len` bytes at `from` are readable, as many at `to` writable, and the two do not overlap.
-#[cfg(not(loom))]
-#[inline(always)]
-pub(crate) unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
-    use std::ptr::copy_nonoverlapping as copy;
-    // SAFETY: each branch touches only offsets below `len`: a block of n bytes at 0 and one that
-    // ends at `len`, with n ≤ len ≤ 2n.
-    unsafe {
-        match len {
-            0 => {}
-            8 => copy(from, to, 8),
-            16..=32 => {
-                copy(from, to, 16);
-                copy(from.add(len - 16), to.add(len - 16), 16);
-            }
-            9..=15 => {
-                copy(from, to, 8);
-                copy(from.add(len - 8), to.add(len - 8), 8);
-            }
-            4..=7 => {
-                copy(from, to, 4);
-                copy(from.add(len - 4), to.add(len - 4), 4);
-            }
-            1..=3 => {
-                *to = *from;
-                *to.add(len / 2) = *from.add(len / 2);
-                *to.add(len - 1) = *from.add(len - 1);
-            }
-            _ => copy(from, to, len),
-        }
     }
 }
 

@@ -25,6 +25,16 @@ impl Proto {
         self.shared.advance_epoch();
     }
 
+    /// An operation is over that went well, and whose slot is idle again.
+    #[inline(always)]
+    pub(super) fn over(&mut self, index: u32, status: Status) {
+        self.trace("complete", status.source, status.tag, status.bytes as usize);
+        if !self.table.end_quietly(index, status) {
+            return self.complete_rare(index);
+        }
+        self.shared.advance_epoch();
+    }
+
     /// The end of an operation with something attached, somebody parked, or nobody left to ask.
     #[inline(never)]
     fn complete_rare(&mut self, index: u32) {
@@ -73,6 +83,9 @@ impl Proto {
     /// Whether a request is over: its outcome, if so. The request is gone then.
     #[inline]
     pub(super) fn try_collect(&mut self, request: Request) -> Option<Result<Status>> {
+        if self.table.is_quiet(request) {
+            return Some(Ok(self.table.take_quiet(request)));
+        }
         match self.table.resolve(request) {
             Ok((_, Stage::Active)) => None,
             Ok((_, Stage::Inactive)) => Some(Ok(Status::EMPTY)),
@@ -82,19 +95,8 @@ impl Proto {
     }
 
     /// Takes the outcome of a complete request: frees it, or makes it inactive if it is persistent.
-    #[inline]
-    pub(super) fn collect(&mut self, index: u32) -> Result<Status> {
-        let entry = self.table.entry(index);
-        if entry.is_plain() && entry.status.error.is_none() {
-            let status = entry.status;
-            self.table.release_plain(index);
-            return Ok(status);
-        }
-        self.collect_slowly(index)
-    }
-
     #[inline(never)]
-    fn collect_slowly(&mut self, index: u32) -> Result<Status> {
+    pub(super) fn collect(&mut self, index: u32) -> Result<Status> {
         let outcome = self.outcome(index);
         let entry = self.table.entry(index);
         if entry.persistent().is_some() {
@@ -200,6 +202,8 @@ impl Proto {
         let entry = self.table.entry(index);
         if stage != Stage::Active {
             run_attached(completion, &mut entry.status);
+            // The status may be an error now.
+            self.table.set_state(index, stage);
             return Ok(());
         }
         let rare = entry.rare();

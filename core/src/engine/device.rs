@@ -82,8 +82,13 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
 
     #[inline]
     unsafe fn irecv_contig_unchecked(&self, from: &Pattern, buf: ContigBuf) -> Result<Request> {
+        let mut state = self.state.lock();
         // SAFETY: the caller's promise.
-        unsafe { self.state.lock().start_recv(from, Data::Contig(buf)) }
+        match unsafe { state.post_plainly(*from, buf) } {
+            Some(request) => Ok(request),
+            // SAFETY: the caller's promise.
+            None => unsafe { state.start_recv(from, Data::Contig(buf)) },
+        }
     }
 
     unsafe fn send_datatype_unchecked(&self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<()> {
@@ -195,14 +200,16 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         state.proto.try_collect(request).transpose()
     }
 
-    #[inline]
+    #[inline(always)]
     fn wait(&self, request: Request) -> Result<Status> {
-        if request.is_settled() {
-            return Ok(Status::EMPTY);
+        // Where locking costs something, only for what is over already.
+        if !L::MULTIPLE || self.shared.words.is_quiet(request) {
+            let mut state = self.state.lock();
+            if state.proto.table.is_quiet(request) {
+                return Ok(state.proto.table.take_quiet(request));
+            }
         }
-        self.block_until(Target::Request(request), |state| {
-            state.proto.try_collect(request)
-        })
+        self.wait_longer(request)
     }
 
     fn peek(&self, request: Request) -> Result<Option<Status>> {

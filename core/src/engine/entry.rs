@@ -199,6 +199,21 @@ impl Entry {
         }
     }
 
+    /// Gives an idle slot its operation.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, op: Op) {
+        debug_assert!(matches!(self.op, Op::Idle), "one operation at a time");
+        std::mem::forget(std::mem::replace(&mut self.op, op));
+    }
+
+    /// Ends an operation that owns nothing, such as a receive into contiguous memory that has just been
+    /// matched.
+    #[inline]
+    pub(super) fn end_plainly(&mut self) {
+        debug_assert!(self.op.owns_nothing(), "nothing is forgotten");
+        std::mem::forget(std::mem::replace(&mut self.op, Op::Idle));
+    }
+
     /// Whether the slot holds a status at most.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
@@ -354,6 +369,68 @@ impl Table {
         }
         self.shared.words.set(index, entry.generation, state);
         Ok(Request::new(0, index, entry.generation))
+    }
+
+    /// A slot that was used before, for a request that is active.
+    #[inline(always)]
+    pub(super) fn claim_free(&mut self) -> Option<Request> {
+        let index = self.free;
+        // There is no slot with the number that means none.
+        let entry = self.entries.get_mut(index as usize)?;
+        debug_assert!(entry.is_plain(), "a free slot is idle");
+        self.free = entry.next_free;
+        self.shared
+            .words
+            .set(index, entry.generation, State::Active);
+        Some(Request::new(0, index, entry.generation))
+    }
+
+    /// A slot for a request whose operation is over already, with the empty status.
+    #[inline]
+    pub(super) fn claim_over(&mut self) -> Result<Request> {
+        let index = if self.free == NONE {
+            self.grow()?
+        } else {
+            self.free
+        };
+        let entry = &mut self.entries[index as usize];
+        debug_assert!(entry.is_plain(), "a free slot is idle");
+        self.free = entry.next_free;
+        entry.status = Status::EMPTY;
+        self.shared.words.set_quiet(index, entry.generation);
+        Ok(Request::new(0, index, entry.generation))
+    }
+
+    /// Completes an idle slot's request with a good status; `false` if the slot keeps something else that
+    /// has to be seen to first.
+    #[inline(always)]
+    pub(super) fn end_quietly(&mut self, index: u32, status: Status) -> bool {
+        let entry = &mut self.entries[index as usize];
+        debug_assert!(matches!(entry.op, Op::Idle) && status.error.is_none());
+        entry.status = status;
+        if entry.rare.is_some() {
+            return false;
+        }
+        self.shared.words.set_quiet(index, entry.generation);
+        true
+    }
+
+    /// Whether a request is complete and [`take_quiet`](Self::take_quiet) gives all that is to be said: what
+    /// almost every wait finds in a window of small messages.
+    #[inline]
+    pub(super) fn is_quiet(&self, request: Request) -> bool {
+        self.shared.words.is_quiet(request)
+    }
+
+    /// Takes the status of a request that [`is_quiet`](Self::is_quiet), and frees its slot. (A status by itself:
+    /// inside of an option it would be copied in parts.)
+    #[inline]
+    pub(super) fn take_quiet(&mut self, request: Request) -> Status {
+        debug_assert!(self.is_quiet(request));
+        let index = request.index();
+        let status = self.entries[index as usize].status;
+        self.release_plain(index);
+        status
     }
 
     #[cold]

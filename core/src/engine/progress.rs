@@ -67,7 +67,7 @@ impl Sink for Inbound<'_> {
         self.0.deferred.is_none()
     }
 
-    #[inline]
+    #[inline(always)]
     fn packet(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
         if header.kind == PacketKind::Eager as u8 {
             self.0.on_eager(peer, header, payload);

@@ -4,25 +4,55 @@
 //! buffer: 0 allocations, 0 system calls, 0 locked instructions at level `Single`; one look-up, one
 //! comparison of signatures, one copy straight from where the message arrived.
 
-use portolan_datatype::MsgRep;
+use portolan_datatype::{MsgRep, Signature};
 
 use super::data::Data;
 use super::entry::{Op, RecvOp, RecvStage};
 use super::state::{Proto, State};
 use super::unexpected::{Arrived, Stored, envelope};
+use crate::buffer::ContigBuf;
 use crate::error::{ErrorKind, Result};
 use crate::matching::{Envelope, Pattern};
 use crate::request::{Request, State as Stage};
 use crate::status::Status;
 use crate::transport::packet::flags;
-use crate::transport::{Header, PacketKind, Payload, Transport};
+use crate::transport::{Header, PacketKind, Payload, Transport, copy_short};
 
 impl<T: Transport> State<T> {
+    /// Starts a receive into contiguous memory, if there is nothing to do but to post it.
+    ///
+    /// Inlined as a whole, like what it calls: the pattern and the buffer then stay in registers. Handed on in
+    /// memory they would be read back in larger parts than they were written in, for which the
+    /// processor waits.
+    ///
+    /// # Safety
+    /// As [`start_recv`](Self::start_recv).
+    #[inline(always)]
+    pub(super) unsafe fn post_plainly(
+        &mut self,
+        pattern: Pattern,
+        buf: ContigBuf,
+    ) -> Option<Request> {
+        let proto = &mut self.proto;
+        if proto.trouble || !proto.unexpected.is_empty() {
+            return None;
+        }
+        let request = proto.table.claim_free()?;
+        let posted = proto.posted.post(pattern, request.index());
+        let entry = proto.table.entry(request.index());
+        entry.begin(Op::Recv(RecvOp {
+            pattern,
+            data: Data::Contig(buf),
+            stage: RecvStage::Posted(posted),
+        }));
+        Some(request)
+    }
+
     /// Starts a receive.
     ///
     /// # Safety
     /// `pattern` must be legal; the buffer must stay writable until the request completes.
-    #[inline]
+    #[inline(never)]
     pub(super) unsafe fn start_recv(&mut self, pattern: &Pattern, data: Data) -> Result<Request> {
         if self.proto.trouble {
             self.proto.check_live()?;
@@ -50,7 +80,7 @@ impl<T: Transport> State<T> {
             return self.proto.fail_request(index, peer);
         }
         let posted = self.proto.posted.post(*pattern, index);
-        self.proto.table.entry(index).set_op(Op::Recv(RecvOp {
+        self.proto.table.entry(index).begin(Op::Recv(RecvOp {
             pattern: *pattern,
             data,
             stage: RecvStage::Posted(posted),
@@ -137,7 +167,7 @@ impl<T: Transport> State<T> {
 
 impl Proto {
     /// An eager message has arrived.
-    #[inline]
+    #[inline(always)]
     pub(super) fn on_eager(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
         if !self.deliver_to_match(peer, header, payload) {
             self.store(peer, header, Stored::new(payload));
@@ -145,7 +175,7 @@ impl Proto {
     }
 
     /// Gives a message with all of its data to the earliest receive that it matches, if there is one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn deliver_to_match(
         &mut self,
         peer: u32,
@@ -170,10 +200,32 @@ impl Proto {
     }
 
     /// Gives a message with all of its data to the receive that it matched.
-    #[inline]
+    #[inline(always)]
     pub(super) fn deliver(&mut self, index: u32, peer: u32, header: &Header, payload: Payload<'_>) {
-        let Op::Recv(op) = &self.table.entry(index).op else {
+        let check = self.check_signature;
+        let entry = self.table.entry(index);
+        let Op::Recv(op) = &entry.op else {
             debug_assert!(false, "posted receives are receives");
+            return;
+        };
+        if !fits_plainly(&op.data, header, payload.len(), check) {
+            return self.deliver_with_care(index, peer, header, payload);
+        }
+        let Data::Contig(buf) = &op.data else { return };
+        // SAFETY: the buffer of a receive is the device's until it is over, and the payload, which is
+        // apart from it, fits.
+        unsafe { copy_short(payload.as_ptr(), buf.ptr, payload.len()) };
+        let status = Status::received(header.source, header.tag, payload.len() as u64);
+        entry.end_plainly();
+        self.delivered(peer, header, &status);
+        self.over(index, status);
+    }
+
+    /// The same for whatever is not the rule: layouts, memory of devices, other representations, messages that
+    /// do not fit the buffer or its type.
+    #[inline(never)]
+    fn deliver_with_care(&mut self, index: u32, peer: u32, header: &Header, payload: Payload<'_>) {
+        let Op::Recv(op) = &self.table.entry(index).op else {
             return;
         };
         let driven = matches!(op.data, Data::Driven(_));
@@ -286,6 +338,21 @@ impl<T: Transport> State<T> {
         }
         self.proto.in_hand = Some(hand);
     }
+}
+
+/// Whether a message goes into the buffer by a copy, whole, with nothing to say but where it came from.
+#[inline(always)]
+fn fits_plainly(data: &Data, header: &Header, sent: usize, check: bool) -> bool {
+    let Data::Contig(buf) = data else {
+        return false;
+    };
+    sent <= buf.len
+        && header.rep == MsgRep::Native.code()
+        && (!check
+            || sent == 0
+            || buf
+                .signature
+                .matches(Signature::from_bits(header.signature)))
 }
 
 /// Copies a message that is here to a receive's buffer; says how that went.

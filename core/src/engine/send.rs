@@ -157,7 +157,7 @@ impl<T: Transport> State<T> {
     /// The request of a send whose message has left already.
     #[inline]
     pub(super) fn launched(&mut self) -> Result<Request> {
-        self.proto.table.claim(Stage::Complete)
+        self.proto.table.claim_over()
     }
 
     /// Starts a send that could not leave at once.

@@ -9,11 +9,11 @@ use proptest::prelude::*;
 
 use super::Engine;
 use crate::config::Settings;
-use crate::device::{Check, CommView, Device, SendMode};
+use crate::device::{Check, CommView, Completion, Device, SendMode};
 use crate::level::{Level, Single, StateLock};
 use crate::matching::Pattern;
 use crate::transport::{Bell, Header, Limits, Payload, Sent, Sink, Transport, TransportCaps};
-use crate::{Adi, ErrorKind, ProcId, Request, SendArgs};
+use crate::{Adi, ErrorKind, ProcId, Request, SendArgs, Status};
 
 /// A transport whose peer is a script: the test hands in packets, and sees what was sent.
 struct Scripted {
@@ -179,6 +179,28 @@ fn busy() -> Busy {
         requests,
         _buffers: buffers,
     }
+}
+
+#[test]
+fn what_is_attached_to_a_complete_request_may_still_fail_it() {
+    let engine = engine();
+    let to = SendArgs::new(ProcId::new(1), 3, 0, 5);
+    let byte = 7_u8;
+    // SAFETY: the byte outlives the request, which is complete before this returns.
+    let request = unsafe { engine.isend_contig(&to, &raw const byte, 1) }.unwrap();
+    assert!(engine.is_complete(request), "it has left");
+    let completion = Completion {
+        keep: Box::new(()),
+        then: Some(|_, status| Status {
+            error: Some(ErrorKind::PeerMisbehaved),
+            ..status
+        }),
+    };
+    engine.attach(request, completion).unwrap();
+    let outcome = engine.wait(request);
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::PeerMisbehaved);
+    let again = engine.wait(request);
+    assert_eq!(again.unwrap_err().kind(), ErrorKind::InvalidRequest);
 }
 
 /// Any header: half of the time with values that mean something to a busy engine.

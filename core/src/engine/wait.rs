@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use super::Engine;
 use super::state::State;
 use crate::config::{Settings, WaitMode};
+use crate::error::Result;
 use crate::level::{Level, StateLock};
 use crate::matching::Pattern;
 use crate::request::{Request, State as RequestState};
+use crate::status::Status;
 use crate::transport::{Transport, TransportCaps};
 
 /// How this rank waits.
@@ -123,6 +125,17 @@ impl Waiter {
 }
 
 impl<T: Transport, L: Level> Engine<T, L> {
+    /// Waits for a request that is not complete, or not as most are.
+    #[inline(never)]
+    pub(super) fn wait_longer(&self, request: Request) -> Result<Status> {
+        if request.is_settled() {
+            return Ok(Status::EMPTY);
+        }
+        self.block_until(Target::Request(request), |state| {
+            state.proto.try_collect(request)
+        })
+    }
+
     /// Makes progress until `ready` gives something. `ready` is tried before the first poll, and
     /// after each that did something.
     #[inline]

@@ -81,7 +81,7 @@ impl<T> PostedQueue<T> {
     }
 
     /// Adds a receive behind all others.
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, pattern: Pattern, value: T) -> PostedId {
         if self.recent.is_full() {
             self.index_oldest();
@@ -92,15 +92,27 @@ impl<T> PostedQueue<T> {
             value,
         });
         self.recent.push(Words::from(&pattern), slot);
-        PostedId(self.slots.id(slot))
+        PostedId(self.slots.newest(slot))
     }
 
     /// Removes and returns the earliest posted receive that matches, if any does.
-    #[inline]
+    #[inline(always)]
     pub fn match_arrival(&mut self, envelope: &Envelope) -> Option<T> {
         if self.slots.is_empty() {
             return None;
         }
+        // Programs mostly send in the order in which receives were posted.
+        if self.slots.len() == self.recent.len()
+            && let Some(slot) = self.recent.take_oldest(&Words::from(envelope))
+        {
+            return Some(self.slots.remove(slot).value);
+        }
+        self.match_further(envelope)
+    }
+
+    /// The search for a receive that is not the earliest of a short queue.
+    #[inline(never)]
+    fn match_further(&mut self, envelope: &Envelope) -> Option<T> {
         if self.slots.len() > self.recent.len()
             && let Some(slot) = self.first_indexed(envelope)
         {

@@ -81,6 +81,20 @@ impl Recent {
         at
     }
 
+    /// Takes the oldest entry out if it meets `words`; its slot. There must be one.
+    #[inline(always)]
+    pub(super) fn take_oldest(&mut self, words: &Words) -> Option<u32> {
+        debug_assert!(self.len > 0, "an entry that is not indexed is recent");
+        self.steps.take();
+        let place = self.head % RECENT;
+        if !self.words[place].meets(words) {
+            return None;
+        }
+        self.head = self.place(1);
+        self.len -= 1;
+        Some(self.slots[place])
+    }
+
     /// Where an entry stands that is known to be here.
     #[inline]
     pub(super) fn position(&self, slot: u32) -> usize {

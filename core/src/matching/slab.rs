@@ -90,7 +90,7 @@ impl<V> Slab<V> {
     }
 
     /// Stores an entry and gives it the next stamp.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(&mut self, value: V) -> u32 {
         let stamp = self.next_stamp;
         self.next_stamp += 1;
@@ -141,7 +141,7 @@ impl<V> Slab<V> {
     /// If the slot is free: slot numbers come from this module's own lists or from [`resolve`].
     ///
     /// [`resolve`]: Self::resolve
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(&mut self, index: u32) -> V {
         let free = self.free;
         let slot = self.slot_mut(index).expect("slot number in range");
@@ -205,6 +205,16 @@ impl<V> Slab<V> {
         Id {
             index,
             generation: self.stamp(index) as u32,
+        }
+    }
+
+    /// The name of the entry that was inserted last, which lies in this slot.
+    #[inline]
+    pub(super) fn newest(&self, index: u32) -> Id {
+        debug_assert_eq!(self.stamp(index), self.next_stamp - 1);
+        Id {
+            index,
+            generation: (self.next_stamp - 1) as u32,
         }
     }
 

@@ -3,9 +3,10 @@
 //! One word per slot: generation in the high half, state in the low half. Whoever holds the
 //! channel's lock writes; anyone reads. A word that shows another generation than the handle's is
 //! stale, and since both are one word, no reader ever sees the state of another use of the slot as
-//! that of its own.
+//! that of its own. One bit more says that a complete operation has left nothing but a good status, so
+//! that whoever collects it needs to look at nothing else.
 //!
-//! SYNC POINT 1: the Release store in [`StateWords::set`] that makes a request complete pairs with
+//! SYNC POINT 1: the Release store in [`StateWords::set_word`] that makes a request complete pairs with
 //! the Acquire load in [`StateWords::get`]: who sees `Complete` without the lock also sees what the
 //! operation wrote to the buffer.
 
@@ -39,6 +40,9 @@ impl State {
         }
     }
 }
+
+/// Beside the state `Complete`: the slot holds a status without an error, and nothing else.
+const QUIET: u64 = 4;
 
 /// Slots in the first chunk; each further chunk doubles the table.
 const FIRST: usize = 1024;
@@ -92,7 +96,7 @@ impl StateWords {
     /// Generation and state of a slot; generation 0 if there is no such slot.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> (u32, State) {
-        // SYNC POINT 1: Acquire, pairs with the Release store in `set`.
+        // SYNC POINT 1: Acquire, pairs with the Release store in `set_word`.
         let word = self
             .word(index)
             .map_or(0, |word| word.load(Ordering::Acquire));
@@ -108,15 +112,36 @@ impl StateWords {
         (request.to_bits() == whole && state != State::Free && generation != 0).then_some(state)
     }
 
+    /// Whether a request is complete and its slot holds nothing but a good status, in one comparison:
+    /// `false` also for stale handles and null.
+    #[inline]
+    pub(crate) fn is_quiet(&self, request: Request) -> bool {
+        let bits = request.to_bits();
+        // With bits of the channel the lower half is no index of a slot that exists.
+        let quiet = bits >> 32 << 32 | QUIET | State::Complete as u64;
+        self.first
+            .get(bits as u32 as usize)
+            // SYNC POINT 1: Acquire, pairs with the Release store in `set_word`.
+            .is_some_and(|word| word.load(Ordering::Acquire) == quiet)
+    }
+
+    /// Writes a slot's word: complete, with nothing but a good status. Only under the channel's lock.
+    #[inline]
+    pub(crate) fn set_quiet(&self, index: u32, generation: u32) {
+        self.set_word(index, generation, State::Complete as u64 | QUIET);
+    }
+
     /// Writes a slot's word. Only under the channel's lock.
     #[inline]
     pub(crate) fn set(&self, index: u32, generation: u32, state: State) {
+        self.set_word(index, generation, state as u64);
+    }
+
+    #[inline]
+    fn set_word(&self, index: u32, generation: u32, low: u64) {
         if let Some(word) = self.word(index) {
-            // SYNC POINT 1: Release, pairs with the Acquire load in `get`.
-            word.store(
-                u64::from(generation) << 32 | state as u64,
-                Ordering::Release,
-            );
+            // SYNC POINT 1: Release, pairs with the Acquire loads in `get` and `is_quiet`.
+            word.store(u64::from(generation) << 32 | low, Ordering::Release);
         }
     }
 }
@@ -144,6 +169,28 @@ mod tests {
     fn what_is_done_is_complete_from_the_beginning() {
         let state = StateWords::new().state_of(Request::DONE);
         assert_eq!(state, Some(State::Complete));
+        assert!(
+            !StateWords::new().is_quiet(Request::DONE),
+            "no slot is freed"
+        );
+    }
+
+    #[test]
+    fn quiet_is_what_is_complete_without_anything_else() {
+        let words = StateWords::new();
+        let request = Request::new(0, 5, 7);
+        for (state, generation) in [(State::Active, 7), (State::Complete, 7)] {
+            words.set(5, generation, state);
+            assert!(!words.is_quiet(request));
+        }
+        words.set_quiet(5, 7);
+        assert!(words.is_quiet(request));
+        assert_eq!(words.state_of(request), Some(State::Complete));
+        assert!(!words.is_quiet(Request::new(0, 5, 8)));
+        assert!(!words.is_quiet(Request::new(1, 5, 7)));
+        assert!(!words.is_quiet(Request::NULL));
+        words.set(5, 8, State::Free);
+        assert!(!words.is_quiet(request));
     }
 
     #[test]

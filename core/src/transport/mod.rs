@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use bitflags::bitflags;
 
-pub use packet::{Header, PacketKind, Payload, WIRE_VERSION};
+pub use packet::{Header, PacketKind, Payload, WIRE_VERSION, copy_short};
 pub use remote::{Begun, Remote, Token};
 
 use crate::buffer::MemoryKind;

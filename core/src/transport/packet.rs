@@ -106,21 +106,37 @@ pub mod flags {
 }
 
 impl Header {
-    /// The header as three words, for transports that store words.
+    /// The header as three words, for transports that store words. Put together from the fields, not read
+    /// back from where they were just written in smaller parts: the processor would wait for that.
     #[inline]
     #[must_use]
     pub fn to_words(&self) -> [u64; 3] {
-        // SAFETY: `Header` is `repr(C)`, has no padding (4 + 5 × 4 = 24 bytes), and every bit
-        // pattern is a `[u64; 3]`.
-        unsafe { std::mem::transmute::<Self, [u64; 3]>(*self) }
+        let two = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let first = u32::from_le_bytes([self.kind, self.flags, self.rep, self.channel]);
+        [
+            two(first, self.context),
+            two(self.source, self.tag),
+            two(self.signature, self.cookie),
+        ]
     }
 
     /// The header that [`to_words`](Self::to_words) gave.
     #[inline]
     #[must_use]
     pub fn from_words(words: [u64; 3]) -> Self {
-        // SAFETY: every field is an integer, so every bit pattern is a `Header`.
-        unsafe { std::mem::transmute::<[u64; 3], Self>(words) }
+        let [first, second, third] = words;
+        let [kind, flags, rep, channel] = (first as u32).to_le_bytes();
+        Self {
+            kind,
+            flags,
+            rep,
+            channel,
+            context: (first >> 32) as u32,
+            source: second as u32,
+            tag: (second >> 32) as u32,
+            signature: third as u32,
+            cookie: (third >> 32) as u32,
+        }
     }
 }
 
@@ -235,9 +251,56 @@ impl std::fmt::Debug for Payload<'_> {
     }
 }
 
+/// Copies `len` bytes; up to 32 of them without a call, by pairs of overlapping words.
+///
+/// # Safety
+/// `len` bytes at `from` are readable, as many at `to` writable, and the two do not overlap.
+#[inline(always)]
+pub unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
+    use std::ptr::copy_nonoverlapping as copy;
+    // SAFETY: each branch touches only offsets below `len`: a block of n bytes at 0 and one that
+    // ends at `len`, with n ≤ len ≤ 2n.
+    unsafe {
+        match len {
+            0 => {}
+            8 => copy(from, to, 8),
+            16..=32 => {
+                copy(from, to, 16);
+                copy(from.add(len - 16), to.add(len - 16), 16);
+            }
+            9..=15 => {
+                copy(from, to, 8);
+                copy(from.add(len - 8), to.add(len - 8), 8);
+            }
+            4..=7 => {
+                copy(from, to, 4);
+                copy(from.add(len - 4), to.add(len - 4), 4);
+            }
+            1..=3 => {
+                *to = *from;
+                *to.add(len / 2) = *from.add(len / 2);
+                *to.add(len - 1) = *from.add(len - 1);
+            }
+            _ => copy(from, to, len),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_length_is_copied_whole_and_nothing_beyond() {
+        let from: Vec<u8> = (1..=70).collect();
+        for len in 0..from.len() {
+            let mut to = [0_u8; 71];
+            // SAFETY: both are longer than `len`.
+            unsafe { copy_short(from.as_ptr(), to.as_mut_ptr(), len) };
+            assert_eq!(to[..len], from[..len]);
+            assert!(to[len..].iter().all(|&byte| byte == 0), "{len}");
+        }
+    }
 
     #[test]
     fn a_header_survives_its_words() {
