@@ -54,13 +54,16 @@ impl Shared {
     /// Lets an operation begin that comes to have so many requests, if all together then have no more than `most`, or
     /// none other is under way; says whether it may.
     fn admit(&self, requests: usize, most: usize) -> bool {
-        // Relaxed, here and where they leave: nothing but a number.
-        let others = self.requests.fetch_add(requests, Ordering::Relaxed);
-        let may = others == 0 || others.saturating_add(requests) <= most;
-        if !may {
-            self.dismiss(requests);
-        }
-        may
+        // Relaxed, here and where they leave: nothing but a number. It is never more than what was let in, so
+        // one that is refused does not keep out another.
+        let more = |others: usize| {
+            let all = others.saturating_add(requests);
+            (others == 0 || all <= most).then_some(all)
+        };
+        let may = self
+            .requests
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        may.is_ok()
     }
 
     /// It is over, or was not begun.
@@ -346,7 +349,8 @@ impl<D: Device> Persistent<D> {
     ///
     /// # Errors
     /// [`InvalidRequest`](ErrorKind::InvalidRequest) if the request of the last start has not been waited for;
-    /// [`Exhausted`](ErrorKind::Exhausted) when there are no more request slots;
+    /// [`Exhausted`](ErrorKind::Exhausted) when there are no more request slots, or those under way could need them
+    /// all ([`Options::requests`](crate::Options::requests));
     /// [`PeerFailed`](ErrorKind::PeerFailed).
     ///
     /// # Safety

@@ -67,8 +67,9 @@ impl<L: Level, D: Device> World<L, D> {
     /// The communicator of this rank alone (MPI-4 section 7.2.4, `MPI_COMM_SELF`): the same one in every call.
     /// Nobody is asked for it, and collective operations on it send nothing.
     ///
-    /// Its attributes are deleted when the world ends, before anything else of this rank does, the last that was set
-    /// first (MPI-4 section 11.2.4): what a delete hook does there may still communicate.
+    /// Its attributes are deleted when this value is dropped or [finalized](Self::finalize), before anything else of
+    /// this rank ends, the last that was set first (MPI-4 section 11.2.4): what a delete hook does there may still
+    /// communicate, but it is also called when a panic drops the world, and the others may not answer then.
     ///
     /// ```
     /// portolan::try_threads(2, |world| {

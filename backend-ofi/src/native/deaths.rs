@@ -4,6 +4,8 @@
 //! with it. What the provider does not let go of although its peer is dead is given up after a while; its
 //! memory, which is the device's own, stays the provider's until that says otherwise or is closed.
 
+use portolan_core::matching::Pattern;
+
 use super::slots::{Slot, What};
 use super::tags::{End, Tags};
 use crate::ofi::Ofi;
@@ -147,10 +149,13 @@ impl Tags {
         over.len()
     }
 
-    /// Whether the provider has messages to a rank.
-    fn sends_to(&self, rank: u32) -> bool {
-        let to_it = |slot: &Slot| matches!(&slot.what, What::Send(send) if send.peer == rank);
-        self.slots.iter().any(|slot| slot.under_way && to_it(slot))
+    /// Whether the provider has messages to a rank that a receive there like this could have.
+    fn sends_to(&self, rank: u32, from: &Pattern) -> bool {
+        let fits = |slot: &Slot| match &slot.what {
+            What::Send(send) => send.peer == rank && from.matches(&self.bits.unpack(send.tag)),
+            _ => false,
+        };
+        self.slots.iter().any(|slot| slot.under_way && fits(slot))
     }
 
     fn give_up_one(&mut self, ofi: &Ofi, number: u32) {
@@ -166,7 +171,7 @@ impl Tags {
                 let source = match from.source {
                     Some(source) => self.contexts.process(from.context, source),
                     // Nobody says whose message has begun to arrive. Of this rank's own the rest comes.
-                    None if self.sends_to(ofi.rank) => return self.doom(number, serial),
+                    None if self.sends_to(ofi.rank, &from) => return self.doom(number, serial),
                     None => doom.filter(|_| {
                         let contexts = &self.contexts;
                         contexts.has_only_the_dead_beside(ofi.rank, from.context, ofi.size)

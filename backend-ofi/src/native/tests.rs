@@ -187,6 +187,28 @@ fn nor_does_one_from_any_source() {
     a_receive_is_given_up(None);
 }
 
+/// A message to oneself that the receive cannot have says nothing of the one that has begun.
+#[test]
+fn nor_does_it_while_one_sends_something_else_to_oneself() {
+    let message = vec![7; LEN];
+    let mut room = vec![0; LEN];
+    let Some([mut zero, _one]) = in_the_middle(None, &message, &mut room) else {
+        return; // It has said why.
+    };
+    let data = Data::Contig(ContigBuf::from_bytes(&message));
+    let other = SendArgs::new(ProcId::new(0), 0, 0, TAG + 1);
+    // SAFETY: the buffer outlives the ranks.
+    unsafe {
+        let Core { ofi, tags } = &mut zero;
+        tags.start_send(ofi, request(3), &other, data);
+    }
+    zero.ofi.shared.deaths.declare(1, "its node is gone");
+    until("the receive never ends", || {
+        zero.step();
+        failed(zero.end())
+    });
+}
+
 #[test]
 fn a_send_that_is_given_up_reads_nowhere() {
     let mut message = vec![7; LEN];

@@ -100,6 +100,21 @@ pub fn done_at_once<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     };
     device.attach(done, completion).expect("attach");
     assert_eq!(Arc::strong_count(&kept), 1, "what was attached is let go");
+    for outcome in [Some(ErrorKind::PeerMisbehaved), None] {
+        let completion = Completion {
+            keep: Box::new(outcome),
+            then: Some(|outcome, status| {
+                assert_eq!(status, Status::EMPTY, "nobody's status but its own");
+                Status {
+                    error: outcome.downcast_ref().copied().flatten(),
+                    ..status
+                }
+            }),
+        };
+        let attached = device.attach(done, completion);
+        assert_eq!(attached.err().map(|error| error.kind()), outcome);
+        assert_eq!(device.wait(done).expect("wait"), Status::EMPTY);
+    }
     rank.send(&rank.to(rank.next(), 1), &[1])
         .expect("a small send");
     rank.done(receive);

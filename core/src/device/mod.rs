@@ -396,10 +396,11 @@ pub trait Device {
     fn free(&self, request: Request) -> Result<()>;
 
     /// Keeps `keep` alive until the operation of an active request is over, whatever becomes of the
-    /// handle, and calls `then` with the status when it completes.
+    /// handle, and calls `then` with the status when it completes: at once, if it is over.
     ///
     /// # Errors
-    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
+    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest), and what `then` makes of the status of
+    /// [`Request::DONE`], which nothing keeps.
     fn attach(&self, request: Request, completion: Completion) -> Result<()>;
 
     /// Makes progress (`MPID_DeviceCheck`). With [`Check::Blocking`], returns when the completion

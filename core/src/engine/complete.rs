@@ -216,6 +216,19 @@ impl Proto {
     }
 }
 
+/// Something attached to what was over in its start, which no slot keeps: what it reports is reported here.
+pub(super) fn attach_to_nothing(completion: Completion) -> Result<()> {
+    let mut status = Status::EMPTY;
+    run_attached(completion, &mut status);
+    match status.error {
+        None => Ok(()),
+        Some(kind) => Err(Error::new(
+            kind,
+            "what was attached to an operation that was over in its start has failed",
+        )),
+    }
+}
+
 fn run_attached(mut completion: Completion, status: &mut Status) {
     if let Some(then) = completion.then {
         *status = then(&mut *completion.keep, *status);

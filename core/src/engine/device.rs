@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::Engine;
+use super::complete::attach_to_nothing;
 use super::data::Data;
 use super::driven::{read, written};
 use super::entry::Persistent;
@@ -241,6 +242,9 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
     }
 
     fn attach(&self, request: Request, completion: Completion) -> Result<()> {
+        if request.is_settled() && !request.is_null() {
+            return attach_to_nothing(completion);
+        }
         self.state.lock().proto.attach(request, completion)
     }
 

@@ -102,6 +102,10 @@ impl Loader {
         // SAFETY: the sender leaves its memory to the device until the request completes; the scratch has `len` bytes.
         let fetched = unsafe { self.data.fetch(self.rest.start, scratch.as_mut_ptr(), len) };
         self.failed = fetched.is_none();
+        if self.failed {
+            // Nobody knows that the driver has stopped: what it was given is used for nothing else.
+            std::mem::forget(std::mem::take(scratch));
+        }
         fetched.map(|()| (scratch.as_ptr(), len))
     }
 

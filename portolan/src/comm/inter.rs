@@ -157,8 +157,8 @@ impl<L: Level, D: Device> InterComm<L, D> {
     /// group says nobody. Collective over both.
     ///
     /// # Errors
-    /// As [`Comm::dup`], and [`InvalidArgument`](ErrorKind::InvalidArgument) if somebody in `group` is not in the local
-    /// group, or, on every rank, if the ranks of a group disagree.
+    /// As [`Comm::dup`], and [`InvalidArgument`](ErrorKind::InvalidArgument) on every rank if somebody in the
+    /// `group` of one of them is not in its local group, or the ranks of a group disagree.
     pub fn create(&self, group: &Group) -> Result<Option<Self>> {
         let new = self.remote.raise(self.inner.create_part(group))?;
         Ok(new.map(Self::wrap))

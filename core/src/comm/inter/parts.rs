@@ -22,17 +22,29 @@ impl<D: Device> InterCommunicator<D> {
     ///
     /// # Errors
     /// As [`Communicator::dup`](crate::comm::Communicator::dup), and [`InvalidArgument`](ErrorKind::InvalidArgument) if
-    /// `group` has a member that is not in the local group, on the rank that says so, before a message is sent, or if
-    /// the ranks of a group say different ones, on all ranks of both.
+    /// the `group` of some rank has a member that is not in the local group, or if the ranks of a group say different
+    /// ones: on all ranks of both, because those that are right cannot know.
     pub fn create_part(&self, group: &Group) -> Result<Option<Self>> {
         let merged = self.merged();
-        merged.check_members_of(group, self.local_group())?;
+        let checked = merged.check_members_of(group, self.local_group());
         let place = group.rank_of(merged.process());
-        // One more than the place, so that 0 is none.
-        let mine = [place.map_or(0, |place| u64::from(place) + 1), mark(group)];
+        // One more than the place, so that 0 is none; and whether this rank is wrong, which the others wait to hear.
+        let mine = [
+            place.map_or(0, |place| u64::from(place) + 1),
+            mark(group),
+            u64::from(checked.is_err()),
+        ];
         let all = merged.allgather_words(&mine)?;
-        let (said, _) = all.as_chunks::<2>();
-        let of_one_mind = |side: &[[u64; 2]]| side.iter().all(|[_, mark]| *mark == side[0][1]);
+        checked?;
+        let (said, _) = all.as_chunks::<3>();
+        if let Some(wrong) = said.iter().position(|[.., wrong]| *wrong != 0) {
+            return Err(merged.error(
+                ErrorKind::InvalidArgument,
+                format!("rank {wrong} of the two groups together gave members that are not in its own group"),
+                "give ranks of the local group on each side",
+            ));
+        }
+        let of_one_mind = |side: &[[u64; 3]]| side.iter().all(|[_, mark, _]| *mark == side[0][1]);
         let first = self.first_of_second() as usize;
         if !of_one_mind(&said[..first]) || !of_one_mind(&said[first..]) {
             return Err(merged.error(

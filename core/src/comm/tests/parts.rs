@@ -120,15 +120,18 @@ fn wrong_parts_are_refused() {
         let me = world.rank();
         let inter = halves(&world, 2, false, 3).unwrap();
         let before = world.live();
-        // Somebody of the other group: told at once, without the others.
-        let error = inter.create_part(&group(&[me, 3 - me])).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert!(
-            error.to_string().contains("not in the communicator"),
-            "{error}"
-        );
-        // One group is not of one mind: both are told.
+        // Rank 1 has somebody of the other group: all are told, and nobody waits for it.
         let own = if me < 2 { [0, 1] } else { [2, 3] };
+        let wrong = if me == 1 { [1, 2] } else { own };
+        let error = inter.create_part(&group(&wrong)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        let told = if me == 1 {
+            "not in the communicator"
+        } else {
+            "rank 1 of the two groups together gave members"
+        };
+        assert!(error.to_string().contains(told), "{error}");
+        // One group is not of one mind: both are told.
         let own = if me == 3 { &own[1..] } else { &own[..] };
         let error = inter.create_part(&group(own)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
