@@ -270,7 +270,7 @@ mod tests {
     fn a_bound_rank_counts_the_cores_of_all() {
         let unbound = Seen::own().shared();
         let bound = std::thread::spawn(|| {
-            // SAFETY: as in `affinity`.
+            // SAFETY: a set is an array of numbers, for which zero is valid.
             let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
             // SAFETY: the set is writable, and its size is given.
             let told = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
@@ -278,7 +278,7 @@ mod tests {
             // SAFETY: every number asked about is within the set.
             let first =
                 (0..8 * size_of_val(&set)).find(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) });
-            // SAFETY: as above, for a set that is empty first.
+            // SAFETY: the number is within the set, which is emptied first.
             unsafe {
                 libc::CPU_ZERO(&mut set);
                 libc::CPU_SET(first.expect("a processor"), &mut set);
