@@ -11,8 +11,10 @@
 
 typedef int R;
 typedef struct Block { char *seen, *real; size_t len; int pool; struct Block *next; } Block;
-typedef struct Event { int left; void *to; const void *from; size_t len; } Event;
-typedef struct Stream { Event pending; int captured; } Stream; /* the copy that the next recorded event is behind */
+/* A copy is made when somebody asks about an event behind it; any thread may put one into any stream. */
+typedef struct Copy { void *to; const void *from; size_t len; long turn; struct Copy *next; } Copy;
+typedef struct Stream { Copy *first, *last; long put, made; int captured; } Stream;
+typedef struct Event { Stream *stream; long turn; int left; } Event;
 static Block *blocks;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int context_of_all;
@@ -45,7 +47,7 @@ R cuCtxPushCurrent_v2(void *c) { if (c != &context_of_all) return 201; depth++; 
 R cuCtxPopCurrent_v2(void **c) { if (!depth) return 201; depth--; *c = &context_of_all; return 0; }
 R cuThreadExchangeStreamCaptureMode(int *mode) { int was = relaxed ? 2 : 0; relaxed = *mode == 2; *mode = was; return 0; }
 R cuStreamCreate(void **s, unsigned flags) { if (!depth || flags) return 1; __sync_fetch_and_add(&fake_streams, 1); *s = calloc(1, sizeof(Stream)); return 0; }
-R cuStreamDestroy_v2(void *s) { if (!depth || ((Stream *)s)->pending.len) abort(); __sync_fetch_and_sub(&fake_streams, 1); free(s); return 0; }
+R cuStreamDestroy_v2(void *s) { if (!depth || ((Stream *)s)->first) abort(); __sync_fetch_and_sub(&fake_streams, 1); free(s); return 0; }
 R cuStreamSynchronize(void *s) { return !depth || !s ? 1 : forbidden() ? 900 : 0; }
 R cuStreamBeginCapture_v2(void *s, int mode) { if (!s || mode) return 1; ((Stream *)s)->captured = 1; __sync_fetch_and_add(&captures, 1); return 0; }
 R cuStreamEndCapture(void *s, void **graph) { if (!s || !((Stream *)s)->captured) return 1; ((Stream *)s)->captured = 0; *graph = NULL; __sync_fetch_and_sub(&captures, 1); return 0; }
@@ -87,18 +89,39 @@ R cuMemFree_v2(uint64_t at) {
 R cuMemsetD8_v2(uint64_t at, unsigned v, size_t n) { char *r = real(at, n); if (!depth || !r) return 1; memset(r, v, n); return 0; }
 static R start(void *to, const void *from, size_t n, void *stream) {
     Stream *s = stream;
-    if (!depth || !to || !from || !s || s->captured || s->pending.len) return 1;
+    if (!depth || !to || !from || !s || s->captured) return 1;
     __sync_fetch_and_add(&fake_started, 1);
-    s->pending = (Event){ 3, to, from, n };
+    Copy *c = malloc(sizeof *c);
+    pthread_mutex_lock(&lock);
+    *c = (Copy){ to, from, n, ++s->put, NULL };
+    if (s->first) s->last->next = c; else s->first = c;
+    s->last = c;
+    pthread_mutex_unlock(&lock);
     return 0;
+}
+/* Makes what is before an event in its stream. */
+static void make(Event *e) {
+    pthread_mutex_lock(&lock);
+    for (Copy *c; e->stream && (c = e->stream->first) && c->turn <= e->turn; free(c)) {
+        memcpy(c->to, c->from, c->len);
+        e->stream->first = c->next;
+        e->stream->made = c->turn;
+    }
+    pthread_mutex_unlock(&lock);
+}
+static int made(Event *e) {
+    pthread_mutex_lock(&lock);
+    int is = !e->stream || e->stream->made >= e->turn;
+    pthread_mutex_unlock(&lock);
+    return is;
 }
 R cuMemcpyDtoHAsync_v2(void *to, uint64_t at, size_t n, void *s) { return start(to, real(at, n), n, s); }
 R cuMemcpyHtoDAsync_v2(uint64_t at, const void *from, size_t n, void *s) { return start(real(at, n), from, n, s); }
 R cuEventCreate(void **e, unsigned flags) { if (!depth || flags != 2) return 1; *e = calloc(1, sizeof(Event)); return 0; }
-R cuEventRecord(void *e, void *s) { if (!depth || !s) return 1; *(Event *)e = ((Stream *)s)->pending; ((Stream *)s)->pending.len = 0; return 0; }
-R cuEventSynchronize(void *p) { Event *e = p; if (!depth) return 1; if (forbidden()) return 900; if (e->len) memcpy(e->to, e->from, e->len); e->len = 0; return 0; }
-R cuEventQuery(void *p) { Event *e = p; if (forbidden()) return 900; if (e->len && e->left--) return 600; return cuEventSynchronize(p); }
-R cuEventDestroy_v2(void *p) { Event *e = p; if (!depth || e->len) abort(); free(e); return 0; }
+R cuEventRecord(void *p, void *s) { Event *e = p; if (!depth || !s) return 1; pthread_mutex_lock(&lock); *e = (Event){ s, ((Stream *)s)->put, 3 }; pthread_mutex_unlock(&lock); return 0; }
+R cuEventSynchronize(void *p) { if (!depth) return 1; if (forbidden()) return 900; make(p); return 0; }
+R cuEventQuery(void *p) { Event *e = p; if (forbidden()) return 900; if (!made(e) && e->left-- > 0) return 600; return cuEventSynchronize(p); }
+R cuEventDestroy_v2(void *p) { if (!depth || !made(p)) abort(); free(p); return 0; }
 R cuMemHostRegister_v2(void *at, size_t n, unsigned flags) { if (forbidden()) return 900; if (!depth || flags != 1 || (uintptr_t)at % 4096 || !n) return 1; __sync_fetch_and_add(&fake_registered, 1); return 0; }
 R cuMemHostUnregister(void *at) { (void)at; if (!depth) return 1; __sync_fetch_and_sub(&fake_registered, 1); return 0; }
 R cuGetErrorName(R code, const char **name) { *name = code == 600 ? "CUDA_ERROR_NOT_READY" : "CUDA_ERROR_FAKE"; return 0; }
