@@ -26,6 +26,8 @@ pub(super) const TRACKS: usize = 9;
 pub(super) const SMALL: usize = 8 << 10;
 
 const LINE: usize = 64;
+/// Where the words of those that have gone begin: behind how far the rank is, and where it runs.
+const GONE: usize = 2 * LINE;
 const CELL: usize = 2 * LINE;
 const HEADER: usize = size_of::<u64>();
 const PAGE: usize = 4096;
@@ -79,7 +81,7 @@ pub(super) struct Map {
 
 impl Map {
     pub(super) fn new(ranks: u32) -> Self {
-        let cells = LINE + (ranks as usize * size_of::<u32>()).next_multiple_of(LINE);
+        let cells = GONE + (ranks as usize * size_of::<u32>()).next_multiple_of(LINE);
         let tracks = cells + CELLS as usize * CELL;
         // Without the first line of the track that is not there.
         let end = tracks + cells_before(TRACKS) - LINE;
@@ -121,8 +123,17 @@ impl Map {
     /// # Safety
     /// As [`done`](Self::done); there is such a rank.
     pub(super) unsafe fn gone<'a>(self, board: *mut u8, reader: u32) -> &'a AtomicU32 {
-        // SAFETY: the words are in the lines that follow the first; only accessed as atomics.
-        unsafe { &*board.add(LINE).cast::<AtomicU32>().add(reader as usize) }
+        // SAFETY: the words are in the lines that follow the first two; only accessed as atomics.
+        unsafe { &*board.add(GONE).cast::<AtomicU32>().add(reader as usize) }
+    }
+
+    /// The word in which a rank says on which processor it runs, counted from 1.
+    ///
+    /// # Safety
+    /// As [`done`](Self::done).
+    pub(super) unsafe fn processor<'a>(self, board: *mut u8) -> &'a AtomicU32 {
+        // SAFETY: it is in a line of its own, behind the first; only accessed as an atomic.
+        unsafe { &*board.add(LINE).cast::<AtomicU32>() }
     }
 
     /// The header of the cell of a step.
@@ -345,7 +356,12 @@ mod tests {
             let base = board.as_mut_ptr().cast::<u8>();
             let at = |ptr: *const u8| ptr as usize - base as usize;
             // SAFETY: `board` has the length of a board, and nobody else uses it.
-            let gone = unsafe { map.gone(base, ranks - 1) };
+            let (first, gone) = unsafe { (map.gone(base, 0), map.gone(base, ranks - 1)) };
+            // SAFETY: as above.
+            let (done, processor) = unsafe { (map.done(base), map.processor(base)) };
+            let words = [done, processor, first].map(|word| at(std::ptr::from_ref(word).cast()));
+            // Each in a line of its own.
+            assert!(words[0] / LINE < words[1] / LINE && words[1] / LINE < words[2] / LINE);
             assert!(at(std::ptr::from_ref(gone).cast()) + 4 <= at(map.data(base, 0)) - HEADER);
             assert_eq!(at(map.data(base, CELLS)), at(map.data(base, 0)));
             assert!(at(map.data(base, CELLS - 1)) + IN_CELL <= map.zeroed());

@@ -91,6 +91,7 @@ pub(super) fn barrier<D: Device>(mut steps: Steps<'_, D>) -> Result<Way> {
             steps.all_reached(first);
         }
     }
+    steps.leave_barrier();
     steps.end(Kind::Barrier, 0)
 }
 

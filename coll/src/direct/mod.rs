@@ -14,6 +14,7 @@
 
 mod bcast;
 mod begun;
+mod beside;
 mod board;
 mod call;
 mod choice;
@@ -85,6 +86,8 @@ struct Boards {
     tracks: [Turns; TRACKS],
     /// How long a start looks for the others.
     hope: Hope,
+    /// Whether this rank waited in the last operation for others that did not wait for it ([`beside`]).
+    waits_alone: AtomicBool,
     /// Whether a thread is at it, where several might be by mistake.
     busy: AtomicBool,
     many_threads: bool,
@@ -363,6 +366,9 @@ unsafe fn run_on<D: Device>(
     // Out of an operator of the program a panic would leave the others waiting.
     let guard = NoUnwind::new("a collective operation");
     let steps = Steps::new(comm, state, boards);
+    if steps.take_turns() && !matches!(operation, Operation::Barrier) {
+        steps.waits_alone(beside::waits_alone(operation, boards.rank));
+    }
     // SAFETY: from the caller.
     let outcome = unsafe { dispatch(steps, operation, number) };
     guard.done();

@@ -116,6 +116,7 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
                     Turns::new(track, many_threads)
                 }),
                 hope: Hope::default(),
+                waits_alone: AtomicBool::new(false),
                 busy: AtomicBool::new(false),
                 many_threads,
                 choice: Choice::default(),

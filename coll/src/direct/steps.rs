@@ -17,6 +17,7 @@ use portolan_core::comm::Communicator;
 use portolan_core::{Device, ProcId, Result};
 
 use super::Boards;
+use super::beside::Beside;
 use super::board::{CELLS, CHUNKS, Header, IN_CELL, Kind};
 use super::choice::Choice;
 use super::odd::{Odd, disagreement};
@@ -37,6 +38,9 @@ pub(super) struct Steps<'a, D: Device> {
     proved: u32,
     /// The first rank that was seen to disagree.
     odd: Option<Odd>,
+    beside: Beside,
+    /// Whether this rank has given its processor away for one beside it.
+    gave_way: bool,
 }
 
 /// What becomes of an operation after its steps.
@@ -93,7 +97,44 @@ impl<'a, D: Device> Steps<'a, D> {
             step: boards.step.load(Ordering::Relaxed),
             proved: boards.proved.load(Ordering::Relaxed),
             odd: None,
+            beside: Beside::of(comm.device(), boards),
+            gave_way: false,
         }
+    }
+
+    /// Whether ranks take turns on processors.
+    #[inline]
+    pub(super) fn take_turns(&self) -> bool {
+        self.beside.takes_turns()
+    }
+
+    /// Notes, where ranks take turns, whether this one waits in the operation for others that do not wait for it.
+    pub(super) fn waits_alone(&self, waits: bool) {
+        self.boards.waits_alone.store(waits, Ordering::Relaxed);
+    }
+
+    /// Leaves a barrier: behind those on this processor for which this rank would wait if what comes next is like
+    /// what was before. Who has given the processor away in the barrier is behind them already.
+    #[inline]
+    pub(super) fn leave_barrier(&self) {
+        if !self.take_turns() || !self.boards.waits_alone.load(Ordering::Relaxed) {
+            return;
+        }
+        self.waits_alone(false);
+        if !self.gave_way {
+            self.comm.device().give_way();
+        }
+    }
+
+    /// Waits for a rank: until `ready` holds, which that one makes true.
+    #[inline]
+    fn wait(&mut self, rank: u32, mut ready: impl FnMut() -> bool) -> Result<()> {
+        self.state.count(Counters::Looks, 1);
+        let device = self.comm.device();
+        if self.take_turns() && !ready() {
+            self.gave_way |= self.beside.begin_wait(device, rank, &mut ready);
+        }
+        device.wait_for(self.comm.group(), ready)
     }
 
     #[inline]
@@ -122,18 +163,17 @@ impl<'a, D: Device> Steps<'a, D> {
     /// Waits until all ranks have the steps before `wanted` behind them.
     #[cold]
     fn await_done(&mut self, wanted: u32) -> Result<()> {
-        let mut least = self.step;
-        for (board, _) in self.boards.others() {
+        let (boards, mut least) = (self.boards, self.step);
+        for rank in self.others() {
             let mut seen = 0;
             let ready = || {
                 // SAFETY: a board of this communicator, mapped as long as it lives.
                 // Acquire: pairs with the Release store in `publish`: what the rank has read of this one's
                 // cells and chunks was read before.
-                seen = unsafe { self.boards.map.done(board) }.load(Ordering::Acquire);
+                seen = unsafe { boards.map.done(boards.board(rank)) }.load(Ordering::Acquire);
                 seen.wrapping_sub(wanted) as i32 >= 0
             };
-            self.state.count(Counters::Looks, 1);
-            self.comm.device().wait_for(self.comm.group(), ready)?;
+            self.wait(rank, ready)?;
             if (seen.wrapping_sub(least) as i32) < 0 {
                 least = seen;
             }
@@ -218,17 +258,16 @@ impl<'a, D: Device> Steps<'a, D> {
 
     /// Waits for a rank's cell of this step.
     #[inline]
-    pub(super) fn header_of(&self, rank: u32) -> Result<Header> {
+    pub(super) fn header_of(&mut self, rank: u32) -> Result<Header> {
         // SAFETY: a board of this communicator, mapped as long as it lives.
         let cell = unsafe { self.boards.map.header(self.boards.board(rank), self.step) };
-        let mut header = Header(0);
+        let (mut header, step) = (Header(0), self.step);
         let ready = || {
             // Acquire: pairs with the Release store in `post`.
             header = Header(cell.load(Ordering::Acquire));
-            header.step() == self.step
+            header.step() == step
         };
-        self.state.count(Counters::Looks, 1);
-        self.comm.device().wait_for(self.comm.group(), ready)?;
+        self.wait(rank, ready)?;
         Ok(header)
     }
 
@@ -297,11 +336,10 @@ impl<'a, D: Device> Steps<'a, D> {
         self.step
     }
 
-    /// The other ranks: each rank begins with the one after it, so that not all look at one.
+    /// The other ranks, in the order in which to look at them.
     #[inline]
     pub(super) fn others(&self) -> impl Iterator<Item = u32> + use<D> {
-        let (rank, size) = (self.rank(), self.size());
-        (rank + 1..size).chain(0..rank)
+        self.beside.others(self.rank(), self.size())
     }
 
     /// Notes what a rank is doing that this one does not expect.

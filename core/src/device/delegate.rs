@@ -42,7 +42,7 @@ pub mod named {
 /// | `active_messages` | `register_handler`, `active_send` |
 /// | `registrations` | hooks, and requests of other crates' kinds |
 /// | `one_sided` | regions, put, get, atomics, `flush` |
-/// | `stores` | `wait_for`, `notify` |
+/// | `stores` | `wait_for`, `notify`, `processor`, `give_way` |
 /// | `everything` | all of the above |
 ///
 /// A method that joins the trait joins this list, and no other.
@@ -131,7 +131,9 @@ macro_rules! delegate_device {
     (@one_sided $to:ident) => { $crate::delegate_device! { $to:
         alloc_region, register_region, free_region, direct, put, get, atomic, flush,
     }};
-    (@stores $to:ident) => { $crate::delegate_device! { $to: wait_for, notify }};
+    (@stores $to:ident) => { $crate::delegate_device! { $to:
+        wait_for, notify, processor, give_way
+    }};
 
     // ---- Methods, as the trait lists them ------------------------------------------------------
 
@@ -469,6 +471,12 @@ macro_rules! delegate_device {
     }};
     (@notify $to:ident) => { $crate::delegate_device! { $to
         fn notify(peer: $crate::device::named::ProcId)
+    }};
+    (@processor $to:ident) => { $crate::delegate_device! { $to
+        fn processor() -> Option<u32>
+    }};
+    (@give_way $to:ident) => { $crate::delegate_device! { $to
+        fn give_way()
     }};
 
     // ---- How one is written --------------------------------------------------------------------

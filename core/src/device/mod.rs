@@ -653,6 +653,20 @@ pub trait Device {
     fn notify(&self, peer: ProcId) {
         let _ = peer;
     }
+
+    /// The processor that the calling thread runs on at the moment, where the ranks of this node are more than
+    /// their processors and so take turns: who waits for a rank of the same processor has to
+    /// [`give_way`](Self::give_way), who waits for one of another need not.
+    ///
+    /// `None`, as by default, where ranks have processors of their own, wait without giving them away, or
+    /// the system does not tell. A thread that is not bound may run on another one later.
+    fn processor(&self) -> Option<u32> {
+        None
+    }
+
+    /// Lets others run that want this thread's processor, once. Nothing where [`processor`](Self::processor) is
+    /// `None`.
+    fn give_way(&self) {}
 }
 
 /// Where debug output goes.

@@ -27,6 +27,19 @@ pub(super) fn crowded<T: Transport>(transport: &T) -> bool {
     }
 }
 
+/// The processor that the calling thread runs on; `None` if the system does not tell.
+#[cfg(target_os = "linux")]
+#[inline]
+pub(super) fn current() -> Option<u32> {
+    // SAFETY: it has no arguments, and touches nothing of the program's.
+    u32::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn current() -> Option<u32> {
+    None
+}
+
 /// Processors that somebody may run on, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CoreSet([u64; CoreSet::WORDS]);
@@ -256,6 +269,13 @@ mod tests {
         // Room for all of them, but less time than cores.
         assert!(crowded(&[0b1111, 0b1111, 0b1111], Some(2)));
         assert!(!crowded(&[0b1111, 0b1111], Some(2)));
+    }
+
+    #[test]
+    fn the_current_processor_is_one_of_the_set() {
+        let own = CoreSet::of(0).expect("a set");
+        let current = current().expect("a processor") as usize;
+        assert!(own.0[current / 64] >> (current % 64) & 1 == 1, "{current}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::Engine;
 use super::complete::attach_to_nothing;
+use super::cores;
 use super::data::Data;
 use super::driven::{read, written};
 use super::entry::Persistent;
@@ -661,5 +662,21 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
     #[inline]
     fn notify(&self, peer: ProcId) {
         self.notify_of_memory(peer.index());
+    }
+
+    #[inline]
+    fn processor(&self) -> Option<u32> {
+        if self.policy.takes_turns {
+            cores::current()
+        } else {
+            None
+        }
+    }
+
+    #[inline]
+    fn give_way(&self) {
+        if self.policy.takes_turns {
+            std::thread::yield_now();
+        }
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct Policy {
     yields: u32,
     /// Whether to sleep at all.
     sleep: bool,
+    /// Whether ranks take turns on processors, which they give away by yielding.
+    pub(super) takes_turns: bool,
     /// How long to wait before saying for what.
     pub(super) stuck_after: Option<Duration>,
 }
@@ -56,6 +58,7 @@ impl Policy {
             spin,
             yields,
             sleep,
+            takes_turns: crowded && yields > 0,
             stuck_after,
         }
     }
@@ -321,5 +324,23 @@ impl<T: Transport, L: Level> Engine<T, L> {
         let limit = self.policy.stuck_after.filter(|_| !waiter.reported)?;
         let waited = waiter.since.map_or(Duration::ZERO, |since| since.elapsed());
         Some(limit.saturating_sub(waited).max(Duration::from_millis(1)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_take_turns_where_they_are_crowded_and_yield() {
+        let turns = |mode: Option<&str>, crowded| {
+            let set = mode.map(|mode| ("PORTOLAN_WAIT", mode));
+            let (settings, wrong) = Settings::inspect(set);
+            assert!(wrong.is_empty(), "{wrong:?}");
+            Policy::new(&settings, crowded, TransportCaps::SLEEP).takes_turns
+        };
+        assert!(turns(None, true) && turns(Some("yield"), true));
+        assert!(!turns(None, false) && !turns(Some("yield"), false));
+        assert!(!turns(Some("spin"), true) && !turns(Some("park"), true));
     }
 }
