@@ -202,32 +202,39 @@ impl<T: Transport> State<T> {
         sent != Sent::Full
     }
 
-    /// Moves every stream on.
+    /// Moves every stream on, in the order in which they were asked for. Behind one that finds no room the others
+    /// to the same peer would not find any, either, and a window of messages makes many: they are not tried.
     fn flush_streams(&mut self) -> usize {
-        let mut sent = 0;
-        for _ in 0..self.proto.streams.len() {
-            let Some(mut stream) = self.proto.streams.pop_front() else {
-                break;
-            };
-            sent += self.advance(&mut stream);
+        let mut streams = std::mem::take(&mut self.proto.streams);
+        let (mut sent, mut at) = (0, 0);
+        self.proto.full_peers.clear();
+        while let Some(stream) = streams.get_mut(at) {
+            // A driver is to bring what comes next meanwhile.
+            if stream.loader.is_some() {
+                sent += self.advance_loaded(stream, TURN);
+            } else if !self.proto.full_peers.contains(&stream.peer) {
+                sent += self.advance(stream);
+            }
             if stream.position < stream.end {
-                self.proto.streams.push_back(stream);
+                at += 1;
                 continue;
             }
-            let source = stream.source;
+            let Some(Stream { source, loader, .. }) = streams.remove(at) else {
+                break;
+            };
             // Copies that a driver still makes for it are over before its send is.
-            drop(stream.loader);
+            drop(loader);
             if let StreamSource::Send(index) = source {
                 self.stream_finished(index);
             }
         }
+        streams.append(&mut self.proto.streams);
+        self.proto.streams = streams;
         sent
     }
 
+    /// Hands over some pieces of a stream, and notes its peer if there is no room.
     fn advance(&mut self, stream: &mut Stream) -> usize {
-        if stream.loader.is_some() {
-            return self.advance_loaded(stream, TURN);
-        }
         let mut sent = 0;
         while stream.position < stream.end && sent < TURN {
             let len = (stream.end - stream.position).min(stream.piece);
@@ -252,13 +259,12 @@ impl<T: Transport> State<T> {
                 self.transport
                     .send_bulk(stream.peer, &stream.header, len, fill)
             };
-            match result {
-                Sent::Done => {
-                    stream.position += len;
-                    sent += 1;
-                }
-                Sent::Full | Sent::Gone => break,
+            if result != Sent::Done {
+                self.proto.full_peers.push(stream.peer);
+                break;
             }
+            stream.position += len;
+            sent += 1;
         }
         sent
     }
@@ -341,7 +347,9 @@ impl<T: Transport> State<T> {
                 self.proto.exposed -= 1;
                 self.transport.withdraw(&exposure);
             }
-            self.proto.counters.bytes_sent += op.data.len() as u64;
+            let (peer, len) = (op.args.dest.index(), op.data.len());
+            self.proto.ways.given(peer, len);
+            self.proto.counters.bytes_sent += len as u64;
             if let Some(why) = fault(&op.data) {
                 return self.proto.fail_driven(index, why);
             }

@@ -8,6 +8,9 @@ use super::unexpected::OfferBody;
 use crate::transport::packet::flags;
 use crate::transport::{Header, PacketKind, Payload, Sink, Transport};
 
+/// Packets after which no more offers are matched in one step.
+const OFFERS: usize = 256;
+
 impl<T: Transport> State<T> {
     /// Makes progress once. Returns how much was done; 0 means that there was nothing.
     #[inline]
@@ -25,11 +28,8 @@ impl<T: Transport> State<T> {
     #[cold]
     #[inline(never)]
     fn work(&mut self) -> usize {
-        let mut done = 0;
-        if let Some((peer, header, body)) = self.proto.deferred.take() {
-            self.match_offer(peer, &header, &body);
-            done += 1;
-        }
+        self.proto.has_pulled = false;
+        let mut done = self.match_offers();
         while let Some((peer, header)) = self.proto.active.done_packets.pop() {
             self.on_done(peer, &header);
         }
@@ -53,7 +53,22 @@ impl<T: Transport> State<T> {
         done += self.do_noted();
         done += self.run_hooks();
         done += self.flush_outgoing();
+        self.proto.has_pulled = false;
         self.proto.work = self.proto.has_outgoing() || self.proto.hooks.awake();
+        done
+    }
+
+    /// Matches the offer that a poll has found, and those behind it that are there, too: what a sender says behind a
+    /// window of them, such as that it takes this rank's, is not to wait until each of them has had its copy.
+    fn match_offers(&mut self) -> usize {
+        let mut done = 0;
+        while let Some((peer, header, body)) = self.proto.deferred.take() {
+            self.match_offer(peer, &header, &body);
+            done += 1;
+            if std::mem::take(&mut self.proto.held_up) && done < OFFERS {
+                done += self.transport.poll(&mut Inbound(&mut self.proto));
+            }
+        }
         done
     }
 }
@@ -64,7 +79,11 @@ struct Inbound<'a>(&'a mut Proto);
 impl Sink for Inbound<'_> {
     #[inline]
     fn accepts(&mut self, _peer: u32) -> bool {
-        self.0.deferred.is_none()
+        if self.0.deferred.is_none() {
+            return true;
+        }
+        self.0.held_up = true;
+        false
     }
 
     #[inline(always)]

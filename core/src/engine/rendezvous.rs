@@ -22,6 +22,7 @@ use super::recv::signatures_match;
 use super::state::{Proto, State};
 use super::transfer::Push;
 use super::unexpected::{Arrived, OfferBody, envelope};
+use super::ways::Way;
 use crate::error::ErrorKind;
 use crate::status::Status;
 use crate::transport::packet::flags;
@@ -189,6 +190,7 @@ impl<T: Transport> State<T> {
                 if *waited {
                     self.proto.offer_was_taken(peer, len, false);
                 }
+                self.proto.goes(peer, Way::Pull);
                 self.send_finished(index);
             }
             Some(SendOp {
@@ -251,6 +253,14 @@ impl Proto {
         }
         if waited {
             self.offer_was_taken(peer, len, as_stream);
+        }
+        self.goes(peer, if as_stream { Way::Stream } else { Way::Split });
+    }
+
+    /// A peer takes a message of this rank this way.
+    fn goes(&mut self, peer: u32, way: Way) {
+        if peer < self.me {
+            self.ways.led(peer, way);
         }
     }
 }

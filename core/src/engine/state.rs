@@ -56,11 +56,17 @@ pub(super) struct Proto {
     pub(super) work: bool,
     /// An offer that arrived; the poll pauses until it is matched with the transport at hand.
     pub(super) deferred: Option<(u32, Header, OfferBody)>,
+    /// Packets wait behind it.
+    pub(super) held_up: bool,
     /// Peers with packets waiting for room.
     pub(super) waiting_peers: Vec<u32>,
     pub(super) streams: VecDeque<Stream>,
+    /// Peers that have had no room for a stream since `flush_streams` has begun.
+    pub(super) full_peers: Vec<u32>,
     /// Receives whose data is being pulled.
     pub(super) pulls: VecDeque<u32>,
+    /// This step of progress has copied for one of them: the others have to wait.
+    pub(super) has_pulled: bool,
     /// Halves of messages that this rank writes into the receivers' buffers.
     pub(super) pushes: VecDeque<Push>,
     /// Buffers that are closed to their pushers, once the transport is at hand.
@@ -133,9 +139,12 @@ impl<T: Transport> State<T> {
             peers: (0..size).map(|_| Peer::default()).collect(),
             work: false,
             deferred: None,
+            held_up: false,
             waiting_peers: Vec::new(),
             streams: VecDeque::new(),
+            full_peers: Vec::new(),
             pulls: VecDeque::new(),
+            has_pulled: false,
             pushes: VecDeque::new(),
             withdrawals: Vec::new(),
             ways: Ways::default(),

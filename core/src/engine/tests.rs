@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+mod windows;
+
 use super::Engine;
 use crate::config::Settings;
 use crate::device::{Check, CommView, Completion, Device, SendMode};
@@ -21,6 +23,8 @@ struct Scripted {
     sent: Vec<Header>,
     failed: Option<String>,
     full: bool,
+    /// Packets that found no room.
+    refused: usize,
 }
 
 struct NoBell(AtomicU32);
@@ -77,6 +81,7 @@ impl Transport for Scripted {
         fill: F,
     ) -> Sent {
         if self.full {
+            self.refused += 1;
             return Sent::Full;
         }
         fill(vec![0_u8; len].as_mut_ptr());
@@ -120,6 +125,7 @@ fn engine_with(failed: Option<&str>) -> Engine<Scripted, Single> {
         sent: Vec::new(),
         failed: failed.map(str::to_owned),
         full: false,
+        refused: 0,
     };
     Engine::new(transport, &Settings::default()).expect("an engine over a script")
 }

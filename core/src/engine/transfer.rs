@@ -115,7 +115,7 @@ impl<T: Transport> State<T> {
                 }
             }
         }
-        if self.pull(index) != Pulling::Over {
+        if self.proto.has_pulled || self.pull(index) != Pulling::Over {
             self.proto.pulls.push_back(index);
             self.proto.work = true;
         }
@@ -144,7 +144,12 @@ impl<T: Transport> State<T> {
     /// Pulls a part of what is to be pulled. One message after the other, because several at a time would
     /// only push each other out of the caches; but those that come without this rank come together.
     pub(super) fn advance_pulls(&mut self) -> usize {
-        for _ in 0..self.proto.pulls.len() {
+        // What another message's beginning has copied counts, too.
+        let count = match self.proto.has_pulled {
+            true => 0,
+            false => self.proto.pulls.len(),
+        };
+        for _ in 0..count {
             let Some(index) = self.proto.pulls.pop_front() else {
                 break;
             };
@@ -207,6 +212,8 @@ impl<T: Transport> State<T> {
         let Some((_, transfer)) = self.proto.table.transfer(index) else {
             return Pulling::Over;
         };
+        let far = self.proto.caps.contains(TransportCaps::PULL_FAR);
+        self.proto.has_pulled |= !far && transfer.wanted > 0;
         match turn {
             Turn::More => return Pulling::More,
             Turn::Later => return Pulling::Later,

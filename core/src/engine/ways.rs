@@ -27,6 +27,12 @@
 //! always something under way. Where transfers do not follow each other closely, a period is one of them; then a way is
 //! tried for several, and the best of them counts.
 //!
+//! Where long messages go both ways between two ranks at a time, both would learn something wrong: a stream is slow
+//! while its sender pulls, so two ranks that pull, at half the speed of two that stream, go on pulling, because
+//! each finds the other way slower by itself; and one that splits takes the other's processor for its own. So
+//! there the lower rank leads, and the other one takes the way by which its own messages are taken; and what is
+//! measured are the bytes of both directions.
+//!
 //! A message of middle length goes unasked, in pieces, once it has been streamed for a while (`unasked.rs`). So where a
 //! call waits for it its stream is priced as what that will be, two copies and no question: the receiver
 //! takes the time of its own, which is most of it.
@@ -66,6 +72,8 @@ const PERIOD: u32 = 64;
 const PROBE: u32 = 8;
 /// Periods of the best way that are not measured after one that is.
 const RESTS: u32 = 3;
+/// Transfers for which the way that the peer has gone last is believed to be its way still.
+const LED: u32 = 2 * PERIOD;
 /// Bytes of a period that tries another way, if that makes fewer transfers.
 const PROBE_BYTES: u32 = 16 << 20;
 /// A transfer follows the one before if the pause between them is at most this part of the period so far.
@@ -99,11 +107,18 @@ struct Sender {
     /// Whether it tries a way.
     trial: bool,
     bytes: u64,
+    /// Bytes of this rank's that the peer has taken since the period began, and until its last transfer so far ended.
+    given: u64,
+    counted: u64,
     /// When the period began, and when its last transfer so far ended.
     since: Instant,
     until: Instant,
     /// Receives whose transfers wait for the end of the period.
     waiting: VecDeque<u32>,
+    /// How the peer takes this rank's messages, if it leads, and for how many more transfers that is believed.
+    theirs: Option<(Way, u32)>,
+    /// The period goes that way.
+    led: bool,
 }
 
 /// What is known of messages of similar length.
@@ -151,19 +166,47 @@ impl Ways {
             .entry(peer)
             .or_insert_with(|| Box::new(Sender::new()));
         if sender.active == 0 {
+            // Between two windows that go both ways, nothing is exposed for a moment.
+            let both = both || sender.given > 0;
             let class = class_of(len, both);
-            let same = class == sender.class && allowed(sender.way);
-            if !same || !sender.follows() {
-                sender.begin_period(class, allowed);
+            let led = if both { sender.led_by(&allowed) } else { None };
+            let same = class == sender.class
+                && allowed(sender.way)
+                && led == sender.led.then_some(sender.way);
+            match led {
+                _ if same && sender.follows() => {}
+                Some(way) => sender.begin_led(class, way),
+                None => sender.begin_period(class, allowed),
             }
         } else if sender.begun >= sender.room || !allowed(sender.way) {
             sender.waiting.push_back(receive);
             return None;
         }
+        if sender.led
+            && let Some((_, more)) = &mut sender.theirs
+        {
+            *more = more.saturating_sub(1);
+        }
         sender.active += 1;
         sender.begun += 1;
         sender.bytes += len as u64;
         Some(sender.way)
+    }
+
+    /// `peer`, which leads where messages go both ways, has taken one of this rank's.
+    pub(super) fn led(&mut self, peer: u32, way: Way) {
+        let sender = self
+            .senders
+            .entry(peer)
+            .or_insert_with(|| Box::new(Sender::new()));
+        sender.theirs = Some((way, LED));
+    }
+
+    /// `len` bytes of a message of this rank have been taken by `peer`.
+    pub(super) fn given(&mut self, peer: u32, len: usize) {
+        if let Some(sender) = self.senders.get_mut(&peer) {
+            sender.given += len as u64;
+        }
     }
 
     /// A transfer from `peer` that had begun is over. What is returned may begin now.
@@ -177,6 +220,7 @@ impl Ways {
         }
         if sender.timed {
             sender.until = Instant::now();
+            sender.counted = sender.given;
         }
         std::mem::take(&mut sender.waiting)
     }
@@ -217,9 +261,13 @@ impl Sender {
             timed: true,
             trial: false,
             bytes: 0,
+            given: 0,
+            counted: 0,
             since: now,
             until: now,
             waiting: VecDeque::new(),
+            theirs: None,
+            led: false,
         }
     }
 
@@ -232,15 +280,31 @@ impl Sender {
         self.until.elapsed() <= busy / GAP
     }
 
-    /// Learns from the period that is over, and begins another one.
-    fn begin_period(&mut self, class: usize, allowed: impl Fn(Way) -> bool) {
-        let (same, rested) = (class == self.class, !self.timed);
-        if self.begun > 0 && rested {
+    /// The way that the peer goes, if it leads and that is known.
+    fn led_by(&self, allowed: &impl Fn(Way) -> bool) -> Option<Way> {
+        let (way, more) = self.theirs?;
+        (more > 0 && allowed(way)).then_some(way)
+    }
+
+    /// Begins a period that goes the peer's way: a short one, unless that way's transfers begin all at once.
+    fn begin_led(&mut self, class: usize, way: Way) {
+        self.end_period();
+        (self.class, self.way, self.led) = (class, way, true);
+        self.room = if way == Way::Stream { PERIOD } else { PROBE };
+        (self.timed, self.trial) = (false, false);
+    }
+
+    /// Learns from the period that is over.
+    fn end_period(&mut self) {
+        let learns = self.begun > 0 && !self.led;
+        if learns && !self.timed {
             self.classes[self.class].rested(self.begun);
-        } else if self.begun > 0 {
+        } else if learns {
             let busy = self.until.saturating_duration_since(self.since);
             let time = u64::try_from(busy.as_nanos()).unwrap_or(u64::MAX);
-            let cost = (time.saturating_mul(1000) / self.bytes.max(1)).max(1);
+            let both = self.class >= LENGTHS;
+            let bytes = self.bytes + if both { self.counted } else { 0 };
+            let cost = (time.saturating_mul(1000) / bytes.max(1)).max(1);
             let (way, begun, enough) = (self.way, self.begun, probe_of(self.class));
             let class = &mut self.classes[self.class];
             match self.trial {
@@ -248,13 +312,20 @@ impl Sender {
                 false => class.learn(way, cost, begun),
             }
         }
+        (self.begun, self.bytes, self.led) = (0, 0, false);
+        (self.given, self.counted) = (0, 0);
+    }
+
+    /// Learns from the period that is over, and begins another one.
+    fn begin_period(&mut self, class: usize, allowed: impl Fn(Way) -> bool) {
+        let (same, rested) = (class == self.class, !self.timed);
+        self.end_period();
         self.class = class;
         (self.way, self.room, self.trial) = self.choose(allowed);
         self.timed = self.trial || rested || !same;
         if !self.timed {
             self.room = RESTS * PERIOD;
         }
-        (self.begun, self.bytes) = (0, 0);
         if self.timed {
             self.since = Instant::now();
         }
@@ -405,174 +476,4 @@ fn class_of(len: usize, both: bool) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The ways that so many transfers take when a way costs what `cost` says.
-    fn run(class: &mut Class, count: usize, cost: impl Fn(Way) -> u64) -> [usize; 3] {
-        let mut taken = [0; 3];
-        for _ in 0..count {
-            let (way, _) = class.choose(|_| true);
-            taken[way as usize] += 1;
-            class.learn(way, cost(way), 1);
-        }
-        taken
-    }
-
-    #[test]
-    fn the_best_way_is_taken_and_the_others_are_tried_rarely() {
-        for best in ALL {
-            let mut class = Class::NEW;
-            let taken = run(&mut class, 10_000, |way| if way == best { 50 } else { 200 });
-            assert!(taken[best as usize] > 9_900, "{taken:?}");
-            assert!(taken.iter().all(|&n| n >= usize::from(TRIALS)), "{taken:?}");
-        }
-    }
-
-    #[test]
-    fn a_change_is_noticed() {
-        let mut class = Class::NEW;
-        run(&mut class, 100, |way| 100 + 100 * way as u64);
-        // The best one becomes the worst: a few messages.
-        let worse = |way| if way == Way::Stream { 1000 } else { 200 };
-        let taken = run(&mut class, 100, worse);
-        assert!(taken[Way::Stream as usize] < 15, "{taken:?}");
-        // Another one becomes better: the next try, at the latest after `LAST_RETRY`.
-        let better = |way| if way == Way::Split { 10 } else { 200 };
-        let taken = run(&mut class, 4 * LAST_RETRY as usize, better);
-        assert!(taken[Way::Split as usize] > 1000, "{taken:?}");
-    }
-
-    #[test]
-    fn what_would_go_unasked_is_priced_as_that() {
-        let cost = |way| [300, 200, 400][way as usize];
-        for (unasked, best) in [(240, Way::Pull), (160, Way::Stream)] {
-            let mut class = Class::NEW;
-            // The first one is a cold one.
-            class.would_cost(10_000);
-            (0..10).for_each(|_| class.would_cost(unasked));
-            let taken = run(&mut class, 1000, cost);
-            assert!(taken[best as usize] > 900, "{unasked}: {taken:?}");
-            class.would_cost(100_000);
-            assert!(class.unasked < Some(2 * unasked), "one interruption");
-        }
-    }
-
-    #[test]
-    fn the_first_transfers_of_a_length_do_not_decide() {
-        let believed = Class {
-            cost: [20, 40, 18],
-            trials: [TRIALS; ALL.len()],
-            believed: [true; ALL.len()],
-            ..Class::NEW
-        };
-        let mut class = believed;
-        // One after the other, and the first one finds cold memory.
-        for cost in [900, 300, 19, 19, 19, 19, 19, 19] {
-            assert_eq!(class.choose(|_| true), (Way::Split, true));
-            class.tried(Way::Split, cost, 1, PROBE);
-        }
-        assert_eq!(class.cost[Way::Split as usize], 19);
-        assert_eq!(class.choose(|_| true), (Way::Split, false));
-        // A window's transfers are measured together.
-        let mut class = believed;
-        class.tried(Way::Split, 300, PROBE, PROBE);
-        assert_eq!(class.choose(|_| true), (Way::Stream, true));
-    }
-
-    #[test]
-    fn one_interruption_changes_nothing() {
-        let mut class = Class::NEW;
-        run(&mut class, 100, |way| 100 + 300 * way as u64);
-        class.learn(Way::Stream, 1500, 1);
-        assert_eq!(class.choose(|_| true).0, Way::Stream);
-    }
-
-    #[test]
-    fn what_is_not_allowed_is_not_taken() {
-        let mut class = Class::NEW;
-        for _ in 0..1000 {
-            let (way, _) = class.choose(|way| way != Way::Split);
-            assert_ne!(way, Way::Split);
-            class.learn(way, 100, 1);
-        }
-    }
-
-    #[test]
-    fn transfers_of_one_period_take_one_way_and_others_wait() {
-        let mut ways = Ways::default();
-        for _ in 0..100 {
-            let mut begun = 0;
-            let way = ways.begin(3, 100_000, false, 0, |_| true);
-            while let Some(next) = ways.begin(3, 1 << 20, false, 7, |_| true) {
-                assert_eq!(Some(next), way);
-                begun += 1;
-            }
-            assert!([PERIOD, PROBE, RESTS * PERIOD].contains(&(begun + 1)));
-            assert!((0..begun).all(|_| ways.end(3).is_empty()));
-            assert_eq!(ways.end(3), [7]);
-        }
-        ways.forget(3);
-        assert!(ways.end(3).is_empty());
-    }
-
-    #[test]
-    fn both_ways_and_one_way_are_known_apart() {
-        let mut sender = Sender::new();
-        for (both, best) in [(false, Way::Split), (true, Way::Pull)] {
-            let class = &mut sender.classes[class_of(1 << 18, both)];
-            run(class, 100, |way| if way == best { 10 } else { 200 });
-        }
-        for (both, best) in [(true, Way::Pull), (false, Way::Split)] {
-            for len in [1 << 18, 1 << 20] {
-                sender.begin_period(class_of(len, both), |_| true);
-                assert_eq!(sender.way, best, "{len} bytes, both ways: {both}");
-            }
-        }
-    }
-
-    #[test]
-    fn most_periods_of_what_is_known_are_not_measured() {
-        let (mut ways, mut measured) = (Ways::default(), 0);
-        for _ in 0..20_000 {
-            assert!(ways.begin(3, 1 << 16, false, 0, |_| true).is_some());
-            measured += u32::from(ways.senders[&3].timed);
-            assert!(ways.end(3).is_empty());
-        }
-        assert!((100..10_000).contains(&measured), "{measured}");
-    }
-
-    #[test]
-    fn only_what_is_streamed_already_is_sure_to_be() {
-        let mut ways = Ways::default();
-        assert!(!ways.go_on_streaming(3, 1 << 16, false), "nothing is known");
-        for best in [Way::Pull, Way::Stream] {
-            while ways.begin(3, 1 << 16, false, 0, |way| way == best) != Some(best) {}
-            let streamed = best == Way::Stream;
-            assert_eq!(ways.go_on_streaming(3, 1 << 16, false), streamed);
-            assert!(!ways.go_on_streaming(4, 1 << 16, false));
-            assert!(ways.end(3).is_empty());
-            assert!(
-                !ways.go_on_streaming(3, 1 << 20, false),
-                "of another length"
-            );
-        }
-    }
-
-    #[test]
-    fn what_is_known_of_other_lengths_is_believed_at_first() {
-        let mut sender = Sender::new();
-        let known = &mut sender.classes[4];
-        run(known, 100, |way| if way == Way::Pull { 10 } else { 200 });
-        sender.class = 7;
-        assert_eq!(sender.choose(|_| true).0, Way::Pull);
-    }
-
-    #[test]
-    fn lengths_have_classes() {
-        assert_eq!(class_of(0, false), 0);
-        assert_eq!(class_of(8191, false), 0);
-        assert_eq!(class_of(8192, false), 1);
-        assert_eq!(class_of(usize::MAX, true), CLASSES - 1);
-    }
-}
+mod tests;

@@ -1,0 +1,237 @@
+//! What is chosen when costs are known.
+
+use super::*;
+
+/// The ways that so many transfers take when a way costs what `cost` says.
+fn run(class: &mut Class, count: usize, cost: impl Fn(Way) -> u64) -> [usize; 3] {
+    let mut taken = [0; 3];
+    for _ in 0..count {
+        let (way, _) = class.choose(|_| true);
+        taken[way as usize] += 1;
+        class.learn(way, cost(way), 1);
+    }
+    taken
+}
+
+#[test]
+fn the_best_way_is_taken_and_the_others_are_tried_rarely() {
+    for best in ALL {
+        let mut class = Class::NEW;
+        let taken = run(&mut class, 10_000, |way| if way == best { 50 } else { 200 });
+        assert!(taken[best as usize] > 9_900, "{taken:?}");
+        assert!(taken.iter().all(|&n| n >= usize::from(TRIALS)), "{taken:?}");
+    }
+}
+
+#[test]
+fn a_change_is_noticed() {
+    let mut class = Class::NEW;
+    run(&mut class, 100, |way| 100 + 100 * way as u64);
+    // The best one becomes the worst: a few messages.
+    let worse = |way| if way == Way::Stream { 1000 } else { 200 };
+    let taken = run(&mut class, 100, worse);
+    assert!(taken[Way::Stream as usize] < 15, "{taken:?}");
+    // Another one becomes better: the next try, at the latest after `LAST_RETRY`.
+    let better = |way| if way == Way::Split { 10 } else { 200 };
+    let taken = run(&mut class, 4 * LAST_RETRY as usize, better);
+    assert!(taken[Way::Split as usize] > 1000, "{taken:?}");
+}
+
+#[test]
+fn what_would_go_unasked_is_priced_as_that() {
+    let cost = |way| [300, 200, 400][way as usize];
+    for (unasked, best) in [(240, Way::Pull), (160, Way::Stream)] {
+        let mut class = Class::NEW;
+        // The first one is a cold one.
+        class.would_cost(10_000);
+        (0..10).for_each(|_| class.would_cost(unasked));
+        let taken = run(&mut class, 1000, cost);
+        assert!(taken[best as usize] > 900, "{unasked}: {taken:?}");
+        class.would_cost(100_000);
+        assert!(class.unasked < Some(2 * unasked), "one interruption");
+    }
+}
+
+#[test]
+fn the_first_transfers_of_a_length_do_not_decide() {
+    let believed = Class {
+        cost: [20, 40, 18],
+        trials: [TRIALS; ALL.len()],
+        believed: [true; ALL.len()],
+        ..Class::NEW
+    };
+    let mut class = believed;
+    // One after the other, and the first one finds cold memory.
+    for cost in [900, 300, 19, 19, 19, 19, 19, 19] {
+        assert_eq!(class.choose(|_| true), (Way::Split, true));
+        class.tried(Way::Split, cost, 1, PROBE);
+    }
+    assert_eq!(class.cost[Way::Split as usize], 19);
+    assert_eq!(class.choose(|_| true), (Way::Split, false));
+    // A window's transfers are measured together.
+    let mut class = believed;
+    class.tried(Way::Split, 300, PROBE, PROBE);
+    assert_eq!(class.choose(|_| true), (Way::Stream, true));
+}
+
+#[test]
+fn one_interruption_changes_nothing() {
+    let mut class = Class::NEW;
+    run(&mut class, 100, |way| 100 + 300 * way as u64);
+    class.learn(Way::Stream, 1500, 1);
+    assert_eq!(class.choose(|_| true).0, Way::Stream);
+}
+
+#[test]
+fn what_is_not_allowed_is_not_taken() {
+    let mut class = Class::NEW;
+    for _ in 0..1000 {
+        let (way, _) = class.choose(|way| way != Way::Split);
+        assert_ne!(way, Way::Split);
+        class.learn(way, 100, 1);
+    }
+}
+
+#[test]
+fn transfers_of_one_period_take_one_way_and_others_wait() {
+    let mut ways = Ways::default();
+    for _ in 0..100 {
+        let mut begun = 0;
+        let way = ways.begin(3, 100_000, false, 0, |_| true);
+        while let Some(next) = ways.begin(3, 1 << 20, false, 7, |_| true) {
+            assert_eq!(Some(next), way);
+            begun += 1;
+        }
+        assert!([PERIOD, PROBE, RESTS * PERIOD].contains(&(begun + 1)));
+        assert!((0..begun).all(|_| ways.end(3).is_empty()));
+        assert_eq!(ways.end(3), [7]);
+    }
+    ways.forget(3);
+    assert!(ways.end(3).is_empty());
+}
+
+#[test]
+fn both_ways_and_one_way_are_known_apart() {
+    let mut sender = Sender::new();
+    for (both, best) in [(false, Way::Split), (true, Way::Pull)] {
+        let class = &mut sender.classes[class_of(1 << 18, both)];
+        run(class, 100, |way| if way == best { 10 } else { 200 });
+    }
+    for (both, best) in [(true, Way::Pull), (false, Way::Split)] {
+        for len in [1 << 18, 1 << 20] {
+            sender.begin_period(class_of(len, both), |_| true);
+            assert_eq!(sender.way, best, "{len} bytes, both ways: {both}");
+        }
+    }
+}
+
+#[test]
+fn most_periods_of_what_is_known_are_not_measured() {
+    let (mut ways, mut measured) = (Ways::default(), 0);
+    for _ in 0..20_000 {
+        assert!(ways.begin(3, 1 << 16, false, 0, |_| true).is_some());
+        measured += u32::from(ways.senders[&3].timed);
+        assert!(ways.end(3).is_empty());
+    }
+    assert!((100..10_000).contains(&measured), "{measured}");
+}
+
+#[test]
+fn only_what_is_streamed_already_is_sure_to_be() {
+    let mut ways = Ways::default();
+    assert!(!ways.go_on_streaming(3, 1 << 16, false), "nothing is known");
+    for best in [Way::Pull, Way::Stream] {
+        while ways.begin(3, 1 << 16, false, 0, |way| way == best) != Some(best) {}
+        let streamed = best == Way::Stream;
+        assert_eq!(ways.go_on_streaming(3, 1 << 16, false), streamed);
+        assert!(!ways.go_on_streaming(4, 1 << 16, false));
+        assert!(ways.end(3).is_empty());
+        assert!(
+            !ways.go_on_streaming(3, 1 << 20, false),
+            "of another length"
+        );
+    }
+}
+
+#[test]
+fn what_is_known_of_other_lengths_is_believed_at_first() {
+    let mut sender = Sender::new();
+    let known = &mut sender.classes[4];
+    run(known, 100, |way| if way == Way::Pull { 10 } else { 200 });
+    sender.class = 7;
+    assert_eq!(sender.choose(|_| true).0, Way::Pull);
+}
+
+#[test]
+fn lengths_have_classes() {
+    assert_eq!(class_of(0, false), 0);
+    assert_eq!(class_of(8191, false), 0);
+    assert_eq!(class_of(8192, false), 1);
+    assert_eq!(class_of(usize::MAX, true), CLASSES - 1);
+}
+
+/// The ways of so many transfers of 64 KiB, one after the other.
+fn taken(ways: &mut Ways, count: u32, both: bool) -> Vec<Way> {
+    let mut one = || {
+        let way = ways.begin(3, 1 << 16, both, 0, |_| true);
+        assert!(ways.end(3).is_empty());
+        way.expect("nothing is under way")
+    };
+    (0..count).map(|_| one()).collect()
+}
+
+#[test]
+fn where_messages_go_both_ways_one_leads() {
+    let mut ways = Ways::default();
+    ways.led(3, Way::Pull);
+    let first = taken(&mut ways, PROBE, true);
+    assert_eq!(first, [Way::Pull; PROBE as usize]);
+    ways.led(3, Way::Split);
+    assert_eq!(taken(&mut ways, 1, true), [Way::Split], "at once");
+    // Of one that takes nothing any more, nothing is known.
+    ways.led(3, Way::Pull);
+    let all = taken(&mut ways, LED + 1, true);
+    assert_eq!(all[LED as usize - 1], Way::Pull);
+    assert_eq!(all[LED as usize], Way::Stream, "the first that is tried");
+    // What goes only one way is not led, nor what cannot go that way.
+    let mut ways = Ways::default();
+    ways.led(3, Way::Pull);
+    assert_eq!(taken(&mut ways, 1, false), [Way::Stream]);
+    ways.led(3, Way::Split);
+    let plain = ways.begin(3, 1 << 16, true, 0, |way| way != Way::Split);
+    assert_eq!(plain, Some(Way::Stream));
+}
+
+#[test]
+fn what_is_led_teaches_nothing() {
+    let mut ways = Ways::default();
+    ways.led(3, Way::Pull);
+    taken(&mut ways, LED, true);
+    let class = &ways.senders[&3].classes[class_of(1 << 16, true)];
+    assert!(class.is_new() && class.left == FIRST_RETRY);
+}
+
+#[test]
+fn both_directions_count_where_there_are_two() {
+    for (both, cost) in [(false, 125), (true, 50)] {
+        let mut sender = Sender::new();
+        sender.class = class_of(1 << 20, both);
+        (sender.begun, sender.bytes) = (PROBE, 8_000_000);
+        (sender.trial, sender.counted) = (true, 12_000_000);
+        sender.until = sender.since + Duration::from_millis(1);
+        let class = sender.class;
+        sender.end_period();
+        assert_eq!(sender.classes[class].cost[Way::Stream as usize], cost);
+    }
+}
+
+#[test]
+fn between_windows_messages_go_both_ways_still() {
+    let mut ways = Ways::default();
+    taken(&mut ways, 1, true);
+    ways.given(3, 1 << 16);
+    ways.led(3, Way::Pull);
+    assert_eq!(taken(&mut ways, 1, false), [Way::Pull]);
+    // Nothing has been taken since that began.
+    assert_eq!(taken(&mut ways, 1, false), [Way::Stream]);
+}
