@@ -27,6 +27,7 @@ mod moves;
 mod odd;
 mod reduce;
 mod rooted;
+mod scan;
 mod setup;
 mod steps;
 #[cfg(test)]
@@ -431,7 +432,7 @@ unsafe fn dispatch<D: Device>(
             } => {
                 let from = send.map_or(recv.ptr, |send| send.ptr);
                 let items = Items::new(op, recv.layout, recv.count);
-                reduce::scan(steps, &items, from, recv.ptr, exclusive)
+                scan::scan(steps, &items, from, recv.ptr, exclusive)
             }
             Operation::Allgather { send, recv } => moves::allgather(steps, send.as_ref(), &recv),
             Operation::Alltoall { send, recv } => moves::alltoall(steps, send.as_ref(), &recv),
