@@ -25,6 +25,9 @@ pub(crate) const ALIGN: u64 = 64;
 const HINTED_TX: usize = 2 << 10;
 /// The same for a receiver, who asks at each poll, and must not take from the sender what that is writing.
 const HINTED_RX: usize = 4 * LINE;
+/// Pieces of at most this many bytes that go one at a time need no larger area, however often it is filled: it
+/// would be cold for a whole lap, and no faster afterwards.
+const SETTLED: u64 = 4 * LINE as u64;
 
 /// Bytes to ask for ahead after a piece of `len` bytes: the next one may be as long.
 #[inline(always)]
@@ -151,6 +154,9 @@ impl BulkTx {
             if consumed < self.consumed || consumed > self.pos {
                 return Err(Broken);
             }
+            if room <= SETTLED && self.pos - consumed <= SETTLED {
+                self.until = self.until.saturating_add(consumed - self.consumed);
+            }
             self.consumed = consumed;
             if end - consumed > self.size {
                 return Ok(None);
@@ -251,7 +257,9 @@ impl BulkRx {
     /// The last message lay in its cell.
     #[inline(always)]
     pub(crate) fn unused(&mut self) {
-        self.ahead = 0;
+        if self.ahead != 0 {
+            self.ahead = 0;
+        }
     }
 
     /// Goes past a piece that has been read.
@@ -269,7 +277,49 @@ impl BulkRx {
 
 #[cfg(test)]
 mod tests {
-    use super::place;
+    use super::{ALIGN, BulkTx, place};
+    use crate::ring::Ends;
+    use crate::segment::{Geometry, Segment, memory_file};
+    use crate::sync::Ordering::Relaxed;
+
+    const AREA: u64 = 32 << 10;
+
+    /// How many pieces of `len` bytes a small area takes before a larger one is wanted, of `at_most`, if the receiver
+    /// is `behind` by so many of them.
+    fn taken(len: usize, behind: u64, at_most: u64) -> u64 {
+        let geometry = Geometry {
+            ring_cells: 32,
+            bulk_bytes: 256 << 10,
+            total: 4 << 20,
+        };
+        let segment = Segment::prepare(memory_file().unwrap(), 1, geometry).unwrap();
+        let (area, _) = segment.extend(AREA, "an area").unwrap();
+        let mut sender = BulkTx::small(&segment, area, AREA).unwrap();
+        // SAFETY: the words are atomics, for which zero is legal.
+        let ends: Box<Ends> = unsafe { crate::segment::layout::zeroed() };
+        for number in 0..at_most {
+            let Ok(Some(piece)) = sender.piece(len, &ends) else {
+                return number;
+            };
+            sender.advance(&piece);
+            let end = sender.pos.saturating_sub(behind * len as u64);
+            ends.bulk_consumed.store(end, Relaxed);
+        }
+        at_most
+    }
+
+    #[test]
+    fn short_pieces_that_go_one_at_a_time_need_no_larger_area() {
+        let lap = AREA / ALIGN;
+        assert_eq!(taken(64, 0, 20 * lap), 20 * lap);
+        assert_eq!(taken(256, 0, 20 * lap), 20 * lap);
+    }
+
+    #[test]
+    fn after_four_fillings_longer_ones_and_bursts_do() {
+        assert_eq!(taken(1024, 0, 1000), 4 * AREA / 1024);
+        assert_eq!(taken(64, 32, 10_000), 4 * AREA / 64);
+    }
 
     #[test]
     fn a_piece_never_wraps() {
