@@ -45,12 +45,12 @@ struct Shared {
 }
 
 fn engine(shared: &Shared) {
-    let mut generation = 0;
+    for index in SLOTS {
+        shared.words.reserve(index);
+    }
     for round in 0..ROUNDS {
         let index = SLOTS[round as usize % SLOTS.len()];
-        generation = Request::next_generation(generation);
-        shared.words.reserve(index);
-        shared.words.set(index, generation, State::Active);
+        let generation = shared.words.set_state(index, State::Active);
         // SYNC A: pairs with the Acquire load in `reader`; the new request is active by then.
         shared.current.store(
             Request::new(0, index, generation).to_bits(),
@@ -59,14 +59,12 @@ fn engine(shared: &Shared) {
         // SAFETY: the readers touch the buffer only after they have seen this round's request
         // complete, and this thread writes only after all of them have done so with the last one's.
         unsafe { *shared.buffer.get() = u64::from(round) };
-        shared.words.set(index, generation, State::Complete);
+        shared.words.set_state(index, State::Complete);
         // SYNC B: pairs with the Release additions in `reader`, which follow their reads.
         while shared.seen.load(Ordering::Acquire) < READERS * u64::from(round + 1) {
             std::thread::yield_now();
         }
-        shared
-            .words
-            .set(index, Request::next_generation(generation), State::Free);
+        shared.words.free(index);
     }
 }
 

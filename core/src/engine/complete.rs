@@ -25,19 +25,9 @@ impl Proto {
         self.shared.advance_epoch();
     }
 
-    /// An operation is over that went well, and whose slot is idle again.
-    #[inline(always)]
-    pub(super) fn over(&mut self, index: u32, status: Status) {
-        self.trace("complete", status.source, status.tag, status.bytes as usize);
-        if !self.table.end_quietly(index, status) {
-            return self.complete_rare(index);
-        }
-        self.shared.advance_epoch();
-    }
-
     /// The end of an operation with something attached, somebody parked, or nobody left to ask.
     #[inline(never)]
-    fn complete_rare(&mut self, index: u32) {
+    pub(super) fn complete_rare(&mut self, index: u32) {
         let entry = self.table.entry(index);
         let mut watched = false;
         let mut abandoned = false;
@@ -67,7 +57,7 @@ impl Proto {
         let why = self.active.failure_text(peer);
         let entry = self.table.entry(index);
         let (source, tag) = match &entry.op {
-            Op::Recv(op) => (op.pattern.source, op.pattern.tag),
+            Op::Recv(op) => (op.wanted.pattern().source, op.wanted.pattern().tag),
             _ => (None, None),
         };
         entry.rare().failure = Some((peer, why));

@@ -23,7 +23,7 @@ use crate::device::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::group::Group;
 use crate::level::{Level, StateLock};
-use crate::matching::Pattern;
+use crate::matching::{Pattern, Wanted};
 use crate::observe::Tracer;
 use crate::request::{Request, State as Stage};
 use crate::staging::{DrivenBuf, unsupported};
@@ -82,15 +82,16 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         unsafe { state.start_send(args, Data::Contig(buf)) }
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn irecv_contig_unchecked(&self, from: &Pattern, buf: ContigBuf) -> Result<Request> {
-        let mut state = self.state.lock();
+        let ContigBuf {
+            ptr,
+            len,
+            signature,
+            memory,
+        } = buf;
         // SAFETY: the caller's promise.
-        match unsafe { state.post_plainly(*from, buf) } {
-            Some(request) => Ok(request),
-            // SAFETY: the caller's promise.
-            None => unsafe { state.start_recv(from, Data::Contig(buf)) },
-        }
+        unsafe { self.start_recv_contig(Wanted::from(from), ptr, len, signature, memory) }
     }
 
     unsafe fn send_datatype_unchecked(&self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<()> {

@@ -11,24 +11,23 @@ use super::remote::RemoteOp;
 use super::shared::Shared;
 use crate::device::{Completion, SendArgs, SendMode, Upper};
 use crate::error::{Error, ErrorKind, Result};
-use crate::matching::{Pattern, PostedId, UnexpectedId};
+use crate::matching::{Pattern, PostedId, UnexpectedId, Wanted};
 use crate::request::{Request, State};
 use crate::status::Status;
 use crate::transport::{Exposure, Header};
 
-/// One request.
+/// One request: two lines, so that no index is multiplied.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Entry {
-    /// Distinguishes the uses of the slot.
-    generation: u32,
-    /// The next free slot, while this one is free.
-    next_free: u32,
     pub(super) op: Op,
-    /// The outcome; means something once the operation is over.
+    /// The outcome; means something once the operation is over. Before, it is that of an earlier one that went well.
     pub(super) status: Status,
     /// What few requests have, behind one pointer, so that the others pay one test for all of it.
     pub(super) rare: Option<Box<Rare>>,
 }
+
+const _: () = assert!(size_of::<Entry>() == 128);
 
 /// See [`Entry::rare`].
 #[derive(Debug, Default)]
@@ -96,7 +95,7 @@ pub(super) enum SendStage {
 /// A receive.
 #[derive(Debug)]
 pub(super) struct RecvOp {
-    pub(super) pattern: Pattern,
+    pub(super) wanted: Wanted,
     pub(super) data: Data,
     pub(super) stage: RecvStage,
 }
@@ -181,8 +180,6 @@ pub(super) enum Persistent {
 impl Entry {
     fn new() -> Self {
         Self {
-            generation: 1,
-            next_free: NONE,
             op: Op::Idle,
             status: Status::EMPTY,
             rare: None,
@@ -212,6 +209,16 @@ impl Entry {
     pub(super) fn end_plainly(&mut self) {
         debug_assert!(self.op.owns_nothing(), "nothing is forgotten");
         std::mem::forget(std::mem::replace(&mut self.op, Op::Idle));
+    }
+
+    /// Writes the status of an operation that went well over another of this kind: what it says of the message.
+    #[inline(always)]
+    fn end_well(&mut self, status: Status) {
+        self.status.source = status.source;
+        self.status.tag = status.tag;
+        self.status.bytes = status.bytes;
+        self.status.sent = status.sent;
+        debug_assert_eq!(self.status, status, "the slot held a good status");
     }
 
     /// Whether the slot holds a status at most.
@@ -263,16 +270,19 @@ impl Entry {
                 }
             )),
             Op::Recv(RecvOp {
-                pattern,
+                wanted,
                 data,
                 stage: RecvStage::Posted(_),
-            }) => Some(format!(
-                "receive of up to {} bytes from rank {} (context {}, tag {}): no message yet",
-                data.len(),
-                any(pattern.source),
-                pattern.context,
-                any(pattern.tag),
-            )),
+            }) => {
+                let pattern = wanted.pattern();
+                Some(format!(
+                    "receive of up to {} bytes from rank {} (context {}, tag {}): no message yet",
+                    data.len(),
+                    any(pattern.source),
+                    pattern.context,
+                    any(pattern.tag),
+                ))
+            }
             Op::Recv(RecvOp {
                 stage: RecvStage::Transfer(transfer),
                 ..
@@ -285,14 +295,17 @@ impl Entry {
                 transfer.wanted,
             )),
             Op::Recv(RecvOp {
-                pattern,
+                wanted,
                 stage: RecvStage::Arriving { peer, here },
                 ..
-            }) => Some(format!(
-                "receive from world rank {peer} (context {}, tag {}): {here} bytes are here",
-                pattern.context,
-                any(pattern.tag),
-            )),
+            }) => {
+                let pattern = wanted.pattern();
+                Some(format!(
+                    "receive from world rank {peer} (context {}, tag {}): {here} bytes are here",
+                    pattern.context,
+                    any(pattern.tag),
+                ))
+            }
             Op::Fetch(op) => Some(format!(
                 "one-sided fetch of {} bytes from world rank {}",
                 op.len, op.peer
@@ -328,15 +341,12 @@ fn drop_op(op: Op) {
     drop(op);
 }
 
-/// No slot.
-const NONE: u32 = u32::MAX;
-
 /// The slots of a channel.
 #[derive(Debug)]
 pub(super) struct Table {
     entries: Vec<Entry>,
-    /// First of the free slots, the one used last before the others.
-    free: u32,
+    /// The free slots, the one used last at the end, with room for all.
+    free: Vec<u32>,
     /// Active operations whose handle was given up.
     pub(super) abandoned: usize,
     shared: Arc<Shared>,
@@ -347,7 +357,7 @@ impl Table {
         Self {
             // Slot 0 is that of `Request::DONE`.
             entries: vec![Entry::new()],
-            free: NONE,
+            free: Vec::new(),
             abandoned: 0,
             shared,
         }
@@ -356,63 +366,60 @@ impl Table {
     /// A slot for a new request, idle until it is given an operation.
     #[inline]
     pub(super) fn claim(&mut self, state: State) -> Result<Request> {
-        let index = if self.free == NONE {
-            self.grow()?
-        } else {
-            self.free
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => self.grow()?,
         };
         let entry = &mut self.entries[index as usize];
         debug_assert!(matches!(entry.op, Op::Idle), "a free slot is idle");
-        self.free = entry.next_free;
         if state != State::Active {
             entry.status = Status::EMPTY;
         }
-        self.shared.words.set(index, entry.generation, state);
-        Ok(Request::new(0, index, entry.generation))
+        let generation = self.shared.words.set_state(index, state);
+        Ok(Request::new(0, index, generation))
     }
 
     /// A slot that was used before, for a request that is active.
     #[inline(always)]
-    pub(super) fn claim_free(&mut self) -> Option<Request> {
-        let index = self.free;
-        // There is no slot with the number that means none.
-        let entry = self.entries.get_mut(index as usize)?;
+    pub(super) fn claim_free(&mut self) -> Option<(Request, &mut Entry)> {
+        let index = self.free.pop()?;
+        let entry = &mut self.entries[index as usize];
         debug_assert!(entry.is_plain(), "a free slot is idle");
-        self.free = entry.next_free;
-        self.shared
-            .words
-            .set(index, entry.generation, State::Active);
-        Some(Request::new(0, index, entry.generation))
+        let generation = self.shared.words.set_state(index, State::Active);
+        Some((Request::new(0, index, generation), entry))
     }
 
     /// A slot for a request whose operation is over already, with the empty status.
     #[inline]
     pub(super) fn claim_over(&mut self) -> Result<Request> {
-        let index = if self.free == NONE {
-            self.grow()?
-        } else {
-            self.free
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => self.grow()?,
         };
         let entry = &mut self.entries[index as usize];
         debug_assert!(entry.is_plain(), "a free slot is idle");
-        self.free = entry.next_free;
         entry.status = Status::EMPTY;
-        self.shared.words.set_quiet(index, entry.generation);
-        Ok(Request::new(0, index, entry.generation))
+        let generation = self.shared.words.set_quiet(index);
+        Ok(Request::new(0, index, generation))
     }
 
-    /// Completes an idle slot's request with a good status; `false` if the slot keeps something else that
-    /// has to be seen to first.
+    /// Ends a receive by what `receive` does, if that gives a good status and the operation owns nothing; `false` if
+    /// the slot keeps something else that has to be seen to before the request is complete.
     #[inline(always)]
-    pub(super) fn end_quietly(&mut self, index: u32, status: Status) -> bool {
+    pub(super) fn end_quietly(
+        &mut self,
+        index: u32,
+        receive: impl FnOnce(&Op) -> Option<Status>,
+    ) -> Option<bool> {
         let entry = &mut self.entries[index as usize];
-        debug_assert!(matches!(entry.op, Op::Idle) && status.error.is_none());
-        entry.status = status;
+        let status = receive(&entry.op)?;
+        entry.end_plainly();
+        entry.end_well(status);
         if entry.rare.is_some() {
-            return false;
+            return Some(false);
         }
-        self.shared.words.set_quiet(index, entry.generation);
-        true
+        self.shared.words.set_quiet(index);
+        Some(true)
     }
 
     /// Whether a request is complete and [`take_quiet`](Self::take_quiet) gives all that is to be said: what
@@ -428,9 +435,8 @@ impl Table {
     pub(super) fn take_quiet(&mut self, request: Request) -> Status {
         debug_assert!(self.is_quiet(request));
         let index = request.index();
-        let status = self.entries[index as usize].status;
         self.release_plain(index);
-        status
+        self.entries[index as usize].status
     }
 
     #[cold]
@@ -450,6 +456,8 @@ impl Table {
         }
         self.shared.words.reserve(index as u32);
         self.entries.push(Entry::new());
+        // So that no slot's end allocates.
+        self.free.reserve(self.entries.len());
         Ok(index as u32)
     }
 
@@ -461,24 +469,23 @@ impl Table {
             entry.set_op(Op::Idle);
             entry.rare = None;
         }
+        entry.status = Status::EMPTY;
         self.release_plain(index);
     }
 
     /// The same for a slot without anything that has to be dropped.
     #[inline]
     pub(super) fn release_plain(&mut self, index: u32) {
-        let entry = &mut self.entries[index as usize];
+        let entry = &self.entries[index as usize];
         debug_assert!(entry.is_plain(), "nothing is forgotten");
-        entry.generation = Request::next_generation(entry.generation);
-        entry.next_free = self.free;
-        self.free = index;
-        self.shared.words.set(index, entry.generation, State::Free);
+        self.free.push(index);
+        self.shared.words.free(index);
     }
 
     /// Whether [`claim`](Self::claim) would find a slot.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.free != NONE || self.entries.len() < Request::MAX_ACTIVE
+        !self.free.is_empty() || self.entries.len() < Request::MAX_ACTIVE
     }
 
     /// The slot of a handle, and its state.
@@ -519,13 +526,12 @@ impl Table {
     /// The handle of a slot in use.
     #[inline]
     pub(super) fn handle(&self, index: u32) -> Request {
-        Request::new(0, index, self.entries[index as usize].generation)
+        Request::new(0, index, self.shared.words.get(index).0)
     }
 
     #[inline]
     pub(super) fn set_state(&self, index: u32, state: State) {
-        let generation = self.entries[index as usize].generation;
-        self.shared.words.set(index, generation, state);
+        self.shared.words.set_state(index, state);
     }
 
     #[inline]

@@ -98,18 +98,21 @@ impl Proto {
                     RecvStage::Transfer(transfer) if transfer.peer == peer => {
                         doomed.push((index, None));
                     }
-                    RecvStage::Posted(id) => match op.pattern.source {
-                        Some(source) => {
-                            let context = op.pattern.context;
+                    RecvStage::Posted(id) => match op.wanted.pattern() {
+                        Pattern {
+                            source: Some(source),
+                            context,
+                            ..
+                        } => {
                             if self.process_of(context, source) == Some(peer)
                                 || self.is_collective_of(context, peer)
                             {
                                 doomed.push((index, Some(*id)));
                             }
                         }
-                        None => {
-                            if self.is_member(op.pattern.context, peer) {
-                                wildcards.push(op.pattern.context);
+                        Pattern { context, .. } => {
+                            if self.is_member(context, peer) {
+                                wildcards.push(context);
                                 doomed.push((index, Some(*id)));
                             }
                         }

@@ -30,7 +30,7 @@ use super::state::{Proto, State};
 use super::unasked::CLASSES;
 use super::unexpected::{Stored, envelope};
 use crate::device::{SendArgs, SendMode};
-use crate::matching::Envelope;
+use crate::matching::{Envelope, Wanted};
 use crate::request::State as Stage;
 use crate::status::Status;
 use crate::transport::packet::flags;
@@ -360,7 +360,7 @@ impl Proto {
         let request = self.table.claim(Stage::Active).ok()?;
         hand.held = Held::Posted(request);
         let op = RecvOp {
-            pattern: hand.pattern,
+            wanted: Wanted::from(&hand.pattern),
             data: std::mem::replace(&mut hand.data, Data::NONE),
             stage: RecvStage::Matched,
         };
@@ -379,7 +379,7 @@ impl Proto {
                 index, mut status, ..
             } => {
                 self.blame_receive(index, &mut status);
-                self.delivered(peer, &header, &status);
+                self.delivered(peer, &header, status.bytes);
                 self.complete(index, status);
             }
             Place::Store(bytes) => {

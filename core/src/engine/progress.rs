@@ -91,7 +91,9 @@ impl Sink for Inbound<'_> {
         if header.kind == PacketKind::Eager as u8 {
             self.0.on_eager(peer, header, payload);
         } else {
-            self.0.on_other(peer, header, payload);
+            // A copy, so that the headers of the others are not written for this call.
+            let header = *header;
+            self.0.on_other(peer, &header, payload);
         }
     }
 

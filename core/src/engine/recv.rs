@@ -6,42 +6,68 @@
 
 use portolan_datatype::{MsgRep, Signature};
 
+use super::Engine;
 use super::data::Data;
 use super::entry::{Op, RecvOp, RecvStage};
 use super::state::{Proto, State};
 use super::unexpected::{Arrived, Stored, envelope};
-use crate::buffer::ContigBuf;
+use crate::buffer::{ContigBuf, MemoryKind};
 use crate::error::{ErrorKind, Result};
-use crate::matching::{Envelope, Pattern};
+use crate::level::{Level, StateLock};
+use crate::matching::{Envelope, Pattern, Wanted};
 use crate::request::{Request, State as Stage};
 use crate::status::Status;
 use crate::transport::packet::flags;
 use crate::transport::{Header, PacketKind, Payload, Transport, copy_short};
 
+impl<T: Transport, L: Level> Engine<T, L> {
+    /// Starts a receive into contiguous memory.
+    ///
+    /// Its arguments come in registers. Handed on in memory they would be read back in larger parts than they were
+    /// written in, for which the processor waits.
+    ///
+    /// # Safety
+    /// As [`State::start_recv`].
+    #[inline(never)]
+    pub(super) unsafe fn start_recv_contig(
+        &self,
+        wanted: Wanted,
+        ptr: *mut u8,
+        len: usize,
+        signature: Signature,
+        memory: MemoryKind,
+    ) -> Result<Request> {
+        let buf = ContigBuf {
+            ptr,
+            len,
+            signature,
+            memory,
+        };
+        let mut state = self.state.lock();
+        // SAFETY: the caller's promise.
+        match unsafe { state.post_plainly(wanted, buf) } {
+            Some(request) => Ok(request),
+            // SAFETY: the caller's promise.
+            None => unsafe { state.start_recv(&wanted.pattern(), Data::Contig(buf)) },
+        }
+    }
+}
+
 impl<T: Transport> State<T> {
     /// Starts a receive into contiguous memory, if there is nothing to do but to post it.
-    ///
-    /// Inlined as a whole, like what it calls: the pattern and the buffer then stay in registers. Handed on in
-    /// memory they would be read back in larger parts than they were written in, for which the
-    /// processor waits.
     ///
     /// # Safety
     /// As [`start_recv`](Self::start_recv).
     #[inline(always)]
-    pub(super) unsafe fn post_plainly(
-        &mut self,
-        pattern: Pattern,
-        buf: ContigBuf,
-    ) -> Option<Request> {
+    unsafe fn post_plainly(&mut self, wanted: Wanted, buf: ContigBuf) -> Option<Request> {
         let proto = &mut self.proto;
         if proto.trouble || !proto.unexpected.is_empty() {
             return None;
         }
-        let request = proto.table.claim_free()?;
-        let posted = proto.posted.post(pattern, request.index());
-        let entry = proto.table.entry(request.index());
+        let (request, entry) = proto.table.claim_free()?;
+        let posted = proto.posted.post_wanted(wanted, request.index());
         entry.begin(Op::Recv(RecvOp {
-            pattern,
+            wanted,
             data: Data::Contig(buf),
             stage: RecvStage::Posted(posted),
         }));
@@ -79,9 +105,10 @@ impl<T: Transport> State<T> {
         {
             return self.proto.fail_request(index, peer);
         }
-        let posted = self.proto.posted.post(*pattern, index);
+        let wanted = Wanted::from(pattern);
+        let posted = self.proto.posted.post_wanted(wanted, index);
         self.proto.table.entry(index).begin(Op::Recv(RecvOp {
-            pattern: *pattern,
+            wanted,
             data,
             stage: RecvStage::Posted(posted),
         }));
@@ -120,7 +147,7 @@ impl<T: Transport> State<T> {
         arrived: Arrived,
         data: Data,
     ) {
-        let pattern = Pattern::exact(envelope);
+        let wanted = Wanted::from(&Pattern::exact(envelope));
         match arrived {
             Arrived::Eager {
                 peer,
@@ -128,7 +155,7 @@ impl<T: Transport> State<T> {
                 data: stored,
             } => {
                 let op = RecvOp {
-                    pattern,
+                    wanted,
                     data,
                     stage: RecvStage::Matched,
                 };
@@ -140,7 +167,7 @@ impl<T: Transport> State<T> {
                 peer, header, body, ..
             } => {
                 let op = RecvOp {
-                    pattern,
+                    wanted,
                     data,
                     stage: RecvStage::Matched,
                 };
@@ -149,7 +176,7 @@ impl<T: Transport> State<T> {
             }
             Arrived::Looped { send, header, .. } => {
                 let op = RecvOp {
-                    pattern,
+                    wanted,
                     data,
                     stage: RecvStage::Matched,
                 };
@@ -170,7 +197,9 @@ impl Proto {
     #[inline(always)]
     pub(super) fn on_eager(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
         if !self.deliver_to_match(peer, header, payload) {
-            self.store(peer, header, Stored::new(payload));
+            // A copy, here and below: the header that only a call reads is not written for those that need none.
+            let header = *header;
+            self.store(peer, &header, Stored::new(payload));
         }
     }
 
@@ -193,7 +222,7 @@ impl Proto {
         {
             let status = place(&hand.data, header, payload, self.check_signature);
             hand.held = Held::Over(status);
-            self.delivered(peer, header, &status);
+            self.delivered(peer, header, status.bytes);
             return true;
         }
         false
@@ -202,23 +231,34 @@ impl Proto {
     /// Gives a message with all of its data to the receive that it matched.
     #[inline(always)]
     pub(super) fn deliver(&mut self, index: u32, peer: u32, header: &Header, payload: Payload<'_>) {
-        let check = self.check_signature;
-        let entry = self.table.entry(index);
-        let Op::Recv(op) = &entry.op else {
-            debug_assert!(false, "posted receives are receives");
-            return;
+        let (check, bytes) = (self.check_signature, payload.len() as u64);
+        let ended = self.table.end_quietly(index, |op| {
+            let Op::Recv(RecvOp {
+                data: Data::Contig(buf),
+                ..
+            }) = op
+            else {
+                return None;
+            };
+            if !fits_plainly(buf, header, payload.len(), check) {
+                return None;
+            }
+            // SAFETY: the buffer of a receive is the device's until it is over, and the payload, which is
+            // apart from it, fits.
+            unsafe { copy_short(payload.as_ptr(), buf.ptr, payload.len()) };
+            Some(Status::received(header.source, header.tag, bytes))
+        });
+        let Some(complete) = ended else {
+            let header = *header;
+            return self.deliver_with_care(index, peer, &header, payload);
         };
-        if !fits_plainly(&op.data, header, payload.len(), check) {
-            return self.deliver_with_care(index, peer, header, payload);
+        self.delivered(peer, header, bytes);
+        self.trace("complete", header.source, header.tag, bytes as usize);
+        if complete {
+            self.shared.advance_epoch();
+        } else {
+            self.complete_rare(index);
         }
-        let Data::Contig(buf) = &op.data else { return };
-        // SAFETY: the buffer of a receive is the device's until it is over, and the payload, which is
-        // apart from it, fits.
-        unsafe { copy_short(payload.as_ptr(), buf.ptr, payload.len()) };
-        let status = Status::received(header.source, header.tag, payload.len() as u64);
-        entry.end_plainly();
-        self.delivered(peer, header, &status);
-        self.over(index, status);
     }
 
     /// The same for whatever is not the rule: layouts, memory of devices, other representations, messages that
@@ -226,6 +266,7 @@ impl Proto {
     #[inline(never)]
     fn deliver_with_care(&mut self, index: u32, peer: u32, header: &Header, payload: Payload<'_>) {
         let Op::Recv(op) = &self.table.entry(index).op else {
+            debug_assert!(false, "posted receives are receives");
             return;
         };
         let driven = matches!(op.data, Data::Driven(_));
@@ -233,17 +274,17 @@ impl Proto {
         if driven {
             self.blame_receive(index, &mut status);
         }
-        self.delivered(peer, header, &status);
+        self.delivered(peer, header, status.bytes);
         self.complete(index, status);
     }
 
     #[inline]
-    pub(super) fn delivered(&mut self, peer: u32, header: &Header, status: &Status) {
+    pub(super) fn delivered(&mut self, peer: u32, header: &Header, bytes: u64) {
         if header.flags & flags::SYNCHRONOUS != 0 {
             self.acknowledge(peer, header.cookie);
         }
         self.counters.eager_received += 1;
-        self.counters.bytes_received += status.bytes;
+        self.counters.bytes_received += bytes;
     }
 
     /// Tells a sender that its message was matched, or that its offer has been pulled.
@@ -342,10 +383,7 @@ impl<T: Transport> State<T> {
 
 /// Whether a message goes into the buffer by a copy, whole, with nothing to say but where it came from.
 #[inline(always)]
-fn fits_plainly(data: &Data, header: &Header, sent: usize, check: bool) -> bool {
-    let Data::Contig(buf) = data else {
-        return false;
-    };
+fn fits_plainly(buf: &ContigBuf, header: &Header, sent: usize, check: bool) -> bool {
     sent <= buf.len
         && header.rep == MsgRep::Native.code()
         && (!check

@@ -140,18 +140,21 @@ impl Proto {
                 op.data.len() as u64,
             ),
             Op::Recv(RecvOp {
-                pattern,
+                wanted,
                 data,
                 stage: RecvStage::Posted(_),
-            }) => waiting(
-                WaitKind::Receive,
-                pattern
-                    .source
-                    .and_then(|local| self.process_of(pattern.context, local)),
-                pattern.context,
-                pattern.tag,
-                data.len() as u64,
-            ),
+            }) => {
+                let pattern = wanted.pattern();
+                waiting(
+                    WaitKind::Receive,
+                    pattern
+                        .source
+                        .and_then(|local| self.process_of(pattern.context, local)),
+                    pattern.context,
+                    pattern.tag,
+                    data.len() as u64,
+                )
+            }
             Op::Recv(RecvOp {
                 stage: RecvStage::Transfer(transfer),
                 ..
@@ -163,14 +166,14 @@ impl Proto {
                 transfer.wanted as u64,
             ),
             Op::Recv(RecvOp {
-                pattern,
+                wanted,
                 data,
                 stage: RecvStage::Arriving { peer, .. },
             }) => waiting(
                 WaitKind::Transfer,
                 Some(*peer),
-                pattern.context,
-                pattern.tag,
+                wanted.pattern().context,
+                wanted.pattern().tag,
                 data.len() as u64,
             ),
             Op::Fetch(op) => waiting(WaitKind::Fetch, Some(op.peer), 0, None, op.len as u64),

@@ -68,7 +68,7 @@ impl Pattern {
     #[inline]
     #[must_use]
     pub fn matches(&self, envelope: &Envelope) -> bool {
-        Words::from(self).meets(&Words::from(envelope))
+        Wanted::from(self).meets(&Wanted::from(envelope))
     }
 
     /// Whether some message could match both patterns.
@@ -78,7 +78,7 @@ impl Pattern {
     #[inline]
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
-        Words::from(self).meets(&Words::from(other))
+        Wanted::from(self).meets(&Wanted::from(other))
     }
 
     /// Which of the fields are open, as an index below [`SHAPES`].
@@ -174,50 +174,92 @@ const fn stir(state: u64) -> u64 {
     (state ^ (state >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// An envelope or a pattern as masked words, which compare without a branch per field.
-#[derive(Copy, Clone, Default)]
-pub(super) struct Words {
+/// A pattern in two words: as queues and receives keep it, and as it is handed on in registers. An envelope is
+/// the pattern that it alone matches.
+///
+/// A pattern that is written field by field and copied as a whole is read in larger parts than it was written in, for
+/// which a processor waits.
+#[derive(Copy, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Wanted {
+    /// Context and source, 0 if that is open.
     place: u64,
-    place_mask: u64,
-    tag: u32,
-    tag_mask: u32,
+    /// The tag, 0 if that is open, and above it the shape.
+    rest: u64,
 }
 
-impl Words {
+impl Wanted {
     /// Whether the two agree wherever neither is open.
     #[inline]
     pub(super) fn meets(&self, other: &Self) -> bool {
-        let place = (self.place ^ other.place) & self.place_mask & other.place_mask;
-        let tag = (self.tag ^ other.tag) & self.tag_mask & other.tag_mask;
+        // As almost always nothing is open.
+        let differ = (self.place ^ other.place) | (self.rest ^ other.rest);
+        differ == 0 || (self.rest | other.rest) >> 32 != 0 && self.meets_open(other)
+    }
+
+    #[inline]
+    fn meets_open(&self, other: &Self) -> bool {
+        let open = self.shape() | other.shape();
+        let places = if open & ANY_SOURCE == 0 {
+            u64::MAX
+        } else {
+            place(u32::MAX, 0)
+        };
+        let tags = if open & ANY_TAG == 0 { u32::MAX } else { 0 };
+        let place = (self.place ^ other.place) & places;
+        let tag = (self.rest ^ other.rest) as u32 & tags;
         place | u64::from(tag) == 0
+    }
+
+    /// The pattern that this is.
+    #[inline]
+    pub(crate) fn pattern(self) -> Pattern {
+        let shape = self.shape();
+        Pattern {
+            context: self.place as u32,
+            source: (shape & ANY_SOURCE == 0).then_some((self.place >> 32) as u32),
+            tag: (shape & ANY_TAG == 0).then_some(self.rest as u32),
+        }
+    }
+
+    /// See [`Pattern::shape`].
+    #[inline]
+    pub(super) fn shape(self) -> usize {
+        (self.rest >> 32) as usize
+    }
+
+    /// See [`Pattern::key`].
+    #[inline]
+    pub(super) fn key(self) -> Key {
+        Key {
+            place: self.place,
+            tag: self.rest as u32,
+            kind: (self.rest >> 32) as u32,
+        }
     }
 }
 
-impl From<&Envelope> for Words {
-    #[inline]
+impl From<&Pattern> for Wanted {
+    #[inline(always)]
+    fn from(pattern: &Pattern) -> Self {
+        Self {
+            place: place(pattern.context, pattern.source.unwrap_or(0)),
+            rest: u64::from(pattern.tag.unwrap_or(0)) | (pattern.shape() as u64) << 32,
+        }
+    }
+}
+
+impl From<&Envelope> for Wanted {
+    #[inline(always)]
     fn from(envelope: &Envelope) -> Self {
         Self {
             place: place(envelope.context, envelope.source),
-            place_mask: u64::MAX,
-            tag: envelope.tag,
-            tag_mask: u32::MAX,
+            rest: u64::from(envelope.tag),
         }
     }
 }
 
-impl From<&Pattern> for Words {
-    #[inline]
-    fn from(pattern: &Pattern) -> Self {
-        let source_mask = if pattern.source.is_some() {
-            u32::MAX
-        } else {
-            0
-        };
-        Self {
-            place: place(pattern.context, pattern.source.unwrap_or(0)),
-            place_mask: place(u32::MAX, source_mask),
-            tag: pattern.tag.unwrap_or(0),
-            tag_mask: if pattern.tag.is_some() { u32::MAX } else { 0 },
-        }
+impl std::fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.pattern().fmt(f)
     }
 }

@@ -42,6 +42,7 @@ mod slab;
 mod steps;
 mod unexpected;
 
+pub(crate) use envelope::Wanted;
 pub use envelope::{Envelope, Pattern};
 pub use matcher::{Arrived, Matcher, Received};
 pub use posted::{PostedId, PostedQueue};

@@ -5,7 +5,7 @@
 //! any tag, any) that is filed there at all, and a few comparisons. No allocation, no lock, no
 //! system call.
 
-use super::envelope::{Envelope, Pattern, SHAPES, Words};
+use super::envelope::{Envelope, Pattern, SHAPES, Wanted};
 use super::index::{Index, Link, Linked};
 use super::recent::{NEAR, Recent};
 use super::slab::{Id, Slab};
@@ -38,7 +38,7 @@ pub struct PostedQueue<T> {
 
 #[derive(Clone)]
 struct Entry<T> {
-    pattern: Pattern,
+    wanted: Wanted,
     link: Link,
     value: T,
 }
@@ -83,15 +83,21 @@ impl<T> PostedQueue<T> {
     /// Adds a receive behind all others.
     #[inline(always)]
     pub fn post(&mut self, pattern: Pattern, value: T) -> PostedId {
+        self.post_wanted(Wanted::from(&pattern), value)
+    }
+
+    /// The same for a pattern in words.
+    #[inline(always)]
+    pub(crate) fn post_wanted(&mut self, wanted: Wanted, value: T) -> PostedId {
         if self.recent.is_full() {
             self.index_oldest();
         }
         let slot = self.slots.insert(Entry {
-            pattern,
+            wanted,
             link: Link::OUT,
             value,
         });
-        self.recent.push(Words::from(&pattern), slot);
+        self.recent.push(wanted, slot);
         PostedId(self.slots.newest(slot))
     }
 
@@ -103,11 +109,13 @@ impl<T> PostedQueue<T> {
         }
         // Programs mostly send in the order in which receives were posted.
         if self.slots.len() == self.recent.len()
-            && let Some(slot) = self.recent.take_oldest(&Words::from(envelope))
+            && let Some(slot) = self.recent.take_oldest(&Wanted::from(envelope))
         {
             return Some(self.slots.remove(slot).value);
         }
-        self.match_further(envelope)
+        // A copy, so that the envelope is written for this call only.
+        let envelope = *envelope;
+        self.match_further(&envelope)
     }
 
     /// The search for a receive that is not the earliest of a short queue.
@@ -118,7 +126,7 @@ impl<T> PostedQueue<T> {
         {
             return Some(self.remove_indexed(slot).value);
         }
-        let at = self.recent.first(&Words::from(envelope));
+        let at = self.recent.first(&Wanted::from(envelope));
         if at >= NEAR {
             return self.match_far(at);
         }
@@ -145,7 +153,7 @@ impl<T> PostedQueue<T> {
     pub fn peek_arrival(&self, envelope: &Envelope) -> Option<PostedId> {
         let indexed = self.first_indexed(envelope);
         let slot = indexed.or_else(|| {
-            let at = self.recent.first(&Words::from(envelope));
+            let at = self.recent.first(&Wanted::from(envelope));
             (at < self.recent.len()).then(|| self.recent.slot(at))
         })?;
         Some(PostedId(self.slots.id(slot)))
@@ -161,9 +169,9 @@ impl<T> PostedQueue<T> {
     /// A receive's pattern and value, while it is posted.
     #[inline]
     #[must_use]
-    pub fn get(&self, id: PostedId) -> Option<(&Pattern, &T)> {
+    pub fn get(&self, id: PostedId) -> Option<(Pattern, &T)> {
         let entry = self.slots.get(self.slots.resolve(id.0)?);
-        Some((&entry.pattern, &entry.value))
+        Some((entry.wanted.pattern(), &entry.value))
     }
 
     /// A receive's value, to be changed while it is posted.
@@ -188,10 +196,11 @@ impl<T> PostedQueue<T> {
     }
 
     /// The posted receives, earliest first. For diagnostics: it sorts them, and allocates.
-    pub fn iter(&self) -> impl Iterator<Item = (PostedId, &Pattern, &T)> {
+    pub fn iter(&self) -> impl Iterator<Item = (PostedId, Pattern, &T)> {
         self.slots.in_order().into_iter().map(|slot| {
             let entry = self.slots.get(slot);
-            (PostedId(self.slots.id(slot)), &entry.pattern, &entry.value)
+            let id = PostedId(self.slots.id(slot));
+            (id, entry.wanted.pattern(), &entry.value)
         })
     }
 
@@ -202,9 +211,9 @@ impl<T> PostedQueue<T> {
         let mut drained = Vec::new();
         for slot in self.slots.in_order() {
             let entry = self.slots.get(slot);
-            if gone(&entry.pattern, &entry.value) {
-                let entry = self.remove(slot);
-                drained.push((entry.pattern, entry.value));
+            let pattern = entry.wanted.pattern();
+            if gone(&pattern, &entry.value) {
+                drained.push((pattern, self.remove(slot).value));
             }
         }
         drained
@@ -226,9 +235,9 @@ impl<T> PostedQueue<T> {
     #[inline(never)]
     fn index_oldest(&mut self) {
         for slot in std::iter::from_fn(|| self.recent.pop()).take(NEAR) {
-            let pattern = self.slots.get(slot).pattern;
-            self.indexed[pattern.shape()] += 1;
-            self.index.append(&mut self.slots, 0, &pattern.key(), slot);
+            let wanted = self.slots.get(slot).wanted;
+            self.indexed[wanted.shape()] += 1;
+            self.index.append(&mut self.slots, 0, &wanted.key(), slot);
         }
     }
 
@@ -243,7 +252,7 @@ impl<T> PostedQueue<T> {
     fn remove_indexed(&mut self, slot: u32) -> Entry<T> {
         self.index.unlink(&mut self.slots, 0, slot);
         let entry = self.slots.remove(slot);
-        self.indexed[entry.pattern.shape()] -= 1;
+        self.indexed[entry.wanted.shape()] -= 1;
         entry
     }
 

@@ -10,7 +10,7 @@
 //! Budget: one comparison if the oldest entry is the one, at most [`RECENT`] in adjacent memory and a
 //! few once [`NEAR`] have been passed a few times; no allocation, no hash.
 
-use super::envelope::Words;
+use super::envelope::Wanted;
 use super::steps::Steps;
 
 /// Most entries of the ring.
@@ -24,7 +24,7 @@ pub(super) struct Recent {
     /// Where in the ring the oldest entry is.
     head: usize,
     len: usize,
-    words: [Words; RECENT],
+    wanted: [Wanted; RECENT],
     slots: [u32; RECENT],
     steps: Steps,
 }
@@ -34,7 +34,7 @@ impl Default for Recent {
         Self {
             head: 0,
             len: 0,
-            words: [Words::default(); RECENT],
+            wanted: [Wanted::default(); RECENT],
             slots: [0; RECENT],
             steps: Steps::default(),
         }
@@ -60,20 +60,20 @@ impl Recent {
 
     /// Adds the newest entry. There must be room.
     #[inline]
-    pub(super) fn push(&mut self, words: Words, slot: u32) {
+    pub(super) fn push(&mut self, wanted: Wanted, slot: u32) {
         let place = self.place(self.len);
-        self.words[place] = words;
+        self.wanted[place] = wanted;
         self.slots[place] = slot;
         self.len += 1;
     }
 
-    /// Where the oldest entry that meets `words` stands; [`len`](Self::len) if none does.
+    /// Where the oldest entry that meets `what` stands; [`len`](Self::len) if none does.
     #[inline]
-    pub(super) fn first(&self, words: &Words) -> usize {
+    pub(super) fn first(&self, what: &Wanted) -> usize {
         let mut at = 0;
         while at < self.len {
             self.steps.take();
-            if self.words[self.place(at)].meets(words) {
+            if self.wanted[self.place(at)].meets(what) {
                 break;
             }
             at += 1;
@@ -81,13 +81,13 @@ impl Recent {
         at
     }
 
-    /// Takes the oldest entry out if it meets `words`; its slot. There must be one.
+    /// Takes the oldest entry out if it meets `what`; its slot. There must be one.
     #[inline(always)]
-    pub(super) fn take_oldest(&mut self, words: &Words) -> Option<u32> {
+    pub(super) fn take_oldest(&mut self, what: &Wanted) -> Option<u32> {
         debug_assert!(self.len > 0, "an entry that is not indexed is recent");
         self.steps.take();
         let place = self.head % RECENT;
-        if !self.words[place].meets(words) {
+        if !self.wanted[place].meets(what) {
             return None;
         }
         self.head = self.place(1);
@@ -115,7 +115,7 @@ impl Recent {
         let slot = self.slot(at);
         for older in (0..at).rev() {
             let (from, to) = (self.place(older), self.place(older + 1));
-            self.words[to] = self.words[from];
+            self.wanted[to] = self.wanted[from];
             self.slots[to] = self.slots[from];
         }
         self.head = self.place(1);

@@ -15,32 +15,39 @@ const CHUNK: usize = 1 << CHUNK_BITS;
 /// queue allocates in the first phase only.
 const IDLE_LIMIT: u32 = 64;
 
-/// A slot number together with what tells one use of the slot from the next.
+/// A slot number together with what tells one use of the slot from the next: the low half of a stamp.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Id {
-    index: u32,
-    generation: u32,
-}
+pub(super) struct Id(u64);
 
 impl Id {
     /// The id as one word, for foreign libraries that carry a word of the caller's.
     pub(super) const fn to_bits(self) -> u64 {
-        self.index as u64 | (self.generation as u64) << 32
+        self.0
     }
 
     /// The id that [`to_bits`](Self::to_bits) made into this word.
     pub(super) const fn from_bits(bits: u64) -> Self {
-        Self {
-            index: bits as u32,
-            generation: (bits >> 32) as u32,
-        }
+        Self(bits)
+    }
+
+    #[inline]
+    const fn new(index: u32, stamp: u64) -> Self {
+        Self(index as u64 | stamp << 32)
+    }
+
+    #[inline]
+    const fn index(self) -> u32 {
+        self.0 as u32
     }
 }
 
 /// Entries at stable slot numbers, stamped with a sequence number in order of insertion.
 #[derive(Clone, Debug)]
 pub(super) struct Slab<V> {
-    chunks: Vec<Vec<Slot<V>>>,
+    /// The slots that almost every queue stays in, reachable without a look-up.
+    first: Vec<Slot<V>>,
+    /// The chunks behind them.
+    more: Vec<Vec<Slot<V>>>,
     /// Slots that hold an entry.
     live: u32,
     /// First of the slots below `used` that are free.
@@ -63,7 +70,8 @@ struct Slot<V> {
 impl<V> Slab<V> {
     pub(super) const fn new() -> Self {
         Self {
-            chunks: Vec::new(),
+            first: Vec::new(),
+            more: Vec::new(),
             live: 0,
             free: NIL,
             used: 0,
@@ -74,8 +82,11 @@ impl<V> Slab<V> {
 
     /// Reserves the memory for `capacity` entries now.
     pub(super) fn reserve(&mut self, capacity: usize) {
-        while self.chunks.len() * CHUNK < capacity {
-            self.chunks.push(Vec::with_capacity(CHUNK));
+        if capacity > 0 {
+            self.first.reserve_exact(CHUNK - self.first.len());
+        }
+        while (self.more.len() + 1) * CHUNK < capacity {
+            self.more.push(Vec::with_capacity(CHUNK));
         }
     }
 
@@ -125,11 +136,18 @@ impl<V> Slab<V> {
         // Slot numbers and NIL share 32 bits. That many entries are hundreds of gigabytes; the
         // engine's bound on unexpected memory is reached long before.
         assert!(index < NIL, "a matching queue holds at most {NIL} entries");
-        let chunk = index as usize >> CHUNK_BITS;
-        if chunk == self.chunks.len() {
-            self.chunks.push(Vec::with_capacity(CHUNK));
+        match (index as usize >> CHUNK_BITS).checked_sub(1) {
+            None => {
+                self.first.reserve_exact(CHUNK - self.first.len());
+                self.first.push(slot);
+            }
+            Some(chunk) => {
+                if chunk == self.more.len() {
+                    self.more.push(Vec::with_capacity(CHUNK));
+                }
+                self.more[chunk].push(slot);
+            }
         }
-        self.chunks[chunk].push(slot);
         self.used += 1;
         index
     }
@@ -162,20 +180,20 @@ impl<V> Slab<V> {
         let touched = self.used as usize;
         self.free = NIL;
         self.used = 0;
-        if self.chunks.len() > 1 {
+        if !self.more.is_empty() {
             self.give_back(touched);
         }
     }
 
     #[cold]
     fn give_back(&mut self, touched: usize) {
-        if touched > (self.chunks.len() - 1) * CHUNK {
+        if touched > self.more.len() * CHUNK {
             self.idle = 0;
             return;
         }
         self.idle += 1;
         if self.idle >= IDLE_LIMIT {
-            self.chunks.pop();
+            self.more.pop();
         }
     }
 
@@ -202,30 +220,25 @@ impl<V> Slab<V> {
     /// The name by which callers may refer to the entry until it is removed.
     #[inline]
     pub(super) fn id(&self, index: u32) -> Id {
-        Id {
-            index,
-            generation: self.stamp(index) as u32,
-        }
+        Id::new(index, self.stamp(index))
     }
 
     /// The name of the entry that was inserted last, which lies in this slot.
     #[inline]
     pub(super) fn newest(&self, index: u32) -> Id {
         debug_assert_eq!(self.stamp(index), self.next_stamp - 1);
-        Id {
-            index,
-            generation: (self.next_stamp - 1) as u32,
-        }
+        Id::new(index, self.next_stamp - 1)
     }
 
     /// The slot that an id names, or `None` if that entry is gone.
     ///
-    /// The generation is the low half of the stamp, so a stale id is taken for a live one only if
+    /// It has the low half of the stamp, so a stale id is taken for a live one only if
     /// a multiple of 2³² entries lies between the two uses of the slot, to the entry.
     #[inline]
     pub(super) fn resolve(&self, id: Id) -> Option<u32> {
-        let slot = self.slot(id.index)?;
-        (slot.value.is_some() && slot.stamp as u32 == id.generation).then_some(id.index)
+        let slot = self.slot(id.index())?;
+        let live = slot.value.is_some() && Id::new(id.index(), slot.stamp) == id;
+        live.then_some(id.index())
     }
 
     /// The slots that hold entries, in order of insertion. Takes time `n log n` and memory.
@@ -240,20 +253,29 @@ impl<V> Slab<V> {
     /// Chunks allocated, for tests.
     #[cfg(test)]
     pub(super) fn chunks(&self) -> usize {
-        self.chunks.len()
+        self.more.len() + usize::from(self.first.capacity() > 0)
     }
 
     #[inline]
     fn slot(&self, index: u32) -> Option<&Slot<V>> {
-        self.chunks
-            .get(index as usize >> CHUNK_BITS)?
-            .get(index as usize & (CHUNK - 1))
+        match self.first.get(index as usize) {
+            Some(slot) => Some(slot),
+            None => {
+                let chunk = (index as usize >> CHUNK_BITS).checked_sub(1)?;
+                self.more.get(chunk)?.get(index as usize & (CHUNK - 1))
+            }
+        }
     }
 
     #[inline]
     fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<V>> {
-        self.chunks
-            .get_mut(index as usize >> CHUNK_BITS)?
-            .get_mut(index as usize & (CHUNK - 1))
+        match self.first.get_mut(index as usize) {
+            Some(slot) => Some(slot),
+            None => {
+                let chunk = (index as usize >> CHUNK_BITS).checked_sub(1)?;
+                let chunk = self.more.get_mut(chunk)?;
+                chunk.get_mut(index as usize & (CHUNK - 1))
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@
 //! one, one comparison more; else one bucket of a hash table and a few comparisons. A message that is
 //! stored costs one entry of the ring of recent ones, and four buckets if it comes to be filed.
 
-use super::envelope::{Envelope, Pattern, SHAPES, Words};
+use super::envelope::{Envelope, Pattern, SHAPES, Wanted};
 use super::index::{Index, Link, Linked};
 use super::recent::{NEAR, Recent};
 use super::slab::{Id, Slab};
@@ -90,7 +90,7 @@ impl<M> UnexpectedQueue<M> {
             links: [Link::OUT; SHAPES],
             message,
         });
-        self.recent.push(Words::from(&envelope), slot);
+        self.recent.push(Wanted::from(&envelope), slot);
         UnexpectedId(self.slots.id(slot))
     }
 
@@ -104,7 +104,7 @@ impl<M> UnexpectedQueue<M> {
         if let Some(slot) = self.first_indexed(pattern) {
             return Some(UnexpectedId(self.slots.id(slot)));
         }
-        let at = self.recent.first(&Words::from(pattern));
+        let at = self.recent.first(&Wanted::from(pattern));
         (at < self.recent.len()).then(|| UnexpectedId(self.slots.id(self.recent.slot(at))))
     }
 
@@ -117,7 +117,7 @@ impl<M> UnexpectedQueue<M> {
         if let Some(slot) = self.first_indexed(pattern) {
             return Some(self.remove_indexed(slot));
         }
-        let at = self.recent.first(&Words::from(pattern));
+        let at = self.recent.first(&Wanted::from(pattern));
         let found = (at < self.recent.len()).then(|| {
             let slot = self.recent.remove(at);
             let entry = self.slots.remove(slot);

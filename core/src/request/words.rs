@@ -6,7 +6,7 @@
 //! that of its own. One bit more says that a complete operation has left nothing but a good status, so
 //! that whoever collects it needs to look at nothing else.
 //!
-//! SYNC POINT 1: the Release store in [`StateWords::set_word`] that makes a request complete pairs with
+//! SYNC POINT 1: the Release store in [`StateWords::change`] that makes a request complete pairs with
 //! the Acquire load in [`StateWords::get`]: who sees `Complete` without the lock also sees what the
 //! operation wrote to the buffer.
 
@@ -69,13 +69,14 @@ impl StateWords {
         words
     }
 
-    /// Makes sure that slot `index` has a word.
+    /// Makes sure that slot `index`, which is new, has a word, with the first generation.
     pub(crate) fn reserve(&self, index: u32) {
         if index as usize >= FIRST {
             let (chunk, _) = place(index);
             self.more[chunk]
                 .get_or_init(|| (0..FIRST << chunk).map(|_| AtomicU64::new(0)).collect());
         }
+        self.set(index, 1, State::Free);
     }
 
     #[inline]
@@ -96,7 +97,7 @@ impl StateWords {
     /// Generation and state of a slot; generation 0 if there is no such slot.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> (u32, State) {
-        // SYNC POINT 1: Acquire, pairs with the Release store in `set_word`.
+        // SYNC POINT 1: Acquire, pairs with the Release store in `change`.
         let word = self
             .word(index)
             .map_or(0, |word| word.load(Ordering::Acquire));
@@ -121,28 +122,47 @@ impl StateWords {
         let quiet = bits >> 32 << 32 | QUIET | State::Complete as u64;
         self.first
             .get(bits as u32 as usize)
-            // SYNC POINT 1: Acquire, pairs with the Release store in `set_word`.
+            // SYNC POINT 1: Acquire, pairs with the Release store in `change`.
             .is_some_and(|word| word.load(Ordering::Acquire) == quiet)
     }
 
-    /// Writes a slot's word: complete, with nothing but a good status. Only under the channel's lock.
+    /// Gives a slot another state; its generation, 0 if there is no such slot. Only under the channel's lock, like
+    /// all that write.
     #[inline]
-    pub(crate) fn set_quiet(&self, index: u32, generation: u32) {
-        self.set_word(index, generation, State::Complete as u64 | QUIET);
+    pub(crate) fn set_state(&self, index: u32, state: State) -> u32 {
+        self.change(index, |generation| (generation, state as u64))
     }
 
-    /// Writes a slot's word. Only under the channel's lock.
+    /// Makes a slot complete, with nothing but a good status; its generation.
     #[inline]
-    pub(crate) fn set(&self, index: u32, generation: u32, state: State) {
-        self.set_word(index, generation, state as u64);
+    pub(crate) fn set_quiet(&self, index: u32) -> u32 {
+        self.change(index, |generation| {
+            (generation, State::Complete as u64 | QUIET)
+        })
+    }
+
+    /// Frees a slot: its handles are stale from now on.
+    #[inline]
+    pub(crate) fn free(&self, index: u32) {
+        self.change(index, |generation| {
+            (Request::next_generation(generation), State::Free as u64)
+        });
+    }
+
+    fn set(&self, index: u32, generation: u32, state: State) {
+        self.change(index, |_| (generation, state as u64));
     }
 
     #[inline]
-    fn set_word(&self, index: u32, generation: u32, low: u64) {
-        if let Some(word) = self.word(index) {
-            // SYNC POINT 1: Release, pairs with the Acquire loads in `get` and `is_quiet`.
-            word.store(u64::from(generation) << 32 | low, Ordering::Release);
-        }
+    fn change(&self, index: u32, how: impl FnOnce(u32) -> (u32, u64)) -> u32 {
+        let Some(word) = self.word(index) else {
+            return 0;
+        };
+        // Relaxed: whoever writes has the lock.
+        let (generation, low) = how((word.load(Ordering::Relaxed) >> 32) as u32);
+        // SYNC POINT 1: Release, pairs with the Acquire loads in `get` and `is_quiet`.
+        word.store(u64::from(generation) << 32 | low, Ordering::Release);
+        generation
     }
 }
 
@@ -183,20 +203,22 @@ mod tests {
             words.set(5, generation, state);
             assert!(!words.is_quiet(request));
         }
-        words.set_quiet(5, 7);
+        assert_eq!(words.set_quiet(5), 7);
         assert!(words.is_quiet(request));
         assert_eq!(words.state_of(request), Some(State::Complete));
         assert!(!words.is_quiet(Request::new(0, 5, 8)));
         assert!(!words.is_quiet(Request::new(1, 5, 7)));
         assert!(!words.is_quiet(Request::NULL));
-        words.set(5, 8, State::Free);
+        words.free(5);
         assert!(!words.is_quiet(request));
+        assert_eq!(words.get(5), (8, State::Free));
     }
 
     #[test]
     fn stale_handles_are_seen() {
         let words = StateWords::new();
         words.reserve(3000);
+        assert_eq!(words.get(3000), (1, State::Free));
         words.set(3000, 7, State::Active);
         assert_eq!(
             words.state_of(Request::new(0, 3000, 7)),

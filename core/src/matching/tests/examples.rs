@@ -67,7 +67,7 @@ fn extreme_values_are_values_and_not_wildcards() {
 fn a_posted_id_is_stale_once_its_slot_is_reused() {
     let mut posted = PostedQueue::new();
     let first = posted.post(pattern(Some(0), Some(0)), 'a');
-    assert_eq!(posted.get(first), Some((&pattern(Some(0), Some(0)), &'a')));
+    assert_eq!(posted.get(first), Some((pattern(Some(0), Some(0)), &'a')));
     assert_eq!(posted.match_arrival(&envelope(0, 0)), Some('a'));
     let second = posted.post(pattern(Some(0), Some(0)), 'b');
     assert_ne!(first, second);

@@ -117,7 +117,7 @@ proptest! {
                 PostedCall::Cancel(which) if !ids.is_empty() => {
                     let number = which.index(ids.len());
                     let expected = remove_first(&mut model, |&(_, n)| n == number);
-                    let seen = queue.get(ids[number]).map(|(p, n)| (*p, *n));
+                    let seen = queue.get(ids[number]).map(|(p, n)| (p, *n));
                     prop_assert_eq!(seen, expected);
                     prop_assert_eq!(queue.cancel(ids[number]), expected.map(|(_, n)| n));
                 }
@@ -131,7 +131,7 @@ proptest! {
             prop_assert_eq!(queue.len(), model.len());
             prop_assert_eq!(queue.is_empty(), model.is_empty());
         }
-        let left: Vec<_> = queue.iter().map(|(id, p, n)| (id, *p, *n)).collect();
+        let left: Vec<_> = queue.iter().map(|(id, p, n)| (id, p, *n)).collect();
         let expected: Vec<_> = model.iter().map(|&(p, n)| (ids[n], p, n)).collect();
         prop_assert_eq!(left, expected);
     }
