@@ -316,6 +316,19 @@ mod tests {
     }
 
     #[test]
+    fn buffers_have_room_for_a_packet_however_short_they_are_wished() {
+        for provider in ["tcp", "shm"] {
+            let config = Config {
+                receive: 4 << 10,
+                ..Config::default()
+            };
+            if let Some(mut ranks) = ranks_with(provider, config) {
+                all_whole(&mut ranks);
+            }
+        }
+    }
+
+    #[test]
     fn few_slots_are_enough_for_all_parts_of_a_packet() {
         for provider in ["tcp", "shm"] {
             let config = Config {

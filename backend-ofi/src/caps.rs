@@ -31,6 +31,15 @@ pub(crate) fn caps(domain: &Domain, processes: bool) -> TransportCaps {
     caps
 }
 
+/// The longest payload of one message over libfabric's shared memory: what is copied at once; longer messages are read from
+/// where they are. Where that is very little, or unknown (0), nothing is gained by many parts.
+fn part_over_shm(injected: usize) -> usize {
+    match injected {
+        0..1024 => BULK,
+        _ => injected.min(BULK + Wire::LEN) - Wire::LEN,
+    }
+}
+
 /// Sizes over a provider, and the longest payload of one of its messages: packets may go in parts. Ranks need not agree
 /// about the latter: they take whatever is not longer than a packet.
 pub(crate) fn limits(config: &Config, info: &Info) -> (Limits, usize) {
@@ -39,12 +48,7 @@ pub(crate) fn limits(config: &Config, info: &Info) -> (Limits, usize) {
     let (part, bulk) = if over("ofi_rxm") {
         (AT_ONCE - Wire::LEN, BULK)
     } else if over("shm") {
-        // What is copied at once; longer messages are read from where they are. Zero says nothing of that.
-        let part = match info.tx_attr().inject_size {
-            0 => BULK,
-            injected => injected.clamp(1024, BULK + Wire::LEN) - Wire::LEN,
-        };
-        (part, BULK)
+        (part_over_shm(info.tx_attr().inject_size), BULK)
     } else if provider == "tcp" {
         (BULK, BULK)
     } else {
@@ -62,4 +66,23 @@ pub(crate) fn limits(config: &Config, info: &Info) -> (Limits, usize) {
         piece: bulk,
     };
     (limits, part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_over_shared_memory_are_what_is_copied_at_once() {
+        for (injected, part) in [
+            (0, BULK),
+            (500, BULK),
+            (1023, BULK),
+            (1024, 1024 - Wire::LEN),
+            (4096, 4096 - Wire::LEN),
+            (1 << 20, BULK),
+        ] {
+            assert_eq!(part_over_shm(injected), part, "{injected}");
+        }
+    }
 }

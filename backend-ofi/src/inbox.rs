@@ -92,12 +92,9 @@ impl Inbox {
         largest: usize,
         bulk: usize,
     ) -> Result<Self, String> {
-        let all = config.receive * Config::RECEIVES;
-        let bytes = if domain.multi {
-            config.receive
-        } else {
-            largest
-        };
+        let wished = config.receive.max(largest);
+        let all = wished * Config::RECEIVES;
+        let bytes = if domain.multi { wished } else { largest };
         let count = (all / bytes).max(2);
         Ok(Self {
             ops: Ops::new(Kind::Receive, count),

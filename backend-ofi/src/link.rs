@@ -3,12 +3,13 @@
 //! Nothing that the provider may write or read goes before the provider has let go of it, which a closed endpoint says.
 //! Where memory is registered for endpoints (`FI_MR_ENDPOINT`) one does not close as long as something is
 //! registered for it. So the endpoint is closed first, and, if it refuses, again when the registrations have been closed; the
-//! memory stays meanwhile. If it refuses still, everything stays for good.
+//! memory stays meanwhile. If it refuses still, everything stays for good; and if it may be writing to the program's memory
+//! then, which goes whatever is done here, the process ends.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
 
-use libfabric_sys::fid_ep;
+use libfabric_sys::{FI_MR_LOCAL, fid_ep};
 use portolan_core::transport::Limits;
 
 use crate::caps;
@@ -141,6 +142,11 @@ impl Link {
             code
         })
     }
+
+    /// Whether an endpoint that is open, with nothing registered, may write to memory of the program's.
+    fn endangers(&self) -> bool {
+        self.memory.is_reading() && !self.domain.info.mr_mode(FI_MR_LOCAL)
+    }
 }
 
 impl Drop for Link {
@@ -151,6 +157,10 @@ impl Drop for Link {
                 why,
                 "the endpoint does not close: its memory stays where it is"
             );
+            if self.endangers() {
+                tracing::error!("a message may still be read into memory of the program");
+                std::process::abort();
+            }
             return;
         }
         // SAFETY: dropped here and nowhere else; what is registered in the domain goes before that.

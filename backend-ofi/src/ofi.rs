@@ -61,6 +61,7 @@ pub struct Ofi {
     pub(crate) bell: Arc<EventBell>,
     pub(crate) shared: Arc<Shared>,
     nodes: Arc<[u32]>,
+    processes: Box<[Option<u32>]>,
     caps: TransportCaps,
     watcher: Option<Watcher>,
 }
@@ -72,6 +73,8 @@ pub(crate) struct Place {
     pub(crate) addresses: Addresses,
     /// On which node each rank is.
     pub(crate) nodes: Arc<[u32]>,
+    /// The number of each rank's process, where it is known and of this node; none for ranks that are threads.
+    pub(crate) processes: Box<[Option<u32>]>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -99,6 +102,7 @@ impl Ofi {
             bell,
             shared: place.shared,
             nodes: place.nodes,
+            processes: place.processes,
             caps: caps::caps(&link.domain, watcher.is_some()),
             watcher,
             link: ManuallyDrop::new(link),
@@ -209,6 +213,10 @@ impl Transport for Ofi {
 
     fn node_name(&self) -> String {
         crate::addr::host()
+    }
+
+    fn process_of(&self, peer: u32) -> Option<u32> {
+        *self.processes.get(peer as usize)?
     }
 
     #[inline]

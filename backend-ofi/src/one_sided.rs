@@ -82,6 +82,12 @@ impl Memory {
         self.pending > 0 || self.remotes.uses_memory()
     }
 
+    /// As if a read had begun.
+    #[cfg(test)]
+    pub(crate) fn pretend_to_read(&mut self) {
+        self.pending += 1;
+    }
+
     /// Ends whatever lets peers reach memory of this rank.
     pub(crate) fn close(&mut self) {
         self.exposed.clear();

@@ -85,6 +85,7 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi, Error>
         job: number,
         addresses: Addresses::new(cards.iter().map(|card| &*card.address)),
         nodes: nodes.into(),
+        processes: processes(&cards, &own.node),
         shared,
     };
     Ofi::new(link, place, Some(watcher)).map_err(unavailable)
@@ -132,6 +133,7 @@ pub fn in_process_with(n: u32, config: &Config) -> Result<Vec<Ofi>, Error> {
             job,
             addresses: addresses.clone(),
             nodes: Arc::clone(&nodes),
+            processes: Box::default(),
             shared: Arc::clone(&shared),
         };
         Ofi::new(opened, place, None).map_err(unavailable)
@@ -362,6 +364,12 @@ fn nodes(cards: &[Card]) -> (Vec<u32>, Vec<u32>) {
     (numbers, known.into_iter().map(|(_, first)| first).collect())
 }
 
+/// The number of each rank's process, where it is one of this node.
+fn processes(cards: &[Card], node: &str) -> Box<[Option<u32>]> {
+    let number = |card: &Card| (card.node == node).then_some(card.process.pid);
+    cards.iter().map(number).collect()
+}
+
 /// A number that packets of a job carry: FNV-1a of its name.
 fn job_number(name: &str) -> u32 {
     let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
@@ -409,6 +417,13 @@ mod tests {
     fn nodes_are_numbered_as_they_come() {
         let cards = [card("b", ""), card("a", ""), card("b", ""), card("c", "")];
         assert_eq!(nodes(&cards), (vec![0, 1, 0, 2], vec![0, 1, 3]));
+    }
+
+    #[test]
+    fn processes_are_known_on_their_own_node() {
+        let cards = [card("b", ""), card("a", ""), card("b", "")];
+        let own = Some(std::process::id());
+        assert_eq!(*processes(&cards, "b"), [own, None, own]);
     }
 
     #[test]

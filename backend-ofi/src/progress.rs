@@ -321,7 +321,8 @@ pub(crate) fn believe(ofi: &mut Ofi) {
     let memory = &ofi.link.memory;
     let reading = memory.is_reading();
     let dead = |peer| ofi.shared.deaths.is_dead(peer);
-    if reading || memory.remotes.concern(dead) || !memory.registrations.is_empty() {
+    let lent = reading || ofi.link.matches || !memory.registrations.is_empty();
+    if lent || memory.remotes.concern(dead) {
         // They end now, or never; until then they keep their places from the living. Who is held to be dead and is not
         // writes no more into memory of this rank.
         sever::connections(ofi);

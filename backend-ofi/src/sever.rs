@@ -12,10 +12,21 @@ use crate::ofi::Ofi;
 /// Shuts down what connects this rank with ranks that are dead, where the provider is one over IP.
 #[cold]
 pub(crate) fn connections(ofi: &Ofi) {
+    shut(ofi, false);
+}
+
+/// The same for a rank that leaves, and whatever has called it, too: the provider ends what is under way there. An
+/// endpoint of `ofi_rxm` that is closed while a message is being read crashes (1.17).
+#[cold]
+pub(crate) fn all(ofi: &Ofi) {
+    shut(ofi, true);
+}
+
+fn shut(ofi: &Ofi, leaving: bool) {
     let address = |rank: u32| parse(ofi.addresses.of(rank));
     let dead = ofi.shared.deaths.list(0).into_iter();
     let dead: Vec<SocketAddr> = dead.filter_map(|(rank, _)| address(rank)).collect();
-    let Some(own) = address(ofi.rank).filter(|_| !dead.is_empty()) else {
+    let Some(own) = address(ofi.rank).filter(|_| leaving || !dead.is_empty()) else {
         return;
     };
     // All ranks of a host that are dead: then a connection from there is one of theirs.
@@ -34,8 +45,9 @@ pub(crate) fn connections(ofi: &Ofi) {
         };
         // This side has called a dead rank, or has been called by one.
         let called = dead.contains(&there);
-        let calls = here.port() == own.port() && dead.iter().any(|dead| dead.ip() == there.ip());
-        if called || (calls && whole(there.ip())) {
+        let calls = here.port() == own.port();
+        let by_the_dead = || dead.iter().any(|dead| dead.ip() == there.ip()) && whole(there.ip());
+        if called || (calls && (leaving || by_the_dead())) {
             // SAFETY: no memory is touched. What it is a socket to does not answer any more.
             unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
         }

@@ -1,6 +1,7 @@
 //! An endpoint that does not close as long as something is registered for it, or at all.
 
 use std::ffi::c_int;
+use std::os::unix::process::ExitStatusExt as _;
 use std::sync::Arc;
 
 use libfabric_sys::{FI_EBUSY, fi_close, fi_ops, fid, fid_mr};
@@ -64,7 +65,7 @@ fn object<C: crate::fid::Class>(link: &Link, stubborn: &mut Stubborn<C>) -> Fid<
 
 /// Closes a link whose endpoint refuses so often. Says how often it was closed in the end, whether what was registered
 /// has been closed, and whether the memory that the provider had is there still.
-fn close_with(refusals: usize) -> Option<(usize, usize, bool)> {
+fn close_with(refusals: usize, reading: bool) -> Option<(usize, usize, bool)> {
     let config = Config {
         provider: Some("tcp".to_owned()),
         interface: Some("lo".to_owned()),
@@ -86,6 +87,9 @@ fn close_with(refusals: usize) -> Option<(usize, usize, bool)> {
     link.memory.exposed.insert(1, exposed);
     let lent = Arc::new(());
     *link.lent = Some(Box::new(Arc::clone(&lent)));
+    if reading {
+        link.memory.pretend_to_read();
+    }
     drop(link);
     let there = Arc::strong_count(&lent) > 1;
     if refusals > 1 {
@@ -98,7 +102,7 @@ fn close_with(refusals: usize) -> Option<(usize, usize, bool)> {
 #[test]
 fn what_is_registered_goes_when_the_endpoint_refuses() {
     for refusals in [0, 1] {
-        let Some(outcome) = close_with(refusals) else {
+        let Some(outcome) = close_with(refusals, true) else {
             return;
         };
         assert_eq!(outcome, (1, 1, false), "{refusals} refusals");
@@ -107,7 +111,28 @@ fn what_is_registered_goes_when_the_endpoint_refuses() {
 
 #[test]
 fn memory_of_an_endpoint_that_stays_open_stays() {
-    if let Some(outcome) = close_with(usize::MAX) {
+    if let Some(outcome) = close_with(usize::MAX, false) {
         assert_eq!(outcome, (0, 1, true));
     }
+}
+
+/// Set where a test is the process that is to end.
+const DOOMED: &str = "PORTOLAN_TEST_DOOMED";
+
+#[test]
+fn no_program_goes_on_with_memory_that_may_be_written() {
+    if std::env::var_os(DOOMED).is_some() {
+        let _ = close_with(usize::MAX, true);
+        return;
+    }
+    if close_with(0, false).is_none() {
+        return; // It has said why.
+    }
+    let name = "link::tests::no_program_goes_on_with_memory_that_may_be_written";
+    let child = std::process::Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", name])
+        .env(DOOMED, "1")
+        .output()
+        .expect("it starts");
+    assert_eq!(child.status.signal(), Some(libc::SIGABRT), "{child:?}");
 }

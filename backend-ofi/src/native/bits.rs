@@ -1,4 +1,4 @@
-//! Context, source and tag in the bits of a provider's tag; signature, representation and cookie in the
+//! Context, source and tag in the bits of a provider's tag; signature, representation and the sender's mark in the
 //! data that comes with a completion.
 
 use portolan_core::matching::{Envelope, Pattern};
@@ -112,18 +112,59 @@ pub(crate) struct Label {
     pub(crate) signature: u32,
     /// Code of the representation.
     pub(crate) rep: u8,
-    /// The sender waits until it hears that the message was matched, and knows it by this number.
-    pub(crate) cookie: Option<u32>,
+    /// By what its sender knows it.
+    pub(crate) mark: Mark,
+}
+
+/// By what a sender knows a message of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// The lowest bits of its number among those that this rank has sent.
+    Turn(u32),
+    /// The sender waits until it hears that the message was matched: the number of the operation.
+    Awaited(u32),
+}
+
+impl Mark {
+    /// Numbers are below this.
+    pub(crate) const NUMBERS: u32 = 1 << 23;
+
+    /// The mark of the message with this number.
+    #[inline]
+    pub(crate) fn turn(turn: u64) -> Self {
+        Self::Turn(turn as u32 % Self::NUMBERS)
+    }
+
+    /// The last of the messages up to number `last` whose number has these lowest bits.
+    pub(crate) fn latest(last: u64, low: u32) -> u64 {
+        let behind = last.wrapping_sub(low.into()) % u64::from(Self::NUMBERS);
+        last.wrapping_sub(behind)
+    }
+
+    /// As 24 bits.
+    #[inline]
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Self::Turn(low) => low,
+            Self::Awaited(number) => number | Self::NUMBERS,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn of(bits: u32) -> Self {
+        let number = bits % Self::NUMBERS;
+        match bits & Self::NUMBERS {
+            0 => Self::Turn(number),
+            _ => Self::Awaited(number),
+        }
+    }
 }
 
 impl Label {
-    /// Cookies are below this.
-    pub(crate) const COOKIES: u32 = (1 << 24) - 1;
-
     #[inline]
     pub(crate) fn pack(self) -> u64 {
-        let cookie = self.cookie.map_or(0, |cookie| u64::from(cookie) + 1);
-        u64::from(self.signature) | u64::from(self.rep) << 32 | cookie << 40
+        let mark = u64::from(self.mark.bits());
+        u64::from(self.signature) | u64::from(self.rep) << 32 | mark << 40
     }
 
     #[inline]
@@ -131,7 +172,7 @@ impl Label {
         Self {
             signature: data as u32,
             rep: (data >> 32) as u8,
-            cookie: ((data >> 40) as u32).checked_sub(1),
+            mark: Mark::of((data >> 40) as u32),
         }
     }
 }
@@ -209,13 +250,35 @@ mod tests {
 
     #[test]
     fn labels_survive() {
-        for cookie in [None, Some(0), Some(Label::COOKIES - 1)] {
+        let last = Mark::NUMBERS - 1;
+        for mark in [0, last]
+            .into_iter()
+            .flat_map(|number| [Mark::Turn(number), Mark::Awaited(number)])
+        {
             let label = Label {
                 signature: u32::MAX,
                 rep: 255,
-                cookie,
+                mark,
             };
             assert_eq!(Label::unpack(label.pack()), label);
         }
+    }
+
+    #[test]
+    fn the_latest_message_of_a_mark_is_found() {
+        let all = u64::from(Mark::NUMBERS);
+        for (last, turn) in [
+            (7, 7),
+            (7, 0),
+            (all + 3, all),
+            (all + 3, 4),
+            (5 * all - 1, 4 * all),
+        ] {
+            let Mark::Turn(low) = Mark::turn(turn) else {
+                unreachable!("that is what `turn` makes")
+            };
+            assert_eq!(Mark::latest(last, low), turn);
+        }
+        assert!(Mark::latest(3, 4) > 3, "there was none");
     }
 }

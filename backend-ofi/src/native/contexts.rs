@@ -90,11 +90,18 @@ impl Contexts {
         self.dead.contains(&process)
     }
 
-    /// Whether all processes of a context have died, but perhaps for one. Without a communicator from above those are all
-    /// of the job.
-    pub(crate) fn has_only_the_dead_beside(&self, process: u32, context: u32, size: u32) -> bool {
-        let mut others = (0..size).filter(|&other| other != process);
-        others.all(|other| self.is_dead(other) || !self.is_member(context, other))
+    /// The local rank of a process in a context.
+    pub(crate) fn local(&self, context: u32, process: u32) -> Option<u32> {
+        match self.of(context) {
+            Some((_, known)) => known.group.rank_of(ProcId::new(process)),
+            None => Some(process),
+        }
+    }
+
+    /// The processes of a context that have not died. Without a communicator from above those are all of the job, of `size`.
+    pub(crate) fn living(&self, context: u32, size: u32) -> impl Iterator<Item = u32> {
+        let member = move |process: &u32| self.is_member(context, *process);
+        (0..size).filter(move |process| member(process) && !self.is_dead(*process))
     }
 
     /// A dead member of the communicator whose collective operations use a context.
@@ -180,15 +187,26 @@ mod tests {
     }
 
     #[test]
-    fn the_last_one_of_a_context_is_alone() {
+    fn the_living_of_a_context_are_known() {
         let mut contexts = Contexts::default();
         contexts.add(&comm(0, &[0, 1, 2]));
         contexts.add(&comm(2, &[0, 1]));
         contexts.died(1);
-        let alone = |contexts: &Contexts, context| contexts.has_only_the_dead_beside(0, context, 3);
-        assert!(!alone(&contexts, 0) && alone(&contexts, 2) && !alone(&contexts, 7));
-        contexts.died(2);
-        assert!(alone(&contexts, 0) && alone(&contexts, 7));
+        let living = |context| contexts.living(context, 3).collect::<Vec<_>>();
+        assert_eq!(
+            (living(0), living(2), living(7)),
+            (vec![0, 2], vec![0], vec![0, 2])
+        );
+        contexts.add(&comm(4, &[2, 0]));
+        assert_eq!(
+            [0, 1, 2].map(|process| contexts.local(4, process)),
+            [Some(1), None, Some(0)]
+        );
+        assert_eq!(
+            contexts.local(9, 2),
+            Some(2),
+            "no communicator: world ranks"
+        );
     }
 
     #[test]

@@ -4,14 +4,12 @@
 //! with it. What the provider does not let go of although its peer is dead is given up after a while; its
 //! memory, which is the device's own, stays the provider's until that says otherwise or is closed.
 
-use portolan_core::matching::Pattern;
-
-use super::slots::{Slot, What};
+use super::slots::What;
 use super::tags::{End, Tags};
 use crate::ofi::Ofi;
 
 /// Polls for which the provider may hold on to what cannot end.
-const PATIENCE: u32 = 2000;
+pub(super) const PATIENCE: u32 = 2000;
 
 /// An operation that a death has ended, and that the provider still has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +64,6 @@ impl Tags {
                     if doomed {
                         self.doom_receive(ofi, number, peer);
                     }
-                }
-                // It may have been waiting for what this peer has begun to send.
-                What::Receive(receive) if receive.from.source.is_none() => {
-                    let serial = self.slots.at(number).serial;
-                    self.doom(number, serial);
                 }
                 _ => {}
             }
@@ -149,15 +142,6 @@ impl Tags {
         over.len()
     }
 
-    /// Whether the provider has messages to a rank that a receive there like this could have.
-    fn sends_to(&self, rank: u32, from: &Pattern) -> bool {
-        let fits = |slot: &Slot| match &slot.what {
-            What::Send(send) => send.peer == rank && from.matches(&self.bits.unpack(send.tag)),
-            _ => false,
-        };
-        self.slots.iter().any(|slot| slot.under_way && fits(slot))
-    }
-
     fn give_up_one(&mut self, ofi: &Ofi, number: u32) {
         match &self.slots.at(number).what {
             What::Send(send) => {
@@ -166,25 +150,24 @@ impl Tags {
                 self.lose(number, End::Failed(peer));
             }
             What::Receive(receive) => {
-                let (from, doom) = (receive.from, receive.doom);
-                let serial = self.slots.at(number).serial;
-                let source = match from.source {
-                    Some(source) => self.contexts.process(from.context, source),
-                    // Nobody says whose message has begun to arrive. Of this rank's own the rest comes.
-                    None if self.sends_to(ofi.rank, &from) => return self.doom(number, serial),
-                    None => doom.filter(|_| {
-                        let contexts = &self.contexts;
-                        contexts.has_only_the_dead_beside(ofi.rank, from.context, ofi.size)
-                    }),
+                let from = receive.from;
+                let Some(source) = from.source else {
+                    return self.inquire(ofi, number); // Nobody says whose message has begun to arrive.
                 };
+                let source = self.contexts.process(from.context, source);
                 // From the living the rest of a message still comes.
                 if let Some(peer) = source.filter(|&peer| self.contexts.is_dead(peer)) {
-                    tracing::warn!(rank = ofi.rank, peer, "gave up a message of the dead");
-                    self.posted -= 1;
-                    self.lose(number, End::Failed(peer));
+                    self.give_up_receive(ofi, number, peer);
                 }
             }
             _ => {}
         }
+    }
+
+    /// A receive has met a message of the dead.
+    pub(super) fn give_up_receive(&mut self, ofi: &Ofi, number: u32, peer: u32) {
+        tracing::warn!(rank = ofi.rank, peer, "gave up a message of the dead");
+        self.posted -= 1;
+        self.lose(number, End::Failed(peer));
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! The tags are in `bits.rs`, the operations under way in `slots.rs` and `tags.rs`, their memory in
 //! `buffers.rs`, sending in `sends.rs`,
-//! receiving in `receives.rs`, looking in `looks.rs`, deaths in `deaths.rs` with `contexts.rs`, the
+//! receiving in `receives.rs`, looking in `looks.rs`, deaths in `deaths.rs` with `inquiries.rs` and `contexts.rs`, the
 //! engine's transport and the completions in `packets.rs`, persistent requests in `persistent.rs`, what
 //! handlers and hooks are given in `port.rs`, what the provider has to be able to do in `able.rs`, and the
 //! interface itself in `adi.rs`.
@@ -24,6 +24,7 @@ mod bits;
 mod buffers;
 mod contexts;
 mod deaths;
+mod inquiries;
 mod looks;
 mod matched;
 mod packets;
@@ -40,7 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use portolan_core::config::Settings;
-use portolan_core::device::{Attributes, Caps, Upper};
+use portolan_core::device::{ActiveMessage, Attributes, Caps, Port, Upper};
 use portolan_core::engine::{AbortHook, Engine, StuckHook};
 use portolan_core::level::Level;
 use portolan_core::{Device, Error, ErrorKind, Result};
@@ -48,6 +49,7 @@ use portolan_core::{Device, Error, ErrorKind, Result};
 use crate::ofi::Ofi;
 pub use able::matching;
 pub(crate) use able::{attempt, examine};
+use inquiries::{ANSWERED, ASKED, Note};
 pub(crate) use matched::Matched;
 use packets::{MATCHED, Packets, Shared, Wish, completions};
 use persistent::Persistents;
@@ -126,14 +128,18 @@ impl<L: Level> Native<L> {
         let shared = Shared::new(ofi, tags);
         let engine = Engine::new(Packets(Arc::clone(&shared)), settings)?;
         engine.register_hook(completions(Arc::clone(&shared)));
-        let told = Arc::clone(&shared);
-        let handler =
-            move |_: &mut dyn portolan_core::device::Port,
-                  message: portolan_core::device::ActiveMessage<'_>| {
-                let cookie = message.args[0] as u32;
-                told.ask(Wish::Matched(message.from.index(), cookie));
+        for handler in [MATCHED, ASKED, ANSWERED] {
+            let told = Arc::clone(&shared);
+            let hear = move |_: &mut dyn Port, message: ActiveMessage<'_>| {
+                let (peer, args) = (message.from.index(), message.args);
+                told.ask(Wish::Hear(Note {
+                    peer,
+                    handler,
+                    args,
+                }));
             };
-        engine.register_handler(MATCHED, Box::new(handler))?;
+            engine.register_handler(handler, Box::new(hear))?;
+        }
         let mut caps = engine.attributes().caps;
         caps.remove(Caps::CANCEL_LOCAL | Caps::CANCEL_SEND | Caps::PULL | Caps::DRIVEN);
         caps.insert(Caps::NATIVE_MATCHING);

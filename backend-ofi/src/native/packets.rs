@@ -14,8 +14,10 @@ use portolan_core::transport::{
 use portolan_core::{Error, ErrorKind, ProcId, Request, Result, SendArgs};
 
 use super::bits::Bits;
+use super::inquiries::Note;
 use super::tags::{End, Tags};
 use crate::ofi::{FAREWELL, FAREWELL_FROM_THE_DEAD, Nobody, Ofi};
+use crate::sever;
 
 /// Handler of the messages that say that a synchronous send was matched: the last id that there is, which
 /// is in nobody's range.
@@ -26,8 +28,8 @@ pub(super) enum Wish {
     Send(Request, SendArgs, Data),
     Receive(Request, Pattern, Data),
     Cancel(Request),
-    /// A peer says that the synchronous send of a number was matched.
-    Matched(u32, u32),
+    /// A peer's device says this.
+    Hear(Note),
 }
 
 /// The endpoint, and what is matched on it. Dropped in the order of the fields: what the provider may still use
@@ -174,7 +176,7 @@ impl Core {
                 tags.start_receive(ofi, request, &from, data);
             },
             Wish::Cancel(request) => tags.cancel(ofi, request),
-            Wish::Matched(peer, cookie) => tags.acknowledged(peer, cookie),
+            Wish::Hear(note) => tags.hear(&note),
         }
     }
 }
@@ -196,6 +198,14 @@ impl Drop for Core {
             }
             self.ofi.poll(&mut Nobody);
             self.collect();
+        }
+        if self.tags.is_under_way() {
+            sever::all(&self.ofi);
+            let start = Instant::now();
+            while self.tags.is_under_way() && start.elapsed() < FAREWELL_FROM_THE_DEAD {
+                self.ofi.poll(&mut Nobody);
+                self.collect();
+            }
         }
         if self.tags.is_under_way() {
             let rank = self.ofi.rank;
@@ -243,6 +253,10 @@ impl Transport for Packets {
 
     fn node_name(&self) -> String {
         self.0.lock().ofi.node_name()
+    }
+
+    fn process_of(&self, peer: u32) -> Option<u32> {
+        self.0.lock().ofi.process_of(peer)
     }
 
     unsafe fn send_short(
@@ -352,17 +366,22 @@ pub(super) fn finish(shared: &Shared, port: &mut dyn Port) -> bool {
     }
     loop {
         // The lock is free while requests complete: what is attached to them runs.
-        let (end, ack) = {
+        let (end, note) = {
             let mut core = shared.lock();
-            (core.tags.next_end(), core.tags.next_ack())
+            (core.tags.next_end(), core.tags.next_note())
         };
-        if let Some((peer, cookie)) = ack {
-            let outcome = port.send(ProcId::new(peer), MATCHED, [u64::from(cookie), 0], &[]);
+        if let Some(Note {
+            peer,
+            handler,
+            args,
+        }) = note
+        {
+            let outcome = port.send(ProcId::new(peer), handler, args, &[]);
             // Whoever has died does not wait any more.
             drop(outcome);
         }
         let outcome = match end {
-            None if ack.is_none() => return done,
+            None if note.is_none() => return done,
             None => Ok(()),
             Some((request, End::Over(status))) => port.complete(request, status),
             Some((request, End::Failed(peer))) => port.fail(request, ProcId::new(peer)),

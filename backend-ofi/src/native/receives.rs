@@ -8,9 +8,11 @@ use portolan_core::matching::Pattern;
 use portolan_core::{ErrorKind, Request, Status};
 use portolan_datatype::MsgRep;
 
-use super::bits::Label;
+use super::bits::{Label, Mark};
 use super::buffers::Buffer;
+use super::inquiries::Note;
 use super::matched::Matched;
+use super::packets::MATCHED;
 use super::slots::{Arrival, Incoming, What};
 use super::tags::{End, NO_ROOM, Tags};
 use crate::ofi::Ofi;
@@ -266,13 +268,17 @@ impl Tags {
     /// The sender of a message may wait to hear that it was matched.
     pub(super) fn acknowledge(&mut self, ofi: &Ofi, arrival: &Arrival) {
         let (context, source) = (arrival.envelope.context, arrival.envelope.source);
-        if let Some(cookie) = arrival.label.cookie
+        if let Mark::Awaited(number) = arrival.label.mark
             && let Some(peer) = self.contexts.process(context, source)
         {
             if peer == ofi.rank {
-                self.acknowledged(peer, cookie);
+                self.acknowledged(peer, number);
             } else {
-                self.acks.push_back((peer, cookie));
+                self.notes.push_back(Note {
+                    peer,
+                    handler: MATCHED,
+                    args: [number.into(), 0],
+                });
             }
         }
     }

@@ -11,7 +11,7 @@ use portolan_core::transport::Sent;
 use portolan_core::{Request, SendArgs, SendMode, Status};
 use portolan_datatype::MsgRep;
 
-use super::bits::Label;
+use super::bits::{Label, Mark};
 use super::matched::Matched;
 use super::slots::{Outgoing, What};
 use super::tags::{End, NO_ROOM, Tags};
@@ -45,13 +45,20 @@ fn reach(ofi: &mut Ofi, peer: u32) -> Option<Sent> {
 }
 
 impl Tags {
-    fn label(&self, args: &SendArgs, data: &Data, cookie: Option<u32>) -> u64 {
+    fn label(&self, args: &SendArgs, data: &Data, mark: Mark) -> u64 {
         Label {
             signature: data.signature(data.len()).bits(),
             rep: args.rep.code(),
-            cookie,
+            mark,
         }
         .pack()
+    }
+
+    /// The number of the next message.
+    #[inline]
+    fn next_message(&mut self) -> u64 {
+        self.turn += 1;
+        self.turn
     }
 
     /// Sends a small message at once, if nothing stands in its way.
@@ -79,7 +86,8 @@ impl Tags {
             }
             None => return false,
         };
-        let (tag, label) = (self.bits.pack(&args.envelope), self.label(args, data, None));
+        let mark = Mark::turn(self.next_message());
+        let (tag, label) = (self.bits.pack(&args.envelope), self.label(args, data, mark));
         let (ep, addr) = (ofi.link.ep.get(), ofi.peers[peer as usize].addr);
         // SAFETY: an open endpoint, an address of its vector, readable bytes, which the provider has
         // copied when the call returns.
@@ -128,23 +136,25 @@ impl Tags {
             bytes
         });
         let awaited = args.mode == SendMode::Synchronous;
+        let turn = self.next_message();
         let send = Outgoing {
             peer,
             context: args.envelope.context,
             tag: self.bits.pack(&args.envelope),
-            label: self.label(args, &data, None),
+            label: self.label(args, &data, Mark::turn(turn)),
             len,
             bytes,
+            turn,
             awaited,
         };
         let number = self.slots.add(What::Send(send), request);
         self.numbers.insert(request.to_bits(), number);
         if awaited {
-            debug_assert!(number < Label::COOKIES);
+            debug_assert!(number < Mark::NUMBERS);
             if let What::Send(send) = &mut self.slots.at(number).what {
                 let label = Label::unpack(send.label);
-                let cookie = Some(number);
-                send.label = Label { cookie, ..label }.pack();
+                let mark = Mark::Awaited(number);
+                send.label = Label { mark, ..label }.pack();
             }
         }
         let waits = !self.unsent.is_empty() && self.unsent.contains_key(&peer);
@@ -228,8 +238,8 @@ impl Tags {
     }
 
     /// A peer says that a message was matched.
-    pub(crate) fn acknowledged(&mut self, peer: u32, cookie: u32) {
-        let Some(slot) = self.slots.get(cookie) else {
+    pub(crate) fn acknowledged(&mut self, peer: u32, number: u32) {
+        let Some(slot) = self.slots.get(number) else {
             return;
         };
         let under_way = slot.under_way;
@@ -241,8 +251,8 @@ impl Tags {
         }
         send.awaited = false;
         let waits = self.unsent.get(&peer);
-        if !under_way && waits.is_none_or(|queue| !queue.contains(&cookie)) {
-            self.finish(cookie, End::Over(Status::EMPTY));
+        if !under_way && waits.is_none_or(|queue| !queue.contains(&number)) {
+            self.finish(number, End::Over(Status::EMPTY));
         }
     }
 }

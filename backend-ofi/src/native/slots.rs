@@ -33,6 +33,8 @@ pub(super) struct Outgoing {
     /// Bytes, and where they are; nowhere if there are none.
     pub(super) len: usize,
     pub(super) bytes: Option<Buffer>,
+    /// Its number among the messages of this rank.
+    pub(super) turn: u64,
     /// The receiver has still to say that the message was matched.
     pub(super) awaited: bool,
 }

@@ -15,6 +15,7 @@ use super::bits::Bits;
 use super::buffers::Buffers;
 use super::contexts::Contexts;
 use super::deaths::Doomed;
+use super::inquiries::{Inquiry, Note};
 use super::looks::Scan;
 use super::matched::Matched;
 use super::receives::SINK;
@@ -60,13 +61,18 @@ pub(crate) struct Tags {
     pub(super) sink: Box<[u8]>,
     /// Operations that are over and whose requests are not complete yet.
     pub(super) ends: VecDeque<(Request, End)>,
-    /// Senders that are to hear that their message was matched: peer and cookie.
-    pub(super) acks: VecDeque<(u32, u32)>,
+    /// What other ranks' devices are to hear: that their messages were matched, for one.
+    pub(super) notes: VecDeque<Note>,
+    /// Messages so far that this rank has sent.
+    pub(super) turn: u64,
     /// Handles on messages that were taken.
     pub(super) handles: BTreeMap<u64, u32>,
     pub(super) last_handle: u64,
     /// Operations that a death has ended, and that the provider still has.
     pub(super) doomed: Vec<Doomed>,
+    /// Of these nobody knows yet whose message they have met.
+    pub(super) inquiries: Vec<Inquiry>,
+    pub(super) last_inquiry: u32,
     pub(super) failures_seen: u32,
     pub(super) counts: Counts,
 }
@@ -100,10 +106,13 @@ impl Tags {
             scan: Scan::default(),
             sink: vec![0; SINK].into(),
             ends: VecDeque::new(),
-            acks: VecDeque::new(),
+            notes: VecDeque::new(),
+            turn: 0,
             handles: BTreeMap::new(),
             last_handle: 0,
             doomed: Vec::new(),
+            inquiries: Vec::new(),
+            last_inquiry: 0,
             failures_seen: 0,
         }
     }
@@ -141,6 +150,9 @@ impl Tags {
         if !self.doomed.is_empty() {
             done += self.give_up(ofi);
         }
+        if !self.inquiries.is_empty() {
+            self.pursue(ofi);
+        }
         done
     }
 
@@ -150,6 +162,7 @@ impl Tags {
             || !self.unclaimed.is_empty()
             || !self.unposted.is_empty()
             || !self.doomed.is_empty()
+            || !self.inquiries.is_empty()
     }
 
     /// An operation is over: its slot is free, and its request is to be completed.
@@ -216,9 +229,9 @@ impl Tags {
         }
     }
 
-    /// The next sender that is to hear that its message was matched: peer and cookie.
-    pub(crate) fn next_ack(&mut self) -> Option<(u32, u32)> {
-        self.acks.pop_front()
+    /// The next that another rank's device is to hear.
+    pub(crate) fn next_note(&mut self) -> Option<Note> {
+        self.notes.pop_front()
     }
 
     /// Nothing is written to the program's buffers from now on. Returns the receives that the provider has,

@@ -1,5 +1,7 @@
 //! What becomes of memory and requests when ranks die in the middle of a message.
 
+mod inquiries;
+
 use std::sync::Arc;
 
 use portolan_core::config::{MatchMode, Settings};
@@ -30,21 +32,21 @@ const STEPS: u32 = 5_000_000;
 const FROM: u32 = 1;
 const TAG: u32 = 5;
 
-/// Two endpoints whose provider matches; `None` where there is none.
-fn opened() -> Option<[Ofi; 2]> {
+/// Endpoints whose provider matches; `None` where there is none.
+fn opened<const N: usize>() -> Option<[Ofi; N]> {
     let config = Config {
         provider: Some("tcp".to_owned()),
         interface: Some("lo".to_owned()),
         matching: MatchMode::Native,
         ..Config::default()
     };
-    opened_or_skipped("matching by the provider", 2, &config)?
+    opened_or_skipped("matching by the provider", N as u32, &config)?
         .try_into()
         .ok()
 }
 
-/// What is below two devices.
-fn pair() -> Option<[Core; 2]> {
+/// What is below devices.
+fn cores<const N: usize>() -> Option<[Core; N]> {
     let core = |ofi: Ofi| {
         let format = ofi.link.domain.info.ep_attr().mem_tag_format;
         let bits = Bits::new(format, ofi.size).expect("it was examined");
@@ -52,6 +54,10 @@ fn pair() -> Option<[Core; 2]> {
         Core { ofi, tags }
     };
     Some(opened()?.map(core))
+}
+
+fn pair() -> Option<[Core; 2]> {
+    cores()
 }
 
 fn request(number: u64) -> Request {
@@ -215,6 +221,27 @@ fn a_send_that_is_given_up_reads_nowhere() {
     let Some([mut zero, mut one]) = pair() else {
         return; // It has said why.
     };
+    // Rank 1 calls: a connection by which the dead were called would be shut down.
+    let mut heard = [0];
+    // SAFETY: the buffers outlive the ranks.
+    unsafe {
+        let Core { ofi, tags } = &mut zero;
+        let data = Data::Contig(ContigBuf::from_bytes_mut(&mut heard));
+        tags.start_receive(ofi, request(3), &from(FROM), data);
+        let Core { ofi, tags } = &mut one;
+        let data = Data::Contig(ContigBuf::from_bytes(&[1]));
+        tags.start_send(ofi, request(4), &args(0, FROM), data);
+    }
+    let mut ends = 0;
+    until("rank 1 is not heard", || {
+        one.step();
+        zero.step();
+        ends += [&mut one, &mut zero]
+            .into_iter()
+            .filter_map(Core::end)
+            .count();
+        ends == 2
+    });
     let data = Data::Contig(ContigBuf::from_bytes(&message));
     // SAFETY: the buffer outlives the ranks.
     unsafe {

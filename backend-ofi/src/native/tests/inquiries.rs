@@ -1,0 +1,262 @@
+//! Receives from any source that have met a message when a rank dies, while others live.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use portolan_core::device::Check;
+use portolan_core::{Device, ErrorKind, SendMode};
+
+use super::*;
+use crate::native::inquiries::Note;
+
+/// Longer than what the provider sends at once.
+const ANNOUNCED: usize = 1 << 20;
+
+fn any() -> Pattern {
+    Pattern {
+        source: None,
+        ..from(FROM)
+    }
+}
+
+/// Brings what the devices say to each other to where it is heard. Returns how much that was.
+fn carry(cores: &mut [Core]) -> usize {
+    let mut count = 0;
+    for from in 0..cores.len() {
+        while let Some(note) = cores[from].tags.next_note() {
+            let peer = from as u32;
+            cores[note.peer as usize].tags.hear(&Note { peer, ..note });
+            count += 1;
+        }
+    }
+    count
+}
+
+/// # Safety
+/// The buffer must outlive the ranks.
+unsafe fn receive(core: &mut Core, number: u64, from: &Pattern, room: &mut [u8]) {
+    let Core { ofi, tags } = core;
+    let data = Data::Contig(ContigBuf::from_bytes_mut(room));
+    // SAFETY: the caller's promise.
+    unsafe { tags.start_receive(ofi, request(number), from, data) };
+}
+
+/// Sends to rank 0.
+///
+/// # Safety
+/// The message must outlive the ranks.
+unsafe fn send(core: &mut Core, number: u64, mode: SendMode, message: &[u8]) {
+    let Core { ofi, tags } = core;
+    let args = SendArgs {
+        mode,
+        ..args(0, ofi.rank)
+    };
+    let data = Data::Contig(ContigBuf::from_bytes(message));
+    // SAFETY: the caller's promise.
+    unsafe { tags.start_send(ofi, request(number), &args, data) };
+}
+
+/// A receive of rank 0 has met the message of rank 1, whose first bytes have come.
+///
+/// # Safety
+/// Message and buffer must outlive the ranks.
+unsafe fn meet(cores: &mut [Core; 3], message: &[u8], room: &mut [u8]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        receive(&mut cores[0], 1, &any(), room);
+        cores[0].mark();
+        send(&mut cores[1], 2, SendMode::Standard, message);
+    }
+    until("nothing arrives", || {
+        cores[1].step();
+        cores[0].step();
+        cores[0].has_begun()
+    });
+    assert!(cores[0].end().is_none(), "all of it has arrived at once");
+}
+
+/// Waits until a message of `source` has come that has met no receive; `source` does no more than to send it if `sends`.
+fn shown(cores: &mut [Core; 3], source: u32, sends: bool) {
+    until("it does not come", || {
+        if sends {
+            cores[source as usize].step();
+        }
+        cores[0].serve();
+        let Core { ofi, tags } = &mut cores[0];
+        let look = tags.look(ofi, &from(source), false);
+        let Some(look) = look else { return false };
+        loop {
+            cores[0].serve();
+            match cores[0].tags.seen(look) {
+                Seen::Later => {}
+                seen => return seen != Seen::Nothing,
+            }
+        }
+    });
+}
+
+/// What the living have sent and no receive has met keeps nothing from its end, and is there for later ones.
+fn a_receive_ends_in_front_of(unmet: &[(u32, SendMode, usize)]) {
+    let message = vec![7; LEN];
+    let mut room = vec![0; LEN];
+    let others: Vec<Vec<u8>> = unmet
+        .iter()
+        .zip(10..)
+        .map(|(&(_, _, len), byte)| vec![byte; len])
+        .collect();
+    let mut rooms: Vec<Vec<u8>> = unmet.iter().map(|&(_, _, len)| vec![0; len]).collect();
+    let Some(mut cores) = cores::<3>() else {
+        return; // It has said why.
+    };
+    // SAFETY: the buffers were made before the ranks, and outlive them.
+    unsafe { meet(&mut cores, &message, &mut room) };
+    for (number, (&(source, mode, _), other)) in (20..).zip(unmet.iter().zip(&others)) {
+        // SAFETY: as above.
+        unsafe { send(&mut cores[source as usize], number, mode, other) };
+        shown(&mut cores, source, true);
+    }
+    let ended = |core: &mut Core| {
+        core.tags
+            .next_end()
+            .map(|(number, end)| (number.to_bits() >> 32, end))
+    };
+    while ended(&mut cores[0]).is_some() {}
+    cores[0].ofi.shared.deaths.declare(1, "its node is gone");
+    until("the receive never ends", || {
+        cores[0].step();
+        cores[2].step();
+        carry(&mut cores);
+        matches!(ended(&mut cores[0]), Some((1, End::Failed(1))))
+    });
+    for (number, (&(source, ..), room)) in (30..).zip(unmet.iter().zip(&mut rooms)) {
+        // SAFETY: as above.
+        unsafe { receive(&mut cores[0], number, &from(source), room) };
+        until("a message is lost", || {
+            cores[0].step();
+            cores[2].step();
+            carry(&mut cores);
+            match ended(&mut cores[0]) {
+                Some((which, End::Over(status))) if which == number => status.error.is_none(),
+                Some((_, End::Failed(peer))) => panic!("failed because of {peer}"),
+                _ => false,
+            }
+        });
+    }
+    drop(cores);
+    assert!(rooms == others, "what has come is not what was sent");
+}
+
+#[test]
+fn a_receive_ends_when_the_living_have_sent_nothing() {
+    a_receive_ends_in_front_of(&[]);
+}
+
+#[test]
+fn a_receive_ends_although_the_living_send_something_else() {
+    a_receive_ends_in_front_of(&[
+        (2, SendMode::Standard, 8),
+        (2, SendMode::Standard, ANNOUNCED),
+        (0, SendMode::Standard, ANNOUNCED),
+    ]);
+}
+
+#[test]
+fn a_receive_ends_although_the_living_wait_for_another() {
+    a_receive_ends_in_front_of(&[(2, SendMode::Synchronous, ANNOUNCED)]);
+}
+
+/// A message of the living arrives, however long its sender does not look, and whatever it has sent after it.
+fn what_the_living_send_arrives(later: Option<SendMode>) {
+    let (message, short) = (vec![7; LEN], [8; 8]);
+    let mut room = vec![0; LEN];
+    let Some(mut cores) = cores::<3>() else {
+        return; // It has said why.
+    };
+    // SAFETY: the buffers outlive the ranks.
+    unsafe { send(&mut cores[2], 2, SendMode::Standard, &message) };
+    shown(&mut cores, 2, true);
+    // SAFETY: as above.
+    unsafe { receive(&mut cores[0], 1, &any(), &mut room) };
+    if let Some(mode) = later {
+        // SAFETY: as above.
+        unsafe { send(&mut cores[2], 3, mode, &short) };
+        shown(&mut cores, 2, false);
+    }
+    assert!(cores[0].end().is_none(), "all of it has arrived at once");
+    cores[0].ofi.shared.deaths.declare(1, "its node is gone");
+    let mut said = 0;
+    until("nobody is asked", || {
+        cores[0].step();
+        said += carry(&mut cores);
+        assert!(
+            cores[0].end().is_none(),
+            "a message of the living is given up"
+        );
+        said >= 10
+    });
+    until("it does not arrive", || {
+        cores[0].step();
+        cores[2].step();
+        carry(&mut cores);
+        match cores[0].end() {
+            None => false,
+            Some(End::Over(status)) => status.error.is_none() && status.bytes == LEN as u64,
+            Some(end) => panic!("{end:?}"),
+        }
+    });
+    drop(cores);
+    assert!(room == message);
+}
+
+#[test]
+fn a_message_of_the_living_is_not_given_up() {
+    what_the_living_send_arrives(None);
+}
+
+#[test]
+fn nor_is_it_when_a_later_one_has_met_no_receive() {
+    what_the_living_send_arrives(Some(SendMode::Standard));
+    what_the_living_send_arrives(Some(SendMode::Synchronous));
+}
+
+#[test]
+fn devices_ask_each_other() {
+    let message = vec![7; LEN];
+    let mut room = vec![0; LEN];
+    let Some(ranks) = opened::<3>() else {
+        return; // It has said why.
+    };
+    let settings = Settings::default();
+    let [zero, one, two] = ranks.map(|ofi| Native::<Multiple>::new(ofi, &settings).unwrap());
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                two.device_check(Check::NonBlocking).unwrap();
+            }
+        });
+        let received = scope.spawn(|| zero.recv_contig(&any(), &mut room));
+        let posted = |core: &Core| core.tags.slots.iter().any(|slot| slot.under_way);
+        while !posted(&zero.shared.lock()) {
+            std::thread::yield_now();
+        }
+        zero.shared.lock().mark();
+        {
+            let mut core = one.shared.lock();
+            // SAFETY: the message outlives the ranks.
+            unsafe { send(&mut core, 2, SendMode::Standard, &message) };
+        }
+        until("nothing arrives", || {
+            one.shared.lock().step();
+            zero.shared.lock().has_begun()
+        });
+        zero.shared
+            .lock()
+            .ofi
+            .shared
+            .deaths
+            .declare(1, "its node is gone");
+        let outcome = received.join().expect("the thread ends");
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::PeerFailed);
+    });
+}
