@@ -18,7 +18,7 @@ use crate::native::Matched;
 use crate::peer::Peer;
 use crate::shared::{Contacts, Shared};
 use crate::watch::Watcher;
-use crate::{caps, one_sided, progress, remote, send};
+use crate::{caps, one_sided, progress, remote, send, sever};
 
 /// How long a rank that leaves waits for its last packets to go: then whoever they were for is not
 /// going to take them.
@@ -135,6 +135,18 @@ impl Ofi {
         if self.shared.contacts.are_watched() && peer != self.rank {
             self.peers[peer as usize].greet = true;
             self.to_tell.push_back(peer);
+        }
+    }
+
+    /// Ends what the provider has not let go of. The others know that this rank has left: hanging up before, it would
+    /// look as if it had died.
+    #[cold]
+    fn hang_up(&mut self) {
+        sever::all(self);
+        let start = Instant::now();
+        while start.elapsed() < FAREWELL_FROM_THE_DEAD {
+            progress::discard(self);
+            std::thread::yield_now();
         }
     }
 
@@ -364,6 +376,9 @@ impl Drop for Ofi {
                 watcher.leave();
             }
             self.shared.roster.leave(self.rank);
+        }
+        if self.link.lent.is_some() {
+            self.hang_up();
         }
         // SAFETY: not used any more.
         let mut link = unsafe { ManuallyDrop::take(&mut self.link) };

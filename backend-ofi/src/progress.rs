@@ -213,6 +213,25 @@ pub(crate) fn post(ofi: &mut Ofi) {
     }
 }
 
+/// Lets the provider go on after this rank has left: what ends now, and how, concerns nobody.
+#[cold]
+pub(crate) fn discard(ofi: &mut Ofi) {
+    let cq = ofi.link.domain.cq.get();
+    let mut batch = [const { MaybeUninit::<fi_cq_tagged_entry>::uninit() }; BATCH];
+    for _ in 0..BATCHES {
+        // SAFETY: an open queue of this format; room for as many entries.
+        let count = unsafe { fi_cq_read(cq, batch.as_mut_ptr().cast(), BATCH) };
+        if count == -(FI_EAVAIL as isize) {
+            // SAFETY: numbers and null pointers, for which zero is a value.
+            let mut entry = unsafe { std::mem::zeroed::<fi_cq_err_entry>() };
+            // SAFETY: an open queue, room for one entry.
+            unsafe { fi_cq_readerr(cq, &raw mut entry, 0) };
+        } else if count <= 0 {
+            return;
+        }
+    }
+}
+
 /// The completion of something that has failed. Returns how much news that is for the engine.
 #[cold]
 #[inline(never)]

@@ -15,8 +15,8 @@ pub(crate) fn connections(ofi: &Ofi) {
     shut(ofi, false);
 }
 
-/// The same for a rank that leaves, and whatever has called it, too: the provider ends what is under way there. An
-/// endpoint of `ofi_rxm` that is closed while a message is being read crashes (1.17).
+/// The same for a rank that has left, with all ranks: the provider ends what is under way there. An endpoint of
+/// `ofi_rxm` that is closed while a message is being read crashes (1.17).
 #[cold]
 pub(crate) fn all(ofi: &Ofi) {
     shut(ofi, true);
@@ -26,6 +26,8 @@ fn shut(ofi: &Ofi, leaving: bool) {
     let address = |rank: u32| parse(ofi.addresses.of(rank));
     let dead = ofi.shared.deaths.list(0).into_iter();
     let dead: Vec<SocketAddr> = dead.filter_map(|(rank, _)| address(rank)).collect();
+    let others = (0..if leaving { ofi.size } else { 0 }).filter(|&rank| rank != ofi.rank);
+    let others: Vec<SocketAddr> = others.filter_map(address).collect();
     let Some(own) = address(ofi.rank).filter(|_| leaving || !dead.is_empty()) else {
         return;
     };
@@ -43,9 +45,10 @@ fn shut(ofi: &Ofi, leaving: bool) {
         let Some((here, there)) = ends(socket.as_raw_fd()) else {
             continue;
         };
-        // This side has called a dead rank, or has been called by one.
-        let called = dead.contains(&there);
-        let calls = here.port() == own.port();
+        // This side has called such a rank, or has been called by one.
+        let called = dead.contains(&there) || others.contains(&there);
+        let own_ip = here.ip() == own.ip() || own.ip().is_unspecified();
+        let calls = here.port() == own.port() && own_ip;
         let by_the_dead = || dead.iter().any(|dead| dead.ip() == there.ip()) && whole(there.ip());
         if called || (calls && (leaving || by_the_dead())) {
             // SAFETY: no memory is touched. What it is a socket to does not answer any more.

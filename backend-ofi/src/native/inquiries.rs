@@ -18,6 +18,8 @@
 //! met that one. So whoever is clear has sent something else. Who is not is asked again later: what
 //! it sends may have met another receive, and ends.
 
+use std::time::Instant;
+
 use portolan_core::device::HandlerId;
 use portolan_core::matching::Pattern;
 
@@ -27,7 +29,7 @@ use super::looks::Seen;
 use super::packets::MATCHED;
 use super::slots::{Outgoing, Slot, What};
 use super::tags::Tags;
-use crate::ofi::Ofi;
+use crate::ofi::{FAREWELL, Ofi};
 
 /// Handler of questions. The ids from [`MATCHED`](super::packets::MATCHED) downward are this device's.
 pub(super) const ASKED: HandlerId = HandlerId(u32::MAX - 1);
@@ -56,6 +58,8 @@ pub(super) struct Inquiry {
     /// Those who are to be asked; the last one is.
     open: Vec<u32>,
     stage: Stage,
+    /// Since when that one is known to have left.
+    left: Option<Instant>,
 }
 
 /// How far the last one of those who are to be asked is.
@@ -111,6 +115,7 @@ impl Inquiry {
     /// The one that is being asked has not sent it, or will not send the rest.
     fn exclude(&mut self) {
         self.open.pop();
+        self.left = None;
         self.stage = match self.open.is_empty() {
             // The provider may still have to say that the message is whole.
             true => Stage::Pause(PATIENCE),
@@ -147,6 +152,7 @@ impl Tags {
             dead,
             open: living,
             stage: Stage::Begin,
+            left: None,
         });
     }
 
@@ -174,8 +180,16 @@ impl Tags {
         let Some(&member) = inquiry.open.last() else {
             return self.nobody_alive(ofi, inquiry);
         };
-        if self.contexts.is_dead(member) || ofi.shared.roster.has_left(member) {
+        if self.contexts.is_dead(member) {
             inquiry.exclude();
+            return true;
+        }
+        if ofi.shared.roster.has_left(member) {
+            // Nobody answers; what it had handed over before may be on its way still.
+            let since = *inquiry.left.get_or_insert_with(Instant::now);
+            if since.elapsed() >= FAREWELL {
+                inquiry.exclude();
+            }
             return true;
         }
         match (seen, inquiry.stage) {

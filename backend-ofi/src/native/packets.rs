@@ -17,7 +17,6 @@ use super::bits::Bits;
 use super::inquiries::Note;
 use super::tags::{End, Tags};
 use crate::ofi::{FAREWELL, FAREWELL_FROM_THE_DEAD, Nobody, Ofi};
-use crate::sever;
 
 /// Handler of the messages that say that a synchronous send was matched: the last id that there is, which
 /// is in nobody's range.
@@ -198,14 +197,6 @@ impl Drop for Core {
             }
             self.ofi.poll(&mut Nobody);
             self.collect();
-        }
-        if self.tags.is_under_way() {
-            sever::all(&self.ofi);
-            let start = Instant::now();
-            while self.tags.is_under_way() && start.elapsed() < FAREWELL_FROM_THE_DEAD {
-                self.ofi.poll(&mut Nobody);
-                self.collect();
-            }
         }
         if self.tags.is_under_way() {
             let rank = self.ofi.rank;
