@@ -202,8 +202,8 @@ impl<T: Transport> State<T> {
         sent != Sent::Full
     }
 
-    /// Moves every stream on, in the order in which they were asked for. Behind one that finds no room the others
-    /// to the same peer would not find any, either, and a window of messages makes many: they are not tried.
+    /// Moves every stream on, in the order in which they were asked for. Behind one that finds no room there
+    /// is hardly any for the others to the same peer, and a window of messages makes many: they are not tried.
     fn flush_streams(&mut self) -> usize {
         let mut streams = std::mem::take(&mut self.proto.streams);
         let (mut sent, mut at) = (0, 0);

@@ -189,6 +189,10 @@ impl<T: Transport> State<T> {
         if self.proto.has_outgoing() {
             self.flush_outgoing();
         }
+        // Nor does the next receive's copy wait for a step, unless this is one.
+        if !self.proto.hooks.running() {
+            self.proto.has_pulled = false;
+        }
     }
 }
 

@@ -14,7 +14,9 @@ use crate::config::Settings;
 use crate::device::{Check, CommView, Completion, Device, SendMode};
 use crate::level::{Level, Single, StateLock};
 use crate::matching::Pattern;
-use crate::transport::{Bell, Header, Limits, Payload, Sent, Sink, Transport, TransportCaps};
+use crate::transport::{
+    Bell, Exposure, Header, Limits, Payload, Pulled, Sent, Sink, Transport, TransportCaps,
+};
 use crate::{Adi, ErrorKind, ProcId, Request, SendArgs, Status};
 
 /// A transport whose peer is a script: the test hands in packets, and sees what was sent.
@@ -25,6 +27,8 @@ struct Scripted {
     full: bool,
     /// Packets that found no room.
     refused: usize,
+    /// Lengths that were pulled; `None` where nothing can be.
+    pulled: Option<Vec<usize>>,
 }
 
 struct NoBell(AtomicU32);
@@ -44,7 +48,16 @@ impl Transport for Scripted {
         "scripted"
     }
     fn caps(&self) -> TransportCaps {
-        TransportCaps::empty()
+        match self.pulled {
+            Some(_) => TransportCaps::PULL,
+            None => TransportCaps::empty(),
+        }
+    }
+    unsafe fn pull(&mut self, _: u32, _: &Exposure, _: u64, target: *mut u8, len: usize) -> Pulled {
+        // SAFETY: the caller's promise.
+        unsafe { target.write_bytes(1, len) };
+        self.pulled.get_or_insert_default().push(len);
+        Pulled::Done
     }
     fn limits(&self) -> Limits {
         Limits {
@@ -118,14 +131,22 @@ fn engine() -> Engine<Scripted, Single> {
     engine_with(None)
 }
 
+fn scripted() -> Scripted {
+    Scripted {
+        arriving: VecDeque::new(),
+        sent: Vec::new(),
+        failed: None,
+        full: false,
+        refused: 0,
+        pulled: None,
+    }
+}
+
 /// An engine whose peer has failed before, or not.
 fn engine_with(failed: Option<&str>) -> Engine<Scripted, Single> {
     let transport = Scripted {
-        arriving: VecDeque::new(),
-        sent: Vec::new(),
         failed: failed.map(str::to_owned),
-        full: false,
-        refused: 0,
+        ..scripted()
     };
     Engine::new(transport, &Settings::default()).expect("an engine over a script")
 }

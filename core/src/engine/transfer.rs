@@ -115,7 +115,10 @@ impl<T: Transport> State<T> {
                 }
             }
         }
-        if self.proto.has_pulled || self.pull(index) != Pulling::Over {
+        // Those that came before come first.
+        let far = self.proto.caps.contains(TransportCaps::PULL_FAR);
+        let queued = self.proto.has_pulled || !far && !self.proto.pulls.is_empty();
+        if queued || self.pull(index) != Pulling::Over {
             self.proto.pulls.push_back(index);
             self.proto.work = true;
         }
@@ -213,7 +216,8 @@ impl<T: Transport> State<T> {
             return Pulling::Over;
         };
         let far = self.proto.caps.contains(TransportCaps::PULL_FAR);
-        self.proto.has_pulled |= !far && transfer.wanted > 0;
+        let copied = matches!(turn, Turn::More | Turn::Whole) && transfer.wanted > 0;
+        self.proto.has_pulled |= !far && copied;
         match turn {
             Turn::More => return Pulling::More,
             Turn::Later => return Pulling::Later,

@@ -31,7 +31,7 @@
 //! while its sender pulls, so two ranks that pull, at half the speed of two that stream, go on pulling, because
 //! each finds the other way slower by itself; and one that splits takes the other's processor for its own. So
 //! there the lower rank leads, and the other one takes the way by which its own messages are taken; and what is
-//! measured are the bytes of both directions.
+//! measured are the bytes of both directions. Messages to and fro in turn are taken for such, too.
 //!
 //! A message of middle length goes unasked, in pieces, once it has been streamed for a while (`unasked.rs`). So where a
 //! call waits for it its stream is priced as what that will be, two copies and no question: the receiver
@@ -145,7 +145,7 @@ impl Ways {
     /// Whether a transfer that begins now is sure to be streamed, because those before it are.
     pub(super) fn go_on_streaming(&self, peer: u32, len: usize, both: bool) -> bool {
         self.senders.get(&peer).is_some_and(|sender| {
-            let same = sender.active > 0 || sender.class == class_of(len, both) && sender.follows();
+            let same = sender.active > 0 || sender.goes_on(sender.class_now(len, both), &|_| true);
             same && sender.begun > 0 && sender.way == Way::Stream
         })
     }
@@ -166,15 +166,9 @@ impl Ways {
             .entry(peer)
             .or_insert_with(|| Box::new(Sender::new()));
         if sender.active == 0 {
-            // Between two windows that go both ways, nothing is exposed for a moment.
-            let both = both || sender.given > 0;
-            let class = class_of(len, both);
-            let led = if both { sender.led_by(&allowed) } else { None };
-            let same = class == sender.class
-                && allowed(sender.way)
-                && led == sender.led.then_some(sender.way);
-            match led {
-                _ if same && sender.follows() => {}
+            let class = sender.class_now(len, both);
+            match sender.led_by(class, &allowed) {
+                _ if sender.goes_on(class, &allowed) => {}
                 Some(way) => sender.begin_led(class, way),
                 None => sender.begin_period(class, allowed),
             }
@@ -204,7 +198,8 @@ impl Ways {
 
     /// `len` bytes of a message of this rank have been taken by `peer`.
     pub(super) fn given(&mut self, peer: u32, len: usize) {
-        if let Some(sender) = self.senders.get_mut(&peer) {
+        let long = len >= 1 << SHORTEST;
+        if let Some(sender) = self.senders.get_mut(&peer).filter(|_| long) {
             sender.given += len as u64;
         }
     }
@@ -271,7 +266,7 @@ impl Sender {
         }
     }
 
-    /// Whether a transfer that begins now, with none under way, belongs to the period.
+    /// Whether one that begins now follows the others closely enough, and there is room for it.
     fn follows(&self) -> bool {
         if self.begun >= self.room || !self.timed {
             return self.begun < self.room;
@@ -280,9 +275,20 @@ impl Sender {
         self.until.elapsed() <= busy / GAP
     }
 
-    /// The way that the peer goes, if it leads and that is known.
-    fn led_by(&self, allowed: &impl Fn(Way) -> bool) -> Option<Way> {
-        let (way, more) = self.theirs?;
+    /// The class of a transfer that begins now. Between two windows that go both ways, nothing is exposed for a moment.
+    fn class_now(&self, len: usize, both: bool) -> usize {
+        class_of(len, both || self.given > 0)
+    }
+
+    /// Whether a transfer that begins now, with none under way, belongs to the period.
+    fn goes_on(&self, class: usize, allowed: &impl Fn(Way) -> bool) -> bool {
+        let same = class == self.class && allowed(self.way);
+        same && self.led_by(class, allowed) == self.led.then_some(self.way) && self.follows()
+    }
+
+    /// The way that the peer goes, if it leads and that is known, and messages go both ways.
+    fn led_by(&self, class: usize, allowed: &impl Fn(Way) -> bool) -> Option<Way> {
+        let (way, more) = self.theirs.filter(|_| class >= LENGTHS)?;
         (more > 0 && allowed(way)).then_some(way)
     }
 

@@ -1,9 +1,14 @@
 //! Windows of long messages: many are on offer at once.
 
-use super::{arrives, busy, piece};
+use super::{Scripted, arrives, busy, piece, scripted};
+use crate::config::Settings;
 use crate::device::{Check, Device};
-use crate::level::StateLock;
+use crate::engine::Engine;
+use crate::level::{Single, StateLock};
+use crate::matching::Pattern;
+use crate::transport::packet::flags;
 use crate::transport::{Header, PacketKind};
+use crate::{Adi, Request};
 
 /// What a receiver says that takes bytes of an offer.
 fn take(cookie: u32, until: u64) -> (Header, [u8; 24]) {
@@ -16,6 +21,73 @@ fn take(cookie: u32, until: u64) -> (Header, [u8; 24]) {
         ..Header::default()
     };
     (header, body)
+}
+
+/// An offer of so many bytes that may be pulled.
+fn offer(tag: u32, len: usize) -> (Header, [u8; 48]) {
+    let mut body = [0; 48];
+    body[..8].copy_from_slice(&(len as u64).to_le_bytes());
+    let header = Header {
+        flags: flags::EXPOSED,
+        ..piece(PacketKind::Offer, tag, 9)
+    };
+    (header, body)
+}
+
+/// A rank that can pull, with a receive of a long message and many of short ones.
+fn pulling(buffer: &mut [u8], count: u32) -> (Engine<Scripted, Single>, Vec<Request>) {
+    let mut transport = scripted();
+    transport.pulled = Some(Vec::new());
+    let engine = Engine::new(transport, &Settings::default()).unwrap();
+    let from = |tag| Pattern {
+        context: 3,
+        source: Some(1),
+        tag: Some(tag),
+    };
+    let (at, len) = (buffer.as_mut_ptr(), buffer.len());
+    // SAFETY: the buffer outlives the engine in the tests below; nobody looks at what overlaps.
+    let receive = |tag| unsafe { engine.irecv_contig(&from(tag), at, len) }.unwrap();
+    let requests = (0..count).map(receive).collect();
+    (engine, requests)
+}
+
+/// Whoever offers again as soon as it has been served keeps nobody from being served.
+#[test]
+fn new_offers_do_not_overtake_what_is_being_pulled() {
+    let mut buffer = vec![0; 3 << 20];
+    let (engine, requests) = pulling(&mut buffer, 20);
+    for tag in 0..10 {
+        let (header, body) = offer(tag, if tag == 0 { 3 << 20 } else { 5000 });
+        arrives(&engine, header, &body);
+        engine.state.lock().progress();
+    }
+    assert!(engine.test(requests[0]).unwrap().is_some());
+    let pulled = engine.state.lock().transport.pulled.clone().unwrap();
+    assert_eq!(pulled[..4], [1 << 20, 1 << 20, 1 << 20, 5000]);
+}
+
+/// A receive that finds its message announced does not put off the next one's copy.
+#[test]
+fn receives_that_find_offers_pull_at_once() {
+    let mut buffer = vec![0; 5000];
+    let (engine, _) = pulling(&mut buffer, 0);
+    for tag in 0..3 {
+        let (header, body) = offer(tag, 5000);
+        arrives(&engine, header, &body);
+    }
+    engine.device_check(Check::NonBlocking).unwrap();
+    for tag in 0..3 {
+        let from = Pattern {
+            context: 3,
+            source: Some(1),
+            tag: Some(tag),
+        };
+        // SAFETY: the buffer outlives the engine.
+        let request = unsafe { engine.irecv_contig(&from, buffer.as_mut_ptr(), 5000) }.unwrap();
+        let state = engine.state.lock();
+        let now = state.proto.table.state(request.index());
+        assert_eq!(now, crate::request::State::Complete);
+    }
 }
 
 /// Behind a window of offers a sender may say what this rank's own messages wait for.
