@@ -4,6 +4,7 @@
 //! - [`mod@test`]: runs the lanes that say whether the tree is good, and counts what they ran.
 //! - [`layout`]: the house rules that a program can check.
 //! - [`instructions`]: how many instructions a small message costs.
+//! - [`goals`]: measures the project's goals, and says which are met.
 //! - [`docs`]: writes the pages of `docs/` that are made from the source.
 //! - [`bindgen`]: makes the bindings of C libraries again.
 //!
@@ -15,6 +16,7 @@
 
 mod bindgen;
 mod docs;
+mod goals;
 mod instructions;
 mod layout;
 mod repo;
@@ -46,6 +48,8 @@ enum Command {
     CheckLayout,
     /// Count the instructions of an 8-byte message and compare with what is recorded
     Instructions(instructions::Args),
+    /// Measure the project's goals beside its peers, and say which are met (needs a quiet machine)
+    Goals(goals::Args),
     /// Write the pages of docs/ that are made from the source
     Docs,
     /// Make the bindings of C libraries again, from their headers (needs libclang)
@@ -57,6 +61,7 @@ fn main() -> ExitCode {
         Command::Test(args) => test::main(&repo, &args),
         Command::CheckLayout => layout::main(&repo),
         Command::Instructions(args) => instructions::main(&repo, &args),
+        Command::Goals(args) => goals::main(&repo, &args),
         Command::Docs => docs::main(&repo),
         Command::Bindgen => bindgen::main(&repo),
     });

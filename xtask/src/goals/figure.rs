@@ -1,0 +1,106 @@
+//! What `portolan bench --json` prints.
+
+use serde_json::Value;
+
+use crate::Failure;
+
+/// One run: several benches, each at several sizes, ours and the peers'.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    /// Ours.
+    pub(super) figures: Vec<Figure>,
+    /// The phase of the machine in which most was measured.
+    pub(super) phase: Option<String>,
+    /// The most that others used of the machine meanwhile, in cores.
+    pub(super) others: f64,
+    /// One way of a cache line between two cores, by storing and loading, in ns.
+    pub(super) line: Option<f64>,
+    /// Model of the processor, and how many cores there are.
+    pub(super) machine: Option<String>,
+}
+
+/// A figure of ours.
+#[derive(Debug, Clone)]
+pub(super) struct Figure {
+    pub(super) bench: String,
+    /// Bytes of a message, or how many of them wait.
+    pub(super) size: u64,
+    pub(super) value: f64,
+    /// To the best peer's, if there was one.
+    pub(super) ratio: Option<f64>,
+    /// That peer.
+    pub(super) peer: Option<String>,
+    pub(super) samples: u64,
+}
+
+impl Run {
+    /// Reads the lines of a run.
+    pub(super) fn read(text: &str) -> Result<Self, Failure> {
+        let mut run = Self::default();
+        for line in text.lines() {
+            let line: Value = serde_json::from_str(line).map_err(|error| {
+                format!("not a line of `portolan bench --json`: {error}: {line}")
+            })?;
+            run.take(&line);
+        }
+        if run.figures.is_empty() {
+            return Err("nothing was measured".into());
+        }
+        Ok(run)
+    }
+
+    fn take(&mut self, line: &Value) {
+        let name = |field: &str| line[field].as_str().map(str::to_owned);
+        if let (Some(_), Some(value)) = (line["transport"].as_str(), line["value"].as_f64()) {
+            self.figures.push(Figure {
+                bench: name("bench").unwrap_or_default(),
+                size: line["waiting"]
+                    .as_u64()
+                    .or(line["bytes"].as_u64())
+                    .unwrap_or(0),
+                value,
+                ratio: line["ratio"].as_f64(),
+                peer: name("best_peer"),
+                samples: line["samples"].as_u64().unwrap_or(0),
+            });
+            self.phase = name("phase").or(self.phase.take());
+        }
+        for taken in line["taken"].as_array().into_iter().flatten() {
+            let others = taken["others"].as_f64().unwrap_or(0.0);
+            if taken["counts"] == true && others > self.others {
+                self.others = others;
+            }
+        }
+        if let Some(machine) = line["machine"].as_object() {
+            self.line = machine["load_store_ns"].as_f64();
+            let model = machine["model"].as_str().unwrap_or("unknown");
+            self.machine = Some(format!("{model}, {} cores", machine["cores"]));
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in super::super) const LINES: &str = r#"{"bench":"latency","transport":"shm","ranks":2,"bytes":8,"value":0.08,"unit":"us","samples":3,"phase":"near","ratio":0.8,"best_peer":"a-1"}
+{"bench":"latency","transport":"shm","ranks":2,"bytes":64,"value":0.1,"unit":"us","samples":3,"phase":"near","ratio":0.95,"best_peer":"a-1"}
+{"bench":"latency","peer":"a-1","ranks":2,"bytes":8,"value":0.1,"unit":"us","samples":3}
+{"bench":"latency","transport":"shm","taken":[{"others":0.2,"counts":true},{"others":0.9,"counts":false}]}
+{"bench":"latency","machine":{"model":"X","cores":2,"load_store_ns":55.0}}"#;
+
+    #[test]
+    fn ours_and_the_machine_are_read_and_peers_are_not_ours() {
+        let run = Run::read(LINES).unwrap();
+        assert_eq!(run.figures.len(), 2);
+        assert_eq!(run.figures[1].size, 64);
+        assert_eq!(run.figures[1].ratio, Some(0.95));
+        assert_eq!(run.phase.as_deref(), Some("near"));
+        assert!(
+            (run.others - 0.2).abs() < 1e-9,
+            "what does not count is left out"
+        );
+        assert_eq!(run.machine.as_deref(), Some("X, 2 cores"));
+        assert!(Run::read("").is_err() && Run::read("x").is_err());
+    }
+}

@@ -1,0 +1,397 @@
+//! The goals.
+
+/// Goals that are about one thing.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// As on the command line.
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    pub(super) goals: &'static [Goal],
+}
+
+/// One goal.
+#[derive(Debug)]
+pub(super) struct Goal {
+    pub(super) what: &'static str,
+    pub(super) bound: Bound,
+    pub(super) of: Of,
+    /// The sizes that it is about, from and to; `None`: all that are measured.
+    pub(super) sizes: Option<(u64, u64)>,
+    pub(super) runs: &'static [Command],
+}
+
+/// A run of `portolan bench`.
+#[derive(Debug)]
+pub(super) struct Command {
+    /// Its arguments.
+    pub(super) words: &'static str,
+    /// Environment variables.
+    pub(super) settings: &'static [(&'static str, &'static str)],
+}
+
+/// How large what is measured may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+    /// No bound: it is to be known.
+    Shown,
+}
+
+/// What a figure is measured by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    /// Its ratio to the best peer's.
+    BestPeer,
+    /// The figure itself.
+    Itself,
+    /// Its ratio to that of the first size.
+    FirstSize,
+    /// Its ratio to the way of a cache line from core to core.
+    Line,
+    /// The ratio of the nonblocking forms, in the second run, to the blocking ones in the first.
+    Blocking,
+}
+
+impl Goal {
+    pub(super) fn commands(&self) -> impl Iterator<Item = &'static Command> {
+        self.runs.iter()
+    }
+
+    /// Whether the goal is about messages of this size.
+    pub(super) fn concerns(&self, size: u64) -> bool {
+        self.sizes
+            .is_none_or(|(from, to)| (from..=to).contains(&size))
+    }
+}
+
+impl Bound {
+    pub(super) fn holds(self, measure: f64) -> bool {
+        match self {
+            Self::AtMost(limit) => measure <= limit,
+            Self::AtLeast(limit) => measure >= limit,
+            Self::Shown => true,
+        }
+    }
+}
+
+/// The names of the groups, for the command line.
+pub(super) fn groups() -> Vec<&'static str> {
+    GROUPS.iter().map(|group| group.name).collect()
+}
+
+const fn run(words: &'static str) -> Command {
+    Command {
+        words,
+        settings: &[],
+    }
+}
+
+/// A goal about all sizes that its runs measure.
+const fn goal(what: &'static str, bound: Bound, of: Of, runs: &'static [Command]) -> Goal {
+    Goal {
+        what,
+        bound,
+        of,
+        sizes: None,
+        runs,
+    }
+}
+
+/// A goal about some of the sizes.
+const fn part(
+    what: &'static str,
+    bound: Bound,
+    of: Of,
+    sizes: (u64, u64),
+    runs: &'static [Command],
+) -> Goal {
+    Goal {
+        what,
+        bound,
+        of,
+        sizes: Some(sizes),
+        runs,
+    }
+}
+
+const LATENCY: &[Command] = &[run(
+    "latency --peers --tuned --sizes 0,8,64,256,1k,4k,8k,16k,32k,64k,256k,1M,4M",
+)];
+const ONE_WAY: &[Command] = &[run(
+    "bandwidth --peers --tuned --sizes 1k,4k,8k,16k,32k,64k,256k,1M,4M",
+)];
+const BOTH_WAYS: &[Command] = &[run(
+    "bibandwidth --peers --tuned --sizes 1k,4k,8k,16k,32k,64k,256k,1M,4M",
+)];
+const SHM: &[(&str, &str)] = &[("PORTOLAN_OFI_PROVIDER", "shm")];
+const TCP: &[(&str, &str)] = &[
+    ("PORTOLAN_OFI_PROVIDER", "tcp"),
+    ("PORTOLAN_OFI_INTERFACE", "lo"),
+];
+const OFI_LATENCY: &str =
+    "latency --transport ofi --peers --only libfabric,+ofi --sizes 8,64,1k,4k,8k,16k,64k,256k,1M";
+const OFI_BANDWIDTH: &str =
+    "bandwidth --transport ofi --peers --only libfabric,+ofi --sizes 1k,4k,8k,16k,64k,256k,1M";
+
+/// Every goal.
+pub(super) const GROUPS: &[Group] = &[
+    Group {
+        name: "shm",
+        title: "Shared memory, two ranks",
+        goals: &[
+            part(
+                "Latency of short messages, µs",
+                Bound::AtMost(0.8),
+                Of::BestPeer,
+                (0, 64),
+                LATENCY,
+            ),
+            part(
+                "The same by the machine",
+                Bound::AtMost(1.4),
+                Of::Line,
+                (0, 64),
+                LATENCY,
+            ),
+            part(
+                "Latency to 4 KiB, µs",
+                Bound::AtMost(0.8),
+                Of::BestPeer,
+                (256, 4 << 10),
+                LATENCY,
+            ),
+            part(
+                "Latency to 64 KiB, µs",
+                Bound::AtMost(0.75),
+                Of::BestPeer,
+                (8 << 10, 64 << 10),
+                LATENCY,
+            ),
+            part(
+                "Latency of long messages, µs",
+                Bound::Shown,
+                Of::BestPeer,
+                (256 << 10, 4 << 20),
+                LATENCY,
+            ),
+            goal(
+                "Windows one way, MB/s",
+                Bound::AtLeast(1.1),
+                Of::BestPeer,
+                ONE_WAY,
+            ),
+            goal(
+                "Windows both ways, MB/s",
+                Bound::AtLeast(1.1),
+                Of::BestPeer,
+                BOTH_WAYS,
+            ),
+            goal(
+                "Messages of 8 bytes, per second",
+                Bound::AtLeast(1.4),
+                Of::BestPeer,
+                &[run("rate --peers --tuned --sizes 8")],
+            ),
+            goal(
+                "Hidden behind computation, %",
+                Bound::AtLeast(90.0),
+                Of::Itself,
+                &[run("overlap --sizes 64k,1M,4M")],
+            ),
+        ],
+    },
+    Group {
+        name: "matching",
+        title: "Matching among many",
+        goals: &[
+            goal(
+                "8 bytes past so many that do not match, µs",
+                Bound::AtMost(1.5),
+                Of::FirstSize,
+                &[
+                    run("depth --sizes 10,1000,100000 --seconds 1"),
+                    run("depth-wildcard --sizes 10,1000,100000 --seconds 1"),
+                    run("depth-unexpected --sizes 10,1000,100000 --seconds 1"),
+                ],
+            ),
+            goal(
+                "A match while so many are drained, µs",
+                Bound::AtMost(3.0),
+                Of::FirstSize,
+                &[
+                    run("drain-reverse --sizes 10,1000,100000 --seconds 1"),
+                    run("drain-random --sizes 10,1000,100000 --seconds 1"),
+                ],
+            ),
+        ],
+    },
+    Group {
+        name: "ranks",
+        title: "More ranks than cores, and waiting",
+        goals: &[
+            goal(
+                "Pairs of 4 and 8 ranks on two cores, partners on one core, then on two, 8 bytes, µs",
+                Bound::AtMost(0.8),
+                Of::BestPeer,
+                &[
+                    run("latency -n 4 --map together --sizes 8 --peers --only openmpi"),
+                    run("latency -n 8 --map together --sizes 8 --peers --only openmpi"),
+                    run("latency -n 4 --map apart --sizes 8 --peers --only openmpi"),
+                    run("latency -n 8 --map apart --sizes 8 --peers --only openmpi"),
+                ],
+            ),
+            goal(
+                "Barrier of 4 and 8 ranks on two cores, µs",
+                Bound::AtMost(0.8),
+                Of::BestPeer,
+                &[
+                    run("barrier -n 4 --peers --only openmpi"),
+                    run("barrier -n 8 --peers --only openmpi"),
+                ],
+            ),
+            goal(
+                "Two ranks while both cores are busy with other work, 8 bytes, µs",
+                Bound::AtMost(0.8),
+                Of::BestPeer,
+                &[run(
+                    "latency -n 2 --busy 2 --iterations 500000 --seconds 2 --sizes 8 --peers --only openmpi",
+                )],
+            ),
+            goal(
+                "Two ranks on one core, 8 bytes, µs",
+                Bound::Shown,
+                Of::BestPeer,
+                &[run(
+                    "latency -n 2 --pin 0,0 --sizes 8 --peers --tuned --only openmpi",
+                )],
+            ),
+            goal(
+                "Processor time of a rank that waits, %",
+                Bound::AtMost(0.1),
+                Of::Itself,
+                &[run("idle --seconds 3")],
+            ),
+            goal(
+                "Start of 64 ranks, ms",
+                Bound::Shown,
+                Of::BestPeer,
+                &[run("startup --peers")],
+            ),
+            goal(
+                "Memory of one of 64 ranks, KiB",
+                Bound::Shown,
+                Of::Itself,
+                &[run("memory-ring"), run("memory-all")],
+            ),
+        ],
+    },
+    Group {
+        name: "coll",
+        title: "Collective operations",
+        goals: &[
+            goal(
+                "Short ones of two ranks, µs",
+                Bound::AtMost(0.7),
+                Of::BestPeer,
+                &[
+                    run("barrier -n 2 --peers"),
+                    run("bcast --sizes 8 --peers"),
+                    run("allreduce --sizes 8 --peers"),
+                ],
+            ),
+            goal(
+                "Long ones of two ranks, µs",
+                Bound::AtMost(0.8),
+                Of::BestPeer,
+                &[
+                    run("bcast --sizes 64k,256k,1M,4M --peers"),
+                    run("allreduce --sizes 64k,256k,1M,4M --peers"),
+                    run("allgather --sizes 64k,256k,1M,4M --peers"),
+                    run("alltoall --sizes 64k,256k,1M,4M --peers"),
+                    run("reduce-scatter --sizes 64k,256k,1M,4M --peers"),
+                ],
+            ),
+            goal(
+                "Four ranks on two cores, µs",
+                Bound::AtMost(0.8),
+                Of::BestPeer,
+                &[run("coll -n 4 --sizes 8,1k,64k,1M --peers --only openmpi")],
+            ),
+            goal(
+                "Eight ranks on two cores, µs",
+                Bound::AtMost(0.8),
+                Of::BestPeer,
+                &[run("coll -n 8 --sizes 8,1k,64k,1M --peers --only openmpi")],
+            ),
+            goal(
+                "Nonblocking forms, µs",
+                Bound::AtMost(1.3),
+                Of::Blocking,
+                &[
+                    run("coll --sizes 8,4k"),
+                    run("ibcast --sizes 8,4k"),
+                    run("iallreduce --sizes 8,4k"),
+                    run("iallgather --sizes 8,4k"),
+                    run("ireduce --sizes 8,4k"),
+                    run("ialltoall --sizes 8,4k"),
+                    run("ireduce-scatter --sizes 8,4k"),
+                    run("iscan --sizes 8,4k"),
+                ],
+            ),
+            goal(
+                "Hidden behind computation, %",
+                Bound::AtLeast(90.0),
+                Of::Itself,
+                &[
+                    run("ibcast-overlap --sizes 1M,4M"),
+                    run("iallreduce-overlap --sizes 1M,4M"),
+                    run("iallgather-overlap --sizes 1M,4M"),
+                    run("ialltoall-overlap --sizes 1M,4M"),
+                ],
+            ),
+        ],
+    },
+    Group {
+        name: "ofi",
+        title: "libfabric",
+        goals: &[
+            goal(
+                "Latency over TCP on the loopback interface, µs",
+                Bound::AtMost(1.15),
+                Of::BestPeer,
+                &[Command {
+                    words: OFI_LATENCY,
+                    settings: TCP,
+                }],
+            ),
+            goal(
+                "Windows over TCP, MB/s",
+                Bound::AtLeast(0.87),
+                Of::BestPeer,
+                &[Command {
+                    words: OFI_BANDWIDTH,
+                    settings: TCP,
+                }],
+            ),
+            goal(
+                "Latency over libfabric's shared memory, µs",
+                Bound::AtMost(1.15),
+                Of::BestPeer,
+                &[Command {
+                    words: OFI_LATENCY,
+                    settings: SHM,
+                }],
+            ),
+            goal(
+                "Windows over libfabric's shared memory, MB/s",
+                Bound::AtLeast(0.87),
+                Of::BestPeer,
+                &[Command {
+                    words: OFI_BANDWIDTH,
+                    settings: SHM,
+                }],
+            ),
+        ],
+    },
+];

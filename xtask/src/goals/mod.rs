@@ -1,0 +1,132 @@
+//! `cargo xtask goals`: measures what the project has set itself as goals, and writes the page that says
+//! which are met.
+//!
+//! The goals are in [`list`]; each names the `portolan bench` that measures it, so the page
+//! (`docs/figures.md`) has the command of every figure. [`figure`] reads what that prints, [`verdict`]
+//! compares, [`page`] writes.
+
+mod figure;
+mod list;
+mod page;
+mod verdict;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+
+use crate::{Failure, Repo};
+use figure::Run;
+use list::{Command, Goal};
+
+/// Where the page is.
+const PAGE: &str = "docs/figures.md";
+
+/// `cargo xtask goals`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Groups of goals to measure; unset means all
+    #[arg(value_parser = list::groups())]
+    groups: Vec<String>,
+    /// Samples of each figure
+    #[arg(long, default_value_t = 5)]
+    repeat: u32,
+    /// Longest time of one size in one sample
+    #[arg(long, default_value_t = 0.1)]
+    seconds: f64,
+    /// Of the peers, only those whose names contain one of these
+    #[arg(long)]
+    only: Option<String>,
+    /// Measure with this build of the command `portolan`, instead of building it
+    #[arg(long)]
+    program: Option<PathBuf>,
+    /// Write what was measured into docs/figures.md, in place of what it says of these groups
+    #[arg(long)]
+    write: bool,
+}
+
+/// Measures the goals of the chosen groups, prints their tables, and writes them if that is asked for.
+pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
+    let program = match &args.program {
+        Some(program) => fs::canonicalize(program)
+            .map_err(|error| format!("there is no {}: {error}", program.display()))?,
+        None => built(repo)?,
+    };
+    let chosen = |group: &str| args.groups.is_empty() || args.groups.iter().any(|g| g == group);
+    // A run that several goals are about is made once.
+    let mut runs = BTreeMap::new();
+    for group in list::GROUPS.iter().filter(|group| chosen(group.name)) {
+        for command in group.goals.iter().flat_map(Goal::commands) {
+            let words = words(command, args);
+            if runs.contains_key(&words) {
+                continue;
+            }
+            eprintln!("portolan {}", words.join(" "));
+            let run = measure(repo, &program, command, &words)?;
+            runs.insert(words, run);
+        }
+        let part = page::group(group, |command| &runs[&words(command, args)]);
+        println!("{part}");
+        if args.write {
+            let path = repo.path(PAGE);
+            let before = fs::read_to_string(&path).unwrap_or_default();
+            fs::write(&path, page::with(&before, group.name, &part))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The command `portolan`, as users build it.
+fn built(repo: &Repo) -> Result<PathBuf, Failure> {
+    let build = [
+        "build",
+        "--release",
+        "--package",
+        "portolan-launch",
+        "--locked",
+    ];
+    if !repo.cargo(&build).status()?.success() {
+        return Err("the command `portolan` does not build".into());
+    }
+    Ok(repo.target().join("release/portolan"))
+}
+
+/// The arguments of `portolan` that make a run.
+fn words(command: &Command, args: &Args) -> Vec<String> {
+    let mut words = vec!["bench".to_owned()];
+    words.extend(command.words.split_whitespace().map(str::to_owned));
+    let own = |flag: &str| command.words.split_whitespace().any(|word| word == flag);
+    let mut add = |flag: &str, value: String| {
+        if !own(flag) {
+            words.extend([flag.to_owned(), value]);
+        }
+    };
+    add("--repeat", args.repeat.to_string());
+    add("--seconds", args.seconds.to_string());
+    if let Some(only) = &args.only
+        && own("--peers")
+    {
+        add("--only", only.clone());
+    }
+    words
+}
+
+/// Makes a run.
+fn measure(
+    repo: &Repo,
+    program: &Path,
+    command: &Command,
+    words: &[String],
+) -> Result<Run, Failure> {
+    let output = repo
+        .command(program)
+        .args(words)
+        .arg("--json")
+        .envs(command.settings.iter().copied())
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        return Err(format!("portolan {}: {}", words.join(" "), output.status).into());
+    }
+    Run::read(&String::from_utf8(output.stdout)?)
+}

@@ -1,0 +1,223 @@
+//! The page that says which goals are met.
+
+use std::fmt::Write;
+
+use super::figure::Run;
+use super::list::{Bound, Command, Goal, Group, Of};
+use super::verdict::{self, Verdict};
+
+/// The beginning of the page.
+const HEAD: &str = "# Figures\n\n\
+    Made by `cargo xtask goals --write`, a group at a time; [benchmarks.md](benchmarks.md) says how it is measured and what limits it.\n\
+    A cell has what was measured and, behind the point, what the goal is about; what misses it is **bold**. Figures of different groups are of different runs.\n";
+
+/// The part of the page that is about a group.
+pub(super) fn group<'a>(group: &Group, run: impl Fn(&Command) -> &'a Run) -> String {
+    let mut text = format!("## {}\n\n", group.title);
+    for goal in group.goals {
+        let runs: Vec<&Run> = goal.commands().map(&run).collect();
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{}", section(goal, &runs));
+    }
+    text
+}
+
+/// The page with one group's part in place of what was there of it.
+pub(super) fn with(page: &str, name: &str, part: &str) -> String {
+    let (begin, end) = (
+        format!("<!-- {name} -->\n"),
+        format!("<!-- end of {name} -->\n"),
+    );
+    let part = format!("{begin}{}\n{end}", part.trim_end());
+    let page = if page.is_empty() { HEAD } else { page };
+    match (page.find(&begin), page.find(&end)) {
+        (Some(from), Some(to)) => format!("{}{part}{}", &page[..from], &page[to + end.len()..]),
+        _ => format!("{page}\n{part}"),
+    }
+}
+
+fn section(goal: &Goal, runs: &[&Run]) -> String {
+    let verdicts = verdict::of(goal, runs);
+    let met = verdicts.iter().filter(|verdict| verdict.met).count();
+    let mut text = format!("### {}: {}\n\n", goal.what, bound(goal));
+    if goal.bound != Bound::Shown {
+        let _ = write!(text, "Met by {met} of {}. ", verdicts.len());
+    }
+    let _ = writeln!(text, "{}.\n", circumstances(runs));
+    text.push_str(&table(goal, &verdicts));
+    text.push_str("\n```\n");
+    for command in goal.commands() {
+        for (name, value) in command.settings {
+            let _ = write!(text, "{name}={value} ");
+        }
+        let _ = writeln!(text, "portolan bench {}", command.words);
+    }
+    text.push_str("```\n");
+    text
+}
+
+fn bound(goal: &Goal) -> String {
+    let by = match goal.of {
+        Of::BestPeer => " × the best peer",
+        Of::Itself => "",
+        Of::FirstSize => " × the first",
+        Of::Line => " × a cache line's way",
+        Of::Blocking => " × the blocking form",
+    };
+    match goal.bound {
+        Bound::AtMost(limit) => format!("at most {limit}{by}"),
+        Bound::AtLeast(limit) => format!("at least {limit}{by}"),
+        Bound::Shown => "shown".to_owned(),
+    }
+}
+
+fn circumstances(runs: &[&Run]) -> String {
+    let mut phases: Vec<&str> = runs.iter().filter_map(|run| run.phase.as_deref()).collect();
+    phases.dedup();
+    let others = runs.iter().map(|run| run.others).fold(0.0, f64::max);
+    let samples = runs
+        .iter()
+        .flat_map(|run| &run.figures)
+        .map(|figure| figure.samples);
+    let machine = runs.iter().find_map(|run| run.machine.as_deref());
+    format!(
+        "{}; phase {}; {} samples or more; others used up to {:.0} % of a core",
+        machine.unwrap_or("machine not looked at"),
+        if phases.is_empty() {
+            "unknown".to_owned()
+        } else {
+            phases.join(", ")
+        },
+        samples.min().unwrap_or(0),
+        others * 100.0,
+    )
+}
+
+/// Sizes across, benches down.
+fn table(goal: &Goal, verdicts: &[Verdict]) -> String {
+    let mut sizes: Vec<u64> = verdicts.iter().map(|verdict| verdict.size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mut rows: Vec<&str> = verdicts
+        .iter()
+        .map(|verdict| verdict.row.as_str())
+        .collect();
+    rows.dedup();
+    let mut text = String::from("| |");
+    for &size in &sizes {
+        let _ = write!(text, " {} |", short(size));
+    }
+    text.push_str("\n| --- |");
+    text.push_str(&" --: |".repeat(sizes.len()));
+    text.push('\n');
+    for row in rows {
+        let _ = write!(text, "| {row} |");
+        for &size in &sizes {
+            let cell = verdicts
+                .iter()
+                .find(|verdict| verdict.row == row && verdict.size == size);
+            let _ = write!(
+                text,
+                " {} |",
+                cell.map_or(String::new(), |verdict| said(goal, verdict))
+            );
+        }
+        text.push('\n');
+    }
+    let mut peers: Vec<&str> = verdicts
+        .iter()
+        .filter_map(|verdict| verdict.peer.as_deref())
+        .collect();
+    peers.sort_unstable();
+    peers.dedup();
+    if goal.of == Of::BestPeer && !peers.is_empty() {
+        let _ = writeln!(text, "\nThe best: {}.", peers.join(", "));
+    }
+    text
+}
+
+fn said(goal: &Goal, verdict: &Verdict) -> String {
+    let value = digits(verdict.value);
+    let text = match verdict.measure {
+        Some(_) if goal.of == Of::Itself => value,
+        Some(measure) => format!("{value} · {measure:.2}"),
+        None => format!("{value} · ?"),
+    };
+    if verdict.met || goal.bound == Bound::Shown {
+        text
+    } else {
+        format!("**{text}**")
+    }
+}
+
+/// Three digits that count, and thousands as they are.
+fn digits(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v if v >= 1.0 => format!("{v:.2}"),
+        v => format!("{v:.3}"),
+    }
+}
+
+/// A size as people write it.
+fn short(size: u64) -> String {
+    match size {
+        s if s >= 1 << 20 && s % (1 << 20) == 0 => format!("{} Mi", s >> 20),
+        s if s >= 1 << 10 && s % (1 << 10) == 0 => format!("{} Ki", s >> 10),
+        s => s.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_replaced_and_the_others_stay() {
+        let page = with("", "a", "one\n");
+        let page = with(&page, "b", "two\n");
+        let page = with(&page, "a", "three\n");
+        assert!(page.starts_with("# Figures"));
+        assert!(page.contains("three") && page.contains("two") && !page.contains("one\n<"));
+        assert!(page.find("three") < page.find("two"));
+    }
+
+    #[test]
+    fn what_misses_the_goal_is_bold() {
+        let goal = Goal {
+            what: "Latency",
+            bound: Bound::AtMost(0.8),
+            of: Of::BestPeer,
+            sizes: None,
+            runs: &[Command {
+                words: "latency --peers",
+                settings: &[("A", "b")],
+            }],
+        };
+        let run = Run::read(super::super::figure::tests::LINES).unwrap();
+        let text = section(&goal, &[&run]);
+        assert!(text.contains("Met by 1 of 2"), "{text}");
+        assert!(
+            text.contains("| latency | 0.080 · 0.80 | **0.100 · 0.95** |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("A=b portolan bench latency --peers"),
+            "{text}"
+        );
+        assert!(text.contains("The best: a-1."), "{text}");
+    }
+
+    #[test]
+    fn sizes_and_figures_are_short() {
+        assert_eq!(
+            [short(8), short(1024), short(4 << 20)],
+            ["8", "1 Ki", "4 Mi"]
+        );
+        assert_eq!(
+            [digits(0.0801), digits(1.234), digits(45957.0)],
+            ["0.080", "1.23", "45957"]
+        );
+    }
+}

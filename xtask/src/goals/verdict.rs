@@ -1,0 +1,127 @@
+//! Whether a goal is met.
+
+use super::figure::{Figure, Run};
+use super::list::{Command, Goal, Of};
+
+/// A figure of a goal: what was measured, and what it is measured by.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    /// What was measured: the bench, or the command where several runs are of one.
+    pub(super) row: String,
+    pub(super) size: u64,
+    /// In the bench's unit.
+    pub(super) value: f64,
+    /// What the goal is about: a ratio, or the value itself.
+    pub(super) measure: Option<f64>,
+    pub(super) peer: Option<String>,
+    pub(super) met: bool,
+}
+
+/// The verdicts of a goal, given its runs in their order.
+pub(super) fn of(goal: &Goal, runs: &[&Run]) -> Vec<Verdict> {
+    let Some(first) = runs.first() else {
+        return Vec::new();
+    };
+    // What others are compared with is no result of its own.
+    let compared = usize::from(goal.of == Of::Blocking);
+    let judged = goal.commands().zip(runs).skip(compared);
+    judged
+        .flat_map(|(command, run)| {
+            let concerned = run
+                .figures
+                .iter()
+                .filter(|figure| goal.concerns(figure.size));
+            concerned.map(move |figure| {
+                let measure = measure(goal, first, run, figure);
+                Verdict {
+                    row: row(goal, command, figure),
+                    size: figure.size,
+                    value: figure.value,
+                    measure,
+                    peer: figure.peer.clone(),
+                    met: measure.is_some_and(|measure| goal.bound.holds(measure)),
+                }
+            })
+        })
+        .collect()
+}
+
+fn row(goal: &Goal, command: &Command, figure: &Figure) -> String {
+    let same = |other: &&Command| other.words.split(' ').next() == command.words.split(' ').next();
+    if goal.commands().filter(same).count() < 2 {
+        return figure.bench.clone();
+    }
+    let words = command.words.split(" --peers").next();
+    words.unwrap_or(command.words).to_owned()
+}
+
+fn measure(goal: &Goal, first: &Run, run: &Run, figure: &Figure) -> Option<f64> {
+    match goal.of {
+        Of::BestPeer => figure.ratio,
+        Of::Itself => Some(figure.value),
+        Of::FirstSize => {
+            let same = run.figures.iter().find(|other| other.bench == figure.bench);
+            same.map(|other| figure.value / other.value)
+        }
+        Of::Line => run.line.map(|line| figure.value * 1e3 / line),
+        Of::Blocking => {
+            let blocking = figure.bench.strip_prefix('i')?;
+            let same = |other: &&Figure| other.bench == blocking && other.size == figure.size;
+            let other = first.figures.iter().find(same)?;
+            Some(figure.value / other.value)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figure::tests::LINES;
+    use super::super::list::Bound;
+    use super::*;
+
+    const RUN: Command = Command {
+        words: "latency",
+        settings: &[],
+    };
+
+    fn goal(of: Of, bound: Bound) -> Goal {
+        Goal {
+            what: "x",
+            bound,
+            of,
+            sizes: None,
+            runs: &[RUN, RUN],
+        }
+    }
+
+    #[test]
+    fn each_size_is_judged_by_itself() {
+        let run = Run::read(LINES).unwrap();
+        let met = |goal: &Goal| -> Vec<bool> { of(goal, &[&run]).iter().map(|v| v.met).collect() };
+        assert_eq!(met(&goal(Of::BestPeer, Bound::AtMost(0.8))), [true, false]);
+        assert_eq!(met(&goal(Of::BestPeer, Bound::AtLeast(0.9))), [false, true]);
+        assert_eq!(met(&goal(Of::FirstSize, Bound::AtMost(1.1))), [true, false]);
+        assert_eq!(met(&goal(Of::Line, Bound::AtMost(1.5))), [true, false]);
+        let mut small = goal(Of::BestPeer, Bound::AtMost(0.8));
+        small.sizes = Some((0, 8));
+        assert_eq!(met(&small), [true]);
+    }
+
+    #[test]
+    fn the_nonblocking_form_is_compared_with_the_blocking_one() {
+        let row = |bench: &str, value: f64| {
+            format!(
+                r#"{{"bench":"{bench}","transport":"shm","bytes":8,"value":{value},"samples":1}}"#
+            )
+        };
+        let blocking = Run::read(&row("bcast", 2.0)).unwrap();
+        let other = Run::read(&row("ibcast", 3.0)).unwrap();
+        let verdicts = of(
+            &goal(Of::Blocking, Bound::AtMost(1.3)),
+            &[&blocking, &other],
+        );
+        assert_eq!(verdicts.len(), 1);
+        assert_eq!(verdicts[0].measure, Some(1.5));
+        assert!(!verdicts[0].met);
+    }
+}
