@@ -3,15 +3,24 @@
 //! Each rank sends rank 0 a stamp that says what it is doing; rank 0 judges, and tells all ranks its verdict, a text
 //! that is empty if all agree. This is a prelude in the schedule itself, in a lane of its own, so blocking,
 //! nonblocking and persistent operations are compared alike, and a rank that calls something else altogether
-//! takes part all the same: the number of the operation, which makes the tags, is the same. (Persistent operations
-//! have numbers of their own: one against another kind of call is not compared, and hangs.)
+//! takes part all the same: the number of the operation, which makes the tags, is the same.
+//!
+//! Persistent operations have numbers of their own, so they are compared when they are made ([`agree`]), which is a
+//! call with a number like any other. `compare/between.rs` judges what the ranks of two groups call.
 
-use portolan_core::comm::Binomial;
-use portolan_core::{Error, ErrorKind, Result};
-use portolan_datatype::Signature;
+mod between;
+
+use portolan_core::comm::{Binomial, Communicator};
+use portolan_core::{Device, Error, ErrorKind, Result, TypedBuf};
+use portolan_datatype::{Op, Signature};
 
 use crate::args::{Many, Name, Operation};
-use crate::schedule::{Builder, LANES, Lane, Span};
+use crate::blocking::run_planned;
+use crate::options::Options;
+use crate::plan::Plan;
+use crate::schedule::{Builder, LANES, Lane, Schedule, Span};
+use crate::state;
+use crate::team::Team;
 
 /// Messages of the prelude.
 const LANE: Lane = (LANES - 1) as Lane;
@@ -35,6 +44,19 @@ pub(crate) struct Stamp {
     op: [u8; 16],
     /// What tells the lengths of all ranks' blocks from others, if all ranks know them; else 0.
     blocks: u64,
+    /// The caller among two groups, if there are two.
+    side: Option<Side>,
+}
+
+/// A rank among two groups, as it sees itself. Roots are ranks of both together then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Side {
+    /// Whether its group comes first.
+    low: bool,
+    /// Whether it is the root.
+    roots: bool,
+    /// Its rank in the job: the name that it has in both groups.
+    world_rank: u32,
 }
 
 /// In which form an operation is called: different forms do not match each other.
@@ -86,10 +108,35 @@ pub enum Compare {
     },
 }
 
+/// Does nothing but compare what the ranks are about to do, where `options` want that. Takes a number.
+///
+/// # Errors
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) if they do not agree: the same text on all of them.
+/// [`PeerFailed`](ErrorKind::PeerFailed).
+pub(crate) fn agree<D: Device>(
+    comm: &Communicator<D>,
+    stamp: impl FnOnce() -> Stamp,
+) -> Result<()> {
+    if !state::of_job(comm).options.compare {
+        return Ok(());
+    }
+    let plan = |_: &Options, old: Schedule| {
+        let mut b = Builder::reusing(Team::all(comm.rank(), comm.size()), old);
+        prelude(&mut b, &stamp());
+        Ok(Plan {
+            schedule: b.finish(),
+            bases: [std::ptr::null_mut(); 2],
+            algorithm: "comparison",
+        })
+    };
+    // SAFETY: the schedule has spans of scratch memory only.
+    unsafe { run_planned(comm, plan) }
+}
+
 /// Writes the prelude of an operation.
-pub(crate) fn prelude(b: &mut Builder, operation: &Operation<'_>, form: Form) {
+pub(crate) fn prelude(b: &mut Builder, stamp: &Stamp) {
     let (rank, size) = (b.rank(), b.size());
-    b.set_stamp(Stamp::new(operation, form).encode());
+    b.set_stamp(stamp.encode());
     b.in_lane(LANE, |b| {
         let verdict = b.scratch(VERDICT);
         let tree = Binomial::new(rank, size, 0);
@@ -167,6 +214,9 @@ fn read_verdict(from: &[u8]) -> String {
 /// What is wrong, if something is: the first rank that differs from rank 0, and how.
 fn judge(stamps: &[Stamp]) -> Option<String> {
     let first = stamps.first()?;
+    if first.side.is_some() {
+        return between::judge(stamps);
+    }
     (0..).zip(stamps).find_map(|(rank, stamp): (u32, _)| {
         first
             .differs(stamp)
@@ -177,10 +227,6 @@ fn judge(stamps: &[Stamp]) -> Option<String> {
 impl Stamp {
     pub(crate) fn new(operation: &Operation<'_>, form: Form) -> Self {
         let (root, data, op) = facts(operation);
-        let mut name = [0; 16];
-        let text = op.map_or("", |op| op.name()).as_bytes();
-        let len = text.len().min(name.len());
-        name[..len].copy_from_slice(&text[..len]);
         Self {
             name: operation.name() as u8,
             form,
@@ -188,8 +234,9 @@ impl Stamp {
             root: root.unwrap_or_default(),
             bytes: data.map(|(bytes, _)| bytes),
             signature: data.map_or(0, |(_, signature)| signature.bits()),
-            op: name,
+            op: short_name(op),
             blocks: blocks(operation),
+            side: None,
         }
     }
 
@@ -199,6 +246,10 @@ impl Stamp {
         to[0] = self.name;
         to[1] = self.form as u8;
         to[2] = u8::from(self.has_root) | u8::from(self.bytes.is_some()) << 1;
+        if let Some(side) = self.side {
+            to[2] |= 4 | u8::from(side.low) << 3 | u8::from(side.roots) << 4;
+            to[48..52].copy_from_slice(&side.world_rank.to_le_bytes());
+        }
         to[4..8].copy_from_slice(&self.root.to_le_bytes());
         to[8..16].copy_from_slice(&self.bytes.unwrap_or_default().to_le_bytes());
         to[16..20].copy_from_slice(&self.signature.to_le_bytes());
@@ -223,6 +274,11 @@ impl Stamp {
             signature: word(16),
             op,
             blocks: long(40),
+            side: (from[2] & 4 != 0).then_some(Side {
+                low: from[2] & 8 != 0,
+                roots: from[2] & 16 != 0,
+                world_rank: word(48),
+            }),
         }
     }
 
@@ -232,62 +288,100 @@ impl Stamp {
     }
 
     /// What this rank and another call, in words, where that differs.
-    fn differs(&self, other: &Self) -> Option<(String, String)> {
-        let both = |text: &dyn Fn(&Self) -> String| Some((text(self), text(other)));
-        let with = |stamp: &Self, what: String| format!("{} with {what}", stamp.operation());
-        if self.name != other.name || self.form != other.form {
-            return both(&|stamp| format!("{} {}", stamp.form.text(), stamp.operation()));
+    fn differs(&self, other: &Self) -> Option<Differing> {
+        let root = || {
+            let differ = self.has_root && self.root != other.root;
+            differ.then(|| self.both(other, |stamp| stamp.with(format!("root {}", stamp.root))))
+        };
+        self.differs_in_call(other)
+            .or_else(root)
+            .or_else(|| self.differs_in_operator(other))
+            .or_else(|| self.differs_in_data(other))
+            .or_else(|| self.differs_in_blocks(other))
+    }
+
+    /// What both say.
+    fn both(&self, other: &Self, text: impl Fn(&Self) -> String) -> Differing {
+        (text(self), text(other))
+    }
+
+    fn with(&self, what: String) -> String {
+        format!("{} with {what}", self.operation())
+    }
+
+    fn differs_in_call(&self, other: &Self) -> Option<Differing> {
+        let differ = self.name != other.name || self.form != other.form;
+        let text = |stamp: &Self| format!("{} {}", stamp.form.text(), stamp.operation());
+        differ.then(|| self.both(other, text))
+    }
+
+    fn differs_in_operator(&self, other: &Self) -> Option<Differing> {
+        let op = |stamp: &Self| {
+            let name = String::from_utf8_lossy(&stamp.op);
+            stamp.with(format!("operator {}", name.trim_end_matches('\0')))
+        };
+        (self.op != other.op).then(|| self.both(other, op))
+    }
+
+    fn differs_in_data(&self, other: &Self) -> Option<Differing> {
+        let (Some(a), Some(b)) = (self.bytes, other.bytes) else {
+            return None;
+        };
+        if a != b {
+            let bytes = |stamp: &Self| stamp.bytes.unwrap_or_default();
+            return Some(self.both(other, |stamp| stamp.with(format!("{} bytes", bytes(stamp)))));
         }
-        if self.has_root && self.root != other.root {
-            return both(&|stamp| with(stamp, format!("root {}", stamp.root)));
-        }
-        if self.op != other.op {
-            let op = |stamp: &Self| {
-                String::from_utf8_lossy(&stamp.op)
-                    .trim_end_matches('\0')
-                    .to_owned()
-            };
-            return both(&|stamp| with(stamp, format!("operator {}", op(stamp))));
-        }
-        if let (Some(a), Some(b)) = (self.bytes, other.bytes) {
-            if a != b {
-                let bytes = |stamp: &Self| stamp.bytes.unwrap_or_default();
-                return both(&|stamp| with(stamp, format!("{} bytes", bytes(stamp))));
-            }
-            let signature = |stamp: &Self| Signature::from_bits(stamp.signature);
-            if !signature(self).matches(signature(other)) {
-                return both(&|stamp| match signature(stamp).primitive() {
-                    Some(primitive) => with(stamp, format!("values of {primitive:?}")),
-                    None => with(stamp, format!("signature {:#x}", stamp.signature)),
-                });
-            }
-        }
-        if self.blocks != 0 && other.blocks != 0 && self.blocks != other.blocks {
-            return Some((
-                with(self, "its counts for the ranks".to_owned()),
-                with(other, "other counts for the ranks".to_owned()),
-            ));
-        }
-        None
+        let signature = |stamp: &Self| Signature::from_bits(stamp.signature);
+        let differ = !signature(self).matches(signature(other));
+        let text = |stamp: &Self| match signature(stamp).primitive() {
+            Some(primitive) => stamp.with(format!("values of {primitive:?}")),
+            None => stamp.with(format!("signature {:#x}", stamp.signature)),
+        };
+        differ.then(|| self.both(other, text))
+    }
+
+    fn differs_in_blocks(&self, other: &Self) -> Option<Differing> {
+        let differ = self.blocks != 0 && other.blocks != 0 && self.blocks != other.blocks;
+        let (ours, theirs) = ("its counts for the ranks", "other counts for the ranks");
+        differ.then(|| (self.with(ours.to_owned()), other.with(theirs.to_owned())))
     }
 }
 
-type Facts<'a> = (
-    Option<u32>,
-    Option<(u64, Signature)>,
-    Option<&'a portolan_datatype::Op>,
-);
+/// What two ranks call that differs, in words.
+type Differing = (String, String);
+
+/// The name of an operator, cut.
+fn short_name(op: Option<&Op>) -> [u8; 16] {
+    let mut name = [0; 16];
+    let text = op.map_or("", |op| op.name()).as_bytes();
+    let len = text.len().min(name.len());
+    name[..len].copy_from_slice(&text[..len]);
+    name
+}
+
+type Facts<'a> = (Option<u32>, Option<(u64, Signature)>, Option<&'a Op>);
+
+/// Bytes and signature of one buffer.
+fn of(buf: &TypedBuf<'_>) -> (u64, Signature) {
+    items(buf, buf.count)
+}
+
+/// The same of another number of its items.
+fn items(buf: &TypedBuf<'_>, count: usize) -> (u64, Signature) {
+    let bytes = count * buf.layout.size();
+    (bytes as u64, buf.layout.signature(bytes))
+}
+
+/// The same of one block, if all are equal.
+fn many(many: &Many<'_>) -> Option<(u64, Signature)> {
+    match many {
+        Many::Equal(buf) => Some(of(buf)),
+        Many::Blocks(_) | Many::Layouts(_) => None,
+    }
+}
 
 /// Root, the data that all ranks agree on, and operator.
 fn facts<'a>(operation: &Operation<'a>) -> Facts<'a> {
-    let of = |buf: &portolan_core::TypedBuf<'_>| {
-        let bytes = buf.count * buf.layout.size();
-        (bytes as u64, buf.layout.signature(bytes))
-    };
-    let many = |many: &Many<'_>| match many {
-        Many::Equal(buf) => Some(of(buf)),
-        Many::Blocks(_) | Many::Layouts(_) => None,
-    };
     match operation {
         Operation::Barrier => (None, None, None),
         Operation::Bcast { data, root } => (Some(*root), Some(of(data)), None),
@@ -323,14 +417,7 @@ fn facts<'a>(operation: &Operation<'a>) -> Facts<'a> {
         | Operation::Scan { recv, op, .. } => (None, Some(of(recv)), Some(op)),
         Operation::ReduceScatter {
             counts, recv, op, ..
-        } => {
-            let bytes = counts.iter().sum::<usize>() * recv.layout.size();
-            (
-                None,
-                Some((bytes as u64, recv.layout.signature(bytes))),
-                Some(op),
-            )
-        }
+        } => (None, Some(items(recv, counts.iter().sum())), Some(op)),
         Operation::NeighbourAllgather { .. } | Operation::NeighbourAlltoall { .. } => {
             (None, None, None)
         }
@@ -339,29 +426,38 @@ fn facts<'a>(operation: &Operation<'a>) -> Facts<'a> {
 
 /// A number for the lengths of all ranks' blocks, where every rank knows them all; 0 where not.
 fn blocks(operation: &Operation<'_>) -> u64 {
-    // FNV-1a, a number at a time.
-    let mark = |lengths: &mut dyn Iterator<Item = usize>| {
-        let mix = |hash: u64, len: usize| (hash ^ len as u64).wrapping_mul(0x0100_0000_01b3);
-        lengths.fold(0xcbf2_9ce4_8422_2325, mix).max(1)
-    };
     match operation {
-        Operation::ReduceScatter { recv, counts, .. } => {
-            mark(&mut counts.iter().map(|count| count * recv.layout.size()))
-        }
-        Operation::Allgather { recv, .. } => match recv {
-            // Some ranks may give equal blocks so, and others one by one.
-            Many::Equal(_) => 0,
-            Many::Blocks(blocks) => {
-                let size = blocks.layout.size();
-                mark(&mut blocks.counts.iter().map(|count| count * size))
-            }
-            Many::Layouts(blocks) => {
-                let each = blocks.counts.iter().zip(blocks.layouts);
-                mark(&mut each.map(|(count, layout)| count * layout.size()))
-            }
-        },
+        Operation::ReduceScatter { recv, counts, .. } => mark(scattered(recv, counts)),
+        Operation::Allgather { recv, .. } => gathered(recv),
         _ => 0,
     }
+}
+
+/// Lengths of the blocks of a reduce-scatter.
+fn scattered(recv: &TypedBuf<'_>, counts: &[usize]) -> impl Iterator<Item = usize> {
+    let size = recv.layout.size();
+    counts.iter().map(move |count| count * size)
+}
+
+/// A number for the lengths of gathered blocks; 0 for equal ones, which some ranks may give so, and others one by one.
+fn gathered(recv: &Many<'_>) -> u64 {
+    match recv {
+        Many::Equal(_) => 0,
+        Many::Blocks(blocks) => {
+            let size = blocks.layout.size();
+            mark(blocks.counts.iter().map(|count| count * size))
+        }
+        Many::Layouts(blocks) => {
+            let each = blocks.counts.iter().zip(blocks.layouts);
+            mark(each.map(|(count, layout)| count * layout.size()))
+        }
+    }
+}
+
+/// A number for lengths: FNV-1a, a number at a time; never 0.
+fn mark(lengths: impl Iterator<Item = usize>) -> u64 {
+    let mix = |hash: u64, len: usize| (hash ^ len as u64).wrapping_mul(0x0100_0000_01b3);
+    lengths.fold(0xcbf2_9ce4_8422_2325, mix).max(1)
 }
 
 #[cfg(test)]
@@ -467,7 +563,7 @@ mod tests {
         for size in 1..9 {
             let messages = (0..size).map(|rank| {
                 let mut b = Builder::new(crate::Team::all(rank, size));
-                prelude(&mut b, &Operation::Barrier, Form::Blocking);
+                prelude(&mut b, &Stamp::new(&Operation::Barrier, Form::Blocking));
                 let schedule = b.finish();
                 let sends = schedule.steps().iter();
                 sends.filter(|s| matches!(s, Step::Send { .. })).count()

@@ -6,7 +6,7 @@ use portolan_core::{Device, Result};
 use crate::algorithms::{self, Ask};
 use crate::args::{Name, Operation};
 use crate::check::check;
-use crate::compare::{Form, prelude};
+use crate::compare::{Form, Stamp, prelude};
 use crate::exact;
 use crate::lower::{Lowered, Problem, lower};
 use crate::neighbour;
@@ -41,7 +41,10 @@ pub(crate) fn plan<D: Device>(
         b.leave_unattended();
     }
     if options.compare {
-        prelude(&mut b, operation, form);
+        // A persistent one has been compared when it was made.
+        if form != Form::Persistent {
+            prelude(&mut b, &Stamp::new(operation, form));
+        }
         b.keep_empty();
     }
     let Lowered {

@@ -21,7 +21,7 @@ use portolan_core::{Device, Error, ErrorKind, Request, Result, Status};
 use crate::active::{Active, OnBoard, Prepared, Task, Went, Who};
 use crate::args::Operation;
 use crate::check::check;
-use crate::compare::Form;
+use crate::compare::{Form, Stamp, agree};
 use crate::counters::Counters;
 use crate::direct::{self, Kept, Pending, Ready, Start};
 use crate::options::Options;
@@ -302,6 +302,7 @@ impl<D: Device> Persistent<D> {
     pub fn new(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<Self> {
         // Before the number: one that is refused here has none, so that the next has the same on all ranks.
         check(comm, operation)?;
+        agree(comm, || Stamp::new(operation, Form::Persistent))?;
         let (state, job) = (state::of(comm), state::of_job(comm));
         let number = state.reserve();
         let track = direct::keep(comm, state, job, operation, number)?;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use portolan_coll::{
-    Counters, Many, Name, Operation, Options, Persistent, configure, counted, run, start,
+    Counters, LayoutsArg, Many, Name, Operation, Options, Persistent, configure, counted, run,
+    start,
 };
 use portolan_core::comm::Communicator;
 use portolan_core::config::Settings;
@@ -225,6 +226,100 @@ fn ranks_that_compare_find_out_what_differs() {
         // SAFETY: as above.
         unsafe { run(world, &bcast(buf(&mut data, &layout), 0)) }.unwrap();
         assert_eq!(data, [0; 8]);
+    });
+}
+
+#[test]
+fn ranks_that_compare_find_blocks_with_gaps_that_overlap() {
+    on_all(3, &checked(), |world| {
+        // Columns of three rows of four numbers, one of which is a row.
+        let int = Layout::of::<u32>();
+        let column = Layout::vector(3, 1, 4, &int).unwrap();
+        let layouts = [column.clone(), column, int];
+        let mut send: Vec<u32> = (0..9).map(|at| 10 * world.rank() + at).collect();
+        let mut matrix = [99; 12];
+        let counts = [1, 1, 3];
+        let exchange = |send: &mut [u32], matrix: &mut [u32], columns: [isize; 3]| {
+            let threes = [(); 3].map(|()| Layout::of::<u32>());
+            let operation = Operation::Alltoall {
+                send: Some(Many::Layouts(LayoutsArg {
+                    ptr: send.as_mut_ptr().cast(),
+                    counts: &[3; 3],
+                    displacements: &[0, 12, 24],
+                    layouts: &threes,
+                })),
+                recv: Many::Layouts(LayoutsArg {
+                    ptr: matrix.as_mut_ptr().cast(),
+                    counts: &counts,
+                    displacements: &columns,
+                    layouts: &layouts,
+                }),
+            };
+            // SAFETY: the buffers outlive the call.
+            unsafe { run(world, &operation) }
+        };
+        // The row is the end of the last one: it meets the second column, where that is the last one.
+        let error = exchange(&mut send, &mut matrix, [0, 12, 36]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
+        let text = "the blocks of ranks 1 and 2 overlap in the receive buffer";
+        assert!(error.to_string().contains(text), "{error}");
+        let error = exchange(&mut send, &mut matrix, [8, 8, 36]).unwrap_err();
+        assert!(
+            error.to_string().contains("ranks 0 and 1 overlap"),
+            "{error}"
+        );
+        assert_eq!(matrix, [99; 12]);
+    });
+}
+
+#[test]
+fn persistent_operations_are_compared_when_they_are_made() {
+    on_all(3, &checked(), |world| {
+        let layout = Layout::of::<u32>();
+        let (mut a, mut b) = ([world.rank(); 3], [world.rank() + 10; 3]);
+        let bcast = |data, root| Operation::Bcast { data, root };
+        let first = bcast(buf(&mut a, &layout), 0);
+        // SAFETY: the buffers live until the operations are over, here and below.
+        let outcome = unsafe {
+            match world.rank() {
+                0 => run(world, &Operation::Barrier),
+                1 => Persistent::new(world, &first).map(drop),
+                _ => start(world, &Operation::Barrier)
+                    .and_then(|request| world.device().wait(request).map(drop)),
+            }
+        };
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        let text = "rank 1 calls a persistent bcast, rank 0 calls a blocking barrier";
+        assert!(error.to_string().contains(text), "{error}");
+        let root = u32::from(world.rank() == 2);
+        let error = Persistent::new(world, &bcast(buf(&mut a, &layout), root)).unwrap_err();
+        let text = "rank 2 calls bcast with root 1, rank 0 calls bcast with root 0";
+        assert!(error.to_string().contains(text), "{error}");
+
+        // Those that all make alike start in any order, and nothing is out of step.
+        let mut first = Persistent::new(world, &first).unwrap();
+        let mut second = Persistent::new(world, &bcast(buf(&mut b, &layout), 1)).unwrap();
+        let before = counted(world, Counters::Messages);
+        let turns = if world.rank() == 0 {
+            [&mut first, &mut second]
+        } else {
+            [&mut second, &mut first]
+        };
+        // SAFETY: as above.
+        let requests = turns.map(|operation| unsafe { operation.start() }.unwrap());
+        for request in requests {
+            world.device().wait(request).unwrap();
+        }
+        let sent = counted(world, Counters::Messages) - before;
+        assert_eq!(
+            sent,
+            [2, 2, 0][world.rank() as usize],
+            "nothing is compared again"
+        );
+        // SAFETY: a barrier has no buffers.
+        unsafe { run(world, &Operation::Barrier) }.unwrap();
+        assert_eq!((a, b), ([0; 3], [11; 3]));
     });
 }
 

@@ -1,11 +1,14 @@
 //! Blocks: counts, displacements, overlaps.
 
+use std::ops::Range;
+
 use portolan_core::buffer::TypedBuf;
 use portolan_core::{Device, ErrorKind, Result};
-use portolan_datatype::Layout;
+use portolan_datatype::{Layout, MsgRep};
 
 use super::Check;
 use crate::args::Many;
+use crate::state;
 
 /// For whom there is one block each.
 #[derive(Clone, Copy, Debug)]
@@ -76,39 +79,41 @@ impl<D: Device> Check<'_, D> {
         Err(self.wrong(&what, "use displacements within the buffer"))
     }
 
-    /// Blocks that are written: none may overlap another.
+    /// Blocks that are written: none may overlap another. Blocks of layouts with gaps may be woven into each other
+    /// without sharing a byte, so they are compared byte by byte, and that in the debug mode only.
     pub(super) fn target(&self, which: &str, many: &Many<'_>, places: Places) -> Result<()> {
         self.many(which, many, places)?;
-        // Blocks of layouts with gaps may be woven into each other without sharing a byte: only those of
-        // layouts without gaps are compared.
-        let mut reaches: Vec<(isize, isize, usize)> = match many {
-            Many::Blocks(of) if of.layout.is_contiguous() => {
-                let places = of.counts.iter().zip(of.displacements).enumerate();
-                let reach = |(at, (&count, &first)): (usize, (&usize, &isize))| {
-                    reach(of.layout, count, first * of.layout.extent(), at)
-                };
-                places.map(reach).collect()
-            }
-            Many::Layouts(of) if of.layouts.iter().all(Layout::is_contiguous) => {
-                let reach =
-                    |at: usize| reach(&of.layouts[at], of.counts[at], of.displacements[at], at);
-                (0..places.count).map(reach).collect()
-            }
+        let exact = || state::of_job(self.comm).options.compare;
+        let blocks: Vec<Block<'_>> = match many {
+            Many::Blocks(of) if of.layout.is_contiguous() || exact() => (0..places.count)
+                .map(|at| Block {
+                    layout: of.layout,
+                    count: of.counts[at],
+                    first: of.displacements[at] * of.layout.extent(),
+                })
+                .collect(),
+            Many::Layouts(of) => (0..places.count)
+                .map(|at| Block {
+                    layout: &of.layouts[at],
+                    count: of.counts[at],
+                    first: of.displacements[at],
+                })
+                .collect(),
             _ => return Ok(()),
         };
-        reaches.retain(|(low, high, _)| low < high);
-        reaches.sort_unstable();
-        match reaches.windows(2).find(|pair| pair[1].0 < pair[0].1) {
-            None => Ok(()),
-            Some(pair) => {
-                let (one, two) = (pair[0].2.min(pair[1].2), pair[0].2.max(pair[1].2));
-                let what = format!(
-                    "the blocks of {}s {one} and {two} overlap in {which}",
-                    places.one
-                );
-                Err(self.wrong(&what, "give each of them a place of its own"))
-            }
-        }
+        let without_gaps = blocks.iter().all(|block| block.layout.is_contiguous());
+        let pair = match without_gaps || !exact() {
+            true => pair_of_overlapping(&blocks),
+            false => pair_with_a_byte_in_common(&blocks),
+        };
+        let Some((one, two)) = pair else {
+            return Ok(());
+        };
+        let what = format!(
+            "the blocks of {}s {one} and {two} overlap in {which}",
+            places.one
+        );
+        Err(self.wrong(&what, "give each of them a place of its own"))
     }
 
     /// Layouts per rank are for alltoall only, lengths per rank only where all ranks have said so.
@@ -182,13 +187,85 @@ fn bytes_of(many: &Many<'_>, rank: u32) -> usize {
     }
 }
 
-/// The bytes that a block touches, relative to its buffer, and its number.
-fn reach(layout: &Layout, count: usize, first: isize, number: usize) -> (isize, isize, usize) {
-    // The reach was computed before, without overflow.
-    let reach = layout.span(count).unwrap_or(0..0);
-    let (low, high) = (
-        reach.start.saturating_add(first),
-        reach.end.saturating_add(first),
-    );
-    (low, high, number)
+/// A block that has been checked by itself: nothing overflows.
+#[derive(Clone, Copy)]
+struct Block<'a> {
+    layout: &'a Layout,
+    count: usize,
+    /// Where it begins, in bytes from its buffer's address.
+    first: isize,
+}
+
+impl Block<'_> {
+    /// The bytes between which all of it lies, relative to its buffer.
+    fn reach(&self) -> Range<isize> {
+        // Computed before, without overflow.
+        let reach = self.layout.span(self.count).unwrap_or(0..0);
+        reach.start.saturating_add(self.first)..reach.end.saturating_add(self.first)
+    }
+}
+
+/// Two blocks without gaps that overlap, the lower one first; others are not looked at.
+fn pair_of_overlapping(blocks: &[Block<'_>]) -> Option<(usize, usize)> {
+    let plain = blocks
+        .iter()
+        .enumerate()
+        .filter(|(_, block)| block.layout.is_contiguous());
+    let reach = |(at, block): (usize, &Block<'_>)| (block.reach().start, block.reach().end, at);
+    let mut reaches: Vec<_> = plain
+        .map(reach)
+        .filter(|(low, high, _)| low < high)
+        .collect();
+    reaches.sort_unstable();
+    let pair = reaches.windows(2).find(|pair| pair[1].0 < pair[0].1)?;
+    Some((pair[0].2.min(pair[1].2), pair[0].2.max(pair[1].2)))
+}
+
+/// Two blocks that have a byte in common, the lower one first; none if there is no memory to find out.
+fn pair_with_a_byte_in_common(blocks: &[Block<'_>]) -> Option<(usize, usize)> {
+    let two = first_that_meets_another(blocks)?;
+    let meets = |&one: &usize| first_that_meets_another(&[blocks[one], blocks[two]]).is_some();
+    Some(((0..two).find(meets)?, two))
+}
+
+/// The first block that has a byte in common with one before it.
+fn first_that_meets_another(blocks: &[Block<'_>]) -> Option<usize> {
+    let reaches = || {
+        blocks
+            .iter()
+            .map(Block::reach)
+            .filter(|reach| !reach.is_empty())
+    };
+    let low = reaches().map(|reach| reach.start).min()?;
+    let high = reaches().map(|reach| reach.end).max()?;
+    let mut taken = zeros(usize::try_from(high.checked_sub(low)?).ok()?)?;
+    blocks.iter().position(
+        |&Block {
+             layout,
+             count,
+             first,
+         }| {
+            let len = layout.size() * count;
+            let Some(mut data) = zeros(len) else {
+                return false;
+            };
+            let at = taken.as_mut_ptr().wrapping_offset(first - low);
+            // SAFETY: `taken` has the reach of every block that has one, relative to `low`, and `data` the length of this
+            // one's.
+            unsafe { layout.pack_range(at, count, 0, data.as_mut_ptr(), len, MsgRep::Native) };
+            let meets = data.iter().any(|&byte| byte != 0);
+            data.fill(1);
+            // SAFETY: as above.
+            unsafe { layout.unpack_range(at, count, 0, data.as_ptr(), len, MsgRep::Native) };
+            meets
+        },
+    )
+}
+
+/// So many zeros, if there is memory for them.
+fn zeros(len: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).ok()?;
+    bytes.resize(len, 0);
+    Some(bytes)
 }

@@ -6,6 +6,7 @@ use portolan_core::{Device, Request, Result};
 use super::{Groups, InterOperation, write};
 use crate::blocking::run_planned;
 use crate::check::check_inter;
+use crate::compare::{Form, Stamp, agree, prelude};
 use crate::options::Options;
 use crate::plan::Plan;
 use crate::schedule::{Builder, Schedule};
@@ -13,8 +14,6 @@ use crate::start::{Persistent, start_planned};
 use crate::team::Team;
 
 /// Does a collective operation between two groups and returns when this rank's part in it is over.
-///
-/// Of the debug mode there is only that lengths of messages are compared, empty ones included.
 ///
 /// # Errors
 /// As [`run`](crate::run()), and those of [`check_inter`].
@@ -28,7 +27,7 @@ pub unsafe fn run<D: Device>(
     // SAFETY: from the caller.
     unsafe {
         run_planned(comm.merged(), |options, old| {
-            plan(comm, options, operation, old)
+            plan(comm, options, operation, Form::Blocking, old)
         })
     }
 }
@@ -47,21 +46,25 @@ pub unsafe fn start<D: Device>(
     // SAFETY: from the caller.
     unsafe {
         start_planned(comm.merged(), |options, old| {
-            plan(comm, options, operation, old)
+            plan(comm, options, operation, Form::Nonblocking, old)
         })
     }
 }
 
-/// Plans a collective operation between two groups that can be started again and again.
+/// Plans a collective operation between two groups that can be started again and again. Collective, as
+/// [`Persistent::new`].
 ///
 /// # Errors
-/// Those of [`check_inter`].
+/// As [`Persistent::new`], and those of [`check_inter`].
 pub fn persistent<D: Device>(
     comm: &InterCommunicator<D>,
     operation: &InterOperation<'_>,
 ) -> Result<Persistent<D>> {
-    Persistent::planned(comm.merged(), |options, old| {
-        plan(comm, options, operation, old)
+    check_inter(comm, operation)?;
+    let both = comm.merged();
+    agree(both, || Stamp::between(comm, operation, Form::Persistent))?;
+    Persistent::planned(both, |options, old| {
+        plan(comm, options, operation, Form::Persistent, old)
     })
 }
 
@@ -69,12 +72,17 @@ fn plan<D: Device>(
     comm: &InterCommunicator<D>,
     options: &Options,
     operation: &InterOperation<'_>,
+    form: Form,
     schedule: Schedule,
 ) -> Result<Plan> {
     check_inter(comm, operation)?;
     let both = comm.merged();
     let mut b = Builder::reusing(Team::all(both.rank(), both.size()), schedule);
     if options.compare {
+        // As in `crate::plan`.
+        if form != Form::Persistent {
+            prelude(&mut b, &Stamp::between(comm, operation, form));
+        }
         b.keep_empty();
     }
     let bases = write(&mut b, options, &Groups::of(comm), operation);

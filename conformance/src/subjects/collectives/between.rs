@@ -3,11 +3,12 @@
 use portolan_coll::Options;
 use portolan_coll::inter::{self, InterOperation, Root};
 use portolan_core::comm::{Communicator, InterCommunicator, RemoteLeader, Tag};
-use portolan_core::{Device, ErrorKind, Request, Result};
+use portolan_core::{Device, ErrorKind, MemoryKind, Request, Result, TypedBuf};
+use portolan_datatype::{Layout, Op};
 
 use super::buffer::{Buffer, Bytes, Form, UNIT};
 use super::reducing::Reduction;
-use super::{Call, world};
+use super::{Call, debug_mode, world};
 use crate::case::Verdict;
 use crate::plain::Lent;
 use crate::rank::{Rank, fails};
@@ -74,9 +75,10 @@ fn first(mine: bool, rank: u32) -> Root {
 /// Splits the world in two groups of different sizes.
 fn between<D: Device>(
     rank: &Rank<'_, D>,
+    options: Options,
     body: impl FnOnce(&Communicator<Lent<'_, D>>, &Halves<'_, '_, D>),
 ) {
-    world(rank, Options::default(), |comm| {
+    world(rank, options, |comm| {
         let (me, size) = (rank.me(), rank.size());
         let low = size.div_ceil(3);
         let mine = me < low;
@@ -107,20 +109,22 @@ fn content(from: u32, to: u32, units: usize) -> Vec<u8> {
     Bytes::content(from, to, units * UNIT)
 }
 
-/// Operations that move data, with the root in each group, in every form of the call.
+/// Operations that move data, with the root in each group, in every form of the call, in the debug mode as well.
 pub fn two_groups_move<D: Device>(rank: &Rank<'_, D>) -> Verdict {
-    between(rank, |_, two| {
-        let me = rank.me();
-        for (turn, call) in Call::ALL.into_iter().enumerate() {
-            two.done(call, &InterOperation::Barrier);
-            for low in [true, false] {
-                let root = first(low == (two.first > 0), two.comm.rank());
-                broadcast(two, me, root, call);
-                gather_and_scatter(two, me, root, call, turn == 0);
+    for options in [Options::default(), debug_mode()] {
+        between(rank, options, |_, two| {
+            let me = rank.me();
+            for (turn, call) in Call::ALL.into_iter().enumerate() {
+                two.done(call, &InterOperation::Barrier);
+                for low in [true, false] {
+                    let root = first(low == (two.first > 0), two.comm.rank());
+                    broadcast(two, me, root, call);
+                    gather_and_scatter(two, me, root, call, turn == 0);
+                }
+                all_to_all(two, me, call, turn == 1);
             }
-            all_to_all(two, me, call, turn == 1);
-        }
-    });
+        });
+    }
     Ok(())
 }
 
@@ -221,16 +225,18 @@ fn all_to_all<D: Device>(two: &Halves<'_, '_, D>, me: u32, call: Call, strided: 
 
 /// Each group gets what the other one's contributions come to.
 pub fn two_groups_reduce<D: Device>(rank: &Rank<'_, D>) -> Verdict {
-    between(rank, |_, two| {
-        for reduction in Reduction::all() {
-            for (items, call) in [0, 1, 3_000].into_iter().zip(Call::ALL) {
-                reduce(two, rank.me(), &reduction, items, call);
+    for options in [Options::default(), debug_mode()] {
+        between(rank, options, |_, two| {
+            for reduction in Reduction::all() {
+                for (items, call) in [0, 1, 3_000].into_iter().zip(Call::ALL) {
+                    reduce(two, rank.me(), &reduction, items, call);
+                }
+                for (even, call) in [true, false, true].into_iter().zip(Call::ALL) {
+                    reduce_scatter(two, rank.me(), &reduction, even, call);
+                }
             }
-            for (even, call) in [true, false, true].into_iter().zip(Call::ALL) {
-                reduce_scatter(two, rank.me(), &reduction, even, call);
-            }
-        }
-    });
+        });
+    }
     Ok(())
 }
 
@@ -311,7 +317,7 @@ fn reduce_scatter<D: Device>(
 
 /// A root that is not in the other group, and buffers that are missing, are errors everywhere.
 pub fn two_groups_bad_arguments<D: Device>(rank: &Rank<'_, D>) -> Verdict {
-    between(rank, |comm, two| {
+    between(rank, Options::default(), |comm, two| {
         let mut one = Buffer::one(1, false);
         let outside = InterOperation::Bcast {
             data: Some(one.typed()),
@@ -336,4 +342,82 @@ pub fn two_groups_bad_arguments<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         comm.barrier().expect("a barrier");
     });
     Ok(())
+}
+
+/// In the debug mode, where one rank of two groups calls something else than the others, all end with one text that names
+/// it, in every form of the call; nobody hangs.
+pub fn two_groups_disagree<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    between(rank, debug_mode(), |_, two| {
+        let low = two.first > 0;
+        let right = first(low, two.comm.rank());
+        let (odd, last) = (
+            rank.me() == rank.last(),
+            format!("world rank {}", rank.last()),
+        );
+        for call in Call::ALL {
+            let mut data = Buffer::one(if odd { 2 } else { 1 }, false);
+            let refused = |operation: &InterOperation<'_>, words: &[&str]| {
+                // SAFETY: the buffers outlive the call.
+                let error = unsafe { call.between(two.comm, operation) }.expect_err("a refusal");
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+                let text = error.to_string();
+                for word in words {
+                    assert!(text.contains(word), "{call:?}: `{word}` is not in {text}");
+                }
+            };
+            let what = if odd {
+                InterOperation::Barrier
+            } else {
+                bcast(&mut data, right)
+            };
+            refused(&what, &[&last, "barrier", "world rank 0", "bcast"]);
+            // The last rank takes the root, which is in the other group, for one of its own.
+            let root = if odd { Root::Beside } else { right };
+            let beside = format!("{last} calls bcast beside the root");
+            refused(
+                &bcast(&mut data, root),
+                &[&beside, "world rank 0 calls bcast as the root"],
+            );
+            // And it takes itself for the root.
+            let root = if odd { Root::Here } else { right };
+            let itself = format!("{last} calls bcast as the root");
+            refused(&bcast(&mut data, root), &[&itself]);
+            refused(
+                &bcast(&mut data, right),
+                &[&last, "bcast with 16 bytes", "bcast with 8"],
+            );
+            let (send, mut recv) = ([1u32; 4], [0u32; 4]);
+            let layout = Layout::of::<u32>();
+            let op = if odd { Op::MAX } else { Op::SUM };
+            let sum = InterOperation::Allreduce {
+                send: buf(send.as_ptr().cast_mut(), &layout),
+                recv: buf(recv.as_mut_ptr(), &layout),
+                op: &op,
+            };
+            refused(
+                &sum,
+                &[&last, "allreduce with operator max", "operator sum"],
+            );
+            // And all are as good as before.
+            two.done(call, &InterOperation::Barrier);
+            broadcast(two, rank.me(), right, call);
+        }
+    });
+    Ok(())
+}
+
+fn bcast(data: &mut Buffer, root: Root) -> InterOperation<'_> {
+    InterOperation::Bcast {
+        data: (root != Root::Beside).then(|| data.typed()),
+        root,
+    }
+}
+
+fn buf(ptr: *mut u32, layout: &Layout) -> TypedBuf<'_> {
+    TypedBuf {
+        ptr: ptr.cast(),
+        count: 4,
+        layout,
+        memory: MemoryKind::Host,
+    }
 }

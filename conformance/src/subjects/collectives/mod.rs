@@ -8,7 +8,9 @@ mod exact;
 mod moving;
 mod reducing;
 
-pub use between::{two_groups_bad_arguments, two_groups_move, two_groups_reduce};
+pub use between::{
+    two_groups_bad_arguments, two_groups_disagree, two_groups_move, two_groups_reduce,
+};
 pub use edges::{neighbours_in_graphs, neighbours_on_grids};
 pub use exact::reproducible;
 pub use moving::{allgather, alltoall, gather, scatter};

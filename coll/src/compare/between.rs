@@ -1,0 +1,189 @@
+//! What the ranks of two groups call: who is the root for whom, and what has to be alike in both groups or in one.
+
+use portolan_core::Device;
+use portolan_core::comm::InterCommunicator;
+use portolan_datatype::{Op, Signature};
+
+use super::{Differing, Form, Side, Stamp, gathered, items, many, mark, of, scattered, short_name};
+use crate::args::Name;
+use crate::inter::{InterOperation, Root};
+
+impl Stamp {
+    /// The same of an operation between two groups.
+    pub(crate) fn between<D: Device>(
+        comm: &InterCommunicator<D>,
+        operation: &InterOperation<'_>,
+        form: Form,
+    ) -> Self {
+        let (root, data, op) = facts(operation, comm.size() as usize);
+        let both = comm.merged();
+        let named = root.and_then(|root| match root {
+            Root::Here => Some(both.rank()),
+            Root::Beside => None,
+            Root::Remote(rank) => Some(comm.remote_offset() + rank),
+        });
+        Self {
+            name: operation.name() as u8,
+            form,
+            has_root: named.is_some(),
+            root: named.unwrap_or_default(),
+            bytes: data.map(|(bytes, _)| bytes),
+            signature: data.map_or(0, |(_, signature)| signature.bits()),
+            op: short_name(op),
+            blocks: match operation {
+                InterOperation::ReduceScatter { recv, counts, .. } => mark(scattered(recv, counts)),
+                InterOperation::Allgather { recv, .. } => gathered(recv),
+                _ => 0,
+            },
+            side: Some(Side {
+                low: comm.local_offset() == 0,
+                roots: root == Some(Root::Here),
+                world_rank: both.device().attributes().world_rank,
+            }),
+        }
+    }
+
+    fn is_low(&self) -> bool {
+        self.side.is_some_and(|side| side.low)
+    }
+
+    fn is_root(&self) -> bool {
+        self.side.is_some_and(|side| side.roots)
+    }
+
+    fn world_rank(&self) -> u32 {
+        self.side.map_or(0, |side| side.world_rank)
+    }
+
+    /// Whether the same data has to be named in both groups.
+    fn is_of_both(&self) -> bool {
+        [Name::Allreduce, Name::ReduceScatter]
+            .map(|name| name as u8)
+            .contains(&self.name)
+    }
+}
+
+type Facts<'a> = (Option<Root>, Option<(u64, Signature)>, Option<&'a Op>);
+
+/// Root, the data that ranks agree on, and operator, in a group of so many ranks.
+fn facts<'a>(operation: &InterOperation<'a>, ranks: usize) -> Facts<'a> {
+    match operation {
+        InterOperation::Barrier => (None, None, None),
+        InterOperation::Bcast { data, root } => {
+            let data = data.as_ref().filter(|_| *root != Root::Beside);
+            (Some(*root), data.map(of), None)
+        }
+        InterOperation::Gather {
+            send: own,
+            recv: whole,
+            root,
+        }
+        | InterOperation::Scatter {
+            send: whole,
+            recv: own,
+            root,
+        } => {
+            let block = match root {
+                Root::Here => whole.as_ref().and_then(many),
+                Root::Beside => None,
+                Root::Remote(_) => own.as_ref().map(of),
+            };
+            (Some(*root), block, None)
+        }
+        InterOperation::Allgather { recv, .. } | InterOperation::Alltoall { recv, .. } => {
+            (None, many(recv), None)
+        }
+        InterOperation::Reduce {
+            send,
+            recv,
+            op,
+            root,
+        } => {
+            let data = match root {
+                Root::Here => recv.as_ref().map(of),
+                Root::Beside => None,
+                Root::Remote(_) => send.as_ref().map(of),
+            };
+            (Some(*root), data, Some(op))
+        }
+        InterOperation::Allreduce { recv, op, .. } => (None, Some(of(recv)), Some(op)),
+        InterOperation::ReduceScatter { send, op, .. } => (None, Some(of(send)), Some(op)),
+        InterOperation::ReduceScatterBlock { send, op, .. } => {
+            (None, Some(items(send, send.count * ranks)), Some(op))
+        }
+    }
+}
+
+/// What is wrong, if something is. Ranks have the names that they have in the job.
+pub(super) fn judge(stamps: &[Stamp]) -> Option<String> {
+    let first = stamps.first()?;
+    let all = |differs| find(first, stamps.iter(), differs);
+    all(&Stamp::differs_in_call)
+        .or_else(|| roots(stamps))
+        .or_else(|| all(&Stamp::differs_in_operator))
+        .or_else(|| data(stamps))
+}
+
+type Differs<'a> = &'a dyn Fn(&Stamp, &Stamp) -> Option<Differing>;
+
+/// The first of some ranks that differs from one, and how.
+fn find<'a>(
+    one: &Stamp,
+    mut others: impl Iterator<Item = &'a Stamp>,
+    differs: Differs<'_>,
+) -> Option<String> {
+    others.find_map(|other| differs(one, other).map(|differing| said(one, other, differing)))
+}
+
+fn said(one: &Stamp, other: &Stamp, (ones, others): Differing) -> String {
+    let (first, second) = (other.world_rank(), one.world_rank());
+    format!("world rank {first} calls {others}, world rank {second} calls {ones}")
+}
+
+/// The root is in one group, where the others stand beside it, and everybody in the other one names it.
+fn roots(stamps: &[Stamp]) -> Option<String> {
+    let one = stamps.iter().find(|stamp| stamp.has_root)?;
+    let root = stamps.get(one.root as usize)?;
+    let is_right = |(rank, stamp): &(u32, &Stamp)| {
+        if stamp.is_low() != root.is_low() {
+            stamp.has_root && stamp.root == one.root
+        } else if *rank == one.root {
+            stamp.is_root()
+        } else {
+            !stamp.has_root
+        }
+    };
+    let (_, wrong) = (0..).zip(stamps).find(|each| !is_right(each))?;
+    let seen = |stamp: &Stamp| {
+        let name = stamp.operation();
+        match stamps.get(stamp.root as usize).filter(|_| stamp.has_root) {
+            _ if stamp.is_root() => format!("{name} as the root"),
+            Some(root) => format!("{name} with world rank {} as the root", root.world_rank()),
+            None => format!("{name} beside the root"),
+        }
+    };
+    Some(said(one, wrong, one.both(wrong, seen)))
+}
+
+/// What the root names is what the others name; where there is none, what ranks of one group name is alike, and what
+/// both groups have to name.
+fn data(stamps: &[Stamp]) -> Option<String> {
+    if let Some(one) = stamps.iter().find(|stamp| stamp.has_root) {
+        let root = stamps.get(one.root as usize)?;
+        return find(root, stamps.iter(), &Stamp::differs_in_data);
+    }
+    let first = stamps.first()?;
+    let both = first
+        .is_of_both()
+        .then(|| find(first, stamps.iter(), &Stamp::differs_in_data));
+    both.flatten().or_else(|| {
+        [true, false].into_iter().find_map(|low| {
+            let mut group = stamps.iter().filter(|stamp| stamp.is_low() == low);
+            let differs = |one: &Stamp, other: &Stamp| {
+                one.differs_in_data(other)
+                    .or_else(|| one.differs_in_blocks(other))
+            };
+            find(group.next()?, group, &differs)
+        })
+    })
+}
