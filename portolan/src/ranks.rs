@@ -196,7 +196,7 @@ impl<L: Level> Builder<L> {
                     Leave::Panicked
                 }
             };
-            if let Err(error) = kept.hosted().leave(how) {
+            if let Err(error) = kept.leave(how) {
                 tracing::warn!(rank, %error, "the rank did not end in good order");
             }
             Ok(outcome.ok())

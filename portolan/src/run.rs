@@ -63,7 +63,7 @@ impl<L: Level> Builder<L> {
         let kept = world.keep();
         let rank = world.rank();
         match body(world) {
-            Ok(()) => match kept.hosted().leave(Leave::Orderly) {
+            Ok(()) => match kept.leave(Leave::Orderly) {
                 Ok(()) => ExitCode::SUCCESS,
                 // No news: the program has dealt with it, and its part of the job went well.
                 Err(error) if error.kind() == ErrorKind::PeerFailed && kept.hosted().was_told() => {
@@ -75,7 +75,7 @@ impl<L: Level> Builder<L> {
                 // Before the others hear of it: they may end the job, and this process with it.
                 let code = report(&describe(error.into(), rank));
                 // Nothing is waited for, and nothing can be done about an error in it.
-                let _ = kept.hosted().leave(Leave::Failed);
+                let _ = kept.leave(Leave::Failed);
                 code
             }
         }

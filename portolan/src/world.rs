@@ -134,11 +134,10 @@ impl<L: Level, D: Device> World<L, D> {
     /// [`Job`](crate::ErrorKind::Job) if the launcher could not be told.
     pub fn finalize(mut self) -> Result<Leaks> {
         self.end_own();
-        let hosted = self.comm.hosted();
         let leaks = Leaks {
             communicators: self.comm.live() - 1,
         };
-        hosted.leave(Leave::Orderly)?;
+        self.comm.leave(Leave::Orderly)?;
         if leaks != Leaks::default() {
             tracing::warn!(rank = self.rank(), %leaks, "left behind");
         }

@@ -1,6 +1,8 @@
 //! The collectives that communicators themselves need, over point-to-point on the collective
 //! context. The real ones, with a choice of algorithms, are `coll`'s.
 
+use std::sync::atomic::Ordering;
+
 use super::{Communicator, NoUnwind, Tag};
 use crate::buffer::ContigBuf;
 use crate::device::{Device, ProcId, SendArgs};
@@ -35,11 +37,15 @@ impl<D: Device> Communicator<D> {
     /// # Errors
     /// [`PeerFailed`](ErrorKind::PeerFailed); [`InvalidCommunicator`](ErrorKind::InvalidCommunicator)
     /// if its ranks do nothing together, because they are the remote group of an
-    /// [intercommunicator](super::InterCommunicator::messages).
+    /// [intercommunicator](super::InterCommunicator::messages); [`Finalized`](ErrorKind::Finalized) after
+    /// [`end_all`](Self::end_all).
     #[inline]
     pub fn check_members(&self) -> Result<()> {
         if self.0.contexts < 2 {
             return Err(self.remote_only());
+        }
+        if self.0.job.ended.load(Ordering::Relaxed) {
+            return Err(self.has_ended());
         }
         match self.device().dead_member(self.group()) {
             None => Ok(()),
@@ -57,6 +63,15 @@ impl<D: Device> Communicator<D> {
             ),
             "do it with the communicator of both groups",
         )
+    }
+
+    #[cold]
+    fn has_ended(&self) -> Error {
+        let what = format!(
+            "{} is a communicator of a job that this rank has left",
+            self.name()
+        );
+        self.error(ErrorKind::Finalized, what, "make no calls after the end")
     }
 
     #[cold]

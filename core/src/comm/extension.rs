@@ -5,6 +5,7 @@
 //! comparison of types.
 
 use std::any::Any;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::Communicator;
@@ -101,6 +102,8 @@ pub(super) struct Job<D: Device> {
     pub(super) pool: Arc<Pool>,
     pub(super) strays: Mutex<Vec<Stray>>,
     pub(super) later: Later,
+    /// See [`Communicator::end_all`].
+    pub(super) ended: AtomicBool,
     extensions: Extensions<D>,
     device: Arc<D>,
 }
@@ -111,6 +114,7 @@ impl<D: Device> Job<D> {
             pool: Arc::new(Pool::new(device.attributes().max_context_id)),
             strays: Mutex::default(),
             later: Later::default(),
+            ended: AtomicBool::new(false),
             extensions: Extensions::default(),
             device,
         }

@@ -243,6 +243,14 @@ impl<D: Device> Communicator<D> {
         self.0.job.pool.live()
     }
 
+    /// From now on all communicators of this rank's job are good for nothing but messages under way and dropping: the
+    /// rank has left. Collective calls on them, creations included, are [`Finalized`](ErrorKind::Finalized), also where
+    /// they would send nothing. Local.
+    pub fn end_all(&self) {
+        // Relaxed: it carries no data. A call in another thread at the same time may go either way.
+        self.0.job.ended.store(true, Ordering::Relaxed);
+    }
+
     /// The name that people see (`MPI_Comm_get_name`).
     #[must_use]
     pub fn name(&self) -> String {

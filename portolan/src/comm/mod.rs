@@ -25,7 +25,7 @@ use portolan_core::level::{Level, Single};
 use portolan_core::{Device, Error, ErrorKind, Result};
 
 use crate::any::AnyDevice;
-use crate::hosted::Hosted;
+use crate::hosted::{Hosted, Leave};
 
 pub(crate) use buffered::Budget;
 pub(crate) use owned::abandon;
@@ -117,6 +117,13 @@ impl<L: Level, D: Device> Comm<L, D> {
     #[inline]
     pub(crate) fn hosted(&self) -> &Hosted<D> {
         self.inner.device()
+    }
+
+    /// Leaves the job, once; what is called afterwards fails.
+    pub(crate) fn leave(&self, how: Leave) -> Result<()> {
+        let outcome = self.hosted().leave(how);
+        self.inner.end_all();
+        outcome
     }
 
     pub(crate) fn live(&self) -> u32 {

@@ -145,3 +145,29 @@ fn lengths_that_differ_between_ranks_are_errors() {
     .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
 }
+
+#[test]
+fn a_communicator_of_a_world_that_has_ended_is_refused_in_every_form() {
+    jobs(&[1, 2, 3], |world| {
+        let comms = [world.comm(), world.comm().dup()?];
+        // One has exchanged something already, the other has not.
+        comms[0].allreduce_one(1, &Op::SUM)?;
+        let mut early = comms[0].persistent(Bcast::new(vec![0u8], 0))?;
+        world.finalize()?;
+        for comm in &comms {
+            for len in [1, 40_000] {
+                let leak = || Box::leak(vec![0u32; len].into_boxed_slice());
+                refused!(comm, Finalized, ["has left"], Bcast::new(leak(), 0));
+                refused!(
+                    comm,
+                    Finalized,
+                    ["has left"],
+                    Allreduce::new(&*leak(), leak(), Op::SUM)
+                );
+            }
+            assert_eq!(comm.dup().unwrap_err().kind(), ErrorKind::Finalized);
+        }
+        assert_eq!(early.start().unwrap_err().kind(), ErrorKind::Finalized);
+        Ok(())
+    });
+}
