@@ -13,12 +13,22 @@ enum {
     OP_ALLREDUCE,
     OP_REDUCE_SCATTER,
     OP_SCAN,
-    OP_EXSCAN
+    OP_EXSCAN,
+    OP_GATHERV,
+    OP_SCATTERV,
+    OP_ALLGATHERV,
+    OP_ALLTOALLV,
+    OP_ALLTOALLW,
+    OP_REDUCE_SCATTER_BLOCK,
+    OP_BARRIER
 };
 enum { ROOT = 0, LOOKS = 20 };
 
 static float *out, *in;
 static int items, *counts;
+/* Of blocks that are all the same: items of each, of a reduce-scatter's vector, places in items and bytes, types. */
+static int part, *blocks, *places, *offsets;
+static MPI_Datatype *types;
 
 /* What a rank has seen, in seconds. */
 static struct {
@@ -59,6 +69,27 @@ static void begin(MPI_Request *request)
     case OP_EXSCAN:
         MPI_Iexscan(out, in, items, MPI_FLOAT, MPI_SUM, comm, request);
         break;
+    case OP_GATHERV:
+        MPI_Igatherv(out, items, MPI_FLOAT, in, blocks, places, MPI_FLOAT, ROOT, comm, request);
+        break;
+    case OP_SCATTERV:
+        MPI_Iscatterv(out, blocks, places, MPI_FLOAT, in, items, MPI_FLOAT, ROOT, comm, request);
+        break;
+    case OP_ALLGATHERV:
+        MPI_Iallgatherv(out, items, MPI_FLOAT, in, blocks, places, MPI_FLOAT, comm, request);
+        break;
+    case OP_ALLTOALLV:
+        MPI_Ialltoallv(out, blocks, places, MPI_FLOAT, in, blocks, places, MPI_FLOAT, comm, request);
+        break;
+    case OP_ALLTOALLW:
+        MPI_Ialltoallw(out, blocks, offsets, types, in, blocks, offsets, types, comm, request);
+        break;
+    case OP_REDUCE_SCATTER_BLOCK:
+        MPI_Ireduce_scatter_block(out, in, part, MPI_FLOAT, MPI_SUM, comm, request);
+        break;
+    case OP_BARRIER:
+        MPI_Ibarrier(comm, request);
+        break;
     }
 }
 
@@ -95,6 +126,27 @@ static void call(void)
         break;
     case OP_EXSCAN:
         MPI_Exscan(out, in, items, MPI_FLOAT, MPI_SUM, comm);
+        break;
+    case OP_GATHERV:
+        MPI_Gatherv(out, items, MPI_FLOAT, in, blocks, places, MPI_FLOAT, ROOT, comm);
+        break;
+    case OP_SCATTERV:
+        MPI_Scatterv(out, blocks, places, MPI_FLOAT, in, items, MPI_FLOAT, ROOT, comm);
+        break;
+    case OP_ALLGATHERV:
+        MPI_Allgatherv(out, items, MPI_FLOAT, in, blocks, places, MPI_FLOAT, comm);
+        break;
+    case OP_ALLTOALLV:
+        MPI_Alltoallv(out, blocks, places, MPI_FLOAT, in, blocks, places, MPI_FLOAT, comm);
+        break;
+    case OP_ALLTOALLW:
+        MPI_Alltoallw(out, blocks, offsets, types, in, blocks, offsets, types, comm);
+        break;
+    case OP_REDUCE_SCATTER_BLOCK:
+        MPI_Reduce_scatter_block(out, in, part, MPI_FLOAT, MPI_SUM, comm);
+        break;
+    case OP_BARRIER:
+        MPI_Barrier(comm);
         break;
     }
 }
@@ -152,18 +204,44 @@ static float *floats(size_t count)
     return memory;
 }
 
+static int has_all(const int *operations, size_t count)
+{
+    for (size_t at = 0; at < count; at++)
+        if (operations[at] == OPERATION)
+            return 1;
+    return 0;
+}
+
+/* Memory and lists for an operation of so many items, of the whole message or of a rank's block. */
+static void prepare(struct peer *peer, size_t count)
+{
+    static const int sends[] = {OP_SCATTER, OP_SCATTERV, OP_ALLTOALL, OP_ALLTOALLV, OP_ALLTOALLW};
+    static const int gathers[] = {OP_GATHER,   OP_GATHERV,   OP_ALLGATHER, OP_ALLGATHERV,
+                                  OP_ALLTOALL, OP_ALLTOALLV, OP_ALLTOALLW};
+    size_t ranks = (size_t)peer->size, all = count * ranks;
+    items = (int)count;
+    part = (int)((count + ranks - 1) / ranks);
+    size_t contribution = OPERATION == OP_REDUCE_SCATTER_BLOCK ? (size_t)part * ranks : count;
+    out = floats(has_all(sends, sizeof sends / sizeof *sends) ? all : contribution);
+    in = floats(has_all(gathers, sizeof gathers / sizeof *gathers) ? all : count);
+    counts = peer_memory(ranks * sizeof *counts);
+    blocks = peer_memory(ranks * sizeof *blocks);
+    places = peer_memory(ranks * sizeof *places);
+    offsets = peer_memory(ranks * sizeof *offsets);
+    types = peer_memory(ranks * sizeof *types);
+    for (int rank = 0; rank < peer->size; rank++) {
+        counts[rank] = items / peer->size + (rank < items % peer->size);
+        blocks[rank] = items;
+        places[rank] = rank * items;
+        offsets[rank] = rank * items * (int)sizeof(float);
+        types[rank] = MPI_FLOAT;
+    }
+}
+
 static double figure(struct peer *peer, long planned, long warm_up, long *rounds)
 {
     static const struct peer_program alone = {.run = operations};
-    size_t count = peer->bytes / sizeof(float), all = count * (size_t)peer->size;
-    int gathers = OPERATION == OP_GATHER || OPERATION == OP_ALLGATHER;
-    items = (int)count;
-    out = floats(OPERATION == OP_SCATTER || OPERATION == OP_ALLTOALL ? all : count);
-    in = floats(gathers || OPERATION == OP_ALLTOALL ? all : count);
-    counts = peer_memory((size_t)peer->size * sizeof *counts);
-    for (int rank = 0; rank < peer->size; rank++)
-        counts[rank] = items / peer->size + (rank < items % peer->size);
-
+    prepare(peer, peer->bytes / sizeof(float));
     turns = 0;
     peer_rounds(peer, &alone, planned, warm_up, rounds);
     double pure = seen.operation / (double)*rounds;
@@ -180,6 +258,10 @@ static double figure(struct peer *peer, long planned, long warm_up, long *rounds
     free(out);
     free(in);
     free(counts);
+    free(blocks);
+    free(places);
+    free(offsets);
+    free(types);
     return result;
 }
 

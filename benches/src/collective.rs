@@ -7,10 +7,11 @@
 use std::hint::black_box;
 
 use portolan::coll::{
-    Allgather, Allreduce, Alltoall, Bcast, Exscan, Gather, Reduce, ReduceScatter, Scan, Scatter,
+    Allgather, Allreduce, Alltoall, Alltoallw, Barrier, Bcast, Exscan, Gather, Reduce,
+    ReduceScatter, ReduceScatterBlock, Scan, Scatter, Shapes,
 };
 use portolan::level::Level;
-use portolan::{Comm, Device, Error, ErrorKind, Op, Result};
+use portolan::{Comm, Device, Error, ErrorKind, Layout, Op, Result};
 
 use crate::measure::timed;
 use crate::pattern::{Collective, Form};
@@ -75,11 +76,24 @@ fn blocking<L: Level, D: Device>(
     seen: &mut Seen,
 ) -> Result<()> {
     let root = comm.rank() == ROOT;
-    let counts = data.counts.clone();
+    let (counts, blocks, shapes) = data.lists();
     for _ in 0..rounds {
         let (send, recv) = data.both();
         let begun = comm.wtime();
         match collective {
+            Collective::Barrier => comm.barrier()?,
+            Collective::Gatherv => {
+                comm.gatherv(send, if root { recv } else { &mut [] }, &blocks, ROOT)?;
+            }
+            Collective::Scatterv => {
+                comm.scatterv(if root { send } else { &[] }, &blocks, recv, ROOT)?;
+            }
+            Collective::Allgatherv => comm.allgatherv(send, recv, &blocks)?,
+            Collective::Alltoallv => comm.alltoallv(send, &blocks, recv, &blocks)?,
+            Collective::Alltoallw => {
+                comm.run(Alltoallw::new(send, shapes.clone(), recv, shapes.clone()))?;
+            }
+            Collective::ReduceScatterBlock => comm.reduce_scatter_block(send, recv, &Op::SUM)?,
             Collective::Bcast => comm.bcast(recv, ROOT)?,
             Collective::Gather => comm.gather(send, if root { recv } else { &mut [] }, ROOT)?,
             Collective::Scatter => comm.scatter(if root { send } else { &[] }, recv, ROOT)?,
@@ -109,7 +123,7 @@ fn started<L: Level, D: Device + 'static>(
     seen: &mut Seen,
 ) -> Result<()> {
     let root = comm.rank() == ROOT;
-    let counts = data.counts.clone();
+    let (counts, blocks, shapes) = data.lists();
     for _ in 0..rounds {
         let (send, recv) = data.both();
         let begun = comm.wtime();
@@ -145,6 +159,26 @@ fn started<L: Level, D: Device + 'static>(
                 }
                 Collective::Scan => start!(Scan::new(send, recv, Op::SUM)),
                 Collective::Exscan => start!(Exscan::new(send, recv, Op::SUM)),
+                Collective::Barrier => start!(Barrier::new()),
+                Collective::Gatherv if root => {
+                    start!(Gather::new(send, recv, ROOT).counts(&blocks));
+                }
+                Collective::Gatherv => start!(Gather::contribute(send, ROOT).uneven()),
+                Collective::Scatterv if root => {
+                    start!(Scatter::new(send, recv, ROOT).counts(&blocks));
+                }
+                Collective::Scatterv => start!(Scatter::receive(recv, ROOT).uneven()),
+                Collective::Allgatherv => start!(Allgather::new(send, recv).counts(&blocks)),
+                Collective::Alltoallv => {
+                    let call = Alltoall::new(send, recv);
+                    start!(call.send_counts(&blocks).recv_counts(&blocks));
+                }
+                Collective::Alltoallw => {
+                    start!(Alltoallw::new(send, shapes.clone(), recv, shapes.clone()));
+                }
+                Collective::ReduceScatterBlock => {
+                    start!(ReduceScatterBlock::new(send, recv, Op::SUM));
+                }
             }
             Ok(())
         })?;
@@ -177,6 +211,8 @@ struct Floats {
     recv: std::ops::Range<usize>,
     /// Items of each rank's block of a reduce-scatter.
     counts: Vec<usize>,
+    /// Items of the block of one rank, of operations with a block for each.
+    block: usize,
 }
 
 impl Floats {
@@ -189,10 +225,14 @@ impl Floats {
             .map(|rank| items / ranks + usize::from(rank < items % ranks))
             .collect();
         let all = items.checked_mul(ranks);
+        // Equal blocks of a vector that is at least as long.
+        let part = items.div_ceil(ranks);
         let (send, recv) = match collective {
             Collective::Gather | Collective::Allgather => (Some(items), all),
-            Collective::Scatter => (all, Some(items)),
-            Collective::Alltoall => (all, all),
+            Collective::Gatherv | Collective::Allgatherv => (Some(items), all),
+            Collective::Scatter | Collective::Scatterv => (all, Some(items)),
+            Collective::Alltoall | Collective::Alltoallv | Collective::Alltoallw => (all, all),
+            Collective::ReduceScatterBlock => (part.checked_mul(ranks), Some(part)),
             _ => (Some(items), Some(items)),
         };
         let mut memory = Vec::new();
@@ -216,7 +256,17 @@ impl Floats {
             send: first..first + send,
             recv: second..second + recv,
             counts,
+            block: items,
         })
+    }
+
+    /// Counts of a reduce-scatter; equal counts; and the same as layouts.
+    fn lists(&self) -> (Vec<usize>, Vec<usize>, Shapes) {
+        let (ranks, block) = (self.counts.len(), self.block);
+        let float = Layout::of::<f32>();
+        let shape = |rank| (rank * block * size_of::<f32>(), block, float.clone());
+        let shapes = (0..ranks).map(shape).collect();
+        (self.counts.clone(), vec![block; ranks], shapes)
     }
 
     fn both(&mut self) -> (&[f32], &mut [f32]) {

@@ -62,11 +62,21 @@ pub enum Collective {
     ReduceScatter,
     Scan,
     Exscan,
+    /// With counts, which are all the same, as in the OSU suite; so are those of the other ones with a v.
+    Gatherv,
+    Scatterv,
+    Allgatherv,
+    Alltoallv,
+    /// With a layout for each block, which are all the same.
+    Alltoallw,
+    ReduceScatterBlock,
+    /// Its blocking form is [`Pattern::Barrier`].
+    Barrier,
 }
 
 impl Collective {
-    /// All of them.
-    pub const ALL: [Self; 10] = [
+    /// All of them that have a size.
+    pub const ALL: [Self; 16] = [
         Self::Bcast,
         Self::Gather,
         Self::Scatter,
@@ -77,6 +87,12 @@ impl Collective {
         Self::ReduceScatter,
         Self::Scan,
         Self::Exscan,
+        Self::Gatherv,
+        Self::Scatterv,
+        Self::Allgatherv,
+        Self::Alltoallv,
+        Self::Alltoallw,
+        Self::ReduceScatterBlock,
     ];
 
     /// Names in the [forms](Form).
@@ -96,6 +112,17 @@ impl Collective {
             ],
             Self::Scan => ["scan", "iscan", "iscan-overlap"],
             Self::Exscan => ["exscan", "iexscan", "iexscan-overlap"],
+            Self::Gatherv => ["gatherv", "igatherv", "igatherv-overlap"],
+            Self::Scatterv => ["scatterv", "iscatterv", "iscatterv-overlap"],
+            Self::Allgatherv => ["allgatherv", "iallgatherv", "iallgatherv-overlap"],
+            Self::Alltoallv => ["alltoallv", "ialltoallv", "ialltoallv-overlap"],
+            Self::Alltoallw => ["alltoallw", "ialltoallw", "ialltoallw-overlap"],
+            Self::ReduceScatterBlock => [
+                "reduce-scatter-block",
+                "ireduce-scatter-block",
+                "ireduce-scatter-block-overlap",
+            ],
+            Self::Barrier => ["barrier", "ibarrier", "ibarrier-overlap"],
         }
     }
 }
@@ -144,29 +171,34 @@ enum Of {
     All,
 }
 
+/// Patterns that are no collective operation in a form.
+const SINGLES: usize = 16;
+/// Collective operations that have a size.
+const SIZED: usize = Collective::ALL.len();
+
 impl Pattern {
     /// Every pattern.
-    pub const ALL: [Self; 16 + 30] = {
-        let mut all = [Self::Latency; 16 + 30];
+    pub const ALL: [Self; SINGLES + 3 * SIZED + 2] = {
+        let mut all = [Self::Latency; SINGLES + 3 * SIZED + 2];
         let mut at = 0;
-        while at < 16 {
+        while at < SINGLES {
             all[at] = Self::SINGLE[at];
             at += 1;
         }
         at = 0;
-        while at < 30 {
-            let form = match at / 10 {
-                0 => Form::Blocking,
-                1 => Form::Nonblocking,
-                _ => Form::Hidden,
-            };
-            all[16 + at] = Self::Collective(Collective::ALL[at % 10], form);
+        while at < SIZED {
+            let which = Collective::ALL[at];
+            all[SINGLES + at] = Self::Collective(which, Form::Blocking);
+            all[SINGLES + SIZED + at] = Self::Collective(which, Form::Nonblocking);
+            all[SINGLES + 2 * SIZED + at] = Self::Collective(which, Form::Hidden);
             at += 1;
         }
+        all[SINGLES + 3 * SIZED] = Self::Collective(Collective::Barrier, Form::Nonblocking);
+        all[SINGLES + 3 * SIZED + 1] = Self::Collective(Collective::Barrier, Form::Hidden);
         all
     };
 
-    const SINGLE: [Self; 16] = [
+    const SINGLE: [Self; SINGLES] = [
         Self::Latency,
         Self::Bandwidth,
         Self::Bibandwidth,
@@ -211,7 +243,11 @@ impl Pattern {
                     Form::Blocking | Form::Nonblocking => "us",
                     Form::Hidden => "% hidden",
                 };
-                Facts(which.names()[form as usize], unit, Bytes, Mean, All)
+                let axis = match which {
+                    Collective::Barrier => Axis::None,
+                    _ => Bytes,
+                };
+                Facts(which.names()[form as usize], unit, axis, Mean, All)
             }
         }
     }

@@ -18,7 +18,8 @@ machine's own speed is measured before and after each; the figures are medians o
 were taken while the machine was in the same state. docs/benchmarks.md tells how to read them.
 
 Collective operations are there as nonblocking ones, too: ibcast is the time from the start of one
-until it has been waited for, ibcast-overlap how much of that hides behind a computation.")]
+until it has been waited for, ibcast-overlap how much of that hides behind a computation. Those with
+counts (gatherv, ...) have equal ones, as in the OSU suite.")]
 pub(crate) struct BenchArgs {
     /// What to measure
     pub(crate) kind: BenchKind,
@@ -144,8 +145,8 @@ pub(crate) struct BenchRankArgs {
 pub(crate) enum BenchKind {
     /// A pattern between ranks.
     Of(Pattern),
-    /// A barrier and all collective operations, one after the other.
-    Collectives,
+    /// A barrier and all collective operations in a form, one after the other.
+    Collectives(Form),
     /// Which algorithm of each collective operation is the fastest.
     Tune,
     /// From the death of a rank until the others' calls fail, in milliseconds.
@@ -153,8 +154,8 @@ pub(crate) enum BenchKind {
 }
 
 /// Every kind.
-static KINDS: [BenchKind; Pattern::ALL.len() + 3] = {
-    let mut kinds = [BenchKind::Collectives; Pattern::ALL.len() + 3];
+static KINDS: [BenchKind; Pattern::ALL.len() + 5] = {
+    let mut kinds = [BenchKind::Collectives(Form::Blocking); Pattern::ALL.len() + 5];
     let mut at = 0;
     while at < Pattern::ALL.len() {
         kinds[at] = BenchKind::Of(Pattern::ALL[at]);
@@ -162,6 +163,8 @@ static KINDS: [BenchKind; Pattern::ALL.len() + 3] = {
     }
     kinds[at] = BenchKind::Tune;
     kinds[at + 1] = BenchKind::Failure;
+    kinds[at + 2] = BenchKind::Collectives(Form::Nonblocking);
+    kinds[at + 3] = BenchKind::Collectives(Form::Hidden);
     kinds
 };
 
@@ -191,10 +194,13 @@ impl BenchKind {
     pub(super) fn patterns(self) -> Vec<Pattern> {
         match self {
             Self::Of(pattern) => vec![pattern],
-            Self::Collectives => {
-                let blocking = |which| Pattern::Collective(which, Form::Blocking);
-                let all = Collective::ALL.into_iter().map(blocking);
-                std::iter::once(Pattern::Barrier).chain(all).collect()
+            Self::Collectives(form) => {
+                let barrier = match form {
+                    Form::Blocking => Pattern::Barrier,
+                    _ => Pattern::Collective(Collective::Barrier, form),
+                };
+                let all = Collective::ALL.map(|which| Pattern::Collective(which, form));
+                std::iter::once(barrier).chain(all).collect()
             }
             Self::Tune | Self::Failure => Vec::new(),
         }
@@ -204,14 +210,16 @@ impl BenchKind {
     pub(super) fn pattern(self) -> Option<Pattern> {
         match self {
             Self::Of(pattern) => Some(pattern),
-            Self::Collectives | Self::Tune | Self::Failure => None,
+            Self::Collectives(_) | Self::Tune | Self::Failure => None,
         }
     }
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Of(pattern) => pattern.name(),
-            Self::Collectives => "coll",
+            Self::Collectives(Form::Blocking) => "coll",
+            Self::Collectives(Form::Nonblocking) => "icoll",
+            Self::Collectives(Form::Hidden) => "icoll-overlap",
             Self::Tune => "tune",
             Self::Failure => "failure",
         }
@@ -221,8 +229,14 @@ impl BenchKind {
     fn help(self) -> Option<&'static str> {
         let pattern = match self {
             Self::Of(pattern) => pattern,
-            Self::Collectives => {
-                return Some("A barrier and all collective operations, one after the other");
+            Self::Collectives(form) => {
+                return Some(match form {
+                    Form::Blocking => {
+                        "A barrier and all collective operations, one after the other"
+                    }
+                    Form::Nonblocking => "The same of nonblocking ones",
+                    Form::Hidden => "How much of each hides behind a computation",
+                });
             }
             Self::Tune => {
                 return Some(
@@ -289,7 +303,7 @@ impl BenchArgs {
             ));
         }
         let axis = match self.kind {
-            BenchKind::Collectives | BenchKind::Tune => Axis::Bytes,
+            BenchKind::Collectives(_) | BenchKind::Tune => Axis::Bytes,
             kind => kind.pattern().map_or(Axis::None, Pattern::axis),
         };
         if axis == Axis::None && !self.sizes.is_empty() {

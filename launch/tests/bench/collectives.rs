@@ -26,6 +26,64 @@ const OPERATIONS: [&str; 11] = [
 fn a_collective_operation_is_measured_beside_a_peer() {
     beside_a_peer("iallreduce");
     beside_a_peer("exscan");
+    beside_a_peer("ialltoallw");
+}
+
+/// MPI's names, with and without counts, and the barrier.
+const MEASURED: [&str; 17] = [
+    "barrier",
+    "bcast",
+    "gather",
+    "gatherv",
+    "scatter",
+    "scatterv",
+    "allgather",
+    "allgatherv",
+    "alltoall",
+    "alltoallv",
+    "alltoallw",
+    "reduce",
+    "allreduce",
+    "reduce-scatter",
+    "reduce-scatter-block",
+    "scan",
+    "exscan",
+];
+
+#[test]
+fn every_collective_operation_is_measured_in_every_form() {
+    let forms = [
+        ("coll", "", "", "us"),
+        ("icoll", "i", "", "us"),
+        ("icoll-overlap", "i", "-overlap", "% hidden"),
+    ];
+    for (all, before, behind, unit) in forms {
+        // Three ranks, so that blocks and ranks are no multiples of each other.
+        let (rows, _) = rows(&bench(&[all, "-n", "3", "--sizes", "20", "--json"]));
+        assert_eq!(rows.len(), MEASURED.len(), "{rows:?}");
+        for name in MEASURED {
+            let name = format!("{before}{name}{behind}");
+            let mut own = rows.iter().filter(|row| row["bench"] == *name);
+            let row = own
+                .next()
+                .unwrap_or_else(|| panic!("no {name} in {rows:?}"));
+            assert_eq!(
+                (&row["ranks"], &row["unit"]),
+                (&3.into(), &unit.into()),
+                "{row}"
+            );
+            let value = row["value"].as_f64().unwrap();
+            // How much hides is a share.
+            assert!(
+                if unit == "us" {
+                    value > 0.0
+                } else {
+                    (0.0..=100.0).contains(&value)
+                },
+                "{row}"
+            );
+        }
+    }
 }
 
 fn beside_a_peer(pattern: &str) {
