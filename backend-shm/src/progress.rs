@@ -12,7 +12,7 @@ use crate::caps::BULK;
 use crate::inbox::{Arrived, Kind};
 use crate::link::Incoming;
 use crate::ring::Polled;
-use crate::segment::Segment;
+use crate::segment::{Geometry, Segment};
 use crate::send;
 use crate::shm::Shm;
 use crate::sync::Ordering::Relaxed;
@@ -32,39 +32,56 @@ pub(crate) fn poll<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
     if shm.held != 0 {
         delivered += poll_inbox(shm, sink);
     }
-    let count = shm.incoming.len();
-    for n in 0..count {
-        let at = shm.turn + n;
-        delivered += poll_ring(shm, if at >= count { at - count } else { at }, sink);
-    }
-    shm.turn = if shm.turn + 1 >= count {
-        0
-    } else {
-        shm.turn + 1
-    };
-    delivered
+    delivered + poll_rings(shm, sink)
 }
 
+/// Looks at every ring, each time at another one first.
 #[inline(always)]
-fn poll_ring<S: Sink>(shm: &mut Shm, at: usize, sink: &mut S) -> usize {
-    let size = shm.geometry.bulk_bytes;
-    let (delivered, nonsense) = drain(&mut shm.incoming[at], &shm.segment, shm.fenced, size, sink);
-    if let Some(what) = nonsense {
-        silence(shm, at, what);
+fn poll_rings<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
+    let Shm {
+        incoming,
+        outgoing,
+        segment,
+        fenced,
+        geometry,
+        ..
+    } = shm;
+    let count = incoming.len();
+    let (mut delivered, mut nonsense) = (0, None);
+    let mut at = if shm.turn < count { shm.turn } else { 0 };
+    for _ in 0..count {
+        let from = &mut incoming[at];
+        let (taken, what) = drain(from, segment, fenced, geometry, sink);
+        if taken > 0 {
+            outgoing[from.peer as usize].prefetch_next();
+        }
+        delivered += taken;
+        // A second one is found again by the next poll.
+        if let (Some(what), None) = (what, nonsense) {
+            from.ring.silence();
+            nonsense = Some((from.peer, what));
+        }
+        at += 1;
+        if at == count {
+            at = 0;
+        }
     }
-    if delivered > 0 {
-        shm.outgoing[shm.incoming[at].peer as usize].prefetch_next();
+    shm.turn = at + 1;
+    if let Some((peer, what)) = nonsense {
+        send::misbehaved(shm, peer, what);
     }
     delivered
 }
 
 /// Delivers what one ring holds: how many packets, and what no correct peer writes, if it did.
+///
+/// What only some packets want comes by reference, so that the others do not load it.
 #[inline(always)]
 fn drain<S: Sink>(
     from: &mut Incoming,
     segment: &Segment,
-    fenced: bool,
-    size: u64,
+    fenced: &bool,
+    geometry: &Geometry,
     sink: &mut S,
 ) -> (usize, Option<&'static str>) {
     let mut delivered = 0;
@@ -95,7 +112,8 @@ fn drain<S: Sink>(
         let payload = unsafe { Payload::new(cells.payload(index), len) };
         let mut piece = None;
         let payload = if bulk {
-            let Some((found, descriptor)) = find_bulk(from, segment, size, payload) else {
+            let Some((found, descriptor)) = find_bulk(from, segment, geometry.bulk_bytes, payload)
+            else {
                 return (
                     delivered,
                     Some("it described a packet outside of its bulk area"),
@@ -111,10 +129,10 @@ fn drain<S: Sink>(
         sink.packet(from.peer, &header, payload);
         if let Some(descriptor) = piece {
             from.bulk.done(&descriptor, from.ring.ends());
-            tell_sender(from, fenced);
+            tell_sender(from, *fenced);
         }
         if from.ring.consume() {
-            tell_sender(from, fenced);
+            tell_sender(from, *fenced);
         }
         delivered += 1;
     }
@@ -210,15 +228,6 @@ fn wake_starved(shm: &Shm, segment: &Segment) {
             segment.rank(rank).bell.wake_if_asleep(shm.fenced);
         }
     }
-}
-
-/// Takes no more packets from a rank that writes nonsense.
-#[cold]
-#[inline(never)]
-fn silence(shm: &mut Shm, at: usize, what: &str) {
-    let peer = shm.incoming[at].peer;
-    send::misbehaved(shm, peer, what);
-    shm.incoming[at].ring.silence();
 }
 
 /// Takes note of ranks that died since the last poll.

@@ -1,4 +1,4 @@
-//! Blocking calls that take more than one step: a receive, and a send that cannot leave at once.
+//! A blocking send that cannot leave at once.
 
 use super::Engine;
 use super::data::Data;
@@ -6,40 +6,9 @@ use super::send::{Launched, may_block};
 use crate::device::{Device, SendArgs, SendMode};
 use crate::error::Result;
 use crate::level::{Level, StateLock};
-use crate::matching::Pattern;
-use crate::status::Status;
 use crate::transport::Transport;
 
 impl<T: Transport, L: Level> Engine<T, L> {
-    /// Receives: polls with the receive in hand for as long as the lock is held, then as an ordinary
-    /// receive.
-    ///
-    /// # Safety
-    /// `from` must be legal, and the buffer writable for the length of the call.
-    #[inline]
-    pub(super) unsafe fn recv_blocking(&self, from: &Pattern, data: Data) -> Result<Status> {
-        let request = {
-            let mut state = self.state.lock();
-            match state.take_in_hand(from, data) {
-                Ok(()) => {
-                    self.poll_in_hand(&mut state);
-                    match state.put_down()? {
-                        Ok(status) => {
-                            return match status.error {
-                                None => Ok(status),
-                                Some(kind) => Err(state.proto.status_error(kind, status)),
-                            };
-                        }
-                        Err(request) => request,
-                    }
-                }
-                // SAFETY: the caller's promise.
-                Err(data) => unsafe { state.start_recv(from, data)? },
-            }
-        };
-        self.wait(request)
-    }
-
     /// A send that could not leave at once.
     ///
     /// # Safety

@@ -59,10 +59,16 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         unsafe { self.send_slowly(args, Data::Contig(buf)) }
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn recv_contig_unchecked(&self, from: &Pattern, buf: ContigBuf) -> Result<Status> {
+        let ContigBuf {
+            ptr,
+            len,
+            signature,
+            memory,
+        } = buf;
         // SAFETY: the caller keeps the buffer until this returns, which is after completion.
-        unsafe { self.recv_blocking(from, Data::Contig(buf)) }
+        unsafe { self.recv_contig_in_hand(Wanted::from(from), ptr, len, signature, memory) }
     }
 
     #[inline]
@@ -140,7 +146,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
     unsafe fn recv_datatype_unchecked(&self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Status> {
         let data = Data::typed(&buf, portolan_datatype::MsgRep::Native)?;
         // SAFETY: the caller keeps the buffer until this returns, which is after completion.
-        unsafe { self.recv_blocking(from, data) }
+        unsafe { self.recv_data_in_hand(Wanted::from(from), data) }
     }
 
     unsafe fn irecv_datatype_unchecked(

@@ -153,8 +153,7 @@ impl<T: Transport> State<T> {
     /// The receive in hand is older than what is started now, but is looked at after all that is
     /// posted: where the two could meet it becomes an ordinary receive first.
     fn give_way(&mut self, context: u32) {
-        let hand = self.proto.in_hand.as_ref();
-        if hand.is_some_and(|hand| hand.pattern.context == context) {
+        if self.proto.hand.waits_in(context) {
             self.post_in_hand();
         }
     }

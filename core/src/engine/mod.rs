@@ -31,6 +31,7 @@ mod failure;
 mod finish;
 mod flows;
 mod hooks;
+mod in_hand;
 mod loader;
 mod loopback;
 mod memory;

@@ -22,15 +22,14 @@ use std::collections::BTreeMap;
 use portolan_datatype::MsgRep;
 
 use super::data::Data;
-use super::entry::{Op, RecvOp, RecvStage, SendOp, SendStage};
+use super::entry::{Op, RecvStage, SendOp, SendStage};
 use super::outgoing::Peer;
-use super::recv::{Held, verdict};
+use super::recv::verdict;
 use super::send::{Launched, header};
 use super::state::{Proto, State};
 use super::unasked::CLASSES;
 use super::unexpected::{Stored, envelope};
 use crate::device::{SendArgs, SendMode};
-use crate::matching::{Envelope, Wanted};
 use crate::request::State as Stage;
 use crate::status::Status;
 use crate::transport::packet::flags;
@@ -348,25 +347,6 @@ impl Proto {
         let (status, rep) = verdict(&op.data, header, total, check);
         op.stage = RecvStage::Arriving { peer, here: 0 };
         Place::Receive { index, rep, status }
-    }
-
-    /// Makes the receive in hand an ordinary one, if the message is for it: its call may give up the lock
-    /// before all of it is here.
-    fn put_down_for(&mut self, envelope: &Envelope) -> Option<u32> {
-        let hand = self.in_hand.as_mut()?;
-        if !hand.is_open() || !hand.pattern.matches(envelope) {
-            return None;
-        }
-        let request = self.table.claim(Stage::Active).ok()?;
-        hand.held = Held::Posted(request);
-        let op = RecvOp {
-            wanted: Wanted::from(&hand.pattern),
-            data: std::mem::replace(&mut hand.data, Data::NONE),
-            stage: RecvStage::Matched,
-        };
-        let index = request.index();
-        self.table.entry(index).set_op(Op::Recv(op));
-        Some(index)
     }
 
     /// All pieces of a message are here.

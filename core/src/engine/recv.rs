@@ -220,16 +220,7 @@ impl Proto {
             return true;
         }
         // The receive in hand is the latest: it comes after all posted ones.
-        if let Some(hand) = &mut self.in_hand
-            && hand.is_open()
-            && hand.pattern.matches(&envelope(header))
-        {
-            let status = place(&hand.data, header, payload, self.check_signature);
-            hand.held = Held::Over(status);
-            self.delivered(peer, header, status.bytes);
-            return true;
-        }
-        false
+        self.deliver_in_hand(peer, header, payload)
     }
 
     /// Gives a message with all of its data to the receive that it matched.
@@ -304,90 +295,9 @@ impl Proto {
     }
 }
 
-/// A blocking receive that its thread holds in hand while it polls with the lock held: the latest of
-/// all receives, without a slot and without a place in the queue. Before the lock is given up it
-/// becomes an ordinary receive.
-pub(super) struct InHand {
-    pub(super) pattern: Pattern,
-    pub(super) data: Data,
-    pub(super) held: Held,
-}
-
-/// What has become of a receive in hand.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Held {
-    /// It waits for its message.
-    Open,
-    /// It is over.
-    Over(Status),
-    /// It had to become an ordinary receive.
-    Posted(Request),
-}
-
-impl InHand {
-    /// Whether it waits for its message.
-    #[inline]
-    pub(super) fn is_open(&self) -> bool {
-        matches!(self.held, Held::Open)
-    }
-}
-
-impl<T: Transport> State<T> {
-    /// Takes a receive in hand, unless something that has happened concerns it already.
-    #[inline]
-    pub(super) fn take_in_hand(&mut self, pattern: &Pattern, data: Data) -> Result<(), Data> {
-        if !self.proto.unexpected.is_empty() || self.proto.trouble {
-            return Err(data);
-        }
-        self.proto.in_hand = Some(InHand {
-            pattern: *pattern,
-            data,
-            held: Held::Open,
-        });
-        Ok(())
-    }
-
-    /// Whether the receive in hand needs the thread's attention.
-    #[inline]
-    pub(super) fn hand_is_done(&self) -> bool {
-        let hand = self.proto.in_hand.as_ref();
-        hand.is_none_or(|hand| !hand.is_open())
-    }
-
-    /// Puts the receive in hand down: its status, or the ordinary receive that it has become.
-    #[inline]
-    pub(super) fn put_down(&mut self) -> Result<Result<Status, Request>> {
-        let Some(hand) = self.proto.in_hand.take() else {
-            return Ok(Ok(Status::EMPTY));
-        };
-        match hand.held {
-            Held::Over(status) => Ok(Ok(status)),
-            Held::Posted(request) => Ok(Err(request)),
-            // SAFETY: the receiving thread keeps the buffer until its call returns.
-            Held::Open => unsafe { self.start_recv(&hand.pattern, hand.data).map(Err) },
-        }
-    }
-
-    /// Makes the receive in hand an ordinary one, because an offer has arrived that it may match.
-    pub(super) fn post_in_hand(&mut self) {
-        let Some(mut hand) = self.proto.in_hand.take() else {
-            return;
-        };
-        if hand.is_open() {
-            let data = std::mem::replace(&mut hand.data, Data::NONE);
-            // SAFETY: as in `put_down`. Without slots the receive stays in hand, and is tried again.
-            match unsafe { self.start_recv(&hand.pattern, data.clone()) } {
-                Ok(request) => hand.held = Held::Posted(request),
-                Err(_) => hand.data = data,
-            }
-        }
-        self.proto.in_hand = Some(hand);
-    }
-}
-
 /// Whether a message goes into the buffer by a copy, whole, with nothing to say but where it came from.
 #[inline(always)]
-fn fits_plainly(buf: &ContigBuf, header: &Header, sent: usize, check: bool) -> bool {
+pub(super) fn fits_plainly(buf: &ContigBuf, header: &Header, sent: usize, check: bool) -> bool {
     sent <= buf.len
         && header.rep == MsgRep::Native.code()
         && (!check
@@ -399,7 +309,7 @@ fn fits_plainly(buf: &ContigBuf, header: &Header, sent: usize, check: bool) -> b
 
 /// Copies a message that is here to a receive's buffer; says how that went.
 #[inline]
-fn place(data: &Data, header: &Header, payload: Payload<'_>, check: bool) -> Status {
+pub(super) fn place(data: &Data, header: &Header, payload: Payload<'_>, check: bool) -> Status {
     let (status, rep) = verdict(data, header, payload.len(), check);
     // SAFETY: the buffer of a receive is the device's until it is over; `bytes` is at most its length
     // and the payload's; the payload is in the transport's or the heap's memory, apart from it.

@@ -8,9 +8,9 @@ use super::active::ActiveState;
 use super::entry::Table;
 use super::flows::Flows;
 use super::hooks::Hooks;
+use super::in_hand::InHand;
 use super::outgoing::{Peer, Stream};
 use super::pieces::{Arrivals, Lengths};
-use super::recv::InHand;
 use super::regions::Regions;
 use super::remote::Remotes;
 use super::shared::Shared;
@@ -43,7 +43,7 @@ pub(super) struct Proto {
     pub(super) posted: PostedQueue<u32>,
     pub(super) unexpected: UnexpectedQueue<Arrived>,
     pub(super) taken: Taken,
-    pub(super) in_hand: Option<InHand>,
+    pub(super) hand: InHand,
     /// Heap memory of stored messages, and the most that it may be before peers are told to hold.
     pub(super) stored_bytes: usize,
     pub(super) stored_max: usize,
@@ -131,7 +131,7 @@ impl<T: Transport> State<T> {
             posted: PostedQueue::new(),
             unexpected: UnexpectedQueue::new(),
             taken: Taken::default(),
-            in_hand: None,
+            hand: InHand::nothing(),
             stored_bytes: 0,
             stored_max: settings.unexpected_max(),
             holding: Vec::new(),

@@ -190,7 +190,7 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// Whether the two agree wherever neither is open.
     #[inline]
-    pub(super) fn meets(&self, other: &Self) -> bool {
+    pub(crate) fn meets(&self, other: &Self) -> bool {
         // As almost always nothing is open.
         let differ = (self.place ^ other.place) | (self.rest ^ other.rest);
         differ == 0 || (self.rest | other.rest) >> 32 != 0 && self.meets_open(other)
