@@ -87,8 +87,28 @@ fn trials() -> Vec<Trial> {
             }
         }
     }
+    for role in ["message", "blocking", "started", "planned", "created"] {
+        trials.push(Trial::test(
+            format!("errors_that_end_the_job_{role}"),
+            move || strict(role),
+        ));
+    }
     trials.extend(over_ofi());
     trials
+}
+
+/// An error on a communicator whose errors end the job ends it on every rank, and says what it was.
+fn strict(role: &str) -> Result<(), Failed> {
+    let outcome = rank::play(&["--timeout", "30"], 3, role);
+    outcome.expect_code(1);
+    let what = if role == "created" {
+        "process 3 of the new group"
+    } else {
+        "outside of"
+    };
+    outcome.expect_err(&["rank 0", what]);
+    assert_eq!(outcome.out, "", "the call returned");
+    Ok(())
 }
 
 /// Over TCP on the loopback interface, by libfabric.

@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use portolan::{Comm, Error, ErrorKind, Op, Result, Source, World};
-use portolan_core::job;
+use portolan::coll::Bcast;
+use portolan::{Comm, Error, ErrorKind, Errors, Group, Op, Result, Source, World};
+use portolan_core::{ProcId, job};
 
 const LARGE: usize = 4 << 20;
 
@@ -12,6 +13,9 @@ const LARGE: usize = 4 << 20;
 pub(crate) fn play(role: &str) -> ExitCode {
     match role {
         "before" | "joined" | "mapped" => start(role),
+        "message" | "blocking" | "started" | "planned" | "created" => {
+            portolan::run(|world| misuse(role, &world))
+        }
         _ => portolan::run(|world| act(role, &world)),
     }
 }
@@ -92,6 +96,29 @@ fn act(role: &str, world: &World) -> Result<()> {
     talk_among_the_living(&comm, victim)?;
     say(format!("done {}", world.rank()));
     Ok(())
+}
+
+/// Rank 0 makes a call with a wrong argument on a communicator whose errors end the job; the others wait for it.
+fn misuse(role: &str, world: &World) -> Result<()> {
+    let comm = world.comm().dup()?;
+    comm.set_name("strict");
+    comm.set_errors(Errors::Abort);
+    // A copy has it from its parent.
+    let comm = comm.dup()?;
+    if comm.rank() == 0 {
+        let beyond = comm.size();
+        let bcast = || Bcast::new(vec![0u8], beyond);
+        // No error comes back.
+        match role {
+            "message" => drop(comm.send_one(&1u8, beyond, 0)),
+            "blocking" => drop(comm.run(bcast())),
+            "started" => drop(comm.start_owned(bcast())),
+            "planned" => drop(comm.persistent(bcast())),
+            _ => drop(comm.create(&Group::new(vec![ProcId::new(beyond)]))),
+        }
+        say("went on".to_owned());
+    }
+    comm.barrier()
 }
 
 /// What the victim does until it is killed.

@@ -10,7 +10,7 @@ mod common;
 
 use common::value;
 
-const SIZES: [u32; 5] = [1, 2, 3, 4, 5];
+const SIZES: [u32; 7] = [1, 2, 3, 4, 5, 7, 8];
 
 fn values(rank: u32, len: usize) -> Vec<u64> {
     (0..len).map(|index| value(rank, index)).collect()
