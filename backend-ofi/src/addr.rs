@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Number of the format in which ranks introduce themselves, and of what they say to each other.
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 
 /// What the ranks tell each other before they talk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,8 +201,9 @@ mod tests {
         for bad in ["", "9 1 2 3", &text[..12], &text.replace("00ff10", "0zff")] {
             assert!(Card::from_text(bad).is_err(), "{bad}");
         }
-        let other = text.replacen("5 ", "4 ", 1);
-        assert!(Card::from_text(&other).unwrap_err().contains("format 5"));
+        let other = text.replacen(&format!("{FORMAT} "), "4 ", 1);
+        let why = Card::from_text(&other).unwrap_err();
+        assert!(why.contains(&format!("format {FORMAT}")), "{why}");
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! Messages of exactly 16 KiB are common, and 16 KiB is what the layered providers send at once: with a header
 //! they would go in two parts, which takes far longer. So both sides remember the header of the last packet of
-//! the pair that went in parts. The next one that has the same goes without, and its number with the data of its
-//! completion. So do longer packets, in parts, where the provider copies each of these in the call.
+//! the pair that went in parts, or was not short. The next one that has the same goes without, and its number with the data of its
+//! completion. So do longer packets, in parts, where the provider copies each of these in the call, and packets of
+//! [`LEAST`] bytes and more: without a header in front they are copied from where the program has them.
 //!
 //! ```text
 //! data    job's lower half 16 | acknowledged 8 | number 8 | sender's rank 32, with `Wire::MORE` in front of others
@@ -24,6 +25,9 @@ use crate::send::refused;
 use crate::wire::Wire;
 
 const _: () = assert!(2 * WINDOW <= 256);
+
+/// Bytes of the shortest packet whose header is remembered: of shorter ones there is little to gain.
+pub(crate) const LEAST: usize = 256;
 
 /// The word that goes with a packet.
 fn word(job: u32, from: u32, seq: u32, ack: u32) -> u64 {
@@ -61,18 +65,28 @@ pub(crate) fn complete(wire: &mut Wire, job: u32, peer: &Peer) {
     wire.ack = nearest(wire.ack, peer.acked);
 }
 
-/// Sends the packet in a slot without its header, if the peer knows that, in one message or in several that the
+/// Sends the packet at `place` without its header, if the peer knows that, in one message or in several that the
 /// provider copies at once. Returns how much of it has left: nothing if that cannot be, and not all if there is no more
-/// room.
-pub(crate) fn send(
+/// room. Where `place` is not in a slot, all has to be copied at once.
+///
+/// # Safety
+/// `len` bytes must be initialised at `place`, which is in the slot behind the room for a header, if one is given.
+#[inline]
+pub(crate) unsafe fn send(
     ofi: &mut Ofi,
-    slot: usize,
+    place: *const u8,
+    slot: Option<usize>,
     peer: u32,
     header: &Header,
     len: usize,
 ) -> Result<usize, Sent> {
     let most = ofi.link.part + Wire::LEN;
-    let fits = len <= most || most <= ofi.inject;
+    let copied = most.min(len) <= ofi.inject;
+    let fits = if len <= most {
+        slot.is_some() || copied
+    } else {
+        copied
+    };
     let room = ofi.link.domain.info.domain_attr().cq_data_size >= 8;
     if !fits || !room || ofi.headers.get(&peer) != Some(header) {
         return Ok(0);
@@ -80,7 +94,8 @@ pub(crate) fn send(
     let mut left = 0;
     while left < len {
         let size = most.min(len - left);
-        match send_part(ofi, slot, peer, left..left + size, left + size < len) {
+        // SAFETY: the caller's promise.
+        match unsafe { send_part(ofi, place, slot, peer, left..left + size, left + size < len) } {
             Sent::Done => left += size,
             // Parts with a header can wait.
             Sent::Full => break,
@@ -90,24 +105,37 @@ pub(crate) fn send(
     Ok(left)
 }
 
-/// Sends a part of what lies in a slot, which is all of it if the provider does not copy it at once; `more` if others follow.
-fn send_part(ofi: &mut Ofi, slot: usize, peer: u32, part: Range<usize>, more: bool) -> Sent {
+/// Sends a part of what lies at `place`, which is all of it, and in a slot, if the provider does not copy it at once; `more`
+/// if others follow.
+///
+/// # Safety
+/// As for [`send`].
+unsafe fn send_part(
+    ofi: &mut Ofi,
+    place: *const u8,
+    slot: Option<usize>,
+    peer: u32,
+    part: Range<usize>,
+    more: bool,
+) -> Sent {
     let state = &ofi.peers[peer as usize];
     let (addr, ack, len) = (state.addr, state.expected, part.len());
     let from = ofi.rank | if more { Wire::MORE } else { 0 };
     let data = word(ofi.job, from, state.sent, ack);
-    let injected = len <= ofi.inject;
     let (ep, large) = (ofi.link.ep.get(), &mut ofi.link.large);
-    // SAFETY: an open endpoint, an address of its vector, bytes of a slot that are initialised, and, if they are not
-    // copied in the call, stay where they are with the context until the completion.
+    // The caller has seen to it that there is one if it is needed.
+    let lent = slot.filter(|_| len > ofi.inject);
+    let injected = lent.is_none();
+    // SAFETY: an open endpoint, an address of its vector, bytes that are initialised, and, if they are not
+    // copied in the call, stay where they are, in a slot, with the context until the completion.
     let result = unsafe {
-        let place = large.slab.part(slot).add(Wire::LEN + part.start).cast();
-        if injected {
-            fi_injectdata(ep, place, len, data, addr)
-        } else {
+        let place = place.add(part.start).cast();
+        if let Some(slot) = lent {
             large.ops.note(slot, peer, len);
             let (desc, context) = (large.slab.desc(), large.ops.context(slot));
             fi_senddata(ep, place, len, desc, data, addr, context)
+        } else {
+            fi_injectdata(ep, place, len, data, addr)
         }
     };
     match result {
@@ -223,9 +251,12 @@ mod tests {
         for _ in 0..MANY {
             // SAFETY: rank 2 is there and another one; the closure writes as many bytes.
             let sent = unsafe {
-                ranks[from].send_bulk(2, &header, len, |place| {
-                    place.copy_from_nonoverlapping(what.as_ptr(), len);
-                })
+                match number % 3 {
+                    0 => ranks[from].send_bulk(2, &header, len, |place| {
+                        place.copy_from_nonoverlapping(what.as_ptr(), len);
+                    }),
+                    _ => ranks[from].send_bulk_from(2, &header, what.as_ptr(), len),
+                }
             };
             if sent == Sent::Done {
                 return;
@@ -246,6 +277,8 @@ mod tests {
     fn all_whole(ranks: &mut [Ofi]) {
         let (part, bulk) = (ranks[0].link.part, ranks[0].link.limits.bulk);
         let lens = [
+            LEAST - 1,
+            LEAST,
             part - 1,
             part,
             part + 1,
@@ -358,6 +391,46 @@ mod tests {
             poll_until(&mut ranks, &mut sink, |ranks, sink| {
                 sink.0.len() == arrived && !ranks[0].link.large.concern(|_| true)
             });
+        }
+    }
+
+    #[test]
+    fn what_the_provider_copies_goes_from_where_it_lies() {
+        let Some(mut ranks) = ranks("shm") else {
+            return;
+        };
+        let part = ranks[0].link.part;
+        if ranks[0].inject < part + Wire::LEN {
+            return crate::testing::skipped("bytes without a copy", "the provider copies less");
+        }
+        let mut sink = Keep::default();
+        // Headers are those of three messages in a row; the first of them goes with it.
+        for (first, len) in [(0, LEAST), (3, part), (6, 3 * part)] {
+            for number in first..first + 2 {
+                let sent = ranks[0].peers[2].sent;
+                let slot = ranks[0].link.large.next().expect("a free slot");
+                let place = ranks[0].link.large.slab.part(slot);
+                // SAFETY: the slot is free.
+                unsafe { place.write_bytes(0xee, Wire::LEN + len) };
+                send_one(&mut ranks, &mut sink, 0, number + 1, len);
+                // SAFETY: initialised above; nothing is under way from there, as the provider has copied it.
+                let slot = unsafe { std::slice::from_raw_parts(place, Wire::LEN + len) };
+                let untouched = slot.iter().all(|&byte| byte == 0xee);
+                assert_eq!(
+                    untouched,
+                    number != first,
+                    "message {number} of {len} bytes"
+                );
+                assert_ne!(ranks[0].peers[2].sent, sent);
+            }
+        }
+        poll_until(&mut ranks, &mut sink, |_, sink| sink.0.len() == 6);
+        for ((number, len), (_, _, data)) in [1, 2, 4, 5, 7, 8]
+            .into_iter()
+            .zip([LEAST, LEAST, part, part, 3 * part, 3 * part])
+            .zip(&sink.0)
+        {
+            assert!(*data == bytes(number, len), "message {number}");
         }
     }
 

@@ -19,6 +19,23 @@ const BULK_OF_UNKNOWN: usize = (16 << 10) - 512;
 /// What layers over connections send at once (`FI_OFI_RXM_BUFFER_SIZE`, unless somebody changes that).
 const AT_ONCE: usize = 16 << 10;
 
+/// Bytes of a receive buffer over libfabric's shared memory, where this rank itself copies messages into it and out of
+/// it: all of the buffers stay in a cache of its own.
+const RECEIVE_OVER_SHM: usize = 64 << 10;
+
+/// Whether a layer of the provider has this name.
+fn over(info: &Info, layer: &str) -> bool {
+    info.provider().split(';').any(|name| name == layer)
+}
+
+/// Bytes of a receive buffer over a provider.
+pub(crate) fn receive(config: &Config, info: &Info) -> usize {
+    match over(info, "shm") {
+        true => config.receive.min(RECEIVE_OVER_SHM),
+        false => config.receive,
+    }
+}
+
 /// Capabilities over what a domain says of its provider.
 pub(crate) fn caps(domain: &Domain, processes: bool) -> TransportCaps {
     let mut caps = TransportCaps::empty();
@@ -44,10 +61,9 @@ fn part_over_shm(injected: usize) -> usize {
 /// about the latter: they take whatever is not longer than a packet.
 pub(crate) fn limits(config: &Config, info: &Info) -> (Limits, usize) {
     let provider = info.provider();
-    let over = |layer: &str| provider.split(';').any(|name| name == layer);
-    let (part, bulk) = if over("ofi_rxm") {
+    let (part, bulk) = if over(info, "ofi_rxm") {
         (AT_ONCE - Wire::LEN, BULK)
-    } else if over("shm") {
+    } else if over(info, "shm") {
         (part_over_shm(info.tx_attr().inject_size), BULK)
     } else if provider == "tcp" {
         (BULK, BULK)

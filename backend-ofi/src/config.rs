@@ -26,7 +26,8 @@ pub struct Config {
     pub eager: usize,
     /// Packets of each of the two sizes that may be under way from one rank.
     pub slots: usize,
-    /// Bytes of one receive buffer, which has room for the longest packet in any case. There are [`Config::RECEIVES`] of them.
+    /// Bytes of one receive buffer, which has room for the longest packet in any case; over libfabric's shared memory at most
+    /// 64 KiB. There are [`Config::RECEIVES`] of them.
     pub receive: usize,
 }
 

@@ -13,6 +13,8 @@ use libfabric_sys::{
 use portolan_core::transport::{Header, Payload, Sink};
 
 use crate::arrival::Arrival;
+use crate::bare;
+use crate::caps;
 use crate::config::Config;
 use crate::endpoint::Domain;
 use crate::fid::Fid;
@@ -92,7 +94,7 @@ impl Inbox {
         largest: usize,
         bulk: usize,
     ) -> Result<Self, String> {
-        let wished = config.receive.max(largest);
+        let wished = caps::receive(config, &domain.info).max(largest);
         let all = wished * Config::RECEIVES;
         let bytes = if domain.multi { wished } else { largest };
         let count = (all / bytes).max(2);
@@ -322,6 +324,9 @@ impl Inbox {
         } else if self.parts.concern(&arrival) {
             self.join(arrival, sink);
         } else {
+            if !arrival.form.bare && arrival.len as usize >= bare::LEAST {
+                self.headers.insert(from, arrival.wire.header);
+            }
             self.hand_up(&arrival, sink);
         }
         Fate::Delivered

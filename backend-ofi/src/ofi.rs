@@ -256,6 +256,18 @@ impl Transport for Ofi {
     }
 
     #[inline]
+    unsafe fn send_bulk_from(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        data: *const u8,
+        len: usize,
+    ) -> Sent {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { send::bulk_from(self, peer, header, data, len) }
+    }
+
+    #[inline]
     fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
         progress::poll(self, sink)
     }

@@ -25,6 +25,7 @@ pub(crate) unsafe fn send<F: FnOnce(*mut u8)>(
     peer: u32,
     header: &Header,
     len: usize,
+    source: Option<*const u8>,
     fill: F,
 ) -> Sent {
     let count = len.div_ceil(ofi.link.part);
@@ -37,13 +38,27 @@ pub(crate) unsafe fn send<F: FnOnce(*mut u8)>(
         Ok(slot) => slot,
         Err(full) => return full,
     };
+    // SAFETY: the caller's promise.
+    let from_there = source.map_or(Ok(0), |data| unsafe {
+        bare::send(ofi, data, None, peer, header, len)
+    });
+    let mut left = match from_there {
+        Ok(left) if left == len => return Sent::Done,
+        Ok(left) => left,
+        Err(sent) => return sent,
+    };
     // SAFETY: a slot has room for a header and the longest packet; nobody uses this one.
-    unsafe { fill(ofi.link.large.slab.part(slot).add(Wire::LEN)) };
-    match bare::send(ofi, slot, peer, header, len) {
-        Ok(left) if left == len => Sent::Done,
-        Ok(left) => split(ofi, slot, peer, header, left..len),
-        Err(sent) => sent,
+    let place = unsafe { ofi.link.large.slab.part(slot).add(Wire::LEN) };
+    fill(place);
+    if left == 0 {
+        // SAFETY: in the slot, and initialised.
+        left = match unsafe { bare::send(ofi, place, Some(slot), peer, header, len) } {
+            Ok(left) if left == len => return Sent::Done,
+            Ok(left) => left,
+            Err(sent) => return sent,
+        };
     }
+    split(ofi, slot, peer, header, left..len)
 }
 
 /// Sends what lies in a slot, or the rest of it, in parts. There are slots enough.

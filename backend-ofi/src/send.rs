@@ -6,6 +6,7 @@
 use libfabric_sys::{FI_ADDR_NOTAVAIL, FI_EAGAIN, fi_av_insert, fi_inject, fi_send};
 use portolan_core::transport::{Header, Sent};
 
+use crate::bare;
 use crate::ofi::Ofi;
 use crate::op::Kind;
 use crate::parts;
@@ -36,9 +37,8 @@ pub(crate) unsafe fn short(
             std::ptr::copy_nonoverlapping(data, place, len);
         }
     };
-    let mut rest = Some(fill);
     // SAFETY: the caller's promise.
-    unsafe { hand_over(ofi, Kind::Short, peer, header, len, &mut rest) }
+    unsafe { hand_over(ofi, Kind::Short, peer, header, len, Some(data), fill) }
 }
 
 /// Sends a packet that `fill` writes.
@@ -54,18 +54,39 @@ pub(crate) unsafe fn bulk<F: FnOnce(*mut u8)>(
     fill: F,
 ) -> Sent {
     // SAFETY: the caller's promise.
-    unsafe { hand_over(ofi, Kind::Bulk, peer, header, len, &mut Some(fill)) }
+    unsafe { hand_over(ofi, Kind::Bulk, peer, header, len, None, fill) }
+}
+
+/// Sends a packet whose bytes lie at `data`: from there, if the provider copies them in the call.
+///
+/// # Safety
+/// As for `Transport::send_bulk_from`.
+#[inline]
+pub(crate) unsafe fn bulk_from(
+    ofi: &mut Ofi,
+    peer: u32,
+    header: &Header,
+    data: *const u8,
+    len: usize,
+) -> Sent {
+    // SAFETY: the caller promises as many bytes; a slot has room for them.
+    let fill = |place: *mut u8| unsafe { std::ptr::copy_nonoverlapping(data, place, len) };
+    // SAFETY: the caller's promise.
+    unsafe { hand_over(ofi, Kind::Bulk, peer, header, len, Some(data), fill) }
 }
 
 /// # Safety
-/// `peer` must be another rank, `len` fit a slot of the kind, `fill` initialise as many bytes.
+/// `peer` must be another rank, `len` fit a slot of the kind, `fill` initialise as many bytes; as many must be readable
+/// at `source`, if there is one.
+#[inline]
 unsafe fn hand_over<F: FnOnce(*mut u8)>(
     ofi: &mut Ofi,
     kind: Kind,
     peer: u32,
     header: &Header,
     len: usize,
-    fill: &mut Option<F>,
+    source: Option<*const u8>,
+    fill: F,
 ) -> Sent {
     debug_assert!(peer < ofi.size && peer != ofi.rank);
     if (ofi.shared.deaths.count() != 0 || ofi.shared.roster.anyone_left())
@@ -84,11 +105,15 @@ unsafe fn hand_over<F: FnOnce(*mut u8)>(
         return Sent::Gone;
     }
     if len > ofi.link.part {
-        return match fill.take() {
-            // SAFETY: the caller's promise; what else is asked for has just been seen to.
-            Some(fill) => unsafe { parts::send(ofi, peer, header, len, fill) },
-            None => Sent::Gone,
-        };
+        // SAFETY: the caller's promise; what else is asked for has just been seen to.
+        return unsafe { parts::send(ofi, peer, header, len, source, fill) };
+    }
+    if len >= bare::LEAST
+        && let Some(data) = source
+        // SAFETY: the caller's promise.
+        && unsafe { bare::send(ofi, data, None, peer, header, len) } == Ok(len)
+    {
+        return Sent::Done;
     }
     let slot = match slots(ofi, kind).next() {
         Ok(slot) => slot,
@@ -105,13 +130,14 @@ unsafe fn hand_over<F: FnOnce(*mut u8)>(
     // SAFETY: a slot has room for the wire's header and a packet of its kind; nobody uses it.
     unsafe {
         wire.write(place);
-        if let Some(fill) = fill.take() {
-            fill(place.add(Wire::LEN));
-        }
+        fill(place.add(Wire::LEN));
     }
     let sent = start(ofi, kind, slot, peer, Wire::LEN + len);
     if sent == Sent::Done {
         ofi.peers[peer as usize].has_left(wire.ack);
+        if len >= bare::LEAST {
+            ofi.headers.insert(peer, *header);
+        }
     }
     sent
 }

@@ -272,6 +272,17 @@ impl Transport for Packets {
         unsafe { self.0.lock().ofi.send_bulk(peer, header, len, fill) }
     }
 
+    unsafe fn send_bulk_from(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        data: *const u8,
+        len: usize,
+    ) -> Sent {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { self.0.lock().ofi.send_bulk_from(peer, header, data, len) }
+    }
+
     fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
         self.0.poll(sink)
     }

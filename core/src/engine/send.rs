@@ -80,11 +80,10 @@ impl<T: Transport> State<T> {
             // SAFETY: the caller vouches for the buffer and the peer; the length was checked.
             unsafe { self.transport.send_short(peer, &header, buf.ptr, buf.len) }
         } else {
-            // SAFETY: as above; `eager` is at most `bulk`, and the copy writes all of it.
+            // SAFETY: as above; `eager` is at most `bulk`.
             unsafe {
-                self.transport.send_bulk(peer, &header, buf.len, |target| {
-                    std::ptr::copy_nonoverlapping(buf.ptr, target, buf.len);
-                })
+                self.transport
+                    .send_bulk_from(peer, &header, buf.ptr, buf.len)
             }
         };
         if sent == Sent::Done {

@@ -255,6 +255,27 @@ pub trait Transport: Send + 'static {
         fill: F,
     ) -> Sent;
 
+    /// The same for a packet whose bytes lie at `data`: a network that copies them in the call takes them from there, and
+    /// not from a copy in memory of the transport's.
+    ///
+    /// # Safety
+    /// As [`send_bulk`](Self::send_bulk); `len` bytes at `data` must be readable.
+    #[inline]
+    unsafe fn send_bulk_from(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        data: *const u8,
+        len: usize,
+    ) -> Sent {
+        // SAFETY: the caller's promise; all of the bytes are written.
+        unsafe {
+            self.send_bulk(peer, header, len, |target| {
+                std::ptr::copy_nonoverlapping(data, target, len);
+            })
+        }
+    }
+
     /// Delivers packets that have arrived, a bounded number of them, and does whatever keeps the
     /// transport going. Returns how many packets were delivered and how many remote operations ended.
     fn poll<S: Sink>(&mut self, sink: &mut S) -> usize;

@@ -111,6 +111,19 @@ impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         })
     }
 
+    unsafe fn send_bulk_from(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        data: *const u8,
+        len: usize,
+    ) -> Sent {
+        self.send(peer, header, len, |inner| {
+            // SAFETY: the caller's promise is the one that is needed.
+            unsafe { inner.send_bulk_from(peer, header, data, len) }
+        })
+    }
+
     fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
         if let Some((peer, why)) = self.hook.condemns() {
             self.inner.declare_failed(peer, &why);
