@@ -8,7 +8,8 @@
 //! this rank                                               one that lives
 //!  looks for its earliest message that matches and
 //!  has met no receive
-//!  ── that message's mark, if there is one; pattern ──▶   the earliest send that is under way to the asker and matches:
+//!  ── that message's mark, if there is one; pattern; ─▶   the earliest send that is under way to the asker, matches, and
+//!     marks of messages that probes have taken            has not been taken:
 //!  ◀──────────────────────────── clear, or not ────────   none, or not before that message: clear
 //! ```
 //!
@@ -20,10 +21,10 @@
 
 use std::time::Instant;
 
-use portolan_core::device::HandlerId;
-use portolan_core::matching::Pattern;
+use portolan_core::device::{ActiveMessage, HandlerId};
+use portolan_core::matching::{Envelope, Pattern};
 
-use super::bits::Mark;
+use super::bits::{Label, Mark};
 use super::deaths::PATIENCE;
 use super::looks::Seen;
 use super::packets::MATCHED;
@@ -36,13 +37,52 @@ pub(super) const ASKED: HandlerId = HandlerId(u32::MAX - 1);
 /// Handler of answers.
 pub(super) const ANSWERED: HandlerId = HandlerId(u32::MAX - 2);
 
+/// Messages that a question names; of more than these it says nothing.
+const NAMED: usize = 64;
+
 /// What devices say to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
     /// Who hears it, or who has said it.
     pub(crate) peer: u32,
     pub(crate) handler: HandlerId,
     pub(crate) args: [u64; 2],
+    /// With a question: messages of the one who hears it that a probe has taken out of matching.
+    pub(crate) taken: Vec<Mark>,
+}
+
+impl Note {
+    /// What says no more than its two words.
+    pub(super) fn plain(peer: u32, handler: HandlerId, args: [u64; 2]) -> Self {
+        let taken = Vec::new();
+        Self {
+            peer,
+            handler,
+            args,
+            taken,
+        }
+    }
+
+    /// The bytes that go with the words.
+    pub(super) fn payload(&self) -> Vec<u8> {
+        let marks = self.taken.iter();
+        marks.flat_map(|mark| mark.bits().to_le_bytes()).collect()
+    }
+
+    /// What a peer's device has said.
+    pub(super) fn heard(handler: HandlerId, message: &ActiveMessage<'_>) -> Self {
+        let bytes = message.payload.to_vec();
+        let (words, _) = bytes.as_chunks::<4>();
+        let marks = words.iter().take(NAMED);
+        Self {
+            peer: message.from.index(),
+            handler,
+            args: message.args,
+            taken: marks
+                .map(|&word| Mark::of(u32::from_le_bytes(word)))
+                .collect(),
+        }
+    }
 }
 
 /// A receive whose message is looked for among the living.
@@ -232,35 +272,52 @@ impl Tags {
             from: inquiry.from,
             unmet,
         };
+        let taken = self.taken_of(member, &inquiry.from);
         if member == ofi.rank {
-            return inquiry.hear(self.is_clear(member, &question));
+            return inquiry.hear(self.is_clear(member, &question, &taken));
         }
         inquiry.stage = Stage::Asked;
         self.notes.push_back(Note {
-            peer: member,
-            handler: ASKED,
-            args: question.to_args(),
+            taken,
+            ..Note::plain(member, ASKED, question.to_args())
         });
+    }
+
+    /// Messages of a rank that match and that probes have taken out of matching: no receive has met them.
+    fn taken_of(&self, member: u32, from: &Pattern) -> Vec<Mark> {
+        let taken = self.slots.iter().filter_map(|slot| match &slot.what {
+            What::Taken(arrival) => Some(arrival),
+            What::Receive(receive) => receive.claimed.as_ref(),
+            _ => None,
+        });
+        let theirs = taken.filter(|arrival| {
+            let Envelope {
+                context, source, ..
+            } = arrival.envelope;
+            from.matches(&arrival.envelope)
+                && self.contexts.process(context, source) == Some(member)
+        });
+        theirs
+            .map(|arrival| arrival.label.mark)
+            .take(NAMED)
+            .collect()
     }
 
     /// Does what another rank's device says.
     pub(crate) fn hear(&mut self, note: &Note) {
         match note.handler {
             MATCHED => self.acknowledged(note.peer, note.args[0] as u32),
-            ASKED => self.asked(note.peer, note.args),
+            ASKED => self.asked(note),
             _ => self.answered(note.peer, note.args),
         }
     }
 
     /// A peer asks whether what it is receiving may have been sent from here.
-    fn asked(&mut self, peer: u32, args: [u64; 2]) {
-        let question = Question::of(args);
-        let clear = self.is_clear(peer, &question);
-        self.notes.push_back(Note {
-            peer,
-            handler: ANSWERED,
-            args: [question.number.into(), clear.into()],
-        });
+    fn asked(&mut self, note: &Note) {
+        let question = Question::of(note.args);
+        let clear = self.is_clear(note.peer, &question, &note.taken);
+        let args = [question.number.into(), clear.into()];
+        self.notes.push_back(Note::plain(note.peer, ANSWERED, args));
     }
 
     /// A peer answers.
@@ -275,16 +332,21 @@ impl Tags {
         }
     }
 
-    /// Whether no message to a rank is under way that matches and that was sent before the one that has met no receive there.
-    fn is_clear(&self, to: u32, question: &Question) -> bool {
-        let turn = |slot: &Slot| match &slot.what {
+    /// Whether no message to a rank is under way that matches and that was sent before the one that has met no receive there;
+    /// those `taken` out of matching there do not count.
+    fn is_clear(&self, to: u32, question: &Question, taken: &[Mark]) -> bool {
+        let fitting = |slot: &Slot| match &slot.what {
             What::Send(send) if slot.under_way && send.peer == to => {
                 let fits = question.from.matches(&self.bits.unpack(send.tag));
-                fits.then_some(send.turn)
+                fits.then(|| (send.turn, Label::unpack(send.label).mark))
             }
             _ => None,
         };
-        let Some(first) = self.slots.iter().filter_map(turn).min() else {
+        let sends: Vec<(u64, Mark)> = self.slots.iter().filter_map(fitting).collect();
+        // Of two with one mark, 8 million messages apart, nobody knows which has been taken.
+        let alike = |mark: Mark| sends.iter().filter(|send| send.1 == mark).count();
+        let counts = |send: &&(u64, Mark)| !taken.contains(&send.1) || alike(send.1) > 1;
+        let Some(first) = sends.iter().filter(counts).map(|send| send.0).min() else {
             return true;
         };
         let unmet = match question.unmet {

@@ -131,12 +131,7 @@ impl<L: Level> Native<L> {
         for handler in [MATCHED, ASKED, ANSWERED] {
             let told = Arc::clone(&shared);
             let hear = move |_: &mut dyn Port, message: ActiveMessage<'_>| {
-                let (peer, args) = (message.from.index(), message.args);
-                told.ask(Wish::Hear(Note {
-                    peer,
-                    handler,
-                    args,
-                }));
+                told.ask(Wish::Hear(Note::heard(handler, &message)));
             };
             engine.register_handler(handler, Box::new(hear))?;
         }

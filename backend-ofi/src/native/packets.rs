@@ -372,13 +372,9 @@ pub(super) fn finish(shared: &Shared, port: &mut dyn Port) -> bool {
             let mut core = shared.lock();
             (core.tags.next_end(), core.tags.next_note())
         };
-        if let Some(Note {
-            peer,
-            handler,
-            args,
-        }) = note
-        {
-            let outcome = port.send(ProcId::new(peer), handler, args, &[]);
+        if let Some(note) = &note {
+            let (peer, payload) = (ProcId::new(note.peer), note.payload());
+            let outcome = port.send(peer, note.handler, note.args, &payload);
             // Whoever has died does not wait any more.
             drop(outcome);
         }

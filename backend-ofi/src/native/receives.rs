@@ -274,11 +274,8 @@ impl Tags {
             if peer == ofi.rank {
                 self.acknowledged(peer, number);
             } else {
-                self.notes.push_back(Note {
-                    peer,
-                    handler: MATCHED,
-                    args: [number.into(), 0],
-                });
+                let note = Note::plain(peer, MATCHED, [number.into(), 0]);
+                self.notes.push_back(note);
             }
         }
     }

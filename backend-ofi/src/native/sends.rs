@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use libfabric_sys::{FI_ADDR_NOTAVAIL, fi_tinjectdata, fi_tsenddata};
 use portolan_core::engine::Data;
 use portolan_core::transport::Sent;
-use portolan_core::{Request, SendArgs, SendMode, Status};
+use portolan_core::{ErrorKind, Request, SendArgs, SendMode, Status};
 use portolan_datatype::MsgRep;
 
 use super::bits::{Label, Mark};
@@ -128,6 +128,15 @@ impl Tags {
         if unsafe { self.launch(ofi, args, &data) } {
             return self.ends.push_back((request, End::Over(Status::EMPTY)));
         }
+        let awaited = args.mode == SendMode::Synchronous;
+        if awaited && self.slots.next() >= self.most_awaited {
+            // The number goes with the message, in as many bits as there are.
+            let exhausted = Status {
+                error: Some(ErrorKind::Exhausted),
+                ..Status::EMPTY
+            };
+            return self.ends.push_back((request, End::Over(exhausted)));
+        }
         let len = data.len();
         let bytes = (len > 0).then(|| {
             let bytes = self.buffers.take(len);
@@ -135,7 +144,6 @@ impl Tags {
             unsafe { data.read(0, bytes.start(), len, args.rep) };
             bytes
         });
-        let awaited = args.mode == SendMode::Synchronous;
         let turn = self.next_message();
         let send = Outgoing {
             peer,
@@ -149,13 +157,10 @@ impl Tags {
         };
         let number = self.slots.add(What::Send(send), request);
         self.numbers.insert(request.to_bits(), number);
-        if awaited {
-            debug_assert!(number < Mark::NUMBERS);
-            if let What::Send(send) = &mut self.slots.at(number).what {
-                let label = Label::unpack(send.label);
-                let mark = Mark::Awaited(number);
-                send.label = Label { mark, ..label }.pack();
-            }
+        if awaited && let What::Send(send) = &mut self.slots.at(number).what {
+            let label = Label::unpack(send.label);
+            let mark = Mark::Awaited(number);
+            send.label = Label { mark, ..label }.pack();
         }
         let waits = !self.unsent.is_empty() && self.unsent.contains_key(&peer);
         if waits || !self.try_send(ofi, number) {

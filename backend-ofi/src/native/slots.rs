@@ -117,6 +117,14 @@ pub(super) struct Slots {
 }
 
 impl Slots {
+    /// The number of the next operation.
+    pub(super) fn next(&mut self) -> u32 {
+        if self.free.is_empty() {
+            self.grow();
+        }
+        self.free.last().copied().unwrap_or_default()
+    }
+
     /// A slot for an operation.
     pub(super) fn add(&mut self, what: What, request: Request) -> u32 {
         if self.free.is_empty() {

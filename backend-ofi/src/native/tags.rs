@@ -11,7 +11,7 @@ use libfabric_sys::FI_EAGAIN;
 use portolan_core::matching::{Envelope, Pattern};
 use portolan_core::{Request, Status};
 
-use super::bits::Bits;
+use super::bits::{Bits, Mark};
 use super::buffers::Buffers;
 use super::contexts::Contexts;
 use super::deaths::Doomed;
@@ -65,6 +65,8 @@ pub(crate) struct Tags {
     pub(super) notes: VecDeque<Note>,
     /// Messages so far that this rank has sent.
     pub(super) turn: u64,
+    /// Operations with numbers from here on cannot wait to hear that they were matched.
+    pub(super) most_awaited: u32,
     /// Handles on messages that were taken.
     pub(super) handles: BTreeMap<u64, u32>,
     pub(super) last_handle: u64,
@@ -108,6 +110,7 @@ impl Tags {
             ends: VecDeque::new(),
             notes: VecDeque::new(),
             turn: 0,
+            most_awaited: Mark::NUMBERS,
             handles: BTreeMap::new(),
             last_handle: 0,
             doomed: Vec::new(),

@@ -10,7 +10,7 @@ use portolan_core::engine::Data;
 use portolan_core::level::Multiple;
 use portolan_core::matching::Pattern;
 use portolan_core::transport::Transport;
-use portolan_core::{Adi, ContigBuf, ProcId, Request, SendArgs};
+use portolan_core::{Adi, ContigBuf, ErrorKind, ProcId, Request, SendArgs};
 
 use super::Native;
 use super::bits::Bits;
@@ -376,6 +376,27 @@ fn a_taken_message_that_breaks_off_ends() {
         zero.step();
         failed(zero.end())
     });
+}
+
+#[test]
+fn a_synchronous_send_whose_number_cannot_be_told_is_refused() {
+    let Some([mut zero, _one]) = pair() else {
+        return; // It has said why.
+    };
+    zero.tags.most_awaited = 0;
+    let synchronous = SendArgs {
+        mode: portolan_core::SendMode::Synchronous,
+        ..args(1, 0)
+    };
+    let data = Data::Contig(ContigBuf::from_bytes(b"x"));
+    let Core { ofi, tags } = &mut zero;
+    // SAFETY: the bytes live as long as the program.
+    unsafe { tags.start_send(ofi, request(1), &synchronous, data) };
+    match zero.end() {
+        Some(End::Over(status)) => assert_eq!(status.error, Some(ErrorKind::Exhausted)),
+        end => panic!("{end:?}"),
+    }
+    assert!(!zero.tags.is_under_way() && !zero.tags.knows(request(1)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use portolan_core::device::Check;
-use portolan_core::{Device, ErrorKind, SendMode};
+use portolan_core::{Device, SendMode};
 
 use super::*;
 use crate::native::inquiries::Note;
@@ -164,6 +164,57 @@ fn a_receive_ends_although_the_living_wait_for_another() {
     a_receive_ends_in_front_of(&[(2, SendMode::Synchronous, ANNOUNCED)]);
 }
 
+/// What a probe has taken, no receive has met.
+#[test]
+fn a_receive_ends_although_a_probe_has_taken_another() {
+    let (message, other) = (vec![7; LEN], vec![8; LEN]);
+    let (mut room, mut taken) = (vec![0; LEN], vec![0; LEN]);
+    let Some(mut cores) = cores::<3>() else {
+        return; // It has said why.
+    };
+    // SAFETY: the buffers were made before the ranks, and outlive them.
+    unsafe {
+        meet(&mut cores, &message, &mut room);
+        send(&mut cores[2], 2, SendMode::Standard, &other);
+    }
+    shown(&mut cores, 2, true);
+    let Core { ofi, tags } = &mut cores[0];
+    let look = tags.look(ofi, &from(2), true).expect("there is room");
+    until("the probe is not answered", || {
+        cores[0].serve();
+        match cores[0].tags.seen(look) {
+            Seen::Later => false,
+            seen => {
+                assert_ne!(seen, Seen::Nothing, "it was shown");
+                true
+            }
+        }
+    });
+    let handle = cores[0].tags.keep(look);
+    cores[0].ofi.shared.deaths.declare(1, "its node is gone");
+    until("the receive never ends", || {
+        cores[0].step();
+        cores[2].step();
+        carry(&mut cores);
+        failed(cores[0].end())
+    });
+    let data = Data::Contig(ContigBuf::from_bytes_mut(&mut taken));
+    let Core { ofi, tags } = &mut cores[0];
+    // SAFETY: as above.
+    assert!(unsafe { tags.receive_taken(ofi, handle, request(3), data) });
+    until("the message that was taken is lost", || {
+        cores[0].step();
+        cores[2].step();
+        match cores[0].end() {
+            None => false,
+            Some(End::Over(status)) => status.error.is_none(),
+            Some(end) => panic!("{end:?}"),
+        }
+    });
+    drop(cores);
+    assert!(taken == other);
+}
+
 /// A message of the living arrives, however long its sender does not look, and whatever it has sent after it.
 fn what_the_living_send_arrives(later: Option<SendMode>) {
     let (message, short) = (vec![7; LEN], [8; 8]);
@@ -220,16 +271,34 @@ fn nor_is_it_when_a_later_one_has_met_no_receive() {
 
 #[test]
 fn devices_ask_each_other() {
+    devices_ask(&[]);
+}
+
+/// The question is about a long message, and its answer comes behind that.
+#[test]
+fn devices_ask_about_a_long_message_that_no_receive_has_met() {
+    devices_ask(&[8; ANNOUNCED]);
+}
+
+/// A device that receives from any source asks another one, which has sent it something else meanwhile, if anything.
+fn devices_ask(unmet: &[u8]) {
     let message = vec![7; LEN];
-    let mut room = vec![0; LEN];
+    let (mut room, mut other) = (vec![0; LEN], vec![0; unmet.len()]);
     let Some(ranks) = opened::<3>() else {
         return; // It has said why.
     };
     let settings = Settings::default();
     let [zero, one, two] = ranks.map(|ofi| Native::<Multiple>::new(ofi, &settings).unwrap());
-    let over = AtomicBool::new(false);
+    let (over, met) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            // Relaxed, here and below: nothing else is told by it.
+            while !met.load(Ordering::Relaxed) {
+                two.device_check(Check::NonBlocking).unwrap();
+            }
+            if !unmet.is_empty() {
+                two.send_contig(&args(0, 2), unmet).unwrap();
+            }
             while !over.load(Ordering::Relaxed) {
                 two.device_check(Check::NonBlocking).unwrap();
             }
@@ -249,6 +318,12 @@ fn devices_ask_each_other() {
             one.shared.lock().step();
             zero.shared.lock().has_begun()
         });
+        met.store(true, Ordering::Relaxed);
+        if !unmet.is_empty() {
+            until("the other one does not come", || {
+                zero.iprobe(&from(2)).unwrap().is_some()
+            });
+        }
         zero.shared
             .lock()
             .ofi
@@ -256,7 +331,11 @@ fn devices_ask_each_other() {
             .deaths
             .declare(1, "its node is gone");
         let outcome = received.join().expect("the thread ends");
-        over.store(true, Ordering::Relaxed);
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::PeerFailed);
+        if !unmet.is_empty() {
+            zero.recv_contig(&from(2), &mut other).unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
     });
+    assert!(other == unmet);
 }
