@@ -113,30 +113,48 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_read_from_a_thread_that_panics_ends() {
+    /// More polls than anything here takes.
+    const POLLS: u32 = 5_000_000;
+
+    /// Sends a packet, which arrives.
+    fn tell(from: &mut Ofi, to: &mut Ofi) {
+        let mut count = Count(0);
+        let mut sent = Sent::Full;
+        let mut polls = 0;
+        while count.0 == 0 {
+            if sent == Sent::Full {
+                // SAFETY: the other rank exists and is another one; no bytes are read.
+                sent = unsafe { from.send_short(to.rank, &Header::default(), std::ptr::null(), 0) };
+            }
+            from.poll(&mut Count(0));
+            to.poll(&mut count);
+            polls += 1;
+            assert!(polls < POLLS, "the packet never arrives");
+        }
+        assert_eq!(sent, Sent::Done);
+    }
+
+    /// Rank 1 of `n` panics while rank 0 reads from it, and before that rank 0 does `before`, and behind it `after`.
+    fn a_read_is_severed(
+        n: u32,
+        before: impl Fn(&mut Ofi, &mut [Ofi]),
+        after: impl Fn(&mut Ofi, &mut [Ofi]),
+    ) {
         const LEN: usize = 8 << 20;
         let config = Config {
             provider: Some("tcp".to_owned()),
             interface: Some("lo".to_owned()),
             ..Config::default()
         };
-        let Some(mut ranks) = opened_or_skipped("reads that are severed", 2, &config) else {
+        let Some(mut others) = opened_or_skipped("reads that are severed", n, &config) else {
             return; // It has said why.
         };
-        let (mut one, mut zero) = (ranks.remove(1), ranks.remove(0));
+        let (mut one, mut zero) = (others.remove(1), others.remove(0));
         let (source, mut target) = (vec![7_u8; LEN], vec![0_u8; LEN]);
         // The one that will be read from has called the other.
+        tell(&mut one, &mut zero);
+        before(&mut zero, &mut others);
         let mut count = Count(0);
-        let mut sent = Sent::Full;
-        while count.0 == 0 {
-            if sent == Sent::Full {
-                // SAFETY: rank 0 exists and is another one; no bytes are read.
-                sent = unsafe { one.send_short(0, &Header::default(), std::ptr::null(), 0) };
-            }
-            one.poll(&mut count);
-            zero.poll(&mut count);
-        }
         // SAFETY: the source is there until the end of the test.
         let exposure = unsafe { one.expose(source.as_ptr(), LEN) }.expect("the provider has RMA");
         while !zero.link.memory.is_reading() {
@@ -157,9 +175,44 @@ mod tests {
         while zero.failures() == 0 {
             zero.poll(&mut count);
             polls += 1;
-            assert!(polls < 5_000_000, "the read never ends");
+            assert!(polls < POLLS, "the read never ends");
         }
         assert_eq!(zero.failure_of(1).as_deref(), Some("it panicked"));
+        after(&mut zero, &mut others);
+    }
+
+    #[test]
+    fn a_read_from_a_thread_that_panics_ends() {
+        a_read_is_severed(2, |_, _| {}, |_, _| {});
+    }
+
+    /// All are at one address: connections by which this rank was called do not tell whose they are.
+    #[test]
+    fn the_living_keep_their_connections() {
+        let talk = |zero: &mut Ofi, others: &mut [Ofi]| {
+            for other in others {
+                tell(other, zero);
+                tell(zero, other);
+            }
+        };
+        let again = |zero: &mut Ofi, others: &mut [Ofi]| {
+            talk(zero, others);
+            assert_eq!(zero.failures(), 1, "a living one is held to be dead");
+            assert!(
+                others
+                    .iter()
+                    .all(|other| zero.failure_of(other.rank).is_none())
+            );
+        };
+        // Some are called by rank 0 first, and one calls it.
+        a_read_is_severed(
+            4,
+            |zero, others| {
+                tell(zero, &mut others[0]);
+                talk(zero, others);
+            },
+            again,
+        );
     }
 
     #[test]
