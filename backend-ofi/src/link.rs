@@ -44,12 +44,14 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Opens an endpoint as `info` describes it.
+    /// Opens an endpoint as `info` describes it. With `tried` another one like it has shown that the provider can match, if
+    /// it is to.
     pub(crate) fn new(
         library: libfabric_sys::Library,
         info: Info,
         config: &Config,
         size: u32,
+        tried: bool,
     ) -> Result<Self, String> {
         let (limits, part) = caps::limits(config, &info);
         if limits.bulk < 1024 {
@@ -88,15 +90,14 @@ impl Link {
             let why = library.fi_strerror(error as i64);
             format!("posting the first receive buffer failed: {why}")
         })?;
-        link.check_matching(size)?;
+        if link.matches && !tried {
+            link.check_matching(size)?;
+        }
         Ok(link)
     }
 
-    /// An error if the provider is to match and cannot.
+    /// An error if the provider cannot match.
     fn check_matching(&self, size: u32) -> Result<(), String> {
-        if !self.matches {
-            return Ok(());
-        }
         let able = native::examine(&self.domain.info, size).and_then(|()| native::attempt(self));
         able.map_err(|why| {
             let provider = self.domain.info.provider();

@@ -108,7 +108,8 @@ pub fn in_process(n: u32, settings: &Settings) -> Result<Vec<Ofi>, Error> {
 pub fn in_process_with(n: u32, config: &Config) -> Result<Vec<Ofi>, Error> {
     check_size(n)?;
     let (library, info) = provider::choose(config)?;
-    let open = |_| Link::new(library, info.duplicate()?, config, n);
+    // One provider, one trial.
+    let open = |rank| Link::new(library, info.duplicate()?, config, n, rank > 0);
     let opened: Vec<Link> = (0..n)
         .map(open)
         .collect::<Result<_, _>>()
@@ -217,7 +218,7 @@ impl Made {
 
 fn make(config: &Config, size: u32) -> Result<Made> {
     let (library, info) = provider::choose(config)?;
-    let link = Link::new(library, info, config, size).map_err(unavailable)?;
+    let link = Link::new(library, info, config, size, false).map_err(unavailable)?;
     let roster = Roster::create(size).map_err(unavailable)?;
     let socket = socket(config, link.domain.info.ip()).map_err(|error| {
         Error::new(

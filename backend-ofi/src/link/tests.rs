@@ -78,7 +78,7 @@ fn close_with(refusals: usize, reading: bool) -> Option<(usize, usize, bool)> {
             return None;
         }
     };
-    let mut link = Link::new(library, info, &config, 2).expect("an endpoint");
+    let mut link = Link::new(library, info, &config, 2, false).expect("an endpoint");
     let mut ep = stubborn(refusals, link.ep.fid());
     let mut region = stubborn::<fid_mr>(0, std::ptr::null_mut());
     let replaced = object(&link, &mut ep);
