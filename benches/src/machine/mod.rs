@@ -5,9 +5,11 @@
 //! before and after every sample, and samples are compared that were taken in the same [`Phase`].
 
 mod copies;
+mod relay;
 mod turns;
 
 pub use copies::{copy_of_fresh_memory, pull_of_fresh_memory};
+pub use relay::{Relayed, relayed};
 
 use crate::pin::PinError;
 use turns::{OneLine, Swapped, TwoLines, Yielded, hand_over};
@@ -108,6 +110,8 @@ mod tests {
         }
         let seconds = copy_of_fresh_memory(one, other, 100_000).unwrap();
         assert!(seconds > 0.0 && seconds.is_finite());
+        let twice = relayed(one, other, 100_000).unwrap();
+        assert!(twice.stream > 0.0 && twice.one_way > 0.0 && twice.one_way.is_finite());
         // Not a number where it is forbidden.
         assert!(pull_of_fresh_memory(one, other, 100_000).unwrap() != 0.0);
     }

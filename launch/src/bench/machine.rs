@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Instant;
 
 use portolan_benches::machine::{
-    Limits, Phase, copy_of_fresh_memory, pull_of_fresh_memory, yield_to_each_other,
+    Limits, Phase, copy_of_fresh_memory, pull_of_fresh_memory, relayed, yield_to_each_other,
 };
 use portolan_benches::process::{Whose, processor_seconds};
 
@@ -17,6 +17,18 @@ const COPIES: [usize; 8] = [
     256,
     1 << 10,
     4 << 10,
+    16 << 10,
+    64 << 10,
+    256 << 10,
+    1 << 20,
+    4 << 20,
+];
+
+/// Sizes of the messages that are copied twice.
+const RELAYS: [usize; 8] = [
+    1 << 10,
+    4 << 10,
+    8 << 10,
     16 << 10,
     64 << 10,
     256 << 10,
@@ -98,6 +110,11 @@ impl Probe {
             };
             COPIES.iter().filter_map(rate).collect()
         };
+        let relay = |&bytes: &usize| {
+            let (one, other) = self.processors?;
+            let twice = relayed(one, other, bytes).ok()?;
+            Some((bytes, twice.stream / 1e6, twice.one_way * 1e6))
+        };
         Machine {
             model: model(),
             system: system(),
@@ -109,6 +126,7 @@ impl Probe {
             compare_and_swap_ns: median(|limits| limits.compare_and_swap),
             yield_ns: self.first.and_then(|first| yield_to_each_other(first).ok()),
             copies: rates(|one, other, bytes| copy_of_fresh_memory(one, other, bytes).ok()),
+            relays: RELAYS.iter().filter_map(relay).collect(),
             pulls: rates(|one, other, bytes| pull_of_fresh_memory(one, other, bytes).ok()),
         }
     }

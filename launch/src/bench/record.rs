@@ -103,7 +103,11 @@ pub(super) struct Machine {
     pub(super) yield_ns: Option<f64>,
     /// Bytes, and 10⁶ bytes per second at which a core copies what another has just written.
     pub(super) copies: Vec<(usize, f64)>,
-    /// The same by `process_vm_readv`; nothing where that is refused.
+    /// Bytes, 10⁶ bytes per second and µs one way of messages that one core copies into memory and another out of it,
+    /// with nothing else to do.
+    #[serde(default)]
+    pub(super) relays: Vec<(usize, f64, f64)>,
+    /// As `copies`, by `process_vm_readv`; nothing where that is refused.
     pub(super) pulls: Vec<(usize, f64)>,
 }
 
@@ -204,6 +208,7 @@ pub(super) mod tests {
             compare_and_swap_ns: Some(30.0),
             yield_ns: Some(1200.0),
             copies: vec![(1024, 8000.0), (4096, 24_000.0)],
+            relays: vec![(4096, 10_000.0, 0.3)],
             pulls: vec![(4096, 3500.0)],
         }
     }

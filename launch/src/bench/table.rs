@@ -204,6 +204,17 @@ pub(super) fn limits(machine: &Machine) -> Option<String> {
         "; copy of what another core has just written{}",
         rates(&machine.copies)
     );
+    if !machine.relays.is_empty() {
+        text.push_str("; copied by one and copied again by the other, nothing else");
+    }
+    for (bytes, rate, one_way) in &machine.relays {
+        let _ = write!(
+            text,
+            " {:.1} GB/s and {one_way:.2} µs ({} KiB)",
+            rate / 1e3,
+            bytes >> 10
+        );
+    }
     if !machine.pulls.is_empty() {
         let _ = write!(text, "; by process_vm_readv{}", rates(&machine.pulls));
     }

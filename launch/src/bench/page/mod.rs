@@ -162,6 +162,18 @@ fn limits(machine: &Machine) -> String {
             rate / 1e3
         );
     }
+    html.push_str(
+        "</table>\n<table><tr><th>copied in by one core, out by another</th><th>stream, GB/s</th>\
+         <th>one way, µs</th></tr>",
+    );
+    for &(bytes, rate, one_way) in &machine.relays {
+        let size = scale::short(bytes as f64, true);
+        let _ = write!(
+            html,
+            "<tr><td>{size}B</td><td>{:.1}</td><td>{one_way:.2}</td></tr>",
+            rate / 1e3
+        );
+    }
     html.push_str("</table></div>\n");
     html
 }
