@@ -113,6 +113,7 @@ pub(super) fn waits_alone(operation: &Operation<'_>, rank: u32) -> bool {
         Operation::Bcast { root, .. } | Operation::Scatter { root, .. } => rank != root,
         Operation::Gather { root, .. } | Operation::Reduce { root, .. } => rank == root,
         Operation::Scan { .. } => rank > 0,
+        Operation::ReduceScatter { counts, .. } => counts[rank as usize] > 0 && counts.contains(&0),
         _ => false,
     }
 }
@@ -155,6 +156,14 @@ mod tests {
             exclusive,
         };
         assert_eq!(alone(&scan), [false, true, true]);
+        let counts = &[1, 1, 0];
+        let reduce_scatter = Operation::ReduceScatter {
+            send,
+            recv,
+            counts,
+            op,
+        };
+        assert_eq!(alone(&reduce_scatter), [true, true, false]);
         let allreduce = Operation::Allreduce { send, recv, op };
         assert_eq!(alone(&allreduce), [false; 3]);
     }

@@ -17,6 +17,8 @@ pub(super) const CHUNKS: u32 = 4;
 /// Bytes of a chunk. Both copies through it should find it in a cache of the second level, together
 /// with the others.
 pub(super) const CHUNK: usize = 64 << 10;
+/// Bytes of two chunks that lie behind each other, the first with an even number.
+pub(super) const WIDE: usize = 2 * CHUNK;
 /// Bytes of data in a cell, behind its header. The first 56 of them are in the header's line.
 pub(super) const IN_CELL: usize = CELL - HEADER;
 

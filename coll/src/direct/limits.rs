@@ -8,9 +8,12 @@ use super::board::Kind;
 
 /// Whether an operation of so many bytes goes by messages. Bytes are those that ranks compare: of one
 /// block where there are blocks.
+///
+/// (Two pinned processes on an EPYC, cores near each other, allreduce over boards to messages: 0.9 at 16 KiB, 0.85 at 32 KiB,
+/// 1.1 at 64 KiB, 1.2 at 128 KiB, 0.7 at 256 KiB, 0.65 at 1 MiB, 0.5 at 4 MiB.)
 #[inline]
 pub(super) fn by_messages(kind: Kind, ranks: u32, len: u64) -> bool {
-    (kind, ranks) == (Kind::Allreduce, 2) && len >= 16 << 10
+    (kind, ranks) == (Kind::Allreduce, 2) && (64 << 10..=128 << 10).contains(&len)
 }
 
 /// Whether what was measured decides about the way of an operation of so many bytes ([`choice`](super::choice)).
@@ -20,7 +23,8 @@ pub(super) fn by_messages(kind: Kind, ranks: u32, len: u64) -> bool {
 /// 1.3, then 0.8 at 256 KiB. Eight processes on two cores: broadcast 0.4 throughout, allreduce 0.55 at 64 KiB, allgather
 /// 0.55, alltoall 0.95 at 8 KiB and 1.1 to 1.3 from 64 KiB on. Another machine, two processes: broadcast 0.7 at 16 KiB,
 /// 0.9 at 64 KiB, 1.1 at 256 KiB, 0.85 at 4 MiB; allgather 0.75, 0.9, 0.9 and 0.85; alltoall 0.75, 0.9, 1.3 and
-/// 0.75; allreduce 1.1 to 1.2 throughout.)
+/// 0.75. Alltoall again, with two chunks in a step: two processes 0.55 to 0.65 from 32 KiB to 1 MiB and 0.5 at 4 MiB; four on
+/// two cores 0.3 at 32 KiB, 0.45 at 64 KiB, 0.6 at 256 KiB and 1 MiB; eight 0.45, 0.7 and 0.85 to 1 at 64 KiB, 256 KiB and 1 MiB.)
 #[inline]
 pub(super) fn is_measured(kind: Kind, ranks: u32, len: u64) -> bool {
     let limit = match (kind, ranks) {

@@ -6,7 +6,7 @@
 use portolan_core::buffer::TypedBuf;
 use portolan_core::{Device, Result};
 
-use super::board::{CHUNK, IN_CELL, Kind};
+use super::board::{CHUNK, IN_CELL, Kind, WIDE};
 use super::choice;
 use super::data::Stream;
 use super::limits::is_measured;
@@ -40,10 +40,11 @@ pub(super) unsafe fn allgather<D: Device>(
         // SAFETY: from the caller; the place is this rank's, free, and has room for a chunk, or for all.
         unsafe { mine.read(at, steps.mine(place), CHUNK.min(len - at.min(len))) };
         steps.post(kind, len);
-        if at == 0 && send.is_some() {
-            // While the others come.
-            // SAFETY: from the caller.
-            unsafe { mine.copy_to(&own) };
+        if send.is_some() {
+            // While the others come, and from the place: it is in a cache, and what is read twice from memory
+            // costs more than all else in blocks that no cache can hold.
+            // SAFETY: what the place has of this rank's contribution was copied above; the block is the caller's.
+            unsafe { own.write(at, steps.mine(place), CHUNK.min(len - at.min(len))) };
         }
         for rank in steps.others() {
             let block = Stream::block(recv, rank);
@@ -106,16 +107,19 @@ pub(super) unsafe fn alltoall<D: Device>(
     if chosen && announced(&mut steps, kind, len)? == Way::Messages {
         return steps.end_by(Way::Messages, kind, len);
     }
-    if send.is_some() {
-        // SAFETY: from the caller.
-        unsafe { Stream::block(from, me).copy_to(&Stream::block(recv, me)) };
-    }
-    let shares = Shares::new(kind, len as u64, size);
+    let shares = match chosen {
+        // All have agreed about the length.
+        true => Shares::wide(len as u64, size),
+        false => Shares::new(kind, len as u64, size),
+    };
     let (mut at, mut longest) = (0, shares);
     // A rank with longer blocks takes one step and leaves them to messages: nobody goes on without it.
     let mut left = false;
     loop {
-        steps.room(shares.place)?;
+        match chosen {
+            true => steps.room_wide()?,
+            false => steps.room(shares.place)?,
+        }
         for rank in steps.others() {
             let block = Stream::block(from, rank);
             let to = steps.mine(shares.place).wrapping_add(shares.of(me, rank));
@@ -123,9 +127,17 @@ pub(super) unsafe fn alltoall<D: Device>(
             unsafe { shares.write(&block, at, to) };
         }
         steps.post(kind, len);
+        if at == 0 && send.is_some() {
+            // While the others come.
+            // SAFETY: from the caller.
+            unsafe { Stream::block(from, me).copy_to(&Stream::block(recv, me)) };
+        }
         for rank in steps.others() {
             let header = steps.header_of(rank)?;
-            let theirs = Shares::new(kind, steps.len_of(rank, header), size);
+            let theirs = match chosen {
+                true => shares,
+                false => Shares::new(kind, steps.len_of(rank, header), size),
+            };
             if header.kind() != Some(kind) {
                 steps.note(rank, header);
                 continue;
@@ -145,6 +157,9 @@ pub(super) unsafe fn alltoall<D: Device>(
         }
         steps.seen_all();
         steps.next();
+        if chosen {
+            steps.next();
+        }
         at += shares.data;
         if left || at as u64 >= longest.len {
             if chosen {
@@ -191,6 +206,21 @@ impl Shares {
             step: (CHUNK / others) & !63,
             data: Self::in_chunks(others, listed),
             listed,
+        }
+    }
+
+    /// In two chunks at a time, in as few steps as that takes and shares of one length.
+    fn wide(len: u64, size: u32) -> Self {
+        let (len, others) = (len as usize, size as usize - 1);
+        let most = (WIDE / others) & !63;
+        let steps = len.div_ceil(most).max(1);
+        let each = len.div_ceil(steps).next_multiple_of(64);
+        Self {
+            place: Place::Chunk,
+            len: len as u64,
+            step: each,
+            data: each,
+            listed: false,
         }
     }
 

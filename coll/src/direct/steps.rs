@@ -160,6 +160,18 @@ impl<'a, D: Device> Steps<'a, D> {
         self.await_done(self.step.wrapping_sub(steps).wrapping_add(1))
     }
 
+    /// Waits until this rank may write two chunks at once, that of this step and of the next. Such a step takes two
+    /// numbers, the first an even one, which are left behind by two [`next`](Self::next).
+    pub(super) fn room_wide(&mut self) -> Result<()> {
+        if !self.step.is_multiple_of(2) {
+            self.next();
+        }
+        if self.step.wrapping_add(1).wrapping_sub(self.proved) < CHUNKS {
+            return Ok(());
+        }
+        self.await_done(self.step.wrapping_sub(CHUNKS).wrapping_add(2))
+    }
+
     /// Waits until all ranks have the steps before `wanted` behind them.
     #[cold]
     fn await_done(&mut self, wanted: u32) -> Result<()> {

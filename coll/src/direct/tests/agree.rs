@@ -409,8 +409,9 @@ fn long_blocks_of_two_ranks_are_tried_both_ways() {
             // Each rank judges the broadcasts in which it receives.
             let sent = counted(world, Counters::Messages);
             match round {
-                0..12 => assert_eq!(sent, 0),
-                36.. => assert!(sent >= 12, "{sent}"),
+                0..16 => assert_eq!(sent, 0),
+                // A trial ends early if it is hopeless.
+                24.. => assert!(sent >= 3, "{sent}"),
                 _ => {}
             }
         }
@@ -431,7 +432,7 @@ fn long_blocks_of_two_ranks_are_tried_both_ways() {
             assert!(all.iter().enumerate().all(right));
         }
         let sent = counted(world, Counters::Messages) - before;
-        assert!((12..=24).contains(&sent), "{sent}");
+        assert!((3..=22).contains(&sent), "{sent}");
     });
 }
 

@@ -1,6 +1,7 @@
 //! Operations over boards, with ranks that are threads.
 
 mod agree;
+mod ahead;
 mod flight;
 mod mixed;
 mod model;

@@ -1,7 +1,7 @@
 //! The rule by which cells and chunks are used again, without memory or devices: ranks take turns in an order drawn
 //! from a seed. No cell may be written that somebody has yet to read, and nobody may wait for ever.
 //!
-//! What is modelled is `Steps::room`, `post`, `header_of`, `next` and `next_published`; the numbers are theirs.
+//! What is modelled is `Steps::room`, `room_wide`, `post`, `header_of`, `next` and `next_published`; the numbers are theirs.
 
 use crate::direct::board::{CELLS, CHUNKS};
 use crate::simulate::Random;
@@ -15,7 +15,19 @@ struct Kind {
     upwards: bool,
     /// Whether data is in chunks.
     chunk: bool,
+    /// Whether it is in two, of this step and of the next; then all look at all.
+    wide: bool,
+    /// Whether nothing is shown: the number before a wide step, and that behind it.
+    skipped: bool,
 }
+
+const SKIPPED: Kind = Kind {
+    root: None,
+    upwards: false,
+    chunk: false,
+    wide: false,
+    skipped: true,
+};
 
 #[derive(Clone, Debug, Default)]
 struct Rank {
@@ -58,6 +70,7 @@ impl Model {
         let all = (0..self.ranks.len()).filter(|&rank| rank != owner);
         let kind = self.kind(step);
         let reads = |&rank: &usize| match kind.root {
+            _ if kind.skipped => false,
             None => true,
             Some(root) if kind.upwards => rank == root,
             Some(root) => owner == root,
@@ -72,6 +85,7 @@ impl Model {
             return false;
         }
         match posted {
+            false if self.kind(step).skipped => self.next(rank, false),
             false => self.post(rank, step),
             true => self.look(rank, step),
         }
@@ -82,14 +96,15 @@ impl Model {
         let kind = self.kind(step);
         let writes_chunk = kind.chunk && !self.readers(me, step).is_empty();
         let steps = if writes_chunk { CHUNKS } else { CELLS };
-        if step - self.ranks[me].proved >= steps {
+        let last = if kind.wide { step + 1 } else { step };
+        if last - self.ranks[me].proved >= steps {
             let others = self
                 .ranks
                 .iter()
                 .enumerate()
                 .filter(|(rank, _)| *rank != me);
             let least = others.fold(step, |least, (_, rank)| least.min(rank.done));
-            if least < step - steps + 1 {
+            if least < last - steps + 1 {
                 return false;
             }
             self.ranks[me].proved = least;
@@ -97,8 +112,11 @@ impl Model {
         self.overwrite(me, step, self.cells[me][(step % CELLS) as usize]);
         self.cells[me][(step % CELLS) as usize] = step;
         if writes_chunk {
-            self.overwrite(me, step, self.chunks[me][(step % CHUNKS) as usize]);
-            self.chunks[me][(step % CHUNKS) as usize] = step;
+            for number in step..=last {
+                let chunk = (number % CHUNKS) as usize;
+                self.overwrite(me, step, self.chunks[me][chunk]);
+                self.chunks[me][chunk] = step;
+            }
         }
         let others = (0..self.ranks.len()).filter(|&rank| rank != me);
         let left = others.filter(|&rank| self.readers(rank, step).contains(&me));
@@ -140,9 +158,14 @@ impl Model {
         if kind.root.is_none() {
             rank.proved = step;
         }
+        self.next(me, kind.chunk && kind.root.is_some())
+    }
+
+    fn next(&mut self, me: usize, published: bool) -> bool {
+        let rank = &mut self.ranks[me];
         rank.step += 1;
         rank.posted = false;
-        if rank.step.is_multiple_of(CHUNKS) || kind.chunk && kind.root.is_some() {
+        if rank.step.is_multiple_of(CHUNKS) || published {
             rank.done = rank.step;
         }
         true
@@ -160,8 +183,28 @@ fn nothing_is_overwritten_and_nobody_waits_for_ever() {
             root: (random.below(8) >= 2 * bias).then(|| random.below(ranks)),
             upwards: random.below(3) == 0,
             chunk: random.below(3) == 0,
+            wide: false,
+            skipped: false,
         };
-        let kinds = (0..120).map(|_| kind(&mut random)).collect();
+        let mut kinds = Vec::new();
+        while kinds.len() < 118 {
+            if random.below(4) > 0 {
+                kinds.push(kind(&mut random));
+                continue;
+            }
+            // The first step is number 1.
+            if kinds.len().is_multiple_of(2) {
+                kinds.push(SKIPPED);
+            }
+            let wide = Kind {
+                chunk: true,
+                wide: true,
+                skipped: false,
+                ..SKIPPED
+            };
+            kinds.extend([wide, SKIPPED]);
+        }
+        let end = kinds.len() as u32 + 1;
         let mut model = Model::new(ranks, kinds);
         // A rank is slow for a while, then another.
         loop {
@@ -178,7 +221,7 @@ fn nothing_is_overwritten_and_nobody_waits_for_ever() {
         }
         for (rank, state) in model.ranks.iter().enumerate() {
             assert_eq!(
-                state.step, 121,
+                state.step, end,
                 "seed {seed}: rank {rank} of {ranks} is stuck"
             );
         }

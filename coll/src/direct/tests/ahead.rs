@@ -1,0 +1,91 @@
+//! Who waits for whom, and how often.
+
+use portolan_datatype::{Layout, Op, Predefined};
+
+use super::{World, buf, costs, on_all};
+use crate::{Counters, Many, Operation, counted, run};
+
+/// Adds up what all ranks contribute to blocks of some lengths, and gives this rank's own.
+fn reduce_scatter(world: &World, counts: &[usize], value: u64) -> Vec<u64> {
+    let layout = Layout::of::<u64>();
+    let mut mine = vec![value; counts.iter().sum()];
+    let mut block = vec![0; counts[world.rank() as usize]];
+    let operation = Operation::ReduceScatter {
+        send: Some(buf(&mut mine, &layout)),
+        recv: buf(&mut block, &layout),
+        counts,
+        op: &Op::from(Predefined::Sum),
+    };
+    // SAFETY: the buffers outlive the call.
+    unsafe { run(world, &operation) }.unwrap();
+    block
+}
+
+#[test]
+fn who_gets_an_empty_block_waits_for_nobody() {
+    // In a cell, and in a chunk.
+    for long in [2, 500] {
+        on_all(4, |world| {
+            let before = costs(world);
+            let counts = [long, 0, 1, 0];
+            let block = reduce_scatter(world, &counts, 7);
+            assert_eq!(block, vec![28; counts[world.rank() as usize]]);
+            let looks = costs(world)[1] - before[1];
+            assert_eq!(looks, [3, 0, 3, 0][world.rank() as usize]);
+        });
+    }
+}
+
+/// Ranks with empty blocks run ahead of the others, as far as these have room for what they show.
+#[test]
+fn what_nobody_waits_for_is_not_overwritten() {
+    for long in [1, 1000] {
+        on_all(4, |world| {
+            for round in 0..400 {
+                let mut counts = [0; 4];
+                counts[round / 64 % 4] = long;
+                counts[round / 32 % 3] = 1;
+                if world.rank() == 2 && round % 50 == 0 {
+                    (0..50).for_each(|_| std::thread::yield_now());
+                }
+                let block = reduce_scatter(world, &counts, round as u64);
+                let sum = 4 * round as u64;
+                assert_eq!(block, vec![sum; counts[world.rank() as usize]], "{round}");
+            }
+        });
+    }
+}
+
+/// An alltoall of long blocks takes two chunks in a step, and as few as that allows: those of 64 KiB of four ranks two, behind
+/// the one in which they agree.
+#[test]
+fn long_blocks_take_few_steps() {
+    on_all(4, |world| {
+        const COUNT: usize = 8192;
+        let layout = Layout::of::<u64>();
+        let rank = u64::from(world.rank());
+        // Steps with odd numbers, and with even ones, come before.
+        for before in 0..4 {
+            (0..before).for_each(|_| world.barrier().unwrap());
+            let mut from: Vec<u64> = (0..4 * COUNT as u64).map(|at| at << 8 | rank).collect();
+            let mut to = vec![0; 4 * COUNT];
+            let part = |data: &mut [u64]| {
+                let mut blocks = buf(data, &layout);
+                blocks.count = COUNT;
+                Many::Equal(blocks)
+            };
+            let alltoall = Operation::Alltoall {
+                send: Some(part(&mut from)),
+                recv: part(&mut to),
+            };
+            let signals = counted(world, Counters::Signals);
+            // SAFETY: the buffers outlive the call.
+            unsafe { run(world, &alltoall) }.unwrap();
+            assert_eq!(counted(world, Counters::Signals) - signals, 3);
+            for (at, &value) in to.iter().enumerate() {
+                let (sender, place) = (at / COUNT, rank as usize * COUNT + at % COUNT);
+                assert_eq!(value, (place as u64) << 8 | sender as u64);
+            }
+        }
+    });
+}
