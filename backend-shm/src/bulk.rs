@@ -175,6 +175,25 @@ impl BulkTx {
         Ok(Some(Piece { ptr, descriptor }))
     }
 
+    /// Whether `len` bytes in pieces of `piece` each would find room now, in this area.
+    pub(crate) fn fits(&mut self, len: usize, piece: usize, ends: &Ends) -> bool {
+        if self.pos >= self.until {
+            return false;
+        }
+        let (len, piece) = (len as u64, (piece as u64).next_multiple_of(ALIGN));
+        let left = self.size - (self.pos & (self.size - 1));
+        let skipped = if left < len { left % piece.max(1) } else { 0 };
+        let end = self.pos + skipped + len.next_multiple_of(ALIGN);
+        if end - self.consumed > self.size && self.until == u64::MAX {
+            // SYNC 1: as in `piece`, which also finds out what makes no sense.
+            let consumed = ends.bulk_consumed.load(Acquire);
+            if (self.consumed..=self.pos).contains(&consumed) {
+                self.consumed = consumed;
+            }
+        }
+        end - self.consumed <= self.size
+    }
+
     /// Takes a piece that has been filled.
     #[inline]
     pub(crate) fn advance(&mut self, piece: &Piece) {

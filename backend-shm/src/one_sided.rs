@@ -26,7 +26,7 @@ pub(crate) fn pulls(shm: &Shm, peer: u32, len: usize, inside: bool) -> Pulls {
     };
     match shm.config.cma {
         Cma::Off => Pulls::Never,
-        _ if outside => Pulls::Whole,
+        _ if outside => Pulls::Absent,
         Cma::On => Pulls::Always,
         Cma::Auto => Pulls::Measured,
     }

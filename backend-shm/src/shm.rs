@@ -179,6 +179,16 @@ impl Transport for Shm {
         unsafe { send::bulk(self, peer, header, len, fill) }
     }
 
+    fn has_room(&mut self, peer: u32, len: usize, piece: usize) -> bool {
+        let out = &mut self.outgoing[peer as usize];
+        match (&mut out.ring, &mut out.bulk) {
+            (Some(ring), Some(bulk)) => {
+                ring.fits(len.div_ceil(piece.max(1))) && bulk.fits(len, piece, ring.ends())
+            }
+            _ => false,
+        }
+    }
+
     #[inline]
     fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
         progress::poll(self, sink)

@@ -61,6 +61,9 @@ mod streamed {
     suite!(Over<Streamed>, few);
 }
 
+/// What is read at first of a long message whose sender is absent and could not stream it: that is not refused.
+const FIRST_TURN: usize = 64 << 10;
+
 /// Long messages read from the sender's memory by the receiver, and written by the sender to the
 /// receiver's; which is refused now and then, in the middle of a message as well.
 struct Reached;
@@ -76,7 +79,7 @@ impl Transports for Reached {
         let ranks = ranks.expect("shared memory for a job").into_iter();
         ranks
             .zip(0..)
-            .map(|(rank, n)| Decorated::new(rank, Unreach::new(n, 4, 1 << 20)))
+            .map(|(rank, n)| Decorated::new(rank, Unreach::new(n, 4, FIRST_TURN)))
             .collect()
     }
 }

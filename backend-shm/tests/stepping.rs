@@ -314,12 +314,12 @@ fn what_is_measured_is_pulled_whole_while_the_sender_is_outside() {
     assert_eq!(pulls(Cma::Auto, true), Pulls::Measured);
     assert_eq!(pulls(Cma::On, true), Pulls::Always);
     assert_eq!(pulls(Cma::Off, true), Pulls::Never);
-    assert_eq!(pulls(Cma::Auto, false), Pulls::Whole);
-    assert_eq!(pulls(Cma::On, false), Pulls::Whole);
+    assert_eq!(pulls(Cma::Auto, false), Pulls::Absent);
+    assert_eq!(pulls(Cma::On, false), Pulls::Absent);
     assert_eq!(pulls(Cma::Off, false), Pulls::Never);
     let asleep = |len| with(Cma::Auto, Shm::arm, len);
     assert_eq!(asleep(1 << 20), Pulls::Measured, "it is woken");
-    assert_eq!(asleep(1 << 16), Pulls::Whole, "not worth waking it");
+    assert_eq!(asleep(1 << 16), Pulls::Absent, "not worth waking it");
 }
 
 #[test]

@@ -14,6 +14,9 @@ const SHORT: usize = 3 << 10;
 /// In pieces, the last of which is shorter.
 const LONG: usize = (13 << 10) + 5;
 const MESSAGES: u32 = 200;
+/// Windows of such messages, and the tag of what is between them.
+const ROUNDS: u32 = 50;
+const ANSWER: u32 = 1000;
 
 fn counter(device: &impl Device, name: &str) -> u64 {
     let counters = device.counters();
@@ -136,6 +139,77 @@ fn pieces_find_their_receive_late_and_in_any_order() {
             receiver.end().expect("ended");
         });
     });
+}
+
+/// Sends rounds of so many messages at a time, each round behind an answer, and takes as many if they go both ways:
+/// how many were announced, and how many not.
+fn rounds(me: u32, rank: &Rank<Single>, window: u32, sends: bool, receives: bool) -> (u64, u64) {
+    let peer = 1 - me;
+    let data: Vec<Vec<u8>> = (0..window).map(|tag| message(tag, LONG)).collect();
+    let mut room: Vec<Vec<u8>> = vec![vec![0; LONG]; window as usize];
+    let from = |tag| Pattern {
+        context: 0,
+        source: Some(peer),
+        tag: Some(tag),
+    };
+    for _ in 0..ROUNDS {
+        let mut requests = Vec::new();
+        for tag in (0..window).filter(|_| receives) {
+            let into = room[tag as usize].as_mut_ptr();
+            // SAFETY: what is received into is not touched before the wait below.
+            requests.push(unsafe { rank.irecv_contig(&from(tag), into, LONG) }.expect("posted"));
+        }
+        for tag in (0..window).filter(|_| sends) {
+            let args = SendArgs::new(ProcId::new(peer), 0, me, tag);
+            let bytes = data[tag as usize].as_ptr();
+            // SAFETY: nobody writes what is sent.
+            requests.push(unsafe { rank.isend_contig(&args, bytes, LONG) }.expect("started"));
+        }
+        for request in requests {
+            rank.wait(request).expect("over");
+        }
+        let answer = SendArgs::new(ProcId::new(peer), 0, me, ANSWER);
+        rank.send_contig(&answer, &[1]).expect("answered");
+        rank.recv_contig(&from(ANSWER), &mut [0])
+            .expect("an answer");
+        for (tag, bytes) in room.iter_mut().enumerate().filter(|_| receives) {
+            assert!(*bytes == data[tag], "message {tag}");
+            bytes.fill(0);
+        }
+    }
+    let (offers, eager) = (counter(rank, "offers_sent"), counter(rank, "eager_sent"));
+    rank.end().expect("ended");
+    (offers, eager - u64::from(ROUNDS))
+}
+
+/// The same by both ranks: what the first one has announced, and what not.
+fn both_ranks(window: u32, both: bool) -> (u64, u64) {
+    let (first, second) = ranks::<Single>(Options::default());
+    thread::scope(|scope| {
+        let sent = scope.spawn(move || rounds(0, &first, window, true, both));
+        scope.spawn(move || rounds(1, &second, window, both, true));
+        sent.join().expect("no panic")
+    })
+}
+
+#[test]
+fn windows_one_way_are_not_announced_for_ever() {
+    let window = 8;
+    let (offers, eager) = both_ranks(window, false);
+    assert_eq!(offers + eager, u64::from(ROUNDS * window));
+    // At least the first message of a window finds room.
+    assert!(eager >= u64::from(ROUNDS / 2), "{eager} went unasked");
+    assert!(offers >= 40, "{offers} were announced");
+}
+
+#[test]
+fn what_is_started_alone_is_announced() {
+    assert_eq!(both_ranks(1, false), (ROUNDS.into(), 0));
+}
+
+#[test]
+fn windows_both_ways_are_announced() {
+    assert_eq!(both_ranks(8, true), (u64::from(8 * ROUNDS), 0));
 }
 
 /// While one thread's message waits for room in the middle another thread sends: nothing comes in between, and each

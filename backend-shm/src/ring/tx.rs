@@ -100,6 +100,15 @@ impl RingTx {
         }
     }
 
+    /// Whether so many messages would find room now.
+    pub(crate) fn fits(&mut self, messages: usize) -> bool {
+        let end = self.pos + messages as u64;
+        if end > self.limit && self.refresh() == Pushed::Broken {
+            return false;
+        }
+        end <= self.limit
+    }
+
     #[inline(always)]
     unsafe fn push_marked(
         &mut self,

@@ -43,7 +43,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
                 if buf.len <= state.proto.lengths.whole {
                     state.try_eager_contig(args, &buf)
                 } else {
-                    state.try_unasked(args, &Data::Contig(buf))
+                    state.try_unasked(args, &Data::Contig(buf), true)
                 }
             };
             match launched {
@@ -85,7 +85,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
             return state.launched();
         }
         // SAFETY: the caller's promise.
-        unsafe { state.start_send(args, Data::Contig(buf)) }
+        unsafe { state.start_contig(args, buf) }
     }
 
     #[inline(always)]

@@ -137,6 +137,8 @@ pub(super) struct Transfer {
     pub(super) opened: Option<Exposure>,
     /// Whether the time that it takes is taken.
     pub(super) measured: bool,
+    /// It is pulled because its sender was absent.
+    pub(super) absent: bool,
     /// The sender's driver has failed: what was asked for does not come.
     pub(super) broken: bool,
     /// Takes what has come to its device.

@@ -134,7 +134,8 @@ impl Proto {
         for (_, posted) in &doomed {
             posted.map(|id| self.posted.cancel(id));
         }
-        for queue in [&mut self.pulls, &mut self.begins, &mut self.flows.landing] {
+        let Self { pulls, late, .. } = self;
+        for queue in [pulls, late, &mut self.begins, &mut self.flows.landing] {
             queue.retain(|index| !doomed.iter().any(|(gone, _)| gone == index));
         }
         doomed.into_iter().map(|(index, _)| index).collect()

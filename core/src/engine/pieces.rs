@@ -93,45 +93,58 @@ impl Proto {
         if len <= if waited { self.lengths.whole } else { eager } {
             return Form::Whole;
         }
-        let asks = !waited || !matches!(args.mode, SendMode::Standard | SendMode::Ready);
-        // What is announced can be taken back when a member of the communicator dies.
-        if asks || len > self.lengths.unasked || self.is_collective(args.envelope.context) {
-            return Form::Offer;
-        }
-        let class = self.lengths.class(len, eager);
-        if self.lengths.settled || self.unasked.next(peer, class) {
+        if waited && self.goes_unasked(args, len, waited) {
             Form::Pieces
         } else {
             Form::Offer
         }
     }
 
-    /// `peer` has taken a message of `len` bytes that this rank waits for in a call, as a stream or by reading it.
-    pub(super) fn offer_was_taken(&mut self, peer: u32, len: usize, as_stream: bool) {
+    /// Whether the next message of this kind goes unasked.
+    fn goes_unasked(&mut self, args: &SendArgs, len: usize, waited: bool) -> bool {
+        let asks = !matches!(args.mode, SendMode::Standard | SendMode::Ready);
+        // What is announced can be taken back when a member of the communicator dies.
+        if asks || len > self.lengths.unasked || self.is_collective(args.envelope.context) {
+            return false;
+        }
+        let class = self.lengths.class(len, self.limits.eager);
+        let peer = args.dest.index();
+        if !waited && !self.unasked.in_window(peer, self.shared.polls()) {
+            return false;
+        }
+        self.lengths.settled || self.unasked.next(peer, class, waited)
+    }
+
+    /// `peer` has taken a message of `len` bytes, which this rank waits for in a call or not, as a stream or by reading it.
+    pub(super) fn offer_was_taken(&mut self, peer: u32, len: usize, waited: bool, as_stream: bool) {
         if len <= self.lengths.unasked {
             let class = self.lengths.class(len, self.limits.eager);
-            self.unasked.taken(peer, class, as_stream);
+            self.unasked.taken(peer, class, waited, as_stream);
         }
     }
 }
 
-/// Hands over as many pieces of a message as find room, from position `from` on: one piece if it is short.
+/// Bytes of a piece of a message: all of it if it is short.
+fn piece_of(limits: &Limits, len: usize) -> usize {
+    match len <= limits.eager {
+        true => len.max(1),
+        false => limits.piece_of(len),
+    }
+}
+
+/// Hands over as many pieces of a message as find room, from position `from` on.
 /// Returns how much of it has left altogether, and what became of the last packet.
 ///
 /// # Safety
-/// `args` must be legal and the buffer readable.
+/// `args` must be legal, the buffer readable, and `piece` at most [`Limits::bulk`].
 unsafe fn send_pieces<T: Transport>(
     transport: &mut T,
-    limits: &Limits,
+    piece: usize,
     args: &SendArgs,
     data: &Data,
     from: usize,
 ) -> (usize, Sent) {
     let len = data.len();
-    let piece = match len <= limits.eager {
-        true => len,
-        false => limits.piece_of(len),
-    };
     let mut header = header(PacketKind::First, args, data.signature(len).bits());
     header.cookie = len as u32;
     let mut left = from;
@@ -140,8 +153,8 @@ unsafe fn send_pieces<T: Transport>(
             header.kind = PacketKind::Next as u8;
         }
         let part = piece.min(len - left);
-        // SAFETY: the caller vouches for the peer and the buffer, of which this is a part; `piece_of` gives
-        // at most `bulk`; `read` writes all of it.
+        // SAFETY: the caller vouches for the peer and the buffer, of which this is a part, and for `piece`; `read`
+        // writes all of it.
         let sent = unsafe {
             transport.send_bulk(args.dest.index(), &header, part, |target| {
                 data.read(left, target, part, args.rep);
@@ -156,27 +169,38 @@ unsafe fn send_pieces<T: Transport>(
 }
 
 impl<T: Transport> State<T> {
-    /// Sends a message of middle length, for which the caller waits, without asking: if that is its form and nothing stands
-    /// in its way.
+    /// Sends a message of middle length without asking: if that is its form and nothing stands in its way. If the caller
+    /// does not wait for it, it leaves now as a whole, or not at all: the rest would wait for this rank's next call,
+    /// while what is announced can be read by the receiver.
     ///
     /// # Safety
     /// `args` must be legal; the buffer must stay readable until the request completes, if there is one.
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn try_unasked(&mut self, args: &SendArgs, data: &Data) -> Launched {
+    pub(super) unsafe fn try_unasked(
+        &mut self,
+        args: &SendArgs,
+        data: &Data,
+        waited: bool,
+    ) -> Launched {
         let (peer, len) = (args.dest.index(), data.len());
         let proto = &mut self.proto;
         // What has begun needs a slot if it cannot go on.
-        if peer == proto.me
-            || proto.peers[peer as usize].flags != 0
-            || !proto.table.has_room()
-            || proto.form(args, len, true) == Form::Offer
-        {
+        if peer == proto.me || proto.peers[peer as usize].flags != 0 || !proto.table.has_room() {
             return Launched::No;
         }
-        // SAFETY: the caller's promise.
-        let (left, sent) =
-            unsafe { send_pieces(&mut self.transport, &proto.limits, args, data, 0) };
+        let piece = piece_of(&proto.limits, len);
+        let unasked = match waited {
+            true => proto.form(args, len, waited) != Form::Offer,
+            false => {
+                proto.goes_unasked(args, len, waited) && self.transport.has_room(peer, len, piece)
+            }
+        };
+        if !unasked {
+            return Launched::No;
+        }
+        // SAFETY: the caller's promise; no limit that `piece_of` knows is above `bulk`.
+        let (left, sent) = unsafe { send_pieces(&mut self.transport, piece, args, data, 0) };
         if sent == Sent::Done {
             self.count_eager(len);
             return Launched::Yes;
@@ -190,7 +214,7 @@ impl<T: Transport> State<T> {
             args: *args,
             data: data.clone(),
             stage: SendStage::Unasked { left },
-            waited: true,
+            waited,
             word: None,
             exposure: None,
         };
@@ -211,9 +235,9 @@ impl<T: Transport> State<T> {
             _ => 0,
         };
         let len = op.data.len();
-        // SAFETY: the sender leaves the buffer to the device until the request completes.
-        let (left, sent) =
-            unsafe { send_pieces(transport, &proto.limits, &op.args, &op.data, from) };
+        let piece = piece_of(&proto.limits, len);
+        // SAFETY: the sender leaves the buffer to the device until the request completes; `piece` as above.
+        let (left, sent) = unsafe { send_pieces(transport, piece, &op.args, &op.data, from) };
         if sent == Sent::Done {
             proto.counters.eager_sent += 1;
             proto.counters.bytes_sent += len as u64;
@@ -285,6 +309,7 @@ impl Proto {
         if payload.len() == total {
             return self.on_eager(peer, &header, payload);
         }
+        self.unasked.comes(peer);
         let arrival = Arrival {
             place: self.place_of(peer, &header, total),
             header,

@@ -40,6 +40,7 @@ impl<T: Transport> State<T> {
         }
         self.declare_misbehaved();
         done += self.advance_pulls();
+        done += self.begin_late();
         while let Some(index) = self.proto.begins.pop_front() {
             self.begin_transfer(index);
             done += 1;

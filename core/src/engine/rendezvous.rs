@@ -119,6 +119,7 @@ impl<T: Transport> State<T> {
         body: &OfferBody,
     ) {
         let check = self.proto.check_signature;
+        self.proto.unasked.comes(peer);
         let Some(op) = self.proto.table.recv(index) else {
             return;
         };
@@ -153,6 +154,7 @@ impl<T: Transport> State<T> {
             stranded: false,
             opened: None,
             measured: false,
+            absent: false,
             broken: false,
             landing: None,
         }));
@@ -186,10 +188,8 @@ impl<T: Transport> State<T> {
                 data,
                 ..
             }) => {
-                let len = data.len();
-                if *waited {
-                    self.proto.offer_was_taken(peer, len, false);
-                }
+                let (len, waited) = (data.len(), *waited);
+                self.proto.offer_was_taken(peer, len, waited, false);
                 self.proto.goes(peer, Way::Pull);
                 self.send_finished(index);
             }
@@ -251,9 +251,7 @@ impl Proto {
                 self.push_stream(peer, header, index, asked);
             }
         }
-        if waited {
-            self.offer_was_taken(peer, len, as_stream);
-        }
+        self.offer_was_taken(peer, len, waited, as_stream);
         self.goes(peer, if as_stream { Way::Stream } else { Way::Split });
     }
 

@@ -173,6 +173,30 @@ impl<T: Transport> State<T> {
         Ok(request)
     }
 
+    /// The same for contiguous data, which may leave in pieces.
+    ///
+    /// # Safety
+    /// As [`start_send`](Self::start_send).
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn start_contig(
+        &mut self,
+        args: &SendArgs,
+        buf: ContigBuf,
+    ) -> Result<Request> {
+        let data = Data::Contig(buf);
+        if buf.len > self.proto.limits.eager {
+            // SAFETY: the caller's promise.
+            match unsafe { self.try_unasked(args, &data, false) } {
+                Launched::Yes => return self.launched(),
+                Launched::Begun(request) => return Ok(request),
+                Launched::No => {}
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.start_send(args, data) }
+    }
+
     /// The same for a call that returns when the send is over.
     ///
     /// # Safety

@@ -76,6 +76,8 @@ pub(super) struct Proto {
     pub(super) unasked: Unasked,
     /// Messages that come in pieces, and are not all here.
     pub(super) arrivals: Arrivals,
+    /// Receives whose data is to be pulled, unless their senders, which are absent, come back before.
+    pub(super) late: VecDeque<u32>,
     /// Receives whose transfers have waited for others and may begin.
     pub(super) begins: VecDeque<u32>,
     pub(super) scratch: Vec<u8>,
@@ -150,6 +152,7 @@ impl<T: Transport> State<T> {
             ways: Ways::default(),
             unasked: Unasked::default(),
             arrivals: Arrivals::default(),
+            late: VecDeque::new(),
             begins: VecDeque::new(),
             scratch: Vec::new(),
             flows: Flows::default(),
@@ -254,6 +257,7 @@ impl Proto {
             || !self.streams.is_empty()
             || !self.pulls.is_empty()
             || !self.pushes.is_empty()
+            || !self.late.is_empty()
             || !self.begins.is_empty()
             || !self.flows.landing.is_empty()
             || self.remotes.has_work()

@@ -15,7 +15,7 @@ use crate::device::{Check, CommView, Completion, Device, SendMode};
 use crate::level::{Level, Single, StateLock};
 use crate::matching::Pattern;
 use crate::transport::{
-    Bell, Exposure, Header, Limits, Payload, Pulled, Sent, Sink, Transport, TransportCaps,
+    Bell, Exposure, Header, Limits, Payload, Pulled, Pulls, Sent, Sink, Transport, TransportCaps,
 };
 use crate::{Adi, ErrorKind, ProcId, Request, SendArgs, Status};
 
@@ -29,6 +29,7 @@ struct Scripted {
     refused: usize,
     /// Lengths that were pulled; `None` where nothing can be.
     pulled: Option<Vec<usize>>,
+    pulls: Pulls,
 }
 
 struct NoBell(AtomicU32);
@@ -52,6 +53,9 @@ impl Transport for Scripted {
             Some(_) => TransportCaps::PULL,
             None => TransportCaps::empty(),
         }
+    }
+    fn pulls(&self, _: u32, _: usize, _: bool) -> Pulls {
+        self.pulls
     }
     unsafe fn pull(&mut self, _: u32, _: &Exposure, _: u64, target: *mut u8, len: usize) -> Pulled {
         // SAFETY: the caller's promise.
@@ -139,6 +143,7 @@ fn scripted() -> Scripted {
         full: false,
         refused: 0,
         pulled: None,
+        pulls: Pulls::Whole,
     }
 }
 

@@ -33,6 +33,9 @@ use crate::transport::{
 
 /// Bytes pulled or pushed for one message before other work has its turn.
 const TURN: usize = 1 << 20;
+/// Bytes of an absent sender's message that are pulled before the first look whether it is back; what has been pulled
+/// becomes four times as much with each later turn. Shorter rests are not streamed.
+const FIRST_TURN: usize = 64 << 10;
 /// Size of the buffer through which data for scattered layouts is pulled.
 const SCRATCH: usize = 128 << 10;
 /// Shortest message of which the sender may push a half: each half costs a system call.
@@ -61,6 +64,8 @@ pub(super) struct Push {
 enum Choice {
     /// Nothing: it is this.
     This(Way),
+    /// It is pulled, because the sender is absent.
+    Absent,
     /// What was measured says it. The halves may move apart, or not.
     Measured { splits: bool },
 }
@@ -88,9 +93,31 @@ enum Turn {
 impl<T: Transport> State<T> {
     /// Starts to move the data for a receive that has been matched.
     pub(super) fn begin_transfer(&mut self, index: u32) {
-        let Some(way) = self.choose_way(index) else {
-            return; // Later: `ways.end` gives it back.
-        };
+        // Later: `ways.end` gives it back, or it is its turn in `begin_late`.
+        if let Some(way) = self.choose_way(index, false) {
+            self.begin_way(index, way);
+        }
+    }
+
+    /// Starts what waits because its sender was absent: what is back by now, and one of the others if nothing
+    /// is being pulled. So a window that is announced while the sender does not listen yet is not pulled as a whole.
+    pub(super) fn begin_late(&mut self) -> usize {
+        let mut begun = 0;
+        while let Some(&index) = self.proto.late.front() {
+            let busy = self.proto.has_pulled || !self.proto.pulls.is_empty();
+            if busy && matches!(self.choice(index), Some(Choice::Absent)) {
+                break;
+            }
+            self.proto.late.pop_front();
+            if let Some(way) = self.choose_way(index, true) {
+                self.begin_way(index, way);
+            }
+            begun += 1;
+        }
+        begun
+    }
+
+    fn begin_way(&mut self, index: u32, way: Way) {
         let Some((data, transfer)) = self.proto.table.transfer(index) else {
             return;
         };
@@ -136,6 +163,7 @@ impl<T: Transport> State<T> {
         }
         match self.choice(index) {
             Some(Choice::This(way)) => way != Way::Stream,
+            Some(Choice::Absent) => true,
             Some(Choice::Measured { .. }) => {
                 let both = self.proto.exposed > 0;
                 !self.proto.ways.go_on_streaming(peer, len, both)
@@ -168,9 +196,12 @@ impl<T: Transport> State<T> {
         0
     }
 
-    fn choose_way(&mut self, index: u32) -> Option<Way> {
+    /// The way of a transfer that begins now; `None` if it has to wait. `its_turn` if it has waited for an absent
+    /// sender.
+    fn choose_way(&mut self, index: u32, its_turn: bool) -> Option<Way> {
         let splits = match self.choice(index)? {
             Choice::This(way) => return Some(way),
+            Choice::Absent => return self.pull_or_wait(index, its_turn),
             Choice::Measured { splits } => splits,
         };
         let (_, transfer) = self.proto.table.transfer(index)?;
@@ -180,6 +211,32 @@ impl<T: Transport> State<T> {
         // One that has to wait is asked again, perhaps with another answer.
         transfer.measured = way.is_some();
         way
+    }
+
+    /// One absent sender's message is pulled at a time: by the turn of the next one the sender may be back.
+    fn pull_or_wait(&mut self, index: u32, its_turn: bool) -> Option<Way> {
+        let others = self.proto.has_pulled || !self.proto.pulls.is_empty();
+        if !its_turn && (others || !self.proto.late.is_empty()) {
+            self.proto.late.push_back(index);
+            self.proto.work = true;
+            return None;
+        }
+        let (_, transfer) = self.proto.table.transfer(index)?;
+        transfer.absent = true;
+        Some(Way::Pull)
+    }
+
+    /// Whether the rest of what is being pulled is better streamed: its sender was absent and is back.
+    fn is_back(&mut self, index: u32) -> bool {
+        let both = self.proto.exposed > 0;
+        let Some((_, transfer)) = self.proto.table.transfer(index) else {
+            return false;
+        };
+        let (peer, rest) = (transfer.peer, transfer.mine.len());
+        transfer.absent
+            && rest >= FIRST_TURN
+            && self.transport.pulls(peer, rest, false) == Pulls::Measured
+            && self.proto.ways.streams(peer, transfer.wanted, both)
     }
 
     /// What the transport and the data leave to be chosen.
@@ -199,6 +256,7 @@ impl<T: Transport> State<T> {
             _ if !exposed => Way::Stream,
             Pulls::Never => Way::Stream,
             Pulls::Whole => Way::Pull,
+            Pulls::Absent => return Some(Choice::Absent),
             Pulls::Contiguous if direct => Way::Pull,
             Pulls::Contiguous => Way::Stream,
             Pulls::Always if splits => Way::Split,
@@ -212,6 +270,7 @@ impl<T: Transport> State<T> {
     /// Pulls the next part of a transfer.
     fn pull(&mut self, index: u32) -> Pulling {
         let turn = self.pull_turn(index);
+        let back = turn == Turn::More && self.is_back(index);
         let Some((_, transfer)) = self.proto.table.transfer(index) else {
             return Pulling::Over;
         };
@@ -219,7 +278,7 @@ impl<T: Transport> State<T> {
         let copied = matches!(turn, Turn::More | Turn::Whole) && transfer.wanted > 0;
         self.proto.has_pulled |= !far && copied;
         match turn {
-            Turn::More => return Pulling::More,
+            Turn::More if !back => return Pulling::More,
             Turn::Later => return Pulling::Later,
             Turn::Gone => {
                 let peer = transfer.peer;
@@ -231,7 +290,7 @@ impl<T: Transport> State<T> {
                 self.proto.acknowledge(peer, cookie);
                 self.proto.arrived(index);
             }
-            Turn::Refused => {
+            Turn::Refused | Turn::More => {
                 transfer.stranded = true;
                 self.proto.arrived(index);
             }
@@ -243,7 +302,11 @@ impl<T: Transport> State<T> {
         let Some((data, transfer)) = self.proto.table.transfer(index) else {
             return Turn::Whole;
         };
-        let turn = transfer.mine.end.min(transfer.mine.start + TURN);
+        let most = match transfer.absent {
+            true => (3 * transfer.mine.start).clamp(FIRST_TURN, TURN),
+            false => TURN,
+        };
+        let turn = transfer.mine.end.min(transfer.mine.start + most);
         while transfer.mine.start < turn {
             let Some(exposure) = transfer.exposure else {
                 return Turn::Refused;

@@ -5,21 +5,44 @@
 //! finds out ([`super::ways`]). What it finds the sender sees: a receiver that takes announced messages as
 //! streams, one after the other, has found that reading is the worse way, and then there is no point in
 //! asking it first: they are sent eagerly, or in [`super::pieces`].
+//!
+//! Messages that no call waits for are known apart, and go unasked in windows one way only: see ADR 29.
 
 use std::collections::BTreeMap;
 
 /// Announced messages in a row that were taken as streams until the next ones go unasked: more than a
 /// receiver takes that way only to try it.
 const STREAMED: u32 = 40;
+/// So many streams a message counts for that was read, of a sender that does not wait for it: now and then the receiver
+/// finds such a sender absent, or tries another way.
+const READ: u32 = 8;
 /// Messages that go unasked until some are announced again, because things change.
 const UNASKED: u32 = 4096;
+/// Sends one after the other, without a look at what comes, that make a window. Whoever starts fewer and computes wants its
+/// data to be read meanwhile; of a window there will be more to do anyway.
+const WINDOW: u32 = 4;
+/// Messages for which long ones are believed to go both ways after one has come.
+const BOTH: u32 = 128;
 /// Lengths that are told apart: up to the eager limit, and up to twice, four and eight times that.
 pub(super) const CLASSES: usize = 4;
 
 /// What was seen of receivers of such messages.
 #[derive(Debug, Default)]
 pub(super) struct Unasked {
-    peers: BTreeMap<u32, [Seen; CLASSES]>,
+    peers: BTreeMap<u32, Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Of messages that no call of the sender waits for, and of those that one does.
+    seen: [[Seen; CLASSES]; 2],
+    /// Messages for which long ones are believed to go both ways.
+    both: u32,
+    /// Polls of this rank when it last sent one for which it does not wait, and how many it has sent since the poll
+    /// before that, and in the run before.
+    polls: u64,
+    run: u32,
+    before: u32,
 }
 
 #[derive(Debug, Default)]
@@ -31,26 +54,46 @@ struct Seen {
 }
 
 impl Unasked {
-    /// Whether the next message of this class to `peer` goes unasked.
-    pub(super) fn next(&mut self, peer: u32, class: usize) -> bool {
-        let Some(seen) = self.peers.get_mut(&peer) else {
+    /// Whether the next message of this class to `peer` goes unasked. `waited` if a call waits for it.
+    pub(super) fn next(&mut self, peer: u32, class: usize, waited: bool) -> bool {
+        let Some(known) = self.peers.get_mut(&peer) else {
             return false;
         };
-        let seen = &mut seen[class];
+        let seen = &mut known.seen[usize::from(waited)][class];
         let unasked = seen.unasked > 0;
         seen.unasked = seen.unasked.saturating_sub(1);
         unasked
     }
 
+    /// A long message comes from `peer`.
+    pub(super) fn comes(&mut self, peer: u32) {
+        self.peers.entry(peer).or_default().both = BOTH;
+    }
+
+    /// Whether a long message to `peer` for which nobody waits, sent after so many polls, is one of a window one way:
+    /// where many go both ways at a time, each rank would fill the other's memory first, and then both wait.
+    pub(super) fn in_window(&mut self, peer: u32, polls: u64) -> bool {
+        let known = self.peers.entry(peer).or_default();
+        if known.polls != polls {
+            (known.before, known.run, known.polls) = (known.run, 0, polls);
+        }
+        known.run += 1;
+        let both = known.both > 0;
+        known.both = known.both.saturating_sub(1);
+        !both && (known.run >= WINDOW || known.before >= WINDOW)
+    }
+
     /// `peer` has taken an announced message, as a stream or by reading it.
-    pub(super) fn taken(&mut self, peer: u32, class: usize, as_stream: bool) {
+    pub(super) fn taken(&mut self, peer: u32, class: usize, waited: bool, as_stream: bool) {
         if !as_stream {
-            if let Some(seen) = self.peers.get_mut(&peer) {
-                seen[class].streamed = 0;
+            if let Some(known) = self.peers.get_mut(&peer) {
+                let streamed = &mut known.seen[usize::from(waited)][class].streamed;
+                *streamed = streamed.saturating_sub(if waited { STREAMED } else { READ });
             }
             return;
         }
-        let seen = &mut self.peers.entry(peer).or_default()[class];
+        let known = self.peers.entry(peer).or_default();
+        let seen = &mut known.seen[usize::from(waited)][class];
         seen.streamed += 1;
         if seen.streamed >= STREAMED {
             *seen = Seen {
@@ -69,30 +112,59 @@ mod tests {
     fn what_is_streamed_goes_unasked_after_a_while_and_not_for_ever() {
         let mut known = Unasked::default();
         for _ in 0..STREAMED {
-            assert!(!known.next(3, 1));
-            known.taken(3, 1, true);
+            assert!(!known.next(3, 1, true));
+            known.taken(3, 1, true, true);
         }
-        let unasked = (0..2 * UNASKED).filter(|_| known.next(3, 1)).count();
+        let unasked = (0..2 * UNASKED).filter(|_| known.next(3, 1, true)).count();
         assert_eq!(unasked, UNASKED as usize);
+    }
+
+    #[test]
+    fn of_those_that_nobody_waits_for_a_few_may_be_read() {
+        for (each, unasked) in [(2 * READ, true), (READ, false)] {
+            let mut known = Unasked::default();
+            for turn in 0..10 * STREAMED {
+                known.taken(0, 0, false, turn % each != 0);
+            }
+            assert_eq!(known.next(0, 0, false), unasked, "one read of {each}");
+            assert!(!known.next(0, 0, true), "what a call waits for");
+        }
+    }
+
+    #[test]
+    fn windows_one_way_are_told_from_others() {
+        let mut known = Unasked::default();
+        let mut window =
+            |polls, count| -> Vec<bool> { (0..count).map(|_| known.in_window(2, polls)).collect() };
+        assert_eq!(window(5, 5), [false, false, false, true, true]);
+        assert_eq!(window(9, 1), [true], "another window begins");
+        assert_eq!(window(13, 1), [false], "it was none");
+        window(17, WINDOW);
+        known.comes(2);
+        for polls in 0..BOTH {
+            assert!(!known.in_window(2, 20 + u64::from(polls / WINDOW)));
+        }
+        let polls = 20 + u64::from(BOTH / WINDOW);
+        assert!(known.in_window(2, polls), "nothing has come since then");
     }
 
     #[test]
     fn that_says_nothing_of_others() {
         let mut known = Unasked::default();
         for _ in 0..STREAMED {
-            known.taken(3, 1, true);
+            known.taken(3, 1, true, true);
         }
-        assert!(!known.next(4, 1), "of another receiver");
-        assert!(!known.next(3, 2), "of longer messages");
-        assert!(known.next(3, 1));
+        assert!(!known.next(4, 1, true), "of another receiver");
+        assert!(!known.next(3, 2, true), "of longer messages");
+        assert!(known.next(3, 1, true));
     }
 
     #[test]
     fn what_is_read_now_and_then_is_announced() {
         let mut known = Unasked::default();
         for turn in 0..10 * STREAMED {
-            assert!(!known.next(0, 0));
-            known.taken(0, 0, turn % (STREAMED - 1) != 0);
+            assert!(!known.next(0, 0, true));
+            known.taken(0, 0, true, turn % (STREAMED - 1) != 0);
         }
     }
 }

@@ -70,6 +70,10 @@ const LAST_RETRY: u32 = 4096;
 /// slows the other down, which may then take its own way for a bad one.
 const PERIOD: u32 = 64;
 const PROBE: u32 = 8;
+/// A way that costs so many times as much as the best one is far worse.
+const FAR_WORSE: u64 = 2;
+/// Transfers of a period that tries a way that was far worse: enough to see that something has changed.
+const FEW: u32 = 2;
 /// Periods of the best way that are not measured after one that is.
 const RESTS: u32 = 3;
 /// Transfers for which the way that the peer has gone last is believed to be its way still.
@@ -147,6 +151,14 @@ impl Ways {
         self.senders.get(&peer).is_some_and(|sender| {
             let same = sender.active > 0 || sender.goes_on(sender.class_now(len, both), &|_| true);
             same && sender.begun > 0 && sender.way == Way::Stream
+        })
+    }
+
+    /// Whether a stream is the best way that is known of messages of `len` bytes from `peer`.
+    pub(super) fn streams(&self, peer: u32, len: usize, both: bool) -> bool {
+        self.senders.get(&peer).is_some_and(|sender| {
+            let class = &sender.classes[sender.class_now(len, both)];
+            class.is_tried(Way::Stream) && class.best() == Some(Way::Stream)
         })
     }
 
@@ -311,7 +323,7 @@ impl Sender {
             let both = self.class >= LENGTHS;
             let bytes = self.bytes + if both { self.counted } else { 0 };
             let cost = (time.saturating_mul(1000) / bytes.max(1)).max(1);
-            let (way, begun, enough) = (self.way, self.begun, probe_of(self.class));
+            let (way, begun, enough) = (self.way, self.begun, self.probe());
             let class = &mut self.classes[self.class];
             match self.trial {
                 true => class.tried(way, cost, begun, enough),
@@ -356,13 +368,18 @@ impl Sender {
             }
         }
         let (way, trial) = self.classes[class].choose(allowed);
-        (way, if trial { probe_of(class) } else { PERIOD }, trial)
+        self.way = way;
+        (way, if trial { self.probe() } else { PERIOD }, trial)
     }
-}
 
-/// How many transfers try another way.
-fn probe_of(class: usize) -> u32 {
-    (PROBE_BYTES >> ((class % LENGTHS) as u32 + SHORTEST)).clamp(2, PROBE)
+    /// How many transfers try the way of this period.
+    fn probe(&self) -> u32 {
+        let most = match self.classes[self.class].is_far_worse(self.way) {
+            true => FEW,
+            false => PROBE,
+        };
+        (PROBE_BYTES >> ((self.class % LENGTHS) as u32 + SHORTEST)).clamp(FEW, most)
+    }
 }
 
 impl Class {
@@ -384,6 +401,19 @@ impl Class {
 
     fn is_tried(&self, way: Way) -> bool {
         self.trials[way as usize] >= TRIALS
+    }
+
+    /// The best of the ways that were tried at all.
+    fn best(&self) -> Option<Way> {
+        let tried = ALL.into_iter().filter(|&way| self.trials[way as usize] > 0);
+        tried.min_by_key(|&way| self.price(way))
+    }
+
+    /// Whether a way is known to cost a multiple of what the best one does.
+    fn is_far_worse(&self, way: Way) -> bool {
+        let best = self.best().filter(|&best| self.is_tried(best));
+        let far = |best| self.price(way) >= FAR_WORSE * self.price(best);
+        self.trials[way as usize] > 0 && !self.believed[way as usize] && best.is_some_and(far)
     }
 
     /// The way of a period, and whether that is a trial.
@@ -451,11 +481,7 @@ impl Class {
     }
 
     fn learn(&mut self, way: Way, cost: u64, transfers: u32) {
-        let best = |class: &Self| {
-            let tried = ALL.into_iter().filter(|&w| class.trials[w as usize] > 0);
-            tried.min_by_key(|&w| class.price(w))
-        };
-        let before = best(self);
+        let before = self.best();
         let believed = std::mem::replace(&mut self.believed[way as usize], false);
         let (known, trials) = (&mut self.cost[way as usize], &mut self.trials[way as usize]);
         *known = match *trials {
@@ -468,8 +494,12 @@ impl Class {
             _ => (3 * *known + cost.min(WORST * *known)).div_ceil(4),
         };
         *trials = trials.saturating_add(1);
+        if self.is_far_worse(way) {
+            // However cold the memory was: that is not made up for by two more trials.
+            self.trials[way as usize] = TRIALS.max(self.trials[way as usize]);
+        }
         self.left = self.left.saturating_sub(transfers);
-        if best(self) != before {
+        if self.best() != before {
             self.retry = (self.retry / 2).max(FIRST_RETRY);
             self.left = self.left.min(self.retry);
         }

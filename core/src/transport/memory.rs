@@ -263,6 +263,12 @@ impl Transport for Memory {
         self.hand_over(peer, header, len, fill)
     }
 
+    fn has_room(&mut self, peer: u32, len: usize, piece: usize) -> bool {
+        let queue = self.network.queue(self.rank, peer);
+        let waiting = self.network.state().queues[queue].packets.len();
+        waiting + len.div_ceil(piece.max(1)) <= self.network.options.packets
+    }
+
     fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
         let size = self.network.size;
         let first = self.next;

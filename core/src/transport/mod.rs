@@ -133,8 +133,11 @@ pub enum Pulled {
 pub enum Pulls {
     /// It is streamed.
     Never,
-    /// The receiver pulls all of it: the sender is busy with something else.
+    /// The receiver pulls all of it.
     Whole,
+    /// Nobody would stream now: the sender is busy with something else. The receiver pulls, and looks now and then
+    /// whether it is back.
+    Absent,
     /// The receiver pulls what is contiguous on its side, piece after piece while other work goes on
     /// ([`Pulled::Later`]); the rest is streamed.
     Contiguous,
@@ -274,6 +277,13 @@ pub trait Transport: Send + 'static {
                 std::ptr::copy_nonoverlapping(data, target, len);
             })
         }
+    }
+
+    /// Whether bulk packets of `piece` bytes each, `len` bytes together, would find room if they were handed over now.
+    /// `false` also where that is not known.
+    fn has_room(&mut self, peer: u32, len: usize, piece: usize) -> bool {
+        let _ = (peer, len, piece);
+        false
     }
 
     /// Delivers packets that have arrived, a bounded number of them, and does whatever keeps the

@@ -4,10 +4,11 @@ use super::{Scripted, arrives, busy, piece, scripted};
 use crate::config::Settings;
 use crate::device::{Check, Device};
 use crate::engine::Engine;
+use crate::engine::ways::Way;
 use crate::level::{Single, StateLock};
 use crate::matching::Pattern;
 use crate::transport::packet::flags;
-use crate::transport::{Header, PacketKind};
+use crate::transport::{Header, PacketKind, Pulls};
 use crate::{Adi, Request};
 
 /// What a receiver says that takes bytes of an offer.
@@ -64,6 +65,54 @@ fn new_offers_do_not_overtake_what_is_being_pulled() {
     assert!(engine.test(requests[0]).unwrap().is_some());
     let pulled = engine.state.lock().transport.pulled.clone().unwrap();
     assert_eq!(pulled[..4], [1 << 20, 1 << 20, 1 << 20, 5000]);
+}
+
+/// Two messages of 512 KiB from a sender that is absent, of which streams are known to be the best.
+fn from_an_absent_sender(buffer: &mut [u8]) -> (Engine<Scripted, Single>, Vec<Request>) {
+    let (engine, requests) = pulling(buffer, 2);
+    {
+        let mut state = engine.state.lock();
+        state.transport.pulls = Pulls::Absent;
+        let ways = &mut state.proto.ways;
+        for _ in 0..100 {
+            ways.begin(1, 512 << 10, false, 0, |way| way == Way::Stream);
+            ways.end(1);
+        }
+    }
+    for tag in 0..2 {
+        let (header, body) = offer(tag, 512 << 10);
+        arrives(&engine, header, &body);
+    }
+    (engine, requests)
+}
+
+/// Whoever announces a window and begins to listen then has little of it pulled.
+#[test]
+fn what_is_pulled_from_an_absent_sender_is_streamed_when_it_is_back() {
+    let mut buffer = vec![0; 512 << 10];
+    let (engine, _) = from_an_absent_sender(&mut buffer);
+    engine.device_check(Check::NonBlocking).unwrap();
+    let mut state = engine.state.lock();
+    assert_eq!(state.transport.pulled, Some(vec![64 << 10]));
+    assert!(state.transport.sent.is_empty());
+    state.transport.pulls = Pulls::Measured;
+    let _ = (0..4).map(|_| state.progress()).sum::<usize>();
+    let takes = |header: &&Header| header.kind == PacketKind::Take as u8;
+    assert_eq!(state.transport.sent.iter().filter(takes).count(), 2);
+    let pulled: usize = state.transport.pulled.iter().flatten().sum();
+    assert!(pulled <= 256 << 10, "{pulled} bytes");
+}
+
+/// Whoever does not come back is served all the same, one message after the other.
+#[test]
+fn what_an_absent_sender_has_announced_is_pulled() {
+    let mut buffer = vec![0; 512 << 10];
+    let (engine, requests) = from_an_absent_sender(&mut buffer);
+    for request in requests {
+        assert_eq!(engine.wait(request).unwrap().bytes, 512 << 10);
+    }
+    let turns = [64 << 10, 192 << 10, 256 << 10].repeat(2);
+    assert_eq!(engine.state.lock().transport.pulled, Some(turns));
 }
 
 /// A receive that finds its message announced does not put off the next one's copy.

@@ -124,6 +124,10 @@ impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         })
     }
 
+    fn has_room(&mut self, peer: u32, len: usize, piece: usize) -> bool {
+        self.inner.has_room(peer, len, piece)
+    }
+
     fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
         if let Some((peer, why)) = self.hook.condemns() {
             self.inner.declare_failed(peer, &why);
