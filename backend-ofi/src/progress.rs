@@ -28,7 +28,7 @@ const BATCH: usize = 16;
 const BATCHES: usize = 4;
 /// Polls without news before a death is believed: what the dead have sent may still be on its way
 /// through the provider.
-const SILENCE: u32 = 64;
+pub(crate) const SILENCE: u32 = 64;
 /// Polls, with whatever news from others, after which it is believed all the same.
 const LONG_ENOUGH: u32 = 4096;
 

@@ -92,8 +92,11 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::OnceCell;
+
     use std::net::{TcpListener, TcpStream, UdpSocket};
 
+    use crate::progress::SILENCE;
     use portolan_core::transport::{Header, Payload, Pulled, Sent, Sink, Transport};
 
     use super::*;
@@ -134,13 +137,17 @@ mod tests {
         assert_eq!(sent, Sent::Done);
     }
 
-    /// Rank 1 of `n` panics while rank 0 reads from it, and before that rank 0 does `before`, and behind it `after`.
+    /// Bytes of a read: more than is there at once.
+    const LEN: usize = 8 << 20;
+
+    /// Rank 1 of `n` panics while rank 0 reads from it. Rank 0 does `before` before that, `during` while it reads, and `after`
+    /// when the read has ended.
     fn a_read_is_severed(
         n: u32,
-        before: impl Fn(&mut Ofi, &mut [Ofi]),
-        after: impl Fn(&mut Ofi, &mut [Ofi]),
+        before: impl FnOnce(&mut Ofi, &mut [Ofi]),
+        during: impl FnOnce(&mut Ofi, &mut [Ofi]),
+        after: impl FnOnce(&mut Ofi, &mut [Ofi]),
     ) {
-        const LEN: usize = 8 << 20;
         let config = Config {
             provider: Some("tcp".to_owned()),
             interface: Some("lo".to_owned()),
@@ -166,16 +173,31 @@ mod tests {
                 one.poll(&mut count);
             }
         }
+        during(&mut zero, &mut others);
         let end = std::thread::spawn(move || {
             let _ends = one;
             std::panic::resume_unwind(Box::new("the rank panics"));
         });
         assert!(end.join().is_err());
         let mut polls = 0;
-        while zero.failures() == 0 {
+        // SAFETY: the target is there until the end of the test.
+        while unsafe { zero.pull(1, &exposure, 0, target.as_mut_ptr(), LEN) } == Pulled::Later {
             zero.poll(&mut count);
             polls += 1;
             assert!(polls < POLLS, "the read never ends");
+        }
+        // Long enough that connections with the dead are shut, though another read is under way.
+        for _ in 0..2 * SILENCE {
+            zero.poll(&mut count);
+        }
+        // What is read from others ends before the death is told.
+        while zero.failures() == 0 {
+            zero.poll(&mut count);
+            for other in &mut others {
+                other.poll(&mut Count(0));
+            }
+            polls += 1;
+            assert!(polls < POLLS, "the death is never told");
         }
         assert_eq!(zero.failure_of(1).as_deref(), Some("it panicked"));
         after(&mut zero, &mut others);
@@ -183,10 +205,11 @@ mod tests {
 
     #[test]
     fn a_read_from_a_thread_that_panics_ends() {
-        a_read_is_severed(2, |_, _| {}, |_, _| {});
+        a_read_is_severed(2, |_, _| {}, |_, _| {}, |_, _| {});
     }
 
-    /// All are at one address: connections by which this rank was called do not tell whose they are.
+    /// All are at one address: connections by which this rank was called do not tell whose they are. What is read from one
+    /// that lives comes whole.
     #[test]
     fn the_living_keep_their_connections() {
         let talk = |zero: &mut Ofi, others: &mut [Ofi]| {
@@ -195,24 +218,50 @@ mod tests {
                 tell(zero, other);
             }
         };
-        let again = |zero: &mut Ofi, others: &mut [Ofi]| {
-            talk(zero, others);
-            assert_eq!(zero.failures(), 1, "a living one is held to be dead");
-            assert!(
-                others
-                    .iter()
-                    .all(|other| zero.failure_of(other.rank).is_none())
-            );
-        };
-        // Some are called by rank 0 first, and one calls it.
+        let (source, mut target) = (vec![9_u8; LEN], vec![0_u8; LEN]);
+        let place = target.as_mut_ptr();
+        let exposed = OnceCell::new();
+        // SAFETY: source and target are there until the end of the test.
+        let read = |zero: &mut Ofi, exposure| unsafe { zero.pull(2, exposure, 0, place, LEN) };
         a_read_is_severed(
             4,
+            // Some are called by rank 0 first, and one calls it.
             |zero, others| {
                 tell(zero, &mut others[0]);
                 talk(zero, others);
             },
-            again,
+            |zero, others| {
+                // SAFETY: as above.
+                let exposure = unsafe { others[0].expose(source.as_ptr(), LEN) };
+                let exposure = exposed.get_or_init(|| exposure.expect("the provider has RMA"));
+                for _ in 0..1000 {
+                    assert_eq!(read(zero, exposure), Pulled::Later);
+                    zero.poll(&mut Count(0));
+                }
+            },
+            |zero, others| {
+                let exposure = exposed.get().expect("the read has begun");
+                let mut polls = 0;
+                loop {
+                    match read(zero, exposure) {
+                        Pulled::Done => break,
+                        other => assert_eq!(other, Pulled::Later, "it was cut off"),
+                    }
+                    zero.poll(&mut Count(0));
+                    others[0].poll(&mut Count(0));
+                    polls += 1;
+                    assert!(polls < POLLS, "the read from one that lives never ends");
+                }
+                talk(zero, others);
+                assert_eq!(zero.failures(), 1, "a living one is held to be dead");
+                assert!(
+                    others
+                        .iter()
+                        .all(|other| zero.failure_of(other.rank).is_none())
+                );
+            },
         );
+        assert!(target == source);
     }
 
     #[test]

@@ -147,14 +147,33 @@ pub(crate) fn memory<L: Level, D: Device>(comm: &Comm<L, D>, pattern: Pattern) -
     for distance in 1..=farthest {
         (0..TALKS).try_for_each(|_| talk(comm, distance))?;
     }
-    comm.barrier()?;
+    meet(comm)?;
     let kib = proportional_kib().map_err(|error| {
         let what = format!("the system does not tell the memory of this process: {error}");
         Error::new(ErrorKind::Internal, what).on_rank(comm.rank())
     })?;
     // Nobody leaves before everybody has looked: shares are of those who are there.
-    comm.barrier()?;
+    meet(comm)?;
     Ok(kib)
+}
+
+/// Nobody goes on before all have come here: a message goes around twice. In a barrier ranks would talk that otherwise
+/// do not, and what they know of each other is memory.
+fn meet<L: Level, D: Device>(comm: &Comm<L, D>) -> Result<()> {
+    let (rank, size) = (comm.rank(), comm.size());
+    let (above, below) = ((rank + 1) % size, (rank + size - 1) % size);
+    for _ in 0..2 {
+        if rank > 0 {
+            comm.recv_into(&mut [0_u8], below, MESSAGE)?;
+        }
+        if size > 1 {
+            comm.send(&[0_u8], above, MESSAGE)?;
+        }
+        if rank == 0 && size > 1 {
+            comm.recv_into(&mut [0_u8], below, MESSAGE)?;
+        }
+    }
+    Ok(())
 }
 
 /// A message to the rank so far above, and one from the rank so far below, around the corner.

@@ -201,22 +201,26 @@ pub(super) fn limits(machine: &Machine) -> Option<String> {
     };
     let _ = write!(
         text,
-        "; copy of what another core has just written{}",
+        "\n#   copy of what another core has just written:{}",
         rates(&machine.copies)
     );
     if !machine.relays.is_empty() {
-        text.push_str("; copied by one and copied again by the other, nothing else");
+        text.push_str("\n#   copied in by one core and out by another, nothing else:");
     }
     for (bytes, rate, one_way) in &machine.relays {
         let _ = write!(
             text,
-            " {:.1} GB/s and {one_way:.2} µs ({} KiB)",
+            " {:.1} GB/s, {one_way:.2} µs ({} KiB)",
             rate / 1e3,
             bytes >> 10
         );
     }
     if !machine.pulls.is_empty() {
-        let _ = write!(text, "; by process_vm_readv{}", rates(&machine.pulls));
+        let _ = write!(
+            text,
+            "\n#   copy by process_vm_readv:{}",
+            rates(&machine.pulls)
+        );
     }
     Some(text)
 }
