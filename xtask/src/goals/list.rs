@@ -49,6 +49,8 @@ pub(super) enum Of {
     FirstSize,
     /// Its ratio to the way of a cache line from core to core.
     Line,
+    /// Its ratio to what two copies by two cores take, or move.
+    TwoCopies,
     /// The ratio of the nonblocking forms, in the second run, to the blocking ones in the first.
     Blocking,
 }
@@ -169,6 +171,13 @@ pub(super) const GROUPS: &[Group] = &[
                 LATENCY,
             ),
             part(
+                "The same by two copies alone, which is what the machine allows",
+                Bound::Shown,
+                Of::TwoCopies,
+                (1 << 10, 4 << 20),
+                LATENCY,
+            ),
+            part(
                 "Latency of long messages, µs",
                 Bound::Shown,
                 Of::BestPeer,
@@ -179,6 +188,12 @@ pub(super) const GROUPS: &[Group] = &[
                 "Windows one way, MB/s",
                 Bound::AtLeast(1.1),
                 Of::BestPeer,
+                ONE_WAY,
+            ),
+            goal(
+                "The same by two copies alone, which is what the machine allows",
+                Bound::Shown,
+                Of::TwoCopies,
                 ONE_WAY,
             ),
             goal(

@@ -65,7 +65,9 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
             let run = measure(repo, &program, command, &words)?;
             runs.insert(words, run);
         }
-        let part = page::group(group, |command| &runs[&words(command, args)]);
+        let part = page::group(group, &how(group.name, args), |command| {
+            &runs[&words(command, args)]
+        });
         println!("{part}");
         if args.write {
             let path = repo.path(PAGE);
@@ -74,6 +76,16 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The command that measures a group as it is measured now.
+fn how(group: &str, args: &Args) -> String {
+    let Args {
+        repeat, seconds, ..
+    } = args;
+    let only = args.only.as_ref();
+    let only = only.map_or(String::new(), |only| format!(" --only {only}"));
+    format!("cargo xtask goals {group} --repeat {repeat} --seconds {seconds}{only}")
 }
 
 /// The command `portolan`, as users build it.

@@ -12,8 +12,10 @@ const HEAD: &str = "# Figures\n\n\
     A cell has what was measured and, behind the point, what the goal is about; what misses it is **bold**. Figures of different groups are of different runs.\n";
 
 /// The part of the page that is about a group.
-pub(super) fn group<'a>(group: &Group, run: impl Fn(&Command) -> &'a Run) -> String {
-    let mut text = format!("## {}\n\n", group.title);
+///
+/// `how` is the command that measures it.
+pub(super) fn group<'a>(group: &Group, how: &str, run: impl Fn(&Command) -> &'a Run) -> String {
+    let mut text = format!("## {}\n\n`{how}`\n\n", group.title);
     for goal in group.goals {
         let runs: Vec<&Run> = goal.commands().map(&run).collect();
         // Writing to a String cannot fail.
@@ -62,6 +64,7 @@ fn bound(goal: &Goal) -> String {
         Of::Itself => "",
         Of::FirstSize => " × the first",
         Of::Line => " × a cache line's way",
+        Of::TwoCopies => " × two copies",
         Of::Blocking => " × the blocking form",
     };
     match goal.bound {

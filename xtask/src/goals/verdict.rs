@@ -64,6 +64,15 @@ fn measure(goal: &Goal, first: &Run, run: &Run, figure: &Figure) -> Option<f64> 
             same.map(|other| figure.value / other.value)
         }
         Of::Line => run.line.map(|line| figure.value * 1e3 / line),
+        Of::TwoCopies => {
+            let same = |relay: &&(u64, f64, f64)| relay.0 == figure.size;
+            let &(_, stream, one_way) = run.relays.iter().find(same)?;
+            let alone = match figure.bench.as_str() {
+                "latency" => one_way,
+                _ => stream,
+            };
+            Some(figure.value / alone)
+        }
         Of::Blocking => {
             let blocking = figure.bench.strip_prefix('i')?;
             let same = |other: &&Figure| other.bench == blocking && other.size == figure.size;
@@ -102,6 +111,11 @@ mod tests {
         assert_eq!(met(&goal(Of::BestPeer, Bound::AtLeast(0.9))), [false, true]);
         assert_eq!(met(&goal(Of::FirstSize, Bound::AtMost(1.1))), [true, false]);
         assert_eq!(met(&goal(Of::Line, Bound::AtMost(1.5))), [true, false]);
+        assert_eq!(
+            met(&goal(Of::TwoCopies, Bound::AtMost(1.99))),
+            [false, false]
+        );
+        assert_eq!(met(&goal(Of::TwoCopies, Bound::AtMost(2.01))), [true, true]);
         let mut small = goal(Of::BestPeer, Bound::AtMost(0.8));
         small.sizes = Some((0, 8));
         assert_eq!(met(&small), [true]);
