@@ -1,8 +1,8 @@
 //! The debug mode: ranks compare what they call before data moves.
 //!
 //! Each rank sends rank 0 a stamp that says what it is doing; rank 0 judges, and tells all ranks its verdict, a text
-//! that is empty if all agree. This is a prelude in the schedule itself, in a lane of its own, so blocking,
-//! nonblocking and persistent operations are compared alike, and a rank that calls something else altogether
+//! that is empty if all agree. This is a prelude in the schedule itself, in a lane of its own, so blocking and
+//! nonblocking operations are compared alike, and a rank that calls something else altogether
 //! takes part all the same: the number of the operation, which makes the tags, is the same.
 //!
 //! Persistent operations have numbers of their own, so they are compared when they are made ([`agree`]), which is a

@@ -294,10 +294,11 @@ pub struct Persistent<D: Device> {
 
 impl<D: Device> Persistent<D> {
     /// Plans an operation. Collective, and like a blocking operation the first on a communicator may wait for the
-    /// others (MPI-4 section 6.13: such calls are non-local).
+    /// others (MPI-4 section 6.13: such calls are non-local). In the debug mode it waits for all of them.
     ///
     /// # Errors
     /// As [`run`](crate::run()) for what is wrong with the arguments;
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument), in the debug mode, if ranks make different ones;
     /// [`PeerFailed`](ErrorKind::PeerFailed).
     pub fn new(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<Self> {
         // Before the number: one that is refused here has none, so that the next has the same on all ranks.

@@ -273,6 +273,38 @@ fn ranks_that_compare_find_blocks_with_gaps_that_overlap() {
 }
 
 #[test]
+fn ranks_that_compare_find_equal_blocks_that_overlap() {
+    on_all(3, &checked(), |world| {
+        // Two of every four numbers, three times; the next one begins where the second pair is.
+        let int = Layout::of::<u32>();
+        let pairs = Layout::vector(3, 2, 4, &int).unwrap();
+        let gather = |extent: isize, all: &mut [u32]| {
+            let pairs = Layout::resized(&pairs, 0, extent).unwrap();
+            let mut own = [world.rank(); 6];
+            let blocks = portolan_core::TypedBuf {
+                count: 1,
+                layout: &pairs,
+                ..buf(all, &int)
+            };
+            let allgather = Operation::Allgather {
+                send: Some(buf(&mut own, &int)),
+                recv: Many::Equal(blocks),
+            };
+            // SAFETY: the buffers outlive the call.
+            unsafe { run(world, &allgather) }
+        };
+        let mut all = [99; 40];
+        let error = gather(16, &mut all).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
+        let text = "the blocks of ranks 0 and 1 overlap in the receive buffer";
+        assert!(error.to_string().contains(text), "{error}");
+        assert_eq!(all, [99; 40]);
+        gather(48, &mut all).unwrap();
+        assert_eq!((all[0], all[12], all[24]), (0, 1, 2));
+    });
+}
+
+#[test]
 fn persistent_operations_are_compared_when_they_are_made() {
     on_all(3, &checked(), |world| {
         let layout = Layout::of::<u32>();

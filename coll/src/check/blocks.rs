@@ -99,6 +99,14 @@ impl<D: Device> Check<'_, D> {
                     first: of.displacements[at],
                 })
                 .collect(),
+            Many::Equal(buf) if !buf.layout.is_contiguous() && exact() => (0..places.count)
+                .map(|at| Block {
+                    layout: buf.layout,
+                    count: buf.count,
+                    // All items together have been checked: nothing overflows.
+                    first: (at * buf.count) as isize * buf.layout.extent(),
+                })
+                .collect(),
             _ => return Ok(()),
         };
         let without_gaps = blocks.iter().all(|block| block.layout.is_contiguous());
@@ -197,6 +205,11 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
+    /// Bytes of data.
+    fn bytes(&self) -> usize {
+        self.layout.size() * self.count
+    }
+
     /// The bytes between which all of it lies, relative to its buffer.
     fn reach(&self) -> Range<isize> {
         // Computed before, without overflow.
@@ -230,42 +243,76 @@ fn pair_with_a_byte_in_common(blocks: &[Block<'_>]) -> Option<(usize, usize)> {
 
 /// The first block that has a byte in common with one before it.
 fn first_that_meets_another(blocks: &[Block<'_>]) -> Option<usize> {
-    let reaches = || {
-        blocks
-            .iter()
-            .map(Block::reach)
-            .filter(|reach| !reach.is_empty())
-    };
-    let low = reaches().map(|reach| reach.start).min()?;
-    let high = reaches().map(|reach| reach.end).max()?;
+    // Those without data may be anywhere.
+    let filled = || blocks.iter().filter(|block| block.bytes() > 0);
+    let low = filled().map(|block| block.reach().start).min()?;
+    let high = filled().map(|block| block.reach().end).max()?;
     let mut taken = zeros(usize::try_from(high.checked_sub(low)?).ok()?)?;
-    blocks.iter().position(
-        |&Block {
-             layout,
-             count,
-             first,
-         }| {
-            let len = layout.size() * count;
-            let Some(mut data) = zeros(len) else {
-                return false;
-            };
-            let at = taken.as_mut_ptr().wrapping_offset(first - low);
-            // SAFETY: `taken` has the reach of every block that has one, relative to `low`, and `data` the length of this
-            // one's.
-            unsafe { layout.pack_range(at, count, 0, data.as_mut_ptr(), len, MsgRep::Native) };
-            let meets = data.iter().any(|&byte| byte != 0);
-            data.fill(1);
-            // SAFETY: as above.
-            unsafe { layout.unpack_range(at, count, 0, data.as_ptr(), len, MsgRep::Native) };
-            meets
-        },
-    )
+    blocks.iter().position(|block| {
+        let len = block.bytes();
+        if len == 0 {
+            return false;
+        }
+        let Some(mut data) = zeros(len) else {
+            return false;
+        };
+        let (layout, count) = (block.layout, block.count);
+        let at = taken.as_mut_ptr().wrapping_offset(block.first - low);
+        // SAFETY: `taken` has the reach of every block that has data, relative to `low`, and `data` the length of this
+        // one's.
+        unsafe { layout.pack_range(at, count, 0, data.as_mut_ptr(), len, MsgRep::Native) };
+        let meets = data.iter().any(|&byte| byte != 0);
+        data.fill(1);
+        // SAFETY: as above.
+        unsafe { layout.unpack_range(at, count, 0, data.as_ptr(), len, MsgRep::Native) };
+        meets
+    })
 }
 
-/// So many zeros, if there is memory for them.
+/// So many bytes between the first of all blocks and the last are looked at one by one, at most: the memory is
+/// touched.
+const EXACT_MAX: usize = 256 << 20;
+
+/// So many zeros, if they are not too many and there is memory for them.
 fn zeros(len: usize) -> Option<Vec<u8>> {
+    if len > EXACT_MAX {
+        return None;
+    }
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len).ok()?;
     bytes.resize(len, 0);
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Block, EXACT_MAX, Layout, pair_with_a_byte_in_common};
+
+    #[test]
+    fn blocks_without_data_may_be_anywhere() {
+        let column = Layout::vector(3, 1, 4, &Layout::of::<u32>()).unwrap();
+        let block = |count, first| Block {
+            layout: &column,
+            count,
+            first,
+        };
+        for nowhere in [isize::MIN, isize::MAX] {
+            let woven = [block(1, 8), block(0, nowhere), block(1, 4)];
+            assert_eq!(pair_with_a_byte_in_common(&woven), None);
+            let overlapping = [block(0, nowhere), block(1, 8), block(1, 8)];
+            assert_eq!(pair_with_a_byte_in_common(&overlapping), Some((1, 2)));
+        }
+    }
+
+    #[test]
+    fn blocks_that_are_too_far_apart_are_not_looked_at() {
+        let column = Layout::vector(3, 1, 4, &Layout::of::<u32>()).unwrap();
+        let block = |first| Block {
+            layout: &column,
+            count: 1,
+            first,
+        };
+        let far = [block(8), block(8), block(EXACT_MAX as isize)];
+        assert_eq!(pair_with_a_byte_in_common(&far), None);
+    }
 }

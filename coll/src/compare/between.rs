@@ -55,6 +55,13 @@ impl Stamp {
         self.side.map_or(0, |side| side.world_rank)
     }
 
+    /// Whether somebody has to be the root.
+    fn needs_root(&self) -> bool {
+        [Name::Bcast, Name::Gather, Name::Scatter, Name::Reduce]
+            .map(|name| name as u8)
+            .contains(&self.name)
+    }
+
     /// Whether the same data has to be named in both groups.
     fn is_of_both(&self) -> bool {
         [Name::Allreduce, Name::ReduceScatter]
@@ -142,7 +149,10 @@ fn said(one: &Stamp, other: &Stamp, (ones, others): Differing) -> String {
 
 /// The root is in one group, where the others stand beside it, and everybody in the other one names it.
 fn roots(stamps: &[Stamp]) -> Option<String> {
-    let one = stamps.iter().find(|stamp| stamp.has_root)?;
+    let Some(one) = stamps.iter().find(|stamp| stamp.has_root) else {
+        let first = stamps.first().filter(|stamp| stamp.needs_root())?;
+        return Some(format!("nobody is the root of {}", first.operation()));
+    };
     let root = stamps.get(one.root as usize)?;
     let is_right = |(rank, stamp): &(u32, &Stamp)| {
         if stamp.is_low() != root.is_low() {

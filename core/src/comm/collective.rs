@@ -44,12 +44,19 @@ impl<D: Device> Communicator<D> {
         if self.0.contexts < 2 {
             return Err(self.remote_only());
         }
-        if self.0.job.ended.load(Ordering::Relaxed) {
-            return Err(self.has_ended());
-        }
+        self.check_not_ended()?;
         match self.device().dead_member(self.group()) {
             None => Ok(()),
             Some(dead) => Err(self.member_failed(dead)),
+        }
+    }
+
+    /// An error after [`end_all`](Self::end_all).
+    #[inline]
+    pub(super) fn check_not_ended(&self) -> Result<()> {
+        match self.0.job.ended.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(self.has_ended()),
         }
     }
 

@@ -81,6 +81,8 @@ impl<D: Device> Communicator<D> {
     /// # Errors
     /// As [`create`](Self::create), and [`InvalidTag`](ErrorKind::InvalidTag).
     pub fn create_group(&self, group: &Group, tag: Tag) -> Result<Option<Self>> {
+        // Not `check_members`: those outside of the group may be dead.
+        self.check_not_ended()?;
         self.check_part(group)?;
         self.check_tag(tag)?;
         let Some(rank) = group.rank_of(self.process()) else {

@@ -111,7 +111,8 @@ settings! {
     "COLL_TABLE" => coll_table: Option<String>, default "", unit "";
 
     /// Compares what the ranks call before data moves: another operation, root, count, type or operator
-    /// on some rank is an error on all instead of a hang or garbage. Costs two messages more.
+    /// on some rank is an error on all instead of a hang or garbage. Costs two messages more. Blocks with gaps
+    /// that are received are looked at byte by byte for overlaps, in up to 256 MiB of memory, twice.
     "COLL_CHECK" => coll_check: bool, default "off", unit "";
 
     /// Lets collective operations go through memory that ranks share instead of messages.

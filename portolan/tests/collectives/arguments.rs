@@ -166,6 +166,10 @@ fn a_communicator_of_a_world_that_has_ended_is_refused_in_every_form() {
                 );
             }
             assert_eq!(comm.dup().unwrap_err().kind(), ErrorKind::Finalized);
+            // Of one rank, where the others are outside.
+            let first = comm.group().include(&[0])?;
+            let error = comm.create_group(&first, 7).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Finalized);
         }
         assert_eq!(early.start().unwrap_err().kind(), ErrorKind::Finalized);
         Ok(())

@@ -217,6 +217,35 @@ fn blocks_that_differ(ranks: u32) {
 }
 
 #[test]
+fn where_lengths_differ_a_rank_without_a_block_keeps_nobody_waiting() {
+    on_all(3, |world| {
+        let layout = Layout::of::<u64>();
+        for (odd, usual) in [(1, 2), (5, 4000), (4000, 5), (9000, 20_000)] {
+            let len = if world.rank() == 1 { odd } else { usual };
+            let counts = [len, 0, len];
+            let own = counts[world.rank() as usize];
+            let (mut from, mut to) = (vec![1u64; 2 * len], vec![0u64; own]);
+            let reduction = Operation::ReduceScatter {
+                send: Some(buf(&mut from, &layout)),
+                recv: buf(&mut to, &layout),
+                counts: &counts,
+                op: &sum(),
+            };
+            // SAFETY: the buffers outlive the call.
+            let outcome = unsafe { run(world, &reduction) };
+            // Of short vectors it waits for nobody, and so does not see it.
+            match outcome {
+                Ok(()) => assert_eq!(world.rank(), 1),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidCount),
+            }
+            let mut data = [1];
+            allreduce(world, &mut data).unwrap();
+            assert_eq!(data, [3]);
+        }
+    });
+}
+
+#[test]
 fn another_operation_is_told_by_its_name() {
     on_all(2, |world| {
         barrier(world).unwrap();

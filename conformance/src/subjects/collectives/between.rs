@@ -382,6 +382,8 @@ pub fn two_groups_disagree<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             let root = if odd { Root::Here } else { right };
             let itself = format!("{last} calls bcast as the root");
             refused(&bcast(&mut data, root), &[&itself]);
+            let nobody = "nobody is the root of bcast";
+            refused(&bcast(&mut data, Root::Beside), &[nobody]);
             refused(
                 &bcast(&mut data, right),
                 &[&last, "bcast with 16 bytes", "bcast with 8"],
