@@ -296,6 +296,8 @@ impl BulkRx {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::{ALIGN, BulkTx, place};
     use crate::ring::Ends;
     use crate::segment::{Geometry, Segment, memory_file};
@@ -303,9 +305,8 @@ mod tests {
 
     const AREA: u64 = 32 << 10;
 
-    /// How many pieces of `len` bytes a small area takes before a larger one is wanted, of `at_most`, if the receiver
-    /// is `behind` by so many of them.
-    fn taken(len: usize, behind: u64, at_most: u64) -> u64 {
+    /// A small area of a pair, and the words that both sides share.
+    fn pair() -> (Segment, u64, Box<Ends>) {
         let geometry = Geometry {
             ring_cells: 32,
             bulk_bytes: 256 << 10,
@@ -313,9 +314,16 @@ mod tests {
         };
         let segment = Segment::prepare(memory_file().unwrap(), 1, geometry).unwrap();
         let (area, _) = segment.extend(AREA, "an area").unwrap();
-        let mut sender = BulkTx::small(&segment, area, AREA).unwrap();
         // SAFETY: the words are atomics, for which zero is legal.
         let ends: Box<Ends> = unsafe { crate::segment::layout::zeroed() };
+        (segment, area, ends)
+    }
+
+    /// How many pieces of `len` bytes a small area takes before a larger one is wanted, of `at_most`, if the receiver
+    /// is `behind` by so many of them.
+    fn taken(len: usize, behind: u64, at_most: u64) -> u64 {
+        let (segment, area, ends) = pair();
+        let mut sender = BulkTx::small(&segment, area, AREA).unwrap();
         for number in 0..at_most {
             let Ok(Some(piece)) = sender.piece(len, &ends) else {
                 return number;
@@ -338,6 +346,48 @@ mod tests {
     fn after_four_fillings_longer_ones_and_bursts_do() {
         assert_eq!(taken(1024, 0, 1000), 4 * AREA / 1024);
         assert_eq!(taken(64, 32, 10_000), 4 * AREA / 64);
+    }
+
+    /// Takes a message's pieces, as many as find room; returns whether all did. Where they end goes into `ends_of`.
+    fn takes(
+        sender: &mut BulkTx,
+        len: usize,
+        piece: usize,
+        ends: &Ends,
+        ends_of: &mut VecDeque<u64>,
+    ) -> bool {
+        (0..len).step_by(piece).all(|start| {
+            let found = sender.piece(piece.min(len - start), ends).unwrap();
+            found.is_some_and(|found| {
+                sender.advance(&found);
+                ends_of.push_back(sender.pos);
+                true
+            })
+        })
+    }
+
+    #[test]
+    fn what_fits_is_what_pieces_find_room_for() {
+        let (segment, area, ends) = pair();
+        let mut sender = BulkTx::new(&segment, area, AREA).unwrap();
+        let (mut unread, mut seen, mut wraps) = (VecDeque::new(), [0; 2], 0);
+        for step in 0..5000 {
+            let len = [200, 4096, 5000, 10_000, 12_345, 16 << 10, 32 << 10, 40_000][step * 5 % 8];
+            let piece = [256, 4096, 8192][step % 3];
+            let before = sender.pos;
+            let fits = sender.fits(len, piece, &ends);
+            let all = takes(&mut sender, len, piece, &ends, &mut unread);
+            assert_eq!(fits, all, "step {step}: {len} bytes at {before}");
+            seen[usize::from(fits)] += 1;
+            wraps +=
+                usize::from(fits && sender.pos - before > (len as u64).next_multiple_of(ALIGN));
+            let read = unread.len().min(step * 11 % 60);
+            if let Some(end) = unread.drain(..read).next_back() {
+                ends.bulk_consumed.store(end, Relaxed);
+            }
+        }
+        assert!(seen.iter().all(|&times| times > 500), "{seen:?}");
+        assert!(wraps > 50, "{wraps} messages had to skip the area's end");
     }
 
     #[test]

@@ -218,7 +218,17 @@ static void prepare(struct peer *peer, size_t count)
     static const int sends[] = {OP_SCATTER, OP_SCATTERV, OP_ALLTOALL, OP_ALLTOALLV, OP_ALLTOALLW};
     static const int gathers[] = {OP_GATHER,   OP_GATHERV,   OP_ALLGATHER, OP_ALLGATHERV,
                                   OP_ALLTOALL, OP_ALLTOALLV, OP_ALLTOALLW};
+    static const int in_items[] = {OP_GATHERV, OP_SCATTERV, OP_ALLGATHERV, OP_ALLTOALLV};
+    static const int in_bytes[] = {OP_ALLTOALLW};
+    int has_places = has_all(in_items, sizeof in_items / sizeof *in_items);
+    int has_offsets = has_all(in_bytes, sizeof in_bytes / sizeof *in_bytes);
     size_t ranks = (size_t)peer->size, all = count * ranks;
+    if (count > INT_MAX)
+        peer_fail("more items than an int counts", "use shorter messages");
+    if (has_places && (ranks - 1) * count > INT_MAX)
+        peer_fail("displacements in items that no int holds", "use shorter messages");
+    if (has_offsets && (ranks - 1) * count > INT_MAX / sizeof(float))
+        peer_fail("displacements in bytes that no int holds", "use shorter messages");
     items = (int)count;
     part = (int)((count + ranks - 1) / ranks);
     size_t contribution = OPERATION == OP_REDUCE_SCATTER_BLOCK ? (size_t)part * ranks : count;
@@ -232,8 +242,8 @@ static void prepare(struct peer *peer, size_t count)
     for (int rank = 0; rank < peer->size; rank++) {
         counts[rank] = items / peer->size + (rank < items % peer->size);
         blocks[rank] = items;
-        places[rank] = rank * items;
-        offsets[rank] = rank * items * (int)sizeof(float);
+        places[rank] = has_places ? rank * items : 0;
+        offsets[rank] = has_offsets ? rank * items * (int)sizeof(float) : 0;
         types[rank] = MPI_FLOAT;
     }
 }

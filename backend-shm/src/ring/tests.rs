@@ -117,6 +117,23 @@ fn a_drained_ring_has_room_for_three_quarters() {
 }
 
 #[test]
+fn what_fits_is_what_can_be_pushed() {
+    let mut ring = Ring::new(32);
+    let mut seen = [0; 2];
+    for round in 0..1000_usize {
+        let messages = 1 + round * 7 % 40;
+        let fits = ring.tx.fits(messages);
+        let pushed = (0..messages as u64).take_while(|&n| ring.push(n, b"") == Pushed::Done);
+        assert_eq!(fits, pushed.count() == messages, "round {round}");
+        seen[usize::from(fits)] += 1;
+        for _ in 0..round * 5 % 37 {
+            ring.pop();
+        }
+    }
+    assert!(seen.iter().all(|&times| times > 100), "{seen:?}");
+}
+
+#[test]
 fn every_length_is_copied_whole() {
     let mut ring = Ring::new(64);
     let bytes: Vec<u8> = (1..=INLINE as u8).collect();

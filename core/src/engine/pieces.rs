@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Like an eager message it needs no answer, and like a stream both processors copy at a time. Which
-//! messages go so: [`Proto::form`]. Between the pieces of one message there is no other message of the pair
+//! messages go so: [`Proto::form`] says it of those that a call waits for; others do in windows
+//! (`Proto::goes_unasked`), where the transport has room for the whole message. Between the pieces of one message there is no other message of the pair
 //! (packets of other kinds may be): what has begun and finds no room waits at the head of the peer's queue.
 //! So a receiver needs no name for a message that arrives, only its sender's number.
 //!
@@ -84,7 +85,8 @@ pub(super) enum Form {
 
 impl Proto {
     /// The form of a message of `len` bytes; `waited` if it is sent by a blocking call from one place. (Others may be many
-    /// at a time: then nobody waits for the answer to one.) What goes unasked is counted.
+    /// at a time: then nobody waits for the answer to one; [`try_unasked`](State::try_unasked) has asked before whether
+    /// they go in pieces all the same.) What goes unasked is counted.
     pub(super) fn form(&mut self, args: &SendArgs, len: usize, waited: bool) -> Form {
         let (peer, eager) = (args.dest.index(), self.limits.eager);
         if self.peers[peer as usize].flags & Peer::HOLD != 0 {

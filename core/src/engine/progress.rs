@@ -29,6 +29,7 @@ impl<T: Transport> State<T> {
     #[inline(never)]
     fn work(&mut self) -> usize {
         self.proto.has_pulled = false;
+        self.proto.has_pulled_absent = false;
         let mut done = self.match_offers();
         while let Some((peer, header)) = self.proto.active.done_packets.pop() {
             self.on_done(peer, &header);

@@ -67,6 +67,8 @@ pub(super) struct Proto {
     pub(super) pulls: VecDeque<u32>,
     /// This step of progress has copied for one of them: the others have to wait.
     pub(super) has_pulled: bool,
+    /// It has copied for one whose sender is absent.
+    pub(super) has_pulled_absent: bool,
     /// Halves of messages that this rank writes into the receivers' buffers.
     pub(super) pushes: VecDeque<Push>,
     /// Buffers that are closed to their pushers, once the transport is at hand.
@@ -147,6 +149,7 @@ impl<T: Transport> State<T> {
             full_peers: Vec::new(),
             pulls: VecDeque::new(),
             has_pulled: false,
+            has_pulled_absent: false,
             pushes: VecDeque::new(),
             withdrawals: Vec::new(),
             ways: Ways::default(),

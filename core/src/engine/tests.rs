@@ -30,6 +30,8 @@ struct Scripted {
     /// Lengths that were pulled; `None` where nothing can be.
     pulled: Option<Vec<usize>>,
     pulls: Pulls,
+    /// Whoever waits for a message in a call sleeps there.
+    sleeps: bool,
 }
 
 struct NoBell(AtomicU32);
@@ -54,8 +56,11 @@ impl Transport for Scripted {
             None => TransportCaps::empty(),
         }
     }
-    fn pulls(&self, _: u32, _: usize, _: bool) -> Pulls {
-        self.pulls
+    fn pulls(&self, _: u32, _: usize, waited: bool) -> Pulls {
+        match waited && self.sleeps {
+            true => Pulls::Absent,
+            false => self.pulls,
+        }
     }
     unsafe fn pull(&mut self, _: u32, _: &Exposure, _: u64, target: *mut u8, len: usize) -> Pulled {
         // SAFETY: the caller's promise.
@@ -144,6 +149,7 @@ fn scripted() -> Scripted {
         refused: 0,
         pulled: None,
         pulls: Pulls::Whole,
+        sleeps: false,
     }
 }
 

@@ -99,13 +99,14 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Starts what waits because its sender was absent: what is back by now, and one of the others if nothing
-    /// is being pulled. So a window that is announced while the sender does not listen yet is not pulled as a whole.
+    /// Starts, in their order, what waits because its sender was absent: what is back by now, up to the first that is
+    /// not; that one, too, if no other of an absent sender is being pulled. So a window that is announced while the
+    /// sender does not listen yet is not pulled as a whole. What else is being pulled does not count: as long as
+    /// others offer again and again there is always something.
     pub(super) fn begin_late(&mut self) -> usize {
         let mut begun = 0;
         while let Some(&index) = self.proto.late.front() {
-            let busy = self.proto.has_pulled || !self.proto.pulls.is_empty();
-            if busy && matches!(self.choice(index), Some(Choice::Absent)) {
+            if matches!(self.choice(index), Some(Choice::Absent)) && self.pulls_absent() {
                 break;
             }
             self.proto.late.pop_front();
@@ -115,6 +116,14 @@ impl<T: Transport> State<T> {
             begun += 1;
         }
         begun
+    }
+
+    /// Whether an absent sender's message is being pulled, or was in this step.
+    fn pulls_absent(&mut self) -> bool {
+        let proto = &mut self.proto;
+        let (pulls, table) = (&proto.pulls, &mut proto.table);
+        let mut absent = |&index| table.transfer(index).is_some_and(|(_, one)| one.absent);
+        proto.has_pulled_absent || pulls.iter().any(&mut absent)
     }
 
     fn begin_way(&mut self, index: u32, way: Way) {
@@ -277,6 +286,7 @@ impl<T: Transport> State<T> {
         let far = self.proto.caps.contains(TransportCaps::PULL_FAR);
         let copied = matches!(turn, Turn::More | Turn::Whole) && transfer.wanted > 0;
         self.proto.has_pulled |= !far && copied;
+        self.proto.has_pulled_absent |= copied && transfer.absent;
         match turn {
             Turn::More if !back => return Pulling::More,
             Turn::Later => return Pulling::Later,

@@ -11,7 +11,8 @@
 //! receives and while its own messages are being taken, too (both ranks copy then, and what one of them
 //! tries costs the other):
 //! 1. The first periods try every way [`TRIALS`] times, unless the ways are known for another length:
-//!    then those costs are believed at first.
+//!    then those costs are believed at first. A way that turns out [`FAR_WORSE`] than the best is known well enough
+//!    by then; later trials of it take [`FEW`] transfers.
 //! 2. Then each takes the way with the least cost. A way's cost per byte follows its measurements by a
 //!    quarter of the difference (by half if it is not the best), and no measurement counts for more than
 //!    [`WORST`] times what was known, so that an interrupted transfer changes little and a change is

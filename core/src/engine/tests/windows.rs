@@ -115,6 +115,29 @@ fn what_an_absent_sender_has_announced_is_pulled() {
     assert_eq!(engine.state.lock().transport.pulled, Some(turns));
 }
 
+/// Nor do those who offer again and again keep one who sleeps in a call from being served.
+#[test]
+fn an_absent_sender_is_served_while_others_go_on_offering() {
+    let mut buffer = vec![0; 2 << 20];
+    let (engine, requests) = pulling(&mut buffer, 20);
+    engine.state.lock().transport.sleeps = true;
+    for tag in 1..20 {
+        let (header, body) = offer(tag, 2 << 20);
+        arrives(&engine, header, &body);
+        if tag == 1 {
+            let (mut header, body) = offer(0, 512 << 10);
+            header.flags |= flags::WAITED;
+            arrives(&engine, header, &body);
+        }
+        engine.state.lock().progress();
+    }
+    let mut state = engine.state.lock();
+    let now = state.proto.table.state(requests[0].index());
+    assert_eq!(now, crate::request::State::Complete);
+    assert!(!state.proto.pulls.is_empty(), "the others are not served");
+    state.progress();
+}
+
 /// A receive that finds its message announced does not put off the next one's copy.
 #[test]
 fn receives_that_find_offers_pull_at_once() {
