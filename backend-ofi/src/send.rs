@@ -110,10 +110,13 @@ unsafe fn hand_over<F: FnOnce(*mut u8)>(
     }
     if len >= bare::LEAST
         && let Some(data) = source
-        // SAFETY: the caller's promise.
-        && unsafe { bare::send(ofi, data, None, peer, header, len) } == Ok(len)
     {
-        return Sent::Done;
+        // SAFETY: the caller's promise.
+        match unsafe { bare::send(ofi, data, None, peer, header, len) } {
+            Ok(left) if left == len => return Sent::Done,
+            Ok(_) => {}
+            Err(verdict) => return verdict,
+        }
     }
     let slot = match slots(ofi, kind).next() {
         Ok(slot) => slot,

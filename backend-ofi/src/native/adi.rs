@@ -129,7 +129,11 @@ impl<L: Level> Native<L> {
         }
         // SAFETY: the caller's promise; the message is copied at once.
         let request = unsafe { self.start_send(args, data)? };
-        self.engine.free(request)
+        // What has been refused is over, and says why.
+        match self.engine.test(request)? {
+            Some(_) => Ok(()),
+            None => self.engine.free(request),
+        }
     }
 
     /// # Safety

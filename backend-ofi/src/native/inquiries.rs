@@ -19,6 +19,7 @@
 //! met that one. So whoever is clear has sent something else. Who is not is asked again later: what
 //! it sends may have met another receive, and ends.
 
+use std::cmp::Reverse;
 use std::time::Instant;
 
 use portolan_core::device::{ActiveMessage, HandlerId};
@@ -28,7 +29,7 @@ use super::bits::{Label, Mark};
 use super::deaths::PATIENCE;
 use super::looks::Seen;
 use super::packets::MATCHED;
-use super::slots::{Outgoing, Slot, What};
+use super::slots::{Arrival, Outgoing, Slot, What};
 use super::tags::Tags;
 use crate::ofi::{FAREWELL, Ofi};
 
@@ -37,8 +38,8 @@ pub(super) const ASKED: HandlerId = HandlerId(u32::MAX - 1);
 /// Handler of answers.
 pub(super) const ANSWERED: HandlerId = HandlerId(u32::MAX - 2);
 
-/// Messages that a question names; of more than these it says nothing.
-const NAMED: usize = 64;
+/// Messages that a question names at most, the longest ones; of the others it says nothing.
+pub(super) const NAMED: usize = 64;
 
 /// What devices say to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -284,7 +285,7 @@ impl Tags {
     }
 
     /// Messages of a rank that match and that probes have taken out of matching: no receive has met them.
-    fn taken_of(&self, member: u32, from: &Pattern) -> Vec<Mark> {
+    pub(super) fn taken_of(&self, member: u32, from: &Pattern) -> Vec<Mark> {
         let taken = self.slots.iter().filter_map(|slot| match &slot.what {
             What::Taken(arrival) => Some(arrival),
             What::Receive(receive) => receive.claimed.as_ref(),
@@ -297,10 +298,11 @@ impl Tags {
             from.matches(&arrival.envelope)
                 && self.contexts.process(context, source) == Some(member)
         });
-        theirs
-            .map(|arrival| arrival.label.mark)
-            .take(NAMED)
-            .collect()
+        let mut theirs: Vec<&Arrival> = theirs.collect();
+        // The longest first: what is short has left its sender, mostly, which does not look for it.
+        theirs.sort_by_key(|arrival| Reverse(arrival.len));
+        let named = theirs.iter().take(NAMED);
+        named.map(|arrival| arrival.label.mark).collect()
     }
 
     /// Does what another rank's device says.

@@ -129,7 +129,7 @@ impl Tags {
             return self.ends.push_back((request, End::Over(Status::EMPTY)));
         }
         let awaited = args.mode == SendMode::Synchronous;
-        if awaited && self.slots.next() >= self.most_awaited {
+        if awaited && !self.slots.next_below(self.most_awaited) {
             // The number goes with the message, in as many bits as there are.
             let exhausted = Status {
                 error: Some(ErrorKind::Exhausted),

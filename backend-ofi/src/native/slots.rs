@@ -117,12 +117,21 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// The number of the next operation.
-    pub(super) fn next(&mut self) -> u32 {
+    /// Whether there is a number below `bound` for the next operation, which has it then.
+    pub(super) fn next_below(&mut self, bound: u32) -> bool {
         if self.free.is_empty() {
             self.grow();
         }
-        self.free.last().copied().unwrap_or_default()
+        self.free.last().is_some_and(|&next| next < bound) || self.lowest_next() < bound
+    }
+
+    /// The lowest free number, which the next operation gets.
+    #[cold]
+    fn lowest_next(&mut self) -> u32 {
+        let last = self.free.len() - 1;
+        let lowest = (0..=last).min_by_key(|&at| self.free[at]).unwrap_or(last);
+        self.free.swap(lowest, last);
+        self.free[last]
     }
 
     /// A slot for an operation.
@@ -190,5 +199,29 @@ impl Slots {
     /// All operations, for people.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_low_number_is_found_below_a_high_one() {
+        let mut slots = Slots::default();
+        let numbers = (0..=CHUNK).map(|_| slots.add(What::Free, Request::NULL));
+        let last = numbers.last().expect("there are some");
+        assert_eq!(last, CHUNK as u32);
+        // The high one is free last, and would be the next.
+        for number in [7, 3, 5, last] {
+            slots.remove(number);
+        }
+        assert!(!slots.next_below(3));
+        for low in [3, 5, 7] {
+            assert!(slots.next_below(last), "{low} is free");
+            assert_eq!(slots.add(What::Free, Request::NULL), low);
+        }
+        assert!(!slots.next_below(last), "none is free");
+        assert!(slots.next_below(last + 1));
     }
 }

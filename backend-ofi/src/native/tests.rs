@@ -7,10 +7,10 @@ use std::sync::Arc;
 use portolan_core::config::{MatchMode, Settings};
 use portolan_core::device::Message as Handle;
 use portolan_core::engine::Data;
-use portolan_core::level::Multiple;
+use portolan_core::level::{Multiple, Single};
 use portolan_core::matching::Pattern;
 use portolan_core::transport::Transport;
-use portolan_core::{Adi, ContigBuf, ErrorKind, ProcId, Request, SendArgs};
+use portolan_core::{Adi, ContigBuf, Device, ErrorKind, ProcId, Request, SendArgs};
 
 use super::Native;
 use super::bits::Bits;
@@ -397,6 +397,29 @@ fn a_synchronous_send_whose_number_cannot_be_told_is_refused() {
         end => panic!("{end:?}"),
     }
     assert!(!zero.tags.is_under_way() && !zero.tags.knows(request(1)));
+}
+
+#[test]
+fn so_is_a_blocking_one_to_oneself() {
+    let Some([zero]) = opened() else {
+        return; // It has said why.
+    };
+    let zero = Native::<Single>::new(zero, &Settings::default()).unwrap();
+    let synchronous = SendArgs {
+        mode: portolan_core::SendMode::Synchronous,
+        ..args(0, 0)
+    };
+    let mut room = [0];
+    // SAFETY: the buffer outlives the rank's operations: the message arrives below.
+    let receive = unsafe { zero.irecv_contig(&from(0), room.as_mut_ptr(), 1) }.unwrap();
+    let most = std::mem::take(&mut zero.shared.lock().tags.most_awaited);
+    let error = zero.send_contig(&synchronous, b"x").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
+    assert!(error.to_string().contains("complete some"), "{error}");
+    zero.shared.lock().tags.most_awaited = most;
+    zero.send_contig(&synchronous, b"y").unwrap();
+    zero.wait(receive).unwrap();
+    assert_eq!(room, *b"y");
 }
 
 #[test]

@@ -166,6 +166,11 @@ impl Proto {
                 Error::new(kind, "the peer refused the access: its region is gone")
                     .remedy("free regions after the last access, with a barrier between")
             }
+            ErrorKind::Exhausted => Error::new(
+                kind,
+                "more operations are under way than the device can number",
+            )
+            .remedy("complete some of them before more are started"),
             _ => Error::new(kind, format!("the operation failed: {kind:?}")),
         };
         error.with_status(status).on_rank(self.me)

@@ -2,11 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use portolan_core::device::Check;
-use portolan_core::{Device, SendMode};
+use portolan_core::SendMode;
+use portolan_core::device::{ActiveMessage, Check};
+use portolan_core::matching::Envelope;
+use portolan_core::transport::Payload;
 
 use super::*;
-use crate::native::inquiries::Note;
+use crate::native::bits::{Label, Mark};
+use crate::native::inquiries::{ASKED, NAMED, Note};
+use crate::native::slots::Arrival;
 
 /// Longer than what the provider sends at once.
 const ANNOUNCED: usize = 1 << 20;
@@ -338,4 +342,55 @@ fn devices_ask(unmet: &[u8]) {
         over.store(true, Ordering::Relaxed);
     });
     assert!(other == unmet);
+}
+
+#[test]
+fn what_a_question_names_is_heard() {
+    let taken = vec![Mark::Turn(0x12_3456), Mark::Awaited(2), Mark::Turn(0)];
+    let note = Note {
+        taken,
+        ..Note::plain(1, ASKED, [3, 4])
+    };
+    let payload = note.payload();
+    let bytes = [[0x56, 0x34, 0x12, 0], [2, 0, 0x80, 0], [0; 4]];
+    assert_eq!(payload, bytes.as_flattened());
+    let heard = |payload: &[u8]| {
+        let message = ActiveMessage {
+            from: ProcId::new(note.peer),
+            args: note.args,
+            payload: Payload::from_slice(payload),
+        };
+        Note::heard(note.handler, &message)
+    };
+    assert_eq!(heard(&payload), note);
+    // Whoever says more is not believed, and does not fill the memory.
+    assert_eq!(heard(&[1; 4 * NAMED + 6]).taken.len(), NAMED);
+}
+
+#[test]
+fn a_question_names_the_longest_messages() {
+    let Some([mut zero, _one]) = pair() else {
+        return; // It has said why.
+    };
+    let mark = |len: usize| Mark::turn(len as u64);
+    let lens = 0..NAMED + 9;
+    for len in lens.clone() {
+        let arrival = Arrival {
+            envelope: Envelope {
+                context: 0,
+                source: FROM,
+                tag: TAG,
+            },
+            label: Label {
+                signature: 0,
+                rep: 0,
+                mark: mark(len),
+            },
+            len,
+        };
+        zero.tags.slots.add(What::Taken(arrival), Request::NULL);
+    }
+    let named = zero.tags.taken_of(1, &any());
+    let longest: Vec<Mark> = lens.rev().take(NAMED).map(mark).collect();
+    assert_eq!(named, longest);
 }
