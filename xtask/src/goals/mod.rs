@@ -57,16 +57,16 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
     let mut runs = BTreeMap::new();
     for group in list::GROUPS.iter().filter(|group| chosen(group.name)) {
         for command in group.goals.iter().flat_map(Goal::commands) {
-            let words = words(command, args);
-            if runs.contains_key(&words) {
+            let key = key(command, args);
+            if runs.contains_key(&key) {
                 continue;
             }
-            eprintln!("portolan {}", words.join(" "));
-            let run = measure(repo, &program, command, &words)?;
-            runs.insert(words, run);
+            eprintln!("portolan {}", key.1.join(" "));
+            let run = measure(repo, &program, command, &key.1)?;
+            runs.insert(key, run);
         }
         let part = page::group(group, &how(group.name, args), |command| {
-            &runs[&words(command, args)]
+            &runs[&key(command, args)]
         });
         println!("{part}");
         if args.write {
@@ -101,6 +101,13 @@ fn built(repo: &Repo) -> Result<PathBuf, Failure> {
         return Err("the command `portolan` does not build".into());
     }
     Ok(repo.target().join("release/portolan"))
+}
+
+/// What makes one run another: its settings and its arguments.
+type Key = (&'static [(&'static str, &'static str)], Vec<String>);
+
+fn key(command: &Command, args: &Args) -> Key {
+    (command.settings, words(command, args))
 }
 
 /// The arguments of `portolan` that make a run.
@@ -141,4 +148,33 @@ fn measure(
         return Err(format!("portolan {}: {}", words.join(" "), output.status).into());
     }
     Run::read(&String::from_utf8(output.stdout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_settings_are_another_run() {
+        let args = Args {
+            groups: Vec::new(),
+            repeat: 1,
+            seconds: 0.1,
+            only: Some("a".to_owned()),
+            program: None,
+            write: false,
+        };
+        let command = |settings| Command {
+            words: "latency --peers --repeat 3",
+            settings,
+        };
+        let (plain, set) = (command(&[]), command(&[("A", "b")]));
+        assert_ne!(key(&plain, &args), key(&set, &args));
+        assert_eq!(key(&plain, &args), key(&plain, &args));
+        let words = words(&plain, &args).join(" ");
+        assert_eq!(
+            words,
+            "bench latency --peers --repeat 3 --seconds 0.1 --only a"
+        );
+    }
 }
