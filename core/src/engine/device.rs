@@ -47,7 +47,10 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
                 }
             };
             match launched {
-                Launched::Yes => return Ok(()),
+                Launched::Yes => {
+                    state.poll_if_due();
+                    return Ok(());
+                }
                 Launched::Begun(request) => {
                     drop(state);
                     return self.wait(request).map(drop);
@@ -113,6 +116,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
                 .trace("send", args.dest.index(), args.envelope.tag, bytes);
             // SAFETY: the caller's promise.
             if unsafe { state.try_eager_typed(args, &buf, bytes, signature) } == Launched::Yes {
+                state.poll_if_due();
                 return Ok(());
             }
         }

@@ -134,9 +134,10 @@ impl Proto {
         for (_, posted) in &doomed {
             posted.map(|id| self.posted.cancel(id));
         }
-        let Self { pulls, late, .. } = self;
-        for queue in [pulls, late, &mut self.begins, &mut self.flows.landing] {
-            queue.retain(|index| !doomed.iter().any(|(gone, _)| gone == index));
+        let stays = |index: &u32| !doomed.iter().any(|(gone, _)| gone == index);
+        self.late.retain(stays);
+        for queue in [&mut self.pulls, &mut self.begins, &mut self.flows.landing] {
+            queue.retain(stays);
         }
         doomed.into_iter().map(|(index, _)| index).collect()
     }

@@ -5,7 +5,7 @@
 //! `unexpected.rs`, what waits for room in `outgoing.rs`, the poll in `progress.rs`, waiting in
 //! `wait.rs`, blocking sends and receives in `blocking.rs`, waiting on memory that peers store into in `memory.rs`, hooks and what they may do in
 //! `hooks.rs`, deaths in `failure.rs` and, where they concern everybody, `collective.rs`, what is said of a wait that is too long in
-//! `stuck.rs`, one-sided operations in `one_sided.rs`, on the regions of `regions.rs`, and by the network's own means in `remote.rs`,
+//! `stuck.rs`, long messages of senders that are absent in `late.rs`, one-sided operations in `one_sided.rs`, on the regions of `regions.rs`, and by the network's own means in `remote.rs`,
 //! how data of devices goes through the host in `flows.rs` and `loader.rs`, puts and gets of it in `driven.rs`,
 //! the end of an operation in `complete.rs`, request slots in `entry.rs`, and the
 //! implementation of [`Device`](crate::Device) in terms of these in `device.rs`.
@@ -32,6 +32,7 @@ mod finish;
 mod flows;
 mod hooks;
 mod in_hand;
+mod late;
 mod loader;
 mod loopback;
 mod memory;

@@ -86,7 +86,7 @@ pub(super) enum Form {
 impl Proto {
     /// The form of a message of `len` bytes; `waited` if it is sent by a blocking call from one place. (Others may be many
     /// at a time: then nobody waits for the answer to one; [`try_unasked`](State::try_unasked) has asked before whether
-    /// they go in pieces all the same.) What goes unasked is counted.
+    /// they go in pieces all the same.)
     pub(super) fn form(&mut self, args: &SendArgs, len: usize, waited: bool) -> Form {
         let (peer, eager) = (args.dest.index(), self.limits.eager);
         if self.peers[peer as usize].flags & Peer::HOLD != 0 {
@@ -115,6 +115,12 @@ impl Proto {
             return false;
         }
         self.lengths.settled || self.unasked.next(peer, class, waited)
+    }
+
+    /// A message has begun to leave unasked.
+    fn went_unasked(&mut self, peer: u32, len: usize, waited: bool) {
+        let class = self.lengths.class(len, self.limits.eager);
+        self.unasked.went(peer, class, waited);
     }
 
     /// `peer` has taken a message of `len` bytes, which this rank waits for in a call or not, as a stream or by reading it.
@@ -203,12 +209,13 @@ impl<T: Transport> State<T> {
         }
         // SAFETY: the caller's promise; no limit that `piece_of` knows is above `bulk`.
         let (left, sent) = unsafe { send_pieces(&mut self.transport, piece, args, data, 0) };
+        if left == 0 {
+            return Launched::No;
+        }
+        self.proto.went_unasked(peer, len, waited);
         if sent == Sent::Done {
             self.count_eager(len);
             return Launched::Yes;
-        }
-        if left == 0 {
-            return Launched::No;
         }
         let request = self.proto.table.claim(Stage::Active);
         let request = request.expect("nothing was claimed since a slot was seen to be free");
@@ -236,17 +243,19 @@ impl<T: Transport> State<T> {
             SendStage::Unasked { left } => left,
             _ => 0,
         };
-        let len = op.data.len();
+        let (peer, len, waited) = (op.args.dest.index(), op.data.len(), op.waited);
         let piece = piece_of(&proto.limits, len);
         // SAFETY: the sender leaves the buffer to the device until the request completes; `piece` as above.
         let (left, sent) = unsafe { send_pieces(transport, piece, &op.args, &op.data, from) };
+        // Also if nothing has left: it is decided.
+        op.stage = SendStage::Unasked { left };
+        if from == 0 && left > 0 {
+            proto.went_unasked(peer, len, waited);
+        }
         if sent == Sent::Done {
             proto.counters.eager_sent += 1;
             proto.counters.bytes_sent += len as u64;
             proto.complete_send(index);
-        } else {
-            // Also if nothing has left: it is decided.
-            op.stage = SendStage::Unasked { left };
         }
         // To the dead nothing leaves any more: the request ends when that is noticed.
         sent != Sent::Full

@@ -46,7 +46,7 @@ pub(super) fn header(kind: PacketKind, args: &SendArgs, signature: u32) -> Heade
 const IN_ENVELOPE: usize = 192;
 
 /// Eager messages in a row after which the sender looks what its peers have to say.
-const UNPOLLED: u32 = 64;
+pub(super) const UNPOLLED: u32 = 64;
 
 /// Whether a message may leave at once, and did.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -141,22 +141,29 @@ impl<T: Transport> State<T> {
         Launched::No
     }
 
-    /// A message has left eagerly. Every so often that makes progress: a rank that only sends would
-    /// never hear that a peer has no more memory for what it sends.
+    /// A message has left eagerly.
     #[inline]
     pub(super) fn count_eager(&mut self, bytes: usize) {
         self.proto.counters.eager_sent += 1;
         self.proto.counters.bytes_sent += bytes as u64;
         self.proto.unpolled += 1;
-        if self.proto.unpolled == UNPOLLED {
+    }
+
+    /// Makes progress after so many messages that have left: a rank that only sends would never hear that a peer has
+    /// no more memory for what it sends. Not before the message has its request: a hook may take the last slot.
+    #[inline]
+    pub(super) fn poll_if_due(&mut self) {
+        if self.proto.unpolled >= UNPOLLED {
             self.progress();
         }
     }
 
-    /// The request of a send whose message has left already.
+    /// The request of a send whose message has left already, after a slot was seen to be free.
     #[inline]
     pub(super) fn launched(&mut self) -> Result<Request> {
-        self.proto.table.claim_over()
+        let request = self.proto.table.claim_over();
+        self.poll_if_due();
+        request
     }
 
     /// Starts a send that could not leave at once.

@@ -9,6 +9,7 @@ use super::entry::Table;
 use super::flows::Flows;
 use super::hooks::Hooks;
 use super::in_hand::InHand;
+use super::late::Late;
 use super::outgoing::{Peer, Stream};
 use super::pieces::{Arrivals, Lengths};
 use super::regions::Regions;
@@ -79,7 +80,7 @@ pub(super) struct Proto {
     /// Messages that come in pieces, and are not all here.
     pub(super) arrivals: Arrivals,
     /// Receives whose data is to be pulled, unless their senders, which are absent, come back before.
-    pub(super) late: VecDeque<u32>,
+    pub(super) late: Late,
     /// Receives whose transfers have waited for others and may begin.
     pub(super) begins: VecDeque<u32>,
     pub(super) scratch: Vec<u8>,
@@ -155,7 +156,7 @@ impl<T: Transport> State<T> {
             ways: Ways::default(),
             unasked: Unasked::default(),
             arrivals: Arrivals::default(),
-            late: VecDeque::new(),
+            late: Late::default(),
             begins: VecDeque::new(),
             scratch: Vec::new(),
             flows: Flows::default(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+mod slots;
 mod windows;
 
 use super::Engine;
@@ -21,15 +22,18 @@ use crate::{Adi, ErrorKind, ProcId, Request, SendArgs, Status};
 
 /// A transport whose peer is a script: the test hands in packets, and sees what was sent.
 struct Scripted {
-    arriving: VecDeque<(Header, Vec<u8>)>,
+    arriving: VecDeque<(u32, Header, Vec<u8>)>,
     sent: Vec<Header>,
     failed: Option<String>,
+    ranks: u32,
     full: bool,
     /// Packets that found no room.
     refused: usize,
     /// Lengths that were pulled; `None` where nothing can be.
     pulled: Option<Vec<usize>>,
     pulls: Pulls,
+    /// Who is absent whatever that says.
+    absent: Vec<u32>,
     /// Whoever waits for a message in a call sleeps there.
     sleeps: bool,
 }
@@ -56,8 +60,8 @@ impl Transport for Scripted {
             None => TransportCaps::empty(),
         }
     }
-    fn pulls(&self, _: u32, _: usize, waited: bool) -> Pulls {
-        match waited && self.sleeps {
+    fn pulls(&self, peer: u32, _: usize, waited: bool) -> Pulls {
+        match waited && self.sleeps || self.absent.contains(&peer) {
             true => Pulls::Absent,
             false => self.pulls,
         }
@@ -80,7 +84,7 @@ impl Transport for Scripted {
         0
     }
     fn size(&self) -> u32 {
-        2
+        self.ranks
     }
     fn node_of(&self, _peer: u32) -> u32 {
         0
@@ -110,12 +114,15 @@ impl Transport for Scripted {
         self.sent.push(*header);
         Sent::Done
     }
+    fn has_room(&mut self, _: u32, _: usize, _: usize) -> bool {
+        !self.full
+    }
     fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
         let mut packets = 0;
         while sink.accepts(1)
-            && let Some((header, bytes)) = self.arriving.pop_front()
+            && let Some((peer, header, bytes)) = self.arriving.pop_front()
         {
-            sink.packet(1, &header, Payload::from_slice(&bytes));
+            sink.packet(peer, &header, Payload::from_slice(&bytes));
             packets += 1;
         }
         packets
@@ -145,10 +152,12 @@ fn scripted() -> Scripted {
         arriving: VecDeque::new(),
         sent: Vec::new(),
         failed: None,
+        ranks: 2,
         full: false,
         refused: 0,
         pulled: None,
         pulls: Pulls::Whole,
+        absent: Vec::new(),
         sleeps: false,
     }
 }
@@ -168,7 +177,7 @@ fn arrives<L: Level>(engine: &Engine<Scripted, L>, header: Header, bytes: &[u8])
         .lock()
         .transport
         .arriving
-        .push_back((header, bytes.to_vec()));
+        .push_back((1, header, bytes.to_vec()));
 }
 
 /// A rank with one operation of every sort under way: two sends on offer, a synchronous one that was
@@ -453,7 +462,7 @@ fn what_has_not_begun_is_held() {
         cookie: 1,
         ..Header::default()
     };
-    state.transport.arriving.push_back((hold, Vec::new()));
+    state.transport.arriving.push_back((1, hold, Vec::new()));
     state.progress();
     let kinds: Vec<u8> = state
         .transport

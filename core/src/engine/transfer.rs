@@ -99,17 +99,18 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Starts, in their order, what waits because its sender was absent: what is back by now, up to the first that is
-    /// not; that one, too, if no other of an absent sender is being pulled. So a window that is announced while the
-    /// sender does not listen yet is not pulled as a whole. What else is being pulled does not count: as long as
-    /// others offer again and again there is always something.
+    /// Starts what waits because its sender was absent: what is back by now, and one that is not if no other of an
+    /// absent sender is being pulled. So a window that is announced while the sender does not listen yet is not
+    /// pulled as a whole. What else is being pulled does not count: as long as others offer again and again there
+    /// is always something.
     pub(super) fn begin_late(&mut self) -> usize {
-        let mut begun = 0;
-        while let Some(&index) = self.proto.late.front() {
+        let (mut begun, mut place) = (0, 0);
+        while let Some(index) = self.proto.late.first(place) {
             if matches!(self.choice(index), Some(Choice::Absent)) && self.pulls_absent() {
-                break;
+                place += 1;
+                continue;
             }
-            self.proto.late.pop_front();
+            self.proto.late.take(place);
             if let Some(way) = self.choose_way(index, true) {
                 self.begin_way(index, way);
             }
@@ -225,12 +226,12 @@ impl<T: Transport> State<T> {
     /// One absent sender's message is pulled at a time: by the turn of the next one the sender may be back.
     fn pull_or_wait(&mut self, index: u32, its_turn: bool) -> Option<Way> {
         let others = self.proto.has_pulled || !self.proto.pulls.is_empty();
+        let (_, transfer) = self.proto.table.transfer(index)?;
         if !its_turn && (others || !self.proto.late.is_empty()) {
-            self.proto.late.push_back(index);
+            self.proto.late.push(transfer.peer, index);
             self.proto.work = true;
             return None;
         }
-        let (_, transfer) = self.proto.table.transfer(index)?;
         transfer.absent = true;
         Some(Way::Pull)
     }

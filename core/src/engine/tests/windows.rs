@@ -138,6 +138,33 @@ fn an_absent_sender_is_served_while_others_go_on_offering() {
     state.progress();
 }
 
+/// Who is back is served in the step in which that is seen, whoever else is still absent.
+#[test]
+fn who_is_back_is_not_behind_who_is_not() {
+    let mut buffer = vec![0; 8 << 20];
+    let (engine, _) = pulling(&mut buffer, 4);
+    {
+        let transport = &mut engine.state.lock().transport;
+        transport.ranks = 4;
+        transport.absent = vec![1, 2, 3];
+    }
+    let mut state = engine.state.lock();
+    state.proto.peers.resize_with(4, Default::default);
+    for (tag, peer) in [1, 2, 3, 3].into_iter().enumerate() {
+        let (header, body) = offer(tag as u32, 8 << 20);
+        let arriving = &mut state.transport.arriving;
+        arriving.push_back((peer, header, body.to_vec()));
+    }
+    state.progress();
+    assert_eq!(state.transport.pulled, Some(vec![64 << 10]), "the first");
+    state.transport.absent = vec![1, 2];
+    state.transport.pulls = Pulls::Never;
+    state.progress();
+    let takes = |header: &&Header| header.kind == PacketKind::Take as u8;
+    assert_eq!(state.transport.sent.iter().filter(takes).count(), 2);
+    assert_eq!(state.transport.pulled.as_ref().map(Vec::len), Some(2));
+}
+
 /// A receive that finds its message announced does not put off the next one's copy.
 #[test]
 fn receives_that_find_offers_pull_at_once() {

@@ -1,0 +1,90 @@
+//! The last slots of requests, and messages that go unasked.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{Scripted, engine, scripted};
+use crate::buffer::ContigBuf;
+use crate::config::Settings;
+use crate::device::{Device, Turn, Upper};
+use crate::engine::send::{Launched, UNPOLLED};
+use crate::engine::{Data, Engine};
+use crate::level::{Single, StateLock};
+use crate::request::State as Stage;
+use crate::{Adi, ErrorKind, ProcId, Request, SendArgs};
+
+/// What a hook holds; over when it says so.
+struct Held;
+
+impl Upper for Held {}
+
+/// An engine of which all slots but one are taken, with a hook that takes one more in the next poll.
+fn nearly_exhausted() -> (Engine<Scripted, Single>, Arc<AtomicU32>) {
+    let engine = engine();
+    let mut state = engine.state.lock();
+    for _ in 2..Request::MAX_ACTIVE {
+        state.proto.table.claim(Stage::Active).unwrap();
+    }
+    drop(state);
+    let refused = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&refused);
+    engine.register_hook(Box::new(move |port| {
+        let outcome = port.upper_request(Box::new(Held));
+        if outcome.is_err_and(|error| error.kind() == ErrorKind::Exhausted) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        Turn::Sleep
+    }));
+    (engine, refused)
+}
+
+/// A message that has left has its request: a hook that runs in the poll that is due with it finds no slot.
+#[test]
+fn what_has_left_is_not_refused() {
+    // What goes in one packet, and what goes in pieces as one of a window.
+    for (len, window, packets) in [(8, 0, 1), (1000, 3, 4)] {
+        let (engine, refused) = nearly_exhausted();
+        let to = SendArgs::new(ProcId::new(1), 3, 0, 5);
+        let bytes = vec![7_u8; len];
+        let polls = engine.shared.polls();
+        for _ in 0..window {
+            engine.state.lock().proto.unasked.in_window(1, polls);
+        }
+        engine.state.lock().proto.unpolled = UNPOLLED - 1;
+        // SAFETY: the bytes outlive the engine's use of them, which is over when this returns.
+        let request = unsafe { engine.isend_contig(&to, bytes.as_ptr(), len) };
+        assert_eq!(engine.state.lock().transport.sent.len(), packets);
+        assert!(engine.is_complete(request.expect("it has left")));
+        assert_eq!(
+            refused.load(Ordering::Relaxed),
+            1,
+            "the hook has run, too late"
+        );
+    }
+}
+
+/// Messages that find no room have not gone, and what was learnt of their receiver is not used up by them.
+#[test]
+fn what_finds_no_room_spends_nothing() {
+    for waited in [true, false] {
+        let mut transport = scripted();
+        transport.pulled = Some(Vec::new());
+        let engine: Engine<_, Single> = Engine::new(transport, &Settings::default()).unwrap();
+        let mut state = engine.state.lock();
+        for _ in 0..40 {
+            state.proto.offer_was_taken(1, 1000, waited, true);
+        }
+        let to = SendArgs::new(ProcId::new(1), 3, 0, 5);
+        let bytes = [7_u8; 1000];
+        let data = Data::Contig(ContigBuf::from_bytes(&bytes));
+        // SAFETY: the bytes outlive the engine's use of them: the test ends with both.
+        let mut launch = |full| unsafe {
+            state.transport.full = full;
+            state.try_unasked(&to, &data, waited)
+        };
+        for _ in 0..5000 {
+            assert!(launch(true) == Launched::No);
+        }
+        assert!(launch(false) == Launched::Yes, "waited: {waited}");
+    }
+}
