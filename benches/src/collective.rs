@@ -79,6 +79,8 @@ fn blocking<L: Level, D: Device>(
     let (counts, blocks, shapes) = data.lists();
     for _ in 0..rounds {
         let (send, recv) = data.both();
+        // The call takes them away; whoever calls it has made them before.
+        let both = (collective == Collective::Alltoallw).then(|| (shapes.clone(), shapes.clone()));
         let begun = comm.wtime();
         match collective {
             Collective::Barrier => comm.barrier()?,
@@ -91,7 +93,8 @@ fn blocking<L: Level, D: Device>(
             Collective::Allgatherv => comm.allgatherv(send, recv, &blocks)?,
             Collective::Alltoallv => comm.alltoallv(send, &blocks, recv, &blocks)?,
             Collective::Alltoallw => {
-                comm.run(Alltoallw::new(send, shapes.clone(), recv, shapes.clone()))?;
+                let (sent, received) = both.unwrap_or_default();
+                comm.run(Alltoallw::new(send, sent, recv, received))?;
             }
             Collective::ReduceScatterBlock => comm.reduce_scatter_block(send, recv, &Op::SUM)?,
             Collective::Bcast => comm.bcast(recv, ROOT)?,
@@ -126,6 +129,7 @@ fn started<L: Level, D: Device + 'static>(
     let (counts, blocks, shapes) = data.lists();
     for _ in 0..rounds {
         let (send, recv) = data.both();
+        let both = (collective == Collective::Alltoallw).then(|| (shapes.clone(), shapes.clone()));
         let begun = comm.wtime();
         comm.scope(|scope| {
             macro_rules! start {
@@ -174,7 +178,8 @@ fn started<L: Level, D: Device + 'static>(
                     start!(call.send_counts(&blocks).recv_counts(&blocks));
                 }
                 Collective::Alltoallw => {
-                    start!(Alltoallw::new(send, shapes.clone(), recv, shapes.clone()));
+                    let (sent, received) = both.unwrap_or_default();
+                    start!(Alltoallw::new(send, sent, recv, received));
                 }
                 Collective::ReduceScatterBlock => {
                     start!(ReduceScatterBlock::new(send, recv, Op::SUM));

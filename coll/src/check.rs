@@ -6,6 +6,8 @@
 mod blocks;
 mod inter;
 
+use std::fmt::Display;
+
 use portolan_core::buffer::TypedBuf;
 use portolan_core::comm::Communicator;
 use portolan_core::comm::Neighbours;
@@ -195,7 +197,13 @@ impl<D: Device> Check<'_, D> {
         self.items(which, data.ptr, data.count, data.layout)
     }
 
-    fn items(&self, which: &str, ptr: *mut u8, count: usize, layout: &Layout) -> Result<()> {
+    fn items(
+        &self,
+        which: impl Display,
+        ptr: *mut u8,
+        count: usize,
+        layout: &Layout,
+    ) -> Result<()> {
         let reach = layout.span(count).map_err(Error::from)?;
         let bytes = layout.size().checked_mul(count);
         if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {

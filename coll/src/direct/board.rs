@@ -15,8 +15,9 @@ pub(super) const CELLS: u32 = 16;
 /// Chunks of a board: the same for steps with more data than a cell holds.
 pub(super) const CHUNKS: u32 = 4;
 /// Bytes of a chunk. Both copies through it should find it in a cache of the second level, together
-/// with the others.
-pub(super) const CHUNK: usize = 64 << 10;
+/// with the others. A little more than a power of two, so that blocks of such lengths, divided among the others of two,
+/// four or eight ranks, need no step more for their last bytes or for what stands in front of them.
+pub(super) const CHUNK: usize = 68 << 10;
 /// Bytes of two chunks that lie behind each other, the first with an even number.
 pub(super) const WIDE: usize = 2 * CHUNK;
 /// Bytes of data in a cell, behind its header. The first 56 of them are in the header's line.
@@ -220,7 +221,7 @@ pub(super) enum Kind {
     Gather,
     /// Equal parts, in the root's cell.
     Scatter,
-    /// Parts of any length, in the root's chunk.
+    /// Parts of any length, in the root's chunk; in its cell if the header has a length.
     ScatterListed,
     /// Parts that come as messages.
     ScatterSent,

@@ -30,8 +30,13 @@ pub(super) unsafe fn allgather<D: Device>(
     let even = (0..size).all(|rank| Stream::block(recv, rank).len() == len);
     let sent = |len: u64| even && is_measured(kind, size, len);
     let chosen = sent(len as u64);
-    if chosen && announced(&mut steps, kind, len)? == Way::Messages {
-        return steps.end_by(Way::Messages, kind, len);
+    if chosen {
+        let way = choice::agree(&mut steps, kind, len, 0)?;
+        // Ranks that have shorter blocks end with this step.
+        steps.next();
+        if way == Way::Messages {
+            return steps.end_by(Way::Messages, kind, len);
+        }
     }
     let place = Place::of(len);
     let (mut at, mut longest) = (0, len as u64);
@@ -75,14 +80,6 @@ pub(super) unsafe fn allgather<D: Device>(
     }
 }
 
-/// The way of an operation that may be left to messages. It takes one step, and ranks that have
-/// shorter blocks end with it.
-fn announced<D: Device>(steps: &mut Steps<'_, D>, kind: Kind, len: usize) -> Result<Way> {
-    let way = choice::agree(steps, kind, len, 0)?;
-    steps.next();
-    Ok(way)
-}
-
 /// Alltoall, alltoallv and alltoallw; in place without `send`.
 ///
 /// # Safety
@@ -104,21 +101,30 @@ pub(super) unsafe fn alltoall<D: Device>(
     let size = steps.size();
     let sent = |len: u64| kind == Kind::Alltoall && is_measured(kind, size, len);
     let chosen = sent(len as u64);
-    if chosen && announced(&mut steps, kind, len)? == Way::Messages {
-        return steps.end_by(Way::Messages, kind, len);
+    if chosen {
+        let way = choice::agree(&mut steps, kind, len, 0)?;
+        // Ranks that have shorter blocks end with this step.
+        steps.next();
+        if way == Way::Messages {
+            return steps.end_by(Way::Messages, kind, len);
+        }
     }
-    let shares = match chosen {
+    // Two chunks at a time as soon as all know how long the others' blocks are.
+    let mut wide = chosen;
+    let first = Shares::first(kind, len as u64, size);
+    let (mut shares, mut at) = (first, 0);
+    if chosen {
         // All have agreed about the length.
-        true => Shares::wide(len as u64, size),
-        false => Shares::new(kind, len as u64, size),
-    };
-    let (mut at, mut longest) = (0, shares);
+        shares = first.rest(len as u64, len as u64);
+    }
+    let mut longest = len as u64;
     // A rank with longer blocks takes one step and leaves them to messages: nobody goes on without it.
     let mut left = false;
     loop {
-        match chosen {
-            true => steps.room_wide()?,
-            false => steps.room(shares.place)?,
+        if wide {
+            steps.room_wide()?;
+        } else {
+            steps.room(shares.place)?;
         }
         for rank in steps.others() {
             let block = Stream::block(from, rank);
@@ -134,17 +140,18 @@ pub(super) unsafe fn alltoall<D: Device>(
         }
         for rank in steps.others() {
             let header = steps.header_of(rank)?;
-            let theirs = match chosen {
-                true => shares,
-                false => Shares::new(kind, steps.len_of(rank, header), size),
-            };
             if header.kind() != Some(kind) {
                 steps.note(rank, header);
                 continue;
             }
-            left |= at == 0 && !chosen && sent(theirs.len);
-            if at == 0 && theirs.len > longest.len && !sent(theirs.len) {
-                longest = theirs;
+            let len = steps.len_of(rank, header);
+            let mut theirs = Shares { len, ..shares };
+            if at == 0 && !chosen {
+                theirs = Shares::first(kind, len, size);
+                match sent(len) {
+                    true => left = true,
+                    false => longest = longest.max(len),
+                }
             }
             let block = Stream::block(recv, rank);
             let source = steps
@@ -157,15 +164,19 @@ pub(super) unsafe fn alltoall<D: Device>(
         }
         steps.seen_all();
         steps.next();
-        if chosen {
+        if wide {
             steps.next();
         }
         at += shares.data;
-        if left || at as u64 >= longest.len {
+        if left || at as u64 >= longest {
             if chosen {
                 choice::over(steps.choice(), steps.comm.device());
             }
             return steps.end(kind, len);
+        }
+        if !chosen {
+            wide = true;
+            shares = first.rest(len as u64, longest - at as u64);
         }
     }
 }
@@ -176,57 +187,67 @@ struct Shares {
     place: Place,
     /// Bytes of the longest block.
     len: u64,
+    others: usize,
     /// From one share to the next.
     step: usize,
-    /// Bytes of data in one.
+    /// Bytes of a block that one step moves: the same on all ranks, so that all count the same steps.
     data: usize,
-    /// Whether the length of the block is in front of the data.
-    listed: bool,
+    /// Bytes in front of the data, which tell the length of the block. None where that is known: that of all, or
+    /// of the only one.
+    prefix: usize,
 }
 
+/// Bytes of a length in front of a share, in a chunk and in a cell.
 const PREFIX: usize = size_of::<u64>();
+const SHORT_PREFIX: usize = size_of::<u8>();
+
+const _: () = assert!(IN_CELL <= u8::MAX as usize);
 
 impl Shares {
-    fn new(kind: Kind, len: u64, size: u32) -> Self {
+    /// In the first step of a rank whose longest block has `len` bytes, which is all that readers know of it.
+    fn first(kind: Kind, len: u64, size: u32) -> Self {
         let others = size as usize - 1;
-        let listed = kind == Kind::AlltoallListed;
-        if !listed && len <= (IN_CELL / others) as u64 {
-            return Self {
-                place: Place::Cell,
-                len,
-                step: len as usize,
-                // As far as chunks go, so that all ranks count the same steps.
-                data: Self::in_chunks(others, listed),
-                listed,
-            };
+        let listed = kind == Kind::AlltoallListed && others > 1;
+        let prefix = |bytes| if listed { bytes } else { 0 };
+        let most = (CHUNK / others) & !63;
+        let data = most - prefix(PREFIX);
+        let in_cell = (IN_CELL / others) as u64;
+        let (place, step, prefix) = if len + prefix(SHORT_PREFIX) as u64 <= in_cell {
+            let prefix = prefix(SHORT_PREFIX);
+            (Place::Cell, len as usize + prefix, prefix)
+        } else {
+            let (prefix, len) = (prefix(PREFIX), len.min(data as u64) as usize);
+            (Place::Chunk, (prefix + len).next_multiple_of(64), prefix)
+        };
+        Self {
+            place,
+            len,
+            others,
+            step,
+            data,
+            prefix,
         }
+    }
+
+    /// For the `left` bytes of the longest block of all ranks, in two chunks at a time: in as few steps as that takes and
+    /// shares of one length. The rank's own longest block has `len` bytes.
+    fn rest(&self, len: u64, left: u64) -> Self {
+        let prefix = match self.place {
+            Place::Cell if self.prefix > 0 => PREFIX,
+            _ => self.prefix,
+        };
+        let most = ((WIDE / self.others) & !63) - prefix;
+        let steps = left.div_ceil(most as u64).max(1);
+        // At most as much as fits, so that it is no more than a `usize` holds.
+        let step = (left.div_ceil(steps) as usize + prefix).next_multiple_of(64);
         Self {
             place: Place::Chunk,
             len,
-            step: (CHUNK / others) & !63,
-            data: Self::in_chunks(others, listed),
-            listed,
+            step,
+            data: step - prefix,
+            prefix,
+            ..*self
         }
-    }
-
-    /// In two chunks at a time, in as few steps as that takes and shares of one length.
-    fn wide(len: u64, size: u32) -> Self {
-        let (len, others) = (len as usize, size as usize - 1);
-        let most = (WIDE / others) & !63;
-        let steps = len.div_ceil(most).max(1);
-        let each = len.div_ceil(steps).next_multiple_of(64);
-        Self {
-            place: Place::Chunk,
-            len: len as u64,
-            step: each,
-            data: each,
-            listed: false,
-        }
-    }
-
-    fn in_chunks(others: usize, listed: bool) -> usize {
-        let step = (CHUNK / others) & !63;
-        if listed { step - PREFIX } else { step }
     }
 
     /// Where the share for `reader` begins in the place of `owner`.
@@ -236,17 +257,17 @@ impl Shares {
     }
 
     /// # Safety
-    /// `block` is readable; the share at `to` is this rank's and free.
+    /// `block` is readable and not longer than the longest one; the share at `to` is this rank's and free.
     unsafe fn write(&self, block: &Stream<'_>, at: usize, to: *mut u8) {
-        let now = self.data.min(block.len() - at.min(block.len()));
+        let len = block.len();
         // SAFETY: from the caller; a share has room for its prefix and data.
         unsafe {
-            if self.listed {
-                to.cast::<u64>().write(block.len() as u64);
-                block.read(at, to.add(PREFIX), now);
-            } else {
-                block.read(at, to, now);
+            match self.prefix {
+                0 => {}
+                SHORT_PREFIX => to.write(len as u8),
+                _ => to.cast::<u64>().write(len as u64),
             }
+            block.read(at, to.add(self.prefix), self.data.min(len - at.min(len)));
         }
     }
 
@@ -255,17 +276,19 @@ impl Shares {
     /// # Safety
     /// The share at `from` has been posted; `block` is writable.
     unsafe fn read(&self, block: &Stream<'_>, at: usize, from: *const u8) -> Result<(), u64> {
-        let now = self.data.min(block.len() - at.min(block.len()));
+        let len = block.len();
         // SAFETY: from the caller.
         unsafe {
-            let (theirs, from) = match self.listed {
-                true => (from.cast::<u64>().read(), from.add(PREFIX)),
-                false => (self.len, from),
+            let theirs = match self.prefix {
+                0 => self.len,
+                SHORT_PREFIX => from.read().into(),
+                _ => from.cast::<u64>().read(),
             };
-            if theirs != block.len() as u64 {
+            if theirs != len as u64 {
                 return Err(theirs);
             }
-            block.write(at, from, now);
+            let now = self.data.min(len - at.min(len));
+            block.write(at, from.add(self.prefix), now);
         }
         Ok(())
     }

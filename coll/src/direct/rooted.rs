@@ -147,52 +147,45 @@ unsafe fn distribute<D: Device>(
     messages: &mut Messages,
 ) -> Result<()> {
     let (root, size) = (steps.rank(), steps.size());
-    let blocks = || (0..size).map(|rank| (rank, Stream::block(send, rank)));
-    let padded = blocks().map(|(_, block)| block.len().next_multiple_of(WORD));
-    let total = padded.fold(0usize, usize::saturating_add);
-    if let Many::Equal(_) = send
-        && let each = Stream::block(send, 0).len()
-        && each * (size as usize) <= IN_CELL
-    {
+    let others = || {
+        let blocks = (0..size).map(|rank| (rank, Stream::block(send, rank)));
+        blocks.filter(|(rank, _)| *rank != root)
+    };
+    let each = Stream::block(send, if root == 0 { 1 } else { 0 }).len();
+    // By the lengths, not by the form of the call: the forms match each other.
+    let even = others().all(|(_, block)| block.len() == each);
+    let sum = |align| {
+        let lens = others().map(|(_, block)| block.len().next_multiple_of(align));
+        lens.fold(0usize, usize::saturating_add)
+    };
+    if even && each.saturating_mul(size as usize) <= IN_CELL {
         steps.room(Place::Cell)?;
-        for (rank, block) in blocks().filter(|(rank, _)| *rank != root) {
+        for (rank, block) in others() {
             let to = steps.mine(Place::Cell).wrapping_add(rank as usize * each);
             // SAFETY: from the caller; the cell is this rank's, free, and has room for a part per rank.
             unsafe { block.read(0, to, each) };
         }
         steps.post(Kind::Scatter, each);
-    } else if total <= CHUNK - size as usize * WORD {
-        steps.room(Place::Chunk)?;
-        let chunk = steps.mine(Place::Chunk);
-        let mut at = size as usize * WORD;
-        for (rank, block) in blocks() {
-            // SAFETY: as above, for a chunk: it has room for the lengths and all parts.
-            unsafe {
-                chunk
-                    .cast::<u64>()
-                    .add(rank as usize)
-                    .write(block.len() as u64);
-                block.read(0, chunk.add(at), block.len());
-            }
-            at += block.len().next_multiple_of(WORD);
-        }
-        steps.post(Kind::ScatterListed, 0);
+    } else if let total = sum(1).saturating_add(size as usize)
+        && total <= IN_CELL
+    {
+        steps.room(Place::Cell)?;
+        let list = List::in_cell(steps.mine(Place::Cell), size);
+        // SAFETY: from the caller; the cell is this rank's, free, and has room for the list and all parts.
+        unsafe { list.write(root, others(), true) };
+        steps.post(Kind::ScatterListed, total);
     } else {
+        let sent = sum(WORD) > CHUNK - size as usize * WORD;
         steps.room(Place::Chunk)?;
-        let chunk = steps.mine(Place::Chunk);
-        for (rank, block) in blocks() {
-            // SAFETY: as above.
-            unsafe {
-                chunk
-                    .cast::<u64>()
-                    .add(rank as usize)
-                    .write(block.len() as u64);
-            }
-            if rank != root {
-                messages.send(rank, &block);
-            }
+        let list = List::in_chunk(steps.mine(Place::Chunk), size);
+        // SAFETY: as above, for a chunk; where parts are sent, for the list alone.
+        unsafe { list.write(root, others(), !sent) };
+        if sent {
+            others().for_each(|(rank, block)| messages.send(rank, &block));
+            steps.post(Kind::ScatterSent, 0);
+        } else {
+            steps.post(Kind::ScatterListed, 0);
         }
-        steps.post(Kind::ScatterSent, 0);
     }
     steps.next();
     Ok(())
@@ -216,27 +209,114 @@ unsafe fn take<D: Device>(
             unsafe { mine.write(0, source, len) };
         }
         Some(kind @ (Kind::ScatterListed | Kind::ScatterSent)) => {
-            let chunk = steps.at(root, Place::Chunk);
-            // SAFETY: the chunk has been posted, and begins with the length of every rank's part.
-            let part = |rank: usize| unsafe { chunk.cast::<u64>().add(rank).read() } as usize;
-            if kind == Kind::ScatterSent && part(me) > 0 {
+            let list = match header.len() {
+                0 => List::in_chunk(steps.at(root, Place::Chunk), steps.size()),
+                _ => List::in_cell(steps.at(root, Place::Cell), steps.size()),
+            };
+            // SAFETY: the list has been posted.
+            let part = unsafe { list.len(me) };
+            if kind == Kind::ScatterSent && part > 0 {
                 messages.receive(root, mine);
-            } else if part(me) == len {
-                let before = (0..me).map(|rank| part(rank).next_multiple_of(WORD));
-                let at = steps.size() as usize * WORD + before.sum::<usize>();
-                // SAFETY: the parts follow in order, or this one is empty; the buffer is the caller's.
-                unsafe { mine.write(0, chunk.wrapping_add(at), len) };
+            } else if part == len {
+                // SAFETY: the parts have been posted, or this one is empty; the buffer is the caller's.
+                unsafe { mine.write(0, list.part(me), len) };
             } else {
-                steps.note_len(root, header, part(me) as u64);
+                steps.note_len(root, header, part as u64);
             }
         }
         _ => steps.note(root, header),
     }
     match header.kind() {
-        Some(Kind::ScatterListed | Kind::ScatterSent) => steps.next_published(),
+        Some(Kind::ScatterListed | Kind::ScatterSent) if header.len() == 0 => {
+            steps.next_published();
+        }
         _ => steps.next(),
     }
     Ok(())
+}
+
+/// Parts of any length on the root's board: the lengths of all, that of the root's own as 0, and the parts behind them.
+struct List {
+    at: *mut u8,
+    size: usize,
+    /// Bytes of a length; parts begin at multiples of it.
+    word: usize,
+}
+
+const _: () = assert!(IN_CELL <= u8::MAX as usize);
+
+impl List {
+    /// With lengths of one byte, in a cell.
+    fn in_cell(at: *mut u8, size: u32) -> Self {
+        let (size, word) = (size as usize, 1);
+        Self { at, size, word }
+    }
+
+    fn in_chunk(at: *mut u8, size: u32) -> Self {
+        let (size, word) = (size as usize, WORD);
+        Self { at, size, word }
+    }
+
+    /// Writes the parts of the others, or only how long they are.
+    ///
+    /// # Safety
+    /// There is room for that in the place, which is free; the parts are readable, and not longer than a length can say.
+    unsafe fn write<'a>(
+        &self,
+        root: u32,
+        parts: impl Iterator<Item = (u32, Stream<'a>)>,
+        data: bool,
+    ) {
+        let mut at = self.size * self.word;
+        // SAFETY: from the caller, for all of it.
+        unsafe {
+            self.set_len(root as usize, 0);
+            for (rank, part) in parts {
+                self.set_len(rank as usize, part.len());
+                if data {
+                    part.read(0, self.at.add(at), part.len());
+                    at += part.len().next_multiple_of(self.word);
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// The place is this rank's and free.
+    unsafe fn set_len(&self, rank: usize, len: usize) {
+        // SAFETY: from the caller.
+        unsafe {
+            match self.word {
+                1 => self.at.add(rank).write(len as u8),
+                _ => self.at.cast::<u64>().add(rank).write(len as u64),
+            }
+        }
+    }
+
+    /// Bytes of a rank's part.
+    ///
+    /// # Safety
+    /// The list has been posted.
+    unsafe fn len(&self, rank: usize) -> usize {
+        // SAFETY: from the caller.
+        unsafe {
+            match self.word {
+                1 => self.at.add(rank).read().into(),
+                _ => self.at.cast::<u64>().add(rank).read() as usize,
+            }
+        }
+    }
+
+    /// Where a rank's part begins: parts follow each other in order.
+    ///
+    /// # Safety
+    /// As [`len`](Self::len).
+    unsafe fn part(&self, rank: usize) -> *mut u8 {
+        // SAFETY: from the caller.
+        let before = (0..rank).map(|rank| unsafe { self.len(rank) }.next_multiple_of(self.word));
+        let at = self.size * self.word + before.sum::<usize>();
+        self.at.wrapping_add(at)
+    }
 }
 
 /// Messages that are left to be sent and received.

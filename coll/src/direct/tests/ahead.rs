@@ -1,9 +1,10 @@
 //! Who waits for whom, and how often.
 
+use portolan_core::TypedBuf;
 use portolan_datatype::{Layout, Op, Predefined};
 
 use super::{World, buf, costs, on_all};
-use crate::{Counters, Many, Operation, counted, run};
+use crate::{BlocksArg, Counters, Many, Operation, counted, run};
 
 /// Adds up what all ranks contribute to blocks of some lengths, and gives this rank's own.
 fn reduce_scatter(world: &World, counts: &[usize], value: u64) -> Vec<u64> {
@@ -57,35 +58,51 @@ fn what_nobody_waits_for_is_not_overwritten() {
 }
 
 /// An alltoall of long blocks takes two chunks in a step, and as few as that allows: those of 64 KiB of four ranks two, behind
-/// the one in which they agree.
+/// the one in which they agree. With counts the first step has one chunk, and tells the lengths.
 #[test]
 fn long_blocks_take_few_steps() {
     on_all(4, |world| {
-        const COUNT: usize = 8192;
-        let layout = Layout::of::<u64>();
-        let rank = u64::from(world.rank());
         // Steps with odd numbers, and with even ones, come before.
         for before in 0..4 {
             (0..before).for_each(|_| world.barrier().unwrap());
-            let mut from: Vec<u64> = (0..4 * COUNT as u64).map(|at| at << 8 | rank).collect();
-            let mut to = vec![0; 4 * COUNT];
-            let part = |data: &mut [u64]| {
-                let mut blocks = buf(data, &layout);
-                blocks.count = COUNT;
-                Many::Equal(blocks)
-            };
-            let alltoall = Operation::Alltoall {
-                send: Some(part(&mut from)),
-                recv: part(&mut to),
-            };
-            let signals = counted(world, Counters::Signals);
-            // SAFETY: the buffers outlive the call.
-            unsafe { run(world, &alltoall) }.unwrap();
-            assert_eq!(counted(world, Counters::Signals) - signals, 3);
-            for (at, &value) in to.iter().enumerate() {
-                let (sender, place) = (at / COUNT, rank as usize * COUNT + at % COUNT);
-                assert_eq!(value, (place as u64) << 8 | sender as u64);
-            }
+            assert_eq!(signals_of_alltoall(world, 8192, false), 3);
+            assert_eq!(signals_of_alltoall(world, 8192, true), 2);
+            assert_eq!(signals_of_alltoall(world, 1, true), 1);
         }
     });
+}
+
+/// Exchanges blocks of so many numbers, and says in how many steps.
+fn signals_of_alltoall(world: &World, count: usize, listed: bool) -> u64 {
+    let (rank, size) = (u64::from(world.rank()), world.size() as usize);
+    let layout = Layout::of::<u64>();
+    let counts = vec![count; size];
+    let displacements: Vec<isize> = (0..size).map(|rank| (rank * count) as isize).collect();
+    let blocks = |data: &mut [u64]| match listed {
+        true => Many::Blocks(BlocksArg {
+            ptr: data.as_mut_ptr().cast(),
+            counts: &counts,
+            displacements: &displacements,
+            layout: &layout,
+        }),
+        false => Many::Equal(TypedBuf {
+            count,
+            ..buf(data, &layout)
+        }),
+    };
+    let all = (size * count) as u64;
+    let mut from: Vec<u64> = (0..all).map(|at| at << 8 | rank).collect();
+    let mut to = vec![0; size * count];
+    let alltoall = Operation::Alltoall {
+        send: Some(blocks(&mut from)),
+        recv: blocks(&mut to),
+    };
+    let before = counted(world, Counters::Signals);
+    // SAFETY: the buffers outlive the call.
+    unsafe { run(world, &alltoall) }.unwrap();
+    for (at, &value) in to.iter().enumerate() {
+        let (sender, place) = (at / count, rank as usize * count + at % count);
+        assert_eq!(value, (place as u64) << 8 | sender as u64);
+    }
+    counted(world, Counters::Signals) - before
 }

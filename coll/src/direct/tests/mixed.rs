@@ -31,6 +31,7 @@ fn take(world: &World, turn: &Turn) {
         0 => go(world, turn, &Operation::Barrier),
         1 => bcast(world, turn),
         2 => gather(world, turn),
+        3 if turn.seed.is_multiple_of(2) => scatterv(world, turn),
         3 => scatter(world, turn),
         4 | 5 => allgather(world, turn, turn.what == 5),
         6 | 7 => alltoall(world, turn, turn.what == 7),
@@ -134,6 +135,41 @@ fn scatter(world: &World, turn: &Turn) {
                 .into_iter()
                 .eq(turn.values(turn.root, first, count))
         );
+    }
+}
+
+fn scatterv(world: &World, turn: &Turn) {
+    let rank = world.rank() as usize;
+    let places = displacements(&turn.counts);
+    let total: usize = turn.counts.iter().map(|count| count + 1).sum();
+    let mut send = Items::new(turn.gaps, total);
+    if world.rank() == turn.root {
+        for (to, (&at, &count)) in places.iter().zip(&turn.counts).enumerate() {
+            send.set(at as usize, turn.values(turn.root, to * 100_000, count));
+        }
+    }
+    let own = turn.counts[rank];
+    let mut recv = Items::new(!turn.gaps, own);
+    let in_place = turn.in_place && world.rank() == turn.root;
+    let source = BlocksArg {
+        ptr: send.data.as_mut_ptr().cast(),
+        counts: &turn.counts,
+        displacements: &places,
+        layout: &send.layout,
+    };
+    go(
+        world,
+        turn,
+        &Operation::Scatter {
+            send: (world.rank() == turn.root).then_some(Many::Blocks(source)),
+            recv: (!in_place).then(|| recv.buf(own)),
+            root: turn.root,
+            uneven: true,
+        },
+    );
+    if !in_place {
+        let expected = turn.values(turn.root, rank * 100_000, own);
+        assert!(recv.get().into_iter().eq(expected));
     }
 }
 
