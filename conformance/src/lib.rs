@@ -35,6 +35,7 @@ pub mod jobs;
 pub mod subjects;
 
 mod case;
+mod erased;
 mod over;
 mod pending;
 mod plain;
@@ -45,7 +46,8 @@ mod suite;
 mod sut;
 mod watchdog;
 
-pub use case::{Case, Skip, Verdict, cases};
+pub use case::{Case, CaseFn, Skip, Verdict, case, cases};
+pub use erased::Erased;
 pub use over::{Over, Transports, on_threads};
 pub use pending::Pending;
 pub use plain::{Lent, Plain};

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use portolan_core::Device;
 
 use crate::case::cases;
+use crate::erased::Erased;
 use crate::rank::Rank;
 use crate::watchdog::Watchdog;
 
@@ -52,7 +53,7 @@ pub fn run_process<D: Device>(
             Ok(())
         }
     };
-    for (case, number) in cases::<D>().iter().zip(0..) {
+    for (case, number) in cases().iter().zip(0..) {
         if !case.name.contains(filter) {
             continue;
         }
@@ -65,7 +66,9 @@ pub fn run_process<D: Device>(
             continue;
         }
         let watchdog = Watchdog::new(&format!("{} on rank {rank}", case.name));
-        let verdict = catch_unwind(AssertUnwindSafe(|| (case.run)(&Rank::new(device, number))));
+        let verdict = catch_unwind(AssertUnwindSafe(|| {
+            (case.run)(&Rank::new(&Erased::new(device), number))
+        }));
         drop(watchdog);
         match verdict {
             Ok(Ok(())) => {

@@ -2,7 +2,8 @@
 
 use std::io::Write;
 
-use crate::case::{Skip, Verdict, cases};
+use crate::case::{CaseFn, Skip, Verdict, cases};
+use crate::erased::Erased;
 use crate::rank::Rank;
 use crate::sut::{Job, Sut};
 use crate::watchdog::Watchdog;
@@ -149,13 +150,13 @@ macro_rules! with_cases {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! expand_cases {
-    (registry {$device:ty}
+    (registry {}
         cases { $($subject:ident { $($case:ident $min:tt),* $(,)? })* } jobs $jobs:tt) => {
         vec![$($(
             $crate::Case {
                 name: concat!(stringify!($subject), "::", stringify!($case)),
                 min_ranks: $min,
-                run: $crate::subjects::$subject::$case::<$device>,
+                run: |rank| $crate::subjects::$subject::$case(rank),
             },
         )*)*]
     };
@@ -170,7 +171,7 @@ macro_rules! expand_cases {
                 #[allow(unused_imports)]
                 use super::super::*;
                 $crate::at_ranks!($which $min run_case($sut, $subject, $case,
-                    $crate::subjects::$subject::$case::<<$sut as $crate::Sut>::Device>));
+                    $crate::case(concat!(stringify!($subject), "::", stringify!($case)))));
             })*
         })*
         $(mod $job_subject {
@@ -224,12 +225,14 @@ macro_rules! at_ranks {
 ///
 /// # Panics
 /// If the case fails.
-pub fn run_case<S: Sut>(name: &str, ranks: u32, case: fn(&Rank<'_, S::Device>) -> Verdict) {
+pub fn run_case<S: Sut>(name: &str, ranks: u32, case: CaseFn) {
     if let Some(why) = S::missing() {
         return tell::<S>(name, ranks, &Err(Skip(why)));
     }
     let _watchdog = Watchdog::new(&title::<S>(name, ranks));
-    let verdicts = S::run(&Job::new(ranks), |device| case(&Rank::new(device, 0)));
+    let verdicts = S::run(&Job::new(ranks), |device| {
+        case(&Rank::new(&Erased::new(device), 0))
+    });
     assert_eq!(
         verdicts.len(),
         ranks as usize,
@@ -265,13 +268,14 @@ pub fn run_cases_in_one_job<S: Sut>(ranks: u32) {
     }
     let counts = S::run(&Job::new(ranks), |device| {
         let (mut passed, mut skipped) = (0_u32, Vec::new());
-        for (case, number) in cases::<S::Device>().iter().zip(0..) {
+        let device = Erased::new(device);
+        for (case, number) in cases().iter().zip(0..) {
             let _watchdog = Watchdog::new(&title::<S>(case.name, ranks));
             if ranks < case.min_ranks {
                 skipped.push(case.name);
                 continue;
             }
-            match (case.run)(&Rank::new(device, number)) {
+            match (case.run)(&Rank::new(&device, number)) {
                 Ok(()) => passed += 1,
                 Err(_) => skipped.push(case.name),
             }
