@@ -22,7 +22,7 @@ pub(crate) fn pulls(shm: &Shm, peer: u32, len: usize, inside: bool) -> Pulls {
     let outside = !inside && {
         let area = shm.segment.rank(peer);
         // A sender asleep in a call is woken by what it is asked.
-        area.present.0.load(Relaxed) == 0 && (len < WORTH_WAKING || !area.bell.is_asleep())
+        area.presence.0.inside.load(Relaxed) == 0 && (len < WORTH_WAKING || !area.bell.is_asleep())
     };
     match shm.config.cma {
         Cma::Off => Pulls::Never,

@@ -16,7 +16,7 @@ use crate::inbox::Inbox;
 use crate::link::{Incoming, Outgoing};
 use crate::offer::{self, Offers};
 use crate::pull::{Local, Puller};
-use crate::segment::layout::Life;
+use crate::segment::layout::{Life, Presence};
 use crate::segment::{Geometry, Segment};
 use crate::sync::AtomicU32;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
@@ -47,8 +47,8 @@ pub struct Shm {
     pub(crate) blocked: Vec<u32>,
     /// This rank's inbox in the segment.
     pub(crate) inbox: *const Inbox,
-    /// This rank's presence word in the segment.
-    pub(crate) present: *const AtomicU32,
+    /// This rank's presence words in the segment.
+    pub(crate) presence: *const Presence,
     pub(crate) segment: Arc<Segment>,
     pub(crate) geometry: Geometry,
     pub(crate) config: Config,
@@ -61,7 +61,7 @@ pub struct Shm {
     watcher: Option<Watcher>,
 }
 
-// SAFETY: `epoch`, `inbox` and `present` point to atomics in the segment, which `segment` keeps mapped.
+// SAFETY: `epoch`, `inbox` and `presence` point to atomics in the segment, which `segment` keeps mapped.
 unsafe impl Send for Shm {}
 
 impl Shm {
@@ -88,7 +88,7 @@ impl Shm {
             held: 0,
             blocked: Vec::new(),
             inbox: &raw const own.inbox,
-            present: &raw const own.present.0,
+            presence: &raw const own.presence.0,
             geometry,
             caps: caps::caps(&config, watcher.is_some()),
             config,
@@ -212,7 +212,22 @@ impl Transport for Shm {
     #[inline]
     fn set_present(&mut self, present: bool) {
         // SAFETY: points into the segment, which is mapped as long as `self` lives.
-        unsafe { &*self.present }.store(present.into(), Relaxed);
+        unsafe { &*self.presence }
+            .inside
+            .store(present.into(), Relaxed);
+    }
+
+    fn note_look(&mut self) {
+        // SAFETY: as above. This rank alone writes it.
+        let looks = &unsafe { &*self.presence }.looks;
+        looks.store(looks.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    fn looks(&self, peer: u32) -> u32 {
+        if peer >= self.segment.ranks() {
+            return 0;
+        }
+        self.segment.rank(peer).presence.0.looks.load(Relaxed)
     }
 
     #[inline]

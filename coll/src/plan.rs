@@ -34,6 +34,17 @@ pub(crate) fn plan<D: Device>(
     schedule: Schedule,
 ) -> Result<Plan> {
     check(comm, operation)?;
+    Ok(plan_checked(comm, options, operation, form, schedule))
+}
+
+/// The same for an operation that has been validated.
+pub(crate) fn plan_checked<D: Device>(
+    comm: &Communicator<D>,
+    options: &Options,
+    operation: &Operation<'_>,
+    form: Form,
+    schedule: Schedule,
+) -> Plan {
     let team = Team::all(comm.rank(), comm.size());
     let mut b = Builder::reusing(team, schedule);
     b.set_levels(state::of(comm).levels(comm));
@@ -64,11 +75,11 @@ pub(crate) fn plan<D: Device>(
         Some(reduction) => exact::write(&mut b, table, name, &problem, &ask, reduction),
         None => write(&mut b, table, name, &problem, &ask),
     };
-    Ok(Plan {
+    Plan {
         schedule: b.finish(),
         bases,
         algorithm,
-    })
+    }
 }
 
 /// Chooses an algorithm for a problem and lets it write; returns its name.

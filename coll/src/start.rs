@@ -25,7 +25,7 @@ use crate::compare::{Form, Stamp, agree};
 use crate::counters::Counters;
 use crate::direct::{self, Kept, Pending, Ready, Start};
 use crate::options::Options;
-use crate::plan::{Plan, plan};
+use crate::plan::{Plan, plan, plan_checked};
 use crate::schedule::Schedule;
 use crate::state::{self, Job, OwnTags, SPARE_MAX, Scratch, State, lock};
 
@@ -310,10 +310,12 @@ impl<D: Device> Persistent<D> {
         let ready = track
             .as_ref()
             .and_then(|(_, kept)| direct::kept(state, kept));
-        let plan = |options: &Options, old| plan(comm, options, operation, Form::Persistent, old);
         let over_boards = ready.is_some_and(|ready| !ready.is_by_messages());
-        let plan = (!over_boards).then(|| plan(&job.options, Schedule::default()));
-        Ok(Self::made(comm, plan.transpose()?, number, track))
+        let plan = (!over_boards).then(|| {
+            let (options, schedule) = (&job.options, Schedule::default());
+            plan_checked(comm, options, operation, Form::Persistent, schedule)
+        });
+        Ok(Self::made(comm, plan, number, track))
     }
 
     /// The same for what `plan` plans.

@@ -60,10 +60,19 @@ pub(crate) struct Head {
 pub(crate) struct RankArea {
     pub(crate) identity: Identity,
     pub(crate) bell: BellWords,
-    /// Whether the rank is inside the library and will poll soon.
-    pub(crate) present: Apart<AtomicU32>,
+    pub(crate) presence: Apart<Presence>,
     pub(crate) inbox: Inbox,
     pub(crate) offers: Apart<[AtomicU32; OFFERS]>,
+}
+
+/// Whether a rank looks at what others want.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Presence {
+    /// Whether it is inside the library and will poll soon.
+    pub(crate) inside: AtomicU32,
+    /// How often it has looked in passing while peers might have been pulling from it.
+    pub(crate) looks: AtomicU32,
 }
 
 /// Who a rank is, and what has become of it.

@@ -139,6 +139,8 @@ pub(super) struct Transfer {
     pub(super) measured: bool,
     /// It is pulled because its sender was absent.
     pub(super) absent: bool,
+    /// How often that one had looked in passing then.
+    pub(super) looks: u32,
     /// The sender's driver has failed: what was asked for does not come.
     pub(super) broken: bool,
     /// Takes what has come to its device.

@@ -30,6 +30,9 @@ impl<T: Transport> State<T> {
     fn work(&mut self) -> usize {
         self.proto.has_pulled = false;
         self.proto.has_pulled_absent = false;
+        if self.attends() {
+            self.transport.note_look();
+        }
         let mut done = self.match_offers();
         while let Some((peer, header)) = self.proto.active.done_packets.pop() {
             self.on_done(peer, &header);

@@ -155,6 +155,7 @@ impl<T: Transport> State<T> {
             opened: None,
             measured: false,
             absent: false,
+            looks: 0,
             broken: false,
             landing: None,
         }));

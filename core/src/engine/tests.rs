@@ -36,6 +36,11 @@ struct Scripted {
     absent: Vec<u32>,
     /// Whoever waits for a message in a call sleeps there.
     sleeps: bool,
+    /// Whether long messages are exposed.
+    exposes: bool,
+    /// How often any peer has looked in passing, and this rank.
+    looks: u32,
+    looked: u32,
 }
 
 struct NoBell(AtomicU32);
@@ -65,6 +70,15 @@ impl Transport for Scripted {
             true => Pulls::Absent,
             false => self.pulls,
         }
+    }
+    fn note_look(&mut self) {
+        self.looked += 1;
+    }
+    fn looks(&self, _: u32) -> u32 {
+        self.looks
+    }
+    unsafe fn expose(&mut self, _: *const u8, _: usize) -> Option<Exposure> {
+        self.exposes.then_some(Exposure([0; 32]))
     }
     unsafe fn pull(&mut self, _: u32, _: &Exposure, _: u64, target: *mut u8, len: usize) -> Pulled {
         // SAFETY: the caller's promise.
@@ -159,6 +173,9 @@ fn scripted() -> Scripted {
         pulls: Pulls::Whole,
         absent: Vec::new(),
         sleeps: false,
+        exposes: false,
+        looks: 0,
+        looked: 0,
     }
 }
 

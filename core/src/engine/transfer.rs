@@ -36,6 +36,8 @@ const TURN: usize = 1 << 20;
 /// Bytes of an absent sender's message that are pulled before the first look whether it is back; what has been pulled
 /// becomes four times as much with each later turn. Shorter rests are not streamed.
 const FIRST_TURN: usize = 64 << 10;
+/// Looks of an absent sender from which on it is believed to look again: the call that begins an operation has one, too.
+const LOOKS: u32 = 2;
 /// Size of the buffer through which data for scattered layouts is pulled.
 const SCRATCH: usize = 128 << 10;
 /// Shortest message of which the sender may push a half: each half costs a system call.
@@ -233,20 +235,34 @@ impl<T: Transport> State<T> {
             return None;
         }
         transfer.absent = true;
+        transfer.looks = self.transport.looks(transfer.peer);
         Some(Way::Pull)
     }
 
-    /// Whether the rest of what is being pulled is better streamed: its sender was absent and is back.
+    /// Whether this rank has a long message on offer, and an operation under way that looks now and then.
+    pub(super) fn attends(&self) -> bool {
+        self.proto.exposed > 0 && self.proto.hooks.awake()
+    }
+
+    /// Whether the rest of what is being pulled is better streamed: its sender was absent and is back, or looks now and
+    /// then, so that both copy at a time and it does not wait in the end for what this rank copies alone.
     fn is_back(&mut self, index: u32) -> bool {
         let both = self.proto.exposed > 0;
         let Some((_, transfer)) = self.proto.table.transfer(index) else {
             return false;
         };
         let (peer, rest) = (transfer.peer, transfer.mine.len());
-        transfer.absent
-            && rest >= FIRST_TURN
-            && self.transport.pulls(peer, rest, false) == Pulls::Measured
-            && self.proto.ways.streams(peer, transfer.wanted, both)
+        if !transfer.absent || rest < FIRST_TURN {
+            return false;
+        }
+        let listens = match self.transport.pulls(peer, rest, false) {
+            Pulls::Measured => true,
+            // Where messages go both ways, each copies for itself.
+            Pulls::Absent if both => false,
+            Pulls::Absent => self.transport.looks(peer).wrapping_sub(transfer.looks) >= LOOKS,
+            _ => false,
+        };
+        listens && self.proto.ways.streams(peer, transfer.wanted, both)
     }
 
     /// What the transport and the data leave to be chosen.
@@ -279,13 +295,18 @@ impl<T: Transport> State<T> {
 
     /// Pulls the next part of a transfer.
     fn pull(&mut self, index: u32) -> Pulling {
-        let turn = self.pull_turn(index);
-        let back = turn == Turn::More && self.is_back(index);
+        // Before a turn as well, which takes long: much may have happened since the last.
+        let (mut turn, mut back) = (Turn::More, self.is_back(index));
+        let pulls = !back;
+        if pulls {
+            turn = self.pull_turn(index);
+            back = turn == Turn::More && self.is_back(index);
+        }
         let Some((_, transfer)) = self.proto.table.transfer(index) else {
             return Pulling::Over;
         };
         let far = self.proto.caps.contains(TransportCaps::PULL_FAR);
-        let copied = matches!(turn, Turn::More | Turn::Whole) && transfer.wanted > 0;
+        let copied = pulls && matches!(turn, Turn::More | Turn::Whole) && transfer.wanted > 0;
         self.proto.has_pulled |= !far && copied;
         self.proto.has_pulled_absent |= copied && transfer.absent;
         match turn {
@@ -310,10 +331,13 @@ impl<T: Transport> State<T> {
     }
 
     fn pull_turn(&mut self, index: u32) -> Turn {
+        // A rank that looks in passing, and whose own message is read by the other meanwhile, has nothing to wait for, and
+        // not many looks.
+        let alone = self.attends();
         let Some((data, transfer)) = self.proto.table.transfer(index) else {
             return Turn::Whole;
         };
-        let most = match transfer.absent {
+        let most = match transfer.absent && !alone {
             true => (3 * transfer.mine.start).clamp(FIRST_TURN, TURN),
             false => TURN,
         };

@@ -308,6 +308,18 @@ pub trait Transport: Send + 'static {
         let _ = present;
     }
 
+    /// Says that this rank, whose messages peers may be pulling, has looked in passing and will again: an operation under way
+    /// is polled now and then. A plain store. See [`looks`](Self::looks).
+    #[inline]
+    fn note_look(&mut self) {}
+
+    /// How often a peer has said so, modulo 2³²: who is [`Pulls::Absent`] and yet looks would stream, too.
+    #[inline]
+    fn looks(&self, peer: u32) -> u32 {
+        let _ = peer;
+        0
+    }
+
     /// A number that changes whenever a peer is found dead; a plain load, called often.
     fn failures(&self) -> u32;
 

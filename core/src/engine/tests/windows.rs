@@ -2,14 +2,14 @@
 
 use super::{Scripted, arrives, busy, piece, scripted};
 use crate::config::Settings;
-use crate::device::{Check, Device};
+use crate::device::{Check, Device, SendArgs, Turn};
 use crate::engine::Engine;
 use crate::engine::ways::Way;
 use crate::level::{Single, StateLock};
 use crate::matching::Pattern;
 use crate::transport::packet::flags;
 use crate::transport::{Header, PacketKind, Pulls};
-use crate::{Adi, Request};
+use crate::{Adi, ProcId, Request};
 
 /// What a receiver says that takes bytes of an offer.
 fn take(cookie: u32, until: u64) -> (Header, [u8; 24]) {
@@ -101,6 +101,58 @@ fn what_is_pulled_from_an_absent_sender_is_streamed_when_it_is_back() {
     assert_eq!(state.transport.sent.iter().filter(takes).count(), 2);
     let pulled: usize = state.transport.pulled.iter().flatten().sum();
     assert!(pulled <= 256 << 10, "{pulled} bytes");
+}
+
+/// Nor has whoever looks in passing, as a rank with a collective operation under way does between parts of a computation;
+/// a single look is that of the call that began it.
+#[test]
+fn what_is_pulled_from_an_absent_sender_is_streamed_when_it_looks_now_and_then() {
+    let mut buffer = vec![0; 512 << 10];
+    let (engine, _) = from_an_absent_sender(&mut buffer);
+    engine.device_check(Check::NonBlocking).unwrap();
+    let mut state = engine.state.lock();
+    state.transport.looks = 1;
+    state.progress();
+    let turns = [64 << 10, 192 << 10];
+    assert_eq!(state.transport.pulled.as_deref(), Some(&turns[..]));
+    assert!(state.transport.sent.is_empty());
+    state.transport.looks = 2;
+    let _ = (0..2).map(|_| state.progress()).sum::<usize>();
+    let kinds = state.transport.sent.iter().map(|header| header.kind);
+    assert!(kinds.eq([PacketKind::Take as u8]));
+    // The second begins, from where its sender's looks are counted anew.
+    let turns = [64 << 10, 192 << 10, 64 << 10, 192 << 10];
+    let pulled = state.transport.pulled.as_deref().unwrap();
+    assert!(turns.starts_with(pulled), "{pulled:?}");
+}
+
+/// A rank says that it looks while it has a long message on offer and a hook is awake.
+#[test]
+fn who_has_an_operation_under_way_says_that_it_looks() {
+    let mut buffer = vec![0; 512 << 10];
+    let (engine, _) = pulling(&mut buffer, 1);
+    engine.state.lock().transport.exposes = true;
+    let look = || {
+        let mut state = engine.state.lock();
+        state.progress();
+        state.transport.looked
+    };
+    let to = SendArgs::new(ProcId::new(1), 3, 0, 5);
+    // SAFETY: the buffer outlives the engine.
+    unsafe { engine.isend_contig(&to, buffer.as_ptr(), 512 << 10) }.unwrap();
+    assert_eq!((look(), look()), (0, 0));
+    let hook = engine.register_hook(Box::new(|_| Turn::Idle));
+    engine.wake_hook(hook);
+    assert_eq!((look(), look()), (1, 2));
+    // What comes the other way is read in few looks meanwhile, whether its sender looks or not.
+    let mut state = engine.state.lock();
+    (state.transport.pulls, state.transport.looks) = (Pulls::Absent, 5);
+    drop(state);
+    let (header, body) = offer(0, 512 << 10);
+    arrives(&engine, header, &body);
+    look();
+    let pulled = engine.state.lock().transport.pulled.clone();
+    assert_eq!(pulled, Some(vec![512 << 10]));
 }
 
 /// Whoever does not come back is served all the same, one message after the other.

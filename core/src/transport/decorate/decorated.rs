@@ -195,6 +195,14 @@ impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         self.inner.set_present(present);
     }
 
+    fn note_look(&mut self) {
+        self.inner.note_look();
+    }
+
+    fn looks(&self, peer: u32) -> u32 {
+        self.inner.looks(peer)
+    }
+
     fn failures(&self) -> u32 {
         self.inner.failures()
     }
