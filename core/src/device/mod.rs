@@ -410,8 +410,8 @@ pub trait Device {
     /// [`Aborted`](crate::ErrorKind::Aborted) when the job ends.
     fn device_check(&self, check: Check) -> Result<()>;
 
-    /// A number that changes whenever a request becomes complete. Read it before the last test that
-    /// precedes a blocking [`device_check`](Self::device_check).
+    /// A number that changes whenever a request becomes complete, and with other news that somebody may wait
+    /// for. Read it before the last test that precedes a blocking [`device_check`](Self::device_check).
     fn completion_epoch(&self) -> u64;
 
     // ---- Pack and unpack ------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ impl<T: Transport> State<T> {
             self.proto.fail_request(index, peer);
         }
         self.end_collectives(peer);
-        self.proto.shared.wake();
+        self.proto.shared.advance_epoch();
     }
 }
 
