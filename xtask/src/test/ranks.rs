@@ -10,7 +10,10 @@ use crate::Failure;
 
 /// Job sizes, as everywhere in this project: odd ones find what even ones hide. The unit tests run the
 /// suite at more of them (over libfabric at 2 and 3), with threads as ranks.
-const SIZES: &[u32] = &[1, 2, 3, 8];
+const SIZES: &[u32] = &[1, 2, 3, 7, 8];
+
+/// Those of the emulator, in which one process runs at a time.
+const EMULATED: &[u32] = &[1, 2, 3, 8];
 
 /// Job sizes of variants.
 const FEW: &[u32] = &[2, 3];
@@ -45,12 +48,12 @@ pub(super) fn conformance(run: &mut Run<'_>) -> Result<(), Failure> {
         return Ok(());
     }
     let launcher = run.repo.target().join("debug").join("portolan");
-    let (sizes, few) = if run.all {
-        (ALL_SIZES, ALL_FEW)
-    } else {
-        (SIZES, FEW)
-    };
     for package in &packages {
+        let (sizes, few) = match (run.all, package.as_str()) {
+            (true, _) => (ALL_SIZES, ALL_FEW),
+            (false, EMULATOR) => (EMULATED, FEW),
+            (false, _) => (SIZES, FEW),
+        };
         for variant in variants(package) {
             for ranks in if variant.few { few } else { sizes } {
                 let mut command = run.repo.command(&launcher);
