@@ -68,11 +68,11 @@ pub(crate) struct RunArgs {
     pub(crate) label: bool,
 
     /// End the job after this time; ranks that can report what they wait for are asked to first
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
 
     /// Show who waits for whom when ranks have waited this long (sets PORTOLAN_STUCK_AFTER)
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) stuck_after: Option<Duration>,
 
     /// Set an environment variable for every rank (may be repeated)

@@ -398,6 +398,11 @@ fn what_makes_no_sense_is_refused() {
     bench(&["failure", "--peers"])
         .expect_code(2)
         .expect_err(&["failure is not compared"]);
+    for seconds in ["-1", "0", "soon"] {
+        bench(&["latency", "--seconds", seconds])
+            .expect_code(2)
+            .expect_err(&["--seconds", seconds, "not a time in seconds above 0"]);
+    }
     bench(&["latency", "--sizes", "4096T"])
         .expect_code(2)
         .expect_err(&["4503599627370496 bytes", "are left here", "smaller --sizes"]);

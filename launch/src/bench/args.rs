@@ -59,7 +59,7 @@ pub(crate) struct BenchArgs {
 
     /// Longest time of one size in one sample: fewer rounds if they would take longer (idle: how long
     /// is waited)
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = positive)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = positive, allow_negative_numbers = true)]
     pub(crate) seconds: f64,
 
     /// Transports to use, side by side; unset means the best usable one
