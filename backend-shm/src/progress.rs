@@ -103,6 +103,9 @@ fn drain<S: Sink>(
         if delivered > 0 {
             // The second in a row: a burst.
             from.ring.prefetch();
+            if sink.looks_ahead() > 0 {
+                look_ahead(from, sink);
+            }
         }
         let cells = from.ring.cells();
         // SAFETY: `poll` has seen the message at `index`.
@@ -137,6 +140,23 @@ fn drain<S: Sink>(
         delivered += 1;
     }
     (delivered, None)
+}
+
+/// Shows the sink what has arrived behind the next packet, step by step nearer. (Seldom, and dear enough, for the
+/// loop around it to keep its registers for the rest.)
+#[cold]
+#[inline(never)]
+fn look_ahead<S: Sink>(from: &Incoming, sink: &mut S) {
+    let places = sink.looks_ahead();
+    // What is to be read of the next ones is under way by then.
+    from.ring.ask_for(places + 4);
+    for places in (1..=places).rev().step_by(2) {
+        if let Some(index) = from.ring.behind(places) {
+            // SAFETY: `behind` has seen the message at `index`.
+            let header = Header::from_words(unsafe { from.ring.cells().header(index) });
+            sink.ahead(&header, places);
+        }
+    }
 }
 
 /// The packet in the bulk area that a payload describes; `None` if the description makes no sense.

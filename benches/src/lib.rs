@@ -30,7 +30,7 @@ mod window;
 
 pub use buffers::Buffers;
 pub use measure::{Sample, Setup, measure, measure_threads};
-pub use pattern::{Axis, Collective, Form, Pattern, Steps};
+pub use pattern::{Axis, Collective, Form, Pattern, Steps, shuffled};
 pub use pin::{PinError, allowed_processors, pin};
 pub use plan::{ParsePlanError, Plan};
 pub use role::Role;

@@ -22,6 +22,7 @@
 //! - Nothing is global: several devices live side by side in a process, and one thread can step
 //!   several ranks.
 
+pub mod ahead;
 pub mod buffer;
 pub mod comm;
 pub mod config;

@@ -93,6 +93,23 @@ impl RingRx {
         }
     }
 
+    /// Asks for the cell so many places behind the next one.
+    #[inline]
+    pub(crate) fn ask_for(&self, places: usize) {
+        self.cells
+            .prefetch(self.cells.index(self.pos + places as u64));
+    }
+
+    /// The cell of the message so many places behind the next one, if it is there.
+    #[inline]
+    pub(crate) fn behind(&self, places: usize) -> Option<u32> {
+        let pos = self.pos + places as u64;
+        let index = self.cells.index(pos);
+        // SYNC 1: pairs with the Release store in `RingTx::push_marked`.
+        let control = self.cells.control(index).load(Acquire);
+        (control as u32 == tag(pos) && !self.silent).then_some(index)
+    }
+
     /// Asks for a cell a little ahead. Only while messages come in bursts: the line of a cell that is
     /// not written yet would be taken out of the sender's hands.
     #[inline(always)]

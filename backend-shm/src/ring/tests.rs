@@ -164,3 +164,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_behind_the_next_message_is_seen_when_it_is_there() {
+    let mut ring = Ring::new(16);
+    for lap in 0..5 {
+        assert_eq!(ring.rx.behind(0), None, "empty");
+        for tag in 0..10 {
+            assert_eq!(ring.push(lap * 10 + tag, &[]), Pushed::Done);
+        }
+        for tag in 0..10 {
+            for places in 0..16 {
+                let seen = ring.rx.behind(places as usize);
+                // SAFETY: `behind` has seen the message.
+                let header = seen.map(|index| unsafe { ring.rx.cells().header(index)[0] });
+                let there = tag + places < 10;
+                assert_eq!(header, there.then_some(lap * 10 + tag + places));
+            }
+            assert!(ring.pop().is_some());
+        }
+    }
+}

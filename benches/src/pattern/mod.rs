@@ -2,8 +2,8 @@
 
 mod steps;
 
-pub use steps::Steps;
 pub(crate) use steps::ping_pong;
+pub use steps::{Steps, shuffled};
 
 /// What is measured. Where the OSU suite has the same, it is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

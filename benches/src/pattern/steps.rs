@@ -67,7 +67,8 @@ impl Steps {
 
 /// The numbers below `count` in an order that is the same everywhere: the C programs under `peers/`
 /// make the same.
-fn shuffled(count: u32) -> Vec<u32> {
+#[must_use]
+pub fn shuffled(count: u32) -> Vec<u32> {
     let mut order: Vec<u32> = (0..count).collect();
     let mut state = 1_u64;
     for last in (1..order.len()).rev() {

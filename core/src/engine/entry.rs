@@ -9,6 +9,7 @@ use super::data::Data;
 use super::flows::Landing;
 use super::remote::RemoteOp;
 use super::shared::Shared;
+use crate::ahead::prefetch;
 use crate::device::{Completion, SendArgs, SendMode, Upper};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::{Pattern, PostedId, UnexpectedId, Wanted};
@@ -541,6 +542,15 @@ impl Table {
     #[inline]
     pub(super) fn state(&self, index: u32) -> State {
         self.shared.words.get(index).1
+    }
+
+    /// Asks for the lines of a slot.
+    pub(super) fn prefetch(&self, index: u32) {
+        if let Some(entry) = self.entries.get(index as usize) {
+            let first: *const Entry = entry;
+            prefetch(first);
+            prefetch(first.cast::<u8>().wrapping_add(64));
+        }
     }
 
     #[inline]

@@ -4,7 +4,7 @@
 //! while packets are being delivered is noted and done in [`State::work`], right after the poll.
 
 use super::state::{Proto, State};
-use super::unexpected::OfferBody;
+use super::unexpected::{OfferBody, envelope};
 use crate::transport::packet::flags;
 use crate::transport::{Header, PacketKind, Payload, Sink, Transport};
 
@@ -89,6 +89,20 @@ impl Sink for Inbound<'_> {
         }
         self.0.held_up = true;
         false
+    }
+
+    #[inline(always)]
+    fn looks_ahead(&self) -> usize {
+        self.0.posted.looks_ahead()
+    }
+
+    fn ahead(&mut self, header: &Header, places: usize) {
+        if header.kind != PacketKind::Eager as u8 {
+            return;
+        }
+        if let Some(&index) = self.0.posted.prefetch(&envelope(header), places) {
+            self.0.table.prefetch(index);
+        }
     }
 
     #[inline(always)]

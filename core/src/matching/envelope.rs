@@ -145,6 +145,19 @@ pub(super) struct Key {
 }
 
 impl Key {
+    /// The key of no pattern.
+    pub(super) const NONE: Self = Self {
+        place: 0,
+        tag: 0,
+        kind: u32::MAX,
+    };
+
+    /// The shape of the patterns that it stands for.
+    #[inline]
+    pub(super) const fn shape(&self) -> usize {
+        self.kind as usize % SHAPES
+    }
+
     /// The same key in a name space of its own, for tables that file one pattern several ways.
     #[inline]
     pub(super) fn in_space(mut self, space: usize) -> Self {

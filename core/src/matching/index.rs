@@ -1,17 +1,30 @@
 //! Lists of entries by key: each key's entries in the order in which they were appended.
 //!
-//! Budget: first, one bucket; append and unlink, one bucket and three slots.
+//! A list is a ring through the entries themselves: the first one's neighbours are the second and the last. The table
+//! knows the first, and the first knows its key, so a list has no memory of its own.
+//!
+//! Budget: first, one bucket and one entry; append and unlink, one bucket and three entries.
 
-use super::envelope::Key;
-use super::keymap::KeyMap;
+use super::buckets::Buckets;
+use super::envelope::{Key, SHAPES};
 use super::slab::{NIL, Slab};
 
-/// An entry's place in one list. In no list when `node` is [`NIL`].
+/// An entry's place in one list.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Link {
+    /// The entry before, or, before the first one, the last.
     prev: u32,
+    /// The entry behind, or, behind the last one, the first.
     next: u32,
-    node: u32,
+    place: Place,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Place {
+    /// In no list.
+    Out,
+    First,
+    Behind,
 }
 
 impl Link {
@@ -19,108 +32,179 @@ impl Link {
     pub(super) const OUT: Self = Self {
         prev: NIL,
         next: NIL,
-        node: NIL,
+        place: Place::Out,
     };
 
     /// Whether the entry is in a list.
     #[inline]
-    pub(super) const fn is_in(&self) -> bool {
-        self.node != NIL
+    pub(super) fn is_in(&self) -> bool {
+        self.place != Place::Out
     }
 }
 
 /// An entry that can be in several lists at once, one per lane.
 pub(super) trait Linked {
+    /// The key under which the entry is filed in a lane.
+    fn key(&self, lane: usize) -> Key;
+
     /// The entry's place in the list of a lane.
-    fn link(&mut self, lane: usize) -> &mut Link;
+    fn link(&self, lane: usize) -> &Link;
+
+    /// The same, to be changed.
+    fn link_mut(&mut self, lane: usize) -> &mut Link;
 }
 
-/// First and last slot of a list that is never empty.
+/// The list that was last appended to: programs repeat themselves, and a key met again is found without its hash.
 #[derive(Clone, Debug)]
-struct List {
-    head: u32,
-    tail: u32,
+struct Finger {
+    key: Key,
+    hash: u32,
+    /// Its first entry; [`NIL`] if the list is no more.
+    first: u32,
 }
 
 /// The lists, found by key.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
-    lists: KeyMap<List>,
+    firsts: Buckets,
+    seed: u64,
+    /// By shape of key.
+    fingers: [Finger; SHAPES],
 }
 
 impl Index {
     pub(super) fn new(seed: u64) -> Self {
+        const NONE: Finger = Finger {
+            key: Key::NONE,
+            hash: 0,
+            first: NIL,
+        };
         Self {
-            lists: KeyMap::new(seed),
+            firsts: Buckets::new(),
+            seed,
+            fingers: [NONE; SHAPES],
         }
     }
 
     pub(super) fn reserve(&mut self, capacity: usize) {
-        self.lists.reserve(capacity);
+        self.firsts.reserve(capacity);
     }
 
     /// The earliest entry filed under a key.
     #[inline]
-    pub(super) fn first(&self, key: &Key) -> Option<u32> {
-        let node = self.lists.find(key)?;
-        Some(self.lists.value(node).head)
+    pub(super) fn first<V: Linked>(&self, slots: &Slab<V>, lane: usize, key: &Key) -> Option<u32> {
+        let finger = &self.fingers[key.shape()];
+        if finger.key == *key && finger.first != NIL {
+            return Some(finger.first);
+        }
+        self.find(slots, lane, key, key.hash(self.seed))
     }
 
-    /// Files an entry under a key, behind those that are there.
     #[inline]
-    pub(super) fn append<V: Linked>(
-        &mut self,
-        slots: &mut Slab<V>,
-        lane: usize,
-        key: &Key,
-        slot: u32,
-    ) {
-        let node = self.lists.find_or_insert(key, || List {
-            head: slot,
-            tail: NIL,
-        });
-        let list = self.lists.value_mut(node);
-        let prev = std::mem::replace(&mut list.tail, slot);
-        *slots.get_mut(slot).link(lane) = Link {
-            prev,
-            next: NIL,
-            node,
-        };
-        if prev != NIL {
-            slots.get_mut(prev).link(lane).next = slot;
+    fn find<V: Linked>(&self, slots: &Slab<V>, lane: usize, key: &Key, hash: u32) -> Option<u32> {
+        self.firsts.find(hash, |slot| {
+            let entry = slots.get(slot);
+            // An entry may be filed in two lanes under the same hash.
+            entry.key(lane) == *key && entry.link(lane).place == Place::First
+        })
+    }
+
+    /// Asks for the memory in which [`guess`](Self::guess) looks.
+    #[inline]
+    pub(super) fn prefetch(&self, key: &Key) {
+        self.firsts.prefetch(key.hash(self.seed));
+    }
+
+    /// What [`first`](Self::first) will probably find; no entry is touched.
+    #[inline]
+    pub(super) fn guess(&self, key: &Key) -> Option<u32> {
+        self.firsts.guess(key.hash(self.seed))
+    }
+
+    /// Files an entry under its key of a lane, behind those that are there.
+    #[inline]
+    pub(super) fn append<V: Linked>(&mut self, slots: &mut Slab<V>, lane: usize, slot: u32) {
+        let key = slots.get(slot).key(lane);
+        let finger = &self.fingers[key.shape()];
+        if finger.key == key && finger.first != NIL {
+            return Self::append_behind(slots, lane, finger.first, slot);
         }
+        let hash = key.hash(self.seed);
+        let first = match self.find(slots, lane, &key, hash) {
+            Some(first) => {
+                Self::append_behind(slots, lane, first, slot);
+                first
+            }
+            None => {
+                *slots.get_mut(slot).link_mut(lane) = Link {
+                    prev: slot,
+                    next: slot,
+                    place: Place::First,
+                };
+                self.firsts.insert(hash, slot);
+                slot
+            }
+        };
+        self.fingers[key.shape()] = Finger { key, hash, first };
+    }
+
+    /// Adds an entry to the list that begins with `first`.
+    #[inline]
+    fn append_behind<V: Linked>(slots: &mut Slab<V>, lane: usize, first: u32, slot: u32) {
+        let last = std::mem::replace(&mut slots.get_mut(first).link_mut(lane).prev, slot);
+        slots.get_mut(last).link_mut(lane).next = slot;
+        *slots.get_mut(slot).link_mut(lane) = Link {
+            prev: last,
+            next: first,
+            place: Place::Behind,
+        };
     }
 
     /// Takes an entry out of its list, from wherever in the list it stands.
     #[inline]
     pub(super) fn unlink<V: Linked>(&mut self, slots: &mut Slab<V>, lane: usize, slot: u32) {
-        let link = std::mem::replace(slots.get_mut(slot).link(lane), Link::OUT);
-        if link.prev == NIL && link.next == NIL {
-            self.lists.remove(link.node);
-            return;
+        let entry = slots.get_mut(slot);
+        let key = entry.key(lane);
+        let Link { prev, next, place } = std::mem::replace(entry.link_mut(lane), Link::OUT);
+        let alone = next == slot;
+        if !alone {
+            slots.get_mut(prev).link_mut(lane).next = next;
+            let behind = slots.get_mut(next).link_mut(lane);
+            behind.prev = prev;
+            if place == Place::Behind {
+                return;
+            }
+            behind.place = Place::First;
         }
-        let list = self.lists.value_mut(link.node);
-        if link.prev == NIL {
-            list.head = link.next;
+        let finger = &mut self.fingers[key.shape()];
+        let hash = if finger.first == slot {
+            finger.first = if alone { NIL } else { next };
+            finger.hash
         } else {
-            slots.get_mut(link.prev).link(lane).next = link.next;
-        }
-        if link.next == NIL {
-            self.lists.value_mut(link.node).tail = link.prev;
+            key.hash(self.seed)
+        };
+        if alone {
+            self.firsts.remove(hash, slot);
         } else {
-            slots.get_mut(link.next).link(lane).prev = link.prev;
+            self.firsts.replace(hash, slot, next);
         }
     }
 
     /// Keys with entries, for tests.
     #[cfg(test)]
     pub(super) fn keys(&self) -> usize {
-        self.lists.len()
+        self.firsts.len()
     }
 
-    /// Nodes visited so far, for tests.
+    /// Chunks of buckets, for tests.
+    #[cfg(test)]
+    pub(super) fn chunks(&self) -> usize {
+        self.firsts.chunks()
+    }
+
+    /// Buckets visited so far, for tests.
     #[cfg(test)]
     pub(super) fn steps(&self) -> u64 {
-        self.lists.steps()
+        self.firsts.steps()
     }
 }

@@ -31,9 +31,9 @@
 
 #![forbid(unsafe_code)]
 
+mod buckets;
 mod envelope;
 mod index;
-mod keymap;
 mod matcher;
 pub mod offload;
 mod posted;

@@ -5,10 +5,13 @@
 //! any tag, any) that is filed there at all, and a few comparisons. No allocation, no lock, no
 //! system call.
 
-use super::envelope::{Envelope, Pattern, SHAPES, Wanted};
+use super::envelope::{Envelope, Key, Pattern, SHAPES, Wanted};
 use super::index::{Index, Link, Linked};
 use super::recent::{NEAR, Recent};
 use super::slab::{Id, Slab};
+
+/// Receives of which the memory does not stay in the nearer caches.
+const MANY: usize = 1 << 14;
 
 /// Names a posted receive until it is matched, cancelled or drained. Then it is stale and refused.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -34,6 +37,10 @@ pub struct PostedQueue<T> {
     index: Index,
     /// Indexed receives by shape of pattern: an arrival looks only where something is.
     indexed: [u32; SHAPES],
+    /// The slot of the receive that was last found in the index.
+    last: u32,
+    /// Whether that one lay far from the one before.
+    jumps: bool,
 }
 
 #[derive(Clone)]
@@ -45,7 +52,17 @@ struct Entry<T> {
 
 impl<T> Linked for Entry<T> {
     #[inline]
-    fn link(&mut self, _lane: usize) -> &mut Link {
+    fn key(&self, _lane: usize) -> Key {
+        self.wanted.key()
+    }
+
+    #[inline]
+    fn link(&self, _lane: usize) -> &Link {
+        &self.link
+    }
+
+    #[inline]
+    fn link_mut(&mut self, _lane: usize) -> &mut Link {
         &mut self.link
     }
 }
@@ -77,6 +94,8 @@ impl<T> PostedQueue<T> {
             recent: Recent::default(),
             index: Index::new(seed),
             indexed: [0; SHAPES],
+            last: 0,
+            jumps: false,
         }
     }
 
@@ -124,6 +143,8 @@ impl<T> PostedQueue<T> {
         if self.slots.len() > self.recent.len()
             && let Some(slot) = self.first_indexed(envelope)
         {
+            self.jumps = slot.abs_diff(self.last) > NEAR as u32;
+            self.last = slot;
             return Some(self.remove_indexed(slot).value);
         }
         let at = self.recent.first(&Wanted::from(envelope));
@@ -157,6 +178,33 @@ impl<T> PostedQueue<T> {
             (at < self.recent.len()).then(|| self.recent.slot(at))
         })?;
         Some(PostedId(self.slots.id(slot)))
+    }
+
+    /// How many arrivals ahead [`prefetch`](Self::prefetch) begins.
+    pub(crate) const AHEAD: usize = 6;
+
+    /// How many arrivals ahead it pays to [`prefetch`](Self::prefetch): none while the memory is in the nearer caches, or
+    /// is touched in an order that processors foresee by themselves.
+    #[inline(always)]
+    pub(crate) const fn looks_ahead(&self) -> usize {
+        if self.jumps && self.slots.len() > MANY {
+            return Self::AHEAD;
+        }
+        0
+    }
+
+    /// Asks for a part of the memory that an arrival will touch that is so many places behind the next one: each step
+    /// finds what the one before has asked for. With the last one the value of the receive that will probably be
+    /// matched. For receives without wildcards.
+    pub(crate) fn prefetch(&self, envelope: &Envelope, places: usize) -> Option<&T> {
+        let key = envelope.key(0);
+        match places {
+            6 => self.index.prefetch(&key),
+            4 => self.slots.prefetch(self.index.guess(&key)?),
+            2 => return Some(&self.slots.get(self.index.guess(&key)?).value),
+            _ => {}
+        }
+        None
     }
 
     /// Removes a receive before it is matched. `None` if it was matched or removed already.
@@ -223,11 +271,11 @@ impl<T> PostedQueue<T> {
     #[inline(never)]
     fn first_indexed(&self, envelope: &Envelope) -> Option<u32> {
         if self.indexed[1..] == [0; SHAPES - 1] {
-            return self.index.first(&envelope.key(0));
+            return self.index.first(&self.slots, 0, &envelope.key(0));
         }
         (0..SHAPES)
             .filter(|&shape| self.indexed[shape] != 0)
-            .filter_map(|shape| self.index.first(&envelope.key(shape)))
+            .filter_map(|shape| self.index.first(&self.slots, 0, &envelope.key(shape)))
             .min_by_key(|&slot| self.slots.stamp(slot))
     }
 
@@ -237,7 +285,7 @@ impl<T> PostedQueue<T> {
         for slot in std::iter::from_fn(|| self.recent.pop()).take(NEAR) {
             let wanted = self.slots.get(slot).wanted;
             self.indexed[wanted.shape()] += 1;
-            self.index.append(&mut self.slots, 0, &wanted.key(), slot);
+            self.index.append(&mut self.slots, 0, slot);
         }
     }
 
@@ -262,10 +310,11 @@ impl<T> PostedQueue<T> {
         self.recent.steps() + self.index.steps()
     }
 
-    /// Chunks of slots and keys in the index, for tests.
+    /// Chunks of slots, chunks of the index and keys in it, for tests.
     #[cfg(test)]
-    pub(super) fn footprint(&self) -> (usize, usize) {
-        (self.slots.chunks(), self.index.keys())
+    pub(super) fn footprint(&self) -> (usize, usize, usize) {
+        let index = &self.index;
+        (self.slots.chunks(), index.chunks(), index.keys())
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Budget: insert and remove, no allocation once the working size has been reached, no loop.
 
+use crate::ahead::prefetch;
+
 /// "No slot": the end of every list of slot numbers.
 pub(super) const NIL: u32 = u32::MAX;
 
@@ -13,7 +15,7 @@ const CHUNK: usize = 1 << CHUNK_BITS;
 /// How many times in a row the slab has to run empty without having needed its last chunk before
 /// that chunk is given back. Far above one, so that a program whose phases fill and drain the
 /// queue allocates in the first phase only.
-const IDLE_LIMIT: u32 = 64;
+pub(super) const IDLE_LIMIT: u32 = 64;
 
 /// A slot number together with what tells one use of the slot from the next: the low half of a stamp.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -209,6 +211,16 @@ impl<V> Slab<V> {
         self.slot_mut(index)
             .and_then(|slot| slot.value.as_mut())
             .expect("occupied slot")
+    }
+
+    /// Asks for the lines of a slot.
+    pub(super) fn prefetch(&self, index: u32) {
+        if let Some(slot) = self.slot(index) {
+            let first = std::ptr::from_ref(slot);
+            prefetch(first);
+            // It may span two.
+            prefetch(first.wrapping_add(1).cast::<u8>().wrapping_sub(1));
+        }
     }
 
     /// The stamp of the entry in a slot: smaller means inserted earlier.

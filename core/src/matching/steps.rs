@@ -10,6 +10,14 @@ pub(super) struct Steps {
 }
 
 impl Steps {
+    /// None so far.
+    pub(super) const fn new() -> Self {
+        Self {
+            #[cfg(test)]
+            taken: std::cell::Cell::new(0),
+        }
+    }
+
     /// Counts one step.
     #[inline(always)]
     pub(super) fn take(&self) {

@@ -7,7 +7,7 @@
 //! one, one comparison more; else one bucket of a hash table and a few comparisons. A message that is
 //! stored costs one entry of the ring of recent ones, and four buckets if it comes to be filed.
 
-use super::envelope::{Envelope, Pattern, SHAPES, Wanted};
+use super::envelope::{Envelope, Key, Pattern, SHAPES, Wanted};
 use super::index::{Index, Link, Linked};
 use super::recent::{NEAR, Recent};
 use super::slab::{Id, Slab};
@@ -47,7 +47,17 @@ struct Entry<M> {
 
 impl<M> Linked for Entry<M> {
     #[inline]
-    fn link(&mut self, lane: usize) -> &mut Link {
+    fn key(&self, lane: usize) -> Key {
+        self.envelope.key(lane)
+    }
+
+    #[inline]
+    fn link(&self, lane: usize) -> &Link {
+        &self.links[lane]
+    }
+
+    #[inline]
+    fn link_mut(&mut self, lane: usize) -> &mut Link {
         &mut self.links[lane]
     }
 }
@@ -195,17 +205,16 @@ impl<M> UnexpectedQueue<M> {
         if self.slots.len() == self.recent.len() {
             return None;
         }
-        self.index.first(&pattern.key())
+        let key = pattern.key();
+        self.index.first(&self.slots, key.shape(), &key)
     }
 
     /// Moves the oldest of the recent messages to the index.
     #[inline(never)]
     fn index_oldest(&mut self) {
         for slot in std::iter::from_fn(|| self.recent.pop()).take(NEAR) {
-            let envelope = self.slots.get(slot).envelope;
             for shape in 0..SHAPES {
-                let key = envelope.key(shape);
-                self.index.append(&mut self.slots, shape, &key, slot);
+                self.index.append(&mut self.slots, shape, slot);
             }
         }
     }
@@ -233,10 +242,11 @@ impl<M> UnexpectedQueue<M> {
         self.recent.steps() + self.index.steps()
     }
 
-    /// Chunks of slots and keys in the index, for tests.
+    /// Chunks of slots, chunks of the index and keys in it, for tests.
     #[cfg(test)]
-    pub(super) fn footprint(&self) -> (usize, usize) {
-        (self.slots.chunks(), self.index.keys())
+    pub(super) fn footprint(&self) -> (usize, usize, usize) {
+        let index = &self.index;
+        (self.slots.chunks(), index.chunks(), index.keys())
     }
 }
 

@@ -170,6 +170,17 @@ pub trait Sink {
     /// A packet has arrived. The payload is gone when this returns.
     fn packet(&mut self, peer: u32, header: &Header, payload: Payload<'_>);
 
+    /// How many packets behind the one that is delivered next [`ahead`](Self::ahead) wants to know of, if it does.
+    fn looks_ahead(&self) -> usize {
+        0
+    }
+
+    /// A packet with this header has arrived, so many places behind the one that is delivered next: what its delivery will
+    /// touch may be asked for. Said of every second packet, the farthest first, with each delivery; a hint.
+    fn ahead(&mut self, header: &Header, places: usize) {
+        let _ = (header, places);
+    }
+
     /// What [`Transport::begin_remote`] began under this number is over: with the former value if it was
     /// atomic, or `None` if it failed. What it changed is in the peer's memory.
     fn finished(&mut self, id: u32, outcome: Option<u64>) {

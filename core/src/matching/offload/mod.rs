@@ -38,6 +38,7 @@
 //! # Ok::<(), portolan_core::matching::offload::Breach>(())
 //! ```
 
+mod counts;
 mod device;
 mod outcome;
 mod overlap;

@@ -6,20 +6,20 @@
 //!
 //! Budget: adding and removing, up to four buckets; asking, up to four; nothing when empty.
 
+use super::counts::Counts;
 use crate::matching::envelope::{Pattern, SHAPES};
-use crate::matching::keymap::KeyMap;
 
 /// A collection of patterns that can tell whether one of them overlaps a given one.
 #[derive(Debug)]
 pub(super) struct Overlaps {
-    counts: KeyMap<u32>,
+    counts: Counts,
     by_shape: [usize; SHAPES],
 }
 
 impl Overlaps {
     pub(super) fn new() -> Self {
         Self {
-            counts: KeyMap::new(0),
+            counts: Counts::new(),
             by_shape: [0; SHAPES],
         }
     }
@@ -33,9 +33,7 @@ impl Overlaps {
         let own = pattern.shape();
         self.by_shape[own] += 1;
         for opened in opened_from(own) {
-            let key = pattern.key_opened(opened).in_space(own);
-            let node = self.counts.find_or_insert(&key, || 0);
-            *self.counts.value_mut(node) += 1;
+            self.counts.add(&pattern.key_opened(opened).in_space(own));
         }
     }
 
@@ -44,13 +42,8 @@ impl Overlaps {
         let own = pattern.shape();
         self.by_shape[own] -= 1;
         for opened in opened_from(own) {
-            let key = pattern.key_opened(opened).in_space(own);
-            let node = self.counts.find(&key).expect("a pattern that was added");
-            let count = self.counts.value_mut(node);
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(node);
-            }
+            self.counts
+                .remove(&pattern.key_opened(opened).in_space(own));
         }
     }
 
@@ -59,7 +52,7 @@ impl Overlaps {
         (0..SHAPES).any(|theirs| {
             self.by_shape[theirs] != 0 && {
                 let key = pattern.key_opened(theirs | pattern.shape());
-                self.counts.find(&key.in_space(theirs)).is_some()
+                self.counts.has(&key.in_space(theirs))
             }
         })
     }

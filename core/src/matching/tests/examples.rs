@@ -89,7 +89,7 @@ fn an_unexpected_id_is_stale_once_taken_and_after_the_memory_is_gone() {
         unexpected.push(envelope(0, n), n);
         assert!(unexpected.take_match(&Pattern::any(1)).is_some());
     }
-    assert_eq!(unexpected.footprint(), (1, 0));
+    assert_eq!(unexpected.footprint().0, 1);
     for id in ids {
         assert_eq!(unexpected.get(id), None);
         assert!(unexpected.get_mut(id).is_none());
@@ -174,4 +174,27 @@ fn debug_output_lists_the_entries_in_order() {
     posted.post(Pattern::any(1), 'b');
     let text = format!("{posted:?}");
     assert!(text.find("'a'").expect("first") < text.find("'b'").expect("second"));
+}
+
+#[test]
+fn what_is_asked_for_ahead_is_what_matches() {
+    let mut posted = PostedQueue::new();
+    let steps = |posted: &PostedQueue<u32>, tag| -> Vec<Option<u32>> {
+        let all = (0..=PostedQueue::<u32>::AHEAD + 1).rev();
+        all.map(|places| posted.prefetch(&envelope(2, tag), places).copied())
+            .collect()
+    };
+    assert!(
+        steps(&posted, 5).iter().all(Option::is_none),
+        "an empty one"
+    );
+    for tag in 0..1000 {
+        posted.post(Pattern::exact(&envelope(2, tag)), tag);
+    }
+    for tag in (0..900).rev() {
+        let found: Vec<u32> = steps(&posted, tag).into_iter().flatten().collect();
+        assert_eq!(found, [tag], "in one step");
+        assert_eq!(posted.match_arrival(&envelope(2, tag)), Some(tag));
+        assert!(steps(&posted, tag).iter().all(Option::is_none));
+    }
 }
