@@ -3,7 +3,7 @@
 //! provider matches.
 //!
 //! Rank 0 prints a line per case and a summary. The exit code is 0 if cases ran and all passed, or if there is
-//! no libfabric here, which is said.
+//! no libfabric here, or not the provider that is asked for, which is said.
 
 use std::error::Error;
 use std::io::Write;
@@ -13,11 +13,11 @@ use portolan_conformance::run_process;
 use portolan_core::config::Settings;
 use portolan_core::level::Single;
 use portolan_core::{Device, Engine, job};
-use portolan_ofi::{Native, Ofi};
+use portolan_ofi::{Config, Native, Ofi, offers};
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let settings = Settings::from_env()?;
-    if let Err(why) = portolan_ofi::offers(&portolan_ofi::Config::from_settings(&settings)) {
+    if let Some(why) = missing(&Config::from_settings(&settings)) {
         let rank = std::env::var("PMI_RANK").unwrap_or_default();
         if matches!(&*rank, "" | "0") {
             writeln!(
@@ -36,6 +36,18 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     };
     bootstrap.finalize()?;
     Ok(code)
+}
+
+/// Why there is nothing to run the suite over.
+fn missing(config: &Config) -> Option<String> {
+    let (version, offers) = match offers(config) {
+        Ok(found) => found,
+        Err(why) => return Some(why),
+    };
+    let wish = config.provider.as_deref()?;
+    let named = |name: &str| name == wish || name.split(';').any(|layer| layer == wish);
+    let there = offers.iter().any(|offer| named(&offer.provider));
+    (!there).then(|| format!("libfabric {version} has no provider {wish} here"))
 }
 
 fn run<D: Device>(device: &D) -> Result<ExitCode, Box<dyn Error>> {

@@ -19,6 +19,7 @@ use crate::atomics;
 use crate::fid::Fid;
 use crate::hmem::{self, Hmem};
 use crate::info::Info;
+use crate::provider::announces;
 
 /// Completions that a queue has room for.
 const COMPLETIONS: usize = 1024;
@@ -77,8 +78,11 @@ impl Domain {
         let domain = Fid::open(&library, |domain| unsafe {
             fi_domain(fabric.get(), info.as_ptr(), domain, null)
         })?;
-        let cq = queue(&library, &domain, FI_WAIT_FD)
-            .or_else(|_| queue(&library, &domain, FI_WAIT_NONE))?;
+        let silent = || queue(&library, &domain, FI_WAIT_NONE);
+        let cq = match announces(&info) {
+            true => queue(&library, &domain, FI_WAIT_FD).or_else(|_| silent()),
+            false => silent(),
+        }?;
         let av = vector(&library, &domain, &info, peers)?;
         // SAFETY: as above.
         let ep = Fid::open(&library, |ep| unsafe {

@@ -10,8 +10,8 @@ use std::ptr::NonNull;
 use libfabric_sys::{
     FI_CONTEXT, FI_CONTEXT2, FI_DELIVERY_COMPLETE, FI_EP_RDM, FI_HMEM, FI_MR_ALLOCATED,
     FI_MR_ENDPOINT, FI_MR_HMEM, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MSG, FI_ORDER_SAS,
-    FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_TAGGED, FI_THREAD_DOMAIN, Library, fi_domain_attr,
-    fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr,
+    FI_PROGRESS_MANUAL, FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_TAGGED, FI_THREAD_DOMAIN, Library,
+    fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr,
 };
 
 use crate::hmem::Accelerators;
@@ -84,6 +84,12 @@ impl Info {
     pub(crate) fn ask_delivery(&mut self) {
         // SAFETY: a description has all of its parts.
         unsafe { (*self.get_mut().tx_attr).op_flags = FI_DELIVERY_COMPLETE };
+    }
+
+    /// Asks for the provider's work to be done in the calls of the program, not in a thread beside it.
+    pub(crate) fn ask_no_thread(&mut self) {
+        // SAFETY: a description has all of its parts.
+        unsafe { (*self.get_mut().domain_attr).data_progress = FI_PROGRESS_MANUAL };
     }
 
     /// Asks for exactly what `like` describes.

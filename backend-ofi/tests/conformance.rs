@@ -74,6 +74,33 @@ mod udp {
     suite!(Over<Udp>, few);
 }
 
+/// Another provider over TCP, older than the others, which works in a thread of its own unless it is asked not to.
+struct Sockets;
+
+impl Transports for Sockets {
+    type Transport = Ofi;
+
+    const NAME: &'static str = "ofi, sockets";
+
+    fn missing() -> Option<String> {
+        missing("sockets")
+    }
+
+    fn open(job: &Job) -> Vec<Ofi> {
+        open(&job.clone().set("OFI_INTERFACE", "lo"), "sockets")
+    }
+}
+
+mod sockets {
+    use super::*;
+    suite!(Over<Sockets>, few);
+}
+
+#[test]
+fn one_sided_by_sockets() {
+    one_sided_by_the_provider::<Sockets>();
+}
+
 /// libfabric's shared memory.
 struct Shm;
 

@@ -48,11 +48,13 @@ impl Policy {
         // Where ranks outnumber cores, the peer may be waiting for this very core: it is given away after
         // each poll.
         let auto_spin = if crowded { 0 } else { spin };
+        // Who cannot sleep gives its core away without end: those that it waits for may need it.
+        let until_sleep = |yields| if sleeps { yields } else { u32::MAX };
         let (spin, yields, sleep) = match settings.wait() {
-            WaitMode::Auto => (auto_spin, YIELDS, sleeps),
+            WaitMode::Auto => (auto_spin, until_sleep(YIELDS), sleeps),
             WaitMode::Spin => (u32::MAX, 0, false),
             WaitMode::Yield => (auto_spin, u32::MAX, false),
-            WaitMode::Park => (auto_spin, 0, sleeps),
+            WaitMode::Park => (auto_spin, until_sleep(0), sleeps),
         };
         Self {
             spin,
@@ -342,5 +344,19 @@ mod tests {
         assert!(turns(None, true) && turns(Some("yield"), true));
         assert!(!turns(None, false) && !turns(Some("yield"), false));
         assert!(!turns(Some("spin"), true) && !turns(Some("park"), true));
+    }
+
+    #[test]
+    fn who_cannot_sleep_gives_its_core_away_without_end() {
+        for mode in ["auto", "yield", "park"] {
+            let (settings, wrong) = Settings::inspect([("PORTOLAN_WAIT", mode)]);
+            assert!(wrong.is_empty(), "{wrong:?}");
+            for crowded in [false, true] {
+                let policy = Policy::new(&settings, crowded, TransportCaps::empty());
+                assert!(!policy.sleep && policy.yields == u32::MAX, "{policy:?}");
+            }
+        }
+        let policy = Policy::new(&Settings::default(), false, TransportCaps::SLEEP);
+        assert!(policy.sleep && policy.yields == YIELDS, "{policy:?}");
     }
 }

@@ -15,7 +15,10 @@ const SIZES: &[u32] = &[1, 2, 3, 7, 8];
 /// Those of the emulator, in which one process runs at a time.
 const EMULATED: &[u32] = &[1, 2, 3, 8];
 
-/// Job sizes of variants.
+/// Job sizes of providers of libfabric, and of all variants in the full matrix.
+const PROVIDERS: &[u32] = &[1, 2, 3, 4, 5, 8];
+
+/// Job sizes of other variants.
 const FEW: &[u32] = &[2, 3];
 
 /// Job sizes under a foreign launcher, where the start is what is tested.
@@ -34,9 +37,6 @@ const HOSTS: &str = "launch/tests/failure/hosts";
 /// Job sizes in the full matrix: also more ranks than any machine has cores.
 const ALL_SIZES: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8, 12, 16];
 
-/// The few in the full matrix.
-const ALL_FEW: &[u32] = &[1, 2, 3, 4, 5, 8];
-
 /// The example by which a backend runs the suite as processes. What is built has the package's name and
 /// `-rank` for its name.
 const PROGRAM: &str = "conformance_rank";
@@ -49,13 +49,8 @@ pub(super) fn conformance(run: &mut Run<'_>) -> Result<(), Failure> {
     }
     let launcher = run.repo.target().join("debug").join("portolan");
     for package in &packages {
-        let (sizes, few) = match (run.all, package.as_str()) {
-            (true, _) => (ALL_SIZES, ALL_FEW),
-            (false, EMULATOR) => (EMULATED, FEW),
-            (false, _) => (SIZES, FEW),
-        };
         for variant in variants(package) {
-            for ranks in if variant.few { few } else { sizes } {
+            for ranks in variant.sizes.of(run.all) {
                 let mut command = run.repo.command(&launcher);
                 command
                     .args(["run", "-n", &ranks.to_string(), "--"])
@@ -79,15 +74,44 @@ struct Variant {
     /// What is said of it behind the backend's name.
     name: &'static str,
     settings: Vec<(&'static str, PathBuf)>,
-    /// At fewer sizes.
-    few: bool,
+    sizes: Sizes,
+}
+
+/// At which sizes the suite is run over a variant.
+#[derive(Clone, Copy, Default)]
+enum Sizes {
+    #[default]
+    Usual,
+    Emulated,
+    Provider,
+    Few,
+}
+
+impl Sizes {
+    /// The numbers of ranks, by default or in the full matrix.
+    fn of(self, all: bool) -> &'static [u32] {
+        match (self, all) {
+            (Self::Usual, false) => SIZES,
+            (Self::Emulated, false) => EMULATED,
+            (Self::Usual | Self::Emulated, true) => ALL_SIZES,
+            (Self::Few, false) => FEW,
+            (Self::Provider, _) | (Self::Few, true) => PROVIDERS,
+        }
+    }
 }
 
 /// The ways in which the suite is run over a backend: the libfabric backend with each provider that
 /// every machine has, and with a second version of the library where there is one.
 fn variants(package: &str) -> Vec<Variant> {
     if package != NETWORK {
-        return vec![Variant::default()];
+        let sizes = match package {
+            EMULATOR => Sizes::Emulated,
+            _ => Sizes::Usual,
+        };
+        return vec![Variant {
+            sizes,
+            ..Variant::default()
+        }];
     }
     let provider = |name: &'static str| ("PORTOLAN_OFI_PROVIDER", PathBuf::from(name));
     let loopback = ("PORTOLAN_OFI_INTERFACE", PathBuf::from("lo"));
@@ -96,7 +120,7 @@ fn variants(package: &str) -> Vec<Variant> {
         Variant {
             name: " on tcp",
             settings: vec![provider("tcp"), loopback.clone()],
-            few: false,
+            sizes: Sizes::Usual,
         },
         Variant {
             name: " on tcp, which matches",
@@ -105,7 +129,7 @@ fn variants(package: &str) -> Vec<Variant> {
                 loopback.clone(),
                 ("PORTOLAN_MATCH", PathBuf::from("native")),
             ],
-            few: true,
+            sizes: Sizes::Few,
         },
         // It makes its own order out of datagrams, and sends again what gets lost.
         Variant {
@@ -115,17 +139,22 @@ fn variants(package: &str) -> Vec<Variant> {
                 loopback.clone(),
                 ("PORTOLAN_TEST_HUGE", PathBuf::from("0")),
             ],
-            few: true,
+            sizes: Sizes::Few,
+        },
+        Variant {
+            name: " on sockets",
+            settings: vec![provider("sockets"), loopback.clone()],
+            sizes: Sizes::Provider,
         },
         Variant {
             name: " on shm",
             settings: vec![provider("shm")],
-            few: true,
+            sizes: Sizes::Provider,
         },
         Variant {
             name: " on shm with FI_HMEM",
             settings: vec![provider("shm"), registers],
-            few: true,
+            sizes: Sizes::Few,
         },
     ];
     let matching = [
@@ -141,7 +170,10 @@ fn variants(package: &str) -> Vec<Variant> {
                 ("PORTOLAN_MATCH", PathBuf::from(matching)),
                 ("PORTOLAN_OFI_LIBRARY", library.clone()),
             ],
-            few: true,
+            sizes: match matching {
+                "native" => Sizes::Few,
+                _ => Sizes::Provider,
+            },
         }));
         variants.extend(["auto", "on"].map(|memory| Variant {
             name: match memory {
@@ -153,7 +185,10 @@ fn variants(package: &str) -> Vec<Variant> {
                 ("PORTOLAN_OFI_HMEM", PathBuf::from(memory)),
                 ("PORTOLAN_OFI_LIBRARY", library.clone()),
             ],
-            few: true,
+            sizes: match memory {
+                "on" => Sizes::Few,
+                _ => Sizes::Provider,
+            },
         }));
     }
     variants
@@ -189,7 +224,7 @@ pub(super) fn interop(run: &mut Run<'_>) -> Result<(), Failure> {
         return Ok(());
     }
     for package in &packages {
-        for ranks in if run.all { ALL_FEW } else { FOREIGN } {
+        for ranks in if run.all { PROVIDERS } else { FOREIGN } {
             let mut command = run.repo.command(hydra);
             command
                 .args(["-n", &ranks.to_string()])
