@@ -323,6 +323,16 @@ fn what_is_measured_is_pulled_whole_while_the_sender_is_outside() {
 }
 
 #[test]
+fn looks_in_passing_are_counted_for_the_one_that_looks() {
+    let mut ranks = in_process_with(2, &Config::default()).unwrap();
+    let seen = |ranks: &[Shm]| [ranks[1].looks(0), ranks[1].looks(1), ranks[1].looks(2)];
+    assert_eq!(seen(&ranks), [0, 0, 0]);
+    ranks[0].note_look();
+    ranks[0].note_look();
+    assert_eq!(seen(&ranks), [2, 0, 0], "nobody has the rank 2");
+}
+
+#[test]
 fn capabilities_are_what_is_wired() {
     let mut off = in_process_with(
         1,

@@ -139,7 +139,7 @@ macro_rules! with_cases {
                     flood 2, tiny_packets 1,
                 }
                 threads {
-                    blocked_testing_and_traffic 1, one_queue_each 1, communicators 2, capability 1, rings 1,
+                    blocked_testing_and_traffic 1, one_queue_each 1, probed_oneself 1, communicators 2, capability 1, rings 1,
                 }
             }
         }

@@ -142,6 +142,8 @@ pub(super) unsafe fn alltoall<D: Device>(
             let header = steps.header_of(rank)?;
             if header.kind() != Some(kind) {
                 steps.note(rank, header);
+                // Who takes another operation has no steps of two numbers. All others see it in this step, and leave.
+                left |= at == 0;
                 continue;
             }
             let len = steps.len_of(rank, header);

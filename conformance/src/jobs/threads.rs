@@ -133,6 +133,43 @@ pub fn blocked_testing_and_traffic<S: Sut>(ranks: u32) -> Verdict {
     Ok(())
 }
 
+/// A thread that sleeps in a probe is woken by another thread's send to their own rank, of which no packet tells.
+pub fn probed_oneself<S: Sut>(ranks: u32) -> Verdict {
+    shared::<S>()?;
+    S::run_shared(&Job::new(ranks), |device| {
+        let rank = &Rank::new(device, 0);
+        let me = rank.me();
+        let (tell, told) = mpsc::channel();
+        let (say, woken) = mpsc::channel();
+        thread::scope(|scope| {
+            let blocked = scope.spawn(move || {
+                tell.send(own_clock()).expect("somebody listens");
+                let status = device
+                    .probe_unchecked(&rank.from(me, 7))
+                    .expect("a message");
+                assert_eq!(status.bytes, 5);
+                let _ = say.send(());
+            });
+            let clock = told.recv().expect("the clock of the blocked thread");
+            let sleeps = device.attributes().caps.contains(Caps::SLEEP);
+            assert!(!sleeps || falls_asleep(clock), "it does not sleep");
+            let sent = rank.isend(&rank.to(me, 7), b"awake".to_vec());
+            // Whoever waits for anything else polls, and so would find it.
+            let woken = woken.recv_timeout(GUARD);
+            blocked.join().expect("the blocked thread");
+            let (_, bytes) = rank.take(&rank.from(me, 7), 5);
+            assert_eq!(bytes, b"awake");
+            rank.done(sent);
+            assert!(
+                woken.is_ok(),
+                "it slept on until it looked whether it was stuck"
+            );
+        });
+        rank.barrier();
+    });
+    Ok(())
+}
+
 /// Every thread waits for messages of its own, which other threads' progress may bring; and one
 /// thread completes what another started.
 pub fn one_queue_each<S: Sut>(ranks: u32) -> Verdict {

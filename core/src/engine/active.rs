@@ -253,7 +253,10 @@ impl Proto {
     /// A peer has handled active messages of this rank.
     pub(super) fn credited_by(&mut self, peer: u32, header: &Header) {
         match self.active.used.get_mut(&peer) {
-            Some(used) if *used >= header.cookie => *used -= header.cookie,
+            Some(used) if *used >= header.cookie => {
+                *used -= header.cookie;
+                self.shared.tell();
+            }
             _ => self.misbehaves(peer, "returned more credit than it was given"),
         }
     }

@@ -457,8 +457,8 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         let mut state = self.state.lock();
         state.proto.wake_hook(hook);
         if L::MULTIPLE {
-            // A thread that sleeps is to poll, for the hook to run.
-            self.shared.wake();
+            // A thread that sleeps, or is parked, is to poll, for the hook to run.
+            self.shared.tell();
         }
     }
 

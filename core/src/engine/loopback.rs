@@ -41,6 +41,7 @@ impl<T: Transport> State<T> {
         if let Some(op) = self.proto.table.send(index) {
             op.stage = SendStage::Looped(id);
         }
+        self.proto.shared.tell();
     }
 
     /// A blocking send to this rank itself: there is nobody else to receive meanwhile at level

@@ -103,9 +103,8 @@ impl<T: Transport> State<T> {
     #[inline]
     pub(super) fn nudge(&mut self, peer: u32) {
         if peer == self.proto.me {
-            // Another thread of this rank: it has announced its sleep under the lock, or is parked and looks
-            // again when the epoch has moved.
-            self.proto.shared.advance_epoch();
+            // Another thread of this rank: it has announced its sleep under the lock.
+            self.proto.shared.wake();
         } else if (peer as usize) < self.proto.peers.len() {
             self.transport.nudge(peer);
         }

@@ -415,9 +415,8 @@ impl Proto {
             step::PUT | step::GET | step::ATOMIC => {
                 self.serve(peer, header, payload);
                 if header.flags != step::GET {
-                    // Another thread of this rank may be asleep or parked until this memory changes: it looks
-                    // again when the epoch has moved.
-                    self.shared.advance_epoch();
+                    // Another thread of this rank may be asleep until this memory changes.
+                    self.shared.wake();
                 }
             }
             step::FLUSH => {

@@ -97,6 +97,7 @@ impl<T: Transport> State<T> {
                 taken: false,
             };
             self.proto.unexpected.push(envelope, arrived);
+            self.proto.shared.tell();
             return;
         }
         if body

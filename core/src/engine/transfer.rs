@@ -107,8 +107,9 @@ impl<T: Transport> State<T> {
     /// is always something.
     pub(super) fn begin_late(&mut self) -> usize {
         let (mut begun, mut place) = (0, 0);
+        let mut pulls = self.pulls_absent();
         while let Some(index) = self.proto.late.first(place) {
-            if matches!(self.choice(index), Some(Choice::Absent)) && self.pulls_absent() {
+            if pulls && matches!(self.choice(index), Some(Choice::Absent)) {
                 place += 1;
                 continue;
             }
@@ -117,6 +118,7 @@ impl<T: Transport> State<T> {
                 self.begin_way(index, way);
             }
             begun += 1;
+            pulls = self.pulls_absent();
         }
         begun
     }
@@ -305,6 +307,10 @@ impl<T: Transport> State<T> {
         let Some((_, transfer)) = self.proto.table.transfer(index) else {
             return Pulling::Over;
         };
+        debug_assert!(
+            !transfer.absent || turn != Turn::Later,
+            "pulls from absent senders are over when the call returns"
+        );
         let far = self.proto.caps.contains(TransportCaps::PULL_FAR);
         let copied = pulls && matches!(turn, Turn::More | Turn::Whole) && transfer.wanted > 0;
         self.proto.has_pulled |= !far && copied;

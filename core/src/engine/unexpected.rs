@@ -192,6 +192,7 @@ impl Proto {
                 data,
             },
         );
+        self.shared.tell();
     }
 
     /// Accounts for a stored message that leaves the queue.

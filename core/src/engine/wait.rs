@@ -242,7 +242,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
                 std::hint::spin_loop();
                 continue;
             }
-            if waiter.yields < self.policy.yields {
+            let without_end = self.policy.yields == u32::MAX;
+            if without_end || waiter.yields < self.policy.yields {
                 waiter.yields = waiter.yields.saturating_add(1);
                 std::thread::yield_now();
             } else if self.policy.sleep

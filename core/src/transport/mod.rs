@@ -136,7 +136,8 @@ pub enum Pulls {
     /// The receiver pulls all of it.
     Whole,
     /// Nobody would stream now: the sender is busy with something else. The receiver pulls, and looks now and then
-    /// whether it is back.
+    /// whether it is back. For transports whose pulls are over when the call returns (never [`Pulled::Later`]): the
+    /// rest may be streamed into the same memory.
     Absent,
     /// The receiver pulls what is contiguous on its side, piece after piece while other work goes on
     /// ([`Pulled::Later`]); the rest is streamed.

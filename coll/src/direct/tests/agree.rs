@@ -6,7 +6,7 @@ use portolan_core::{Device, ErrorKind, Result};
 use portolan_datatype::{Layout, Op, Predefined};
 
 use super::{World, buf, costs, has_boards, on_all, on_network, on_some};
-use crate::{Counters, Many, Operation, counted, run};
+use crate::{BlocksArg, Counters, Many, Operation, counted, run};
 
 fn sum() -> Op {
     Op::from(Predefined::Sum)
@@ -262,6 +262,45 @@ fn another_operation_is_told_by_its_name() {
         );
         barrier(world).unwrap();
     });
+}
+
+/// An alltoall with counts of its own, of so many items for each rank.
+fn alltoallv(world: &World, each: usize) -> Result<()> {
+    let (layout, size) = (Layout::of::<u64>(), world.size() as usize);
+    let (mut from, mut to) = (vec![1_u64; each * size], vec![0_u64; each * size]);
+    let counts = vec![each; size];
+    let places: Vec<isize> = (0..size).map(|rank| (rank * each) as isize).collect();
+    let blocks = |data: &mut Vec<u64>| {
+        Many::Blocks(BlocksArg {
+            ptr: data.as_mut_ptr().cast(),
+            counts: &counts,
+            displacements: &places,
+            layout: &layout,
+        })
+    };
+    let (send, recv) = (Some(blocks(&mut from)), blocks(&mut to));
+    // SAFETY: the buffers outlive the call.
+    unsafe { run(world, &Operation::Alltoall { send, recv }) }
+}
+
+#[test]
+fn who_takes_steps_of_two_numbers_does_not_leave_others_behind() {
+    for ranks in [2, 3] {
+        // Steps begin with an even and with an odd number.
+        for before in 0..4 {
+            on_all(ranks, |world| {
+                (0..before).for_each(|_| barrier(world).unwrap());
+                let outcome = match world.rank() {
+                    0 => barrier(world),
+                    _ => alltoallv(world, 40_000),
+                };
+                assert_eq!(outcome.unwrap_err().kind(), ErrorKind::InvalidArgument);
+                barrier(world).unwrap();
+                alltoallv(world, 40_000).unwrap();
+                barrier(world).unwrap();
+            });
+        }
+    }
 }
 
 #[test]

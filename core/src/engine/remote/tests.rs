@@ -121,22 +121,15 @@ fn without_registered_memory_everything_goes_by_packets() {
 
 /// A thread that is parked looks again when the epoch has moved, and only then.
 #[test]
-fn the_epoch_moves_when_a_peer_has_changed_memory_or_died() {
+fn the_epoch_moves_when_a_peer_has_died() {
     let ranks = two(TransportCaps::empty());
-    let region = ranks[1].alloc_region(64).unwrap();
     let before = ranks[1].completion_epoch();
-    assert_eq!(put(&ranks, &region.key, &[9; 8]), Ok(()));
-    let put = ranks[1].completion_epoch();
-    assert_ne!(before, put);
-    ranks[1].notify(ProcId::new(1));
-    let told = ranks[1].completion_epoch();
-    assert_ne!(put, told, "another thread of this rank has stored");
     ranks[0].declare_self_failed("it is what this test is about");
     while ranks[1].failure_of(ProcId::new(0)).is_none() {
         // Progress itself may report the failure.
         let _ = ranks[1].device_check(Check::NonBlocking);
     }
-    assert_ne!(told, ranks[1].completion_epoch());
+    assert_ne!(before, ranks[1].completion_epoch());
 }
 
 #[test]
