@@ -318,3 +318,6 @@ fn descriptor(cq: &Fid<fid_cq>) -> Option<RawFd> {
     let result = unsafe { fi_control(cq.fid(), FI_GETWAIT as i32, (&raw mut fd).cast()) };
     (result == 0 && fd >= 0).then_some(fd)
 }
+
+#[cfg(test)]
+mod tests;

@@ -205,6 +205,26 @@ impl Info {
         self.domain_attr().mr_mode as u64 & bits != 0
     }
 
+    /// Has memory registered in other ways than the provider asks for.
+    #[cfg(test)]
+    pub(crate) fn set_mr_modes(&mut self, bits: u64) {
+        // SAFETY: a description has all of its parts.
+        unsafe { (*self.get_mut().domain_attr).mr_mode = bits as i32 };
+    }
+
+    /// How memory is registered, for people.
+    pub(crate) fn registration(&self) -> String {
+        let choice = |bits, yes, no| if self.mr_mode(bits) { yes } else { no };
+        let parts = [
+            choice(FI_MR_VIRT_ADDR, "virtual addresses", "offsets"),
+            choice(FI_MR_PROV_KEY, "the provider's keys", "own keys"),
+            choice(FI_MR_LOCAL, "local buffers, too", ""),
+            choice(FI_MR_ENDPOINT, "for an endpoint", ""),
+        ];
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        parts.join(", ")
+    }
+
     /// The address of this side, where it is one of IP.
     pub(crate) fn ip(&self) -> Option<IpAddr> {
         let info = self.get();

@@ -96,4 +96,4 @@ pub use hmem::accelerators;
 pub use native::{Native, matching};
 pub use ofi::Ofi;
 pub use open::{in_process, in_process_with, open, open_with, probe};
-pub use provider::{Offer, offers};
+pub use provider::{Offer, offers, registration};

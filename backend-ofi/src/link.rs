@@ -67,6 +67,12 @@ impl Link {
         let opened = keeping_signals(|| Domain::open(library, info, size, largest))?;
         // If something fails below, the endpoint goes before what it stands on.
         let (domain, ep) = (opened.1, opened.0);
+        tracing::debug!(
+            provider = domain.info.provider(),
+            network = domain.info.domain(),
+            registration = domain.info.registration(),
+            "an endpoint is open"
+        );
         let (count, least) = (config.slots, Wire::LEN + limits.short);
         // All parts of a packet leave at once, or none.
         let pieces = count.max(limits.bulk.div_ceil(part));

@@ -340,6 +340,7 @@ pub(crate) fn describe(ofi: &Ofi) -> Vec<(String, String)> {
                 "for one message each",
             ),
         ),
+        fact("registration", domain.info.registration()),
         fact("injected", format!("up to {injected} bytes")),
         fact(
             "memory",

@@ -10,6 +10,7 @@
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 
+use libfabric_sys::Library;
 use portolan_core::config::Settings;
 use portolan_core::job::{Bootstrap, JobError};
 use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
@@ -17,6 +18,7 @@ use portolan_core::{Error, ErrorKind, Result};
 
 use crate::addr::{self, Addresses, Card, Process};
 use crate::config::Config;
+use crate::info::Info;
 use crate::link::Link;
 use crate::networks;
 use crate::ofi::{Ofi, Place};
@@ -107,7 +109,15 @@ pub fn in_process(n: u32, settings: &Settings) -> Result<Vec<Ofi>, Error> {
 /// As for [`in_process`].
 pub fn in_process_with(n: u32, config: &Config) -> Result<Vec<Ofi>, Error> {
     check_size(n)?;
-    let (library, info) = provider::choose(config)?;
+    in_process_as(n, config, provider::choose(config)?)
+}
+
+/// [`in_process_with`] over a provider as it is described.
+pub(crate) fn in_process_as(
+    n: u32,
+    config: &Config,
+    (library, info): (Library, Info),
+) -> Result<Vec<Ofi>, Error> {
     // One provider, one trial.
     let open = |rank| Link::new(library, info.duplicate()?, config, n, rank > 0);
     let opened: Vec<Link> = (0..n)

@@ -169,6 +169,19 @@ pub(crate) fn choose(config: &Config) -> Result<(Library, Info)> {
     Ok((library, best))
 }
 
+/// How memory is registered over the provider that is chosen under these settings, for people.
+///
+/// # Errors
+/// Why no provider can be chosen.
+pub fn registration(config: &Config) -> Result<String, String> {
+    let (_, info) = choose(config).map_err(|why| why.to_string().replace('\n', " "))?;
+    Ok(format!(
+        "memory is registered over {} by {}",
+        info.provider(),
+        info.registration()
+    ))
+}
+
 /// Whether a provider is to be asked for these capabilities.
 fn may_ask(best: &Info, caps: u64) -> bool {
     caps & FI_RMA == 0 || !has_layer(best, ONLY_MESSAGES)

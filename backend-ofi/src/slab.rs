@@ -86,6 +86,12 @@ impl Slab {
         self.region = None;
     }
 
+    /// Whether the provider wanted it to be registered.
+    #[cfg(test)]
+    pub(crate) fn is_registered(&self) -> bool {
+        self.region.is_some()
+    }
+
     /// Bytes of one part.
     pub(crate) fn part_len(&self) -> usize {
         self.part

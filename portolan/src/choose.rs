@@ -143,6 +143,9 @@ fn ofi(place: Place, settings: &Settings, eager: Eager, better: &[TransportInfo]
             .collect();
         let matching = portolan_ofi::matching(&portolan_ofi::Config::from_settings(settings));
         info.found.push((matching, None));
+        let registration =
+            portolan_ofi::registration(&portolan_ofi::Config::from_settings(settings));
+        info.found.extend(registration.ok().map(|how| (how, None)));
         let memory = portolan_ofi::accelerators(&portolan_ofi::Config::from_settings(settings));
         info.found.push(memory);
     }
