@@ -111,7 +111,9 @@ mod tests {
         let seconds = copy_of_fresh_memory(one, other, 100_000).unwrap();
         assert!(seconds > 0.0 && seconds.is_finite());
         let twice = relayed(one, other, 100_000).unwrap();
-        assert!(twice.stream > 0.0 && twice.one_way > 0.0 && twice.one_way.is_finite());
+        for figure in [twice.stream, twice.both, twice.one_way] {
+            assert!(figure > 0.0 && figure.is_finite());
+        }
         // Not a number where it is forbidden.
         assert!(pull_of_fresh_memory(one, other, 100_000).unwrap() != 0.0);
     }

@@ -1,24 +1,48 @@
 //! What two processors can do for data that is copied twice: by one into memory that both have, by the other out of it.
 //!
-//! No message that travels so can be faster, whoever sends it: here are no envelopes, no matching, no requests.
+//! No message that travels so can be faster, whoever sends it: here are no envelopes, no matching, no requests. One message
+//! is behind the other here. Who takes pieces of several messages by turns may find those that come from one buffer in its
+//! cache, and move more where messages are long.
 
 use std::cell::UnsafeCell;
+use std::error::Error;
 use std::hint::{black_box, spin_loop};
 use std::ptr::copy_nonoverlapping;
+use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::turns::on_two;
+use super::turns::{Turns, TwoLines, on_two};
+use crate::Buffers;
 use crate::pin::PinError;
 
-/// Longest piece in which data is copied: of 8 to 64 KiB the best for long data, because a copy has a beginning, and
-/// four of them still fit a core's cache.
-const PIECE: usize = 32 << 10;
+/// How data travels.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Longest piece in which it is copied.
+    piece: usize,
+    /// Pieces that may lie there, written and not yet read.
+    room: u64,
+    /// Pieces that a core copies one way before it looks at the other way.
+    turn: u64,
+}
+
+const fn shape(piece: usize, room: u64, turn: u64) -> Shape {
+    Shape { piece, room, turn }
+}
+
+/// How a stream travels: the best is quoted. Long pieces, because a copy has a beginning, and few of them, because they
+/// are to fit a core's cache; the last one is for short messages, which are no longer than that anyway.
+const STREAMS: [Shape; 5] = [
+    shape(32 << 10, 4, 1),
+    shape(32 << 10, 8, 1),
+    shape(16 << 10, 4, 4),
+    shape(8 << 10, 8, 8),
+    shape(8 << 10, 64, 4),
+];
 /// The same where only one message is on its way: the second copy begins when the first piece is there.
-const FIRST: usize = 8 << 10;
-/// Pieces that may lie there, written and not yet read.
-const ROOM: u64 = 4;
-/// Bytes that are moved for one figure, and how often: the best is quoted.
+const ALONE: Shape = shape(8 << 10, 4, 1);
+/// Bytes that are moved each way for one figure, and how often: the best is quoted.
 const TOTAL: usize = 32 << 20;
 const TRIES: u32 = 3;
 /// Messages to and fro for one figure.
@@ -30,49 +54,87 @@ const ROUNDS: u64 = 200;
 pub struct Relayed {
     /// Bytes per second, one message behind the other.
     pub stream: f64,
+    /// The same with a stream each way at a time: bytes per second of both together.
+    pub both: f64,
     /// Seconds from one processor to the other, one message at a time.
     pub one_way: f64,
 }
 
-/// Moves messages of `bytes` bytes from one processor to another by two copies.
+/// Which ways a stream goes.
+#[derive(Clone, Copy, PartialEq)]
+enum Ways {
+    One,
+    Both,
+}
+
+/// Moves messages of `bytes` bytes from one processor to another by two copies, and back.
 ///
 /// # Errors
-/// If a thread cannot be put on one of them.
-pub fn relayed(one: usize, other: usize, bytes: usize) -> Result<Relayed, PinError> {
-    let (mut stream, mut one_way) = (0_f64, f64::INFINITY);
+/// If a thread cannot be put on one of them, or there is no memory for the messages.
+pub fn relayed(one: usize, other: usize, bytes: usize) -> Result<Relayed, Box<dyn Error>> {
+    let mut memory = [Buffers::new(bytes, 1)?, Buffers::new(bytes, 1)?];
+    let mut best = Relayed {
+        stream: 0.0,
+        both: 0.0,
+        one_way: f64::INFINITY,
+    };
     for _ in 0..TRIES {
-        stream = stream.max(streamed(one, other, bytes)?);
-        one_way = one_way.min(to_and_fro(one, other, bytes)?);
+        for shape in STREAMS {
+            let mut rate = |ways| streamed((one, other), shape, ways, bytes, &mut memory);
+            best.stream = best.stream.max(rate(Ways::One)?);
+            best.both = best.both.max(rate(Ways::Both)?);
+        }
+        best.one_way = best
+            .one_way
+            .min(to_and_fro((one, other), bytes, &mut memory)?);
     }
-    Ok(Relayed { stream, one_way })
+    Ok(best)
 }
 
-fn streamed(one: usize, other: usize, bytes: usize) -> Result<f64, PinError> {
-    let relay = Relay::new(bytes.min(PIECE));
+/// Bytes per second, all ways together.
+fn streamed(
+    (one, other): (usize, usize),
+    shape: Shape,
+    ways: Ways,
+    bytes: usize,
+    [mine, theirs]: &mut [Buffers; 2],
+) -> Result<f64, PinError> {
+    let there = Relay::new(shape, bytes);
+    let back = (ways == Ways::Both).then(|| Relay::new(shape, bytes));
+    let start = TwoLines::default();
     let messages = (TOTAL / bytes.max(1)).max(4);
-    let writer = || {
-        let data = vec![1_u8; bytes];
-        relay.write(&data);
-        relay.await_read();
+    let first = || {
+        let mut ends = ends(Some(&there), back.as_ref(), mine);
+        pass(&mut ends, 1);
         let begun = Instant::now();
-        (0..messages).for_each(|_| relay.write(black_box(&data)));
-        relay.await_read();
-        (messages * bytes) as f64 / begun.elapsed().as_secs_f64()
+        start.first(1);
+        pass(&mut ends, messages);
+        there.await_read();
+        (ends.len() * messages * bytes) as f64 / begun.elapsed().as_secs_f64()
     };
-    let reader = || {
-        let mut data = vec![0_u8; bytes];
-        (0..=messages).for_each(|_| relay.read(black_box(&mut data)));
+    let second = || {
+        let mut ends = ends(back.as_ref(), Some(&there), theirs);
+        pass(&mut ends, 1);
+        // Nothing that counts is written before the clock runs.
+        start.second(1);
+        pass(&mut ends, messages);
     };
-    on_two(one, other, writer, reader)
+    on_two(one, other, first, second)
 }
 
-fn to_and_fro(one: usize, other: usize, bytes: usize) -> Result<f64, PinError> {
-    let (there, back) = (Relay::new(bytes.min(FIRST)), Relay::new(bytes.min(FIRST)));
+/// Seconds of a message, one way.
+fn to_and_fro(
+    (one, other): (usize, usize),
+    bytes: usize,
+    [mine, theirs]: &mut [Buffers; 2],
+) -> Result<f64, PinError> {
+    let (there, back) = (Relay::new(ALONE, bytes), Relay::new(ALONE, bytes));
     let first = || {
-        let (data, mut answer) = (vec![1_u8; bytes], vec![0_u8; bytes]);
+        let (data, answer) = mine.both();
+        let (mut out, mut into) = (there.writer(data), back.reader(answer));
         let mut round = || {
-            there.write(black_box(&data));
-            back.read(black_box(&mut answer));
+            pass(slice::from_mut(&mut out), 1);
+            pass(slice::from_mut(&mut into), 1);
         };
         (0..ROUNDS).for_each(|_| round());
         let begun = Instant::now();
@@ -80,10 +142,11 @@ fn to_and_fro(one: usize, other: usize, bytes: usize) -> Result<f64, PinError> {
         begun.elapsed().as_secs_f64() / (2 * ROUNDS) as f64
     };
     let second = || {
-        let (mut data, answer) = (vec![0_u8; bytes], vec![1_u8; bytes]);
+        let (answer, data) = theirs.both();
+        let (mut into, mut out) = (there.reader(data), back.writer(answer));
         for _ in 0..2 * ROUNDS {
-            there.read(black_box(&mut data));
-            back.write(black_box(&answer));
+            pass(slice::from_mut(&mut into), 1);
+            pass(slice::from_mut(&mut out), 1);
         }
     };
     on_two(one, other, first, second)
@@ -91,7 +154,7 @@ fn to_and_fro(one: usize, other: usize, bytes: usize) -> Result<f64, PinError> {
 
 /// Memory through which one side hands pieces to the other, and how many of them it has.
 struct Relay {
-    piece: usize,
+    shape: Shape,
     places: Box<[Page]>,
     written: Count,
     read: Count,
@@ -112,59 +175,159 @@ struct Count(AtomicU64);
 unsafe impl Sync for Relay {}
 
 impl Relay {
-    fn new(piece: usize) -> Self {
-        let piece = piece.max(1);
-        let pages = (piece * ROOM as usize).div_ceil(size_of::<Page>());
+    /// Room for pieces of messages of `bytes` bytes.
+    fn new(shape: Shape, bytes: usize) -> Self {
+        let piece = shape.piece.min(bytes).max(1);
+        let pages = (piece * shape.room as usize).div_ceil(size_of::<Page>());
         let page = |_| Page(UnsafeCell::new([0; 4096]));
         Self {
-            piece,
+            shape: Shape { piece, ..shape },
             places: (0..pages).map(page).collect(),
             written: Count::default(),
             read: Count::default(),
         }
     }
 
+    /// The end of the one side that writes, `data` over and over.
+    fn writer<'a>(&'a self, data: &'a [u8]) -> End<'a> {
+        End::new(self, Message::Sent(data))
+    }
+
+    /// The end of the one side that reads, into `data` over and over.
+    fn reader<'a>(&'a self, data: &'a mut [u8]) -> End<'a> {
+        End::new(self, Message::Received(data))
+    }
+
     /// Where a piece lies.
     fn place(&self, number: u64) -> *mut u8 {
-        let at = (number % ROOM) as usize * self.piece;
+        let at = (number % self.shape.room) as usize * self.shape.piece;
         let start = self.places.as_ptr().cast_mut().cast::<u8>();
-        // SAFETY: `ROOM` pieces fit the pages, and the number of a place is below `ROOM`.
+        // SAFETY: `room` pieces fit the pages, and the number of a place is below `room`.
         unsafe { start.add(at) }
-    }
-
-    fn write(&self, data: &[u8]) {
-        for part in data.chunks(self.piece) {
-            let number = self.written.0.load(Ordering::Relaxed);
-            // Acquire: partner of the store in `read`.
-            while number - self.read.0.load(Ordering::Acquire) == ROOM {
-                spin_loop();
-            }
-            // SAFETY: the place has `piece` bytes, no fewer than the part, and the reader is through with what was there.
-            unsafe { copy_nonoverlapping(part.as_ptr(), self.place(number), part.len()) };
-            // Release: partner of the load in `read`.
-            self.written.0.store(number + 1, Ordering::Release);
-        }
-    }
-
-    fn read(&self, data: &mut [u8]) {
-        for part in data.chunks_mut(self.piece) {
-            let number = self.read.0.load(Ordering::Relaxed);
-            // Acquire: partner of the store in `write`.
-            while self.written.0.load(Ordering::Acquire) == number {
-                spin_loop();
-            }
-            // SAFETY: as above; the writer has filled the place.
-            unsafe { copy_nonoverlapping(self.place(number), part.as_mut_ptr(), part.len()) };
-            // Release: partner of the load in `write`.
-            self.read.0.store(number + 1, Ordering::Release);
-        }
     }
 
     /// Waits until all that was written has been read.
     fn await_read(&self) {
         let written = self.written.0.load(Ordering::Relaxed);
-        // Acquire: partner of the store in `read`.
+        // Acquire: partner of the reader's store in `End::step`.
         while self.read.0.load(Ordering::Acquire) != written {
+            spin_loop();
+        }
+    }
+}
+
+/// One side's end of a relay; a relay has one of each kind.
+struct End<'a> {
+    relay: &'a Relay,
+    message: Message<'a>,
+    /// Where in the message the next piece begins.
+    at: usize,
+    /// Pieces that have been copied, and how many may be before the other side's count is looked at again.
+    done: u64,
+    until: u64,
+    /// How many are to be.
+    goal: u64,
+}
+
+enum Message<'a> {
+    Sent(&'a [u8]),
+    Received(&'a mut [u8]),
+}
+
+impl<'a> End<'a> {
+    fn new(relay: &'a Relay, message: Message<'a>) -> Self {
+        Self {
+            relay,
+            message,
+            at: 0,
+            done: 0,
+            until: 0,
+            goal: 0,
+        }
+    }
+
+    /// The pieces of a message.
+    fn pieces(&self) -> u64 {
+        self.bytes().div_ceil(self.relay.shape.piece) as u64
+    }
+
+    fn bytes(&self) -> usize {
+        match &self.message {
+            Message::Sent(data) => data.len(),
+            Message::Received(data) => data.len(),
+        }
+    }
+
+    /// Copies some pieces of those that are to be, and says how many.
+    fn turn(&mut self) -> u64 {
+        let begun = self.done;
+        let last = self.goal.min(begun + self.relay.shape.turn);
+        while self.done < last && self.step() {}
+        self.done - begun
+    }
+
+    /// Copies the next piece, if there is room for it, or if it is there.
+    fn step(&mut self) -> bool {
+        if self.done == self.until {
+            self.until = self.allowed();
+            if self.done == self.until {
+                return false;
+            }
+        }
+        let (relay, place) = (self.relay, self.relay.place(self.done));
+        let after = self.bytes().min(self.at + relay.shape.piece);
+        self.done += 1;
+        match &mut self.message {
+            Message::Sent(data) => {
+                let part = black_box(&data[self.at..after]);
+                // SAFETY: the place has `piece` bytes, no fewer than the part, and the reader is through with what was there.
+                unsafe { copy_nonoverlapping(part.as_ptr(), place, part.len()) };
+                // Release: partner of the reader's load in `allowed`.
+                relay.written.0.store(self.done, Ordering::Release);
+            }
+            Message::Received(data) => {
+                let part = black_box(&mut data[self.at..after]);
+                // SAFETY: as above; the writer has filled the place.
+                unsafe { copy_nonoverlapping(place, part.as_mut_ptr(), part.len()) };
+                // Release: partner of the writer's load in `allowed`.
+                relay.read.0.store(self.done, Ordering::Release);
+            }
+        }
+        self.at = if after == self.bytes() { 0 } else { after };
+        true
+    }
+
+    /// How many pieces may have been copied, by what the other side has done.
+    fn allowed(&self) -> u64 {
+        match &self.message {
+            // Acquire: partner of the reader's store in `step`.
+            Message::Sent(_) => self.relay.read.0.load(Ordering::Acquire) + self.relay.shape.room,
+            // Acquire: partner of the writer's store there.
+            Message::Received(_) => self.relay.written.0.load(Ordering::Acquire),
+        }
+    }
+}
+
+/// The ends that one side has: of what it sends, and of what it receives.
+fn ends<'a>(
+    out: Option<&'a Relay>,
+    into: Option<&'a Relay>,
+    memory: &'a mut Buffers,
+) -> Vec<End<'a>> {
+    let (sent, received) = memory.both();
+    let out = out.map(|relay| relay.writer(sent));
+    let into = into.map(|relay| relay.reader(received));
+    out.into_iter().chain(into).collect()
+}
+
+/// Copies so many messages at each end, by turns.
+fn pass(ends: &mut [End<'_>], messages: usize) {
+    for end in &mut *ends {
+        end.goal += end.pieces() * messages as u64;
+    }
+    while ends.iter().any(|end| end.done < end.goal) {
+        let copied: u64 = ends.iter_mut().map(End::turn).sum();
+        if copied == 0 {
             spin_loop();
         }
     }
@@ -175,17 +338,44 @@ mod tests {
     use super::*;
     use std::thread;
 
+    /// Pieces that fit neither the messages nor a page.
+    const ODD: Shape = shape(7, 4, 3);
+
     #[test]
     fn what_is_written_is_read_in_order() {
-        let relay = Relay::new(7);
         let data: Vec<u8> = (0..=255).collect();
+        let relay = Relay::new(ODD, data.len());
         thread::scope(|scope| {
-            scope.spawn(|| (0..3).for_each(|_| relay.write(&data)));
+            scope.spawn(|| pass(&mut [relay.writer(&data)], 3));
+            let mut out = vec![0; data.len()];
+            let mut ends = [relay.reader(&mut out)];
             for _ in 0..3 {
-                let mut out = vec![0; data.len()];
-                relay.read(&mut out);
-                assert_eq!(out, data);
+                pass(&mut ends, 1);
+                let Message::Received(out) = &mut ends[0].message else {
+                    unreachable!("a reader's end");
+                };
+                assert_eq!(**out, data);
+                out.fill(0);
             }
+        });
+    }
+
+    #[test]
+    fn what_goes_both_ways_arrives_on_both_sides() {
+        let sent: [Vec<u8>; 2] = [(0..=255).collect(), (0..=255).rev().collect()];
+        let (there, back) = (Relay::new(ODD, 256), Relay::new(ODD, 256));
+        let side = |out: &Relay, into: &Relay, data: &[u8]| {
+            let mut received = vec![0; data.len()];
+            let mut ends = [out.writer(data), into.reader(&mut received)];
+            pass(&mut ends, 5);
+            assert_eq!(ends.map(|end| end.done), [5 * 37; 2]);
+            out.await_read();
+            received
+        };
+        thread::scope(|scope| {
+            let first = scope.spawn(|| side(&there, &back, &sent[0]));
+            assert_eq!(side(&back, &there, &sent[1]), sent[0]);
+            assert_eq!(first.join().unwrap(), sent[1]);
         });
     }
 }

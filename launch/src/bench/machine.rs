@@ -25,11 +25,12 @@ const COPIES: [usize; 8] = [
 ];
 
 /// Sizes of the messages that are copied twice.
-const RELAYS: [usize; 8] = [
+const RELAYS: [usize; 9] = [
     1 << 10,
     4 << 10,
     8 << 10,
     16 << 10,
+    32 << 10,
     64 << 10,
     256 << 10,
     1 << 20,
@@ -113,8 +114,9 @@ impl Probe {
         let relay = |&bytes: &usize| {
             let (one, other) = self.processors?;
             let twice = relayed(one, other, bytes).ok()?;
-            Some((bytes, twice.stream / 1e6, twice.one_way * 1e6))
+            Some((bytes, twice))
         };
+        let relays: Vec<_> = RELAYS.iter().filter_map(relay).collect();
         Machine {
             model: model(),
             system: system(),
@@ -126,7 +128,14 @@ impl Probe {
             compare_and_swap_ns: median(|limits| limits.compare_and_swap),
             yield_ns: self.first.and_then(|first| yield_to_each_other(first).ok()),
             copies: rates(|one, other, bytes| copy_of_fresh_memory(one, other, bytes).ok()),
-            relays: RELAYS.iter().filter_map(relay).collect(),
+            relays: relays
+                .iter()
+                .map(|(bytes, twice)| (*bytes, twice.stream / 1e6, twice.one_way * 1e6))
+                .collect(),
+            relays_both: relays
+                .iter()
+                .map(|(bytes, twice)| (*bytes, twice.both / 1e6))
+                .collect(),
             pulls: rates(|one, other, bytes| pull_of_fresh_memory(one, other, bytes).ok()),
         }
     }
@@ -256,12 +265,10 @@ mod tests {
         let machine = probe.finish(None);
         assert!(machine.cores >= 1);
         assert_eq!(machine.load_store_ns.is_some(), taken.before_ns.is_some());
-        let expected = if taken.before_ns.is_some() {
-            COPIES.len()
-        } else {
-            0
-        };
-        assert_eq!(machine.copies.len(), expected);
+        let expected = |all: usize| if taken.before_ns.is_some() { all } else { 0 };
+        assert_eq!(machine.copies.len(), expected(COPIES.len()));
+        assert_eq!(machine.relays.len(), expected(RELAYS.len()));
+        assert_eq!(machine.relays_both.len(), expected(RELAYS.len()));
         assert!(memory_left().is_none_or(|bytes| bytes > 0));
     }
 

@@ -107,6 +107,9 @@ pub(super) struct Machine {
     /// with nothing else to do.
     #[serde(default)]
     pub(super) relays: Vec<(usize, f64, f64)>,
+    /// As `relays`, both ways at a time: bytes, and 10⁶ bytes per second of both together.
+    #[serde(default)]
+    pub(super) relays_both: Vec<(usize, f64)>,
     /// As `copies`, by `process_vm_readv`; nothing where that is refused.
     pub(super) pulls: Vec<(usize, f64)>,
 }
@@ -209,6 +212,7 @@ pub(super) mod tests {
             yield_ns: Some(1200.0),
             copies: vec![(1024, 8000.0), (4096, 24_000.0)],
             relays: vec![(4096, 10_000.0, 0.3)],
+            relays_both: vec![(4096, 12_300.0)],
             pulls: vec![(4096, 3500.0)],
         }
     }

@@ -193,8 +193,8 @@ pub(super) fn limits(machine: &Machine) -> Option<String> {
     if let Some(ns) = machine.yield_ns {
         let _ = write!(text, ", a core by sched_yield {:.2} µs", ns / 1e3);
     }
-    let rates = |pairs: &[(usize, f64)]| -> String {
-        let large = pairs.iter().filter(|(bytes, _)| *bytes >= 4096);
+    let rates = |pairs: &[(usize, f64)], least: usize| -> String {
+        let large = pairs.iter().filter(|(bytes, _)| *bytes >= least);
         large
             .map(|(bytes, rate)| format!(" {:.1} GB/s ({} KiB)", rate / 1e3, bytes >> 10))
             .collect()
@@ -202,7 +202,7 @@ pub(super) fn limits(machine: &Machine) -> Option<String> {
     let _ = write!(
         text,
         "\n#   copy of what another core has just written:{}",
-        rates(&machine.copies)
+        rates(&machine.copies, 4096)
     );
     if !machine.relays.is_empty() {
         text.push_str("\n#   copied in by one core and out by another, nothing else:");
@@ -215,11 +215,18 @@ pub(super) fn limits(machine: &Machine) -> Option<String> {
             bytes >> 10
         );
     }
+    if !machine.relays_both.is_empty() {
+        let _ = write!(
+            text,
+            "\n#   the same both ways at a time:{}",
+            rates(&machine.relays_both, 0)
+        );
+    }
     if !machine.pulls.is_empty() {
         let _ = write!(
             text,
             "\n#   copy by process_vm_readv:{}",
-            rates(&machine.pulls)
+            rates(&machine.pulls, 4096)
         );
     }
     Some(text)
@@ -242,6 +249,7 @@ mod tests {
             "# c is missing: it is not here\n",
             "up to 1 % of a core",
             "phase near (3 samples",
+            "nothing else: 10.0 GB/s, 0.30 µs (4 KiB)\n#   the same both ways at a time: 12.3 GB/s (4 KiB)\n",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }

@@ -17,6 +17,8 @@ pub(super) struct Run {
     pub(super) line: Option<f64>,
     /// Bytes, and what two cores do for a message that is copied twice: 10⁶ bytes per second, and µs one way.
     pub(super) relays: Vec<(u64, f64, f64)>,
+    /// The same for messages both ways at a time: bytes, and 10⁶ bytes per second of both together.
+    pub(super) relays_both: Vec<(u64, f64)>,
     /// Model of the processor, and how many cores there are.
     pub(super) machine: Option<String>,
 }
@@ -77,6 +79,9 @@ impl Run {
             self.line = machine["load_store_ns"].as_f64();
             let relays = machine["relays"].as_array().into_iter().flatten();
             self.relays = relays.filter_map(relay).collect();
+            // Earlier records have none.
+            let both = machine.get("relays_both").and_then(Value::as_array);
+            self.relays_both = both.into_iter().flatten().filter_map(rate).collect();
             let model = machine["model"].as_str().unwrap_or("unknown");
             self.machine = Some(format!("{model}, {} cores", machine["cores"]));
         }
@@ -87,6 +92,10 @@ fn relay(line: &Value) -> Option<(u64, f64, f64)> {
     Some((line[0].as_u64()?, line[1].as_f64()?, line[2].as_f64()?))
 }
 
+fn rate(line: &Value) -> Option<(u64, f64)> {
+    Some((line[0].as_u64()?, line[1].as_f64()?))
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -95,7 +104,7 @@ pub(super) mod tests {
 {"bench":"latency","transport":"shm","ranks":2,"bytes":64,"value":0.1,"unit":"us","samples":3,"phase":"near","ratio":0.95,"best_peer":"a-1"}
 {"bench":"latency","peer":"a-1","ranks":2,"bytes":8,"value":0.1,"unit":"us","samples":3}
 {"bench":"latency","transport":"shm","taken":[{"others":0.2,"counts":true},{"others":0.9,"counts":false}]}
-{"bench":"latency","machine":{"model":"X","cores":2,"load_store_ns":55.0,"relays":[[8,50.0,0.04],[64,400.0,0.05]]}}"#;
+{"bench":"latency","machine":{"model":"X","cores":2,"load_store_ns":55.0,"relays":[[8,50.0,0.04],[64,400.0,0.05]],"relays_both":[[64,500.0]]}}"#;
 
     #[test]
     fn ours_and_the_machine_are_read_and_peers_are_not_ours() {
@@ -110,6 +119,9 @@ pub(super) mod tests {
         );
         assert_eq!(run.machine.as_deref(), Some("X, 2 cores"));
         assert_eq!(run.relays, [(8, 50.0, 0.04), (64, 400.0, 0.05)]);
+        assert_eq!(run.relays_both, [(64, 500.0)]);
+        let before = LINES.replace("relays_both", "x");
+        assert_eq!(Run::read(&before).unwrap().relays_both, []);
         assert!(Run::read("").is_err() && Run::read("x").is_err());
     }
 }

@@ -203,6 +203,12 @@ pub(super) const GROUPS: &[Group] = &[
                 BOTH_WAYS,
             ),
             goal(
+                "The same by two copies alone, one message behind the other",
+                Bound::Shown,
+                Of::TwoCopies,
+                BOTH_WAYS,
+            ),
+            goal(
                 "Messages of 8 bytes, per second",
                 Bound::AtLeast(1.4),
                 Of::BestPeer,

@@ -64,15 +64,7 @@ fn measure(goal: &Goal, first: &Run, run: &Run, figure: &Figure) -> Option<f64> 
             same.map(|other| figure.value / other.value)
         }
         Of::Line => run.line.map(|line| figure.value * 1e3 / line),
-        Of::TwoCopies => {
-            let same = |relay: &&(u64, f64, f64)| relay.0 == figure.size;
-            let &(_, stream, one_way) = run.relays.iter().find(same)?;
-            let alone = match figure.bench.as_str() {
-                "latency" => one_way,
-                _ => stream,
-            };
-            Some(figure.value / alone)
-        }
+        Of::TwoCopies => Some(figure.value / two_copies(run, figure)?),
         Of::Blocking => {
             let blocking = figure.bench.strip_prefix('i')?;
             let same = |other: &&Figure| other.bench == blocking && other.size == figure.size;
@@ -80,6 +72,20 @@ fn measure(goal: &Goal, first: &Run, run: &Run, figure: &Figure) -> Option<f64> 
             Some(figure.value / other.value)
         }
     }
+}
+
+/// What a figure would be if messages cost nothing but two copies.
+fn two_copies(run: &Run, figure: &Figure) -> Option<f64> {
+    if figure.bench == "bibandwidth" {
+        let same = |both: &&(u64, f64)| both.0 == figure.size;
+        return run.relays_both.iter().find(same).map(|both| both.1);
+    }
+    let same = |relay: &&(u64, f64, f64)| relay.0 == figure.size;
+    let &(_, stream, one_way) = run.relays.iter().find(same)?;
+    Some(match figure.bench.as_str() {
+        "latency" => one_way,
+        _ => stream,
+    })
 }
 
 #[cfg(test)]
@@ -119,6 +125,15 @@ mod tests {
         let mut small = goal(Of::BestPeer, Bound::AtMost(0.8));
         small.sizes = Some((0, 8));
         assert_eq!(met(&small), [true]);
+    }
+
+    #[test]
+    fn windows_both_ways_are_measured_by_copies_both_ways() {
+        let lines = LINES.replace("latency", "bibandwidth");
+        let run = Run::read(&lines.replace("0.1,", "250.0,")).unwrap();
+        let verdicts = of(&goal(Of::TwoCopies, Bound::Shown), &[&run]);
+        let measures: Vec<_> = verdicts.iter().map(|verdict| verdict.measure).collect();
+        assert_eq!(measures, [None, Some(0.5)]);
     }
 
     #[test]

@@ -164,13 +164,15 @@ fn limits(machine: &Machine) -> String {
     }
     html.push_str(
         "</table>\n<table><tr><th>copied in by one core, out by another</th><th>stream, GB/s</th>\
-         <th>one way, µs</th></tr>",
+         <th>one way, µs</th><th>streams both ways, GB/s</th></tr>",
     );
     for &(bytes, rate, one_way) in &machine.relays {
+        let both = machine.relays_both.iter().find(|both| both.0 == bytes);
+        let both = both.map_or_else(String::new, |both| format!("{:.1}", both.1 / 1e3));
         let size = scale::short(bytes as f64, true);
         let _ = write!(
             html,
-            "<tr><td>{size}B</td><td>{:.1}</td><td>{one_way:.2}</td></tr>",
+            "<tr><td>{size}B</td><td>{:.1}</td><td>{one_way:.2}</td><td>{both}</td></tr>",
             rate / 1e3
         );
     }
@@ -297,6 +299,7 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
         assert!(html.contains("c is missing: it is not here"));
         assert!(html.contains("portolan bench latency --peers"));
+        assert!(html.contains("<td>10.0</td><td>0.30</td><td>12.3</td>"));
         assert_eq!(html.matches("<section").count(), 2);
         // Nothing is fetched from anywhere.
         assert!(!html.contains("http") && !html.contains("src="), "{html}");
