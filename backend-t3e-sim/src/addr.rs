@@ -11,7 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use serde::{Deserialize, Serialize};
 
-use crate::drive::frame;
+use crate::drive::frame::Framed;
 
 /// How a PE reaches its machine; text that ranks give each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,11 +58,11 @@ impl Address {
     }
 
     /// Connects, and says who calls.
-    pub(crate) fn greet(&self, pe: u32) -> io::Result<UnixStream> {
+    pub(crate) fn greet(&self, pe: u32) -> io::Result<Framed<UnixStream>> {
         let name = SocketAddr::from_abstract_name(&self.name)?;
-        let mut stream = UnixStream::connect_addr(&name)?;
+        let mut stream = Framed::new(UnixStream::connect_addr(&name)?);
         let secret = self.secret;
-        frame::send(&mut stream, &Hello { pe, secret })?;
+        stream.send(&Hello { pe, secret })?;
         Ok(stream)
     }
 }

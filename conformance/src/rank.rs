@@ -16,6 +16,10 @@ pub(crate) const CONTEXTS: u32 = 16;
 /// The context of a case in which barriers run.
 const BARRIER: u32 = CONTEXTS - 1;
 
+/// Names the variable that has cases repeat things less often, with the value `0`. All ranks must be given the
+/// same.
+const MANY: &str = "PORTOLAN_TEST_MANY";
+
 /// A rank of the job in which a case runs.
 #[derive(Debug)]
 pub struct Rank<'d, D> {
@@ -64,6 +68,15 @@ impl<'d, D: Device> Rank<'d, D> {
     /// and show with less what they are to show.
     pub fn is_cramped(&self) -> bool {
         self.eager_max() < 1024
+    }
+
+    /// How often a case repeats what shows something by being repeated: `usually`, or `few` times where
+    /// `PORTOLAN_TEST_MANY=0` says so, as where each step of an emulated machine is a request to another process.
+    pub fn many(&self, usually: u32, few: u32) -> u32 {
+        match std::env::var_os(MANY) {
+            Some(value) if value == "0" => few,
+            _ => usually,
+        }
     }
 
     /// A length that is certainly not sent eagerly.

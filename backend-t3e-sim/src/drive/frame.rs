@@ -8,42 +8,98 @@ use serde::de::DeserializeOwned;
 /// Longest message: a put of half of that is nothing that fits into memory twice.
 const LONGEST: usize = 1 << 31;
 
-/// Writes a value, in one piece.
-pub(crate) fn send(stream: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
-    let mut frame = postcard::to_extend(value, vec![0; 4]).map_err(io::Error::other)?;
-    let len = frame.len() - 4;
-    if len > LONGEST {
-        let text = format!("a call of {len} bytes is longer than {LONGEST}");
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
-    frame[..4].copy_from_slice(&(len as u32).to_le_bytes());
-    stream.write_all(&frame)
+/// What is read at once, and kept for what comes next; longer values have room made for them.
+const USUAL: usize = 4096;
+
+/// A stream of values. Each is written in one piece, and read by one call of the system if it is short.
+#[derive(Debug)]
+pub(crate) struct Framed<S> {
+    stream: S,
+    /// What has been read begins here, and ends at `filled`.
+    bytes: Vec<u8>,
+    filled: usize,
 }
 
-/// Reads a value; the end of the stream before or inside of it is an error.
-pub(crate) fn receive<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<T> {
-    let mut len = [0; 4];
-    stream.read_exact(&mut len)?;
-    receive_rest(stream, len)
+impl<S> Framed<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self {
+            stream,
+            bytes: Vec::new(),
+            filled: 0,
+        }
+    }
+
+    pub(crate) fn stream(&mut self) -> &mut S {
+        &mut self.stream
+    }
 }
 
-/// Reads a value whose length has been read.
-pub(crate) fn receive_rest<T: DeserializeOwned>(
-    stream: &mut impl Read,
-    len: [u8; 4],
-) -> io::Result<T> {
-    let bad = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
-    let len = u32::from_le_bytes(len) as usize;
-    if len > LONGEST {
-        return Err(bad(format!("a message says that it has {len} bytes")));
+impl<S: Write> Framed<S> {
+    /// Writes a value.
+    pub(crate) fn send(&mut self, value: &impl Serialize) -> io::Result<()> {
+        let mut frame = postcard::to_extend(value, vec![0; 4]).map_err(io::Error::other)?;
+        let len = frame.len() - 4;
+        if len > LONGEST {
+            let text = format!("a call of {len} bytes is longer than {LONGEST}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        frame[..4].copy_from_slice(&(len as u32).to_le_bytes());
+        self.stream.write_all(&frame)
     }
-    // Grows as bytes come: a length alone allocates nothing.
-    let mut frame = Vec::new();
-    stream.take(len as u64).read_to_end(&mut frame)?;
-    if frame.len() < len {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+}
+
+impl<S: Read> Framed<S> {
+    /// Reads a value; the end of the stream before or inside of it is an error. After an error that says
+    /// to be patient nothing is lost: what has come of the value is there for the next call.
+    pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> io::Result<T> {
+        loop {
+            let whole = 4 + self.len()?;
+            if let (true, Some(value)) = (self.filled >= 4, self.bytes[..self.filled].get(4..whole))
+            {
+                let value = postcard::from_bytes(value)
+                    .map_err(|error| bad(format!("a message makes no sense: {error}")));
+                self.forget(whole);
+                return value;
+            }
+            // Grows as bytes come: a length alone allocates nothing.
+            let room = whole.clamp(USUAL, 2 * self.filled.max(USUAL));
+            if self.bytes.len() < room {
+                self.bytes.resize(room, 0);
+            }
+            match self.stream.read(&mut self.bytes[self.filled..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => self.filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
-    postcard::from_bytes(&frame).map_err(|error| bad(format!("a message makes no sense: {error}")))
+
+    /// How long the value is that comes; 0 if that has not come yet.
+    fn len(&self) -> io::Result<usize> {
+        let Some(len) = self.bytes[..self.filled].first_chunk() else {
+            return Ok(0);
+        };
+        let len = u32::from_le_bytes(*len) as usize;
+        match len <= LONGEST {
+            true => Ok(len),
+            false => Err(bad(format!("a message says that it has {len} bytes"))),
+        }
+    }
+
+    /// Drops the first bytes, and what was needed for a long value.
+    fn forget(&mut self, count: usize) {
+        self.bytes.copy_within(count..self.filled, 0);
+        self.filled -= count;
+        if self.bytes.len() > 16 * USUAL {
+            self.bytes.truncate(self.filled.max(USUAL));
+            self.bytes.shrink_to_fit();
+        }
+    }
+}
+
+fn bad(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
 #[cfg(test)]
@@ -51,25 +107,73 @@ mod tests {
     use super::*;
     use crate::machine::{Addr, Call};
 
-    #[test]
-    fn values_survive_and_nonsense_is_refused() {
-        let call = Call::Put {
+    fn put(len: usize) -> Call {
+        Call::Put {
             pe: 3,
             addr: Addr(8),
-            data: vec![7; 100_000],
+            data: vec![7; len],
             stride: None,
-        };
-        let mut wire = Vec::new();
-        send(&mut wire, &call).unwrap();
-        assert_eq!(receive::<Call>(&mut &wire[..]).unwrap(), call);
+        }
+    }
+
+    fn written(calls: &[Call]) -> Vec<u8> {
+        let mut wire = Framed::new(Vec::new());
+        for call in calls {
+            wire.send(call).unwrap();
+        }
+        wire.stream
+    }
+
+    #[test]
+    fn values_survive_and_nonsense_is_refused() {
+        let call = put(100_000);
+        let wire = written(std::slice::from_ref(&call));
+        assert_eq!(Framed::new(&wire[..]).receive::<Call>().unwrap(), call);
         let short = &wire[..wire.len() - 1];
         assert_eq!(
-            receive::<Call>(&mut &short[..]).unwrap_err().kind(),
+            Framed::new(short).receive::<Call>().unwrap_err().kind(),
             io::ErrorKind::UnexpectedEof
         );
         for nonsense in [vec![0xff; 64], vec![2, 0, 0, 0, 0xff, 0xff]] {
-            let error = receive::<Call>(&mut &nonsense[..]).unwrap_err();
+            let error = Framed::new(&nonsense[..]).receive::<Call>().unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+    }
+
+    /// A stream that has a few bytes at a time, and nothing every other time.
+    struct Dripping<'a>(&'a [u8], usize, bool);
+
+    impl Read for Dripping<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            self.2 = !self.2;
+            if self.2 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let len = self.1.min(into.len());
+            self.0.read(&mut into[..len])
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_of_what_comes_in_parts() {
+        let calls = [put(0), put(9), put(20_000), put(200_000), Call::Now, put(3)];
+        let wire = written(&calls);
+        for part in [1, 3, 5, 4096, 1 << 20] {
+            let mut framed = Framed::new(Dripping(&wire, part, false));
+            for call in &calls {
+                let got = loop {
+                    match framed.receive::<Call>() {
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                        other => break other.unwrap(),
+                    }
+                };
+                assert_eq!(got, *call);
+            }
+            assert!(
+                framed.bytes.len() <= 16 * USUAL,
+                "the room of a long one stays"
+            );
+            assert_eq!(framed.filled, 0);
         }
     }
 }

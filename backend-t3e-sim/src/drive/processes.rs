@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use portolan_core::{Error, ErrorKind, Result};
 
+use super::frame::Framed;
 use super::watchdog::{REMEDY, complaint};
-use super::{Link, Welcome, frame};
+use super::{Link, Welcome};
 use crate::addr::{Address, GIVE_UP, Hello};
 use crate::machine::{Call, Machine, Next, Refusal, Reply, Time};
 
@@ -81,16 +82,16 @@ impl Drop for Host {
 pub fn join(address: &str, pe: u32) -> Result<Box<dyn Link>> {
     let found = Address::parse(address)
         .ok_or_else(|| unavailable(format!("the machine's address makes no sense: {address:?}")))?;
-    let connect = || -> io::Result<(UnixStream, Welcome)> {
-        let mut stream = found.greet(pe)?;
-        let welcome = frame::receive(&mut stream)?;
-        Ok((stream, welcome))
+    let connect = || -> io::Result<(Framed<UnixStream>, Welcome)> {
+        let mut machine = found.greet(pe)?;
+        let welcome = machine.receive()?;
+        Ok((machine, welcome))
     };
-    let (stream, welcome) = connect().map_err(|error| {
+    let (machine, welcome) = connect().map_err(|error| {
         unavailable(format!("PE {pe} cannot join the machine of PE 0: {error}"))
             .remedy("run all ranks of the job on one node, in one network namespace")
     })?;
-    Ok(Box::new(SocketLink { stream, welcome }))
+    Ok(Box::new(SocketLink { machine, welcome }))
 }
 
 fn unavailable(what: String) -> Error {
@@ -106,7 +107,7 @@ fn gone(error: &io::Error) -> Error {
 }
 
 struct SocketLink {
-    stream: UnixStream,
+    machine: Framed<UnixStream>,
     welcome: Welcome,
 }
 
@@ -117,8 +118,8 @@ impl Link for SocketLink {
 
     fn call(&mut self, charged: Time, call: Call) -> Result<Reply> {
         // Even when the call cannot be sent there may be an answer: why the machine has stopped.
-        let sent = frame::send(&mut self.stream, &(charged, call));
-        let answer = frame::receive::<Result<Reply, Refusal>>(&mut self.stream);
+        let sent = self.machine.send(&(charged, call));
+        let answer = self.machine.receive::<Result<Reply, Refusal>>();
         match (answer, sent) {
             (Ok(reply), _) => reply.map_err(Error::from),
             (Err(_), Err(error)) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -132,7 +133,7 @@ impl Link for SocketLink {
 /// The PEs' sockets; `None` for those that have died or left.
 struct Server {
     machine: Machine,
-    streams: Vec<Option<UnixStream>>,
+    streams: Vec<Option<Framed<UnixStream>>>,
     patience: Option<Duration>,
     looked: Instant,
 }
@@ -159,13 +160,14 @@ fn gather(
     machine: &Machine,
     listener: &UnixListener,
     secret: u64,
-) -> io::Result<Vec<Option<UnixStream>>> {
-    let mut streams: Vec<Option<UnixStream>> = (0..machine.pes()).map(|_| None).collect();
+) -> io::Result<Vec<Option<Framed<UnixStream>>>> {
+    let mut streams: Vec<Option<Framed<UnixStream>>> = (0..machine.pes()).map(|_| None).collect();
     while streams.iter().any(Option::is_none) {
-        let (mut stream, _) = listener.accept()?;
+        let (stream, _) = listener.accept()?;
         stream.set_read_timeout(Some(GLANCE))?;
+        let mut stream = Framed::new(stream);
         // Whoever says something else is nobody of this job.
-        let Ok(hello) = frame::receive::<Hello>(&mut stream) else {
+        let Ok(hello) = stream.receive::<Hello>() else {
             continue;
         };
         if hello.secret != secret {
@@ -177,7 +179,7 @@ fn gather(
         let Some(place @ None) = streams.get_mut(hello.pe as usize) else {
             continue;
         };
-        frame::send(&mut stream, &Welcome::new(machine, hello.pe))?;
+        stream.send(&Welcome::new(machine, hello.pe))?;
         *place = Some(stream);
     }
     Ok(streams)
@@ -267,25 +269,18 @@ impl Server {
         let Some(stream) = &mut self.streams[pe as usize] else {
             return Ok(Some(Heard::End));
         };
-        let mut len = [0; 4];
-        match stream.read(&mut len[..1]) {
-            Ok(0) => return Ok(Some(Heard::End)),
-            Ok(_) => {}
-            Err(error) if is_patient(&error) => return Ok(None),
-            Err(error) => return Err(error),
+        match stream.receive() {
+            Ok((charged, call)) => Ok(Some(Heard::Call(charged, call))),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Some(Heard::End)),
+            Err(error) if is_patient(&error) => Ok(None),
+            Err(error) => Err(error),
         }
-        // The rest of a message is on its way.
-        stream.set_read_timeout(None)?;
-        stream.read_exact(&mut len[1..])?;
-        let (charged, call) = frame::receive_rest(stream, len)?;
-        stream.set_read_timeout(Some(GLANCE))?;
-        Ok(Some(Heard::Call(charged, call)))
     }
 
     fn answer(&mut self, pe: u32, reply: &Result<Reply, Refusal>) {
         // A PE that cannot be answered is found dead when its next call is waited for.
         if let Some(stream) = &mut self.streams[pe as usize]
-            && frame::send(stream, reply).is_err()
+            && stream.send(reply).is_err()
         {
             self.streams[pe as usize] = None;
         }
@@ -296,7 +291,7 @@ impl Server {
         let mut found = false;
         let runners: Vec<u32> = self.machine.runners().collect();
         for pe in (0..self.machine.pes()).filter(|pe| !runners.contains(pe)) {
-            let Some(stream) = &mut self.streams[pe as usize] else {
+            let Some(stream) = self.streams[pe as usize].as_mut().map(Framed::stream) else {
                 continue;
             };
             // A PE that waits says nothing, so there is nothing to read but the end.

@@ -42,10 +42,10 @@ fn lengths<D: Device>(rank: &Rank<'_, D>) -> Vec<usize> {
 
 /// Messages between two ranks arrive once, whole and in order.
 pub fn order<D: Device>(rank: &Rank<'_, D>) -> Verdict {
-    const ROUNDS: usize = 60;
+    let rounds = rank.many(60, 10) as usize;
     let (id, lengths) = (id(rank, 0), lengths(rank));
     let records = recorder(rank, id);
-    for number in 0..ROUNDS * lengths.len() {
+    for number in 0..rounds * lengths.len() {
         let payload = content(number as u64, lengths[number % lengths.len()]);
         for peer in 0..rank.size() {
             let args = [number as u64, u64::from(rank.me())];
@@ -54,7 +54,7 @@ pub fn order<D: Device>(rank: &Rank<'_, D>) -> Verdict {
                 .expect("a message");
         }
     }
-    let total = ROUNDS * lengths.len() * rank.size() as usize;
+    let total = rounds * lengths.len() * rank.size() as usize;
     rank.until(|| records.lock().expect("no handler panics").len() == total);
     let records = records.lock().expect("no handler panics");
     for peer in 0..rank.size() {
@@ -175,8 +175,9 @@ fn echo<D: Device>(rank: &Rank<'_, D>) -> (HandlerId, Arc<AtomicU64>) {
 }
 
 /// Everybody sends many requests to `targets`, without a pause, and waits for the answers.
-fn flood<D: Device>(rank: &Rank<'_, D>, targets: &[u32], rounds: u64, len: usize) {
+fn flood<D: Device>(rank: &Rank<'_, D>, targets: &[u32], rounds: u32, len: usize) {
     let (request, answers) = echo(rank);
+    let rounds = u64::from(rounds);
     let payloads: Vec<_> = (0..16).map(|number| content(number, len)).collect();
     for round in 0..rounds {
         let number = round % 16;
@@ -194,14 +195,15 @@ fn flood<D: Device>(rank: &Rank<'_, D>, targets: &[u32], rounds: u64, len: usize
 
 /// All ranks flood one, which answers every message: nobody waits for ever.
 pub fn flood_with_replies<D: Device>(rank: &Rank<'_, D>) -> Verdict {
-    flood(rank, &[0], 2000, 40);
+    flood(rank, &[0], rank.many(2000, 50), 40);
     Ok(())
 }
 
 /// All flood all, with the longest payloads.
 pub fn everybody_floods<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let everybody: Vec<_> = (0..rank.size()).collect();
-    flood(rank, &everybody, 150, rank.device.attributes().active_max);
+    let (rounds, longest) = (rank.many(150, 20), rank.device.attributes().active_max);
+    flood(rank, &everybody, rounds, longest);
     Ok(())
 }
 

@@ -10,9 +10,13 @@ use crate::pending::Pending;
 use crate::rank::Rank;
 
 /// 100,000 messages that nobody expects, received last to first. Where two packets fill the transport,
-/// 5000.
+/// or each step asks another process, 5000.
 pub fn unexpected_messages<D: Device>(rank: &Rank<'_, D>) -> Verdict {
-    let many: u32 = if rank.is_cramped() { 5000 } else { 100_000 };
+    let few = 5000;
+    let many = match rank.is_cramped() {
+        true => few,
+        false => rank.many(100_000, few),
+    };
     if rank.me() == rank.last() {
         for tag in 0..many {
             rank.send(&rank.to(0, tag), &tag.to_le_bytes())

@@ -147,7 +147,14 @@ settings! {
 
 /// Names that the launcher sets for its ranks, or the tests for themselves: not settings, and not
 /// unknown.
-pub const RESERVED: &[&str] = &["JOB_ID", "SESSION", "SHM_FD", "TEST_HUGE", "TEST_LIMIT"];
+pub const RESERVED: &[&str] = &[
+    "JOB_ID",
+    "SESSION",
+    "SHM_FD",
+    "TEST_HUGE",
+    "TEST_LIMIT",
+    "TEST_MANY",
+];
 
 impl Settings {
     /// The settings that the environment gives.
