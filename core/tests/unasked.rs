@@ -14,6 +14,8 @@ const SHORT: usize = 3 << 10;
 /// In pieces, the last of which is shorter.
 const LONG: usize = (13 << 10) + 5;
 const MESSAGES: u32 = 200;
+/// Of the longest that go unasked where windows go both ways, too, and longer.
+const LONGER: usize = 20 << 10;
 /// Windows of such messages, and the tag of what is between them.
 const ROUNDS: u32 = 50;
 const ANSWER: u32 = 1000;
@@ -141,12 +143,26 @@ fn pieces_find_their_receive_late_and_in_any_order() {
     });
 }
 
-/// Sends rounds of so many messages at a time, each round behind an answer, and takes as many if they go both ways:
-/// how many were announced, and how many not.
-fn rounds(me: u32, rank: &Rank<Single>, window: u32, sends: bool, receives: bool) -> (u64, u64) {
+/// Messages of one length that a rank sends at a time, and the directions in which it moves as many.
+#[derive(Clone, Copy)]
+struct Window {
+    count: u32,
+    len: usize,
+    sends: bool,
+    receives: bool,
+}
+
+/// Sends rounds of a window, each round behind an answer: how many messages were announced, and how many not.
+fn rounds(me: u32, rank: &Rank<Single>, window: Window) -> (u64, u64) {
+    let Window {
+        count,
+        len,
+        sends,
+        receives,
+    } = window;
     let peer = 1 - me;
-    let data: Vec<Vec<u8>> = (0..window).map(|tag| message(tag, LONG)).collect();
-    let mut room: Vec<Vec<u8>> = vec![vec![0; LONG]; window as usize];
+    let data: Vec<Vec<u8>> = (0..count).map(|tag| message(tag, len)).collect();
+    let mut room: Vec<Vec<u8>> = vec![vec![0; len]; count as usize];
     let from = |tag| Pattern {
         context: 0,
         source: Some(peer),
@@ -154,16 +170,16 @@ fn rounds(me: u32, rank: &Rank<Single>, window: u32, sends: bool, receives: bool
     };
     for _ in 0..ROUNDS {
         let mut requests = Vec::new();
-        for tag in (0..window).filter(|_| receives) {
+        for tag in (0..count).filter(|_| receives) {
             let into = room[tag as usize].as_mut_ptr();
             // SAFETY: what is received into is not touched before the wait below.
-            requests.push(unsafe { rank.irecv_contig(&from(tag), into, LONG) }.expect("posted"));
+            requests.push(unsafe { rank.irecv_contig(&from(tag), into, len) }.expect("posted"));
         }
-        for tag in (0..window).filter(|_| sends) {
+        for tag in (0..count).filter(|_| sends) {
             let args = SendArgs::new(ProcId::new(peer), 0, me, tag);
             let bytes = data[tag as usize].as_ptr();
             // SAFETY: nobody writes what is sent.
-            requests.push(unsafe { rank.isend_contig(&args, bytes, LONG) }.expect("started"));
+            requests.push(unsafe { rank.isend_contig(&args, bytes, len) }.expect("started"));
         }
         for request in requests {
             rank.wait(request).expect("over");
@@ -183,11 +199,17 @@ fn rounds(me: u32, rank: &Rank<Single>, window: u32, sends: bool, receives: bool
 }
 
 /// The same by both ranks: what the first one has announced, and what not.
-fn both_ranks(window: u32, both: bool) -> (u64, u64) {
+fn both_ranks(count: u32, len: usize, both: bool) -> (u64, u64) {
     let (first, second) = ranks::<Single>(Options::default());
+    let window = |sends, receives| Window {
+        count,
+        len,
+        sends,
+        receives,
+    };
     thread::scope(|scope| {
-        let sent = scope.spawn(move || rounds(0, &first, window, true, both));
-        scope.spawn(move || rounds(1, &second, window, both, true));
+        let sent = scope.spawn(move || rounds(0, &first, window(true, both)));
+        scope.spawn(move || rounds(1, &second, window(both, true)));
         sent.join().expect("no panic")
     })
 }
@@ -195,7 +217,7 @@ fn both_ranks(window: u32, both: bool) -> (u64, u64) {
 #[test]
 fn windows_one_way_are_not_announced_for_ever() {
     let window = 8;
-    let (offers, eager) = both_ranks(window, false);
+    let (offers, eager) = both_ranks(window, LONG, false);
     assert_eq!(offers + eager, u64::from(ROUNDS * window));
     // At least the first message of a window finds room.
     assert!(eager >= u64::from(ROUNDS / 2), "{eager} went unasked");
@@ -204,12 +226,15 @@ fn windows_one_way_are_not_announced_for_ever() {
 
 #[test]
 fn what_is_started_alone_is_announced() {
-    assert_eq!(both_ranks(1, false), (ROUNDS.into(), 0));
+    assert_eq!(both_ranks(1, LONG, false), (ROUNDS.into(), 0));
 }
 
 #[test]
-fn windows_both_ways_are_announced() {
-    assert_eq!(both_ranks(8, true), (u64::from(8 * ROUNDS), 0));
+fn windows_both_ways_are_announced_if_they_are_long() {
+    assert_eq!(both_ranks(8, LONGER, true), (u64::from(8 * ROUNDS), 0));
+    let (offers, eager) = both_ranks(8, LONG, true);
+    assert_eq!(offers + eager, u64::from(8 * ROUNDS));
+    assert!(eager >= u64::from(ROUNDS / 2), "{eager} went unasked");
 }
 
 /// While one thread's message waits for room in the middle another thread sends: nothing comes in between, and each

@@ -39,6 +39,9 @@ use crate::transport::{Header, Limits, PacketKind, Payload, Sent, Transport, Tra
 /// Memory that is asked for at once because of what a peer says of a message's length.
 const BELIEVED: usize = 1 << 20;
 
+/// Polls for room for one message: each takes as much as a rank takes from another at a time.
+const POLLS: u32 = 8;
+
 /// Lengths from which on messages change their form.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lengths {
@@ -111,7 +114,7 @@ impl Proto {
         }
         let class = self.lengths.class(len, self.limits.eager);
         let peer = args.dest.index();
-        if !waited && !self.unasked.in_window(peer, self.shared.polls()) {
+        if !waited && !self.unasked.in_window(peer, class, self.shared.polls()) {
             return false;
         }
         self.lengths.settled || self.unasked.next(peer, class, waited)
@@ -200,9 +203,7 @@ impl<T: Transport> State<T> {
         let piece = piece_of(&proto.limits, len);
         let unasked = match waited {
             true => proto.form(args, len, waited) != Form::Offer,
-            false => {
-                proto.goes_unasked(args, len, waited) && self.transport.has_room(peer, len, piece)
-            }
+            false => proto.goes_unasked(args, len, waited) && self.finds_room(peer, len, piece),
         };
         if !unasked {
             return Launched::No;
@@ -231,6 +232,31 @@ impl<T: Transport> State<T> {
         self.proto.table.entry(index).set_op(Op::Send(Box::new(op)));
         self.proto.queue_send(peer, index);
         Launched::Begun(request)
+    }
+
+    /// Whether a whole message in such pieces finds room. Where long messages go both ways, and receives wait for them, this
+    /// rank takes what has come, as the peer does, who thereby makes room.
+    fn finds_room(&mut self, peer: u32, len: usize, piece: usize) -> bool {
+        for _ in 0..POLLS {
+            if self.transport.has_room(peer, len, piece) {
+                return true;
+            }
+            let proto = &self.proto;
+            if !proto.unasked.goes_both_ways(peer) || proto.posted.is_empty() {
+                return false;
+            }
+            let some = self.progress() > 0;
+            let Proto {
+                unasked, shared, ..
+            } = &mut self.proto;
+            unasked.made_room(peer, shared.polls());
+            // A hook may have taken the last slot, or sent something that waits.
+            let clear = self.proto.peers[peer as usize].flags == 0 && self.proto.table.has_room();
+            if !some || !clear {
+                return false;
+            }
+        }
+        false
     }
 
     /// Sends the pieces of a queued request, or the rest of them; `false` if there is no room yet.

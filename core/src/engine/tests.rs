@@ -27,6 +27,8 @@ struct Scripted {
     failed: Option<String>,
     ranks: u32,
     full: bool,
+    /// Whether a poll that brings something makes room.
+    drains: bool,
     /// Packets that found no room.
     refused: usize,
     /// Lengths that were pulled; `None` where nothing can be.
@@ -139,6 +141,7 @@ impl Transport for Scripted {
             sink.packet(peer, &header, Payload::from_slice(&bytes));
             packets += 1;
         }
+        self.full &= !(self.drains && packets > 0);
         packets
     }
     fn bell(&self) -> Arc<dyn Bell> {
@@ -168,6 +171,7 @@ fn scripted() -> Scripted {
         failed: None,
         ranks: 2,
         full: false,
+        drains: false,
         refused: 0,
         pulled: None,
         pulls: Pulls::Whole,

@@ -6,7 +6,8 @@
 //! streams, one after the other, has found that reading is the worse way, and then there is no point in
 //! asking it first: they are sent eagerly, or in [`super::pieces`].
 //!
-//! Messages that no call waits for are known apart, and go unasked in windows one way only: see ADR 29.
+//! Messages that no call waits for are known apart, and go unasked in windows only: one way up to the longest (ADR 29),
+//! both ways up to half of that (ADR 31).
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,8 @@ const UNASKED: u32 = 4096;
 const WINDOW: u32 = 4;
 /// Messages for which long ones are believed to go both ways after one has come.
 const BOTH: u32 = 128;
+/// The longest class that goes unasked where long messages go both ways, too: the memory of a pair has room for several such.
+const BOTH_WAYS: usize = 2;
 /// Lengths that are told apart: up to the eager limit, and up to twice, four and eight times that.
 pub(super) const CLASSES: usize = 4;
 
@@ -73,9 +76,22 @@ impl Unasked {
         self.peers.entry(peer).or_default().both = BOTH;
     }
 
-    /// Whether a long message to `peer` for which nobody waits, sent after so many polls, is one of a window one way:
-    /// where many go both ways at a time, each rank would fill the other's memory first, and then both wait.
-    pub(super) fn in_window(&mut self, peer: u32, polls: u64) -> bool {
+    /// Whether a long message comes from `peer` now and then, of late.
+    pub(super) fn goes_both_ways(&self, peer: u32) -> bool {
+        self.peers.get(&peer).is_some_and(|known| known.both > 0)
+    }
+
+    /// The last poll was one for room in the middle of a window to `peer`.
+    pub(super) fn made_room(&mut self, peer: u32, polls: u64) {
+        if let Some(known) = self.peers.get_mut(&peer) {
+            known.polls = polls;
+        }
+    }
+
+    /// Whether a message of this class to `peer` for which nobody waits, sent after so many polls, is one of a window that
+    /// may go unasked. Where many of the longest go both ways at a time, each rank would fill the other's memory first,
+    /// and then both wait.
+    pub(super) fn in_window(&mut self, peer: u32, class: usize, polls: u64) -> bool {
         let known = self.peers.entry(peer).or_default();
         if known.polls != polls {
             (known.before, known.run, known.polls) = (known.run, 0, polls);
@@ -83,7 +99,7 @@ impl Unasked {
         known.run += 1;
         let both = known.both > 0;
         known.both = known.both.saturating_sub(1);
-        !both && (known.run >= WINDOW || known.before >= WINDOW)
+        (!both || class <= BOTH_WAYS) && (known.run >= WINDOW || known.before >= WINDOW)
     }
 
     /// `peer` has taken an announced message, as a stream or by reading it.
@@ -144,18 +160,38 @@ mod tests {
     #[test]
     fn windows_one_way_are_told_from_others() {
         let mut known = Unasked::default();
-        let mut window =
-            |polls, count| -> Vec<bool> { (0..count).map(|_| known.in_window(2, polls)).collect() };
+        let mut window = |polls, count| -> Vec<bool> {
+            (0..count).map(|_| known.in_window(2, 3, polls)).collect()
+        };
         assert_eq!(window(5, 5), [false, false, false, true, true]);
         assert_eq!(window(9, 1), [true], "another window begins");
         assert_eq!(window(13, 1), [false], "it was none");
         window(17, WINDOW);
         known.comes(2);
         for polls in 0..BOTH {
-            assert!(!known.in_window(2, 20 + u64::from(polls / WINDOW)));
+            assert!(!known.in_window(2, 3, 20 + u64::from(polls / WINDOW)));
         }
         let polls = 20 + u64::from(BOTH / WINDOW);
-        assert!(known.in_window(2, polls), "nothing has come since then");
+        assert!(known.in_window(2, 3, polls), "nothing has come since then");
+    }
+
+    #[test]
+    fn shorter_ones_go_unasked_both_ways_too() {
+        let mut known = Unasked::default();
+        known.comes(2);
+        let mut in_window = |class| (0..WINDOW).map(|_| known.in_window(2, class, 7)).last();
+        assert_eq!(in_window(BOTH_WAYS), Some(true));
+        assert_eq!(in_window(BOTH_WAYS + 1), Some(false));
+    }
+
+    #[test]
+    fn a_window_goes_on_behind_a_poll_for_room() {
+        let mut known = Unasked::default();
+        for polls in 0..2 * WINDOW {
+            known.made_room(2, polls.into());
+            let expected = polls + 1 >= WINDOW;
+            assert_eq!(known.in_window(2, 1, polls.into()), expected, "{polls}");
+        }
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn what_has_left_is_not_refused() {
         let bytes = vec![7_u8; len];
         let polls = engine.shared.polls();
         for _ in 0..window {
-            engine.state.lock().proto.unasked.in_window(1, polls);
+            engine.state.lock().proto.unasked.in_window(1, 1, polls);
         }
         engine.state.lock().proto.unpolled = UNPOLLED - 1;
         // SAFETY: the bytes outlive the engine's use of them, which is over when this returns.

@@ -287,3 +287,45 @@ fn streams_behind_one_without_room_are_not_tried() {
         assert_eq!(now, crate::request::State::Complete);
     }
 }
+
+/// Starts a message of middle length as one of a window, to a receiver that has streamed such ones and whose memory is full
+/// until this rank takes the message that has come from there. `both` says whether long ones have come before, `posted`
+/// whether a receive waits. Returns what has left.
+fn into_full_memory(both: bool, posted: bool) -> Vec<u8> {
+    let mut buffer = vec![0; 8];
+    let (engine, _) = pulling(&mut buffer, u32::from(posted));
+    {
+        let mut state = engine.state.lock();
+        (state.transport.full, state.transport.drains) = (true, true);
+        for _ in 0..40 {
+            state.proto.offer_was_taken(1, 1000, false, true);
+        }
+        if both {
+            state.proto.unasked.comes(1);
+        }
+        for _ in 0..3 {
+            state.proto.unasked.in_window(1, 1, engine.shared.polls());
+        }
+    }
+    arrives(&engine, piece(PacketKind::Eager, 0, 0), &[7; 8]);
+    let to = SendArgs::new(ProcId::new(1), 3, 0, 5);
+    let bytes = [1_u8; 1000];
+    // SAFETY: the bytes outlive the engine.
+    unsafe { engine.isend_contig(&to, bytes.as_ptr(), bytes.len()) }.unwrap();
+    let state = engine.state.lock();
+    state
+        .transport
+        .sent
+        .iter()
+        .map(|header| header.kind)
+        .collect()
+}
+
+/// Whoever finds no room in a window that goes both ways takes what has come, as the other does; if receives wait for it.
+#[test]
+fn windows_both_ways_make_room_for_each_other() {
+    let sent = into_full_memory(true, true);
+    assert_eq!(sent[0], PacketKind::First as u8);
+    assert_eq!(into_full_memory(true, false), []);
+    assert_eq!(into_full_memory(false, true), []);
+}
