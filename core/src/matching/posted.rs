@@ -37,10 +37,6 @@ pub struct PostedQueue<T> {
     index: Index,
     /// Indexed receives by shape of pattern: an arrival looks only where something is.
     indexed: [u32; SHAPES],
-    /// The slot of the receive that was last found in the index.
-    last: u32,
-    /// Whether that one lay far from the one before.
-    jumps: bool,
 }
 
 #[derive(Clone)]
@@ -94,8 +90,6 @@ impl<T> PostedQueue<T> {
             recent: Recent::default(),
             index: Index::new(seed),
             indexed: [0; SHAPES],
-            last: 0,
-            jumps: false,
         }
     }
 
@@ -143,8 +137,6 @@ impl<T> PostedQueue<T> {
         if self.slots.len() > self.recent.len()
             && let Some(slot) = self.first_indexed(envelope)
         {
-            self.jumps = slot.abs_diff(self.last) > NEAR as u32;
-            self.last = slot;
             return Some(self.remove_indexed(slot).value);
         }
         let at = self.recent.first(&Wanted::from(envelope));
@@ -183,11 +175,10 @@ impl<T> PostedQueue<T> {
     /// How many arrivals ahead [`prefetch`](Self::prefetch) begins.
     pub(crate) const AHEAD: usize = 6;
 
-    /// How many arrivals ahead it pays to [`prefetch`](Self::prefetch): none while the memory is in the nearer caches, or
-    /// is touched in an order that processors foresee by themselves.
+    /// How many arrivals ahead it pays to [`prefetch`](Self::prefetch): none while the memory is in the nearer caches.
     #[inline(always)]
     pub(crate) const fn looks_ahead(&self) -> usize {
-        if self.jumps && self.slots.len() > MANY {
+        if self.slots.len() > MANY {
             return Self::AHEAD;
         }
         0
@@ -282,6 +273,12 @@ impl<T> PostedQueue<T> {
     /// Moves the oldest of the recent receives to the index.
     #[inline(never)]
     fn index_oldest(&mut self) {
+        if self.slots.len() > MANY {
+            // Those behind them are next: their buckets are in no near cache.
+            for at in NEAR..self.recent.len().min(2 * NEAR) {
+                self.index.prefetch(&self.recent.wanted(at).key());
+            }
+        }
         for slot in std::iter::from_fn(|| self.recent.pop()).take(NEAR) {
             let wanted = self.slots.get(slot).wanted;
             self.indexed[wanted.shape()] += 1;

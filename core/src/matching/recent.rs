@@ -109,6 +109,12 @@ impl Recent {
         self.slots[self.place(at)]
     }
 
+    /// The envelope or pattern that stands at a position.
+    #[inline]
+    pub(super) fn wanted(&self, at: usize) -> Wanted {
+        self.wanted[self.place(at)]
+    }
+
     /// Removes the entry at a position; the older ones close up.
     #[inline]
     pub(super) fn remove(&mut self, at: usize) -> u32 {
