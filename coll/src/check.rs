@@ -197,7 +197,24 @@ impl<D: Device> Check<'_, D> {
         self.items(which, data.ptr, data.count, data.layout)
     }
 
+    #[inline]
     fn items(
+        &self,
+        which: impl Display,
+        ptr: *mut u8,
+        count: usize,
+        layout: &Layout,
+    ) -> Result<()> {
+        let bytes = layout.size().checked_mul(count);
+        let fits = bytes.is_some_and(|bytes| bytes <= isize::MAX as usize);
+        if fits && !ptr.is_null() && layout.is_contiguous() {
+            return Ok(());
+        }
+        self.any_items(which, ptr, count, layout)
+    }
+
+    /// The same for items with gaps, and for those with which something is wrong.
+    fn any_items(
         &self,
         which: impl Display,
         ptr: *mut u8,
@@ -253,6 +270,9 @@ impl<D: Device> Check<'_, D> {
     }
 
     fn one_layout(&self, send: &TypedBuf<'_>, recv: &TypedBuf<'_>) -> Result<()> {
+        if std::ptr::eq(send.layout, recv.layout) {
+            return Ok(());
+        }
         // One layout serves both from here on, so they have to be the same byte for byte: either they are one,
         // or both are nothing but so many values of one primitive side by side.
         let plain = |layout: &Layout| {

@@ -117,6 +117,7 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
                 }),
                 hope: Hope::default(),
                 waits_alone: AtomicBool::new(false),
+                ahead: AtomicBool::new(false),
                 busy: AtomicBool::new(false),
                 many_threads,
                 choice: Choice::default(),

@@ -135,7 +135,10 @@ impl Op {
             match op.action(layout)? {
                 Action::Nothing => {}
                 Action::Elements(reducer) if layout.is_contiguous() => {
-                    (reducer.combine)(input, inout, layout.size() * count / reducer.element);
+                    // Elements have sizes that are powers of two: no division.
+                    debug_assert!(reducer.element.is_power_of_two());
+                    let elements = (layout.size() * count) >> reducer.element.trailing_zeros();
+                    (reducer.combine)(input, inout, elements);
                 }
                 Action::Elements(reducer) => {
                     apply_in_parts(reducer, layout, count, input, inout);
