@@ -9,7 +9,7 @@
 //! of the length, and says in the step in which ranks compare lengths which way to take. It counts the time that a
 //! quarter of them stay below, because most of what disturbs a measurement makes it longer; but not the least, which is
 //! luck where ranks take turns on processors: whoever comes last to an operation finds everything there. First come
-//! [`TRIALS`] of each (blocks: [`LATE`] operations over boards); then the better way for [`FIRST`] operations, then
+//! [`TRIALS`] of each (blocks: over boards as many as move [`LATE`] bytes); then the better way for [`FIRST`] operations, then
 //! [`PROBE`] of the other, then the better for twice as many, up to [`LAST`]. A trial of what is far worse ends early
 //! ([`HOPELESS`]). The clock is read only in trials, and in as many operations right before one: those are compared with
 //! each other.
@@ -36,8 +36,11 @@ const HOPELESS: f64 = 1.5;
 /// Operations between such trials, at first and at last.
 const FIRST: u32 = 512;
 const LAST: u32 = 4096;
-/// Operations before the first trial of messages where those have little to win.
-const LATE: u32 = if cfg!(test) { 8 } else { 16 << 10 };
+/// Bytes that a rank gets from others before the first trial of messages where those have little to win: a tenth of a second's
+/// worth and more, of which a trial takes a few per cent.
+const LATE: usize = if cfg!(test) { 0 } else { 1 << 30 };
+/// Operations before that, at least.
+const FEWEST: u32 = if cfg!(test) { 8 } else { 64 };
 /// Binary logarithms of the shortest and the longest lengths that are told apart.
 const SHORTEST: u32 = 14;
 const LONGEST: u32 = 24;
@@ -55,16 +58,16 @@ struct Known {
     under_way: Option<((usize, usize), Option<f64>)>,
 }
 
-impl Default for Choice {
-    fn default() -> Self {
+impl Choice {
+    /// For so many ranks.
+    pub(super) fn new(ranks: u32) -> Self {
+        let class = |kind, index| Class::new(kind, late(LATE, SHORTEST + index as u32, ranks));
         Self(Mutex::new(Known {
-            classes: KINDS.map(|kind| [Class::new(kind); LENGTHS]),
+            classes: KINDS.map(|kind| std::array::from_fn(|index| class(kind, index))),
             under_way: None,
         }))
     }
-}
 
-impl Choice {
     /// An operation begins on the judge: its way.
     fn begin(&self, kind: Kind, len: usize, now: impl FnOnce() -> f64) -> Way {
         let known = &mut *lock(&self.0);
@@ -88,6 +91,14 @@ impl Choice {
     fn forget(&self) {
         lock(&self.0).under_way = None;
     }
+}
+
+/// Operations in which a rank gets so many bytes from others, in blocks of 2 to the power of `length` bytes: how many come before
+/// the first trial of messages.
+fn late(bytes: usize, length: u32, ranks: u32) -> u32 {
+    let others = ranks.saturating_sub(1).max(1) as usize;
+    let operations = (bytes >> length) / others;
+    FEWEST.max(operations as u32)
 }
 
 /// What is known of operations of one kind and of similar length.
@@ -119,11 +130,11 @@ impl Class {
     /// win, because there all ranks copy at a time anyway, and go over boards until a program has called them often: the
     /// first long messages may take a hundred times as long as later ones (of eight ranks' first alltoall of 64 KiB 39 ms,
     /// where boards take 0.15).
-    fn new(kind: Kind) -> Self {
+    fn new(kind: Kind, late: u32) -> Self {
         match kind {
             Kind::Bcast => Self::NEW,
             _ => Self {
-                left: LATE,
+                left: late,
                 trial: false,
                 ..Self::NEW
             },
@@ -281,13 +292,21 @@ mod tests {
     fn blocks_are_not_tried_by_messages_before_they_are_many() {
         for (kind, first) in [
             (Kind::Bcast, TRIALS[0]),
-            (Kind::Allgather, LATE),
-            (Kind::Alltoall, LATE),
+            (Kind::Allgather, FEWEST),
+            (Kind::Alltoall, FEWEST),
         ] {
-            let mut class = Class::new(kind);
+            let mut class = Class::new(kind, FEWEST);
             assert_eq!(go(&mut class, first, [1.0, 0.5]), 0);
             assert_eq!(go(&mut class, 100, [1.0, 0.5]), 100, "{kind:?}");
         }
+    }
+
+    #[test]
+    fn the_longer_the_blocks_the_fewer_come_before_the_first_trial() {
+        assert_eq!(late(1 << 30, 16, 2), 16 << 10);
+        assert_eq!(late(1 << 30, 20, 2), 1 << 10);
+        assert_eq!(late(1 << 30, 20, 8), 146);
+        assert_eq!(late(1 << 30, LONGEST, 200), FEWEST);
     }
 
     #[test]
@@ -341,7 +360,7 @@ mod tests {
 
     #[test]
     fn what_has_come_to_nothing_does_not_count() {
-        let choice = Choice::default();
+        let choice = Choice::new(2);
         for _ in 0..100 {
             assert_eq!(choice.begin(Kind::Bcast, 1 << 16, || 0.0), Way::Done);
             choice.forget();

@@ -120,7 +120,7 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
                 ahead: AtomicBool::new(false),
                 busy: AtomicBool::new(false),
                 many_threads,
-                choice: Choice::default(),
+                choice: Choice::new(comm.size()),
                 pool: Arc::clone(pool),
             }))
         }
