@@ -16,8 +16,28 @@ const BULK: usize = 16 << 10;
 /// The same where nothing is known of how long messages a provider sends at once: often 16 KiB with what is in front.
 const BULK_OF_UNKNOWN: usize = (16 << 10) - 512;
 
+/// The same over TCP, where whatever is longer than that costs a way there and back. Longer messages are read as fast.
+const BULK_OVER_TCP: usize = 64 << 10;
+
 /// What layers over connections send at once (`FI_OFI_RXM_BUFFER_SIZE`, unless somebody changes that).
 const AT_ONCE: usize = 16 << 10;
+
+/// What `ofi_rxm` sends at once over TCP, where it was told so by [`Config::RXM_AT_ONCE`].
+fn at_once_over_tcp(told: Option<&str>) -> usize {
+    let told = told.and_then(|told| told.trim().parse::<usize>().ok());
+    told.unwrap_or(AT_ONCE).max(AT_ONCE)
+}
+
+/// The longest payload of one message of `ofi_rxm`, and of a packet, where it sends so much at once. A packet in several parts
+/// takes longer than one that is announced, but for the last bytes.
+fn over_rxm(at_once: usize) -> (usize, usize) {
+    let part = at_once - Wire::LEN;
+    let bulk = match part >= BULK_OVER_TCP {
+        true => BULK_OVER_TCP,
+        false => BULK,
+    };
+    (part.min(bulk), bulk)
+}
 
 /// Bytes of a receive buffer over libfabric's shared memory, where this rank itself copies messages into it and out of
 /// it: all of the buffers stay in a cache of its own.
@@ -62,11 +82,14 @@ fn part_over_shm(injected: usize) -> usize {
 pub(crate) fn limits(config: &Config, info: &Info) -> (Limits, usize) {
     let provider = info.provider();
     let (part, bulk) = if over(info, "ofi_rxm") {
-        (AT_ONCE - Wire::LEN, BULK)
+        over_rxm(match over(info, "tcp") {
+            true => at_once_over_tcp(config.at_once.as_deref()),
+            false => AT_ONCE,
+        })
     } else if over(info, "shm") {
         (part_over_shm(info.tx_attr().inject_size), BULK)
     } else if provider == "tcp" {
-        (BULK, BULK)
+        (BULK_OVER_TCP, BULK_OVER_TCP)
     } else {
         (BULK_OF_UNKNOWN, BULK_OF_UNKNOWN)
     };
@@ -87,6 +110,20 @@ pub(crate) fn limits(config: &Config, info: &Info) -> (Limits, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packets_over_tcp_are_as_long_as_they_leave_at_once() {
+        for (told, part, bulk) in [
+            (None, AT_ONCE - Wire::LEN, BULK),
+            (Some("many"), AT_ONCE - Wire::LEN, BULK),
+            (Some("100"), AT_ONCE - Wire::LEN, BULK),
+            (Some("32768"), BULK, BULK),
+            (Some("65536"), BULK, BULK),
+            (Some(" 131072"), BULK_OVER_TCP, BULK_OVER_TCP),
+        ] {
+            assert_eq!(over_rxm(at_once_over_tcp(told)), (part, bulk), "{told:?}");
+        }
+    }
 
     #[test]
     fn parts_over_shared_memory_are_what_is_copied_at_once() {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use portolan_core::config::{MatchMode, Settings, Switch};
+use portolan_core::config::{MatchMode, Origin, Settings, Switch};
 
 /// What is wanted of libfabric, and the transport's sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +22,10 @@ pub struct Config {
     pub hmem: Switch,
     /// Who matches messages with receives.
     pub matching: MatchMode,
-    /// Largest message, in bytes, that is sent eagerly.
+    /// Largest message, in bytes, that is sent eagerly; at most what a packet holds over the provider.
     pub eager: usize,
+    /// What `ofi_rxm` was told in [`RXM_AT_ONCE`](Config::RXM_AT_ONCE), which it reads as well: the same on all ranks.
+    pub at_once: Option<String>,
     /// Packets of each of the two sizes that may be under way from one rank.
     pub slots: usize,
     /// Bytes of one receive buffer, which has room for the longest packet in any case; over libfabric's shared memory at most
@@ -34,6 +36,13 @@ pub struct Config {
 impl Config {
     /// Receive buffers per rank, whatever the number of peers.
     pub const RECEIVES: usize = 4;
+
+    /// The variable that tells libfabric's layer over TCP up to how many bytes it sends at once. `portolan run` sets it, because
+    /// nobody may in a process that has threads.
+    pub const RXM_AT_ONCE: &str = "FI_OFI_RXM_EAGER_LIMIT";
+
+    /// What a launcher sets it to for every rank, unless somebody has.
+    pub const RXM_AT_ONCE_OF_RANKS: &str = "131072";
 }
 
 impl Default for Config {
@@ -46,7 +55,8 @@ impl Default for Config {
             heartbeat: Duration::from_secs(5),
             hmem: Switch::Auto,
             matching: MatchMode::Auto,
-            eager: 16 << 10,
+            eager: usize::MAX,
+            at_once: None,
             slots: 64,
             receive: 512 << 10,
         }
@@ -65,7 +75,11 @@ impl Config {
             heartbeat: settings.ofi_heartbeat(),
             hmem: settings.ofi_hmem(),
             matching: settings.matching(),
-            eager: settings.eager_max(),
+            eager: match settings.origin("EAGER_MAX") {
+                Some(Origin::Default) => usize::MAX,
+                _ => settings.eager_max(),
+            },
+            at_once: std::env::var(Self::RXM_AT_ONCE).ok(),
             ..Self::default()
         }
     }

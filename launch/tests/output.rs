@@ -111,6 +111,29 @@ fn a_large_input_arrives_whole() {
 }
 
 #[test]
+fn libraries_are_told_what_ranks_have_in_common_unless_somebody_has_said_otherwise() {
+    for (name, value) in portolan::rank_variables() {
+        let script = format!("echo ${name}");
+        let told = |outside: Option<&str>, options: &[&str]| {
+            let mut command = portolan(&["run", "-n", "2"]);
+            command.args(options).args(["--", "sh", "-c", &script]);
+            command.env_remove(name);
+            if let Some(value) = outside {
+                command.env(name, value);
+            }
+            let outcome = outcome(command, b"");
+            outcome.expect_code(0);
+            outcome.out
+        };
+        let both = |value: &str| format!("{value}\n{value}\n");
+        assert_eq!(told(None, &[]), both(value));
+        assert_eq!(told(Some("7"), &[]), both("7"));
+        let option = format!("{name}=8");
+        assert_eq!(told(Some("7"), &["--env", &option]), both("8"));
+    }
+}
+
+#[test]
 fn variables_are_set_and_tell_each_rank_its_place() {
     let options = [
         "--env",

@@ -413,6 +413,19 @@ fn rank_list(ranks: &[usize]) -> String {
     format!("{plural} {}{more}", shown.join(", "))
 }
 
+/// Variables of libraries below the transports, and what a launcher gives every rank of a job in them, unless they are set
+/// already: the libraries read them once, and ranks with different values do not get on.
+#[must_use]
+pub fn rank_variables() -> &'static [(&'static str, &'static str)] {
+    &[
+        #[cfg(feature = "ofi")]
+        (
+            portolan_ofi::Config::RXM_AT_ONCE,
+            portolan_ofi::Config::RXM_AT_ONCE_OF_RANKS,
+        ),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

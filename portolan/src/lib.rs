@@ -83,7 +83,7 @@ pub use portolan_datatype::{Datatype, Layout, Op};
 
 pub use any::AnyDevice;
 pub use builder::{Builder, init};
-pub use choose::{TransportInfo, transports};
+pub use choose::{TransportInfo, rank_variables, transports};
 pub use comm::topology;
 pub use comm::{
     CartComm, Comm, Completion, DupRequest, Failed, InterComm, InterDupRequest, Message,

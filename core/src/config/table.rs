@@ -29,7 +29,8 @@ settings! {
     /// Longest message that travels with its envelope. A longer one is only announced, and moves when
     /// the receive that takes it has been posted. Blocking sends announce what is longer than half of this
     /// where ranks may read each other's memory; and where both copy through shared memory, and the receiver has
-    /// been found to prefer that, they send what is up to eight times as long without asking.
+    /// been found to prefer that, they send what is up to eight times as long without asking. Where this is not set, messages
+    /// of up to 64k travel so over libfabric's TCP, if it sends as much at once.
     "EAGER_MAX" => eager_max: Bytes, default "16k", unit "bytes", range 0, 1 << 30;
 
     /// Memory for messages that have arrived before their receive was posted. Beyond it messages

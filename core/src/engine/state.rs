@@ -19,7 +19,7 @@ use super::transfer::Push;
 use super::unasked::Unasked;
 use super::unexpected::{Arrived, OfferBody, Taken};
 use super::ways::Ways;
-use crate::config::Settings;
+use crate::config::{Origin, Settings};
 use crate::group::Group;
 use crate::matching::{PostedQueue, UnexpectedQueue};
 use crate::observe::{Counters, Event, Tracer};
@@ -124,8 +124,11 @@ pub(super) struct Context {
 impl<T: Transport> State<T> {
     pub(super) fn new(transport: T, settings: &Settings, shared: Arc<Shared>) -> Self {
         let mut limits = transport.limits();
-        let eager_max = settings.eager_max();
-        limits.eager = limits.eager.min(eager_max).min(limits.bulk);
+        limits.eager = limits.eager.min(limits.bulk);
+        // Where nobody has said anything a transport knows best.
+        if settings.origin("EAGER_MAX") != Some(Origin::Default) {
+            limits.eager = limits.eager.min(settings.eager_max());
+        }
         let size = transport.size() as usize;
         let proto = Proto {
             me: transport.rank(),

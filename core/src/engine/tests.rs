@@ -625,6 +625,36 @@ fn queued_sends_hear_that_they_are_to_hold() {
     assert_eq!(of_kind(crate::transport::PacketKind::Offer), MANY - eager);
 }
 
+/// What a transport sends at once holds where nothing is set; what is set makes that less, never more.
+#[test]
+fn where_nothing_is_set_the_transport_says_what_is_eager() {
+    for (set, eager) in [(None, 512), (Some("100"), 100), (Some("16k"), 512)] {
+        let mut settings = Settings::default();
+        if let Some(set) = set {
+            settings.set("EAGER_MAX", set).unwrap();
+        }
+        let engine: Engine<_, Single> = Engine::new(scripted(), &settings).unwrap();
+        assert_eq!(engine.attributes().eager_max, eager, "{set:?}");
+    }
+    let options = crate::transport::memory::Options {
+        limits: Limits {
+            short: 192,
+            bulk: 64 << 10,
+            eager: 32 << 10,
+            piece: 2 << 10,
+        },
+        ..Default::default()
+    };
+    let transport = crate::transport::memory::network_with(1, options).pop();
+    let engine: Engine<_, Single> =
+        Engine::new(transport.expect("one rank"), &Settings::default()).unwrap();
+    assert_eq!(
+        engine.attributes().eager_max,
+        32 << 10,
+        "beyond the default"
+    );
+}
+
 #[test]
 fn nothing_is_started_after_the_end() {
     let mut alone = crate::transport::memory::network(1);

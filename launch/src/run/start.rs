@@ -143,6 +143,11 @@ impl Plan<'_> {
         if let Some(transport) = &self.args.transport {
             command.env("PORTOLAN_TRANSPORT", transport);
         }
+        for (name, value) in portolan::rank_variables() {
+            if std::env::var_os(name).is_none() {
+                command.env(name, value);
+            }
+        }
         for (name, value) in &self.args.variables {
             command.env(name, value);
         }
