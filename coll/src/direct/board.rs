@@ -226,6 +226,8 @@ pub(super) enum Kind {
     /// Parts that come as messages.
     ScatterSent,
     Allgather,
+    /// The same where the way is chosen, which each rank knows from its own counts: all its blocks have one length.
+    AllgatherChosen,
     Alltoall,
     /// The v and w forms.
     AlltoallListed,
@@ -239,7 +241,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Barrier,
         Self::Bcast,
         Self::Gather,
@@ -247,6 +249,7 @@ impl Kind {
         Self::ScatterListed,
         Self::ScatterSent,
         Self::Allgather,
+        Self::AllgatherChosen,
         Self::Alltoall,
         Self::AlltoallListed,
         Self::Reduce,
@@ -264,7 +267,7 @@ impl Kind {
             Self::Bcast => "a bcast",
             Self::Gather => "a gather",
             Self::Scatter | Self::ScatterListed | Self::ScatterSent => "a scatter",
-            Self::Allgather => "an allgather",
+            Self::Allgather | Self::AllgatherChosen => "an allgather",
             Self::Alltoall => "an alltoall",
             Self::AlltoallListed => "an alltoallv",
             Self::Reduce => "a reduce",
@@ -287,12 +290,16 @@ pub(super) struct Header(pub(super) u64);
 
 impl Header {
     /// The length in the header that says: look into the cell.
-    pub(super) const LONG: usize = (1 << 27) - 1;
+    pub(super) const LONG: usize = (1 << 26) - 1;
+    /// Where the kind and the length begin.
+    const KIND: u32 = 32;
+    const LEN: u32 = 37;
+    const KINDS: u64 = (1 << (Self::LEN - Self::KIND)) - 1;
 
     #[inline]
     pub(super) fn new(step: u32, kind: Kind, len: usize) -> Self {
         let len = len.min(Self::LONG) as u64;
-        Self(u64::from(step) | (kind as u64) << 32 | len << 36)
+        Self(u64::from(step) | (kind as u64) << Self::KIND | len << Self::LEN)
     }
 
     /// The same, of a rank that does it by messages.
@@ -314,13 +321,13 @@ impl Header {
 
     /// `None` for something that no rank writes.
     pub(super) fn kind(self) -> Option<Kind> {
-        let kind = (self.0 >> 32) as u8 & 15;
-        Kind::ALL.into_iter().find(|&known| known as u8 == kind)
+        let kind = self.0 >> Self::KIND & Self::KINDS;
+        Kind::ALL.into_iter().find(|&known| known as u64 == kind)
     }
 
     #[inline]
     pub(super) fn len(self) -> usize {
-        (self.0 >> 36) as usize & Self::LONG
+        (self.0 >> Self::LEN) as usize & Self::LONG
     }
 }
 

@@ -45,7 +45,7 @@ const FEWEST: u32 = if cfg!(test) { 8 } else { 64 };
 const SHORTEST: u32 = 14;
 const LONGEST: u32 = 24;
 const LENGTHS: usize = (LONGEST - SHORTEST + 1) as usize;
-const KINDS: [Kind; 3] = [Kind::Bcast, Kind::Allgather, Kind::Alltoall];
+const KINDS: [Kind; 3] = [Kind::Bcast, Kind::AllgatherChosen, Kind::Alltoall];
 
 /// What the judge knows on one communicator.
 #[derive(Debug)]
@@ -292,7 +292,7 @@ mod tests {
     fn blocks_are_not_tried_by_messages_before_they_are_many() {
         for (kind, first) in [
             (Kind::Bcast, TRIALS[0]),
-            (Kind::Allgather, FEWEST),
+            (Kind::AllgatherChosen, FEWEST),
             (Kind::Alltoall, FEWEST),
         ] {
             let mut class = Class::new(kind, FEWEST);

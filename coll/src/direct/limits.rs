@@ -28,7 +28,7 @@ pub(super) fn by_messages(kind: Kind, ranks: u32, len: u64) -> bool {
 #[inline]
 pub(super) fn is_measured(kind: Kind, ranks: u32, len: u64) -> bool {
     let limit = match (kind, ranks) {
-        (Kind::Bcast | Kind::Allgather | Kind::Alltoall, 2) => 16 << 10,
+        (Kind::Bcast | Kind::AllgatherChosen | Kind::Alltoall, 2) => 16 << 10,
         (Kind::Alltoall, _) => 32 << 10,
         _ => return false,
     };

@@ -22,17 +22,22 @@ pub(super) unsafe fn allgather<D: Device>(
     send: Option<&TypedBuf<'_>>,
     recv: &Many<'_>,
 ) -> Result<Way> {
-    let (kind, size) = (Kind::Allgather, steps.size());
+    let size = steps.size();
     let own = Stream::block(recv, steps.rank());
     let mine = send.map_or(own, Stream::of);
     let len = mine.len();
     // By the lengths, not by the form of the call: the forms match each other.
     let even = (0..size).all(|rank| Stream::block(recv, rank).len() == len);
-    let sent = |len: u64| even && is_measured(kind, size, len);
-    let chosen = sent(len as u64);
+    let chosen = even && is_measured(Kind::AllgatherChosen, size, len as u64);
+    // Counts are each rank's own: one whose counts differ may have nothing to choose, and is not to take the step
+    // without data in which others agree for one with data.
+    let kind = match chosen {
+        true => Kind::AllgatherChosen,
+        false => Kind::Allgather,
+    };
     if chosen {
         let way = choice::agree(&mut steps, kind, len, 0)?;
-        // Ranks that have shorter blocks end with this step.
+        // Ranks that do not choose, or that have other lengths, end with this step.
         steps.next();
         if way == Way::Messages {
             return steps.end_by(Way::Messages, kind, len);
@@ -40,6 +45,8 @@ pub(super) unsafe fn allgather<D: Device>(
     }
     let place = Place::of(len);
     let (mut at, mut longest) = (0, len as u64);
+    // Who chooses, or takes another operation, takes one step here. All others see it in that step, and leave.
+    let mut left = false;
     loop {
         steps.room(place)?;
         // SAFETY: from the caller; the place is this rank's, free, and has room for a chunk, or for all.
@@ -54,12 +61,16 @@ pub(super) unsafe fn allgather<D: Device>(
         for rank in steps.others() {
             let block = Stream::block(recv, rank);
             let header = steps.header_of(rank)?;
+            if header.kind() != Some(kind) {
+                steps.note(rank, header);
+                left |= at == 0;
+                continue;
+            }
             let theirs = steps.len_of(rank, header);
-            let same = header.kind() == Some(kind);
-            if same && at == 0 && !sent(theirs) {
+            if at == 0 {
                 longest = longest.max(theirs);
             }
-            if !same || theirs != block.len() as u64 {
+            if theirs != block.len() as u64 {
                 steps.note(rank, header);
             } else {
                 let source = steps.at(rank, Place::of(block.len()));
@@ -71,7 +82,7 @@ pub(super) unsafe fn allgather<D: Device>(
         steps.seen_all();
         steps.next();
         at += CHUNK;
-        if at as u64 >= longest {
+        if left || at as u64 >= longest {
             if chosen {
                 choice::over(steps.choice(), steps.comm.device());
             }

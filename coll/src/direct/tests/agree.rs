@@ -118,7 +118,7 @@ fn lengths_that_differ_are_told_and_what_follows_works() {
 
 #[test]
 fn blocks_that_differ_are_told_and_what_follows_works() {
-    for ranks in [3, 4, 8] {
+    for ranks in [2, 3, 4, 8] {
         blocks_that_differ(ranks);
     }
 }
@@ -214,6 +214,70 @@ fn blocks_that_differ(ranks: u32) {
             }
         }
     });
+}
+
+/// An allgather of so many items from each rank, as this rank sees it: of 1 and its rank.
+fn allgatherv(world: &World, counts: &[usize]) -> Result<Vec<u64>> {
+    let (layout, rank) = (Layout::of::<u64>(), world.rank() as usize);
+    let mut mine = vec![rank as u64 + 1; counts[rank]];
+    let mut all = vec![0; counts.iter().sum()];
+    let places: Vec<isize> = (0..counts.len())
+        .map(|rank| counts[..rank].iter().sum::<usize>() as isize)
+        .collect();
+    let recv = Many::Blocks(BlocksArg {
+        ptr: all.as_mut_ptr().cast(),
+        counts,
+        displacements: &places,
+        layout: &layout,
+    });
+    let send = Some(buf(&mut mine, &layout));
+    // SAFETY: the buffers outlive the call.
+    unsafe { run(world, &Operation::Allgather { send, recv }) }.map(|()| all)
+}
+
+#[test]
+fn counts_that_differ_are_told_where_one_rank_has_a_way_to_choose_and_the_other_has_not() {
+    on_all(2, |world| {
+        // 32 KiB and less than a chunk, and more than one.
+        for len in [4096, 12_800] {
+            for odd in [0, 1] {
+                let mut counts = [len; 2];
+                allgatherv(world, &counts).unwrap();
+                if world.rank() == odd {
+                    counts[odd as usize] = len / 4;
+                }
+                let error = allgatherv(world, &counts).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
+                let text = error.to_string();
+                assert!(text.contains("an allgather with"), "{text}");
+                // The boards are in step: with other counts on both, data arrives.
+                let all = allgatherv(world, &[len, len / 4]).unwrap();
+                assert!(all[..len].iter().all(|&value| value == 1));
+                assert!(all[len..].iter().all(|&value| value == 2));
+                let mut data = [1];
+                allreduce(world, &mut data).unwrap();
+                assert_eq!(data, [2]);
+            }
+        }
+    });
+}
+
+#[test]
+fn who_takes_an_allgather_of_many_chunks_leaves_where_others_take_another_operation() {
+    for ranks in [2, 3] {
+        on_all(ranks, |world| {
+            let mut counts = vec![40_000; ranks as usize];
+            counts[0] -= 1;
+            let outcome = match world.rank() {
+                0 => barrier(world),
+                _ => allgatherv(world, &counts).map(drop),
+            };
+            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::InvalidArgument);
+            barrier(world).unwrap();
+            let all = allgatherv(world, &counts).unwrap();
+            assert_eq!((all[0], all[all.len() - 1]), (1, u64::from(ranks)));
+        });
+    }
 }
 
 #[test]
