@@ -28,6 +28,16 @@ fn at_once_over_tcp(told: Option<&str>) -> usize {
     told.unwrap_or(AT_ONCE).max(AT_ONCE)
 }
 
+/// What `ofi_rxm` was told of that, in the words of whoever told it, where it heeds it: it connects only to who was told the
+/// same.
+pub(crate) fn told_of_rxm(config: &Config, info: &Info) -> Option<String> {
+    let heeded = over(info, "tcp") && over(info, "ofi_rxm");
+    heeded.then(|| {
+        let told = config.at_once.as_deref().map_or("unset", str::trim);
+        format!("{} {told}", Config::RXM_AT_ONCE)
+    })
+}
+
 /// The longest payload of one message of `ofi_rxm`, and of a packet, where it sends so much at once. A packet in several parts
 /// takes longer than one that is announced, but for the last bytes.
 fn over_rxm(at_once: usize) -> (usize, usize) {

@@ -41,6 +41,8 @@ pub(crate) struct Link {
     pub(crate) part: usize,
     /// The provider matches.
     pub(crate) matches: bool,
+    /// What a layer of the provider was told that peers must have been told, too.
+    told: Option<String>,
 }
 
 impl Link {
@@ -54,6 +56,7 @@ impl Link {
         tried: bool,
     ) -> Result<Self, String> {
         let (limits, part) = caps::limits(config, &info);
+        let told = caps::told_of_rxm(config, &info);
         if limits.bulk < 1024 {
             let provider = info.provider();
             return Err(format!(
@@ -91,6 +94,7 @@ impl Link {
             limits,
             part,
             matches: config.native(),
+            told,
         };
         link.inbox.post(&link.ep).map_err(|error| {
             let why = library.fi_strerror(error as i64);
@@ -121,13 +125,15 @@ impl Link {
         let (info, attr) = (&self.domain.info, self.domain.info.ep_attr());
         // Atomic operations are by the provider for everybody, or for nobody.
         let atomics = if self.domain.atomics { "+atomics" } else { "" };
+        let told = self.told.as_ref().map(|told| format!(", {told}"));
         format!(
-            "{} {}.{}{atomics}, packets of {} bytes{}",
+            "{} {}.{}{atomics}, packets of {} bytes{}{}",
             info.provider(),
             attr.protocol,
             attr.protocol_version,
             self.limits.bulk,
-            if self.matches { ", matching" } else { "" }
+            if self.matches { ", matching" } else { "" },
+            told.unwrap_or_default()
         )
     }
 }

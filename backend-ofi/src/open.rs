@@ -351,14 +351,18 @@ fn judge(cards: &[Card], ip: bool) -> Result<()> {
     }
     let other = &cards[others[0] as usize];
     Err(unavailable(format!(
-        "the ranks have different providers: rank 0 (on {}) has {}, {} (on {}) {}",
+        "the ranks have different providers, or one that was told different things: rank 0 (on {}) has {}, {} (on {}) {}",
         first.host,
         first.protocol,
         shown(&others),
         other.host,
         other.protocol
     ))
-    .remedy("name the same PORTOLAN_OFI_PROVIDER everywhere, with the same libfabric"))
+    .remedy(format!(
+        "name the same PORTOLAN_OFI_PROVIDER everywhere, with the same libfabric, and set {} alike on all nodes, or \
+         nowhere",
+        Config::RXM_AT_ONCE
+    )))
 }
 
 /// The number of each rank's node, and the first rank of each node.
@@ -445,6 +449,7 @@ mod tests {
         let error = judge(&cards, true).unwrap_err().to_string();
         let wanted = "rank 0 (on host-of-a) has tcp 1.1, rank 2 (on host-of-b) verbs 2.1";
         assert!(error.contains(wanted), "{error}");
+        assert!(error.contains(Config::RXM_AT_ONCE), "{error}");
     }
 
     #[test]
