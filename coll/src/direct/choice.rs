@@ -9,7 +9,7 @@
 //! of the length, and says in the step in which ranks compare lengths which way to take. It counts the time that a
 //! quarter of them stay below, because most of what disturbs a measurement makes it longer; but not the least, which is
 //! luck where ranks take turns on processors: whoever comes last to an operation finds everything there. First come
-//! [`TRIALS`] of each (blocks: over boards as many as move [`LATE`] bytes); then the better way for [`FIRST`] operations, then
+//! [`TRIALS`] of each (blocks: over boards as many as move [`LATE`] bytes, and [`FEWEST`] at least); then the better way for [`FIRST`] operations, then
 //! [`PROBE`] of the other, then the better for twice as many, up to [`LAST`]. A trial of what is far worse ends early
 //! ([`HOPELESS`]). The clock is read only in trials, and in as many operations right before one: those are compared with
 //! each other.
@@ -37,10 +37,10 @@ const HOPELESS: f64 = 1.5;
 const FIRST: u32 = 512;
 const LAST: u32 = 4096;
 /// Bytes that a rank gets from others before the first trial of messages where those have little to win: a tenth of a second's
-/// worth and more, of which a trial takes a few per cent.
+/// worth and more.
 const LATE: usize = if cfg!(test) { 0 } else { 1 << 30 };
-/// Operations before that, at least.
-const FEWEST: u32 = if cfg!(test) { 8 } else { 64 };
+/// Operations before that, at least, however long they are: the trial of messages is of a twentieth as many.
+const FEWEST: u32 = if cfg!(test) { 8 } else { 256 };
 /// Binary logarithms of the shortest and the longest lengths that are told apart.
 const SHORTEST: u32 = 14;
 const LONGEST: u32 = 24;
@@ -61,7 +61,12 @@ struct Known {
 impl Choice {
     /// For so many ranks.
     pub(super) fn new(ranks: u32) -> Self {
-        let class = |kind, index| Class::new(kind, late(LATE, SHORTEST + index as u32, ranks));
+        Self::with(LATE, ranks)
+    }
+
+    /// So many bytes come before the first trial of messages where those have little to win.
+    fn with(bytes: usize, ranks: u32) -> Self {
+        let class = |kind, index| Class::new(kind, late(bytes, SHORTEST + index as u32, ranks));
         Self(Mutex::new(Known {
             classes: KINDS.map(|kind| std::array::from_fn(|index| class(kind, index))),
             under_way: None,
@@ -127,7 +132,7 @@ impl Class {
     };
 
     /// A broadcast is tried by messages at once: by them it may be copied once instead of twice. The others have little to
-    /// win, because there all ranks copy at a time anyway, and go over boards until a program has called them often: the
+    /// win, because there all ranks copy at a time anyway, and go over boards until a rank has got [`LATE`] bytes by them: the
     /// first long messages may take a hundred times as long as later ones (of eight ranks' first alltoall of 64 KiB 39 ms,
     /// where boards take 0.15).
     fn new(kind: Kind, late: u32) -> Self {
@@ -307,6 +312,24 @@ mod tests {
         assert_eq!(late(1 << 30, 20, 2), 1 << 10);
         assert_eq!(late(1 << 30, 20, 8), 146);
         assert_eq!(late(1 << 30, LONGEST, 200), FEWEST);
+    }
+
+    #[test]
+    fn each_kind_and_length_begins_with_as_many_operations_as_move_so_many_bytes() {
+        for ranks in [2, 8] {
+            let choice = Choice::with(1 << 30, ranks);
+            let classes = lock(&choice.0).classes;
+            for length in [16, 20] {
+                let left = |kind| {
+                    let kind = KINDS.iter().position(|&known| known == kind).unwrap();
+                    classes[kind][(length - SHORTEST) as usize].left
+                };
+                let operations = (1 << (30 - length)) / (ranks - 1);
+                assert_eq!(left(Kind::AllgatherChosen), operations);
+                assert_eq!(left(Kind::Alltoall), operations);
+                assert_eq!(left(Kind::Bcast), TRIALS[0]);
+            }
+        }
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl<'a> Stream<'a> {
 /// Copies bytes, few of them without the call that copies many: that takes longer than moving them does.
 ///
 /// # Safety
-/// `from` is readable and `to` writable for `len` bytes, and they do not overlap.
+/// `from` is readable and initialised and `to` writable for `len` bytes, and they do not overlap.
 #[inline]
 unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: from the caller; the second word ends where the bytes do, and is loaded before anything is stored.
@@ -240,7 +240,7 @@ impl<'a> Items<'a> {
     /// Copies all items.
     ///
     /// # Safety
-    /// They are readable at `from` and writable at `to`, and do not overlap.
+    /// They are readable and initialised at `from` and writable at `to`, and do not overlap.
     #[inline]
     pub(super) unsafe fn copy(&self, from: *const u8, to: *mut u8) {
         // SAFETY: from the caller, for all of it.

@@ -89,7 +89,7 @@ struct Boards {
     hope: Hope,
     /// Whether this rank waited in the last operation for others that did not wait for it ([`beside`]).
     waits_alone: AtomicBool,
-    /// Whether this rank waited for nobody in the last operation.
+    /// Whether this rank looked at nobody in the last operation.
     ahead: AtomicBool,
     /// Whether a thread is at it, where several might be by mistake.
     busy: AtomicBool,

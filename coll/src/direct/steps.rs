@@ -27,7 +27,7 @@ use crate::state::State;
 /// Pauses between posting and the first look, where all post at about the same time. (A pause takes 24 ns on an EPYC of family
 /// 26, where barriers of two ranks one behind the other take 82, 62, 88, 112 and 138 ns with none to four.)
 const SETTLE: u32 = 1;
-/// The same where this rank waited for nobody in the operation before: others may have waited for it, and are behind. (Broadcast
+/// The same where this rank looked at nobody in the operation before: others may have waited for it, and are behind. (Broadcast
 /// and barrier there, 172 ns with one pause, 120 with two, 154 with three.)
 const SETTLE_AHEAD: u32 = 2;
 
@@ -45,8 +45,8 @@ pub(super) struct Steps<'a, D: Device> {
     beside: Beside,
     /// Whether this rank has given its processor away for one beside it.
     gave_way: bool,
-    /// Whether it has waited for another.
-    waited: bool,
+    /// Whether it has looked at another.
+    looked: bool,
 }
 
 /// What becomes of an operation after its steps.
@@ -105,7 +105,7 @@ impl<'a, D: Device> Steps<'a, D> {
             odd: None,
             beside: Beside::of(comm.device(), boards),
             gave_way: false,
-            waited: false,
+            looked: false,
         }
     }
 
@@ -137,7 +137,7 @@ impl<'a, D: Device> Steps<'a, D> {
     #[inline]
     fn wait(&mut self, rank: u32, mut ready: impl FnMut() -> bool) -> Result<()> {
         self.state.count(Counters::Looks, 1);
-        self.waited = true;
+        self.looked = true;
         let device = self.comm.device();
         if self.take_turns() && !ready() {
             self.gave_way |= self.beside.begin_wait(device, rank, &mut ready);
@@ -321,7 +321,7 @@ impl<'a, D: Device> Steps<'a, D> {
         // done again, which makes the one who was late the early one next time. (A barrier of two ranks
         // takes the time of two lines or three without this, and of one with it: 272 and 129 ns, where a line
         // takes 125.)
-        let ahead = !self.waited && self.boards.ahead.load(Ordering::Relaxed);
+        let ahead = !self.looked && self.boards.ahead.load(Ordering::Relaxed);
         let pauses = if ahead { SETTLE_AHEAD } else { SETTLE };
         (0..pauses).for_each(|_| std::hint::spin_loop());
         if self.size() == 2 {
@@ -436,7 +436,7 @@ impl<'a, D: Device> Steps<'a, D> {
     pub(super) fn end_by(self, way: Way, kind: Kind, len: usize) -> Result<Way> {
         self.boards.step.store(self.step, Ordering::Relaxed);
         self.boards.proved.store(self.proved, Ordering::Relaxed);
-        self.boards.ahead.store(!self.waited, Ordering::Relaxed);
+        self.boards.ahead.store(!self.looked, Ordering::Relaxed);
         match self.odd {
             None => Ok(way),
             Some(odd) => Err(disagreement(self.comm, (kind, len), odd)),
