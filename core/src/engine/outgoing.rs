@@ -106,6 +106,17 @@ impl Proto {
         }
     }
 
+    /// Whether nothing waits for a peer any more, which is noted then.
+    fn is_flushed(&mut self, peer: u32) -> bool {
+        let state = &mut self.peers[peer as usize];
+        let flushed = state.out.as_ref().is_none_or(|out| out.is_empty());
+        if flushed {
+            // The queues' memory is kept while the peer is in use; it is small.
+            state.flags &= !Peer::WAITING;
+        }
+        flushed
+    }
+
     /// Takes a queued send out again (it was cancelled). `false` if it is not queued.
     pub(super) fn unqueue_send(&mut self, peer: u32, index: u32) -> bool {
         let Some(out) = &mut self.peers[peer as usize].out else {
@@ -135,16 +146,24 @@ impl<T: Transport> State<T> {
         while at < self.proto.waiting_peers.len() {
             let peer = self.proto.waiting_peers[at];
             sent += self.flush_peer(peer);
-            let state = &mut self.proto.peers[peer as usize];
-            if state.out.as_ref().is_none_or(|out| out.is_empty()) {
-                // The queues' memory is kept while the peer is in use; it is small.
-                state.flags &= !Peer::WAITING;
+            if self.proto.is_flushed(peer) {
                 self.proto.waiting_peers.swap_remove(at);
             } else {
                 at += 1;
             }
         }
         sent + self.flush_streams()
+    }
+
+    /// Hands over to one peer what waits for it, if it fits: between steps of progress, when these are but answers.
+    pub(super) fn flush_answers(&mut self, peer: u32) {
+        if self.proto.peers[peer as usize].flags & Peer::WAITING == 0 {
+            return;
+        }
+        self.flush_peer(peer);
+        if self.proto.is_flushed(peer) {
+            self.proto.waiting_peers.retain(|&waiting| waiting != peer);
+        }
     }
 
     pub(super) fn flush_peer(&mut self, peer: u32) -> usize {

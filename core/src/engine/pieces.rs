@@ -39,7 +39,8 @@ use crate::transport::{Header, Limits, PacketKind, Payload, Sent, Transport, Tra
 /// Memory that is asked for at once because of what a peer says of a message's length.
 const BELIEVED: usize = 1 << 20;
 
-/// Polls for room for one message: each takes as much as a rank takes from another at a time.
+/// Polls for room for one message: each takes what packets have come, as many as a rank takes from another at a time, and
+/// copies no more than they carry ([`State::take_in`]).
 const POLLS: u32 = 8;
 
 /// Lengths from which on messages change their form.
@@ -235,7 +236,8 @@ impl<T: Transport> State<T> {
     }
 
     /// Whether a whole message in such pieces finds room. Where long messages go both ways, and receives wait for them, this
-    /// rank takes what has come, as the peer does, who thereby makes room.
+    /// rank takes in what has come, as the peer does, who thereby makes room. That is no poll as others are: it neither ends
+    /// a window nor says that this rank looks.
     fn finds_room(&mut self, peer: u32, len: usize, piece: usize) -> bool {
         for _ in 0..POLLS {
             if self.transport.has_room(peer, len, piece) {
@@ -245,12 +247,9 @@ impl<T: Transport> State<T> {
             if !proto.unasked.goes_both_ways(peer) || proto.posted.is_empty() {
                 return false;
             }
-            let some = self.progress() > 0;
-            let Proto {
-                unasked, shared, ..
-            } = &mut self.proto;
-            unasked.made_room(peer, shared.polls());
-            // A hook may have taken the last slot, or sent something that waits.
+            let some = self.take_in(peer) > 0;
+            // The peer may have said that it is to hold, or packets to it may wait; and a receive that a call waits for may
+            // have taken the last slot.
             let clear = self.proto.peers[peer as usize].flags == 0 && self.proto.table.has_room();
             if !some || !clear {
                 return false;

@@ -24,6 +24,32 @@ impl<T: Transport> State<T> {
         packets
     }
 
+    /// Takes what has come, for room to `peer` in a call that only begins a send, and leaves everything that may take long to
+    /// the next step of progress: nothing is pulled, pushed or streamed, and no hook runs. Not counted as a poll. Returns how
+    /// much was done; 0 means that there was nothing.
+    ///
+    /// Nothing may wait to leave to `peer`: only answers to what comes leave here.
+    pub(super) fn take_in(&mut self, peer: u32) -> usize {
+        let mut done = self.transport.poll(&mut Inbound(&mut self.proto));
+        if self.proto.deferred.is_some() {
+            // As if this step had copied enough: what is matched is pulled later.
+            let has_pulled = std::mem::replace(&mut self.proto.has_pulled, true);
+            done += self.match_offers();
+            self.proto.has_pulled = has_pulled;
+        }
+        // A receive that is over by now may be seen to be as soon as this call returns.
+        self.withdraw_closed();
+        self.flush_answers(peer);
+        done
+    }
+
+    /// Withdraws what has been closed to its pushers.
+    fn withdraw_closed(&mut self) {
+        for exposure in std::mem::take(&mut self.proto.withdrawals) {
+            self.transport.withdraw(&exposure);
+        }
+    }
+
     /// The slow part: deferred offers, queued packets, streams, pulls, pushes, hooks, failures.
     #[cold]
     #[inline(never)]
@@ -52,9 +78,7 @@ impl<T: Transport> State<T> {
         done += self.advance_pushes();
         done += self.advance_remotes();
         done += self.advance_landings();
-        for exposure in std::mem::take(&mut self.proto.withdrawals) {
-            self.transport.withdraw(&exposure);
-        }
+        self.withdraw_closed();
         done += self.do_noted();
         done += self.run_hooks();
         done += self.flush_outgoing();

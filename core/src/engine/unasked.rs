@@ -81,13 +81,6 @@ impl Unasked {
         self.peers.get(&peer).is_some_and(|known| known.both > 0)
     }
 
-    /// The last poll was one for room in the middle of a window to `peer`.
-    pub(super) fn made_room(&mut self, peer: u32, polls: u64) {
-        if let Some(known) = self.peers.get_mut(&peer) {
-            known.polls = polls;
-        }
-    }
-
     /// Whether a message of this class to `peer` for which nobody waits, sent after so many polls, is one of a window that
     /// may go unasked. Where many of the longest go both ways at a time, each rank would fill the other's memory first,
     /// and then both wait.
@@ -182,16 +175,6 @@ mod tests {
         let mut in_window = |class| (0..WINDOW).map(|_| known.in_window(2, class, 7)).last();
         assert_eq!(in_window(BOTH_WAYS), Some(true));
         assert_eq!(in_window(BOTH_WAYS + 1), Some(false));
-    }
-
-    #[test]
-    fn a_window_goes_on_behind_a_poll_for_room() {
-        let mut known = Unasked::default();
-        for polls in 0..2 * WINDOW {
-            known.made_room(2, polls.into());
-            let expected = polls + 1 >= WINDOW;
-            assert_eq!(known.in_window(2, 1, polls.into()), expected, "{polls}");
-        }
     }
 
     #[test]

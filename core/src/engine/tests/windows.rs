@@ -39,6 +39,7 @@ fn offer(tag: u32, len: usize) -> (Header, [u8; 48]) {
 fn pulling(buffer: &mut [u8], count: u32) -> (Engine<Scripted, Single>, Vec<Request>) {
     let mut transport = scripted();
     transport.pulled = Some(Vec::new());
+    transport.ranks = 3;
     let engine = Engine::new(transport, &Settings::default()).unwrap();
     let from = |tag| Pattern {
         context: 3,
@@ -288,44 +289,106 @@ fn streams_behind_one_without_room_are_not_tried() {
     }
 }
 
-/// Starts a message of middle length as one of a window, to a receiver that has streamed such ones and whose memory is full
-/// until this rank takes the message that has come from there. `both` says whether long ones have come before, `posted`
-/// whether a receive waits. Returns what has left.
-fn into_full_memory(both: bool, posted: bool) -> Vec<u8> {
-    let mut buffer = vec![0; 8];
-    let (engine, _) = pulling(&mut buffer, u32::from(posted));
-    {
-        let mut state = engine.state.lock();
-        (state.transport.full, state.transport.drains) = (true, true);
+/// A rank amid windows of messages of middle length to the next two, who have streamed such ones and whose memory is full
+/// until this rank takes what has come. `both` says whether long ones have come before, `posted` whether a receive waits.
+fn amid_windows(buffer: &mut [u8], both: bool, posted: bool) -> Engine<Scripted, Single> {
+    let (engine, _) = pulling(buffer, u32::from(posted));
+    let mut state = engine.state.lock();
+    state.transport.drains = true;
+    for peer in [1, 2] {
         for _ in 0..40 {
-            state.proto.offer_was_taken(1, 1000, false, true);
+            state.proto.offer_was_taken(peer, 1000, false, true);
         }
         if both {
-            state.proto.unasked.comes(1);
+            state.proto.unasked.comes(peer);
         }
         for _ in 0..3 {
-            state.proto.unasked.in_window(1, 1, engine.shared.polls());
+            let polls = engine.shared.polls();
+            state.proto.unasked.in_window(peer, 1, polls);
         }
     }
-    arrives(&engine, piece(PacketKind::Eager, 0, 0), &[7; 8]);
-    let to = SendArgs::new(ProcId::new(1), 3, 0, 5);
-    let bytes = [1_u8; 1000];
-    // SAFETY: the bytes outlive the engine.
-    unsafe { engine.isend_contig(&to, bytes.as_ptr(), bytes.len()) }.unwrap();
-    let state = engine.state.lock();
-    state
-        .transport
-        .sent
-        .iter()
-        .map(|header| header.kind)
-        .collect()
+    drop(state);
+    engine
 }
+
+/// Starts the next message while the memory of the receiver is full. Returns what has left.
+fn into_full_memory(engine: &Engine<Scripted, Single>, peer: u32) -> Vec<u8> {
+    engine.state.lock().transport.full = true;
+    let to = SendArgs::new(ProcId::new(peer), 3, 0, 5);
+    let bytes = [1_u8; 1000];
+    // SAFETY: what is announced is not asked for: nobody reads the bytes later.
+    unsafe { engine.isend_contig(&to, bytes.as_ptr(), bytes.len()) }.unwrap();
+    let sent = std::mem::take(&mut engine.state.lock().transport.sent);
+    sent.iter().map(|header| header.kind).collect()
+}
+
+const PIECES: [u8; 4] = {
+    let next = PacketKind::Next as u8;
+    [PacketKind::First as u8, next, next, next]
+};
 
 /// Whoever finds no room in a window that goes both ways takes what has come, as the other does; if receives wait for it.
 #[test]
 fn windows_both_ways_make_room_for_each_other() {
-    let sent = into_full_memory(true, true);
-    assert_eq!(sent[0], PacketKind::First as u8);
-    assert_eq!(into_full_memory(true, false), []);
-    assert_eq!(into_full_memory(false, true), []);
+    let cases = [
+        (true, true, &PIECES[..]),
+        (true, false, &[]),
+        (false, true, &[]),
+    ];
+    for (both, posted, expected) in cases {
+        let mut buffer = vec![0; 8];
+        let engine = amid_windows(&mut buffer, both, posted);
+        arrives(&engine, piece(PacketKind::Eager, 0, 0), &[7; 8]);
+        assert_eq!(into_full_memory(&engine, 1), expected, "{both} {posted}");
+    }
+}
+
+/// A look for room to one peer ends the windows to the others no more than that to this one.
+#[test]
+fn windows_to_two_peers_go_on_behind_looks_for_room() {
+    let mut buffer = vec![0; 8];
+    let engine = amid_windows(&mut buffer, true, true);
+    for (tag, peer) in [1, 2, 1, 2].into_iter().enumerate() {
+        // None for which the receive waits.
+        arrives(&engine, piece(PacketKind::Eager, 7 + tag as u32, 0), &[7]);
+        assert_eq!(into_full_memory(&engine, peer), PIECES, "{tag}");
+    }
+}
+
+/// A call that looks for room asks for what is announced and may be streamed, and neither pulls nor lets hooks run.
+#[test]
+fn looks_for_room_copy_nothing_but_packets() {
+    for (pulls, asks) in [(Pulls::Whole, false), (Pulls::Never, true)] {
+        let mut buffer = vec![0; 2 << 20];
+        let engine = amid_windows(&mut buffer, true, true);
+        engine.register_hook(Box::new(|_| Turn::Idle));
+        {
+            let mut state = engine.state.lock();
+            state.proto.exposed = 1;
+            state.transport.pulls = pulls;
+        }
+        // The receive of the offer is not the last one.
+        let from = Pattern {
+            context: 3,
+            source: Some(1),
+            tag: Some(1),
+        };
+        // SAFETY: the buffer outlives the engine, and nothing is received into it here.
+        unsafe { engine.irecv_contig(&from, buffer.as_mut_ptr(), 8) }.unwrap();
+        let (header, body) = offer(0, 2 << 20);
+        arrives(&engine, header, &body);
+        let polls = engine.shared.polls();
+        let mut sent = into_full_memory(&engine, 1);
+        assert_eq!(sent.first() == Some(&(PacketKind::Take as u8)), asks);
+        sent.retain(|&kind| kind != PacketKind::Take as u8);
+        assert_eq!(sent, PIECES);
+        let mut state = engine.state.lock();
+        assert_eq!(state.transport.pulled.as_deref(), Some(&[][..]));
+        assert_eq!((state.transport.looked, engine.shared.polls()), (0, polls));
+        state.progress();
+        let turns: &[usize] = if asks { &[] } else { &[1 << 20] };
+        assert_eq!(state.transport.pulled.as_deref(), Some(turns));
+        assert_eq!(state.transport.looked, 1);
+        state.proto.exposed = 0;
+    }
 }
