@@ -36,6 +36,24 @@ enum Way {
     Local,
 }
 
+/// Ranks compare what they say of their providers before they connect, and `ofi_rxm` connects only to who was told the same.
+#[test]
+fn what_a_layer_was_told_is_said_to_peers() {
+    let said = |provider: &str, told: Option<&str>| {
+        let config = Config {
+            provider: Some(provider.to_owned()),
+            interface: (provider != "shm").then(|| "lo".to_owned()),
+            at_once: told.map(str::to_owned),
+            ..Config::default()
+        };
+        let ranks = opened_or_skipped(&format!("what {provider} was told"), 1, &config)?;
+        Some(ranks[0].link.protocol())
+    };
+    let differ = |provider| Some(said(provider, None)? != said(provider, Some("8192"))?);
+    assert_ne!(differ("tcp;ofi_rxm"), Some(false));
+    assert_ne!(differ("shm"), Some(true), "it does not heed it");
+}
+
 /// Two ranks over a provider with memory registered in this way.
 fn pair(provider: &str, way: Way) -> Option<[Ofi; 2]> {
     let what = format!("registering over {provider}");
