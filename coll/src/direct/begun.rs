@@ -23,6 +23,7 @@ use portolan_core::{ProcId, Result};
 use super::Boards;
 use super::board::Header;
 use super::call::Call;
+use super::counts;
 use super::kept::Kept;
 use super::odd::{Odd, described};
 use super::steps::{Place, want};
@@ -86,6 +87,10 @@ impl Begun {
             let data = boards.map.track_data(own, track, step).cast::<u64>();
             // SAFETY: the cell is this rank's and free.
             unsafe { data.write(call.len as u64) };
+        }
+        if let Some(sum) = call.sum {
+            // SAFETY: as above; data in it begins behind the checksum.
+            unsafe { counts::write(boards.map.track_data(own, track, step), sum) };
         }
         // SAFETY: a board of this communicator.
         // Release: pairs with the Acquire load in `look`: the data is there with it.
@@ -158,7 +163,12 @@ impl Begun {
                 Some(_) => header == Header::new(self.step, call.kind, call.len_of(rank)),
                 None => header.is_by_messages() && header.kind() == Some(call.kind),
             };
-            if !agrees {
+            let cell = boards
+                .map
+                .track_data(boards.board(rank), self.track, self.step);
+            // SAFETY: whoever does this operation has shown one.
+            let counts_agree = |sum| unsafe { counts::read(cell) } == sum;
+            if !(agrees && call.sum.is_none_or(counts_agree)) {
                 self.note(boards, rank, header);
                 boards.wake(u32::MAX, notify);
             }

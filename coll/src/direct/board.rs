@@ -234,6 +234,8 @@ pub(super) enum Kind {
     Reduce,
     Allreduce,
     ReduceScatter,
+    /// The same with blocks of several lengths, by a checksum of which ranks see whether they agree.
+    ReduceScatterUneven,
     Scan,
     Exscan,
     /// The rank has seen that ranks do not agree.
@@ -241,7 +243,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Barrier,
         Self::Bcast,
         Self::Gather,
@@ -255,6 +257,7 @@ impl Kind {
         Self::Reduce,
         Self::Allreduce,
         Self::ReduceScatter,
+        Self::ReduceScatterUneven,
         Self::Scan,
         Self::Exscan,
         Self::Disagree,
@@ -272,7 +275,7 @@ impl Kind {
             Self::AlltoallListed => "an alltoallv",
             Self::Reduce => "a reduce",
             Self::Allreduce => "an allreduce",
-            Self::ReduceScatter => "a reduce-scatter",
+            Self::ReduceScatter | Self::ReduceScatterUneven => "a reduce-scatter",
             Self::Scan => "a scan",
             Self::Exscan => "an exscan",
             Self::Disagree => "an operation in which ranks disagree",

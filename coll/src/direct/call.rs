@@ -8,6 +8,7 @@ use std::ops::Range;
 use portolan_core::Result;
 
 use super::board::{Kind, SMALL};
+use super::counts;
 use super::data::{Items, Stream};
 use super::exchange::combine;
 use super::steps::Place;
@@ -20,6 +21,8 @@ pub(super) struct Call<'a> {
     pub(super) len: usize,
     /// Where the contribution is shown; `None` if the operation goes by messages.
     pub(super) place: Option<Place>,
+    /// A checksum of counts that stands in the cell ([`counts`]).
+    pub(super) sum: Option<u64>,
     /// The ranks that this one looks at, and those that look at this one.
     pub(super) looks: u32,
     pub(super) wakes: u32,
@@ -64,6 +67,7 @@ impl<'a> Call<'a> {
             kind,
             len,
             place: (room <= SMALL).then(|| Place::of(room)),
+            sum: None,
             looks,
             wakes,
             what,
@@ -120,7 +124,13 @@ impl<'a> Call<'a> {
                 let items = Items::new(op, recv.layout, counts.iter().sum());
                 let first = counts[..rank as usize].iter().sum();
                 let (part, to) = (first..first + counts[rank as usize], Some(recv.ptr));
-                reduce(Kind::ReduceScatter, items, from, part, 0..size, to)
+                let (kind, sum) = counts::kind(counts);
+                let room = items.room() + sum.map_or(0, |_| counts::TAKEN);
+                Self {
+                    place: (items.room() <= SMALL).then(|| Place::of(room)),
+                    sum,
+                    ..reduce(kind, items, from, part, 0..size, to)
+                }
             }
             Operation::ReduceScatterBlock { send, recv, op } => {
                 let from = send.map_or(recv.ptr, |send| send.ptr);
@@ -203,6 +213,15 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Bytes of the place in front of the data.
+    #[inline]
+    fn skip(&self) -> usize {
+        match self.place {
+            Some(Place::Cell) if self.sum.is_some() => counts::TAKEN,
+            _ => 0,
+        }
+    }
+
     /// Writes the contribution.
     ///
     /// # Safety
@@ -218,7 +237,9 @@ impl<'a> Call<'a> {
                         data.read(0, to, self.len);
                     }
                 }
-                What::Reduce { items, from, .. } => items.copy(*from, items.on_board(to)),
+                What::Reduce { items, from, .. } => {
+                    items.copy(*from, items.on_board(to.wrapping_add(self.skip())));
+                }
                 What::Allgather { send, recv } => {
                     let own = Stream::block(recv, self.rank);
                     send.unwrap_or(own).read(0, to, self.len);
@@ -267,8 +288,11 @@ impl<'a> Call<'a> {
                 ..
             } => {
                 if let Some(to) = *to {
-                    let place = Place::of(items.room());
-                    let shown = |rank| items.nth(items.on_board(at(rank, place)), part.start);
+                    let (place, skip) = (self.place.unwrap_or(Place::Chunk), self.skip());
+                    let shown = |rank| {
+                        let all = items.on_board(at(rank, place).wrapping_add(skip));
+                        items.nth(all, part.start)
+                    };
                     // SAFETY: from the caller.
                     unsafe { combine(ranks.clone(), &items.with(part.len()), shown, to)? };
                 }

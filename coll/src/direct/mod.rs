@@ -18,6 +18,7 @@ mod beside;
 mod board;
 mod call;
 mod choice;
+mod counts;
 mod data;
 mod exchange;
 mod hope;

@@ -8,6 +8,7 @@
 use portolan_core::{Device, Result};
 
 use super::board::{CHUNK, IN_CELL, Kind};
+use super::counts;
 use super::data::Items;
 use super::exchange::{self, ASIDE, RADIX, shown_at};
 use super::limits::by_messages;
@@ -252,6 +253,14 @@ impl Blocks<'_> {
         }
     }
 
+    /// What ranks compare beside the longest one: whether lengths are equal, and a checksum if not.
+    fn kind(&self) -> (Kind, Option<u64>) {
+        match self {
+            Self::Equal(_) => (Kind::ReduceScatter, None),
+            Self::Counts(counts) => counts::kind(counts),
+        }
+    }
+
     fn longest(&self) -> usize {
         match self {
             Self::Equal(count) => *count,
@@ -262,8 +271,9 @@ impl Blocks<'_> {
 
 /// A reduce-scatter of `items`, the blocks of all ranks; in place without `send`.
 ///
-/// How many steps it takes depends on the longest block alone, and that is what ranks compare. Where it is one, a rank
-/// whose own block is empty shows what the others need, and waits for nobody.
+/// How many steps it takes depends on the longest block alone, and that is what ranks compare, with a checksum of all
+/// counts where those are not equal. Where it is one step, a rank whose own block is empty shows what the others
+/// need, and waits for nobody.
 ///
 /// # Safety
 /// The items are readable at `send`, or in place at `recv`, and valid for the operator; the own block
@@ -275,15 +285,16 @@ pub(super) unsafe fn reduce_scatter<D: Device>(
     recv: *mut u8,
     blocks: Blocks<'_>,
 ) -> Result<Way> {
-    let kind = Kind::ReduceScatter;
+    let (kind, sum) = blocks.kind();
     let (me, ranks) = (steps.rank() as usize, steps.size() as usize);
     let longest = items.with(blocks.longest());
     let len = longest.len();
-    let (place, each, share) = if longest.room() * ranks <= IN_CELL {
-        (Place::Cell, longest.count.max(1), longest.room())
+    let taken = sum.map_or(0, |_| counts::TAKEN);
+    let (place, each, share, skip) = if longest.room() * ranks + taken <= IN_CELL {
+        (Place::Cell, longest.count.max(1), longest.room(), taken)
     } else {
         let share = (CHUNK / ranks) & !63;
-        (Place::Chunk, items.per(share), share)
+        (Place::Chunk, items.per(share), share, 0)
     };
     let from = send.unwrap_or(recv);
     // If all are empty, ranks can at least see whether they agree.
@@ -304,7 +315,7 @@ pub(super) unsafe fn reduce_scatter<D: Device>(
     for first in (0..longest.count.max(1)).step_by(each) {
         let now = |rank: usize| items.with(blocks.of(rank).saturating_sub(first).min(each));
         steps.room(place)?;
-        let shown = steps.mine(place);
+        let shown = steps.mine(place).wrapping_add(skip);
         let mut begin = 0;
         for rank in 0..ranks {
             let to = now(rank).on_board(shown.wrapping_add(rank * share));
@@ -312,16 +323,26 @@ pub(super) unsafe fn reduce_scatter<D: Device>(
             unsafe { now(rank).copy(items.nth(from, begin + first), to) };
             begin += blocks.of(rank);
         }
+        if let Some(sum) = sum {
+            // SAFETY: the cell is free; data in it begins behind the checksum.
+            unsafe { steps.write_checksum(sum) };
+        }
         steps.post(kind, len);
         if waits(me) {
             steps.expect_all(kind, len)?;
+            if let Some(sum) = sum.filter(|_| !steps.disagree()) {
+                steps.expect_checksum(sum, kind, len);
+            }
         }
         if steps.disagree() || !waits(me) {
             next(&mut steps);
             break;
         }
         let (mine, to) = (now(me), items.nth(result, first));
-        let at = |rank: usize| mine.on_board(steps.at(rank as u32, place).wrapping_add(me * share));
+        let at = |rank: usize| {
+            let place = steps.at(rank as u32, place);
+            mine.on_board(place.wrapping_add(skip + me * share))
+        };
         for rank in (0..ranks).rev() {
             // SAFETY: all have posted shares of the same length, valid for the operator; the result is the
             // caller's, or aside.

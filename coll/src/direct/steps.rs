@@ -20,6 +20,7 @@ use super::Boards;
 use super::beside::Beside;
 use super::board::{CELLS, CHUNKS, Header, IN_CELL, Kind};
 use super::choice::Choice;
+use super::counts;
 use super::odd::{Odd, disagreement};
 use crate::counters::Counters;
 use crate::state::State;
@@ -333,6 +334,28 @@ impl<'a, D: Device> Steps<'a, D> {
         }
         self.seen_all();
         Ok(())
+    }
+
+    /// Shows a checksum of counts in the cell that is posted next ([`counts`]).
+    ///
+    /// # Safety
+    /// There is room in the cell, and nothing else is written there.
+    #[inline]
+    pub(super) unsafe fn write_checksum(&self, sum: u64) {
+        // SAFETY: from the caller.
+        unsafe { counts::write(self.mine(Place::Cell), sum) };
+    }
+
+    /// Notes if another rank shows another checksum. To be called when all others' cells were seen, and as expected.
+    #[inline]
+    pub(super) fn expect_checksum(&mut self, sum: u64, kind: Kind, len: usize) {
+        for rank in self.others() {
+            // SAFETY: whoever does this operation has written one.
+            if unsafe { counts::read(self.at(rank, Place::Cell)) } != sum {
+                let header = Header::new(self.step, kind, len);
+                self.note_len(rank, header, len as u64);
+            }
+        }
     }
 
     /// To be called when this rank has waited for the cells of all others.

@@ -2,6 +2,7 @@
 
 mod agree;
 mod ahead;
+mod counts;
 mod flight;
 mod mixed;
 mod model;

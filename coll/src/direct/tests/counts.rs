@@ -1,0 +1,108 @@
+//! Counts of a reduce-scatter on which ranks do not agree.
+
+use portolan_core::{Device, ErrorKind, Result};
+use portolan_datatype::{Layout, Op, Predefined};
+
+use super::{World, buf, on_all};
+use crate::{Operation, Persistent, run, start};
+
+/// How an operation is called.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    Blocking,
+    Nonblocking,
+    Persistent,
+}
+
+/// This rank's block of a reduction of the rank's number and 1, and how that ends.
+fn reduce_scatter(world: &World, counts: &[usize], form: Form) -> (Vec<u64>, Result<()>) {
+    let layout = Layout::of::<u64>();
+    let mut from = vec![u64::from(world.rank()) + 1; counts.iter().sum()];
+    let mut to = vec![0; counts[world.rank() as usize]];
+    let operation = Operation::ReduceScatter {
+        send: Some(buf(&mut from, &layout)),
+        recv: buf(&mut to, &layout),
+        counts,
+        op: &Op::from(Predefined::Sum),
+    };
+    let wait = |request| world.device().wait(request).map(drop);
+    // SAFETY: the buffers outlive the call and the wait.
+    let outcome = unsafe {
+        match form {
+            Form::Blocking => run(world, &operation),
+            Form::Nonblocking => start(world, &operation).and_then(wait),
+            Form::Persistent => {
+                let mut plan = Persistent::new(world, &operation).unwrap();
+                plan.start().and_then(wait)
+            }
+        }
+    };
+    (to, outcome)
+}
+
+/// Lets rank 0 call with the counts in the opposite order, twice the agreed ones around it.
+fn with_counts_that_differ(ranks: u32, usual: &[usize], form: Form) {
+    on_all(ranks, |world| {
+        // SAFETY: there is no buffer.
+        unsafe { run(world, &Operation::Barrier) }.unwrap();
+        let total = u64::from(ranks * (ranks + 1) / 2);
+        for differ in [false, true, false] {
+            let mut counts = usual.to_vec();
+            if differ && world.rank() == 0 {
+                counts.reverse();
+            }
+            let (block, outcome) = reduce_scatter(world, &counts, form);
+            match outcome {
+                Ok(()) if differ => assert!(block.is_empty(), "{form:?} of {counts:?}"),
+                Ok(()) => assert!(block.iter().all(|&value| value == total)),
+                Err(error) => {
+                    assert!(differ, "{error}");
+                    assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
+                    let text = error.to_string();
+                    assert!(
+                        text.contains("a reduce-scatter with other lengths"),
+                        "{text}"
+                    );
+                }
+            }
+            // SAFETY: as above.
+            unsafe { run(world, &Operation::Barrier) }.unwrap();
+        }
+    });
+}
+
+/// A list in which rank 0 and the last have a block whichever way round it is, or none.
+fn lists(ranks: usize) -> Vec<Vec<usize>> {
+    let ends = |first, between, last| {
+        let mut list = vec![between; ranks];
+        (list[0], list[ranks - 1]) = (first, last);
+        list
+    };
+    vec![
+        ends(5, 0, 0),
+        ends(1, 1, 2),
+        ends(3, 2, 7),
+        ends(900, 2, 1),
+        ends(1, 9_000, 9_002),
+        ends(20_000, 0, 4),
+    ]
+}
+
+#[test]
+fn blocking_calls_are_told_even_if_the_longest_and_the_sum_are_equal() {
+    for ranks in [2, 3, 4, 8, 10] {
+        for list in lists(ranks as usize) {
+            with_counts_that_differ(ranks, &list, Form::Blocking);
+        }
+    }
+}
+
+#[test]
+fn so_are_those_that_go_on_in_progress_in_cells_chunks_and_messages() {
+    for ranks in [2, 3, 8] {
+        for list in lists(ranks as usize) {
+            with_counts_that_differ(ranks, &list, Form::Nonblocking);
+            with_counts_that_differ(ranks, &list, Form::Persistent);
+        }
+    }
+}
