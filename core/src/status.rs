@@ -37,6 +37,12 @@ impl Status {
         rep: MsgRep::Native,
     };
 
+    /// Whether it says of the message only what all say: sender, tag and lengths.
+    #[inline]
+    pub(crate) fn is_good(&self) -> bool {
+        self.error.is_none() && !self.cancelled && self.rep == MsgRep::Native
+    }
+
     /// The status of an operation that was cancelled before it matched.
     #[must_use]
     pub fn cancelled() -> Self {

@@ -5,7 +5,7 @@
 //! started later; announced messages that nobody here will ask for any more are dropped, so that
 //! their senders do not wait. What has been matched goes on: both sides are there for it.
 
-use super::entry::{Op, SendStage};
+use super::entry::SendStage;
 use super::state::{Proto, State};
 use super::unexpected::{Arrived, OfferBody};
 use crate::device::ProcId;
@@ -47,11 +47,10 @@ impl Proto {
                 SendStage::Queued | SendStage::Unasked { left: 0 } | SendStage::Offered
             )
         };
-        let sends = self.table.active().filter(|(_, entry)| match &entry.op {
-            Op::Send(op) => {
-                waiting(op.stage) && self.is_collective_of(op.args.envelope.context, peer)
-            }
-            _ => false,
+        let sends = self.table.active().filter(|(_, entry)| {
+            entry.op.send().is_some_and(|(args, _, stage)| {
+                waiting(stage) && self.is_collective_of(args.envelope.context, peer)
+            })
         });
         sends.map(|(index, _)| index).collect()
     }

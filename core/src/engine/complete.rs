@@ -21,7 +21,11 @@ impl Proto {
         if entry.rare.is_some() {
             return self.complete_rare(index);
         }
-        self.table.set_state(index, Stage::Complete);
+        if status.is_good() && entry.is_plain() {
+            self.shared.words.set_quiet(index);
+        } else {
+            self.table.set_state(index, Stage::Complete);
+        }
         self.shared.advance_epoch();
     }
 
@@ -258,6 +262,10 @@ impl<T: Transport> State<T> {
         use super::entry::{RecvStage, SendStage};
 
         match &self.proto.table.entry(index).op {
+            Op::Queued(op) => {
+                let peer = op.args.dest.index();
+                self.proto.unqueue_send(peer, index)
+            }
             Op::Recv(op) => match op.stage {
                 RecvStage::Posted(id) => self.proto.posted.cancel(id).is_some(),
                 RecvStage::Matched | RecvStage::Arriving { .. } | RecvStage::Transfer(_) => false,

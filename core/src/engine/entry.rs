@@ -10,6 +10,7 @@ use super::flows::Landing;
 use super::remote::RemoteOp;
 use super::shared::Shared;
 use crate::ahead::prefetch;
+use crate::buffer::ContigBuf;
 use crate::device::{Completion, SendArgs, SendMode, Upper};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::{Pattern, PostedId, UnexpectedId, Wanted};
@@ -50,13 +51,36 @@ pub(super) struct Rare {
 /// What the request is for.
 pub(super) enum Op {
     Idle,
-    /// Boxed, like a transfer below: only messages that wait or are long have one, and a posted
-    /// receive stays small.
+    /// A short send that waits for room behind others, as most that wait do.
+    Queued(Queued),
+    /// Any other send that did not leave at once. Boxed, like a transfer below, so that a posted receive stays small.
     Send(Box<SendOp>),
     Recv(RecvOp),
     Upper(Box<dyn Upper>),
     Fetch(FetchOp),
     Remote(RemoteOp),
+}
+
+/// A short send of contiguous memory that waits in the peer's queue for room in the transport, to leave in the packet of
+/// its envelope; that no call waits for. It has no memory of its own, as there may be as many of them as there are slots.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queued {
+    pub(super) args: SendArgs,
+    pub(super) buf: ContigBuf,
+}
+
+impl Queued {
+    /// The same send, which may take any way.
+    fn in_full(self) -> SendOp {
+        SendOp {
+            args: self.args,
+            data: Data::Contig(self.buf),
+            stage: SendStage::Queued,
+            waited: false,
+            word: None,
+            exposure: None,
+        }
+    }
 }
 
 /// A send that did not leave at once.
@@ -166,6 +190,7 @@ impl std::fmt::Debug for Op {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Idle => f.write_str("Idle"),
+            Self::Queued(op) => op.fmt(f),
             Self::Send(op) => op.fmt(f),
             Self::Recv(op) => op.fmt(f),
             Self::Upper(_) => f.write_str("Upper"),
@@ -252,18 +277,17 @@ impl Entry {
     /// A line about what the request waits for; `None` if it waits for nothing.
     pub(super) fn describe(&self) -> Option<String> {
         let any = |part: Option<u32>| part.map_or("any".to_owned(), |n| n.to_string());
-        match &self.op {
-            Op::Send(op) => Some(format!(
-                "{} to world rank {} (context {}, tag {}, {} bytes): {}",
-                match op.args.mode {
+        if let Some((args, len, stage)) = self.op.send() {
+            return Some(format!(
+                "{} to world rank {} (context {}, tag {}, {len} bytes): {}",
+                match args.mode {
                     SendMode::Synchronous => "synchronous send",
                     _ => "send",
                 },
-                op.args.dest.index(),
-                op.args.envelope.context,
-                op.args.envelope.tag,
-                op.data.len(),
-                match op.stage {
+                args.dest.index(),
+                args.envelope.context,
+                args.envelope.tag,
+                match stage {
                     SendStage::Queued => "waits for room in the transport",
                     SendStage::Offered => "announced, waits for the receiver",
                     SendStage::Unasked { .. }
@@ -273,7 +297,9 @@ impl Entry {
                     SendStage::Unmatched => "arrived, not yet received",
                     SendStage::Looped(_) => "to this rank itself, not yet received",
                 }
-            )),
+            ));
+        }
+        match &self.op {
             Op::Recv(RecvOp {
                 wanted,
                 data,
@@ -320,17 +346,27 @@ impl Entry {
                 op.len(),
                 op.peer
             )),
-            Op::Recv(_) | Op::Idle | Op::Upper(_) => None,
+            Op::Recv(_) | Op::Idle | Op::Upper(_) | Op::Queued(_) | Op::Send(_) => None,
         }
     }
 }
 
 impl Op {
+    /// Arguments, length in bytes and stage of a send, if it is one.
+    #[inline]
+    pub(super) fn send(&self) -> Option<(&SendArgs, usize, SendStage)> {
+        match self {
+            Self::Queued(op) => Some((&op.args, op.buf.len, SendStage::Queued)),
+            Self::Send(op) => Some((&op.args, op.data.len(), op.stage)),
+            _ => None,
+        }
+    }
+
     /// Whether dropping the operation would do nothing.
     #[inline]
     fn owns_nothing(&self) -> bool {
         match self {
-            Self::Idle | Self::Fetch(_) => true,
+            Self::Idle | Self::Queued(_) | Self::Fetch(_) => true,
             Self::Remote(op) => !op.is_driven(),
             Self::Recv(op) => {
                 matches!(op.data, Data::Contig(_)) && !matches!(op.stage, RecvStage::Transfer(_))
@@ -558,9 +594,13 @@ impl Table {
         &mut self.entries[index as usize]
     }
 
-    /// The send of a slot, if that is what it is.
+    /// The send of a slot, if that is what it is, with all that it may come to need.
     pub(super) fn send(&mut self, index: u32) -> Option<&mut SendOp> {
-        match &mut self.entries[index as usize].op {
+        let entry = &mut self.entries[index as usize];
+        if let Op::Queued(op) = entry.op {
+            entry.set_op(Op::Send(Box::new(op.in_full())));
+        }
+        match &mut entry.op {
             Op::Send(op) => Some(op),
             _ => None,
         }

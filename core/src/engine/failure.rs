@@ -90,8 +90,14 @@ impl Proto {
         let mut doomed = Vec::new();
         let mut wildcards = Vec::new();
         for (index, entry) in self.table.active() {
+            if entry
+                .op
+                .send()
+                .is_some_and(|(args, ..)| args.dest.index() == peer)
+            {
+                doomed.push((index, None));
+            }
             match &entry.op {
-                Op::Send(op) if op.args.dest.index() == peer => doomed.push((index, None)),
                 Op::Fetch(op) if op.peer == peer => doomed.push((index, None)),
                 Op::Remote(op) if op.peer == peer => doomed.push((index, None)),
                 Op::Recv(op) => match &op.stage {

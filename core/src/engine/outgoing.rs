@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use portolan_datatype::MsgRep;
 
-use super::entry::{Op, SendStage};
+use super::entry::{Op, Queued, SendStage};
 use super::flows::fault;
 use super::loader::Loader;
 use super::pieces::Form;
@@ -288,8 +288,37 @@ impl<T: Transport> State<T> {
         sent
     }
 
+    /// Tries to send a short message that has waited behind others. `None` if it is no such, or is to be announced now.
+    #[inline]
+    fn launch_short(&mut self, index: u32) -> Option<bool> {
+        let Op::Queued(Queued { args, buf }) = &self.proto.table.entry(index).op else {
+            return None;
+        };
+        let (peer, len) = (args.dest.index(), buf.len);
+        let header = super::send::header(PacketKind::Eager, args, buf.signature.bits());
+        let ptr = buf.ptr;
+        if self.proto.peers[peer as usize].flags & Peer::HOLD != 0 {
+            return None;
+        }
+        // SAFETY: the sender leaves the buffer to the device until the request completes; the length was checked when it
+        // was queued.
+        match unsafe { self.transport.send_short(peer, &header, ptr, len) } {
+            Sent::Full => Some(false),
+            Sent::Gone => Some(true),
+            Sent::Done => {
+                self.proto.counters.eager_sent += 1;
+                self.proto.counters.bytes_sent += len as u64;
+                self.proto.complete_send(index);
+                Some(true)
+            }
+        }
+    }
+
     /// Tries to send the message of a queued request, in whatever form. `false` if there is no room yet.
     pub(super) fn launch(&mut self, index: u32) -> bool {
+        if let Some(left) = self.launch_short(index) {
+            return left;
+        }
         let Some(op) = self.proto.table.send(index) else {
             return true;
         };

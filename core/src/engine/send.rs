@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use portolan_datatype::{MsgRep, Signature};
 
 use super::data::Data;
-use super::entry::{Op, Persistent, SendOp, SendStage};
+use super::entry::{Op, Persistent, Queued, SendOp, SendStage};
 use super::outgoing::Peer;
 use super::state::{Proto, State};
 use super::unexpected::OfferBody;
@@ -232,6 +232,18 @@ impl<T: Transport> State<T> {
         waited: bool,
     ) {
         let peer = args.dest.index();
+        let state = &self.proto.peers[peer as usize];
+        if state.flags == Peer::WAITING
+            && let Data::Contig(buf) = data
+            && buf.len <= self.proto.limits.short
+            && !waited
+            && args.mode != SendMode::Synchronous
+            && !self.proto.trouble
+        {
+            let op = Queued { args: *args, buf };
+            self.proto.table.entry(index).set_op(Op::Queued(op));
+            return self.proto.queue_send(peer, index);
+        }
         let op = SendOp {
             args: *args,
             data,

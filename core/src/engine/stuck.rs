@@ -131,14 +131,16 @@ impl Proto {
                 bytes,
             })
         };
-        match &entry.op {
-            Op::Send(op) => waiting(
+        if let Some((args, len, _)) = entry.op.send() {
+            return waiting(
                 WaitKind::Send,
-                Some(op.args.dest.index()),
-                op.args.envelope.context,
-                Some(op.args.envelope.tag),
-                op.data.len() as u64,
-            ),
+                Some(args.dest.index()),
+                args.envelope.context,
+                Some(args.envelope.tag),
+                len as u64,
+            );
+        }
+        match &entry.op {
             Op::Recv(RecvOp {
                 wanted,
                 data,
@@ -178,7 +180,7 @@ impl Proto {
             ),
             Op::Fetch(op) => waiting(WaitKind::Fetch, Some(op.peer), 0, None, op.len as u64),
             Op::Remote(op) => waiting(WaitKind::Fetch, Some(op.peer), 0, None, op.len() as u64),
-            Op::Recv(_) | Op::Idle | Op::Upper(_) => None,
+            Op::Recv(_) | Op::Idle | Op::Upper(_) | Op::Queued(_) | Op::Send(_) => None,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+mod queued;
 mod slots;
 mod windows;
 

@@ -12,6 +12,8 @@ use super::slab::{Id, Slab};
 
 /// Receives of which the memory does not stay in the nearer caches.
 const MANY: usize = 1 << 14;
+/// Of so many receives that memory is asked for ahead until so many are left.
+const FEW: usize = 1 << 9;
 
 /// Names a posted receive until it is matched, cancelled or drained. Then it is stale and refused.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -178,10 +180,16 @@ impl<T> PostedQueue<T> {
     /// How many arrivals ahead it pays to [`prefetch`](Self::prefetch): none while the memory is in the nearer caches.
     #[inline(always)]
     pub(crate) const fn looks_ahead(&self) -> usize {
-        if self.slots.len() > MANY {
+        if self.is_spread() {
             return Self::AHEAD;
         }
         0
+    }
+
+    /// Whether the receives are, or were when there were more of them, so many that their memory is in no near cache.
+    #[inline(always)]
+    const fn is_spread(&self) -> bool {
+        self.slots.len() > FEW && self.slots.spread() > MANY
     }
 
     /// Asks for a part of the memory that an arrival will touch that is so many places behind the next one: each step
@@ -273,7 +281,7 @@ impl<T> PostedQueue<T> {
     /// Moves the oldest of the recent receives to the index.
     #[inline(never)]
     fn index_oldest(&mut self) {
-        if self.slots.len() > MANY {
+        if self.is_spread() {
             // Those behind them are next: their buckets are in no near cache.
             for at in NEAR..self.recent.len().min(2 * NEAR) {
                 self.index.prefetch(&self.recent.wanted(at).key());

@@ -102,6 +102,12 @@ impl<V> Slab<V> {
         self.live == 0
     }
 
+    /// Slots over which the entries are spread: the most that there were since the slab was last empty.
+    #[inline]
+    pub(super) const fn spread(&self) -> usize {
+        self.used as usize
+    }
+
     /// Stores an entry and gives it the next stamp.
     #[inline(always)]
     pub(super) fn insert(&mut self, value: V) -> u32 {

@@ -120,8 +120,7 @@ impl StateWords {
         let bits = request.to_bits();
         // With bits of the channel the lower half is no index of a slot that exists.
         let quiet = bits >> 32 << 32 | QUIET | State::Complete as u64;
-        self.first
-            .get(bits as u32 as usize)
+        self.word(bits as u32)
             // SYNC POINT 1: Acquire, pairs with the Release store in `change`.
             .is_some_and(|word| word.load(Ordering::Acquire) == quiet)
     }
@@ -198,20 +197,23 @@ mod tests {
     #[test]
     fn quiet_is_what_is_complete_without_anything_else() {
         let words = StateWords::new();
-        let request = Request::new(0, 5, 7);
-        for (state, generation) in [(State::Active, 7), (State::Complete, 7)] {
-            words.set(5, generation, state);
+        for index in [5, FIRST as u32, 3000] {
+            words.reserve(index);
+            let request = Request::new(0, index, 7);
+            for (state, generation) in [(State::Active, 7), (State::Complete, 7)] {
+                words.set(index, generation, state);
+                assert!(!words.is_quiet(request));
+            }
+            assert_eq!(words.set_quiet(index), 7);
+            assert!(words.is_quiet(request));
+            assert_eq!(words.state_of(request), Some(State::Complete));
+            assert!(!words.is_quiet(Request::new(0, index, 8)));
+            assert!(!words.is_quiet(Request::new(1, index, 7)));
+            words.free(index);
             assert!(!words.is_quiet(request));
+            assert_eq!(words.get(index), (8, State::Free));
         }
-        assert_eq!(words.set_quiet(5), 7);
-        assert!(words.is_quiet(request));
-        assert_eq!(words.state_of(request), Some(State::Complete));
-        assert!(!words.is_quiet(Request::new(0, 5, 8)));
-        assert!(!words.is_quiet(Request::new(1, 5, 7)));
         assert!(!words.is_quiet(Request::NULL));
-        words.free(5);
-        assert!(!words.is_quiet(request));
-        assert_eq!(words.get(5), (8, State::Free));
     }
 
     #[test]
