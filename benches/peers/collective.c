@@ -1,8 +1,25 @@
 /* A collective operation of all ranks, timed one by one: benches/src/collective.rs. Built with
- * -DOPERATION=OP_BCAST and so on, and -DFORM=FORM_BLOCKING, FORM_NONBLOCKING or FORM_HIDDEN. */
+ * -DOPERATION=OP_BCAST and so on, and -DFORM=FORM_BLOCKING, FORM_NONBLOCKING, FORM_HIDDEN or FORM_PERSISTENT. */
 #include "peer.h"
 
-enum { FORM_BLOCKING, FORM_NONBLOCKING, FORM_HIDDEN };
+#define FORM_BLOCKING 0
+#define FORM_NONBLOCKING 1
+#define FORM_HIDDEN 2
+#define FORM_PERSISTENT 3
+
+/* An operation in its form: the names of both, and what all forms take. */
+#if FORM == FORM_BLOCKING
+#define CALL(Name, name, ...) MPI_##Name(__VA_ARGS__)
+#elif FORM == FORM_PERSISTENT
+/* Open MPI 5 has them and calls itself MPI 3.1. */
+#if MPI_VERSION < 4 && !(defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
+#error "persistent collective operations are of MPI 4"
+#endif
+#define CALL(Name, name, ...) MPI_##Name##_init(__VA_ARGS__, MPI_INFO_NULL, request)
+#else
+#define CALL(Name, name, ...) MPI_I##name(__VA_ARGS__, request)
+#endif
+
 enum {
     OP_BCAST,
     OP_GATHER,
@@ -20,15 +37,22 @@ enum {
     OP_ALLTOALLV,
     OP_ALLTOALLW,
     OP_REDUCE_SCATTER_BLOCK,
+    OP_NEIGHBOR_ALLGATHER,
+    OP_NEIGHBOR_ALLGATHERV,
+    OP_NEIGHBOR_ALLTOALL,
+    OP_NEIGHBOR_ALLTOALLV,
+    OP_NEIGHBOR_ALLTOALLW,
     OP_BARRIER
 };
-enum { ROOT = 0, LOOKS = 20 };
+enum { ROOT = 0, LOOKS = 20, SIDES = 2 };
 
 static float *out, *in;
 static int items, *counts;
 /* Of blocks that are all the same: items of each, of a reduce-scatter's vector, places in items and bytes, types. */
 static int part, *blocks, *places, *offsets;
+static MPI_Aint *sides; /* The offsets for neighbours. */
 static MPI_Datatype *types;
+static MPI_Comm ring; /* Each rank has one before it and one after it. */
 
 /* What a rank has seen, in seconds. */
 static struct {
@@ -38,115 +62,76 @@ static struct {
 static void begin(MPI_Request *request)
 {
     MPI_Comm comm = MPI_COMM_WORLD;
+    (void)request;
     switch (OPERATION) {
     case OP_BCAST:
-        MPI_Ibcast(in, items, MPI_FLOAT, ROOT, comm, request);
+        CALL(Bcast, bcast, in, items, MPI_FLOAT, ROOT, comm);
         break;
     case OP_GATHER:
-        MPI_Igather(out, items, MPI_FLOAT, in, items, MPI_FLOAT, ROOT, comm, request);
+        CALL(Gather, gather, out, items, MPI_FLOAT, in, items, MPI_FLOAT, ROOT, comm);
         break;
     case OP_SCATTER:
-        MPI_Iscatter(out, items, MPI_FLOAT, in, items, MPI_FLOAT, ROOT, comm, request);
+        CALL(Scatter, scatter, out, items, MPI_FLOAT, in, items, MPI_FLOAT, ROOT, comm);
         break;
     case OP_ALLGATHER:
-        MPI_Iallgather(out, items, MPI_FLOAT, in, items, MPI_FLOAT, comm, request);
+        CALL(Allgather, allgather, out, items, MPI_FLOAT, in, items, MPI_FLOAT, comm);
         break;
     case OP_ALLTOALL:
-        MPI_Ialltoall(out, items, MPI_FLOAT, in, items, MPI_FLOAT, comm, request);
+        CALL(Alltoall, alltoall, out, items, MPI_FLOAT, in, items, MPI_FLOAT, comm);
         break;
     case OP_REDUCE:
-        MPI_Ireduce(out, in, items, MPI_FLOAT, MPI_SUM, ROOT, comm, request);
+        CALL(Reduce, reduce, out, in, items, MPI_FLOAT, MPI_SUM, ROOT, comm);
         break;
     case OP_ALLREDUCE:
-        MPI_Iallreduce(out, in, items, MPI_FLOAT, MPI_SUM, comm, request);
+        CALL(Allreduce, allreduce, out, in, items, MPI_FLOAT, MPI_SUM, comm);
         break;
     case OP_REDUCE_SCATTER:
-        MPI_Ireduce_scatter(out, in, counts, MPI_FLOAT, MPI_SUM, comm, request);
+        CALL(Reduce_scatter, reduce_scatter, out, in, counts, MPI_FLOAT, MPI_SUM, comm);
         break;
     case OP_SCAN:
-        MPI_Iscan(out, in, items, MPI_FLOAT, MPI_SUM, comm, request);
+        CALL(Scan, scan, out, in, items, MPI_FLOAT, MPI_SUM, comm);
         break;
     case OP_EXSCAN:
-        MPI_Iexscan(out, in, items, MPI_FLOAT, MPI_SUM, comm, request);
+        CALL(Exscan, exscan, out, in, items, MPI_FLOAT, MPI_SUM, comm);
         break;
     case OP_GATHERV:
-        MPI_Igatherv(out, items, MPI_FLOAT, in, blocks, places, MPI_FLOAT, ROOT, comm, request);
+        CALL(Gatherv, gatherv, out, items, MPI_FLOAT, in, blocks, places, MPI_FLOAT, ROOT, comm);
         break;
     case OP_SCATTERV:
-        MPI_Iscatterv(out, blocks, places, MPI_FLOAT, in, items, MPI_FLOAT, ROOT, comm, request);
+        CALL(Scatterv, scatterv, out, blocks, places, MPI_FLOAT, in, items, MPI_FLOAT, ROOT, comm);
         break;
     case OP_ALLGATHERV:
-        MPI_Iallgatherv(out, items, MPI_FLOAT, in, blocks, places, MPI_FLOAT, comm, request);
+        CALL(Allgatherv, allgatherv, out, items, MPI_FLOAT, in, blocks, places, MPI_FLOAT, comm);
         break;
     case OP_ALLTOALLV:
-        MPI_Ialltoallv(out, blocks, places, MPI_FLOAT, in, blocks, places, MPI_FLOAT, comm, request);
+        CALL(Alltoallv, alltoallv, out, blocks, places, MPI_FLOAT, in, blocks, places, MPI_FLOAT, comm);
         break;
     case OP_ALLTOALLW:
-        MPI_Ialltoallw(out, blocks, offsets, types, in, blocks, offsets, types, comm, request);
+        CALL(Alltoallw, alltoallw, out, blocks, offsets, types, in, blocks, offsets, types, comm);
         break;
     case OP_REDUCE_SCATTER_BLOCK:
-        MPI_Ireduce_scatter_block(out, in, part, MPI_FLOAT, MPI_SUM, comm, request);
+        CALL(Reduce_scatter_block, reduce_scatter_block, out, in, part, MPI_FLOAT, MPI_SUM, comm);
+        break;
+    case OP_NEIGHBOR_ALLGATHER:
+        CALL(Neighbor_allgather, neighbor_allgather, out, items, MPI_FLOAT, in, items, MPI_FLOAT, ring);
+        break;
+    case OP_NEIGHBOR_ALLGATHERV:
+        CALL(Neighbor_allgatherv, neighbor_allgatherv, out, items, MPI_FLOAT,
+             in, blocks, places, MPI_FLOAT, ring);
+        break;
+    case OP_NEIGHBOR_ALLTOALL:
+        CALL(Neighbor_alltoall, neighbor_alltoall, out, items, MPI_FLOAT, in, items, MPI_FLOAT, ring);
+        break;
+    case OP_NEIGHBOR_ALLTOALLV:
+        CALL(Neighbor_alltoallv, neighbor_alltoallv, out, blocks, places, MPI_FLOAT,
+             in, blocks, places, MPI_FLOAT, ring);
+        break;
+    case OP_NEIGHBOR_ALLTOALLW:
+        CALL(Neighbor_alltoallw, neighbor_alltoallw, out, blocks, sides, types,
+             in, blocks, sides, types, ring);
         break;
     case OP_BARRIER:
-        MPI_Ibarrier(comm, request);
-        break;
-    }
-}
-
-static void call(void)
-{
-    MPI_Comm comm = MPI_COMM_WORLD;
-    switch (OPERATION) {
-    case OP_BCAST:
-        MPI_Bcast(in, items, MPI_FLOAT, ROOT, comm);
-        break;
-    case OP_GATHER:
-        MPI_Gather(out, items, MPI_FLOAT, in, items, MPI_FLOAT, ROOT, comm);
-        break;
-    case OP_SCATTER:
-        MPI_Scatter(out, items, MPI_FLOAT, in, items, MPI_FLOAT, ROOT, comm);
-        break;
-    case OP_ALLGATHER:
-        MPI_Allgather(out, items, MPI_FLOAT, in, items, MPI_FLOAT, comm);
-        break;
-    case OP_ALLTOALL:
-        MPI_Alltoall(out, items, MPI_FLOAT, in, items, MPI_FLOAT, comm);
-        break;
-    case OP_REDUCE:
-        MPI_Reduce(out, in, items, MPI_FLOAT, MPI_SUM, ROOT, comm);
-        break;
-    case OP_ALLREDUCE:
-        MPI_Allreduce(out, in, items, MPI_FLOAT, MPI_SUM, comm);
-        break;
-    case OP_REDUCE_SCATTER:
-        MPI_Reduce_scatter(out, in, counts, MPI_FLOAT, MPI_SUM, comm);
-        break;
-    case OP_SCAN:
-        MPI_Scan(out, in, items, MPI_FLOAT, MPI_SUM, comm);
-        break;
-    case OP_EXSCAN:
-        MPI_Exscan(out, in, items, MPI_FLOAT, MPI_SUM, comm);
-        break;
-    case OP_GATHERV:
-        MPI_Gatherv(out, items, MPI_FLOAT, in, blocks, places, MPI_FLOAT, ROOT, comm);
-        break;
-    case OP_SCATTERV:
-        MPI_Scatterv(out, blocks, places, MPI_FLOAT, in, items, MPI_FLOAT, ROOT, comm);
-        break;
-    case OP_ALLGATHERV:
-        MPI_Allgatherv(out, items, MPI_FLOAT, in, blocks, places, MPI_FLOAT, comm);
-        break;
-    case OP_ALLTOALLV:
-        MPI_Alltoallv(out, blocks, places, MPI_FLOAT, in, blocks, places, MPI_FLOAT, comm);
-        break;
-    case OP_ALLTOALLW:
-        MPI_Alltoallw(out, blocks, offsets, types, in, blocks, offsets, types, comm);
-        break;
-    case OP_REDUCE_SCATTER_BLOCK:
-        MPI_Reduce_scatter_block(out, in, part, MPI_FLOAT, MPI_SUM, comm);
-        break;
-    case OP_BARRIER:
-        MPI_Barrier(comm);
+        CALL(Barrier, barrier, comm);
         break;
     }
 }
@@ -169,28 +154,37 @@ static double seconds_of_a_turn(void)
 
 static long turns; /* of the computation */
 
+static MPI_Request again; /* of a persistent operation */
+
+/* Starts the operation, computes if it is to be hidden, and waits. */
+static void operation(void)
+{
+    MPI_Request request = again;
+    int done;
+    if (FORM == FORM_PERSISTENT)
+        MPI_Start(&request);
+    else
+        begin(&request);
+    if (FORM == FORM_BLOCKING)
+        return;
+    if (turns > 0) {
+        double started = MPI_Wtime();
+        for (int look = 0; look < LOOKS; look++) {
+            compute(turns / LOOKS);
+            MPI_Request_get_status(request, &done, MPI_STATUS_IGNORE);
+        }
+        seen.compute += MPI_Wtime() - started;
+    }
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
 static void operations(struct peer *peer, long rounds)
 {
     (void)peer;
     seen.operation = seen.compute = 0;
     for (long round = 0; round < rounds; round++) {
         double begun = MPI_Wtime();
-        if (FORM == FORM_BLOCKING) {
-            call();
-        } else {
-            MPI_Request request;
-            int done;
-            begin(&request);
-            if (turns > 0) {
-                double started = MPI_Wtime();
-                for (int look = 0; look < LOOKS; look++) {
-                    compute(turns / LOOKS);
-                    MPI_Request_get_status(request, &done, MPI_STATUS_IGNORE);
-                }
-                seen.compute += MPI_Wtime() - started;
-            }
-            MPI_Wait(&request, MPI_STATUS_IGNORE);
-        }
+        operation();
         seen.operation += MPI_Wtime() - begun;
         MPI_Barrier(MPI_COMM_WORLD);
     }
@@ -215,17 +209,25 @@ static int has_all(const int *operations, size_t count)
 /* Memory and lists for an operation of so many items, of the whole message or of a rank's block. */
 static void prepare(struct peer *peer, size_t count)
 {
-    static const int sends[] = {OP_SCATTER, OP_SCATTERV, OP_ALLTOALL, OP_ALLTOALLV, OP_ALLTOALLW};
+    static const int sends[] = {OP_SCATTER, OP_SCATTERV, OP_ALLTOALL, OP_ALLTOALLV, OP_ALLTOALLW,
+                                OP_NEIGHBOR_ALLTOALL, OP_NEIGHBOR_ALLTOALLV, OP_NEIGHBOR_ALLTOALLW};
     static const int gathers[] = {OP_GATHER,   OP_GATHERV,   OP_ALLGATHER, OP_ALLGATHERV,
-                                  OP_ALLTOALL, OP_ALLTOALLV, OP_ALLTOALLW};
-    static const int in_items[] = {OP_GATHERV, OP_SCATTERV, OP_ALLGATHERV, OP_ALLTOALLV};
+                                  OP_ALLTOALL, OP_ALLTOALLV, OP_ALLTOALLW,
+                                  OP_NEIGHBOR_ALLGATHER, OP_NEIGHBOR_ALLGATHERV, OP_NEIGHBOR_ALLTOALL,
+                                  OP_NEIGHBOR_ALLTOALLV, OP_NEIGHBOR_ALLTOALLW};
+    static const int in_items[] = {OP_GATHERV,   OP_SCATTERV,            OP_ALLGATHERV,
+                                   OP_ALLTOALLV, OP_NEIGHBOR_ALLGATHERV, OP_NEIGHBOR_ALLTOALLV};
     static const int in_bytes[] = {OP_ALLTOALLW};
+    static const int on_ring[] = {OP_NEIGHBOR_ALLGATHER, OP_NEIGHBOR_ALLGATHERV, OP_NEIGHBOR_ALLTOALL,
+                                  OP_NEIGHBOR_ALLTOALLV, OP_NEIGHBOR_ALLTOALLW};
     int has_places = has_all(in_items, sizeof in_items / sizeof *in_items);
     int has_offsets = has_all(in_bytes, sizeof in_bytes / sizeof *in_bytes);
-    size_t ranks = (size_t)peer->size, all = count * ranks;
+    int has_sides = has_all(on_ring, sizeof on_ring / sizeof *on_ring);
+    size_t ranks = (size_t)peer->size, lists = has_sides && ranks < SIDES ? SIDES : ranks;
+    size_t all = count * (has_sides ? SIDES : ranks);
     if (count > INT_MAX)
         peer_fail("more items than an int counts", "use shorter messages");
-    if (has_places && (ranks - 1) * count > INT_MAX)
+    if (has_places && (lists - 1) * count > INT_MAX)
         peer_fail("displacements in items that no int holds", "use shorter messages");
     if (has_offsets && (ranks - 1) * count > INT_MAX / sizeof(float))
         peer_fail("displacements in bytes that no int holds", "use shorter messages");
@@ -234,18 +236,44 @@ static void prepare(struct peer *peer, size_t count)
     size_t contribution = OPERATION == OP_REDUCE_SCATTER_BLOCK ? (size_t)part * ranks : count;
     out = floats(has_all(sends, sizeof sends / sizeof *sends) ? all : contribution);
     in = floats(has_all(gathers, sizeof gathers / sizeof *gathers) ? all : count);
-    counts = peer_memory(ranks * sizeof *counts);
-    blocks = peer_memory(ranks * sizeof *blocks);
-    places = peer_memory(ranks * sizeof *places);
-    offsets = peer_memory(ranks * sizeof *offsets);
-    types = peer_memory(ranks * sizeof *types);
-    for (int rank = 0; rank < peer->size; rank++) {
-        counts[rank] = items / peer->size + (rank < items % peer->size);
-        blocks[rank] = items;
-        places[rank] = has_places ? rank * items : 0;
-        offsets[rank] = has_offsets ? rank * items * (int)sizeof(float) : 0;
-        types[rank] = MPI_FLOAT;
+    counts = peer_memory(lists * sizeof *counts);
+    blocks = peer_memory(lists * sizeof *blocks);
+    places = peer_memory(lists * sizeof *places);
+    offsets = peer_memory(lists * sizeof *offsets);
+    sides = peer_memory(lists * sizeof *sides);
+    types = peer_memory(lists * sizeof *types);
+    for (int at = 0; at < (int)lists; at++) {
+        counts[at] = items / peer->size + (at < items % peer->size);
+        blocks[at] = items;
+        places[at] = has_places ? at * items : 0;
+        offsets[at] = has_offsets ? at * items * (int)sizeof(float) : 0;
+        sides[at] = (MPI_Aint)at * items * (MPI_Aint)sizeof(float);
+        types[at] = MPI_FLOAT;
     }
+    ring = MPI_COMM_NULL;
+    if (has_sides) {
+        int around[] = {peer->size}, periodic[] = {1};
+        MPI_Cart_create(MPI_COMM_WORLD, 1, around, periodic, 0, &ring);
+    }
+    again = MPI_REQUEST_NULL;
+    if (FORM == FORM_PERSISTENT)
+        begin(&again);
+}
+
+static void release(void)
+{
+    if (again != MPI_REQUEST_NULL)
+        MPI_Request_free(&again);
+    if (ring != MPI_COMM_NULL)
+        MPI_Comm_free(&ring);
+    free(out);
+    free(in);
+    free(counts);
+    free(blocks);
+    free(places);
+    free(offsets);
+    free(sides);
+    free(types);
 }
 
 static double figure(struct peer *peer, long planned, long warm_up, long *rounds)
@@ -265,13 +293,7 @@ static double figure(struct peer *peer, long planned, long warm_up, long *rounds
         double share = 1 - open;
         result = 100 * (share < 0 ? 0 : share > 1 ? 1 : share);
     }
-    free(out);
-    free(in);
-    free(counts);
-    free(blocks);
-    free(places);
-    free(offsets);
-    free(types);
+    release();
     return result;
 }
 

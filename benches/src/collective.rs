@@ -2,20 +2,25 @@
 //!
 //! As the OSU suite does: each operation is timed by every rank between two barriers, which are not
 //! timed, and the figure is the mean over operations and ranks. A loop without barriers would time how
-//! far the root of a broadcast can run ahead.
+//! far the root of a broadcast can run ahead. Neighbour collectives are those of a ring: each rank has one before it and
+//! one after it.
+
+mod data;
+mod described;
+mod persistent;
 
 use std::hint::black_box;
 
-use portolan::coll::{
-    Allgather, Allreduce, Alltoall, Alltoallw, Barrier, Bcast, Exscan, Gather, Reduce,
-    ReduceScatter, ReduceScatterBlock, Scan, Scatter, Shapes,
-};
+use portolan::coll::{Alltoallw, NeighbourAllgather, NeighbourAlltoall, NeighbourAlltoallw};
 use portolan::level::Level;
-use portolan::{Comm, Device, Error, ErrorKind, Layout, Op, Result};
+use portolan::topology::Dimension;
+use portolan::{Comm, Device, Op, Result};
 
 use crate::measure::timed;
 use crate::pattern::{Collective, Form};
 use crate::{Plan, Setup};
+use data::Floats;
+use described::described;
 
 /// Rank of the root, where there is one.
 const ROOT: u32 = 0;
@@ -30,15 +35,26 @@ pub(crate) fn figure<L: Level, D: Device + 'static>(
     setup: &Setup,
     plan: &Plan,
 ) -> Result<(f64, u64)> {
+    // A ring is a communicator of its own, and so is that of a persistent operation: of those, boards have room for some.
+    let apart = match (collective.is_of_neighbours(), form) {
+        (true, _) => Some(ring(comm)?),
+        (false, Form::Persistent) => Some(comm.dup()?),
+        (false, _) => None,
+    };
+    let comm = apart.as_ref().unwrap_or(comm);
     let mut data = Floats::new(collective, plan.bytes, comm.size())?;
+    let mut again = match form {
+        Form::Persistent => Some(persistent::again(comm, collective, &mut data)?),
+        _ => None,
+    };
     let mut seen = Seen::default();
     let (_, rounds) = timed(comm, setup, plan, |rounds| {
-        let rounds_of = |seen: &mut Seen, data: &mut Floats| match form {
-            Form::Blocking => blocking(comm, collective, rounds, data, seen),
-            Form::Nonblocking | Form::Hidden => started(comm, collective, rounds, 0, data, seen),
-        };
         seen = Seen::default();
-        rounds_of(&mut seen, &mut data)
+        match (form, &mut again) {
+            (Form::Blocking, _) => blocking(comm, collective, rounds, &mut data, &mut seen),
+            (_, Some(again)) => restarted(comm, &mut **again, rounds, &mut seen),
+            (_, None) => started(comm, collective, rounds, 0, &mut data, &mut seen),
+        }
     })?;
     let alone = seen.operation / rounds as f64;
     if form != Form::Hidden {
@@ -57,6 +73,13 @@ pub(crate) fn figure<L: Level, D: Device + 'static>(
     // What the operation takes longer than the computation was not hidden behind it.
     let open = (seen.operation - seen.compute) / (alone * rounds as f64);
     Ok((100.0 * (1.0 - open).clamp(0.0, 1.0), rounds))
+}
+
+/// The same ranks in a ring.
+fn ring<L: Level, D: Device>(comm: &Comm<L, D>) -> Result<Comm<L, D>> {
+    let around = [Dimension::periodic(comm.size())];
+    let ring = comm.cart_create(&around, false)?;
+    Ok(ring.map_or_else(|| comm.clone(), |ring| Comm::clone(&ring)))
 }
 
 /// What a rank has seen, in seconds, over all rounds.
@@ -80,7 +103,9 @@ fn blocking<L: Level, D: Device>(
     for _ in 0..rounds {
         let (send, recv) = data.both();
         // The call takes them away; whoever calls it has made them before.
-        let both = (collective == Collective::Alltoallw).then(|| (shapes.clone(), shapes.clone()));
+        let both = collective
+            .has_shapes()
+            .then(|| (shapes.clone(), shapes.clone()));
         let begun = comm.wtime();
         match collective {
             Collective::Barrier => comm.barrier()?,
@@ -109,6 +134,19 @@ fn blocking<L: Level, D: Device>(
             Collective::ReduceScatter => comm.reduce_scatter(send, recv, &counts, &Op::SUM)?,
             Collective::Scan => comm.scan(send, recv, &Op::SUM)?,
             Collective::Exscan => comm.exscan(send, recv, &Op::SUM)?,
+            Collective::NeighbourAllgather => comm.neighbour_allgather(send, recv)?,
+            Collective::NeighbourAllgatherv => {
+                comm.run(NeighbourAllgather::new(send, recv).counts(&blocks))?;
+            }
+            Collective::NeighbourAlltoall => comm.neighbour_alltoall(send, recv)?,
+            Collective::NeighbourAlltoallv => {
+                let call = NeighbourAlltoall::new(send, recv);
+                comm.run(call.send_counts(&blocks).recv_counts(&blocks))?;
+            }
+            Collective::NeighbourAlltoallw => {
+                let (sent, received) = both.unwrap_or_default();
+                comm.run(NeighbourAlltoallw::new(send, sent, recv, received))?;
+            }
         }
         seen.operation += comm.wtime() - begun;
         comm.barrier()?;
@@ -126,10 +164,12 @@ fn started<L: Level, D: Device + 'static>(
     seen: &mut Seen,
 ) -> Result<()> {
     let root = comm.rank() == ROOT;
-    let (counts, blocks, shapes) = data.lists();
+    let lists = data.lists();
     for _ in 0..rounds {
         let (send, recv) = data.both();
-        let both = (collective == Collective::Alltoallw).then(|| (shapes.clone(), shapes.clone()));
+        let both = collective
+            .has_shapes()
+            .then(|| (lists.2.clone(), lists.2.clone()));
         let begun = comm.wtime();
         comm.scope(|scope| {
             macro_rules! start {
@@ -147,46 +187,25 @@ fn started<L: Level, D: Device + 'static>(
                     operation.wait()?;
                 }};
             }
-            match collective {
-                Collective::Bcast => start!(Bcast::new(recv, ROOT)),
-                Collective::Gather if root => start!(Gather::new(send, recv, ROOT)),
-                Collective::Gather => start!(Gather::contribute(send, ROOT)),
-                Collective::Scatter if root => start!(Scatter::new(send, recv, ROOT)),
-                Collective::Scatter => start!(Scatter::receive(recv, ROOT)),
-                Collective::Allgather => start!(Allgather::new(send, recv)),
-                Collective::Alltoall => start!(Alltoall::new(send, recv)),
-                Collective::Reduce if root => start!(Reduce::new(send, recv, Op::SUM, ROOT)),
-                Collective::Reduce => start!(Reduce::contribute(send, Op::SUM, ROOT)),
-                Collective::Allreduce => start!(Allreduce::new(send, recv, Op::SUM)),
-                Collective::ReduceScatter => {
-                    start!(ReduceScatter::new(send, recv, &counts, Op::SUM));
-                }
-                Collective::Scan => start!(Scan::new(send, recv, Op::SUM)),
-                Collective::Exscan => start!(Exscan::new(send, recv, Op::SUM)),
-                Collective::Barrier => start!(Barrier::new()),
-                Collective::Gatherv if root => {
-                    start!(Gather::new(send, recv, ROOT).counts(&blocks));
-                }
-                Collective::Gatherv => start!(Gather::contribute(send, ROOT).uneven()),
-                Collective::Scatterv if root => {
-                    start!(Scatter::new(send, recv, ROOT).counts(&blocks));
-                }
-                Collective::Scatterv => start!(Scatter::receive(recv, ROOT).uneven()),
-                Collective::Allgatherv => start!(Allgather::new(send, recv).counts(&blocks)),
-                Collective::Alltoallv => {
-                    let call = Alltoall::new(send, recv);
-                    start!(call.send_counts(&blocks).recv_counts(&blocks));
-                }
-                Collective::Alltoallw => {
-                    let (sent, received) = both.unwrap_or_default();
-                    start!(Alltoallw::new(send, sent, recv, received));
-                }
-                Collective::ReduceScatterBlock => {
-                    start!(ReduceScatterBlock::new(send, recv, Op::SUM));
-                }
-            }
+            described!(collective, root, (send, recv), (&lists, both), start);
             Ok(())
         })?;
+        seen.operation += comm.wtime() - begun;
+        comm.barrier()?;
+    }
+    Ok(())
+}
+
+/// Starts a persistent operation again and again, and waits for it.
+fn restarted<L: Level, D: Device>(
+    comm: &Comm<L, D>,
+    again: &mut dyn persistent::Again,
+    rounds: u64,
+    seen: &mut Seen,
+) -> Result<()> {
+    for _ in 0..rounds {
+        let begun = comm.wtime();
+        again.start_and_wait()?;
         seen.operation += comm.wtime() - begun;
         comm.barrier()?;
     }
@@ -206,76 +225,4 @@ fn seconds_of_a_turn() -> f64 {
     let begun = std::time::Instant::now();
     compute(TURNS);
     begun.elapsed().as_secs_f64() / TURNS as f64
-}
-
-/// What is contributed and where results go: single-precision numbers at the beginnings of pages.
-#[derive(Debug)]
-struct Floats {
-    memory: Vec<f32>,
-    send: std::ops::Range<usize>,
-    recv: std::ops::Range<usize>,
-    /// Items of each rank's block of a reduce-scatter.
-    counts: Vec<usize>,
-    /// Items of the block of one rank, of operations with a block for each.
-    block: usize,
-}
-
-impl Floats {
-    /// Room for an operation on `bytes` bytes: of the whole message where there is one, else of the block
-    /// of one rank.
-    fn new(collective: Collective, bytes: usize, ranks: u32) -> Result<Self> {
-        const PAGE: usize = 4096 / size_of::<f32>();
-        let (items, ranks) = (bytes / size_of::<f32>(), ranks as usize);
-        let counts: Vec<_> = (0..ranks)
-            .map(|rank| items / ranks + usize::from(rank < items % ranks))
-            .collect();
-        let all = items.checked_mul(ranks);
-        // Equal blocks of a vector that is at least as long.
-        let part = items.div_ceil(ranks);
-        let (send, recv) = match collective {
-            Collective::Gather | Collective::Allgather => (Some(items), all),
-            Collective::Gatherv | Collective::Allgatherv => (Some(items), all),
-            Collective::Scatter | Collective::Scatterv => (all, Some(items)),
-            Collective::Alltoall | Collective::Alltoallv | Collective::Alltoallw => (all, all),
-            Collective::ReduceScatterBlock => (part.checked_mul(ranks), Some(part)),
-            _ => (Some(items), Some(items)),
-        };
-        let mut memory = Vec::new();
-        let pages = |len: usize| len.checked_next_multiple_of(PAGE);
-        let mut total = || {
-            let both = pages(send?)?.checked_add(pages(recv?)?)?;
-            let total = both.checked_add(PAGE)?;
-            memory.try_reserve_exact(total).ok()?;
-            Some((total, send?, recv?))
-        };
-        let Some((total, send, recv)) = total() else {
-            let what =
-                format!("no memory for a collective operation of {bytes} bytes on {ranks} ranks");
-            return Err(Error::new(ErrorKind::Exhausted, what).remedy("measure smaller messages"));
-        };
-        memory.resize(total, 1.0);
-        let first = memory.as_ptr().align_offset(4096).min(PAGE);
-        let second = first + send.next_multiple_of(PAGE);
-        Ok(Self {
-            memory,
-            send: first..first + send,
-            recv: second..second + recv,
-            counts,
-            block: items,
-        })
-    }
-
-    /// Counts of a reduce-scatter; equal counts; and the same as layouts.
-    fn lists(&self) -> (Vec<usize>, Vec<usize>, Shapes) {
-        let (ranks, block) = (self.counts.len(), self.block);
-        let float = Layout::of::<f32>();
-        let shape = |rank| (rank * block * size_of::<f32>(), block, float.clone());
-        let shapes = (0..ranks).map(shape).collect();
-        (self.counts.clone(), vec![block; ranks], shapes)
-    }
-
-    fn both(&mut self) -> (&[f32], &mut [f32]) {
-        let (front, back) = self.memory.split_at_mut(self.recv.start);
-        (&front[self.send.clone()], &mut back[..self.recv.len()])
-    }
 }

@@ -70,13 +70,19 @@ pub enum Collective {
     /// With a layout for each block, which are all the same.
     Alltoallw,
     ReduceScatterBlock,
+    /// On a ring, with the rank before and the rank after this one; so are the other ones of neighbours.
+    NeighbourAllgather,
+    NeighbourAllgatherv,
+    NeighbourAlltoall,
+    NeighbourAlltoallv,
+    NeighbourAlltoallw,
     /// Its blocking form is [`Pattern::Barrier`].
     Barrier,
 }
 
 impl Collective {
     /// All of them that have a size.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 21] = [
         Self::Bcast,
         Self::Gather,
         Self::Scatter,
@@ -93,36 +99,65 @@ impl Collective {
         Self::Alltoallv,
         Self::Alltoallw,
         Self::ReduceScatterBlock,
+        Self::NeighbourAllgather,
+        Self::NeighbourAllgatherv,
+        Self::NeighbourAlltoall,
+        Self::NeighbourAlltoallv,
+        Self::NeighbourAlltoallw,
     ];
 
+    /// Whether it is one of neighbours.
+    pub(crate) fn is_of_neighbours(self) -> bool {
+        matches!(
+            self,
+            Self::NeighbourAllgather
+                | Self::NeighbourAllgatherv
+                | Self::NeighbourAlltoall
+                | Self::NeighbourAlltoallv
+                | Self::NeighbourAlltoallw
+        )
+    }
+
+    /// Whether it takes a layout for each block.
+    pub(crate) fn has_shapes(self) -> bool {
+        matches!(self, Self::Alltoallw | Self::NeighbourAlltoallw)
+    }
+
     /// Names in the [forms](Form).
-    fn names(self) -> [&'static str; 3] {
+    fn names(self) -> [&'static str; 4] {
+        macro_rules! names {
+            ($name:literal) => {
+                [
+                    $name,
+                    concat!("i", $name),
+                    concat!("i", $name, "-overlap"),
+                    concat!($name, "-init"),
+                ]
+            };
+        }
         match self {
-            Self::Bcast => ["bcast", "ibcast", "ibcast-overlap"],
-            Self::Gather => ["gather", "igather", "igather-overlap"],
-            Self::Scatter => ["scatter", "iscatter", "iscatter-overlap"],
-            Self::Allgather => ["allgather", "iallgather", "iallgather-overlap"],
-            Self::Alltoall => ["alltoall", "ialltoall", "ialltoall-overlap"],
-            Self::Reduce => ["reduce", "ireduce", "ireduce-overlap"],
-            Self::Allreduce => ["allreduce", "iallreduce", "iallreduce-overlap"],
-            Self::ReduceScatter => [
-                "reduce-scatter",
-                "ireduce-scatter",
-                "ireduce-scatter-overlap",
-            ],
-            Self::Scan => ["scan", "iscan", "iscan-overlap"],
-            Self::Exscan => ["exscan", "iexscan", "iexscan-overlap"],
-            Self::Gatherv => ["gatherv", "igatherv", "igatherv-overlap"],
-            Self::Scatterv => ["scatterv", "iscatterv", "iscatterv-overlap"],
-            Self::Allgatherv => ["allgatherv", "iallgatherv", "iallgatherv-overlap"],
-            Self::Alltoallv => ["alltoallv", "ialltoallv", "ialltoallv-overlap"],
-            Self::Alltoallw => ["alltoallw", "ialltoallw", "ialltoallw-overlap"],
-            Self::ReduceScatterBlock => [
-                "reduce-scatter-block",
-                "ireduce-scatter-block",
-                "ireduce-scatter-block-overlap",
-            ],
-            Self::Barrier => ["barrier", "ibarrier", "ibarrier-overlap"],
+            Self::Bcast => names!("bcast"),
+            Self::Gather => names!("gather"),
+            Self::Scatter => names!("scatter"),
+            Self::Allgather => names!("allgather"),
+            Self::Alltoall => names!("alltoall"),
+            Self::Reduce => names!("reduce"),
+            Self::Allreduce => names!("allreduce"),
+            Self::ReduceScatter => names!("reduce-scatter"),
+            Self::Scan => names!("scan"),
+            Self::Exscan => names!("exscan"),
+            Self::Gatherv => names!("gatherv"),
+            Self::Scatterv => names!("scatterv"),
+            Self::Allgatherv => names!("allgatherv"),
+            Self::Alltoallv => names!("alltoallv"),
+            Self::Alltoallw => names!("alltoallw"),
+            Self::ReduceScatterBlock => names!("reduce-scatter-block"),
+            Self::NeighbourAllgather => names!("neighbor-allgather"),
+            Self::NeighbourAllgatherv => names!("neighbor-allgatherv"),
+            Self::NeighbourAlltoall => names!("neighbor-alltoall"),
+            Self::NeighbourAlltoallv => names!("neighbor-alltoallv"),
+            Self::NeighbourAlltoallw => names!("neighbor-alltoallw"),
+            Self::Barrier => names!("barrier"),
         }
     }
 }
@@ -136,6 +171,8 @@ pub enum Form {
     Nonblocking,
     /// How much of that hides behind a computation of its length that looks at it now and then.
     Hidden,
+    /// The time from the start of a persistent one until it has been waited for.
+    Persistent,
 }
 
 /// What the sizes of a [plan](crate::Plan) mean.
@@ -173,28 +210,39 @@ enum Of {
 
 /// Patterns that are no collective operation in a form.
 const SINGLES: usize = 16;
-/// Collective operations that have a size.
-const SIZED: usize = Collective::ALL.len();
+/// The blocking one first.
+const FORMS: [Form; 4] = [
+    Form::Blocking,
+    Form::Nonblocking,
+    Form::Hidden,
+    Form::Persistent,
+];
 
 impl Pattern {
+    const COUNT: usize = SINGLES + FORMS.len() * (Collective::ALL.len() + 1) - 1;
+
     /// Every pattern.
-    pub const ALL: [Self; SINGLES + 3 * SIZED + 2] = {
-        let mut all = [Self::Latency; SINGLES + 3 * SIZED + 2];
+    pub const ALL: [Self; Self::COUNT] = {
+        let mut all = [Self::Latency; Self::COUNT];
         let mut at = 0;
         while at < SINGLES {
             all[at] = Self::SINGLE[at];
             at += 1;
         }
-        at = 0;
-        while at < SIZED {
-            let which = Collective::ALL[at];
-            all[SINGLES + at] = Self::Collective(which, Form::Blocking);
-            all[SINGLES + SIZED + at] = Self::Collective(which, Form::Nonblocking);
-            all[SINGLES + 2 * SIZED + at] = Self::Collective(which, Form::Hidden);
-            at += 1;
+        let mut form = 0;
+        while form < FORMS.len() {
+            let mut which = 0;
+            while which < Collective::ALL.len() {
+                all[at] = Self::Collective(Collective::ALL[which], FORMS[form]);
+                (at, which) = (at + 1, which + 1);
+            }
+            // The blocking one is a pattern by itself.
+            if form > 0 {
+                all[at] = Self::Collective(Collective::Barrier, FORMS[form]);
+                at += 1;
+            }
+            form += 1;
         }
-        all[SINGLES + 3 * SIZED] = Self::Collective(Collective::Barrier, Form::Nonblocking);
-        all[SINGLES + 3 * SIZED + 1] = Self::Collective(Collective::Barrier, Form::Hidden);
         all
     };
 
@@ -240,7 +288,7 @@ impl Pattern {
             Self::MemoryAll => Facts("memory-all", "KiB/rank", Axis::None, Mean, All),
             Self::Collective(which, form) => {
                 let unit = match form {
-                    Form::Blocking | Form::Nonblocking => "us",
+                    Form::Blocking | Form::Nonblocking | Form::Persistent => "us",
                     Form::Hidden => "% hidden",
                 };
                 let axis = match which {

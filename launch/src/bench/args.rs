@@ -18,8 +18,9 @@ machine's own speed is measured before and after each; the figures are medians o
 were taken while the machine was in the same state. docs/benchmarks.md tells how to read them.
 
 Collective operations are there as nonblocking ones, too: ibcast is the time from the start of one
-until it has been waited for, ibcast-overlap how much of that hides behind a computation. Those with
-counts (gatherv, ...) have equal ones, as in the OSU suite.")]
+until it has been waited for, ibcast-overlap how much of that hides behind a computation, bcast-init
+the time of a persistent one that starts again and again. Those with counts (gatherv, ...) have equal
+ones, as in the OSU suite; those of neighbours are on a ring.")]
 pub(crate) struct BenchArgs {
     /// What to measure
     pub(crate) kind: BenchKind,
@@ -154,8 +155,8 @@ pub(crate) enum BenchKind {
 }
 
 /// Every kind.
-static KINDS: [BenchKind; Pattern::ALL.len() + 5] = {
-    let mut kinds = [BenchKind::Collectives(Form::Blocking); Pattern::ALL.len() + 5];
+static KINDS: [BenchKind; Pattern::ALL.len() + 6] = {
+    let mut kinds = [BenchKind::Collectives(Form::Blocking); Pattern::ALL.len() + 6];
     let mut at = 0;
     while at < Pattern::ALL.len() {
         kinds[at] = BenchKind::Of(Pattern::ALL[at]);
@@ -165,6 +166,7 @@ static KINDS: [BenchKind; Pattern::ALL.len() + 5] = {
     kinds[at + 1] = BenchKind::Failure;
     kinds[at + 2] = BenchKind::Collectives(Form::Nonblocking);
     kinds[at + 3] = BenchKind::Collectives(Form::Hidden);
+    kinds[at + 4] = BenchKind::Collectives(Form::Persistent);
     kinds
 };
 
@@ -220,6 +222,7 @@ impl BenchKind {
             Self::Collectives(Form::Blocking) => "coll",
             Self::Collectives(Form::Nonblocking) => "icoll",
             Self::Collectives(Form::Hidden) => "icoll-overlap",
+            Self::Collectives(Form::Persistent) => "coll-init",
             Self::Tune => "tune",
             Self::Failure => "failure",
         }
@@ -236,6 +239,7 @@ impl BenchKind {
                     }
                     Form::Nonblocking => "The same of nonblocking ones",
                     Form::Hidden => "How much of each hides behind a computation",
+                    Form::Persistent => "The same of persistent ones, which start again and again",
                 });
             }
             Self::Tune => {

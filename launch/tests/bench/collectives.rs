@@ -27,10 +27,14 @@ fn a_collective_operation_is_measured_beside_a_peer() {
     beside_a_peer("iallreduce");
     beside_a_peer("exscan");
     beside_a_peer("ialltoallw");
+    beside_a_peer("neighbor-alltoallw");
+    beside_a_peer("ineighbor-allgather");
+    beside_a_peer("allreduce-init");
+    beside_a_peer("neighbor-allgatherv-init");
 }
 
 /// MPI's names, with and without counts, and the barrier.
-const MEASURED: [&str; 17] = [
+const MEASURED: [&str; 22] = [
     "barrier",
     "bcast",
     "gather",
@@ -48,6 +52,11 @@ const MEASURED: [&str; 17] = [
     "reduce-scatter-block",
     "scan",
     "exscan",
+    "neighbor-allgather",
+    "neighbor-allgatherv",
+    "neighbor-alltoall",
+    "neighbor-alltoallv",
+    "neighbor-alltoallw",
 ];
 
 #[test]
@@ -56,6 +65,7 @@ fn every_collective_operation_is_measured_in_every_form() {
         ("coll", "", "", "us"),
         ("icoll", "i", "", "us"),
         ("icoll-overlap", "i", "-overlap", "% hidden"),
+        ("coll-init", "", "-init", "us"),
     ];
     for (all, before, behind, unit) in forms {
         // Three ranks, so that blocks and ranks are no multiples of each other.

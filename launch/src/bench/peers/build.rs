@@ -116,6 +116,7 @@ fn defines(pattern: Pattern) -> Vec<String> {
         Form::Blocking => "BLOCKING",
         Form::Nonblocking => "NONBLOCKING",
         Form::Hidden => "HIDDEN",
+        Form::Persistent => "PERSISTENT",
     };
     vec![
         format!("-DOPERATION=OP_{operation}"),
