@@ -221,7 +221,7 @@ static void fabric_register(struct peer *peer)
     uint64_t access[2] = {FI_SEND, FI_RECV};
     for (int at = 0; at < 2; at++)
         fabric_check("fi_mr_reg",
-                     fi_mr_reg(fabric.domain, buffers[at], peer->bytes ? peer->bytes : 1, access[at], 0,
+                     fi_mr_reg(fabric.domain, buffers[at], peer->area, access[at], 0,
                                (uint64_t)at + 1, 0, &fabric.regions[at], NULL));
     fabric.send_desc = fi_mr_desc(fabric.regions[0]);
     fabric.receive_desc = fi_mr_desc(fabric.regions[1]);
@@ -282,7 +282,7 @@ static int fabric_main(int argc, char **argv, const struct peer_program *program
     peer_place(&peer);
     peer_arguments(&peer, argc, argv);
     fabric_open();
-    for (int at = 5; at < argc; at++)
+    for (int at = 6; at < argc; at++)
         fabric_sample(&peer, program, argv[at]);
     free(peer.requests);
     fabric_close();

@@ -23,14 +23,16 @@ static inline double one_way_time(const struct peer *peer, double seconds, long 
 
 static inline void start_sends(const struct peer *peer, peer_request *requests)
 {
-    for (int i = 0; i < peer->window; i++)
-        fabric_send(peer->send, peer->bytes, MESSAGE, &requests[i]);
+    size_t at = 0;
+    for (int i = 0; i < peer->window; i++, at = peer_next(peer, at))
+        fabric_send(peer->send + at, peer->bytes, MESSAGE, &requests[i]);
 }
 
 static inline void start_receives(const struct peer *peer, peer_request *requests)
 {
-    for (int i = 0; i < peer->window; i++)
-        fabric_receive(peer->receive, peer->bytes, MESSAGE, &requests[i]);
+    size_t at = 0;
+    for (int i = 0; i < peer->window; i++, at = peer_next(peer, at))
+        fabric_receive(peer->receive + at, peer->bytes, MESSAGE, &requests[i]);
 }
 
 /* A window of messages, and a short answer. */

@@ -2,7 +2,7 @@
  *
  * Each program is called with the same arguments as ours,
  *
- *     PROGRAM WINDOW LIMIT THREADS BEGUN BYTES:ROUNDS:WARM_UP...
+ *     PROGRAM WINDOW BUFFERS LIMIT THREADS BEGUN BYTES:ROUNDS:WARM_UP...
  *
  * and rank 0 prints one line per size: "portolan-sample BYTES VALUE ROUNDS". The steps are those of
  * benches/src/measure.rs: warm up, see how long a round takes, take as many rounds as planned but no
@@ -94,7 +94,7 @@ static int peer_main(int argc, char **argv, const struct peer_program *program)
     MPI_Comm_size(MPI_COMM_WORLD, &peer.size);
     peer_place(&peer);
     peer_arguments(&peer, argc, argv);
-    for (int at = 5; at < argc; at++)
+    for (int at = 6; at < argc; at++)
         peer_sample(&peer, program, argv[at]);
     free(peer.requests);
     MPI_Finalize();

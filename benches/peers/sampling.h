@@ -16,12 +16,14 @@ struct peer {
     int partner;      /* the rank on the other side, or -1 */
     int starts;       /* whether this rank starts, and takes the time */
     int window;       /* messages in a window */
+    int buffers;      /* that its messages use by turns, each way */
     int threads;      /* threads of a rank */
     double limit;     /* longest time of a size, in seconds */
     double begun;     /* when the job was started, in seconds of CLOCK_MONOTONIC */
     size_t plan;      /* what the plan says: a length, or how many wait */
     size_t bytes;     /* length of a message */
-    char *send, *receive;
+    char *send, *receive;   /* the first buffers */
+    size_t stride, area;    /* from one buffer to the next, and all of one way */
     peer_request *requests; /* room for two windows */
     void *state;            /* the program's own */
 };
@@ -146,19 +148,20 @@ static double peer_rounds(struct peer *peer, const struct peer_program *program,
 /* What the command line says of the job, for a program that is called as peer.h says. */
 static void peer_arguments(struct peer *peer, int argc, char **argv)
 {
-    if (argc < 6)
-        peer_fail("usage", "PROGRAM WINDOW LIMIT THREADS BEGUN BYTES:ROUNDS:WARM_UP...");
+    if (argc < 7)
+        peer_fail("usage", "PROGRAM WINDOW BUFFERS LIMIT THREADS BEGUN BYTES:ROUNDS:WARM_UP...");
     int half = peer->size / 2;
     peer->starts = peer->rank < half;
     peer->partner = peer->rank < half       ? peer->rank + half
                     : peer->rank < 2 * half ? peer->rank - half
                                             : -1;
     peer->window = atoi(argv[1]);
-    peer->limit = atof(argv[2]);
-    peer->threads = atoi(argv[3]);
-    peer->begun = atof(argv[4]) * 1e-9;
-    if (peer->window < 1 || peer->threads < 1)
-        peer_fail("not a window or a number of threads", argv[1]);
+    peer->buffers = atoi(argv[2]);
+    peer->limit = atof(argv[3]);
+    peer->threads = atoi(argv[4]);
+    peer->begun = atof(argv[5]) * 1e-9;
+    if (peer->window < 1 || peer->buffers < 1 || peer->threads < 1)
+        peer_fail("not a window or a number of buffers or threads", argv[1]);
     peer->requests = peer_memory(2 * (size_t)peer->window * sizeof *peer->requests);
 }
 
@@ -173,9 +176,18 @@ static unsigned long long peer_plan(struct peer *peer, const struct peer_program
         peer_fail("longer than a message of MPI with int counts", plan);
     peer->plan = size;
     peer->bytes = program->sizes_are_counts ? 8 : size;
-    peer->send = peer_buffer(peer->bytes, peer->rank);
-    peer->receive = peer_buffer(peer->bytes, 0);
+    peer->stride = ((peer->bytes ? peer->bytes : 1) + PAGE - 1) / PAGE * PAGE;
+    peer->area = peer->stride * (size_t)peer->buffers;
+    peer->send = peer_buffer(peer->area, peer->rank);
+    peer->receive = peer_buffer(peer->area, 0);
     return size;
+}
+
+/* Where the buffer behind the one at `offset` is; the first behind the last. */
+static inline size_t peer_next(const struct peer *peer, size_t offset)
+{
+    offset += peer->stride;
+    return offset == peer->area ? 0 : offset;
 }
 
 /* The figure of a size, as `portolan bench` reads it. */

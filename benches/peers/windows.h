@@ -6,15 +6,17 @@
 
 static inline void start_sends(const struct peer *peer, MPI_Request *requests)
 {
-    for (int i = 0; i < peer->window; i++)
-        MPI_Isend(peer->send, (int)peer->bytes, MPI_BYTE, peer->partner, MESSAGE, MPI_COMM_WORLD,
+    size_t at = 0;
+    for (int i = 0; i < peer->window; i++, at = peer_next(peer, at))
+        MPI_Isend(peer->send + at, (int)peer->bytes, MPI_BYTE, peer->partner, MESSAGE, MPI_COMM_WORLD,
                   &requests[i]);
 }
 
 static inline void start_receives(const struct peer *peer, MPI_Request *requests)
 {
-    for (int i = 0; i < peer->window; i++)
-        MPI_Irecv(peer->receive, (int)peer->bytes, MPI_BYTE, peer->partner, MESSAGE, MPI_COMM_WORLD,
+    size_t at = 0;
+    for (int i = 0; i < peer->window; i++, at = peer_next(peer, at))
+        MPI_Irecv(peer->receive + at, (int)peer->bytes, MPI_BYTE, peer->partner, MESSAGE, MPI_COMM_WORLD,
                   &requests[i]);
 }
 

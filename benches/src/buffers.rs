@@ -6,53 +6,93 @@ use portolan::{Error, ErrorKind, Result};
 /// allocator happened to put them.
 const ALIGNMENT: usize = 4096;
 
-/// One buffer to send from and one to receive into, each at the beginning of a page and touched.
+/// Buffers to send from and as many to receive into, each at the beginning of a page and touched: one
+/// of each, or several that messages use by turns.
 #[derive(Debug)]
 pub struct Buffers {
     memory: Vec<u8>,
     first: usize,
     second: usize,
     bytes: usize,
+    /// From one buffer to the next.
+    stride: usize,
 }
 
 impl Buffers {
-    /// Buffers for messages of `bytes` bytes; the one to send is filled with `fill`, the other with
-    /// zeros.
+    /// One buffer each way for messages of `bytes` bytes; the one to send is filled with `fill`, the
+    /// other with zeros.
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for them.
     pub fn new(bytes: usize, fill: u8) -> Result<Self> {
-        let room = bytes.checked_next_multiple_of(ALIGNMENT);
-        let total = room
-            .and_then(|room| room.checked_mul(2))
+        Self::several(1, bytes, fill)
+    }
+
+    /// The same with `count` buffers each way; with one if that is zero.
+    ///
+    /// # Errors
+    /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for them.
+    pub fn several(count: u32, bytes: usize, fill: u8) -> Result<Self> {
+        let count = count.max(1) as usize;
+        // A page for nothing, too, so that all buffers have an address of their own.
+        let stride = bytes.max(1).checked_next_multiple_of(ALIGNMENT);
+        let area = stride.and_then(|stride| stride.checked_mul(count));
+        let total = area
+            .and_then(|area| area.checked_mul(2))
             .and_then(|both| both.checked_add(ALIGNMENT));
         let mut memory = Vec::new();
         let total = total.filter(|&total| memory.try_reserve_exact(total).is_ok());
-        let (Some(room), Some(total)) = (room, total) else {
-            let what = format!("no memory for two buffers of {bytes} bytes");
+        let (Some(stride), Some(area), Some(total)) = (stride, area, total) else {
+            let what = format!("no memory for {} buffers of {bytes} bytes", 2 * count);
             return Err(Error::new(ErrorKind::Exhausted, what).remedy("measure smaller messages"));
         };
         memory.resize(total, 0);
         let first = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        memory[first..first + bytes].fill(fill);
+        let second = first + area;
+        memory.truncate(second + area);
+        memory[first..second].fill(fill);
         Ok(Self {
             memory,
             first,
-            second: first + room,
+            second,
             bytes,
+            stride,
         })
     }
 
-    /// What is sent, and where to receive.
+    /// What is sent, and where to receive: the first buffer each way.
     pub fn both(&mut self) -> (&[u8], &mut [u8]) {
         let (front, back) = self.memory.split_at_mut(self.second);
         (&front[self.first..][..self.bytes], &mut back[..self.bytes])
     }
 
-    /// What has arrived.
-    #[must_use]
-    pub fn received(&self) -> &[u8] {
-        &self.memory[self.second..][..self.bytes]
+    /// All buffers to send from, and all to receive into.
+    pub(crate) fn each(
+        &mut self,
+    ) -> (impl Iterator<Item = &[u8]>, impl Iterator<Item = &mut [u8]>) {
+        let bytes = self.bytes;
+        let (front, back) = self.memory.split_at_mut(self.second);
+        let send = front[self.first..].chunks_exact(self.stride);
+        let receive = back.chunks_exact_mut(self.stride);
+        (
+            send.map(move |buffer| &buffer[..bytes]),
+            receive.map(move |buffer| &mut buffer[..bytes]),
+        )
+    }
+
+    /// Fills each buffer to send from with its number: 1, 2, ...
+    #[cfg(test)]
+    pub(crate) fn number(&mut self) {
+        let area = &mut self.memory[self.first..self.second];
+        for (at, buffer) in area.chunks_exact_mut(self.stride).enumerate() {
+            buffer.fill(at as u8 + 1);
+        }
+    }
+
+    /// What has arrived in each buffer.
+    pub fn received(&self) -> impl Iterator<Item = &[u8]> {
+        let buffers = self.memory[self.second..].chunks_exact(self.stride);
+        buffers.map(|buffer| &buffer[..self.bytes])
     }
 }
 
@@ -62,20 +102,37 @@ mod tests {
 
     #[test]
     fn buffers_are_pages_of_their_own() {
-        for bytes in [0, 1, 4096, 4097, 100_000] {
-            let mut buffers = Buffers::new(bytes, 7).unwrap();
+        for (count, bytes) in [(1, 0), (1, 1), (3, 0), (2, 4096), (5, 4097), (3, 100_000)] {
+            let mut buffers = Buffers::several(count, bytes, 7).unwrap();
+            let (send, receive) = buffers.each();
+            let (mut places, mut ways) = (Vec::new(), [0, 0]);
+            for buffer in send {
+                assert!(buffer.len() == bytes && buffer.iter().all(|&b| b == 7));
+                places.push(buffer.as_ptr().addr());
+                ways[0] += 1;
+            }
+            for buffer in receive {
+                assert!(buffer.len() == bytes && buffer.iter().all(|&b| b == 0));
+                places.push(buffer.as_ptr().addr());
+                ways[1] += 1;
+            }
+            assert_eq!(ways, [count, count]);
+            assert!(places.iter().all(|place| place % ALIGNMENT == 0));
+            assert!(places.is_sorted_by(|a, b| b - a >= bytes.max(1)));
             let (send, receive) = buffers.both();
-            assert_eq!((send.len(), receive.len()), (bytes, bytes));
-            assert!(send.iter().all(|&b| b == 7) && receive.iter().all(|&b| b == 0));
-            assert_eq!(send.as_ptr().addr() % ALIGNMENT, 0);
-            assert_eq!(receive.as_ptr().addr() % ALIGNMENT, 0);
+            assert_eq!(send.as_ptr().addr(), places[0]);
+            assert_eq!(receive.as_ptr().addr(), places[count as usize]);
         }
     }
 
     #[test]
     fn too_much_is_an_error() {
-        for bytes in [usize::MAX, isize::MAX as usize] {
-            let error = Buffers::new(bytes, 0).unwrap_err();
+        for (count, bytes) in [
+            (1, usize::MAX),
+            (1, isize::MAX as usize),
+            (u32::MAX, 1 << 40),
+        ] {
+            let error = Buffers::several(count, bytes, 0).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Exhausted);
             assert!(error.to_string().contains(&bytes.to_string()), "{error}");
         }

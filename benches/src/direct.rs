@@ -67,7 +67,7 @@ fn sends<L: Level, D: Device>(
     let mut seen = Seen::default();
     match role {
         Role::Starts { peer } => {
-            let mut window = Window::new(comm, 1, send, &mut []);
+            let mut window = Window::new(comm, 1, [send], [&mut [][..]]);
             for _ in 0..rounds {
                 comm.recv_into(&mut [0_u8; 4], peer, READY)?;
                 let begun = comm.wtime();

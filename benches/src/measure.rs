@@ -14,6 +14,9 @@ pub struct Setup {
     pub pattern: Pattern,
     /// Messages in a window.
     pub window: u32,
+    /// Buffers from which the messages of a window come by turns, and as many into which they go. What
+    /// has no windows uses the first.
+    pub buffers: u32,
     /// Time that a sample may take, in seconds: there are fewer rounds than planned if they would
     /// take longer. [`Pattern::Idle`] waits that long.
     pub limit: f64,
@@ -25,12 +28,13 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The usual one: windows of 64, a second, two threads, and a job that starts now.
+    /// The usual one: windows of 64 from one buffer, a second, two threads, and a job that starts now.
     #[must_use]
     pub fn usual(pattern: Pattern) -> Self {
         Self {
             pattern,
             window: 64,
+            buffers: 1,
             limit: 1.0,
             threads: 2,
             begun: crate::process::monotonic_nanoseconds(),
@@ -92,7 +96,8 @@ pub fn measure<L: Level, D: Device + 'static>(
             pool(comm, setup.pattern, plan, value, 1)
         }
         pattern => {
-            let mut buffers = Buffers::new(pattern.message_bytes(plan.bytes), comm.rank() as u8)?;
+            let bytes = pattern.message_bytes(plan.bytes);
+            let mut buffers = Buffers::several(setup.buffers, bytes, comm.rank() as u8)?;
             let (out, mut aside) = ([0_u8; 8], [0_u8; 8]);
             let waiting = Waiting::put(comm, pattern, plan.bytes, &out, &mut aside)?;
             let steps = Steps::new(pattern, plan.bytes, setup.window);

@@ -29,7 +29,7 @@ impl<'a, L: Level, D: Device> Waiting<'a, L, D> {
         let count = u32::try_from(size).unwrap_or(u32::MAX - WAITING);
         let tags = || (0..count).map(|at| WAITING + at);
         let mut waiting = Self {
-            window: Window::new(comm, 0, send, receive),
+            window: Window::new(comm, 0, [send], [receive]),
             unexpected: None,
         };
         let Some(peer) = Role::of(comm.rank(), comm.size()).peer() else {

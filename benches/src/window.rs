@@ -1,4 +1,4 @@
-//! Many operations at a time on one buffer, as the OSU suite has them.
+//! Many operations at a time on one buffer, as the OSU suite has them, or on several by turns.
 
 use std::marker::PhantomData;
 
@@ -7,7 +7,8 @@ use portolan::{Comm, Device, Result, Source, Tag, Tags};
 use portolan_core::comm::NoUnwind;
 use portolan_core::{ContigBuf, Request, SendMode};
 
-/// Operations that are on their way: all sends from one buffer, all receives into another.
+/// Operations that are on their way, whose messages come from some buffers by turns and go to as many
+/// others: often one of each.
 ///
 /// The typed interface wants a buffer of its own for every receive. The OSU suite, with whose figures
 /// people compare, receives a whole window into one; so this one goes through the device, as a C
@@ -18,25 +19,28 @@ use portolan_core::{ContigBuf, Request, SendMode};
 pub(crate) struct Window<'a, L: Level, D: Device> {
     comm: &'a Comm<L, D>,
     messages: u32,
-    send: ContigBuf,
-    receive: ContigBuf,
+    // One or more each.
+    send: Vec<ContigBuf>,
+    receive: Vec<ContigBuf>,
     active: Vec<Request>,
     // The buffers, borrowed until every request on them is over, which `drop` sees to.
     buffers: PhantomData<(&'a [u8], &'a mut [u8])>,
 }
 
 impl<'a, L: Level, D: Device> Window<'a, L, D> {
+    /// One buffer or more each way.
     pub(crate) fn new(
         comm: &'a Comm<L, D>,
         messages: u32,
-        send: &'a [u8],
-        receive: &'a mut [u8],
+        send: impl IntoIterator<Item = &'a [u8]>,
+        receive: impl IntoIterator<Item = &'a mut [u8]>,
     ) -> Self {
+        let receive = receive.into_iter();
         Self {
             comm,
             messages,
-            send: ContigBuf::from_bytes(send),
-            receive: ContigBuf::from_bytes_mut(receive),
+            send: send.into_iter().map(ContigBuf::from_bytes).collect(),
+            receive: receive.map(ContigBuf::from_bytes_mut).collect(),
             active: Vec::with_capacity(2 * messages as usize),
             buffers: PhantomData,
         }
@@ -48,28 +52,29 @@ impl<'a, L: Level, D: Device> Window<'a, L, D> {
         self.send_each(dest, (0..self.messages).map(|_| tag))
     }
 
-    /// Starts a send with each of these tags.
+    /// Starts a send with each of these tags, the first from the first buffer.
     #[inline]
     pub(crate) fn send_each(&mut self, dest: u32, tags: impl Iterator<Item = u32>) -> Result<()> {
         // SAFETY: only requests that are made here are touched.
         let inner = unsafe { self.comm.communicator() };
-        for tag in tags {
+        for (tag, &buffer) in tags.zip(self.send.iter().cycle()) {
             let args = inner.send_args(SendMode::Standard, dest, Tag::from(tag))?;
             // SAFETY: the arguments are the communicator's. The buffer is borrowed for the life of
             // this window, which is not over before the request is.
-            let request = unsafe { inner.device().isend_contig_unchecked(&args, self.send) }?;
+            let request = unsafe { inner.device().isend_contig_unchecked(&args, buffer) }?;
             self.active.push(request);
         }
         Ok(())
     }
 
-    /// Starts a window of receives, all into the same buffer: the last one wins.
+    /// Starts a window of receives. Of those that have a buffer in common, the last one wins.
     #[inline]
     pub(crate) fn receive(&mut self, source: u32, tag: u32) -> Result<()> {
         self.receive_each(source, (0..self.messages).map(|_| tag))
     }
 
-    /// Starts a receive with each of these tags, from one source or from any.
+    /// Starts a receive with each of these tags, from one source or from any, the first into the first
+    /// buffer.
     #[inline]
     pub(crate) fn receive_each(
         &mut self,
@@ -79,16 +84,12 @@ impl<'a, L: Level, D: Device> Window<'a, L, D> {
         let source = source.into();
         // SAFETY: only requests that are made here are touched.
         let inner = unsafe { self.comm.communicator() };
-        for tag in tags {
+        for (tag, &buffer) in tags.zip(self.receive.iter().cycle()) {
             let pattern = inner.pattern(source, Tags::from(Tag::from(tag)))?;
             // SAFETY: the pattern is the communicator's. The buffer is borrowed exclusively for the
             // life of this window, which is not over before the request is, and not read meanwhile;
             // that several receives write it leaves bytes of any of them, all of which are valid.
-            let request = unsafe {
-                inner
-                    .device()
-                    .irecv_contig_unchecked(&pattern, self.receive)
-            }?;
+            let request = unsafe { inner.device().irecv_contig_unchecked(&pattern, buffer) }?;
             self.active.push(request);
         }
         Ok(())

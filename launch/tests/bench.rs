@@ -214,6 +214,39 @@ fn pairs_are_twice_as_many_ranks() {
 }
 
 #[test]
+fn several_buffers_are_told_and_kept_apart() {
+    let words = ["bandwidth", "--sizes", "1k", "--window", "7", "--json"];
+    let (one, _) = rows(&bench(&words));
+    assert!(one[0].get("buffers").is_none(), "{one:?}");
+    let (several, _) = rows(&bench(&[&words[..], &["--buffers", "7"]].concat()));
+    assert_eq!(several[0]["buffers"], 7);
+
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("report-buffers-{}", std::process::id()));
+    let report = ["--report", folder.to_str().unwrap()];
+    for buffers in ["1", "7"] {
+        let words = [
+            "bandwidth",
+            "--sizes",
+            "1k",
+            "--window",
+            "7",
+            "--buffers",
+            buffers,
+        ];
+        let outcome = bench(&[&words[..], &report].concat());
+        outcome.expect_code(0);
+        let said = outcome.out.contains("windows of 7 in 7 buffers");
+        assert_eq!(said, buffers == "7", "{outcome:#?}");
+    }
+    let page = std::fs::read_to_string(folder.join("index.html")).unwrap();
+    let kept = ["bandwidth-2.json", "bandwidth-2-buffers7.json"];
+    assert!(kept.iter().all(|name| folder.join(name).is_file()));
+    assert!(page.contains("windows of 7 in 7 buffers"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn the_table_has_a_row_per_size_and_says_what_the_machine_did() {
     let outcome = bench(&["latency", "--sizes", "0,8,1k"]);
     outcome.expect_code(0);
@@ -380,6 +413,27 @@ fn what_makes_no_sense_is_refused() {
     bench(&["barrier", "--sizes", "8"])
         .expect_code(2)
         .expect_err(&["barrier has no sizes"]);
+    bench(&["bandwidth", "--buffers", "0"])
+        .expect_code(2)
+        .expect_err(&["--buffers", "0 is not in 1..=65536"]);
+    bench(&["bandwidth", "--buffers", "65"])
+        .expect_code(2)
+        .expect_err(&[
+            "64 messages of a window cannot use 65 buffers",
+            "--buffers 64",
+        ]);
+    bench(&["latency", "--buffers", "2"])
+        .expect_code(2)
+        .expect_err(&["latency has no windows", "leave --buffers out"]);
+    bench(&["coll", "--buffers", "2"])
+        .expect_code(2)
+        .expect_err(&["coll has no windows"]);
+    bench(&["bandwidth", "--sizes", "1T", "--buffers", "64"])
+        .expect_code(2)
+        .expect_err(&[
+            "several --buffers for messages of 1099511627776 bytes",
+            "smaller --sizes",
+        ]);
     bench(&["drain-random", "--sizes", "0"])
         .expect_code(2)
         .expect_err(&["drain-random of no messages"]);

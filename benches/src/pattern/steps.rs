@@ -116,7 +116,7 @@ fn one_way<L: Level, D: Device>(
     messages: u32,
     buffers: &mut Buffers,
 ) -> Result<()> {
-    let (send, receive) = buffers.both();
+    let (send, receive) = buffers.each();
     let mut window = Window::new(comm, messages, send, receive);
     let mut answer = [0_u8; 4];
     match role {
@@ -147,7 +147,7 @@ fn both_ways<L: Level, D: Device>(
     messages: u32,
     buffers: &mut Buffers,
 ) -> Result<()> {
-    let (send, receive) = buffers.both();
+    let (send, receive) = buffers.each();
     let mut window = Window::new(comm, messages, send, receive);
     let Some(peer) = role.peer() else {
         return Ok(());
@@ -169,7 +169,7 @@ fn drain<L: Level, D: Device>(
     order: &[u32],
     buffers: &mut Buffers,
 ) -> Result<()> {
-    let (send, receive) = buffers.both();
+    let (send, receive) = buffers.each();
     let mut window = Window::new(comm, order.len() as u32, send, receive);
     let mut answer = [0_u8; 4];
     match role {
@@ -222,7 +222,7 @@ mod tests {
                             Role::Starts { .. } if one_way => 0,
                             role => role.peer().map_or(0, |peer| peer as u8 + 1),
                         };
-                        let arrived = buffers.received().iter().all(|&b| b == theirs);
+                        let arrived = buffers.received().flatten().all(|&b| b == theirs);
                         assert!(arrived, "{pattern:?}, size {size}, {ranks} ranks");
                     }
                 }
@@ -230,6 +230,34 @@ mod tests {
             })
             .unwrap();
         }
+    }
+
+    /// Numbers the buffers to send from, and counts those into which as much has come.
+    fn numbers_that_arrive(pattern: Pattern, window: u32, count: u32) -> [usize; 2] {
+        let counts = portolan::try_threads(2, |world| {
+            let comm = world.comm();
+            let mut buffers = Buffers::several(count, 20_000, 0)?;
+            buffers.number();
+            Steps::new(pattern, 20_000, window).run(&comm, 2, &mut buffers)?;
+            let has_its_number =
+                |(at, buffer): (usize, &[u8])| buffer.iter().all(|&b| usize::from(b) == at + 1);
+            Ok(buffers
+                .received()
+                .enumerate()
+                .filter(|&buffer| has_its_number(buffer))
+                .count())
+        });
+        counts.unwrap().try_into().unwrap()
+    }
+
+    #[test]
+    fn every_message_has_the_buffer_whose_turn_it_is() {
+        let [one, both] = [Pattern::Bandwidth, Pattern::Bibandwidth];
+        assert_eq!(numbers_that_arrive(one, 7, 7), [0, 7]);
+        assert_eq!(numbers_that_arrive(both, 7, 7), [7, 7]);
+        assert_eq!(numbers_that_arrive(both, 7, 3), [3, 3]);
+        // Buffers that no message uses stay as they were.
+        assert_eq!(numbers_that_arrive(Pattern::Rate, 3, 5), [0, 3]);
     }
 
     #[test]

@@ -45,6 +45,12 @@ pub(crate) struct BenchArgs {
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) window: u32,
 
+    /// Buffers from which the messages of a window come by turns, and as many into which they go: one,
+    /// as in the OSU suite, up to one for each message (bandwidth, bibandwidth, rate)
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) buffers: u32,
+
     /// Threads of a rank that talk at a time (multithread)
     #[arg(long, value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -124,6 +130,10 @@ pub(crate) struct BenchRankArgs {
     /// Messages in a window
     #[arg(long)]
     pub(crate) window: u32,
+
+    /// Buffers of a window
+    #[arg(long, default_value_t = 1)]
+    pub(crate) buffers: u32,
 
     /// Longest time of one size, in seconds
     #[arg(long, value_parser = positive)]
@@ -329,7 +339,29 @@ impl BenchArgs {
         if self.peers && matches!(self.kind, BenchKind::Failure | BenchKind::Tune) {
             return Err(format!("{name} is not compared: leave --peers out"));
         }
+        self.check_buffers()?;
         Ok(ranks)
+    }
+
+    /// Refuses more buffers than there are messages to use them.
+    pub(super) fn check_buffers(&self) -> Result<(), String> {
+        let Self {
+            buffers, window, ..
+        } = *self;
+        let windows = self.kind.pattern().is_some_and(Pattern::has_windows);
+        if buffers > 1 && !windows {
+            let name = self.kind.name();
+            return Err(format!(
+                "{name} has no windows, whose messages would use several buffers: leave --buffers out"
+            ));
+        }
+        if buffers > window {
+            return Err(format!(
+                "the {window} messages of a window cannot use {buffers} buffers: use --buffers {window}, \
+                 or a larger --window"
+            ));
+        }
+        Ok(())
     }
 
     /// How often for each size.

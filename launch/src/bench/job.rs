@@ -24,6 +24,8 @@ pub(super) struct Job {
     pub(super) pattern: Pattern,
     pub(super) ranks: u32,
     pub(super) window: u32,
+    /// Buffers that the messages of a window use by turns, each way.
+    pub(super) buffers: u32,
     /// Threads of a rank.
     pub(super) threads: u32,
     /// Longest time of a size, in seconds.
@@ -121,12 +123,28 @@ impl Contender {
     }
 }
 
+impl Job {
+    /// What our programs in C are told, as `benches/peers/peer.h` says.
+    pub(super) fn words(&self, begun: u64) -> Vec<String> {
+        let mut words = vec![
+            self.window.to_string(),
+            self.buffers.to_string(),
+            self.limit.to_string(),
+            self.threads.to_string(),
+            begun.to_string(),
+        ];
+        words.extend(self.plans.iter().map(Plan::to_string));
+        words
+    }
+}
+
 /// This command itself, under its own launcher.
 fn ours(job: &Job, transport: Option<&str>, begun: u64) -> Result<Command, String> {
     let mut command = launcher(job.ranks, transport, &job.pin, &[])?;
     command
         .args(["bench-rank", job.pattern.name()])
         .args(["--window", &job.window.to_string()])
+        .args(["--buffers", &job.buffers.to_string()])
         .args(["--limit", &job.limit.to_string()])
         .args(["--threads", &job.threads.to_string()])
         .args(["--begun", &begun.to_string()])

@@ -29,6 +29,8 @@ struct Row<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     window: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    buffers: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     threads: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pin: Option<&'a str>,
@@ -149,6 +151,7 @@ fn row<'a>(run: &'a Run, entry: &'a Entry, figure: &'a Figure) -> Row<'a> {
         dropped: figure.dropped,
         rounds: figure.rounds,
         window: run.window,
+        buffers: run.buffers,
         threads: run.threads,
         pin: run.pin.as_deref(),
         busy: run.busy,

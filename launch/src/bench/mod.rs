@@ -100,6 +100,7 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String
         pattern,
         ranks,
         window: args.window,
+        buffers: args.buffers,
         threads: args.threads,
         limit: args.seconds,
         plans: args.plans(pattern),
@@ -166,6 +167,7 @@ impl Run {
             message_bytes: if axis == Axis::Waiting { 8 } else { 0 },
             ranks,
             window: pattern.filter(|p| p.has_windows()).map(|_| args.window),
+            buffers: (args.buffers > 1).then_some(args.buffers),
             threads: threaded.then_some(args.threads),
             pin: pin.map(ToString::to_string),
             map: args.map.map(|map| map.name().to_owned()),
@@ -219,6 +221,10 @@ fn check_memory(args: &BenchArgs, ranks: u32) -> Result<u32, String> {
         Axis::Bytes if matches!(pattern, Pattern::Collective(..)) => (
             2 * largest as u128 * u128::from(ranks),
             "operations on blocks of",
+        ),
+        Axis::Bytes if args.buffers > 1 => (
+            2 * largest as u128 * u128::from(args.buffers),
+            "several --buffers for messages of",
         ),
         Axis::Bytes => (2 * largest as u128 * u128::from(threads), "messages of"),
         Axis::Waiting => (ENTRY * largest as u128, "queues of"),

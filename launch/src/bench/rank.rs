@@ -19,6 +19,7 @@ pub(crate) fn main(args: &BenchRankArgs) -> ExitCode {
     let setup = Setup {
         pattern,
         window: args.window,
+        buffers: args.buffers,
         limit: args.limit,
         threads: args.threads,
         begun: args.begun,
@@ -71,9 +72,14 @@ pub(super) fn in_a_job(args: &BenchArgs) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Err(why) = args.check_buffers() {
+        table::complain(&why);
+        return ExitCode::from(2);
+    }
     let setup = Setup {
         pattern,
         window: args.window,
+        buffers: args.buffers,
         limit: args.seconds,
         threads: args.threads,
         begun: 0,

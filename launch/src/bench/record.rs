@@ -18,6 +18,9 @@ pub(super) struct Run {
     pub(super) ranks: u32,
     /// Messages in a window, if there are windows.
     pub(super) window: Option<u32>,
+    /// Buffers that the messages of a window use by turns, if there are several.
+    #[serde(default)]
+    pub(super) buffers: Option<u32>,
     /// Threads of a rank, if there are several.
     pub(super) threads: Option<u32>,
     /// Where the ranks were put; `None` if that was not this command's doing.
@@ -251,6 +254,7 @@ pub(super) mod tests {
             message_bytes: 0,
             ranks: 2,
             window: None,
+            buffers: None,
             threads: None,
             pin: Some("core".to_owned()),
             map: None,

@@ -87,6 +87,9 @@ pub(super) fn manner(run: &Run) -> String {
     if let Some(window) = run.window {
         let _ = write!(text, ", windows of {window}");
     }
+    if let Some(buffers) = run.buffers {
+        let _ = write!(text, " in {buffers} buffers");
+    }
     if let Some(threads) = run.threads {
         let _ = write!(text, ", {threads} threads each");
     }

@@ -81,6 +81,7 @@ fn tune(args: &BenchArgs, ranks: u32, operation: Name, pattern: Pattern) -> Resu
         pattern,
         ranks,
         window: args.window,
+        buffers: args.buffers,
         threads: args.threads,
         limit: args.seconds,
         plans: args.plans_of(pattern, &SIZES),

@@ -126,6 +126,12 @@ const ONE_WAY: &[Command] = &[run(
 const BOTH_WAYS: &[Command] = &[run(
     "bibandwidth --peers --tuned --sizes 1k,4k,8k,16k,32k,64k,256k,1M,4M",
 )];
+const ONE_WAY_MANY: &[Command] = &[run(
+    "bandwidth --peers --tuned --buffers 64 --sizes 64k,256k,1M",
+)];
+const BOTH_WAYS_MANY: &[Command] = &[run(
+    "bibandwidth --peers --tuned --buffers 64 --sizes 64k,256k,1M",
+)];
 const SHM: &[(&str, &str)] = &[("PORTOLAN_OFI_PROVIDER", "shm")];
 const TCP: &[(&str, &str)] = &[
     ("PORTOLAN_OFI_PROVIDER", "tcp"),
@@ -207,6 +213,18 @@ pub(super) const GROUPS: &[Group] = &[
                 Bound::Shown,
                 Of::TwoCopies,
                 BOTH_WAYS,
+            ),
+            goal(
+                "Windows one way, a buffer for each message, MB/s",
+                Bound::AtLeast(1.1),
+                Of::BestPeer,
+                ONE_WAY_MANY,
+            ),
+            goal(
+                "Windows both ways, a buffer for each message, MB/s",
+                Bound::AtLeast(1.1),
+                Of::BestPeer,
+                BOTH_WAYS_MANY,
             ),
             goal(
                 "Messages of 8 bytes, per second",

@@ -64,6 +64,9 @@ fn id(run: &Run) -> String {
     if run.busy > 0 {
         let _ = write!(id, "-busy{}", run.busy);
     }
+    if let Some(buffers) = run.buffers {
+        let _ = write!(id, "-buffers{buffers}");
+    }
     if let Some(threads) = run.threads {
         let _ = write!(id, "-threads{threads}");
     }

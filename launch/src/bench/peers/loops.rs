@@ -112,10 +112,7 @@ impl Loops {
         if let Some(processors) = processors {
             command.env("PEER_PROCESSORS", processors.join(","));
         }
-        command
-            .args([job.window.to_string(), job.limit.to_string()])
-            .args([job.threads.to_string(), begun.to_string()])
-            .args(job.plans.iter().map(ToString::to_string));
+        command.args(job.words(begun));
         command
     }
 }

@@ -254,9 +254,7 @@ impl Peer {
         command
             .args(["-n", &job.ranks.to_string()])
             .arg(&self.program)
-            .args([job.window.to_string(), job.limit.to_string()])
-            .args([job.threads.to_string(), begun.to_string()])
-            .args(job.plans.iter().map(ToString::to_string));
+            .args(job.words(begun));
         command
     }
 }
@@ -294,6 +292,7 @@ mod tests {
             pattern: Pattern::Latency,
             ranks: 2,
             window: 64,
+            buffers: 1,
             threads: 1,
             limit: 1.0,
             plans: Vec::new(),

@@ -64,6 +64,11 @@ pub(super) fn find(
         if !fits {
             continue;
         }
+        if job.buffers > 1 {
+            let why = "it uses one buffer for all messages: left out with --buffers".to_owned();
+            missing.push((program.to_owned(), why));
+            continue;
+        }
         if on_path(program).is_none() {
             let why = format!("it is not on the path (Debian: apt-get install {package})");
             missing.push((program.to_owned(), why));
