@@ -580,12 +580,13 @@ impl Table {
         self.shared.words.get(index).1
     }
 
-    /// Asks for the lines of a slot.
+    /// Asks for the lines of a slot, and for its word.
     pub(super) fn prefetch(&self, index: u32) {
         if let Some(entry) = self.entries.get(index as usize) {
             let first: *const Entry = entry;
             prefetch(first);
             prefetch(first.cast::<u8>().wrapping_add(64));
+            prefetch(self.shared.words.address(index));
         }
     }
 

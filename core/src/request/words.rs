@@ -94,6 +94,12 @@ impl StateWords {
         self.more.get(chunk)?.get()?.get(offset)
     }
 
+    /// Where a slot's word lies, for whoever asks for it ahead; null if there is none.
+    pub(crate) fn address(&self, index: u32) -> *const AtomicU64 {
+        self.word(index)
+            .map_or(std::ptr::null(), std::ptr::from_ref)
+    }
+
     /// Generation and state of a slot; generation 0 if there is no such slot.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> (u32, State) {
