@@ -223,7 +223,7 @@ static void prepare(struct peer *peer, size_t count)
     int has_places = has_all(in_items, sizeof in_items / sizeof *in_items);
     int has_offsets = has_all(in_bytes, sizeof in_bytes / sizeof *in_bytes);
     int has_sides = has_all(on_ring, sizeof on_ring / sizeof *on_ring);
-    size_t ranks = (size_t)peer->size, lists = has_sides && ranks < SIDES ? SIDES : ranks;
+    size_t ranks = (size_t)peer->size, lists = has_sides ? SIDES : ranks;
     size_t all = count * (has_sides ? SIDES : ranks);
     if (count > INT_MAX)
         peer_fail("more items than an int counts", "use shorter messages");

@@ -428,6 +428,14 @@ fn what_makes_no_sense_is_refused() {
     bench(&["coll", "--buffers", "2"])
         .expect_code(2)
         .expect_err(&["coll has no windows"]);
+    // Of the usual sizes the longest counts, and of short ones a page each.
+    let many = ["--window", "65536", "--buffers", "65536"];
+    bench(&[&["bandwidth"], &many[..]].concat())
+        .expect_code(2)
+        .expect_err(&["several --buffers for messages of 4194304 bytes"]);
+    bench(&[&["rate", "--sizes", "8", "--pairs", "2048"], &many[..]].concat())
+        .expect_code(2)
+        .expect_err(&["several --buffers for messages of 8 bytes"]);
     bench(&["bandwidth", "--sizes", "1T", "--buffers", "64"])
         .expect_code(2)
         .expect_err(&[

@@ -107,7 +107,8 @@ impl Collective {
     ];
 
     /// Whether it is one of neighbours.
-    pub(crate) fn is_of_neighbours(self) -> bool {
+    #[must_use]
+    pub fn is_of_neighbours(self) -> bool {
         matches!(
             self,
             Self::NeighbourAllgather

@@ -300,7 +300,8 @@ impl<T: Transport> State<T> {
         {
             self.transport.withdraw(&opened);
         }
-        if let Some(op) = self.proto.table.send(index) {
+        // What waits in its slot has shown nothing to anybody.
+        if let Op::Send(op) = &mut self.proto.table.entry(index).op {
             let queued = op.stage == super::entry::SendStage::Queued;
             if let Some(word) = op.word.take()
                 && queued

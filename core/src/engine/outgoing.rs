@@ -297,11 +297,12 @@ impl<T: Transport> State<T> {
         let (peer, len) = (args.dest.index(), buf.len);
         let header = super::send::header(PacketKind::Eager, args, buf.signature.bits());
         let ptr = buf.ptr;
-        if self.proto.peers[peer as usize].flags & Peer::HOLD != 0 {
+        let hold = self.proto.peers[peer as usize].flags & Peer::HOLD != 0;
+        if hold || len > self.proto.limits.eager {
             return None;
         }
-        // SAFETY: the sender leaves the buffer to the device until the request completes; the length was checked when it
-        // was queued.
+        // SAFETY: the sender leaves the buffer to the device until the request completes; that it is short enough for the
+        // transport was checked when it was queued.
         match unsafe { self.transport.send_short(peer, &header, ptr, len) } {
             Sent::Full => Some(false),
             Sent::Gone => Some(true),

@@ -32,7 +32,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use portolan_benches::{Axis, Pattern};
+use portolan_benches::{Axis, Form, Pattern};
 
 use args::BenchKind;
 pub(crate) use args::{BenchArgs, BenchRankArgs};
@@ -202,12 +202,31 @@ fn bar(pattern: Pattern, figures: usize) -> ProgressBar {
     }
 }
 
+/// How many blocks an operation has each way at most; the persistent one owns copies.
+fn blocks(pattern: Pattern, ranks: u32) -> u128 {
+    match pattern {
+        Pattern::Collective(which, form) => {
+            let blocks = if which.is_of_neighbours() { 2 } else { ranks };
+            let copies = if form == Form::Persistent { 2 } else { 1 };
+            u128::from(blocks) * copies
+        }
+        _ => 1,
+    }
+}
+
 /// Refuses messages for which there is no memory; otherwise the number of ranks again.
 fn check_memory(args: &BenchArgs, ranks: u32) -> Result<u32, String> {
     /// What an entry that waits costs about, in whichever implementation.
     const ENTRY: u128 = 256;
+    const PAGE: u128 = 4096;
     let patterns = args.kind.patterns();
-    let (Some(&pattern), Some(&largest)) = (patterns.last(), args.sizes.iter().max()) else {
+    let Some(&pattern) = patterns.last() else {
+        return Ok(ranks);
+    };
+    // The usual sizes are modest, but not so many times.
+    let usual = (args.buffers > 1).then(|| args.plans(pattern));
+    let usual = usual.iter().flatten().map(|plan| plan.bytes).max();
+    let Some(largest) = args.sizes.iter().max().copied().or(usual) else {
         return Ok(ranks);
     };
     // Every rank has a buffer to send from and one to receive into, and so has each of its threads.
@@ -217,13 +236,16 @@ fn check_memory(args: &BenchArgs, ranks: u32) -> Result<u32, String> {
         1
     };
     let (each, what) = match pattern.axis() {
-        // Up to a block for each rank, both ways.
-        Axis::Bytes if matches!(pattern, Pattern::Collective(..)) => (
-            2 * largest as u128 * u128::from(ranks),
-            "operations on blocks of",
-        ),
+        Axis::Bytes if matches!(pattern, Pattern::Collective(..)) => {
+            let most = patterns.iter().map(|pattern| blocks(*pattern, ranks)).max();
+            (
+                2 * largest as u128 * most.unwrap_or(1),
+                "operations on blocks of",
+            )
+        }
+        // Each begins at a page.
         Axis::Bytes if args.buffers > 1 => (
-            2 * largest as u128 * u128::from(args.buffers),
+            2 * (largest.max(1) as u128).next_multiple_of(PAGE) * u128::from(args.buffers),
             "several --buffers for messages of",
         ),
         Axis::Bytes => (2 * largest as u128 * u128::from(threads), "messages of"),

@@ -1,6 +1,9 @@
 //! Short sends that wait for room.
 
 use super::*;
+use crate::engine::outgoing::Peer;
+use crate::engine::state::State;
+use crate::transport::PacketKind;
 
 const WAITING: u32 = 5;
 
@@ -60,6 +63,25 @@ fn what_waits_can_be_cancelled_and_does_not_leave() {
     assert_eq!(left(&engine), [0, 3, 4]);
 }
 
+/// What has changed while a send waited is heeded when it leaves.
+#[test]
+fn what_may_not_leave_unasked_any_more_is_announced() {
+    let byte = 7;
+    let shorter = |state: &mut State<Scripted>| state.proto.limits.eager = 0;
+    let held = |state: &mut State<Scripted>| state.proto.peers[1].flags |= Peer::HOLD;
+    for change in [shorter as fn(&mut State<Scripted>), held] {
+        let (engine, requests) = crowded(&byte);
+        change(&mut engine.state.lock());
+        engine.state.lock().transport.full = false;
+        assert_eq!(engine.test(requests[0]).unwrap(), None);
+        let kinds = |header: &Header| header.kind == PacketKind::Offer as u8;
+        let state = engine.state.lock();
+        let sent = &state.transport.sent;
+        assert_eq!(sent.len(), WAITING as usize);
+        assert!(sent.iter().all(kinds), "{sent:?}");
+    }
+}
+
 #[test]
 fn what_waits_says_for_what_and_fails_with_its_receiver() {
     let byte = 7;
@@ -98,7 +120,7 @@ fn a_slot_of_a_send_that_waited_serves_a_receive() {
         // SAFETY: the receive ends within this turn.
         let request = unsafe { engine.irecv_contig(&from, &raw mut room, 1) }.unwrap();
         let header = Header {
-            kind: crate::transport::PacketKind::Eager as u8,
+            kind: PacketKind::Eager as u8,
             context: 3,
             source: 1,
             tag,
