@@ -18,9 +18,12 @@ use crate::library::{self, keeping_signals};
 
 /// Providers that are not the first choice although they come first, the better ones first. What is
 /// not named, hardware of some kind, comes before all of these.
+///
+/// `tcp` has reliable datagrams of its own in 2.x, which names it first as well, and takes less time there than with a layer
+/// on top, less than half for 32 and 64 KiB. In 1.17 it has none.
 const COMMON: &[&str] = &[
-    "tcp;ofi_rxm",
     "tcp",
+    "tcp;ofi_rxm",
     "net",
     "net;ofi_rxm",
     "shm",
@@ -252,7 +255,7 @@ fn suited(library: Library, config: &Config) -> Result<Vec<Info>> {
             there.join(", ")
         )));
     }
-    suited.sort_by_key(merit);
+    suited.sort_by_key(|info| merit(info, config));
     Ok(suited)
 }
 
@@ -280,9 +283,13 @@ fn wanted(info: &Info, config: &Config) -> bool {
 }
 
 /// The least is the best: the provider, then networks that others can reach.
-fn merit(info: &Info) -> (usize, Reverse<u8>) {
+///
+/// Where the provider matches, `tcp` comes behind its layer: alone, that of 2.5 loses messages that no receive waits for.
+fn merit(info: &Info, config: &Config) -> (usize, bool, Reverse<u8>) {
     let provider = info.provider();
-    let place = COMMON.iter().position(|&name| name == provider);
+    let behind = config.native() && provider == "tcp";
+    let named = if behind { "tcp;ofi_rxm" } else { &provider };
+    let place = COMMON.iter().position(|&name| name == named);
     let reach = match info.ip() {
         None => 4,
         Some(address) if address.is_loopback() => 1,
@@ -290,7 +297,7 @@ fn merit(info: &Info) -> (usize, Reverse<u8>) {
         Some(IpAddr::V6(address)) if address.is_unicast_link_local() => 0,
         Some(IpAddr::V6(_)) => 2,
     };
-    (place.map_or(0, |place| place + 1), Reverse(reach))
+    (place.map_or(0, |place| place + 1), behind, Reverse(reach))
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! What is not asked of providers, and why.
 
+use portolan_core::config::MatchMode;
 use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
 
+use super::{Offer, choose, offers};
 use crate::config::Config;
-use crate::testing::opened_or_skipped;
+use crate::testing::{opened_or_skipped, skipped};
 
 /// More polls than anything here takes.
 const POLLS: u32 = 5_000_000;
@@ -90,4 +92,27 @@ fn packets_to_who_has_left_are_not_waited_for() {
     assert!(!zero.has_nothing_to_say(), "it has not been acknowledged");
     drop(one);
     assert!(zero.has_nothing_to_say());
+}
+
+#[test]
+fn tcp_goes_without_a_layer_where_it_needs_none() {
+    for (matching, best) in [
+        (MatchMode::Software, ["tcp", "tcp;ofi_rxm"]),
+        (MatchMode::Native, ["tcp;ofi_rxm", "tcp"]),
+    ] {
+        let config = Config {
+            provider: Some("tcp".to_owned()),
+            interface: Some("lo".to_owned()),
+            matching,
+            ..Config::default()
+        };
+        let (Ok((_, offers)), Ok((_, chosen))) = (offers(&config), choose(&config)) else {
+            return skipped("the provider tcp", "it is not there");
+        };
+        let usable = |name: &&str| {
+            let this = |offer: &Offer| offer.provider == *name && offer.unusable.is_none();
+            offers.iter().any(this)
+        };
+        assert_eq!(Some(&*chosen.provider()), best.into_iter().find(usable));
+    }
 }
