@@ -9,6 +9,8 @@ pub(super) struct Counts {
     pub(super) failed: u64,
     /// Reasons for skipping, with how often and for what first.
     pub(super) skips: BTreeMap<String, (u64, String)>,
+    /// What a person wants to read of those that failed.
+    pub(super) failures: Vec<String>,
 }
 
 impl Counts {
@@ -37,6 +39,7 @@ impl Counts {
                 .or_insert_with(|| (0, what.clone()));
             entry.0 += count;
         }
+        self.failures.extend_from_slice(&other.failures);
     }
 }
 
@@ -99,6 +102,11 @@ impl Reader {
     pub(super) fn hung(&mut self) {
         self.counts.failed += 1;
         self.slow.clear();
+    }
+
+    /// Keeps what tells of a failure, to be read behind everything else.
+    pub(super) fn tells(&mut self, lines: impl IntoIterator<Item = String>) {
+        self.counts.failures.extend(lines);
     }
 
     /// Takes a line.

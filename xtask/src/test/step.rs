@@ -19,6 +19,15 @@ const TAIL: usize = 60;
 /// Lines that are shown of where a program stands that hangs. The log has them all.
 const PLACES: usize = 200;
 
+/// How many of them are shown once more at the end, and how many of what a program said that crashed.
+const BRIEF: usize = 40;
+
+/// Lines of what a test said that failed, its name included.
+const WHY: usize = 8;
+
+/// Lines about failures of one program that are shown at the end.
+const FAILURES: usize = 120;
+
 /// How long something may hold a program's output open after the program has ended.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -76,6 +85,10 @@ struct Output<'a> {
     times: Times,
     log: &'a mut File,
     tail: Vec<String>,
+    /// Lines that tell of failures.
+    failures: Vec<String>,
+    /// So many of the next lines do, too.
+    telling: usize,
     verbose: bool,
 }
 
@@ -86,24 +99,51 @@ impl<'a> Output<'a> {
             times: Times::new(),
             log,
             tail: Vec::new(),
+            failures: Vec::new(),
+            telling: 0,
             verbose,
         }
     }
 
     /// Says how the program ended, and what it ran.
-    fn finish(self, what: &str, verdict: &Result<(), String>) -> Result<Counts, Failure> {
-        self.times.write(self.log)?;
+    fn finish(mut self, what: &str, verdict: &Result<(), String>) -> Result<Counts, Failure> {
         if let Err(why) = verdict {
             if !self.verbose {
                 self.tail.iter().for_each(|line| println!("    | {line}"));
             }
             println!("    {what}: {why}");
+            if self.failures.is_empty() {
+                self.recall();
+            }
+            self.failures.truncate(FAILURES);
+            self.failures.push(format!("{what}: {why}"));
+            self.reader.tells(self.failures);
         }
+        self.times.write(self.log)?;
         Ok(self.reader.finish(verdict.is_ok()))
+    }
+
+    /// What was said last is about a failure.
+    fn recall(&mut self) {
+        let skipped = self.tail.len().saturating_sub(BRIEF);
+        self.failures
+            .extend(self.tail[skipped..].iter().map(|line| format!("| {line}")));
     }
 
     fn line(&mut self, line: String) -> Result<(), Failure> {
         writeln!(self.log, "{line}")?;
+        if says_why(&line) {
+            self.telling = WHY;
+        }
+        if self.telling > 0 || names_failed(&line) {
+            self.telling = self.telling.saturating_sub(1);
+            self.failures.push(line.clone());
+        } else if dies(&line) {
+            // No line of its own says which test it was.
+            self.recall();
+            let program = self.times.program();
+            self.failures.push(format!("in {program}:{line}"));
+        }
         self.reader.line(&line);
         self.times.line(&line);
         if self.verbose {
@@ -127,6 +167,9 @@ impl<'a> Output<'a> {
         for line in &lines {
             writeln!(self.log, "hangs: {line}")?;
         }
+        // Ranks say what they wait for.
+        self.recall();
+        self.failures.extend(lines.iter().take(BRIEF).cloned());
         let left_out = lines.len().saturating_sub(PLACES);
         lines.truncate(PLACES);
         lines.iter().for_each(|line| println!("    hangs: {line}"));
@@ -144,6 +187,21 @@ fn news(line: &str) -> Option<&str> {
     let begins = |word: &str| words.starts_with(word);
     let show = begins("Running ") || begins("Doc-tests ") || begins("summary: ") || is_slow(line);
     show.then_some(words)
+}
+
+/// Whether libtest says here that a test has failed.
+fn names_failed(line: &str) -> bool {
+    line.starts_with("test ") && line.ends_with(" ... FAILED")
+}
+
+/// Whether what a test that failed has said begins behind this line.
+fn says_why(line: &str) -> bool {
+    line.starts_with("---- ") && line.ends_with(" ----")
+}
+
+/// Whether cargo says here that a test program did not come to its end. One whose tests failed ends with 101.
+fn dies(line: &str) -> bool {
+    line.contains("process didn't exit successfully: ") && !line.ends_with("(exit status: 101)")
 }
 
 /// What libtest says of a test that has run for a minute.
@@ -361,10 +419,44 @@ mod tests {
             output.finish("a script", &verdict).unwrap()
         });
         assert_eq!((counts.passed, counts.failed), (5, 1));
+        let again = ["| it hangs", "still running: a::stuck"];
+        for line in again {
+            assert!(counts.failures.iter().any(|l| l == line), "{counts:?}");
+        }
         assert!(log.contains("hangs: 0 s without a sign in a\n"), "{log}");
         assert!(log.contains("still running: a::stuck\n"), "{log}");
         assert!(!log.contains("still running: a::slow\n"), "{log}");
         assert!(log.contains("tail -f"), "{log}");
+    }
+
+    #[test]
+    fn what_failed_is_kept_for_the_end() {
+        let script = "echo 'test a::fails ... FAILED'
+            echo 'test a::works ... ok'
+            echo '---- a::fails stdout ----'
+            echo 'left: 1, right: 2'
+            echo 'error: test failed, to rerun pass `--test a`'
+            exit 101";
+        let fails = |script| {
+            let run = |log: &mut File| step(script, Dialect::Libtest, PATIENT).run(log, false);
+            logged(run).0.unwrap().failures
+        };
+        let failures = fails(script);
+        assert_eq!(failures[0], "test a::fails ... FAILED");
+        assert_eq!(failures[1], "---- a::fails stdout ----");
+        assert_eq!(failures[2], "left: 1, right: 2");
+        assert_eq!(failures.last().unwrap(), "a script: exit status: 101");
+
+        let script = "echo '     Running tests/a.rs (target/debug/deps/a-0123)'
+            echo 'test a::works ... ok'
+            echo \"  process didn't exit successfully: \\`a-0123\\` (signal: 11, SIGSEGV: invalid memory reference)\"
+            echo 'test b::works ... ok'
+            exit 101";
+        let failures = fails(script);
+        assert_eq!(failures[1], "| test a::works ... ok");
+        assert!(failures[2].starts_with("in a:"), "{failures:?}");
+        assert_eq!(failures.len(), 4);
+        assert!(shell("echo passed: a", PATIENT).failures.is_empty());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The table at the end of a run.
+//! The table at the end of a run. Whoever sees only the last lines of the output is to know what failed.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -59,6 +59,11 @@ pub(super) fn show(rows: &[Row]) -> String {
             );
         }
     }
+    for row in rows {
+        for line in &row.counts.failures {
+            let _ = writeln!(text, "failed in {}: {line}", row.lane);
+        }
+    }
     let failed = total.failed + empty;
     let _ = write!(
         text,
@@ -104,6 +109,18 @@ mod tests {
         assert!(
             text.contains("skipped in unit: 1 × no reason (first: a)"),
             "{text}"
+        );
+    }
+
+    #[test]
+    fn what_failed_is_said_behind_the_table() {
+        let mut failing = row(2, 1, false);
+        failing.counts.failures.push("a::b".to_owned());
+        let text = show(&[failing, row(1, 0, false)]);
+        let last: Vec<_> = text.lines().rev().take(3).collect();
+        assert_eq!(
+            last,
+            ["3 passed, 1 failed, 0 skipped", "", "failed in unit: a::b"]
         );
     }
 }
