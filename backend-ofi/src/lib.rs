@@ -80,6 +80,7 @@ mod provider;
 mod pulse;
 mod registrations;
 mod remote;
+mod room;
 mod roster;
 mod send;
 mod sever;

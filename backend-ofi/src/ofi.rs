@@ -16,6 +16,7 @@ use crate::bell::EventBell;
 use crate::link::Link;
 use crate::native::Matched;
 use crate::peer::Peer;
+use crate::room::Rooms;
 use crate::shared::{Contacts, Shared};
 use crate::watch::Watcher;
 use crate::{caps, one_sided, progress, remote, send, sever};
@@ -51,6 +52,8 @@ pub struct Ofi {
     pub(crate) to_tell: VecDeque<u32>,
     /// What the provider says of operations that it matches, until `native` looks at it.
     pub(crate) tagged: Vec<Matched>,
+    /// When to look for connections that want room, where the provider needs that.
+    pub(crate) rooms: Option<Rooms>,
     /// How many deaths this rank believes.
     pub(crate) adopted: u32,
     /// Polls since others are known of: without any news, and all.
@@ -95,6 +98,7 @@ impl Ofi {
             waiting: VecDeque::with_capacity(64),
             to_tell: VecDeque::with_capacity(64),
             tagged: Vec::new(),
+            rooms: Rooms::of(&link.domain.info.provider()),
             adopted: 0,
             silence: (0, 0),
             armed: false,

@@ -17,6 +17,7 @@ use crate::ofi::Ofi;
 use crate::op::{Kind, Ops};
 use crate::peer::WINDOW;
 use crate::remote::{self, Failed};
+use crate::room;
 use crate::send;
 use crate::sever;
 use crate::shared::Contacts;
@@ -79,6 +80,9 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     }
     if !ofi.to_tell.is_empty() {
         send::tell(ofi);
+    }
+    if ofi.rooms.is_some() {
+        room::make(ofi);
     }
     if ofi.shared.deaths.count() != ofi.adopted {
         adopt(ofi, delivered);

@@ -309,6 +309,9 @@ pub(crate) fn absent(ofi: &Ofi, peer: u32) -> Option<Sent> {
 #[inline(never)]
 pub(crate) fn insert(ofi: &mut Ofi, peer: u32) -> bool {
     ofi.shared.contacts.note(peer, Contacts::SPOKEN);
+    if let Some(rooms) = &mut ofi.rooms {
+        rooms.expect();
+    }
     let mut addr = FI_ADDR_NOTAVAIL;
     let address = ofi.addresses.of(peer).as_ptr().cast();
     // SAFETY: an open vector, one address of its format, room for one number.

@@ -36,13 +36,8 @@ fn shut(ofi: &Ofi, leaving: bool) {
         let mut all = (0..ofi.size).filter_map(|rank| Some((rank, address(rank)?)));
         all.all(|(rank, address)| address.ip() != ip || ofi.shared.deaths.is_dead(rank))
     };
-    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
-    for fd in open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()) {
-        // Another thread may close the number and open it anew: what is asked has to be what is shut down.
-        let Some(socket) = copy(fd) else {
-            continue;
-        };
-        let Some((here, there)) = ends(socket.as_raw_fd()) else {
+    for Socket { fd, here, there } in sockets() {
+        let Some(there) = there else {
             continue;
         };
         // This side has called such a rank, or has been called by one.
@@ -52,9 +47,30 @@ fn shut(ofi: &Ofi, leaving: bool) {
         let by_the_dead = || dead.iter().any(|dead| dead.ip() == there.ip()) && whole(there.ip());
         if called || (calls && (leaving || by_the_dead())) {
             // SAFETY: no memory is touched. What it is a socket to does not answer any more.
-            unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
+            unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_RDWR) };
         }
     }
+}
+
+/// A socket over IP that this process has open.
+pub(crate) struct Socket {
+    /// Another descriptor of it: the one that was found may be closed by another thread, and its number opened anew.
+    pub(crate) fd: OwnedFd,
+    pub(crate) here: SocketAddr,
+    /// Whom it is connected to.
+    pub(crate) there: Option<SocketAddr>,
+}
+
+/// All of them.
+pub(crate) fn sockets() -> impl Iterator<Item = Socket> {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers.filter_map(|number| {
+        let fd = copy(number)?;
+        let here = end(fd.as_raw_fd(), libc::getsockname)?;
+        let there = end(fd.as_raw_fd(), libc::getpeername);
+        Some(Socket { fd, here, there })
+    })
 }
 
 /// Another descriptor of what a number is open for now; `None` if it is not.
@@ -65,17 +81,16 @@ fn copy(fd: RawFd) -> Option<OwnedFd> {
     (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// The two ends of a socket that is connected over IP.
-fn ends(fd: RawFd) -> Option<(SocketAddr, SocketAddr)> {
-    type Ask = unsafe extern "C" fn(RawFd, *mut libc::sockaddr, *mut libc::socklen_t) -> i32;
-    let ask = |ask: Ask| {
-        let mut bytes = [0_u8; size_of::<libc::sockaddr_storage>()];
-        let mut len = bytes.len() as libc::socklen_t;
-        // SAFETY: as much room as said.
-        let result = unsafe { ask(fd, bytes.as_mut_ptr().cast(), &raw mut len) };
-        (result == 0).then(|| parse(&bytes[..(len as usize).min(bytes.len())]))?
-    };
-    Some((ask(libc::getsockname)?, ask(libc::getpeername)?))
+/// How the system is asked for an end of a socket.
+type Ask = unsafe extern "C" fn(RawFd, *mut libc::sockaddr, *mut libc::socklen_t) -> i32;
+
+/// An end of a socket over IP.
+fn end(fd: RawFd, ask: Ask) -> Option<SocketAddr> {
+    let mut bytes = [0_u8; size_of::<libc::sockaddr_storage>()];
+    let mut len = bytes.len() as libc::socklen_t;
+    // SAFETY: as much room as said.
+    let result = unsafe { ask(fd, bytes.as_mut_ptr().cast(), &raw mut len) };
+    (result == 0).then(|| parse(&bytes[..(len as usize).min(bytes.len())]))?
 }
 
 /// An address of IP as the system has it in memory; `None` if it is another.
@@ -266,21 +281,26 @@ mod tests {
 
     #[test]
     fn the_ends_of_sockets_are_told() {
+        let both = |fd: RawFd| (end(fd, libc::getsockname), end(fd, libc::getpeername));
         for ip in ["127.0.0.1", "::1"] {
             let Ok(listener) = TcpListener::bind((ip, 0)) else {
                 continue; // There is no such network here.
             };
             let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let wanted = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
-            assert_eq!(ends(stream.as_raw_fd()), Some(wanted));
+            let here = stream.local_addr().ok();
+            let wanted = (here, stream.peer_addr().ok());
+            assert_eq!(both(stream.as_raw_fd()), wanted);
             let copied = copy(stream.as_raw_fd()).expect("it is open");
             assert_ne!(copied.as_raw_fd(), stream.as_raw_fd());
-            assert_eq!(ends(copied.as_raw_fd()), Some(wanted));
-            assert_eq!(ends(listener.as_raw_fd()), None, "it is not connected");
+            assert_eq!(both(copied.as_raw_fd()), wanted);
+            let listens = (listener.local_addr().ok(), None);
+            assert_eq!(both(listener.as_raw_fd()), listens, "it is not connected");
+            let found = |(own, peer)| sockets().any(|s| (Some(s.here), s.there) == (own, peer));
+            assert!(found(wanted) && found(listens));
         }
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        assert_eq!(ends(socket.as_raw_fd()), None);
-        assert_eq!(ends(-1), None);
+        assert_eq!(end(socket.as_raw_fd(), libc::getpeername), None);
+        assert_eq!(both(-1), (None, None));
         assert!(copy(-1).is_none(), "nothing is open");
     }
 
