@@ -223,6 +223,22 @@ impl Transport for Shm {
         looks.store(looks.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
+    fn note_processor(&mut self, processor: u32) {
+        let word = &self.segment.rank(self.rank).processor.0;
+        let here = processor.saturating_add(1);
+        if word.load(Relaxed) != here {
+            word.store(here, Relaxed);
+        }
+    }
+
+    fn processor_of(&self, peer: u32) -> Option<u32> {
+        if peer >= self.segment.ranks() {
+            return None;
+        }
+        let word = &self.segment.rank(peer).processor.0;
+        word.load(Relaxed).checked_sub(1)
+    }
+
     fn looks(&self, peer: u32) -> u32 {
         if peer >= self.segment.ranks() {
             return 0;

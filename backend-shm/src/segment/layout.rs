@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0        Head: what the job is, how much is used, the failure epoch
-//! 4 KiB    RankArea of rank 0: identity, bell, presence, inbox, offer words
+//! 4 KiB    RankArea of rank 0: identity, bell, presence, processor, inbox, offer words
 //!          RankArea of rank 1 …
 //! data     extents in the order of their allocation: rings, bulk areas, memory of `alloc`
 //! …        never allocated: costs nothing
@@ -61,6 +61,9 @@ pub(crate) struct RankArea {
     pub(crate) identity: Identity,
     pub(crate) bell: BellWords,
     pub(crate) presence: Apart<Presence>,
+    /// One more than the processor on which it has last waited while ranks took turns; 0 for none. Peers read it for each such
+    /// wait, and it hardly ever changes.
+    pub(crate) processor: Apart<AtomicU32>,
     pub(crate) inbox: Inbox,
     pub(crate) offers: Apart<[AtomicU32; OFFERS]>,
 }
@@ -144,6 +147,7 @@ pub(crate) const fn layout_hash() -> u64 {
         size_of::<Cell>(),
         std::mem::offset_of!(Identity, pushing),
         std::mem::offset_of!(RankArea, bell),
+        std::mem::offset_of!(RankArea, processor),
         std::mem::offset_of!(RankArea, inbox),
         std::mem::offset_of!(RankArea, offers),
         inbox::PAYLOAD,

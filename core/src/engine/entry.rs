@@ -627,6 +627,13 @@ impl Table {
         }
     }
 
+    /// What a request is for that is under way.
+    pub(super) fn active_op(&self, request: Request) -> Option<&Op> {
+        let active = self.shared.words.state_of(request) == Some(State::Active);
+        let entry = self.entries.get(request.index() as usize)?;
+        active.then_some(&entry.op)
+    }
+
     /// The completion of this request has to wake parked threads.
     pub(super) fn watch(&mut self, request: Request) {
         if let Ok((index, State::Active)) = self.resolve(request) {

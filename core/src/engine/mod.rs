@@ -38,6 +38,7 @@ mod loopback;
 mod memory;
 mod one_sided;
 mod outgoing;
+mod patience;
 mod pieces;
 mod probe;
 mod progress;
@@ -70,6 +71,7 @@ use crate::error::Result;
 use crate::level::{Level, StateLock};
 use crate::observe::{Counters, Tracer};
 use crate::transport::{Transport, TransportCaps};
+use patience::Patience;
 use shared::Shared;
 use state::State;
 use wait::Policy;
@@ -99,6 +101,7 @@ pub struct Engine<T: Transport, L: Level> {
     shared: Arc<Shared>,
     attributes: Attributes,
     policy: Policy,
+    patience: Patience,
     hooks: Box<Hooks>,
     state: L::Lock<State<T>>,
 }
@@ -141,6 +144,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
             shared,
             attributes,
             policy,
+            patience: Patience::new(),
             hooks: Box::default(),
             state,
         })

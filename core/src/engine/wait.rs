@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::Engine;
+use super::patience::Looks;
 use super::state::State;
 use crate::config::{Settings, WaitMode};
 use crate::error::Result;
@@ -99,6 +100,7 @@ pub(super) enum Target {
 /// Where one wait has come to.
 pub(super) struct Waiter {
     pub(super) target: Target,
+    pub(super) looks: Looks,
     polls: u32,
     yields: u32,
     /// The engine's count of polls after this thread's last one.
@@ -113,6 +115,7 @@ impl Waiter {
     pub(super) fn after_spinning(target: Target, polls: u32, seen: u64) -> Self {
         Self {
             target,
+            looks: Looks::Unknown,
             polls,
             yields: 0,
             seen,
@@ -229,16 +232,24 @@ impl<T: Transport, L: Level> Engine<T, L> {
                 let done = state.progress();
                 waiter.seen = self.shared.polls();
                 if let Some(result) = ready(&mut state) {
+                    if let Looks::Left(_) = waiter.looks {
+                        self.patience.has_paid();
+                    }
                     return result;
                 }
                 if done != 0 {
                     waiter.polls = 0;
                     waiter.yields = 0;
+                    waiter.looks = Looks::Unknown;
                     waiter.since = None;
                 }
             }
             if waiter.polls < self.policy.spin {
                 waiter.polls += 1;
+                std::hint::spin_loop();
+                continue;
+            }
+            if self.policy.takes_turns && self.looks_on(waiter) {
                 std::hint::spin_loop();
                 continue;
             }

@@ -311,6 +311,16 @@ impl Transport for Memory {
         self.network.present[self.rank as usize].store(present, Ordering::Relaxed);
     }
 
+    fn note_processor(&mut self, processor: u32) {
+        let here = processor.saturating_add(1);
+        self.network.processors[self.rank as usize].store(here, Ordering::Relaxed);
+    }
+
+    fn processor_of(&self, peer: u32) -> Option<u32> {
+        let word = self.network.processors.get(peer as usize)?;
+        word.load(Ordering::Relaxed).checked_sub(1)
+    }
+
     fn failures(&self) -> u32 {
         self.network.failures.load(Ordering::Relaxed)
     }

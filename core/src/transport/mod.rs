@@ -325,6 +325,19 @@ pub trait Transport: Send + 'static {
     #[inline]
     fn note_look(&mut self) {}
 
+    /// Tells peers on which processor this rank waits, where ranks take turns on processors. A plain store.
+    #[inline]
+    fn note_processor(&mut self, processor: u32) {
+        let _ = processor;
+    }
+
+    /// Where a peer has said that it waits, the last time: a hint, which may be old. `None` where that is not known.
+    #[inline]
+    fn processor_of(&self, peer: u32) -> Option<u32> {
+        let _ = peer;
+        None
+    }
+
     /// How often a peer has said so, modulo 2³²: who is [`Pulls::Absent`] and yet looks would stream, too.
     #[inline]
     fn looks(&self, peer: u32) -> u32 {

@@ -274,10 +274,18 @@ pub(super) const GROUPS: &[Group] = &[
                 Bound::AtMost(0.8),
                 Of::BestPeer,
                 &[
-                    run("latency -n 4 --map together --sizes 8 --peers --only openmpi"),
-                    run("latency -n 8 --map together --sizes 8 --peers --only openmpi"),
-                    run("latency -n 4 --map apart --sizes 8 --peers --only openmpi"),
-                    run("latency -n 8 --map apart --sizes 8 --peers --only openmpi"),
+                    run(
+                        "latency -n 4 --map together --iterations 200000 --seconds 1 --sizes 8 --peers --only openmpi",
+                    ),
+                    run(
+                        "latency -n 8 --map together --iterations 200000 --seconds 1 --sizes 8 --peers --only openmpi",
+                    ),
+                    run(
+                        "latency -n 4 --map apart --iterations 200000 --seconds 1 --sizes 8 --peers --only openmpi",
+                    ),
+                    run(
+                        "latency -n 8 --map apart --iterations 200000 --seconds 1 --sizes 8 --peers --only openmpi",
+                    ),
                 ],
             ),
             goal(

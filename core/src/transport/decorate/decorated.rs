@@ -199,6 +199,14 @@ impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         self.inner.note_look();
     }
 
+    fn note_processor(&mut self, processor: u32) {
+        self.inner.note_processor(processor);
+    }
+
+    fn processor_of(&self, peer: u32) -> Option<u32> {
+        self.inner.processor_of(peer)
+    }
+
     fn looks(&self, peer: u32) -> u32 {
         self.inner.looks(peer)
     }

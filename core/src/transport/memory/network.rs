@@ -18,6 +18,8 @@ pub(super) struct Network {
     pub(super) bells: Box<[Arc<MemoryBell>]>,
     /// Which ranks are inside the library: a hint, so Relaxed throughout.
     pub(super) present: Box<[AtomicBool]>,
+    /// One more than the processor on which each has last waited; 0 for none.
+    pub(super) processors: Box<[AtomicU32]>,
     /// Number of ranks that failed: says when to look into the state, which the mutex orders, so
     /// Relaxed is enough.
     pub(super) failures: AtomicU32,
@@ -95,6 +97,7 @@ impl Network {
             state: Mutex::new(State::new(n, &options)),
             bells: (0..n).map(|_| Arc::default()).collect(),
             present: (0..n).map(|_| AtomicBool::new(false)).collect(),
+            processors: (0..n).map(|_| AtomicU32::new(0)).collect(),
             failures: AtomicU32::new(0),
             options,
         }
