@@ -216,11 +216,16 @@ impl Active {
                 return Went::Waits;
             }
             if self.ending || self.next == self.prepared.schedule.steps().len() {
+                // Whoever sent what has come since the last look had shown its cell before.
+                self.watch(port);
                 if !self.leave_board(port) {
                     return Went::Waits;
                 }
                 self.complete(port);
                 return Went::Over;
+            }
+            if !self.may_send(port) {
+                return Went::Waits;
             }
             self.round(port);
             if self.paused {
@@ -238,6 +243,14 @@ impl Active {
             self.end_early(port);
             self.error.get_or_insert(error.on_rank(self.who.world_rank));
         }
+    }
+
+    /// Whether the others can see that this rank goes by messages: what came before that, they could not tell from
+    /// messages of a rank that agrees. It waits only for operations that started before, as its end would. After a
+    /// death nobody may come to see it.
+    fn may_send(&self, port: &mut dyn Port) -> bool {
+        let shown = self.watch.as_ref().is_none_or(Pending::is_shown);
+        shown || port.dead_member(&self.who.group).is_some()
     }
 
     /// Ends the step on the board; `false` as long as it has yet to be shown there.

@@ -4,6 +4,7 @@ use std::sync::{Condvar, Mutex};
 
 use portolan_core::comm::Communicator;
 use portolan_core::config::Settings;
+use portolan_core::device::Check;
 use portolan_core::level::Multiple;
 use portolan_core::transport::memory;
 use portolan_core::{Device, Engine, ErrorKind, Request, Result};
@@ -133,6 +134,56 @@ fn a_rank_that_goes_by_messages_looks_behind_one_that_is_late() {
             barrier(world);
         });
     }
+}
+
+/// A rank that has no free cell sends nothing before it has one: what it sends would be taken for what it is not.
+#[test]
+fn messages_of_one_that_is_not_shown_yet_are_not_taken() {
+    // As many as a rank may have ahead of those that have ended none.
+    const AHEAD: usize = 32;
+    let turn = std::sync::Barrier::new(3);
+    on_all(3, |world| {
+        barrier(world);
+        let (me, layout) = (world.rank(), Layout::of::<u64>());
+        let mut data = vec![u64::from(me); 2000];
+        let mut barriers = Vec::new();
+        // The others come first, and look again when rank 1 is gone: so they have ended none, and it has ended all.
+        for next in [0, 2, 1] {
+            if next == me {
+                barriers.extend((0..AHEAD).map(|_| ibarrier(world)));
+            }
+            if next == me && me == 1 {
+                assert!(barriers.iter().all(|&request| request == Request::DONE));
+            }
+            turn.wait();
+        }
+        let odd = (me == 1).then(|| {
+            let operation = Operation::Reduce {
+                send: Some(buf(&mut data, &layout)),
+                recv: None,
+                op: &Op::from(Predefined::Sum),
+                root: 0,
+            };
+            // SAFETY: as above.
+            unsafe { start(world, &operation) }.unwrap()
+        });
+        turn.wait();
+        for request in barriers {
+            wait(world, request).unwrap();
+        }
+        turn.wait();
+        let request = odd.unwrap_or_else(|| ibcast(world, &mut data, 1));
+        for _ in 0..1000 {
+            if me != 1 {
+                world.device().device_check(Check::NonBlocking).unwrap();
+            }
+        }
+        // Rank 1 has made no progress since it started its own.
+        turn.wait();
+        let error = wait(world, request).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        barrier(world);
+    });
 }
 
 #[test]
