@@ -123,7 +123,7 @@ pub unsafe fn start<D: Device>(
     let kept = || Kept::of(operation).map(Arc::new);
     if let Some(ready) = ready.as_ref().filter(|ready| !ready.is_by_messages()) {
         // SAFETY: from the caller.
-        return unsafe { start_on_track(comm, (state, job), ready, kept) };
+        return unsafe { start_on_track(comm, (state, job), ready, 0, kept) };
     }
     let plan = |options: &Options, old| plan(comm, options, operation, Form::Nonblocking, old);
     let watch = || {
@@ -143,7 +143,7 @@ fn watched(start: Start) -> Option<Pending> {
     }
 }
 
-/// Starts a nonblocking operation on the first track of the boards. What is over in its start takes no slot.
+/// Starts an operation on a track of the boards. What is over in its start takes no slot.
 ///
 /// # Safety
 /// As [`start`].
@@ -152,6 +152,7 @@ unsafe fn start_on_track<D: Device>(
     comm: &Communicator<D>,
     at: (&State, &Job),
     ready: &Ready<'_>,
+    track: usize,
     kept: impl FnOnce() -> Option<Arc<Kept>>,
 ) -> Result<Request> {
     let device = comm.device();
@@ -160,11 +161,11 @@ unsafe fn start_on_track<D: Device>(
     if ready.has_many_threads() || !device.has_request_room() {
         let request = device.upper_request(Box::new(Collective))?;
         // SAFETY: from the caller.
-        return unsafe { start_with(comm, at, ready, 0, kept, request) };
+        return unsafe { start_with(comm, at, ready, track, kept, request) };
     }
     let request = || device.upper_request(Box::new(Collective));
     // SAFETY: from the caller.
-    unsafe { start_ready(comm, at, ready, 0, kept, request) }
+    unsafe { start_ready(comm, at, ready, track, kept, request) }
 }
 
 /// Starts an operation on a track of the boards, which has its request already.
@@ -352,7 +353,8 @@ impl<D: Device> Persistent<D> {
     /// Starts it (`MPI_Start`).
     ///
     /// # Errors
-    /// [`InvalidRequest`](ErrorKind::InvalidRequest) if the request of the last start has not been waited for;
+    /// [`InvalidRequest`](ErrorKind::InvalidRequest) if the request of the last start has not been waited for, unless the
+    /// operation was over at once;
     /// [`Exhausted`](ErrorKind::Exhausted) when there are no more request slots, or those under way could need them
     /// all ([`Options::requests`](crate::Options::requests));
     /// [`PeerFailed`](ErrorKind::PeerFailed).
@@ -381,11 +383,14 @@ impl<D: Device> Persistent<D> {
                 unreachable!("it is done over a board or by messages");
             };
             let kept = || Some(Arc::clone(kept));
-            // Before the step: without a request there is no operation, and the next has this step.
-            let request = comm.device().upper_request(Box::new(Collective))?;
             // SAFETY: from the caller.
-            self.last = unsafe { start_with(comm, (state, job), &ready, track, kept, request) }?;
-            return Ok(self.last);
+            let request = unsafe { start_on_track(comm, (state, job), &ready, track, kept) }?;
+            // What is over already may be started again, waited for or not.
+            self.last = match request {
+                Request::DONE => Request::NULL,
+                under_way => under_way,
+            };
+            return Ok(request);
         };
         self.last = begin(comm, job, prepared)?;
         let watch = ready.and_then(|(ready, track, kept)| {
