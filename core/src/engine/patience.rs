@@ -3,7 +3,8 @@
 //! Two ranks at work on two processors answer each other in a tenth of the time that giving a processor away takes, and
 //! while both find each other at work neither does: so they go on together until the system takes one of them off.
 //! But a rank may be waited for whose processor another one has just now. Then every look is lost. Which of the two it is
-//! a rank learns from its last waits: what has paid is done for longer, what has not for shorter.
+//! a rank learns from its last waits: what has paid is done for longer, what has not for shorter. Who waits
+//! for nobody elsewhere, time after time, asks less often where others run.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,30 +21,60 @@ const LEAST: u32 = 8;
 /// Polls at most, which take as long as two hand-overs of a processor.
 const MOST: u32 = 128;
 
-/// How many polls such a wait is worth. Relaxed throughout: a guess, which no other memory depends on.
+/// After so many waits in a row for nobody elsewhere, only one of so many is asked about.
+const STREAK: u32 = 16;
+
+/// How many polls such a wait is worth, and whether to ask what a wait is for. Relaxed throughout: guesses, which no other
+/// memory depends on; where several threads wait, one of them may overwrite what another has just learnt.
 #[derive(Debug)]
-pub(super) struct Patience(AtomicU32);
+pub(super) struct Patience {
+    polls: AtomicU32,
+    /// Waits in a row that were for nobody elsewhere.
+    streak: AtomicU32,
+}
 
 impl Patience {
     pub(super) fn new() -> Self {
-        Self(AtomicU32::new(LEAST))
+        Self {
+            polls: AtomicU32::new(LEAST),
+            streak: AtomicU32::new(0),
+        }
     }
 
     /// Polls before the processor is given away.
-    pub(super) fn polls(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
+    fn polls(&self) -> u32 {
+        self.polls.load(Ordering::Relaxed)
     }
 
     /// What was waited for came before the processor was given away.
     pub(super) fn has_paid(&self) {
-        self.0
-            .store((2 * self.polls()).min(MOST), Ordering::Relaxed);
+        let more = (2 * self.polls()).min(MOST);
+        self.polls.store(more, Ordering::Relaxed);
     }
 
     /// It did not.
-    pub(super) fn was_lost(&self) {
-        self.0
-            .store((self.polls() / 2).max(LEAST), Ordering::Relaxed);
+    fn was_lost(&self) {
+        let less = (self.polls() / 2).max(LEAST);
+        self.polls.store(less, Ordering::Relaxed);
+    }
+
+    /// Whether to ask where the one runs that a wait is for.
+    fn asks(&self) -> bool {
+        let streak = self.streak.load(Ordering::Relaxed);
+        let asks = streak < STREAK || streak == 2 * STREAK - 1;
+        if !asks {
+            self.streak.store(streak + 1, Ordering::Relaxed);
+        }
+        asks
+    }
+
+    /// Notes the answer.
+    fn is_told(&self, elsewhere: bool) {
+        let streak = match self.streak.load(Ordering::Relaxed) {
+            _ if elsewhere => 0,
+            streak => (streak + 1).min(STREAK),
+        };
+        self.streak.store(streak, Ordering::Relaxed);
     }
 }
 
@@ -62,9 +93,10 @@ impl<T: Transport, L: Level> Engine<T, L> {
     /// Whether a wait that has looked in vain is to look again before it gives the processor away.
     pub(super) fn looks_on(&self, waiter: &mut Waiter) -> bool {
         if waiter.looks == Looks::Unknown {
-            waiter.looks = match self.awaits_elsewhere(waiter.target) {
-                true => Looks::Left(self.patience.polls()),
-                false => Looks::Over,
+            waiter.looks = if self.patience.asks() && self.awaits_elsewhere(waiter.target) {
+                Looks::Left(self.patience.polls())
+            } else {
+                Looks::Over
             };
         }
         match &mut waiter.looks {
@@ -91,7 +123,9 @@ impl<T: Transport, L: Level> Engine<T, L> {
         state.transport.note_processor(here);
         let peer = state.proto.awaited(target);
         let there = peer.and_then(|peer| state.transport.processor_of(peer));
-        there.is_some_and(|there| there != here)
+        let elsewhere = there.is_some_and(|there| there != here);
+        self.patience.is_told(elsewhere);
+        elsewhere
     }
 }
 
@@ -236,6 +270,30 @@ mod tests {
             (left == 0).then_some(())
         });
         assert_eq!(zero.patience.polls(), 2 * LEAST, "nobody was looked for");
+    }
+
+    #[test]
+    fn who_waits_for_nobody_elsewhere_asks_less_often() {
+        let patience = Patience::new();
+        let asked = |answer: bool, waits: u32| {
+            (0..waits)
+                .filter(|_| {
+                    let asks = patience.asks();
+                    if asks {
+                        patience.is_told(answer);
+                    }
+                    asks
+                })
+                .count()
+        };
+        assert_eq!(asked(false, STREAK), 16);
+        assert_eq!(asked(false, 10 * STREAK), 10, "one in sixteen");
+        // The next that is asked about is for one elsewhere: then all are.
+        assert_eq!(asked(true, STREAK), 1);
+        assert_eq!(asked(true, 100), 100);
+        assert_eq!(asked(false, 5), 5);
+        assert_eq!(asked(true, 1), 1);
+        assert_eq!(asked(false, STREAK), 16, "a row begins anew");
     }
 
     #[test]
