@@ -66,6 +66,8 @@ pub(crate) fn sockets() -> impl Iterator<Item = Socket> {
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
     let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     numbers.filter_map(|number| {
+        // Of sockets alone: when another descriptor of a file is closed, the process loses its locks on that file.
+        end(number, libc::getsockname)?;
         let fd = copy(number)?;
         let here = end(fd.as_raw_fd(), libc::getsockname)?;
         let there = end(fd.as_raw_fd(), libc::getpeername);
@@ -277,6 +279,36 @@ mod tests {
             },
         );
         assert!(target == source);
+    }
+
+    /// A lock of the process is lost with any descriptor of its file that is closed. A lock of an open file is in its way,
+    /// so the system is asked for such a one.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn locks_on_files_stay() {
+        let path = std::env::temp_dir().join(format!("portolan-lock-{}", std::process::id()));
+        let open = || {
+            let mut options = std::fs::OpenOptions::new();
+            let file = options.read(true).write(true).create(true).truncate(false);
+            file.open(&path).expect("a file")
+        };
+        let (file, other) = (open(), open());
+        // SAFETY: numbers, for which zero is a value.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = libc::F_WRLCK as libc::c_short;
+        // SAFETY: open descriptors, a lock as the system has it.
+        let mut call = |file: &std::fs::File, what| unsafe {
+            libc::fcntl(file.as_raw_fd(), what, &raw mut lock)
+        };
+        assert_eq!(call(&file, libc::F_SETLK), 0);
+        let _ = sockets().count();
+        assert_eq!(call(&other, libc::F_OFD_GETLK), 0);
+        std::fs::remove_file(&path).expect("it is there");
+        assert_eq!(
+            libc::c_int::from(lock.l_type),
+            libc::F_WRLCK,
+            "the lock is gone"
+        );
     }
 
     #[test]

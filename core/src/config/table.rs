@@ -21,6 +21,7 @@ settings! {
     /// How a rank waits: `spin` polls without end, `yield` gives its core away between polls, `park`
     /// sleeps until it is woken, and `auto` chooses by whether there are more ranks than cores where this one
     /// may run, as far as it sees (over shared memory and libfabric all of its node; else its own and its launcher's).
+    /// Where there are, and this rank yields, it polls some more first for a rank that waits on another core, over shared memory.
     "WAIT" => wait: WaitMode, default "auto", unit "";
 
     /// How often a waiting rank polls before it gives its core away or sleeps.

@@ -58,6 +58,14 @@ impl Patience {
         self.polls.store(less, Ordering::Relaxed);
     }
 
+    /// The looks of a wait to which something has come: where it is for one elsewhere, all of them again.
+    pub(super) fn renewed(&self, looks: Looks) -> Looks {
+        match looks {
+            Looks::Left(_) => Looks::Left(self.polls()),
+            Looks::Unknown | Looks::Over => Looks::Unknown,
+        }
+    }
+
     /// Whether to ask where the one runs that a wait is for.
     fn asks(&self) -> bool {
         let streak = self.streak.load(Ordering::Relaxed);
@@ -156,7 +164,8 @@ impl Proto {
     }
 }
 
-#[cfg(test)]
+// Where the system tells where a thread runs.
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
     use crate::config::Settings;
@@ -304,6 +313,8 @@ mod tests {
             patience.has_paid();
         }
         assert_eq!(patience.polls(), MOST);
+        assert_eq!(patience.renewed(Looks::Left(3)), Looks::Left(MOST));
+        assert_eq!(patience.renewed(Looks::Over), Looks::Unknown);
         patience.was_lost();
         assert_eq!(patience.polls(), MOST / 2);
         for _ in 0..10 {

@@ -47,7 +47,7 @@ impl Policy {
         let sleeps = caps.contains(TransportCaps::SLEEP);
         let stuck_after = Some(settings.stuck_after()).filter(|limit| !limit.is_zero());
         // Where ranks outnumber cores, the peer may be waiting for this very core: it is given away after
-        // each poll.
+        // each poll, unless it is known to wait on another (see `patience`).
         let auto_spin = if crowded { 0 } else { spin };
         // Who cannot sleep gives its core away without end: those that it waits for may need it.
         let until_sleep = |yields| if sleeps { yields } else { u32::MAX };
@@ -76,8 +76,13 @@ impl Policy {
             }
         };
         let end = if self.sleep { ", then sleep" } else { "" };
+        let elsewhere = if self.takes_turns {
+            ", or more for a rank that waits on another core"
+        } else {
+            ""
+        };
         format!(
-            "poll {}, then yield {}{end}",
+            "poll {}{elsewhere}, then yield {}{end}",
             count(self.spin),
             count(self.yields)
         )
@@ -240,7 +245,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
                 if done != 0 {
                     waiter.polls = 0;
                     waiter.yields = 0;
-                    waiter.looks = Looks::Unknown;
+                    waiter.looks = self.patience.renewed(waiter.looks);
                     waiter.since = None;
                 }
             }

@@ -325,13 +325,14 @@ pub trait Transport: Send + 'static {
     #[inline]
     fn note_look(&mut self) {}
 
-    /// Tells peers on which processor this rank waits, where ranks take turns on processors. A plain store.
+    /// Tells peers on which processor this rank waits, where ranks take turns on processors: any number but `u32::MAX`. A plain
+    /// store. Of several threads the last one counts.
     #[inline]
     fn note_processor(&mut self, processor: u32) {
         let _ = processor;
     }
 
-    /// Where a peer has said that it waits, the last time: a hint, which may be old. `None` where that is not known.
+    /// Where a peer has said that it waits, the last time: a hint, which may be old, or anything. `None` where that is not known.
     #[inline]
     fn processor_of(&self, peer: u32) -> Option<u32> {
         let _ = peer;

@@ -115,7 +115,10 @@ impl<'a> Output<'a> {
             if self.failures.is_empty() {
                 self.recall();
             }
-            self.failures.truncate(FAILURES);
+            // The first ones, and the last, where a crash or a hang may be.
+            if let Some(more) = self.failures.len().checked_sub(FAILURES) {
+                self.failures.drain(FAILURES / 2..FAILURES / 2 + more);
+            }
             self.failures.push(format!("{what}: {why}"));
             self.reader.tells(self.failures);
         }
@@ -132,17 +135,17 @@ impl<'a> Output<'a> {
 
     fn line(&mut self, line: String) -> Result<(), Failure> {
         writeln!(self.log, "{line}")?;
-        if says_why(&line) {
+        if says_why(&line) || self.telling > 0 && line.contains(" panicked at ") {
             self.telling = WHY;
         }
-        if self.telling > 0 || names_failed(&line) {
-            self.telling = self.telling.saturating_sub(1);
-            self.failures.push(line.clone());
-        } else if dies(&line) {
+        if dies(&line) {
             // No line of its own says which test it was.
             self.recall();
             let program = self.times.program();
             self.failures.push(format!("in {program}:{line}"));
+        } else if self.telling > 0 || names_failed(&line) {
+            self.telling = self.telling.saturating_sub(1);
+            self.failures.push(line.clone());
         }
         self.reader.line(&line);
         self.times.line(&line);
@@ -457,6 +460,12 @@ mod tests {
         assert!(failures[2].starts_with("in a:"), "{failures:?}");
         assert_eq!(failures.len(), 4);
         assert!(shell("echo passed: a", PATIENT).failures.is_empty());
+
+        let script = "for n in $(seq 500); do echo \"test a::fails_$n ... FAILED\"; done; exit 101";
+        let failures = fails(script);
+        assert_eq!(failures.len(), FAILURES + 1);
+        assert_eq!(failures[0], "test a::fails_1 ... FAILED");
+        assert_eq!(failures[FAILURES - 1], "test a::fails_500 ... FAILED");
     }
 
     #[test]
