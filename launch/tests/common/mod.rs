@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -136,27 +136,39 @@ pub(crate) fn run_script(ranks: u32, options: &[&str], script: &str) -> Outcome 
 /// A command that has said `lines` lines, and what is left of its output.
 pub(crate) fn started(mut command: Command, lines: usize) -> (Child, Vec<String>) {
     let mut child = command.spawn().expect("the command starts");
+    let said = said_until(&mut child, move |said| said.len() == lines);
+    (child, said)
+}
+
+/// The lines that a command says until that is enough; what comes behind them is left in its output.
+pub(crate) fn said_until(
+    child: &mut Child,
+    enough: impl Fn(&[String]) -> bool + Send + 'static,
+) -> Vec<String> {
     let mut reader = BufReader::with_capacity(1, child.stdout.take().unwrap());
+    let said = Arc::new(Mutex::new(Vec::new()));
     let (send, received) = mpsc::channel();
+    let lines = Arc::clone(&said);
     thread::spawn(move || {
-        let mut said = Vec::new();
-        for _ in 0..lines {
+        while !enough(&lines.lock().unwrap()) {
             let mut line = String::new();
             if reader.read_line(&mut line).unwrap_or(0) == 0 {
-                break;
+                return;
             }
-            said.push(line.trim_end().to_owned());
+            lines.lock().unwrap().push(line.trim_end().to_owned());
         }
-        let _ = send.send((said, reader.into_inner()));
+        let _ = send.send(reader.into_inner());
     });
-    match received.recv_timeout(GUARD) {
-        Ok((said, out)) if said.len() == lines => {
+    let rest = received.recv_timeout(GUARD);
+    let said = said.lock().unwrap().clone();
+    match rest {
+        Ok(out) => {
             child.stdout = Some(out);
-            (child, said)
+            said
         }
-        said => {
+        Err(_) => {
             let _ = child.kill();
-            panic!("{lines} lines were expected: {said:?}");
+            panic!("more lines were expected behind {said:#?}");
         }
     }
 }

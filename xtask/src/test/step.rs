@@ -87,6 +87,8 @@ struct Output<'a> {
     tail: Vec<String>,
     /// Lines that tell of failures.
     failures: Vec<String>,
+    /// Whether what tests that failed have said comes now: what others have is shown as well.
+    of_failures: bool,
     /// So many of the next lines do, too.
     telling: usize,
     verbose: bool,
@@ -100,6 +102,7 @@ impl<'a> Output<'a> {
             log,
             tail: Vec::new(),
             failures: Vec::new(),
+            of_failures: false,
             telling: 0,
             verbose,
         }
@@ -135,7 +138,14 @@ impl<'a> Output<'a> {
 
     fn line(&mut self, line: String) -> Result<(), Failure> {
         writeln!(self.log, "{line}")?;
-        if says_why(&line) || self.telling > 0 && line.contains(" panicked at ") {
+        match line.as_str() {
+            "failures:" => self.of_failures = true,
+            "successes:" => self.of_failures = false,
+            _ if line.starts_with("test result: ") => self.of_failures = false,
+            _ => {}
+        }
+        let why = says_why(&line) || self.telling > 0 && line.contains(" panicked at ");
+        if self.of_failures && why {
             self.telling = WHY;
         }
         if dies(&line) {
@@ -204,7 +214,10 @@ fn says_why(line: &str) -> bool {
 
 /// Whether cargo says here that a test program did not come to its end. One whose tests failed ends with 101.
 fn dies(line: &str) -> bool {
-    line.contains("process didn't exit successfully: ") && !line.ends_with("(exit status: 101)")
+    let says = line
+        .trim_start()
+        .starts_with("process didn't exit successfully: ");
+    says && !line.ends_with("(exit status: 101)")
 }
 
 /// What libtest says of a test that has run for a minute.
@@ -436,8 +449,13 @@ mod tests {
     fn what_failed_is_kept_for_the_end() {
         let script = "echo 'test a::fails ... FAILED'
             echo 'test a::works ... ok'
+            echo 'successes:'
+            echo '---- a::works stdout ----'
+            echo 'nothing of interest'
+            echo 'failures:'
             echo '---- a::fails stdout ----'
             echo 'left: 1, right: 2'
+            echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured'
             echo 'error: test failed, to rerun pass `--test a`'
             exit 101";
         let fails = |script| {
