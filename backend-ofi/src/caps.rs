@@ -54,7 +54,7 @@ fn over_rxm(at_once: usize) -> (usize, usize) {
 const RECEIVE_OVER_SHM: usize = 64 << 10;
 
 /// Whether a layer of the provider has this name.
-fn over(info: &Info, layer: &str) -> bool {
+pub(crate) fn over(info: &Info, layer: &str) -> bool {
     info.provider().split(';').any(|name| name == layer)
 }
 

@@ -57,6 +57,7 @@ mod atomics;
 mod bare;
 mod beat;
 mod bell;
+mod calls;
 mod caps;
 mod config;
 mod deaths;

@@ -13,6 +13,7 @@ use portolan_core::transport::{
 
 use crate::addr::Addresses;
 use crate::bell::EventBell;
+use crate::calls::Calls;
 use crate::link::Link;
 use crate::native::Matched;
 use crate::peer::Peer;
@@ -66,6 +67,8 @@ pub struct Ofi {
     nodes: Arc<[u32]>,
     processes: Box<[Option<u32>]>,
     caps: TransportCaps,
+    /// Where calls of the provider are counted that may never come back.
+    pub(crate) calls: Option<Arc<Calls>>,
     watcher: Option<Watcher>,
 }
 
@@ -108,6 +111,7 @@ impl Ofi {
             nodes: place.nodes,
             processes: place.processes,
             caps: caps::caps(&link.domain, watcher.is_some()),
+            calls: watcher.as_ref().and_then(Watcher::calls),
             watcher,
             link: ManuallyDrop::new(link),
         })
@@ -130,6 +134,23 @@ impl Ofi {
     pub(crate) fn heard(&mut self, peer: u32) {
         if self.shared.contacts.with(peer) & Contacts::ARRIVED == 0 {
             self.greet(peer);
+        }
+    }
+
+    /// Calls of the provider begin that take locks: until `back`, the watching thread counts the time. Nothing of the
+    /// program's or the engine's that may take long runs in between.
+    #[inline]
+    pub(crate) fn calling(&self) {
+        if let Some(calls) = &self.calls {
+            calls.begin();
+        }
+    }
+
+    /// They have come back.
+    #[inline]
+    pub(crate) fn back(&self) {
+        if let Some(calls) = &self.calls {
+            calls.end();
         }
     }
 
@@ -163,11 +184,13 @@ impl Ofi {
                 break;
             }
             let mut marked = true;
+            self.calling();
             for peer in 0..self.size {
                 if self.peers[peer as usize].injected && send::absent(self, peer).is_none() {
                     marked &= send::send_control(self, peer, true);
                 }
             }
+            self.back();
             progress::poll(self, &mut Nobody);
             if marked && self.has_nothing_to_say() {
                 return;
@@ -243,8 +266,11 @@ impl Transport for Ofi {
         data: *const u8,
         len: usize,
     ) -> Sent {
+        self.calling();
         // SAFETY: the caller's promise, passed on.
-        unsafe { send::short(self, peer, header, data, len) }
+        let sent = unsafe { send::short(self, peer, header, data, len) };
+        self.back();
+        sent
     }
 
     #[inline]
@@ -255,8 +281,11 @@ impl Transport for Ofi {
         len: usize,
         fill: F,
     ) -> Sent {
+        self.calling();
         // SAFETY: the caller's promise, passed on.
-        unsafe { send::bulk(self, peer, header, len, fill) }
+        let sent = unsafe { send::bulk(self, peer, header, len, fill) };
+        self.back();
+        sent
     }
 
     #[inline]
@@ -267,8 +296,11 @@ impl Transport for Ofi {
         data: *const u8,
         len: usize,
     ) -> Sent {
+        self.calling();
         // SAFETY: the caller's promise, passed on.
-        unsafe { send::bulk_from(self, peer, header, data, len) }
+        let sent = unsafe { send::bulk_from(self, peer, header, data, len) };
+        self.back();
+        sent
     }
 
     #[inline]
@@ -334,8 +366,11 @@ impl Transport for Ofi {
         target: *mut u8,
         len: usize,
     ) -> Pulled {
+        self.calling();
         // SAFETY: the caller's promise, passed on.
-        unsafe { one_sided::pull(self, peer, exposure, offset, target, len) }
+        let pulled = unsafe { one_sided::pull(self, peer, exposure, offset, target, len) };
+        self.back();
+        pulled
     }
 
     unsafe fn register(&mut self, data: *mut u8, len: usize, memory: MemoryKind) -> Option<Token> {
@@ -357,8 +392,11 @@ impl Transport for Ofi {
         what: Remote,
         id: u32,
     ) -> Begun {
+        self.calling();
         // SAFETY: the caller's promise, passed on.
-        unsafe { remote::begin(self, peer, token, offset, what, id) }
+        let begun = unsafe { remote::begin(self, peer, token, offset, what, id) };
+        self.back();
+        begun
     }
 
     fn memory_used(&self) -> u64 {

@@ -17,6 +17,7 @@ use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
 use portolan_core::{Error, ErrorKind, Result};
 
 use crate::addr::{self, Addresses, Card, Process};
+use crate::caps;
 use crate::config::Config;
 use crate::info::Info;
 use crate::link::Link;
@@ -81,7 +82,10 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi, Error>
     let here = (0..size)
         .filter(|&peer| peer != rank && cards[peer as usize].node == own.node)
         .map(|peer| (peer, cards[peer as usize].process));
-    let watcher = Watcher::start(Arc::clone(&shared), here, heart).map_err(unavailable)?;
+    let info = &link.domain.info;
+    // Its queues are other processes' as well, with their locks.
+    let counted = caps::over(info, "shm").then(|| (rank, info.provider()));
+    let watcher = Watcher::start(Arc::clone(&shared), here, heart, counted).map_err(unavailable)?;
     let place = Place {
         rank,
         job: number,

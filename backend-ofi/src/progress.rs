@@ -44,9 +44,11 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     }
     for _ in 0..BATCHES {
         let mut batch = [const { MaybeUninit::<fi_cq_tagged_entry>::uninit() }; BATCH];
+        ofi.calling();
         // SAFETY: an open queue of this format; room for as many entries.
         let count =
             unsafe { fi_cq_read(ofi.link.domain.cq.get(), batch.as_mut_ptr().cast(), BATCH) };
+        ofi.back();
         if count <= 0 {
             if count == -(FI_EAVAIL as isize) {
                 delivered += read_error(ofi, sink);
@@ -72,15 +74,7 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     if let Some((from, what)) = ofi.link.inbox.liar() {
         lied(ofi, from, what);
     }
-    if ofi.link.inbox.has_unposted() {
-        post(ofi);
-    }
-    if !ofi.waiting.is_empty() {
-        send::send_waiting(ofi);
-    }
-    if !ofi.to_tell.is_empty() {
-        send::tell(ofi);
-    }
+    give(ofi);
     if ofi.rooms.is_some() {
         room::make(ofi);
     }
@@ -91,6 +85,26 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
         before_sleep(ofi);
     }
     delivered
+}
+
+/// Gives the provider what it has had no room for.
+#[inline]
+fn give(ofi: &mut Ofi) {
+    let (unposted, waiting) = (ofi.link.inbox.has_unposted(), !ofi.waiting.is_empty());
+    if !unposted && !waiting && ofi.to_tell.is_empty() {
+        return;
+    }
+    ofi.calling();
+    if unposted {
+        post(ofi);
+    }
+    if waiting {
+        send::send_waiting(ofi);
+    }
+    if !ofi.to_tell.is_empty() {
+        send::tell(ofi);
+    }
+    ofi.back();
 }
 
 /// One completion. Returns how many packets were delivered for it.
@@ -223,8 +237,10 @@ pub(crate) fn discard(ofi: &mut Ofi) {
     let cq = ofi.link.domain.cq.get();
     let mut batch = [const { MaybeUninit::<fi_cq_tagged_entry>::uninit() }; BATCH];
     for _ in 0..BATCHES {
+        ofi.calling();
         // SAFETY: an open queue of this format; room for as many entries.
         let count = unsafe { fi_cq_read(cq, batch.as_mut_ptr().cast(), BATCH) };
+        ofi.back();
         if count == -(FI_EAVAIL as isize) {
             // SAFETY: numbers and null pointers, for which zero is a value.
             let mut entry = unsafe { std::mem::zeroed::<fi_cq_err_entry>() };

@@ -18,6 +18,7 @@ use portolan_core::transport::Bell;
 use crate::addr::Process;
 use crate::beat::ROOM;
 use crate::bell::EventBell;
+use crate::calls::{Calls, LOOK, Patience};
 use crate::pulse::{Out, Pulse};
 use crate::shared::Shared;
 
@@ -33,6 +34,7 @@ pub(crate) struct Watcher {
     alarm: Arc<EventBell>,
     end: Arc<AtomicU8>,
     thread: Option<JoinHandle<()>>,
+    calls: Option<Arc<Calls>>,
 }
 
 /// What the thread is told: go on, end, end after telling the others that this rank leaves.
@@ -61,16 +63,19 @@ struct Watch {
     shared: Arc<Shared>,
     watched: Vec<Watched>,
     heart: Option<Heart>,
+    patience: Option<Patience>,
     alarm: Arc<EventBell>,
     end: Arc<AtomicU8>,
 }
 
 impl Watcher {
-    /// Watches these ranks' processes, and others by their heartbeats.
+    /// Watches these ranks' processes, and others by their heartbeats; and with `counted`, of this rank on this provider,
+    /// whether its calls of the provider come back.
     pub(crate) fn start(
         shared: Arc<Shared>,
         processes: impl Iterator<Item = (u32, Process)>,
         heart: Option<Heart>,
+        counted: Option<(u32, String)>,
     ) -> Result<Self, String> {
         let mut watched = Vec::new();
         for (rank, process) in processes {
@@ -86,15 +91,30 @@ impl Watcher {
             shared.deaths.tell(&alarm);
         }
         let end = Arc::new(AtomicU8::new(GO_ON));
+        let calls = counted.as_ref().map(|_| Arc::<Calls>::default());
+        let patience = counted.zip(calls.clone());
+        let patience =
+            patience.map(|((rank, provider), calls)| Patience::new(calls, rank, provider));
         let mut watch = Watch {
             shared,
             watched,
             heart,
+            patience,
             alarm: Arc::clone(&alarm),
             end: Arc::clone(&end),
         };
         let thread = Some(spawn(move || watch.run())?);
-        Ok(Self { alarm, end, thread })
+        Ok(Self {
+            alarm,
+            end,
+            thread,
+            calls,
+        })
+    }
+
+    /// Where the rank counts its calls of the provider, if that is watched.
+    pub(crate) fn calls(&self) -> Option<Arc<Calls>> {
+        self.calls.clone()
     }
 
     /// This rank leaves in good order: those who watch it are told, and nobody is watched any more.
@@ -154,10 +174,15 @@ fn spawn(body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String>
 impl Watch {
     fn run(&mut self) {
         loop {
-            let limit = self.heart.as_ref().map(Heart::until_next);
-            self.wait(limit);
+            let beat = self.heart.as_ref().map(Heart::until_next);
+            let looks = self.patience.is_some() && self.shared.deaths.count() != 0;
+            let limits = beat.into_iter().chain(looks.then_some(LOOK));
+            self.wait(limits.min());
             self.alarm.quiet();
             let end = self.end.load(Ordering::Relaxed);
+            if let Some(patience) = &mut self.patience {
+                patience.look(&self.shared);
+            }
             if let Some(heart) = &mut self.heart {
                 heart.turn(&self.shared);
                 if end == LEAVE {

@@ -141,12 +141,39 @@ fn over_ofi() -> Vec<Trial> {
     trials.extend(across::trials());
     // Its files are the launcher's to remove.
     trials.push(Trial::test("killed_over_ofi_on_shm", || {
-        let words = [&options("return")[..], &["--transport", "ofi"]].concat();
-        let mut command = rank::command(&words, 3, "barrier");
-        command.env("PORTOLAN_OFI_PROVIDER", "shm");
-        killed_in(command, "barrier", 3, "return")
+        killed_in(on_shm("outside"), "outside", 3, "return")
+    }));
+    trials.push(Trial::test("killed_in_the_provider_shm", || {
+        let (outcome, pids) = end_of(on_shm("barrier"), "barrier", 3)?;
+        // Nobody stands still, nor in a lock that the dead rank has left taken.
+        for rank in 0..2 {
+            let told = outcome.out.contains(&format!("done {rank}\n"));
+            let stuck =
+                format!("rank {rank}: a call of libfabric's provider shm has not come back");
+            let named =
+                outcome.err.contains(&stuck) && outcome.err.contains("PORTOLAN_TRANSPORT=shm");
+            assert!(
+                told || named || was_told_of_the_other(&outcome, rank),
+                "{outcome:#?}"
+            );
+        }
+        nothing_is_left(&outcome, &pids)
     }));
     trials
+}
+
+/// On libfabric's shared memory, in which a rank that polls holds a lock of its queue most of the time.
+fn on_shm(role: &str) -> Command {
+    let words = [&options("return")[..], &["--transport", "ofi"]].concat();
+    let mut command = rank::command(&words, 3, role);
+    command.env("PORTOLAN_OFI_PROVIDER", "shm");
+    command
+}
+
+/// The one of the first two ranks that still lived when the other one ended as well.
+fn was_told_of_the_other(outcome: &Outcome, rank: u32) -> bool {
+    let told = format!("rank {rank}: world rank {} has failed", 1 - rank);
+    outcome.err.contains(&told)
 }
 
 fn options(on_failure: &str) -> [&str; 4] {
@@ -161,6 +188,15 @@ fn killed(role: &str, size: u32, on_failure: &str) -> Result<(), Failed> {
 
 /// The same in a job that this command starts.
 fn killed_in(command: Command, role: &str, size: u32, on_failure: &str) -> Result<(), Failed> {
+    let (outcome, pids) = end_of(command, role, size)?;
+    if on_failure == "return" {
+        everybody_was_told(&outcome, role, size - 1);
+    }
+    nothing_is_left(&outcome, &pids)
+}
+
+/// How that job ends, which names the victim, and the ranks' pids.
+fn end_of(command: Command, role: &str, size: u32) -> Result<(Outcome, Vec<String>), Failed> {
     let (child, said) = started(command, size as usize);
     let pid_of = |rank: u32| {
         let line = said
@@ -168,9 +204,11 @@ fn killed_in(command: Command, role: &str, size: u32, on_failure: &str) -> Resul
             .find(|line| line.starts_with(&format!("ready {rank} ")));
         line.and_then(|line| line.rsplit(' ').next())
             .expect("every rank says that it is ready")
+            .to_owned()
     };
+    let pids: Vec<String> = (0..size).map(pid_of).collect();
     let victim = size - 1;
-    let pid = pid_of(victim);
+    let pid = &pids[victim as usize];
     if role == "asleep" {
         // It has spun and given the core away before; killed in those it would be as good.
         wait_until("the rank to sleep", || state(pid) == Some('S'));
@@ -178,11 +216,12 @@ fn killed_in(command: Command, role: &str, size: u32, on_failure: &str) -> Resul
     signal(pid.parse()?, libc::SIGKILL);
     let outcome = finish(child);
     named(&outcome, victim, Some(pid));
-    if on_failure == "return" {
-        everybody_was_told(&outcome, role, victim);
-    }
-    for rank in 0..size {
-        let pid = pid_of(rank);
+    Ok((outcome, pids))
+}
+
+/// No process of the ranks', and nothing of what they made.
+fn nothing_is_left(outcome: &Outcome, pids: &[String]) -> Result<(), Failed> {
+    for (rank, pid) in pids.iter().enumerate() {
         assert!(!is_alive(pid), "rank {rank} is left: {outcome:#?}");
         assert_eq!(rank::files_of(pid), [""; 0], "of rank {rank}");
     }

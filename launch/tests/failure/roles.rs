@@ -23,7 +23,7 @@ pub(crate) fn play(role: &str) -> ExitCode {
 /// The calls in which a rank waits for the dead one, in their order.
 pub(crate) fn calls(role: &str, rank: u32) -> Vec<&str> {
     let first = match (role, rank) {
-        ("barrier", _) => "barrier",
+        ("barrier" | "outside", _) => "barrier",
         (role, _) if is_collective(role) => role,
         ("receiving", 0) => "send",
         ("asleep", 0) => "receive",
@@ -129,6 +129,7 @@ fn suffer(role: &str, comm: &Comm) -> Result<()> {
             role if is_collective(role) => collective(role, comm, &mut large, round)?,
             "sending-large" => comm.send(&large, 0, 1)?,
             "sending-small" => comm.send(&large[..8], 0, 1)?,
+            "outside" => std::thread::park(),
             "receiving" => drop(comm.recv_into(&mut large, 0, 1)?),
             // From a rank that never sends with this tag.
             _ => drop(comm.recv_into(&mut large, 0, 99)?),
