@@ -6,13 +6,13 @@
 
 use std::cell::UnsafeCell;
 use std::error::Error;
-use std::hint::{black_box, spin_loop};
+use std::hint::black_box;
 use std::ptr::copy_nonoverlapping;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::turns::{Turns, TwoLines, on_two};
+use super::turns::{Turns, TwoLines, on_two, until};
 use crate::Buffers;
 use crate::pin::PinError;
 
@@ -211,9 +211,7 @@ impl Relay {
     fn await_read(&self) {
         let written = self.written.0.load(Ordering::Relaxed);
         // Acquire: partner of the reader's store in `End::step`.
-        while self.read.0.load(Ordering::Acquire) != written {
-            spin_loop();
-        }
+        until(|| self.read.0.load(Ordering::Acquire) == written);
     }
 }
 
@@ -327,10 +325,7 @@ fn pass(ends: &mut [End<'_>], messages: usize) {
         end.goal += end.pieces() * messages as u64;
     }
     while ends.iter().any(|end| end.done < end.goal) {
-        let copied: u64 = ends.iter_mut().map(End::turn).sum();
-        if copied == 0 {
-            spin_loop();
-        }
+        until(|| ends.iter_mut().map(End::turn).sum::<u64>() != 0);
     }
 }
 

@@ -14,6 +14,25 @@ use crate::pin::{PinError, pin};
 const TURNS: u32 = 1000;
 const BATCHES: u32 = 8;
 
+/// Looks after which a side believes that the other one has no processor, and gives its own away: tens of microseconds, so
+/// that no turn that counts is touched. Where others run beside a measurement, another one say, both would look at nothing
+/// for whole slices of the scheduler's.
+const LOOKS: u32 = 2000;
+
+/// Waits in a loop.
+#[inline]
+pub(super) fn until(mut ready: impl FnMut() -> bool) {
+    let mut looks = 0;
+    while !ready() {
+        if looks < LOOKS {
+            looks += 1;
+            spin_loop();
+        } else {
+            thread::yield_now();
+        }
+    }
+}
+
 /// Two sides that take turns. Turns count from 1.
 pub(super) trait Turns: Sync {
     /// What the first side does in a turn.
@@ -34,25 +53,21 @@ impl Line {
     }
 
     pub(super) fn await_value(&self, value: u32) {
-        self.await_with(value, spin_loop);
+        until(|| self.is(value));
     }
 
-    fn await_with(&self, value: u32, pause: impl Fn()) {
+    fn is(&self, value: u32) -> bool {
         // Acquire: partner of the store in `set`.
-        while self.0.load(Ordering::Acquire) != value {
-            pause();
-        }
+        self.0.load(Ordering::Acquire) == value
     }
 
     fn replace(&self, old: u32, new: u32) {
         // AcqRel and Acquire: partners of each other on the two sides.
-        while self
-            .0
-            .compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
-            .is_err()
-        {
-            spin_loop();
-        }
+        until(|| {
+            self.0
+                .compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
+        });
     }
 }
 
@@ -112,11 +127,15 @@ pub(super) struct Yielded(Line);
 impl Turns for Yielded {
     fn first(&self, turn: u32) {
         self.0.set(2 * turn - 1);
-        self.0.await_with(2 * turn, thread::yield_now);
+        while !self.0.is(2 * turn) {
+            thread::yield_now();
+        }
     }
 
     fn second(&self, turn: u32) {
-        self.0.await_with(2 * turn - 1, thread::yield_now);
+        while !self.0.is(2 * turn - 1) {
+            thread::yield_now();
+        }
         self.0.set(2 * turn);
     }
 }
