@@ -51,6 +51,7 @@
 //! }
 //! ```
 
+mod acquaint;
 mod addr;
 mod arrival;
 mod atomics;

@@ -16,6 +16,7 @@ use portolan_core::job::{Bootstrap, JobError};
 use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
 use portolan_core::{Error, ErrorKind, Result};
 
+use crate::acquaint;
 use crate::addr::{self, Addresses, Card, Process};
 use crate::caps;
 use crate::config::Config;
@@ -60,6 +61,9 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi, Error>
     // A rank that has no endpoint says why, and nobody comes as far as this.
     let ip = made.as_ref().is_ok_and(Made::has_ip);
     judge(&cards, ip)?;
+    if made.as_ref().is_ok_and(Made::needs_acquaintance) {
+        strangers(&cards)?;
+    }
     let Made {
         link,
         roster,
@@ -122,6 +126,7 @@ pub(crate) fn in_process_as(
     config: &Config,
     (library, info): (Library, Info),
 ) -> Result<Vec<Ofi>, Error> {
+    let needed = acquaint::is_needed(library.version(), &info);
     // One provider, one trial.
     let open = |rank| Link::new(library, info.duplicate()?, config, n, rank > 0);
     let opened: Vec<Link> = (0..n)
@@ -153,7 +158,12 @@ pub(crate) fn in_process_as(
         };
         Ofi::new(opened, place, None).map_err(unavailable)
     };
-    opened.into_iter().zip(0..).map(rank).collect()
+    let ranks: Result<Vec<Ofi>> = opened.into_iter().zip(0..).map(rank).collect();
+    let mut ranks = ranks?;
+    if needed {
+        acquaint::all(&mut ranks);
+    }
+    Ok(ranks)
 }
 
 /// Whether libfabric is usable here as wanted: makes a small job inside this process and moves a
@@ -227,6 +237,12 @@ impl Made {
     /// Whether the provider's addresses are those of IP.
     fn has_ip(&self) -> bool {
         self.link.domain.info.ip().is_some()
+    }
+
+    /// Whether endpoints of one process have to be opened together.
+    fn needs_acquaintance(&self) -> bool {
+        let domain = &self.link.domain;
+        acquaint::is_needed(domain.library.version(), &domain.info)
     }
 }
 
@@ -369,6 +385,19 @@ fn judge(cards: &[Card], ip: bool) -> Result<()> {
     )))
 }
 
+/// Whether every rank is a process of its own, where the provider needs that. Every rank says the same.
+fn strangers(cards: &[Card]) -> Result<()> {
+    let Some(process) = acquaint::shared(cards) else {
+        return Ok(());
+    };
+    Err(unavailable(format!(
+        "several ranks are in process {}, and libfabric's shm provider crashes between endpoints of one process that are \
+         opened one by one (2.5): give each rank a process, or open them all by `in_process`; else another provider \
+         (PORTOLAN_OFI_PROVIDER=tcp) or the transport shm (PORTOLAN_TRANSPORT=shm)",
+        process.pid
+    )))
+}
+
 /// The number of each rank's node, and the first rank of each node.
 fn nodes(cards: &[Card]) -> (Vec<u32>, Vec<u32>) {
     let mut known: Vec<(&str, u32)> = Vec::new();
@@ -454,6 +483,25 @@ mod tests {
         let wanted = "rank 0 (on host-of-a) has tcp 1.1, rank 2 (on host-of-b) verbs 2.1";
         assert!(error.contains(wanted), "{error}");
         assert!(error.contains(Config::RXM_AT_ONCE), "{error}");
+    }
+
+    #[test]
+    fn ranks_of_one_process_are_found() {
+        let (mut cards, own) = (vec![card("a", ""); 3], Process::own());
+        for (card, pid) in cards.iter_mut().zip([own.pid, own.pid + 1, own.pid]) {
+            card.process.pid = pid;
+        }
+        let error = strangers(&cards).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("are in process {},", own.pid)),
+            "{error}"
+        );
+        // The same number on another node, or of another time.
+        cards[2].node = "b".to_owned();
+        assert!(strangers(&cards).is_ok());
+        cards[2].node = "a".to_owned();
+        cards[2].process.start += 1;
+        assert!(strangers(&cards).is_ok());
     }
 
     #[test]

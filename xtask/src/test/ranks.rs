@@ -1,6 +1,6 @@
 //! The lanes in which ranks are processes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::counts::Dialect;
@@ -68,6 +68,33 @@ pub(super) fn conformance(run: &mut Run<'_>) -> Result<(), Failure> {
                 run.step(&what, Dialect::Cases, command)?;
             }
         }
+    }
+    match newer_libfabric() {
+        Some(library) => over_newer(run, &library),
+        None => Ok(()),
+    }
+}
+
+/// Tests over a second version of libfabric, which loads before the system's: of its endpoints, and the suite with threads as ranks
+/// over shared memory, as endpoints of one process are not what those of two processes are to it.
+fn over_newer(run: &mut Run<'_>, library: &Path) -> Result<(), Failure> {
+    let Some(folder) = library.parent() else {
+        return Ok(());
+    };
+    let parts = [
+        ("endpoints", ["--lib", "--", "endpoint::tests::"]),
+        ("threads on shm", ["--test=conformance", "--", "shm::"]),
+    ];
+    for (part, words) in parts {
+        let mut command = run.repo.cargo(&["test"]);
+        // All packages, or everything is built again: the filter leaves tests of one.
+        command.args(EVERYTHING).args(words).arg("--show-output");
+        command.env("LD_LIBRARY_PATH", folder);
+        if !run.all {
+            command.env("PORTOLAN_TEST_HUGE", "0");
+        }
+        let what = format!("{NETWORK} over libfabric 2, {part}");
+        run.step(&what, Dialect::Libtest, command)?;
     }
     Ok(())
 }
