@@ -7,6 +7,7 @@
 //! - [`goals`]: measures the project's goals, and says which are met.
 //! - [`docs`]: writes the pages of `docs/` that are made from the source.
 //! - [`bindgen`]: makes the bindings of C libraries again.
+//! - [`wheel`]: where a second libfabric is.
 //!
 //! Nothing here is needed to build or use Portolan.
 
@@ -21,6 +22,7 @@ mod instructions;
 mod layout;
 mod repo;
 mod test;
+mod wheel;
 
 use std::error::Error;
 use std::process::ExitCode;

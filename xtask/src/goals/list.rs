@@ -27,6 +27,17 @@ pub(super) struct Command {
     pub(super) words: &'static str,
     /// Environment variables.
     pub(super) settings: &'static [(&'static str, &'static str)],
+    /// Which libfabric is under ours and under the loops beside it.
+    pub(super) library: Library,
+}
+
+/// A version of libfabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Library {
+    /// The one that the system has.
+    Systems,
+    /// The one of MPICH's wheel, so that all have the same.
+    OfTheWheel,
 }
 
 /// How large what is measured may be.
@@ -86,6 +97,20 @@ const fn run(words: &'static str) -> Command {
     Command {
         words,
         settings: &[],
+        library: Library::Systems,
+    }
+}
+
+/// A run over a provider of libfabric.
+const fn over(
+    words: &'static str,
+    settings: &'static [(&'static str, &'static str)],
+    library: Library,
+) -> Command {
+    Command {
+        words,
+        settings,
+        library,
     }
 }
 
@@ -139,6 +164,9 @@ const TCP: &[(&str, &str)] = &[
 ];
 const OFI_LATENCY: &str =
     "latency --transport ofi --peers --only libfabric,+ofi --sizes 8,64,1k,4k,8k,16k,64k,256k,1M";
+/// Beside what has that version of the library, or can be given it.
+const OFI_2_LATENCY: &str = "latency --transport ofi --peers --only libfabric,mpich-5.0.2+ofi --sizes 8,64,1k,4k,8k,16k,64k,256k,1M";
+const OFI_2_BANDWIDTH: &str = "bandwidth --transport ofi --peers --only libfabric,mpich-5.0.2+ofi --sizes 1k,4k,8k,16k,64k,256k,1M";
 const OFI_BANDWIDTH: &str =
     "bandwidth --transport ofi --peers --only libfabric,+ofi --sizes 1k,4k,8k,16k,64k,256k,1M";
 
@@ -407,37 +435,49 @@ pub(super) const GROUPS: &[Group] = &[
                 "Latency over TCP on the loopback interface, µs",
                 Bound::AtMost(1.15),
                 Of::BestPeer,
-                &[Command {
-                    words: OFI_LATENCY,
-                    settings: TCP,
-                }],
+                &[over(OFI_LATENCY, TCP, Library::Systems)],
             ),
             goal(
                 "Windows over TCP, MB/s",
                 Bound::AtLeast(0.87),
                 Of::BestPeer,
-                &[Command {
-                    words: OFI_BANDWIDTH,
-                    settings: TCP,
-                }],
+                &[over(OFI_BANDWIDTH, TCP, Library::Systems)],
             ),
             goal(
                 "Latency over libfabric's shared memory, µs",
                 Bound::AtMost(1.15),
                 Of::BestPeer,
-                &[Command {
-                    words: OFI_LATENCY,
-                    settings: SHM,
-                }],
+                &[over(OFI_LATENCY, SHM, Library::Systems)],
             ),
             goal(
                 "Windows over libfabric's shared memory, MB/s",
                 Bound::AtLeast(0.87),
                 Of::BestPeer,
-                &[Command {
-                    words: OFI_BANDWIDTH,
-                    settings: SHM,
-                }],
+                &[over(OFI_BANDWIDTH, SHM, Library::Systems)],
+            ),
+            goal(
+                "Latency over TCP, the same libfabric 2 under all, µs",
+                Bound::AtMost(1.15),
+                Of::BestPeer,
+                &[over(OFI_2_LATENCY, TCP, Library::OfTheWheel)],
+            ),
+            goal(
+                "Windows over TCP, the same libfabric 2 under all, MB/s",
+                Bound::AtLeast(0.87),
+                Of::BestPeer,
+                &[over(OFI_2_BANDWIDTH, TCP, Library::OfTheWheel)],
+            ),
+            goal(
+                "Latency over libfabric's shared memory, the same libfabric 2 under all, µs",
+                Bound::AtMost(1.15),
+                Of::BestPeer,
+                &[over(OFI_2_LATENCY, SHM, Library::OfTheWheel)],
+            ),
+            goal(
+                "Windows over libfabric's shared memory, the same libfabric 2 under all, MB/s",
+                Bound::AtLeast(0.87),
+                Of::BestPeer,
+                &[over(OFI_2_BANDWIDTH, SHM, Library::OfTheWheel)],
             ),
         ],
     },

@@ -15,12 +15,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 
+use crate::wheel::newer_libfabric;
 use crate::{Failure, Repo};
 use figure::Run;
-use list::{Command, Goal};
+use list::{Command, Goal, Library};
 
 /// Where the page is.
 const PAGE: &str = "docs/figures.md";
+
+/// Names the libfabric of ours, and of the loops beside it.
+const LIBRARY: &str = "PORTOLAN_OFI_LIBRARY";
 
 /// `cargo xtask goals`.
 #[derive(Debug, clap::Args)]
@@ -53,6 +57,7 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
         None => built(repo)?,
     };
     let chosen = |group: &str| args.groups.is_empty() || args.groups.iter().any(|g| g == group);
+    let newer = newer_libfabric();
     // A run that several goals are about is made once.
     let mut runs = BTreeMap::new();
     for group in list::GROUPS.iter().filter(|group| chosen(group.name)) {
@@ -61,12 +66,19 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
             if runs.contains_key(&key) {
                 continue;
             }
-            eprintln!("portolan {}", key.1.join(" "));
-            let run = measure(repo, &program, command, &key.1)?;
+            if command.library == Library::OfTheWheel && newer.is_none() {
+                eprintln!(
+                    "left out, there is no wheel of MPICH: portolan {}",
+                    command.words
+                );
+                continue;
+            }
+            eprintln!("portolan {}", key.2.join(" "));
+            let run = measure(repo, &program, command, newer.as_deref(), &key.2)?;
             runs.insert(key, run);
         }
         let part = page::group(group, &how(group.name, args), |command| {
-            &runs[&key(command, args)]
+            runs.get(&key(command, args))
         });
         println!("{part}");
         if args.write {
@@ -103,11 +115,15 @@ fn built(repo: &Repo) -> Result<PathBuf, Failure> {
     Ok(repo.target().join("release/portolan"))
 }
 
-/// What makes one run another: its settings and its arguments.
-type Key = (&'static [(&'static str, &'static str)], Vec<String>);
+/// What makes one run another: its settings, its libfabric and its arguments.
+type Key = (
+    &'static [(&'static str, &'static str)],
+    Library,
+    Vec<String>,
+);
 
 fn key(command: &Command, args: &Args) -> Key {
-    (command.settings, words(command, args))
+    (command.settings, command.library, words(command, args))
 }
 
 /// The arguments of `portolan` that make a run.
@@ -135,15 +151,19 @@ fn measure(
     repo: &Repo,
     program: &Path,
     command: &Command,
+    newer: Option<&Path>,
     words: &[String],
 ) -> Result<Run, Failure> {
-    let output = repo
-        .command(program)
+    let mut bench = repo.command(program);
+    bench
         .args(words)
         .arg("--json")
         .envs(command.settings.iter().copied())
-        .stderr(Stdio::inherit())
-        .output()?;
+        .stderr(Stdio::inherit());
+    if let (Library::OfTheWheel, Some(newer)) = (command.library, newer) {
+        bench.env(LIBRARY, newer);
+    }
+    let output = bench.output()?;
     if !output.status.success() {
         return Err(format!("portolan {}: {}", words.join(" "), output.status).into());
     }
@@ -167,6 +187,7 @@ mod tests {
         let command = |settings| Command {
             words: "latency --peers --repeat 3",
             settings,
+            library: Library::Systems,
         };
         let (plain, set) = (command(&[]), command(&[("A", "b")]));
         assert_ne!(key(&plain, &args), key(&set, &args));

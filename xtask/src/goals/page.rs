@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use super::LIBRARY;
 use super::figure::Run;
-use super::list::{Bound, Command, Goal, Group, Of};
+use super::list::{Bound, Command, Goal, Group, Library, Of};
 use super::verdict::{self, Verdict};
 
 /// The beginning of the page.
@@ -13,11 +14,17 @@ const HEAD: &str = "# Figures\n\n\
 
 /// The part of the page that is about a group.
 ///
-/// `how` is the command that measures it.
-pub(super) fn group<'a>(group: &Group, how: &str, run: impl Fn(&Command) -> &'a Run) -> String {
+/// `how` is the command that measures it. A goal of which something has not been measured is left out.
+pub(super) fn group<'a>(
+    group: &Group,
+    how: &str,
+    run: impl Fn(&Command) -> Option<&'a Run>,
+) -> String {
     let mut text = format!("## {}\n\n`{how}`\n\n", group.title);
     for goal in group.goals {
-        let runs: Vec<&Run> = goal.commands().map(&run).collect();
+        let Some(runs) = goal.commands().map(&run).collect::<Option<Vec<&Run>>>() else {
+            continue;
+        };
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{}", section(goal, &runs));
     }
@@ -51,6 +58,9 @@ fn section(goal: &Goal, runs: &[&Run]) -> String {
     for command in goal.commands() {
         for (name, value) in command.settings {
             let _ = write!(text, "{name}={value} ");
+        }
+        if command.library == Library::OfTheWheel {
+            let _ = write!(text, "{LIBRARY}=WHEEL/lib/mpich/libfabric.so.1 ");
         }
         let _ = writeln!(text, "portolan bench {}", command.words);
     }
@@ -196,6 +206,7 @@ mod tests {
             runs: &[Command {
                 words: "latency --peers",
                 settings: &[("A", "b")],
+                library: Library::OfTheWheel,
             }],
         };
         let run = Run::read(super::super::figure::tests::LINES).unwrap();
@@ -206,7 +217,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("A=b portolan bench latency --peers"),
+            text.contains("A=b PORTOLAN_OFI_LIBRARY=WHEEL/lib/mpich/libfabric.so.1 portolan bench latency --peers"),
             "{text}"
         );
         assert!(text.contains("The best: a-1."), "{text}");

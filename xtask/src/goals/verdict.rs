@@ -91,12 +91,13 @@ fn two_copies(run: &Run, figure: &Figure) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::super::figure::tests::LINES;
-    use super::super::list::Bound;
+    use super::super::list::{Bound, Library};
     use super::*;
 
     const RUN: Command = Command {
         words: "latency",
         settings: &[],
+        library: Library::Systems,
     };
 
     fn goal(of: Of, bound: Bound) -> Goal {

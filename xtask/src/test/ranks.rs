@@ -7,6 +7,7 @@ use super::counts::Dialect;
 use super::lane::Run;
 use super::stock::EVERYTHING;
 use crate::Failure;
+use crate::wheel::newer_libfabric;
 
 /// Job sizes, as everywhere in this project: odd ones find what even ones hide. The unit tests run the
 /// suite at more of them (over libfabric at 2 and 3), with threads as ranks.
@@ -223,21 +224,6 @@ fn variants(package: &str) -> Vec<Variant> {
         }));
     }
     variants
-}
-
-/// The libfabric 2 in MPICH's wheel, where `benches/peers/get-wheels` has put it.
-fn newer_libfabric() -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
-    let peers = std::fs::read_dir(cache.join("portolan").join("peers")).ok()?;
-    let library = |peer: PathBuf| peer.join("lib").join("mpich").join("libfabric.so.1");
-    let mut found: Vec<PathBuf> = peers
-        .flatten()
-        .map(|peer| library(peer.path()))
-        .filter(|library| library.is_file())
-        .collect();
-    found.sort();
-    found.pop()
 }
 
 /// Our ranks under MPICH's launcher, and MPICH's ranks under ours: neither side is tested against
