@@ -6,13 +6,17 @@
 //! takes part all the same: the number of the operation, which makes the tags, is the same.
 //!
 //! Persistent operations have numbers of their own, so they are compared when they are made ([`agree`]), which is a
-//! call with a number like any other. `compare/between.rs` judges what the ranks of two groups call.
+//! call with a number like any other. So are creations of communicators (`compare/creation.rs`), which send their own
+//! messages outside of schedules. `compare/between.rs` judges what the ranks of two groups call.
 
 mod between;
+mod creation;
 
 use portolan_core::comm::{Binomial, Communicator};
 use portolan_core::{Device, Error, ErrorKind, Result, TypedBuf};
 use portolan_datatype::{Op, Signature};
+
+pub use self::creation::{Creation, compare_creation, compare_inter_creation};
 
 use crate::args::{Many, Name, Operation};
 use crate::blocking::run_planned;
@@ -42,7 +46,8 @@ pub(crate) struct Stamp {
     signature: u32,
     /// Name of the operator, cut.
     op: [u8; 16],
-    /// What tells the lengths of all ranks' blocks from others, if all ranks know them; else 0.
+    /// What tells the lengths of all ranks' blocks from others, if all ranks know them; else 0. Of a creation: what
+    /// tells its arguments from others, if all ranks have to give the same.
     blocks: u64,
     /// The caller among two groups, if there are two.
     side: Option<Side>,
@@ -284,14 +289,17 @@ impl Stamp {
 
     fn operation(&self) -> &'static str {
         let name = Name::ALL.into_iter().find(|&name| name as u8 == self.name);
-        name.map_or("an unknown operation", Name::text)
+        let name = name.map(Name::text);
+        name.or_else(|| creation::text(self.name))
+            .unwrap_or("an unknown operation")
     }
 
     /// What this rank and another call, in words, where that differs.
     fn differs(&self, other: &Self) -> Option<Differing> {
         let root = || {
             let differ = self.has_root && self.root != other.root;
-            differ.then(|| self.both(other, |stamp| stamp.with(format!("root {}", stamp.root))))
+            let noun = creation::root_noun(self.name);
+            differ.then(|| self.both(other, |stamp| stamp.with(format!("{noun} {}", stamp.root))))
         };
         self.differs_in_call(other)
             .or_else(root)
@@ -342,7 +350,8 @@ impl Stamp {
 
     fn differs_in_blocks(&self, other: &Self) -> Option<Differing> {
         let differ = self.blocks != 0 && other.blocks != 0 && self.blocks != other.blocks;
-        let (ours, theirs) = ("its counts for the ranks", "other counts for the ranks");
+        let (ours, theirs) = creation::marked(self.name)
+            .unwrap_or(("its counts for the ranks", "other counts for the ranks"));
         differ.then(|| (self.with(ours.to_owned()), other.with(theirs.to_owned())))
     }
 }

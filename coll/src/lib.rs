@@ -9,7 +9,8 @@
 //! Operations between the two groups of an intercommunicator are in [`inter`].
 //!
 //! **What it is not.** It knows no backend, only what a device says it can do; it has no typed interface (that is
-//! the crate `portolan`) and makes no communicators (that is `portolan_core::comm`).
+//! the crate `portolan`) and makes no communicators (that is `portolan_core::comm`; [`compare_creation`] only compares
+//! what the ranks call before).
 //!
 //! **Who calls it.** `portolan`'s communicators, and `rma` for its synchronisation.
 //!
@@ -50,6 +51,7 @@ mod team;
 pub use args::{BlocksArg, LayoutsArg, Many, Name, Operation};
 pub use blocking::run;
 pub use check::{check, check_inter};
+pub use compare::{Creation, compare_creation, compare_inter_creation};
 pub use counters::{Counters, counted};
 pub use levels::Levels;
 pub use options::{Options, configure};

@@ -1,5 +1,6 @@
 //! Communicators out of communicators: typed faces of `core`'s.
 
+use portolan_coll::{Creation, compare_creation};
 #[cfg(doc)]
 use portolan_core::ErrorKind;
 use portolan_core::comm::{SplitBy, Tag};
@@ -44,6 +45,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// As [`dup`](Self::dup), and [`InvalidArgument`](ErrorKind::InvalidArgument) if somebody in
     /// `group` is not in this communicator.
     pub fn create(&self, group: &Group) -> Result<Option<Self>> {
+        self.before(Creation::Create)?;
         let new = self.raise(self.inner.create(group))?;
         Ok(new.map(Self::wrap))
     }
@@ -78,6 +80,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`dup`](Self::dup).
     pub fn split(&self, color: impl Into<Option<u32>>, key: i64) -> Result<Option<Self>> {
+        self.before(Creation::Split)?;
         let new = self.raise(self.inner.split(color.into(), key))?;
         Ok(new.map(Self::wrap))
     }
@@ -97,6 +100,12 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`dup`](Self::dup).
     pub fn split_by(&self, by: SplitBy, key: i64) -> Result<Self> {
+        self.before(Creation::SplitBy(by))?;
         self.raise(self.inner.split_by(by, key).map(Self::wrap))
+    }
+
+    /// Compares what the ranks call in the debug mode, before a creation that is collective over this communicator.
+    pub(super) fn before(&self, creation: Creation<'_>) -> Result<()> {
+        self.raise(compare_creation(&self.inner, creation))
     }
 }

@@ -1,5 +1,6 @@
 //! Two groups that talk to each other: typed faces of `core`'s intercommunicators.
 
+use portolan_coll::{Creation, compare_inter_creation};
 #[cfg(doc)]
 use portolan_core::ErrorKind;
 use portolan_core::comm::{self, Errors, InterCommunicator, Tag};
@@ -79,6 +80,7 @@ impl<L: Level, D: Device> Comm<L, D> {
             rank: remote.rank,
             tag: remote.tag,
         });
+        self.before(Creation::IntercommCreate(leader))?;
         let inter = InterCommunicator::create(&self.inner, leader, remote);
         self.raise(inter).map(InterComm::wrap)
     }
@@ -149,6 +151,7 @@ impl<L: Level, D: Device> InterComm<L, D> {
     /// # Errors
     /// As [`Comm::dup`].
     pub fn dup(&self) -> Result<Self> {
+        self.before(Creation::Dup)?;
         self.remote.raise(self.inner.dup()).map(Self::wrap)
     }
 
@@ -160,6 +163,7 @@ impl<L: Level, D: Device> InterComm<L, D> {
     /// As [`Comm::dup`], and [`InvalidArgument`](ErrorKind::InvalidArgument) on every rank if somebody in the
     /// `group` of one of them is not in its local group, or the ranks of a group disagree.
     pub fn create(&self, group: &Group) -> Result<Option<Self>> {
+        self.before(Creation::Create)?;
         let new = self.remote.raise(self.inner.create_part(group))?;
         Ok(new.map(Self::wrap))
     }
@@ -190,6 +194,7 @@ impl<L: Level, D: Device> InterComm<L, D> {
     /// # Errors
     /// As [`Comm::dup`].
     pub fn split(&self, color: impl Into<Option<u32>>, key: i64) -> Result<Option<Self>> {
+        self.before(Creation::Split)?;
         let new = self.remote.raise(self.inner.split(color.into(), key))?;
         Ok(new.map(Self::wrap))
     }
@@ -202,7 +207,14 @@ impl<L: Level, D: Device> InterComm<L, D> {
     /// As [`Comm::dup`], and [`InvalidArgument`](ErrorKind::InvalidArgument), on every rank, if the
     /// ranks of a group disagree about `high`.
     pub fn merge(&self, high: bool) -> Result<Comm<L, D>> {
+        self.before(Creation::Merge)?;
         self.remote.raise(self.inner.merge(high)).map(Comm::wrap)
+    }
+
+    /// Compares what the ranks of both groups call in the debug mode, before a creation over both.
+    fn before(&self, creation: Creation<'_>) -> Result<()> {
+        self.remote
+            .raise(compare_inter_creation(&self.inner, creation))
     }
 }
 

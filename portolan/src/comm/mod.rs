@@ -151,6 +151,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// [`Exhausted`](ErrorKind::Exhausted) when too many communicators are alive,
     /// [`PeerFailed`](ErrorKind::PeerFailed).
     pub fn dup(&self) -> Result<Self> {
+        self.before(portolan_coll::Creation::Dup)?;
         self.raise(self.inner.dup().map(Self::wrap))
     }
 

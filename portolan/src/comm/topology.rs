@@ -26,6 +26,7 @@ pub use portolan_core::comm::{
     dims_create,
 };
 
+use portolan_coll::Creation;
 #[cfg(doc)]
 use portolan_core::ErrorKind;
 use portolan_core::level::{Level, Single};
@@ -58,6 +59,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if a dimension is 0 or
     /// the grid is larger than the communicator.
     pub fn cart_create(&self, dims: &[Dimension], reorder: bool) -> Result<Option<CartComm<L, D>>> {
+        self.before(Creation::CartCreate(dims))?;
         let new = self.raise(self.inner.cart_create(dims, reorder))?;
         Ok(new.map(|inner| CartComm(Self::wrap(inner))))
     }
@@ -76,6 +78,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if the graph is larger
     /// than the communicator.
     pub fn graph_create(&self, graph: Graph, reorder: bool) -> Result<Option<Self>> {
+        self.before(Creation::GraphCreate(&graph))?;
         let new = self.raise(self.inner.graph_create(graph, reorder))?;
         Ok(new.map(Self::wrap))
     }
@@ -112,6 +115,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         destinations: impl Into<Edges>,
         reorder: bool,
     ) -> Result<Self> {
+        self.before(Creation::DistGraphCreateAdjacent)?;
         let new = self
             .inner
             .dist_graph_create_adjacent(sources, destinations, reorder);
@@ -127,6 +131,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// [`InvalidArgument`](ErrorKind::InvalidArgument), on every rank, if some edges have weights and
     /// others do not.
     pub fn dist_graph_create(&self, edges: &[(u32, Edges)], reorder: bool) -> Result<Self> {
+        self.before(Creation::DistGraphCreate)?;
         let new = self.inner.dist_graph_create(edges, reorder);
         self.raise(new.map(Self::wrap))
     }
@@ -169,6 +174,7 @@ impl<L: Level, D: Device> CartComm<L, D> {
     /// As [`Comm::dup`]; [`InvalidArgument`](ErrorKind::InvalidArgument) if `keep` has another number
     /// of dimensions.
     pub fn sub(&self, keep: &[bool]) -> Result<Self> {
+        self.0.before(Creation::CartSub(keep))?;
         let part = self.0.inner.cart_sub(keep).map(Comm::wrap);
         self.0.raise(part).map(Self)
     }

@@ -1,0 +1,165 @@
+//! Creations of communicators, which are collective, too: `core` makes them, with messages of its own that no schedule
+//! knows of, so the ranks compare what they call in a step before it.
+
+use portolan_core::comm::{Communicator, Dimension, Graph, InterCommunicator, SplitBy};
+use portolan_core::{Device, Result};
+
+use super::{Form, Side, Stamp, agree, mark};
+use crate::state;
+
+/// How a communicator is made: what the debug mode compares of it.
+///
+/// What ranks may give as they like (a group, a color, a key, edges) is not part of it.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Creation<'a> {
+    /// MPI-4 section 7.4.2, `MPI_Comm_dup`.
+    Dup,
+    /// MPI-4 section 7.4.2, `MPI_Comm_create`.
+    Create,
+    /// MPI-4 section 7.4.2, `MPI_Comm_split`.
+    Split,
+    /// MPI-4 section 7.4.2, `MPI_Comm_split_type`, with what the ranks of a part have in common.
+    SplitBy(SplitBy),
+    /// MPI-4 section 8.5.1, with the grid.
+    CartCreate(&'a [Dimension]),
+    /// MPI-4 section 8.5.7, with the dimensions that are kept.
+    CartSub(&'a [bool]),
+    /// MPI-4 section 8.5.3, with the graph.
+    GraphCreate(&'a Graph),
+    /// MPI-4 section 8.5.4, `MPI_Dist_graph_create_adjacent`.
+    DistGraphCreateAdjacent,
+    /// MPI-4 section 8.5.4, `MPI_Dist_graph_create`.
+    DistGraphCreate,
+    /// MPI-4 section 7.6.2, with the rank of the leader.
+    IntercommCreate(u32),
+    /// MPI-4 section 7.6.2, `MPI_Intercomm_merge`.
+    Merge,
+}
+
+/// The first number of a creation in a stamp; those of operations are below.
+const FIRST: u8 = 0x80;
+/// Names, in the order of the numbers.
+const TEXTS: [&str; 11] = [
+    "dup",
+    "create",
+    "split",
+    "split_by",
+    "cart_create",
+    "sub of a grid",
+    "graph_create",
+    "dist_graph_create_adjacent",
+    "dist_graph_create",
+    "intercomm_create",
+    "merge",
+];
+
+impl Creation<'_> {
+    fn number(self) -> u8 {
+        let place = match self {
+            Self::Dup => 0,
+            Self::Create => 1,
+            Self::Split => 2,
+            Self::SplitBy(_) => 3,
+            Self::CartCreate(_) => 4,
+            Self::CartSub(_) => 5,
+            Self::GraphCreate(_) => 6,
+            Self::DistGraphCreateAdjacent => 7,
+            Self::DistGraphCreate => 8,
+            Self::IntercommCreate(_) => 9,
+            Self::Merge => 10,
+        };
+        FIRST + place
+    }
+
+    /// A number for the arguments that all ranks have to give alike; 0 if there are none.
+    fn mark(self) -> u64 {
+        match self {
+            Self::SplitBy(by) => mark([by as usize].into_iter()),
+            Self::CartCreate(dims) => mark(
+                dims.iter()
+                    .flat_map(|dim| [dim.size as usize, usize::from(dim.periodic)]),
+            ),
+            Self::CartSub(keep) => mark(keep.iter().map(|&keep| usize::from(keep))),
+            Self::GraphCreate(graph) => mark((0..graph.size()).flat_map(|rank| {
+                let neighbours = graph.neighbours(rank);
+                let edges = neighbours.iter().map(|&rank| rank as usize);
+                std::iter::once(neighbours.len()).chain(edges)
+            })),
+            _ => 0,
+        }
+    }
+
+    fn stamp(self, side: Option<Side>) -> Stamp {
+        let leader = match self {
+            Self::IntercommCreate(leader) => Some(leader),
+            _ => None,
+        };
+        Stamp {
+            name: self.number(),
+            form: Form::Blocking,
+            has_root: leader.is_some(),
+            root: leader.unwrap_or_default(),
+            bytes: None,
+            signature: 0,
+            op: [0; 16],
+            blocks: self.mark(),
+            side,
+        }
+    }
+}
+
+/// The name of the creation with this number.
+pub(super) fn text(number: u8) -> Option<&'static str> {
+    let place = number.checked_sub(FIRST)?;
+    TEXTS.get(usize::from(place)).copied()
+}
+
+/// What is marked of the creation with this number: what a rank gives, and what is not that.
+pub(super) fn marked(number: u8) -> Option<(&'static str, &'static str)> {
+    text(number).map(|text| match text {
+        "cart_create" | "sub of a grid" => ("its dimensions", "other dimensions"),
+        "graph_create" => ("its graph", "another graph"),
+        _ => ("its kind of parts", "another kind of parts"),
+    })
+}
+
+/// What the rank is that all have to name.
+pub(super) fn root_noun(number: u8) -> &'static str {
+    text(number).map_or("root", |_| "leader")
+}
+
+/// Compares what the ranks are about to do where the settings want that, before a creation over this communicator.
+/// Takes a number among its operations then.
+///
+/// # Errors
+/// [`InvalidArgument`](portolan_core::ErrorKind::InvalidArgument) if the ranks do not agree: the same text on all of
+/// them. Those of [`check_members`](Communicator::check_members).
+pub fn compare_creation<D: Device>(comm: &Communicator<D>, creation: Creation<'_>) -> Result<()> {
+    if !state::of_job(comm).options.compare {
+        return Ok(());
+    }
+    comm.check_members()?;
+    agree(comm, || creation.stamp(None))
+}
+
+/// The same before a creation over both groups of an intercommunicator.
+///
+/// # Errors
+/// As [`compare_creation`].
+pub fn compare_inter_creation<D: Device>(
+    comm: &InterCommunicator<D>,
+    creation: Creation<'_>,
+) -> Result<()> {
+    let both = comm.merged();
+    if !state::of_job(both).options.compare {
+        return Ok(());
+    }
+    both.check_members()?;
+    let side = Side {
+        low: comm.local_offset() == 0,
+        roots: false,
+        world_rank: both.device().attributes().world_rank,
+    };
+    agree(both, || creation.stamp(Some(side)))
+}

@@ -1,0 +1,164 @@
+//! The debug mode (`COLL_CHECK`) where ranks create communicators: who calls something else is named, and nobody waits.
+//!
+//! The emulated machine comes first: it notices that all its ranks wait, so that what would hang is a failure there.
+#![cfg(feature = "t3e-sim")]
+
+mod common;
+
+use common::transports;
+use portolan::topology::{Dimension, Edges, Graph};
+use portolan::{Builder, Comm, ErrorKind, RemoteLeader, Result, SplitBy, World};
+
+fn checked(sizes: &[u32], body: impl Fn(World) -> Result<()> + Sync) {
+    for transport in std::iter::once("t3e-sim").chain(transports()) {
+        for &n in sizes {
+            let job = Builder::new().setting("COLL_CHECK", "on");
+            let outcome = job.transport(transport).try_threads(n, &body);
+            outcome.unwrap_or_else(|error| panic!("{n} ranks over {transport}: {error}"));
+        }
+    }
+}
+
+/// That a call was refused on this rank with a text that has `what` in it.
+#[track_caller]
+fn refused<T>(outcome: Result<T>, what: &str) {
+    let Err(error) = outcome else {
+        panic!("no error says: {what}");
+    };
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.to_string().contains(what), "{error} // {what}");
+}
+
+type Call = (&'static str, fn(&Comm) -> Result<()>);
+
+/// Calls that are collective over a communicator.
+const CALLS: [Call; 11] = [
+    ("barrier", |comm| comm.barrier()),
+    ("bcast", |comm| comm.bcast(&mut [0u8; 8], 0)),
+    ("dup", |comm| comm.dup().map(drop)),
+    ("create", |comm| comm.create(&comm.group()).map(drop)),
+    ("split", |comm| comm.split(0, 0).map(drop)),
+    ("split_by", |comm| comm.split_by(SplitBy::Node, 0).map(drop)),
+    ("cart_create", |comm| {
+        let dims = [Dimension::open(comm.size())];
+        comm.cart_create(&dims, false).map(drop)
+    }),
+    ("graph_create", |comm| {
+        let graph = Graph::new(vec![vec![0u32]; comm.size() as usize])?;
+        comm.graph_create(graph, false).map(drop)
+    }),
+    ("dist_graph_create_adjacent", |comm| {
+        let new = comm.dist_graph_create_adjacent(Edges::none(), Edges::none(), false);
+        new.map(drop)
+    }),
+    ("dist_graph_create", |comm| {
+        comm.dist_graph_create(&[], false).map(drop)
+    }),
+    ("intercomm_create", |comm| {
+        comm.intercomm_create(0, None).map(drop)
+    }),
+];
+
+#[test]
+fn whoever_creates_while_others_do_something_else_is_named_on_every_rank() {
+    checked(&[2, 3], |world| {
+        let comm = world.comm();
+        for (zeros, zero) in CALLS {
+            for (others, other) in CALLS.into_iter().filter(|&(name, _)| name != zeros) {
+                let call = if comm.rank() == 0 { zero } else { other };
+                let what =
+                    format!("rank 1 calls a blocking {others}, rank 0 calls a blocking {zeros}");
+                refused(call(&comm), &what);
+            }
+        }
+        // The communicator is as good as before, and ranks that agree are left alone.
+        for (name, call) in CALLS
+            .into_iter()
+            .filter(|&(name, _)| name != "intercomm_create")
+        {
+            call(&comm).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn ranks_that_give_other_topologies_are_named() {
+    checked(&[2, 3], |world| {
+        let comm = world.comm();
+        let (first, n) = (comm.rank() == 0, comm.size());
+        let line = [Dimension::open(n)];
+        for other in [
+            &[Dimension::open(n), Dimension::open(1)][..],
+            &[Dimension::periodic(n)],
+            &[Dimension::open(n - 1)],
+        ] {
+            let dims = if first { &line } else { other };
+            let what = "rank 1 calls cart_create with other dimensions";
+            refused(comm.cart_create(dims, false), what);
+        }
+        let to_first = Graph::new(vec![vec![0u32]; n as usize])?;
+        let mut lists = vec![vec![0u32]; n as usize];
+        lists[1] = vec![0, 0];
+        let graph = if first { to_first } else { Graph::new(lists)? };
+        let what = "rank 1 calls graph_create with another graph";
+        refused(comm.graph_create(graph, false), what);
+        let by = if first {
+            SplitBy::Node
+        } else {
+            SplitBy::SharedMemory
+        };
+        refused(
+            comm.split_by(by, 0),
+            "rank 1 calls split_by with another kind",
+        );
+        let leader = u32::from(!first);
+        let what = "intercomm_create with leader 1, rank 0 calls intercomm_create with leader 0";
+        refused(comm.intercomm_create(leader, None), what);
+        let dims = [Dimension::open(n), Dimension::open(1)];
+        let grid = comm.cart_create(&dims, false)?.expect("it has all ranks");
+        refused(
+            grid.sub(&[first, true]),
+            "rank 1 calls sub of a grid with other dimensions",
+        );
+        grid.sub(&[true, false]).map(drop)
+    });
+}
+
+#[test]
+fn creations_of_two_groups_are_compared_over_both() {
+    checked(&[2, 3], |world| {
+        let comm = world.comm();
+        let left = comm.rank() == 0;
+        let own = comm
+            .split(u32::from(left), 0)?
+            .expect("everybody has a side");
+        let remote = RemoteLeader {
+            peer: &comm,
+            rank: u32::from(left),
+            tag: 1.into(),
+        };
+        let inter = own.intercomm_create(0, Some(remote))?;
+        // Which group comes first is not up to the ranks.
+        let of = |a: Result<()>| a.expect_err("the ranks call two things").to_string();
+        let (first, second) = if left {
+            (of(inter.dup().map(drop)), of(inter.split(0, 0).map(drop)))
+        } else {
+            (of(inter.merge(true).map(drop)), of(inter.barrier()))
+        };
+        for (said, name) in [
+            (&first, "dup"),
+            (&first, "merge"),
+            (&second, "split"),
+            (&second, "barrier"),
+        ] {
+            assert!(said.contains(&format!("calls a blocking {name}")), "{said}");
+        }
+        // What is refused there without any comparison still is, on one rank alone.
+        if left {
+            let error = inter.remote().dup().expect_err("it is the other group");
+            assert_eq!(error.kind(), ErrorKind::InvalidCommunicator, "{error}");
+        }
+        inter.dup()?.merge(left)?.barrier()
+    });
+}
