@@ -171,7 +171,11 @@ impl<D: Device> Check<'_, D> {
     }
 
     fn root(&self, root: u32) -> Result<()> {
-        self.comm.check_rank("root", root)
+        if root < self.comm.size() {
+            return Ok(());
+        }
+        let what = format!("{}: root", self.name);
+        self.comm.check_rank(&what, root)
     }
 
     /// The root has a buffer for all; whoever is not the root has one for its own part.
@@ -244,8 +248,11 @@ impl<D: Device> Check<'_, D> {
 
     fn operator(&self, op: &Op, layout: &Layout) -> Result<()> {
         op.check(layout).map_err(|error| {
-            let remedy = "use an operator that knows the type, or one of your own (Op::new)";
-            self.error(ErrorKind::InvalidLayout, &error.to_string(), remedy)
+            // Most of these texts have a remedy already.
+            let text = error.to_string();
+            let any = "use an operator that knows the type, or one of your own (Op::new)";
+            let (what, remedy) = text.split_once("; ").unwrap_or((&text, any));
+            self.error(ErrorKind::InvalidLayout, what, remedy)
         })
     }
 

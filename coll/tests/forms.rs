@@ -452,7 +452,8 @@ fn wrong_arguments_are_errors_before_anything_is_sent() {
         };
         for error in errors {
             assert_eq!(error.kind(), ErrorKind::InvalidRank);
-            assert!(error.to_string().contains("root 2 is outside"), "{error}");
+            let text = error.to_string();
+            assert!(text.contains("bcast: root 2 is outside"), "{text}");
         }
         // The same bounds, and the data elsewhere in them.
         let low = Layout::resized(&layout, 0, 16).unwrap();
@@ -472,6 +473,17 @@ fn wrong_arguments_are_errors_before_anything_is_sent() {
         // SAFETY: as above.
         let error = unsafe { run(world, &sum) }.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidLayout, "{error}");
+        // An operator that does not know the type: with one remedy, not two.
+        let floats = Layout::of::<f32>();
+        let bits = Operation::Allreduce {
+            send: None,
+            recv: buf(&mut to, &floats),
+            op: &Op::BAND,
+        };
+        // SAFETY: as above.
+        let text = unsafe { run(world, &bits) }.unwrap_err().to_string();
+        assert!(text.contains("allreduce: operator band"), "{text}");
+        assert_eq!(text.matches("; use ").count(), 1, "{text}");
         assert_eq!(counted(world, Counters::Messages), before);
     });
 }

@@ -26,7 +26,13 @@ fn refused<T>(outcome: Result<T>, what: &str) {
         panic!("no error says: {what}");
     };
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
-    assert!(error.to_string().contains(what), "{error} // {what}");
+    let text = error.to_string();
+    assert!(text.contains(what), "{text} // {what}");
+    let (place, _) = text.split_once(": ").expect("it begins with the place");
+    assert!(
+        place.starts_with("rank ") && place.ends_with(')'),
+        "rank and device are not there: {text}"
+    );
 }
 
 type Call = (&'static str, fn(&Comm) -> Result<()>);

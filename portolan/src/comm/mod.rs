@@ -247,7 +247,10 @@ impl<L: Level, D: Device> Comm<L, D> {
     #[cold]
     #[inline(never)]
     pub(crate) fn fail(&self, error: Error) -> Error {
-        let error = error.on_rank(self.hosted().attributes().world_rank);
+        let attributes = self.hosted().attributes();
+        let error = error
+            .on_rank(attributes.world_rank)
+            .on_device(attributes.name);
         if self.errors() == Errors::Abort && error.kind() != ErrorKind::MayBlock {
             self.hosted()
                 .abort(1, Some(&self.name()), Some(&error.to_string()));
