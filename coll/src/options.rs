@@ -20,6 +20,9 @@ pub struct Options {
     /// Whether reductions of floating-point numbers give the same bits whatever the number of ranks, their
     /// placement and the algorithm (the setting `REPRODUCIBLE`).
     pub reproducible: bool,
+    /// Whether ranks whose data are of other types than the others' are told, where operations go through memory that ranks
+    /// share (the setting `CHECK_SIGNATURE`; messages look at it themselves).
+    pub types: bool,
     /// Requests that the nonblocking and persistent operations of a rank may have under way together: by default half of
     /// all that there may be. One that would have more is not begun while others are under way, so that none
     /// ends up waiting for requests that the others hold.
@@ -33,6 +36,7 @@ impl Default for Options {
             compare: false,
             direct: true,
             reproducible: false,
+            types: true,
             requests: Request::MAX_ACTIVE / 2,
         }
     }
@@ -53,6 +57,7 @@ impl Options {
             compare: settings.coll_check(),
             direct: settings.coll_direct(),
             reproducible: settings.reproducible(),
+            types: settings.check_signature(),
             ..Self::default()
         })
     }

@@ -42,7 +42,7 @@ pub(crate) struct Spare {
 }
 
 /// Of one rank of a job: shared by all communicators.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) options: Options,
     pub(crate) progress: Progress,
@@ -53,9 +53,9 @@ pub(crate) struct Job {
 impl Job {
     pub(crate) fn new(options: Options) -> Self {
         Self {
+            boards: Arc::new(Pool::new(options.types)),
             options,
             progress: Progress::default(),
-            boards: Arc::default(),
         }
     }
 }
@@ -69,7 +69,7 @@ pub(crate) fn of<D: Device>(comm: &Communicator<D>) -> &State {
 /// The state of the job.
 #[inline]
 pub(crate) fn of_job<D: Device>(comm: &Communicator<D>) -> &Job {
-    comm.job_extension(Slot::Coll, Job::default)
+    comm.job_extension(Slot::Coll, || Job::new(Options::default()))
 }
 
 impl State {

@@ -181,6 +181,17 @@ impl Tally {
         }
     }
 
+    /// The signature of any number of repetitions, if it is always the same.
+    #[inline]
+    pub(crate) fn uniform(&self) -> Option<Signature> {
+        match self.kind {
+            _ if self.packed => Some(Signature::ANY),
+            Kind::Empty => Some(Signature::ANY),
+            Kind::Only(primitive) => Some(Signature::homogeneous(primitive)),
+            Kind::Mixed => None,
+        }
+    }
+
     /// The signature of the sequence, followed by a torn element if `torn`.
     pub(crate) fn signature(&self, torn: bool) -> Signature {
         if self.packed {

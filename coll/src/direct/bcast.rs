@@ -120,28 +120,27 @@ unsafe fn receive_short<D: Device>(
         // Nobody will look, unless something is wrong.
         steps.post_for_few(Kind::Bcast, len);
     }
-    let agreed = |steps: &Steps<'_, D>, header: Header| {
-        header == Header::new(steps.number(), Kind::Bcast, len)
-    };
     let (mut from, mut header) = (parent, steps.header_of(parent)?);
-    if !agreed(steps, header) {
+    let mut agreed = steps.agrees(from, header, Kind::Bcast, len);
+    if !agreed {
         // Perhaps it is the one above that is wrong.
         (from, header) = (root, steps.header_of(root)?);
+        agreed = steps.agrees(from, header, Kind::Bcast, len);
     }
     let source = steps.at(from, Place::Cell);
-    if agreed(steps, header) {
+    if agreed {
         // SAFETY: `len` bytes have been posted there, and the buffer is the caller's.
         unsafe { data.write(0, source, len) };
     }
     if below < size {
-        if agreed(steps, header) {
+        if agreed {
             // SAFETY: the cell is this rank's and free; both have room for `len` bytes.
             unsafe { source.copy_to_nonoverlapping(steps.mine(Place::Cell), len) };
         }
         steps.post_for_few(Kind::Bcast, len);
         (below..size.min(below.saturating_add(RADIX))).for_each(|child| steps.wake(rank_of(child)));
     }
-    if !agreed(steps, header) {
+    if !agreed {
         return let_pass(steps, root, header);
     }
     steps.next();
@@ -159,6 +158,7 @@ unsafe fn receive<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: 
         if header.kind() != Some(Kind::Bcast) || steps.len_of(root, header) != len as u64 {
             return let_pass(steps, root, header);
         }
+        steps.see_sort(root, header);
         let at = number * piece;
         let source = steps.at(root, Place::Chunk);
         // SAFETY: the piece has been posted, and the buffer is the caller's.

@@ -26,6 +26,7 @@ use super::call::Call;
 use super::counts;
 use super::kept::Kept;
 use super::odd::{Odd, described};
+use super::sort::Sort;
 use super::steps::{Place, want};
 
 /// A step of a track, being taken.
@@ -78,7 +79,7 @@ impl Begun {
             return false;
         }
         drop(turn);
-        let mut header = Header::new(step, call.kind, call.len);
+        let mut header = Header::new(step, call.kind, call.sort, call.len);
         if call.place.is_some() {
             // SAFETY: from the caller; the place is free.
             unsafe { call.show(boards.track_place(boards.rank, track, step, place)) };
@@ -160,7 +161,13 @@ impl Begun {
             self.waiting &= !(1 << rank);
             // Messages tell of lengths that differ by themselves.
             let agrees = match call.place {
-                Some(_) => header == Header::new(self.step, call.kind, call.len_of(rank)),
+                Some(_) => {
+                    let len = call.len_of(rank);
+                    let wanted = Header::new(self.step, call.kind, call.sort, len);
+                    header == wanted
+                        || header.is_but_for_sort(wanted)
+                            && (len == 0 || call.sort.matches(header.sort()))
+                }
                 None => header.is_by_messages() && header.kind() == Some(call.kind),
             };
             let cell = boards
@@ -169,7 +176,7 @@ impl Begun {
             // SAFETY: whoever does this operation has shown one.
             let counts_agree = |sum| unsafe { counts::read(cell) } == sum;
             if !(agrees && call.sum.is_none_or(counts_agree)) {
-                self.note(boards, rank, header);
+                self.note(boards, call.sort, rank, header);
                 boards.wake(u32::MAX, notify);
             }
         }
@@ -177,7 +184,7 @@ impl Begun {
     }
 
     #[cold]
-    fn note(&mut self, boards: &Boards, rank: u32, header: Header) {
+    fn note(&mut self, boards: &Boards, sort: Sort, rank: u32, header: Header) {
         let mut len = header.len() as u64;
         if header.is_by_messages() {
             let data = boards
@@ -186,7 +193,12 @@ impl Begun {
             // SAFETY: the cell has been shown with the length in its data.
             len = unsafe { data.cast::<u64>().read() };
         }
-        self.odd.get_or_insert(Odd { rank, header, len });
+        self.odd.get_or_insert(Odd {
+            rank,
+            header,
+            len,
+            sort,
+        });
     }
 
     /// Takes the result and ends the step, when all have been seen.
@@ -313,7 +325,7 @@ impl Pending {
             return None;
         }
         let operation = self.kept.operation();
-        let call = Call::of(&operation, boards.rank, boards.size())?;
+        let call = boards.call(&operation)?;
         // SAFETY: from the caller.
         unsafe {
             if !self.begun.show(boards, &call, notify) || !self.begun.look(boards, &call, notify) {
@@ -331,7 +343,7 @@ impl Pending {
             return Ok(());
         }
         let operation = self.kept.operation();
-        let Some(call) = Call::of(&operation, boards.rank, boards.size()) else {
+        let Some(call) = boards.call(&operation) else {
             return Ok(());
         };
         // SAFETY: no buffers are used where data is not shown.

@@ -10,6 +10,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use super::sort::Sort;
+
 /// Cells of a board: as many steps a rank may be ahead of the slowest, at most.
 pub(super) const CELLS: u32 = 16;
 /// Chunks of a board: the same for steps with more data than a cell holds.
@@ -283,7 +285,7 @@ impl Kind {
     }
 }
 
-/// The header of a cell: the step that it is for, what the rank is doing, and how many bytes.
+/// The header of a cell: the step that it is for, what the rank is doing, with what sort of items, and how many bytes.
 ///
 /// The step is in it so that one load shows both that the cell is there and what is in it. Lengths of
 /// [`LONG`](Self::LONG) bytes and more are in the cell's data instead. The last bit says that a rank on a track goes by
@@ -293,16 +295,30 @@ pub(super) struct Header(pub(super) u64);
 
 impl Header {
     /// The length in the header that says: look into the cell.
-    pub(super) const LONG: usize = (1 << 26) - 1;
-    /// Where the kind and the length begin.
+    pub(super) const LONG: usize = (1 << (63 - Self::LEN)) - 1;
+    /// Where the kind, the sort and the length begin.
     const KIND: u32 = 32;
-    const LEN: u32 = 37;
-    const KINDS: u64 = (1 << (Self::LEN - Self::KIND)) - 1;
+    const SORT: u32 = 37;
+    const LEN: u32 = Self::SORT + Sort::BITS;
+    const KINDS: u64 = (1 << (Self::SORT - Self::KIND)) - 1;
 
     #[inline]
-    pub(super) fn new(step: u32, kind: Kind, len: usize) -> Self {
+    pub(super) fn new(step: u32, kind: Kind, sort: Sort, len: usize) -> Self {
         let len = len.min(Self::LONG) as u64;
-        Self(u64::from(step) | (kind as u64) << Self::KIND | len << Self::LEN)
+        let what = (kind as u64) << Self::KIND | sort.bits() << Self::SORT;
+        Self(u64::from(step) | what | len << Self::LEN)
+    }
+
+    /// Whether it is the same but for the sort.
+    #[inline]
+    pub(super) fn is_but_for_sort(self, other: Self) -> bool {
+        let sorts = ((1 << Sort::BITS) - 1) << Self::SORT;
+        (self.0 ^ other.0) & !sorts == 0
+    }
+
+    #[inline]
+    pub(super) fn sort(self) -> Sort {
+        Sort::from_bits(self.0 >> Self::SORT)
     }
 
     /// The same, of a rank that does it by messages.
@@ -340,24 +356,26 @@ mod tests {
 
     #[test]
     fn headers_keep_what_they_are_made_of() {
+        let sorts = [Sort::ANY, Sort::from_bits(13), Sort::from_bits(31)];
+        let new = |step, kind, len| Header::new(step, kind, sorts[1], len);
         for kind in Kind::ALL {
             for len in [0, 1, 77, Header::LONG - 1] {
                 for step in [0, 1, u32::MAX] {
-                    let header = Header::new(step, kind, len);
-                    assert_eq!(
-                        (header.step(), header.kind(), header.len()),
-                        (step, Some(kind), len)
-                    );
+                    for sort in sorts {
+                        let header = Header::new(step, kind, sort, len);
+                        assert_eq!((header.step(), header.kind()), (step, Some(kind)));
+                        assert_eq!((header.sort(), header.len()), (sort, len));
+                        assert!(header.is_but_for_sort(new(step, kind, len)));
+                        assert!(!header.is_but_for_sort(new(step, kind, len + 1)));
+                    }
                 }
             }
         }
-        assert_eq!(Header::new(3, Kind::Bcast, usize::MAX).len(), Header::LONG);
-        let sent = Header::new(7, Kind::Exscan, 5).by_messages();
-        assert!(
-            sent.is_by_messages() && !Header::new(7, Kind::Exscan, usize::MAX).is_by_messages()
-        );
+        assert_eq!(new(3, Kind::Bcast, usize::MAX).len(), Header::LONG);
+        let sent = new(7, Kind::Exscan, 5).by_messages();
+        assert!(sent.is_by_messages() && !new(7, Kind::Exscan, usize::MAX).is_by_messages());
         assert_eq!((sent.step(), sent.len()), (7, 5));
-        assert_eq!(sent.kind(), Some(Kind::Exscan));
+        assert_eq!((sent.kind(), sent.sort()), (Some(Kind::Exscan), sorts[1]));
         assert_eq!(Header(0).kind(), None);
     }
 

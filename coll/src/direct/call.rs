@@ -11,6 +11,7 @@ use super::board::{Kind, SMALL};
 use super::counts;
 use super::data::{Items, Stream};
 use super::exchange::combine;
+use super::sort::Sort;
 use super::steps::Place;
 use crate::args::{Many, Operation};
 
@@ -19,6 +20,8 @@ pub(super) struct Call<'a> {
     pub(super) kind: Kind,
     /// Bytes that ranks compare.
     pub(super) len: usize,
+    /// What they are of.
+    pub(super) sort: Sort,
     /// Where the contribution is shown; `None` if the operation goes by messages.
     pub(super) place: Option<Place>,
     /// A checksum of counts that stands in the cell ([`counts`]).
@@ -66,6 +69,7 @@ impl<'a> Call<'a> {
         let new = |kind, len, room, looks, wakes, what| Self {
             kind,
             len,
+            sort: Sort::ANY,
             place: (room <= SMALL).then(|| Place::of(room)),
             sum: None,
             looks,

@@ -30,6 +30,7 @@ mod reduce;
 mod rooted;
 mod scan;
 mod setup;
+mod sort;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -59,6 +60,7 @@ use choice::Choice;
 use data::{Items, Stream};
 use exchange::RADIX;
 use hope::Hope;
+use sort::Sort;
 use steps::{Steps, Way};
 use track::Turns;
 
@@ -96,6 +98,8 @@ struct Boards {
     busy: AtomicBool,
     many_threads: bool,
     pool: Arc<Pool>,
+    /// Whether ranks look if the others' items are of the same sort.
+    types: bool,
     /// Which way long operations take.
     choice: Choice,
 }
@@ -111,6 +115,23 @@ impl Boards {
     #[inline]
     fn size(&self) -> u32 {
         self.boards.len() as u32
+    }
+
+    /// This rank's part in an operation on a track.
+    #[inline]
+    fn call<'a>(&self, operation: &Operation<'a>) -> Option<Call<'a>> {
+        let mut call = Call::of(operation, self.rank, self.size())?;
+        call.sort = self.sort_of(operation);
+        Some(call)
+    }
+
+    /// The sort of what an operation moves at this rank.
+    #[inline]
+    fn sort_of(&self, operation: &Operation<'_>) -> Sort {
+        match self.types {
+            true => Sort::of(operation, self.rank),
+            false => Sort::ANY,
+        }
     }
 
     #[inline]
@@ -264,7 +285,7 @@ pub(crate) fn ready<'a, D: Device>(
         return Ok(None);
     }
     check(comm, operation)?;
-    let call = Call::of(operation, boards.rank, boards.size());
+    let call = boards.call(operation);
     Ok(call.map(|call| Ready { boards, call }))
 }
 
@@ -291,7 +312,7 @@ pub(crate) fn keep<D: Device>(
 /// An operation that was kept, to be started.
 pub(crate) fn kept<'a>(state: &'a State, kept: &'a Kept) -> Option<Ready<'a>> {
     let boards = state.direct.boards.get()?.as_ref()?;
-    let call = Call::of(&kept.operation(), boards.rank, boards.size())?;
+    let call = boards.call(&kept.operation())?;
     Some(Ready { boards, call })
 }
 
@@ -369,7 +390,7 @@ unsafe fn run_on<D: Device>(
     let number = state.begin();
     // Out of an operator of the program a panic would leave the others waiting.
     let guard = NoUnwind::new("a collective operation");
-    let steps = Steps::new(comm, state, boards);
+    let steps = Steps::new(comm, state, boards, boards.sort_of(operation));
     if steps.take_turns() && !matches!(operation, Operation::Barrier) {
         steps.waits_alone(beside::waits_alone(operation, boards.rank));
     }

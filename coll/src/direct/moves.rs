@@ -73,6 +73,9 @@ pub(super) unsafe fn allgather<D: Device>(
             if theirs != block.len() as u64 {
                 steps.note(rank, header);
             } else {
+                if theirs > 0 {
+                    steps.see_sort(rank, header);
+                }
                 let source = steps.at(rank, Place::of(block.len()));
                 let now = CHUNK.min(block.len() - at.min(block.len()));
                 // SAFETY: so many bytes have been posted there; the block is the caller's.
@@ -167,6 +170,9 @@ pub(super) unsafe fn alltoall<D: Device>(
                 }
             }
             let block = Stream::block(recv, rank);
+            if block.len() > 0 {
+                steps.see_sort(rank, header);
+            }
             let source = steps
                 .at(rank, theirs.place)
                 .wrapping_add(theirs.of(rank, me));

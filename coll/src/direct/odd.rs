@@ -4,6 +4,7 @@ use portolan_core::comm::Communicator;
 use portolan_core::{Device, Error, ErrorKind};
 
 use super::board::{Header, Kind};
+use super::sort::Sort;
 
 /// What a rank does that this one does not expect.
 #[derive(Clone, Copy)]
@@ -12,6 +13,8 @@ pub(super) struct Odd {
     pub(super) header: Header,
     /// Its length, of which the header may have a part only.
     pub(super) len: u64,
+    /// Of what this rank's own items are.
+    pub(super) sort: Sort,
 }
 
 /// The error for a rank that takes part with the length `len` in `kind`, and has seen another do otherwise.
@@ -27,11 +30,34 @@ pub(super) fn disagreement<D: Device>(
         .on_device(attributes.name)
 }
 
-/// The same, where there is no communicator at hand, of the rank `me`.
+/// The error for a rank that has taken another's data, of another sort than its own.
+#[cold]
+pub(super) fn mismatch<D: Device>(comm: &Communicator<D>, kind: Kind, odd: Odd) -> Error {
+    let attributes = comm.device().attributes();
+    other_type(kind, odd)
+        .on_rank(attributes.world_rank)
+        .on_device(attributes.name)
+}
+
+fn other_type(kind: Kind, odd: Odd) -> Error {
+    let (rank, name, theirs, mine) = (odd.rank, kind.text(), odd.header.sort(), odd.sort);
+    let what =
+        format!("rank {rank} took part in {name} with data of {theirs} where this rank has {mine}");
+    Error::new(ErrorKind::TypeMismatch, what).remedy(
+        "give data of the same type on every rank, or bytes, which match any; PORTOLAN_CHECK_SIGNATURE=off does \
+         without the comparison",
+    )
+}
+
+/// The error of [`disagreement`], where there is no communicator at hand, of the rank `me`.
 #[cold]
 pub(super) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd) -> Error {
     let (rank, name) = (odd.rank, kind.text());
+    let (theirs, mine) = (odd.header.sort(), odd.sort);
     let (class, what) = match odd.header.kind() {
+        Some(known) if known.text() == name && odd.len == len as u64 && !mine.matches(theirs) => {
+            return other_type(kind, odd);
+        }
         Some(known) if known.text() == name && odd.len == len as u64 => (
             ErrorKind::InvalidCount,
             format!("rank {rank} took part in {name} with other lengths than this rank"),

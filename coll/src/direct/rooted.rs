@@ -88,6 +88,9 @@ unsafe fn collect<D: Device>(
         } else if theirs != block.len() as u64 {
             steps.note(rank, header);
         } else {
+            if theirs > 0 {
+                steps.see_sort(rank, header);
+            }
             let source = steps.at(rank, Place::of(block.len()));
             // SAFETY: so many bytes have been posted there; the block is the caller's.
             unsafe { block.write(0, source, block.len()) };
@@ -202,6 +205,10 @@ unsafe fn take<D: Device>(
     steps.room(Place::Cell)?;
     steps.post_for_few(Kind::Scatter, len);
     let header = steps.header_of(root)?;
+    let wanted = [Kind::Scatter, Kind::ScatterListed].map(Some);
+    if len > 0 && wanted.contains(&header.kind()) {
+        steps.see_sort(root, header);
+    }
     match header.kind() {
         Some(Kind::Scatter) if header.len() == len => {
             let source = steps.at(root, Place::Cell).wrapping_add(me * len);

@@ -29,9 +29,14 @@ const MOST_RANKS: u32 = 256;
 /// Words of a region's key.
 const KEY_WORDS: usize = size_of::<RegionKey>() / 8;
 
-/// Boards of communicators that this rank has dropped.
-#[derive(Debug, Default)]
-pub(crate) struct Pool(Mutex<Vec<Retired>>);
+/// What the boards of a rank's communicators have in common.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// Boards of communicators that this rank has dropped.
+    retired: Mutex<Vec<Retired>>,
+    /// Whether ranks look if the others' items are of the same sort.
+    pub(super) types: bool,
+}
 
 #[derive(Debug)]
 struct Retired {
@@ -55,9 +60,16 @@ impl Retired {
 }
 
 impl Pool {
+    pub(crate) fn new(types: bool) -> Self {
+        Self {
+            retired: Mutex::default(),
+            types,
+        }
+    }
+
     /// Memory for a board of at least `len` bytes.
     fn take<D: Device>(&self, device: &D, len: usize) -> Result<Region> {
-        let mut retired = lock(&self.0);
+        let mut retired = lock(&self.retired);
         let fits = |old: &Retired| old.region.len >= len && old.is_free();
         match retired.iter().position(fits) {
             Some(index) => Ok(retired.swap_remove(index).region),
@@ -66,7 +78,7 @@ impl Pool {
     }
 
     fn give(&self, region: Region, ranks: u32, rank: u32) {
-        lock(&self.0).push(Retired {
+        lock(&self.retired).push(Retired {
             region,
             ranks,
             rank,
@@ -122,6 +134,7 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
                 many_threads,
                 choice: Choice::new(comm.size()),
                 pool: Arc::clone(pool),
+                types: pool.types,
             }))
         }
         (_, Some(region)) => {

@@ -21,7 +21,8 @@ use super::beside::Beside;
 use super::board::{CELLS, CHUNKS, Header, IN_CELL, Kind};
 use super::choice::Choice;
 use super::counts;
-use super::odd::{Odd, disagreement};
+use super::odd::{Odd, disagreement, mismatch};
+use super::sort::Sort;
 use crate::counters::Counters;
 use crate::state::State;
 
@@ -41,8 +42,11 @@ pub(super) struct Steps<'a, D: Device> {
     step: u32,
     /// All ranks have the steps before this one behind them.
     proved: u32,
-    /// The first rank that was seen to disagree.
+    /// The first rank that was seen to disagree; or, if there is none, with items of another sort.
     odd: Option<Odd>,
+    disagree: bool,
+    /// Of what this rank's items are. That others' are something else changes nothing about the steps.
+    sort: Sort,
     beside: Beside,
     /// Whether this rank has given its processor away for one beside it.
     gave_way: bool,
@@ -96,7 +100,12 @@ pub(super) fn want(at: *const u8) {
 
 impl<'a, D: Device> Steps<'a, D> {
     #[inline]
-    pub(super) fn new(comm: &'a Communicator<D>, state: &'a State, boards: &'a Boards) -> Self {
+    pub(super) fn new(
+        comm: &'a Communicator<D>,
+        state: &'a State,
+        boards: &'a Boards,
+        sort: Sort,
+    ) -> Self {
         Self {
             comm,
             state,
@@ -104,6 +113,8 @@ impl<'a, D: Device> Steps<'a, D> {
             step: boards.step.load(Ordering::Relaxed),
             proved: boards.proved.load(Ordering::Relaxed),
             odd: None,
+            disagree: false,
+            sort,
             beside: Beside::of(comm.device(), boards),
             gave_way: false,
             looked: false,
@@ -256,7 +267,7 @@ impl<'a, D: Device> Steps<'a, D> {
                     .write_unaligned(len as u64);
             }
         }
-        let header = Header::new(self.step, kind, len);
+        let header = self.header(kind, len);
         // SAFETY: a board of this communicator.
         // Release: pairs with the Acquire load in `header_of`: the data is there with it.
         unsafe { self.boards.map.header(own, self.step) }.store(header.0, Ordering::Release);
@@ -264,6 +275,12 @@ impl<'a, D: Device> Steps<'a, D> {
         // rank waits, instead of when it has something to show.
         want(self.boards.map.data(own, self.step.wrapping_add(1)));
         self.state.count(Counters::Signals, 1);
+    }
+
+    /// The header of a rank that does the same as this one in this step.
+    #[inline]
+    pub(super) fn header(&self, kind: Kind, len: usize) -> Header {
+        Header::new(self.step, kind, self.sort, len)
     }
 
     /// Wakes a rank that waits for what was posted.
@@ -306,12 +323,50 @@ impl<'a, D: Device> Steps<'a, D> {
     #[inline]
     pub(super) fn expect(&mut self, rank: u32, kind: Kind, len: usize) -> Result<()> {
         let header = self.header_of(rank)?;
-        if header != Header::new(self.step, kind, len)
+        if !self.agrees(rank, header, kind, len)
             || len >= Header::LONG && self.len_of(rank, header) != len as u64
         {
             self.note(rank, header);
         }
         Ok(())
+    }
+
+    /// Whether a rank that has shown this does the same, as far as a header tells. Items of another sort are noted.
+    #[inline]
+    pub(super) fn agrees(&mut self, rank: u32, header: Header, kind: Kind, len: usize) -> bool {
+        header == self.header(kind, len) || self.agrees_but_for_sort(rank, header, kind, len)
+    }
+
+    #[cold]
+    fn agrees_but_for_sort(&mut self, rank: u32, header: Header, kind: Kind, len: usize) -> bool {
+        let agrees = header.is_but_for_sort(self.header(kind, len));
+        if agrees && len > 0 {
+            self.see_sort(rank, header);
+        }
+        agrees
+    }
+
+    /// Notes if a rank whose data this one takes has shown items of another sort.
+    #[inline]
+    pub(super) fn see_sort(&mut self, rank: u32, header: Header) {
+        if !self.sort.matches(header.sort()) {
+            self.note_sort(rank, header);
+        }
+    }
+
+    #[cold]
+    fn note_sort(&mut self, rank: u32, header: Header) {
+        let odd = self.odd(rank, header, self.len_of(rank, header));
+        self.odd.get_or_insert(odd);
+    }
+
+    fn odd(&self, rank: u32, header: Header, len: u64) -> Odd {
+        Odd {
+            rank,
+            header,
+            len,
+            sort: self.sort,
+        }
     }
 
     /// Waits for the cells of all others, which proves that they have all steps before behind them.
@@ -352,7 +407,7 @@ impl<'a, D: Device> Steps<'a, D> {
         for rank in self.others() {
             // SAFETY: whoever does this operation has written one.
             if unsafe { counts::read(self.at(rank, Place::Cell)) } != sum {
-                let header = Header::new(self.step, kind, len);
+                let header = self.header(kind, len);
                 self.note_len(rank, header, len as u64);
             }
         }
@@ -395,19 +450,22 @@ impl<'a, D: Device> Steps<'a, D> {
     #[cold]
     pub(super) fn note(&mut self, rank: u32, header: Header) {
         let len = self.len_of(rank, header);
-        self.odd.get_or_insert(Odd { rank, header, len });
+        self.note_len(rank, header, len);
     }
 
     /// Notes that a rank has another length for a block than this one.
     #[cold]
     pub(super) fn note_len(&mut self, rank: u32, header: Header, len: u64) {
-        self.odd.get_or_insert(Odd { rank, header, len });
+        if !self.disagree {
+            self.disagree = true;
+            self.odd = Some(self.odd(rank, header, len));
+        }
     }
 
     /// Whether a rank was seen that does not agree with this one.
     #[inline]
     pub(super) fn disagree(&self) -> bool {
-        self.odd.is_some()
+        self.disagree
     }
 
     /// What is known about ways to go.
@@ -454,7 +512,8 @@ impl<'a, D: Device> Steps<'a, D> {
     ///
     /// # Errors
     /// [`InvalidCount`](portolan_core::ErrorKind::InvalidCount) if a rank was seen to disagree about its length,
-    /// [`InvalidArgument`](portolan_core::ErrorKind::InvalidArgument) if about what operation it is.
+    /// [`InvalidArgument`](portolan_core::ErrorKind::InvalidArgument) if about what operation it is,
+    /// [`TypeMismatch`](portolan_core::ErrorKind::TypeMismatch) if one showed items of another sort.
     #[inline]
     pub(super) fn end_by(self, way: Way, kind: Kind, len: usize) -> Result<Way> {
         self.boards.step.store(self.step, Ordering::Relaxed);
@@ -462,7 +521,10 @@ impl<'a, D: Device> Steps<'a, D> {
         self.boards.ahead.store(!self.looked, Ordering::Relaxed);
         match self.odd {
             None => Ok(way),
-            Some(odd) => Err(disagreement(self.comm, (kind, len), odd)),
+            Some(odd) if self.disagree => Err(disagreement(self.comm, (kind, len), odd)),
+            // They see to types themselves; and a rank with bytes, which match everything, has left for them.
+            Some(_) if way == Way::Messages => Ok(way),
+            Some(odd) => Err(mismatch(self.comm, kind, odd)),
         }
     }
 }

@@ -149,6 +149,23 @@ impl Layout {
         tally.signature(torn)
     }
 
+    /// The signature of every message of one item or more, if that does not depend on how many they are:
+    /// where all of it is of one primitive, is packed data, or is nothing at all.
+    ///
+    /// ```
+    /// use portolan_datatype::{Layout, Primitive, Signature};
+    /// let pairs = Layout::of::<[f64; 2]>();
+    /// assert_eq!(pairs.uniform(), Some(Signature::homogeneous(Primitive::F64)));
+    /// assert_eq!(Layout::byte().uniform(), Some(Signature::ANY));
+    /// let s = Layout::structure(&[1, 1], &[0, 8], &[Layout::of::<i32>(), Layout::of::<f64>()])?;
+    /// assert_eq!(s.uniform(), None);
+    /// # Ok::<(), portolan_datatype::LayoutError>(())
+    /// ```
+    #[inline]
+    pub fn uniform(&self) -> Option<Signature> {
+        self.0.tally.uniform()
+    }
+
     /// The primitives in the first `bytes` of the stream, and whether another one is cut off.
     fn prefix(&self, bytes: usize) -> (Tally, bool) {
         if self.size() == 0 {

@@ -9,6 +9,7 @@ mod model;
 mod numbers;
 mod tracks;
 mod turn;
+mod types;
 mod under_way;
 
 use std::sync::Arc;

@@ -1,0 +1,223 @@
+//! Ranks whose items are of other types than the others'.
+
+use portolan_core::{Device, ErrorKind, MemoryKind, Result, TypedBuf};
+use portolan_datatype::{Layout, Op, Predefined};
+
+use super::{World, on_all};
+use crate::{Many, Operation, run, start};
+
+/// What moves data without looking at it, and what reduces.
+const MOVES: [&str; 5] = ["bcast", "gather", "scatter", "allgather", "alltoall"];
+const REDUCES: [&str; 6] = [
+    "reduce",
+    "allreduce",
+    "reduce-scatter",
+    "reduce-scatter-block",
+    "scan",
+    "exscan",
+];
+
+/// Words as items of a layout, whose size divides theirs.
+fn words<'a>(data: &mut [u32], layout: &'a Layout) -> TypedBuf<'a> {
+    TypedBuf {
+        ptr: data.as_mut_ptr().cast(),
+        count: size_of_val(data) / layout.size(),
+        layout,
+        memory: MemoryKind::Host,
+    }
+}
+
+/// A block of it for each of so many ranks.
+fn each(buf: TypedBuf<'_>, size: usize) -> Many<'_> {
+    Many::Equal(TypedBuf {
+        count: buf.count / size,
+        ..buf
+    })
+}
+
+/// Lets this rank call an operation on blocks of `len` words of a layout, from or to rank 0. Returns its result.
+fn call(
+    world: &World,
+    name: &str,
+    len: usize,
+    layout: &Layout,
+    blocking: bool,
+) -> (Vec<u32>, Result<()>) {
+    let (size, root) = (world.size() as usize, 0);
+    let mut send = vec![world.rank() + 1; len * size];
+    let mut recv = vec![0; len * size];
+    if name == "bcast" {
+        recv[..len].fill(world.rank() + 1);
+    }
+    let is_root = world.rank() == root;
+    let (one, all) = (
+        words(&mut send[..len], layout),
+        words(&mut send[..], layout),
+    );
+    let (to_one, to_all) = (
+        words(&mut recv[..len], layout),
+        words(&mut recv[..], layout),
+    );
+    let counts = vec![one.count; size];
+    let op = &Op::from(Predefined::Sum);
+    let operation = match name {
+        "bcast" => Operation::Bcast { data: to_one, root },
+        "gather" => Operation::Gather {
+            send: Some(one),
+            recv: is_root.then(|| each(to_all, size)),
+            root,
+            uneven: false,
+        },
+        "scatter" => Operation::Scatter {
+            send: is_root.then(|| each(all, size)),
+            recv: Some(to_one),
+            root,
+            uneven: false,
+        },
+        "allgather" => Operation::Allgather {
+            send: Some(one),
+            recv: each(to_all, size),
+        },
+        "alltoall" => Operation::Alltoall {
+            send: Some(each(all, size)),
+            recv: each(to_all, size),
+        },
+        "reduce" => Operation::Reduce {
+            send: Some(one),
+            recv: is_root.then_some(to_one),
+            op,
+            root,
+        },
+        "allreduce" => Operation::Allreduce {
+            send: Some(one),
+            recv: to_one,
+            op,
+        },
+        "reduce-scatter" => Operation::ReduceScatter {
+            send: Some(all),
+            recv: to_one,
+            counts: &counts,
+            op,
+        },
+        // Its count is that of a block.
+        "reduce-scatter-block" => Operation::ReduceScatterBlock {
+            send: Some(TypedBuf {
+                count: to_one.count,
+                ..all
+            }),
+            recv: to_one,
+            op,
+        },
+        _ => Operation::Scan {
+            send: Some(one),
+            recv: to_one,
+            op,
+            exclusive: name == "exscan",
+        },
+    };
+    // SAFETY: the buffers outlive the call and the wait.
+    let outcome = unsafe {
+        match blocking {
+            true => run(world, &operation),
+            false => {
+                start(world, &operation).and_then(|request| world.device().wait(request).map(drop))
+            }
+        }
+    };
+    (recv, outcome)
+}
+
+/// Whether a rank takes data of rank 1, or rank 1 data of somebody's.
+fn is_concerned(name: &str, rank: u32, ranks: u32) -> bool {
+    match name {
+        "bcast" | "scatter" => rank == 1,
+        "gather" | "reduce" => rank == 0,
+        "scan" => rank == 1 || rank == 2.min(ranks - 1),
+        "exscan" => rank == 1 || rank == 2,
+        // In the first of several rounds.
+        _ => rank < 8,
+    }
+}
+
+fn barrier(world: &World) {
+    // SAFETY: there is no buffer.
+    unsafe { run(world, &Operation::Barrier) }.unwrap();
+}
+
+#[test]
+fn types_that_differ_are_told_to_who_takes_the_data_and_what_follows_works() {
+    let [usual, other] = [Layout::of::<u32>(), Layout::of::<f32>()];
+    for ranks in [2, 3, 4, 10] {
+        on_all(ranks, |world| {
+            barrier(world);
+            for name in MOVES.into_iter().chain(REDUCES) {
+                for (len, blocking) in [
+                    (1, true),
+                    (1, false),
+                    (20, true),
+                    (20, false),
+                    (5000, true),
+                    (50_000, true),
+                ] {
+                    if ranks > 8 && !blocking {
+                        continue; // By messages, some of which hand on what others have sent.
+                    }
+                    let layout = if world.rank() == 1 { &other } else { &usual };
+                    let (_, outcome) = call(world, name, len, layout, blocking);
+                    let case = format!("{name} of {len}, blocking {blocking}, {ranks} ranks");
+                    match outcome {
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::TypeMismatch, "{case}: {error}");
+                        }
+                        Ok(()) => assert!(
+                            !is_concerned(name, world.rank(), ranks),
+                            "{case}: rank {} was told nothing",
+                            world.rank()
+                        ),
+                    }
+                    let (_, outcome) = call(world, name, len, &usual, blocking);
+                    outcome.unwrap_or_else(|error| panic!("after {case}: {error}"));
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn an_error_names_both_types() {
+    on_all(2, |world| {
+        barrier(world);
+        let layouts = [Layout::of::<u32>(), Layout::of::<f32>()];
+        let me = world.rank() as usize;
+        for blocking in [true, false] {
+            let (_, outcome) = call(world, "allreduce", 2, &layouts[me], blocking);
+            let text = outcome.unwrap_err().to_string();
+            let types = [["f32", "u32"], ["u32", "f32"]][me];
+            let told = format!(
+                "rank {} took part in an allreduce with data of {}",
+                1 - me,
+                types[0]
+            );
+            assert!(text.contains(&told) && text.contains(types[1]), "{text}");
+        }
+    });
+}
+
+#[test]
+fn bytes_match_everything() {
+    let [usual, bytes] = [Layout::of::<u32>(), Layout::byte()];
+    for ranks in [2, 3, 10] {
+        on_all(ranks, |world| {
+            barrier(world);
+            for name in MOVES {
+                for (len, blocking) in [(1, true), (1, false), (5000, true), (50_000, true)] {
+                    let layout = if world.rank() == 1 { &bytes } else { &usual };
+                    let (got, outcome) = call(world, name, len, layout, blocking);
+                    outcome.unwrap_or_else(|error| panic!("{name} of {len}: {error}"));
+                    let (wanted, _) = call(world, name, len, &usual, blocking);
+                    assert_eq!(got, wanted, "{name} of {len}");
+                }
+            }
+        });
+    }
+}
