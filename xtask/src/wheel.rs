@@ -8,11 +8,27 @@ pub(crate) fn newer_libfabric() -> Option<PathBuf> {
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
     let peers = std::fs::read_dir(cache.join("portolan").join("peers")).ok()?;
     let library = |peer: PathBuf| peer.join("lib").join("mpich").join("libfabric.so.1");
-    let mut found: Vec<PathBuf> = peers
+    let found = peers
         .flatten()
         .map(|peer| library(peer.path()))
-        .filter(|library| library.is_file())
-        .collect();
-    found.sort();
-    found.pop()
+        .filter(|library| library.is_file());
+    found.max_by_key(|library| numbers(&library.to_string_lossy()))
+}
+
+/// The numbers in a name, by which versions are in order.
+fn numbers(name: &str) -> Vec<u64> {
+    let digits = name.split(|c: char| !c.is_ascii_digit());
+    digits.filter_map(|digits| digits.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_in_the_order_of_their_numbers() {
+        let mut names = ["mpich-5.0.10/lib", "mpich/lib", "mpich-5.0.2/lib"];
+        names.sort_by_key(|name| numbers(name));
+        assert_eq!(names, ["mpich/lib", "mpich-5.0.2/lib", "mpich-5.0.10/lib"]);
+    }
 }

@@ -303,26 +303,28 @@ pub(super) const GROUPS: &[Group] = &[
                 Of::BestPeer,
                 &[
                     run(
-                        "latency -n 4 --map together --iterations 200000 --seconds 1 --sizes 8 --peers --only openmpi",
+                        "latency -n 4 --map together --repeat 9 --iterations 200000 --seconds 1 --sizes 8 --peers --only openmpi",
                     ),
                     run(
-                        "latency -n 8 --map together --iterations 200000 --seconds 1 --sizes 8 --peers --only openmpi",
+                        "latency -n 8 --map together --repeat 9 --iterations 200000 --seconds 1 --sizes 8 --peers --only openmpi",
                     ),
                     run(
-                        "latency -n 4 --map apart --iterations 200000 --seconds 1 --sizes 8 --peers --only openmpi",
+                        "latency -n 4 --map apart --repeat 9 --iterations 200000 --seconds 1 --sizes 8 --peers --only openmpi",
                     ),
                     run(
-                        "latency -n 8 --map apart --iterations 200000 --seconds 1 --sizes 8 --peers --only openmpi",
+                        "latency -n 8 --map apart --repeat 9 --iterations 200000 --seconds 1 --sizes 8 --peers --only openmpi",
                     ),
                 ],
             ),
             goal(
-                "Barrier of 4 and 8 ranks on two cores, µs",
+                "Barrier of 4 and 8 ranks on two cores, one rank behind the other on a core, then by turns, µs",
                 Bound::AtMost(0.8),
                 Of::BestPeer,
                 &[
-                    run("barrier -n 4 --peers --only openmpi"),
-                    run("barrier -n 8 --peers --only openmpi"),
+                    run("barrier -n 4 --map together --repeat 9 --peers --only openmpi"),
+                    run("barrier -n 8 --map together --repeat 9 --peers --only openmpi"),
+                    run("barrier -n 4 --map apart --repeat 9 --peers --only openmpi"),
+                    run("barrier -n 8 --map apart --repeat 9 --peers --only openmpi"),
                 ],
             ),
             goal(
@@ -330,7 +332,7 @@ pub(super) const GROUPS: &[Group] = &[
                 Bound::AtMost(0.8),
                 Of::BestPeer,
                 &[run(
-                    "latency -n 2 --busy 2 --iterations 500000 --seconds 2 --sizes 8 --peers --only openmpi",
+                    "latency -n 2 --busy 2 --repeat 9 --iterations 500000 --seconds 2 --sizes 8 --peers --only openmpi",
                 )],
             ),
             goal(
