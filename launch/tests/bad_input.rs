@@ -65,10 +65,10 @@ const CALLS: [(&str, &[&str]); 6] = [
     ),
     (
         "root",
-        &["error: rank 1 (shm): root 9 ", "use ranks 0 to 1"],
+        &["error: rank 1 (shm): bcast: root 9 ", "use ranks 0 to 1"],
     ),
-    ("types", &["error: rank 1: ", "type"]),
-    ("truncated", &["error: rank 1: ", "64", "16"]),
+    ("types", &["error: rank 1 (shm): ", "type"]),
+    ("truncated", &["error: rank 1 (shm): ", "64", "16"]),
     ("foreign", &["error: rank 1: no input today"]),
 ];
 
