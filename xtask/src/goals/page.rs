@@ -92,16 +92,17 @@ fn circumstances(runs: &[&Run]) -> String {
         .iter()
         .flat_map(|run| &run.figures)
         .map(|figure| figure.samples);
+    let samples = samples.min().unwrap_or(0);
     let machine = runs.iter().find_map(|run| run.machine.as_deref());
     format!(
-        "{}; phase {}; {} samples or more; others used up to {:.0} % of a core",
+        "{}; phase {}; {samples} sample{} or more; others used up to {:.0} % of a core",
         machine.unwrap_or("machine not looked at"),
         if phases.is_empty() {
             "unknown".to_owned()
         } else {
             phases.join(", ")
         },
-        samples.min().unwrap_or(0),
+        if samples == 1 { "" } else { "s" },
         others * 100.0,
     )
 }
@@ -221,6 +222,10 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("The best: a-1."), "{text}");
+        assert!(text.contains("; 3 samples or more;"), "{text}");
+        let one = super::super::figure::tests::LINES.replace("\"samples\":3", "\"samples\":1");
+        let text = section(&goal, &[&Run::read(&one).unwrap()]);
+        assert!(text.contains("; 1 sample or more;"), "{text}");
     }
 
     #[test]
