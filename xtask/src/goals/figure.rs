@@ -9,6 +9,8 @@ use crate::Failure;
 pub(super) struct Run {
     /// Ours.
     pub(super) figures: Vec<Figure>,
+    /// The peers'.
+    pub(super) peers: Vec<Figure>,
     /// The phase of the machine in which most was measured.
     pub(super) phase: Option<String>,
     /// The most that others used of the machine meanwhile, in cores.
@@ -23,10 +25,12 @@ pub(super) struct Run {
     pub(super) machine: Option<String>,
 }
 
-/// A figure of ours.
+/// A figure.
 #[derive(Debug, Clone)]
 pub(super) struct Figure {
     pub(super) bench: String,
+    /// Whose: a transport of ours, or a peer.
+    pub(super) whose: String,
     /// Bytes of a message, or how many of them wait.
     pub(super) size: u64,
     pub(super) value: f64,
@@ -55,20 +59,25 @@ impl Run {
 
     fn take(&mut self, line: &Value) {
         let name = |field: &str| line[field].as_str().map(str::to_owned);
-        if let (Some(_), Some(value)) = (line["transport"].as_str(), line["value"].as_f64()) {
-            self.figures.push(Figure {
+        let figure = |whose| {
+            Some(Figure {
                 bench: name("bench").unwrap_or_default(),
+                whose,
                 size: line["waiting"]
                     .as_u64()
                     .or(line["bytes"].as_u64())
                     .unwrap_or(0),
-                value,
+                value: line["value"].as_f64()?,
                 ratio: line["ratio"].as_f64(),
                 peer: name("best_peer"),
                 samples: line["samples"].as_u64().unwrap_or(0),
-            });
+            })
+        };
+        if let Some(ours) = name("transport").and_then(figure) {
+            self.figures.push(ours);
             self.phase = name("phase").or(self.phase.take());
         }
+        self.peers.extend(name("peer").and_then(figure));
         for taken in line["taken"].as_array().into_iter().flatten() {
             let others = taken["others"].as_f64().unwrap_or(0.0);
             if taken["counts"] == true && others > self.others {
@@ -112,6 +121,12 @@ pub(super) mod tests {
         assert_eq!(run.figures.len(), 2);
         assert_eq!(run.figures[1].size, 64);
         assert_eq!(run.figures[1].ratio, Some(0.95));
+        let whose = |figures: &[Figure]| figures[0].whose.clone();
+        assert_eq!((run.peers.len(), run.peers[0].size), (1, 8));
+        assert_eq!(
+            (whose(&run.figures), whose(&run.peers)),
+            ("shm".to_owned(), "a-1".to_owned())
+        );
         assert_eq!(run.phase.as_deref(), Some("near"));
         assert!(
             (run.others - 0.2).abs() < 1e-9,

@@ -58,6 +58,8 @@ pub(super) enum Of {
     Itself,
     /// Its ratio to that of the first size.
     FirstSize,
+    /// The same, and the peers' to theirs.
+    FirstSizeOfEach,
     /// Its ratio to the way of a cache line from core to core.
     Line,
     /// Its ratio to what two copies by two cores take, or move.
@@ -284,6 +286,15 @@ pub(super) const GROUPS: &[Group] = &[
                     run("depth --sizes 10,1000,100000 --seconds 1"),
                     run("depth-wildcard --sizes 10,1000,100000 --seconds 1"),
                     run("depth-unexpected --sizes 10,1000,100000 --seconds 1"),
+                ],
+            ),
+            goal(
+                "8 bytes past so many that do not match, and how peers grow with their number, µs",
+                Bound::Shown,
+                Of::FirstSizeOfEach,
+                &[
+                    run("depth --peers --sizes 10,1000,10000 --repeat 3 --seconds 0.1"),
+                    run("depth-unexpected --peers --sizes 10,1000,10000 --repeat 3 --seconds 0.1"),
                 ],
             ),
             goal(

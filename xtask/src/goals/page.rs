@@ -72,7 +72,7 @@ fn bound(goal: &Goal) -> String {
     let by = match goal.of {
         Of::BestPeer => " × the best peer",
         Of::Itself => "",
-        Of::FirstSize => " × the first",
+        Of::FirstSize | Of::FirstSizeOfEach => " × the first",
         Of::Line => " × a cache line's way",
         Of::TwoCopies => " × two copies",
         Of::Blocking => " × the blocking form",

@@ -27,9 +27,15 @@ pub(super) fn of(goal: &Goal, runs: &[&Run]) -> Vec<Verdict> {
     let judged = goal.commands().zip(runs).skip(compared);
     judged
         .flat_map(|(command, run)| {
+            // Peers have verdicts of their own only where each is compared with itself.
+            let peers = match goal.of {
+                Of::FirstSizeOfEach => &run.peers[..],
+                _ => &[],
+            };
             let concerned = run
                 .figures
                 .iter()
+                .chain(peers)
                 .filter(|figure| goal.concerns(figure.size));
             concerned.map(move |figure| {
                 let measure = measure(goal, first, run, figure);
@@ -47,6 +53,9 @@ pub(super) fn of(goal: &Goal, runs: &[&Run]) -> Vec<Verdict> {
 }
 
 fn row(goal: &Goal, command: &Command, figure: &Figure) -> String {
+    if goal.of == Of::FirstSizeOfEach {
+        return format!("{}, {}", figure.bench, figure.whose);
+    }
     let same = |other: &&Command| other.words.split(' ').next() == command.words.split(' ').next();
     if goal.commands().filter(same).count() < 2 {
         return figure.bench.clone();
@@ -62,6 +71,12 @@ fn measure(goal: &Goal, first: &Run, run: &Run, figure: &Figure) -> Option<f64> 
         Of::FirstSize => {
             let same = run.figures.iter().find(|other| other.bench == figure.bench);
             same.map(|other| figure.value / other.value)
+        }
+        Of::FirstSizeOfEach => {
+            let all = || run.figures.iter().chain(&run.peers);
+            let same =
+                |other: &&Figure| (&other.bench, &other.whose) == (&figure.bench, &figure.whose);
+            all().find(same).map(|other| figure.value / other.value)
         }
         Of::Line => run.line.map(|line| figure.value * 1e3 / line),
         Of::TwoCopies => Some(figure.value / two_copies(run, figure)?),
@@ -126,6 +141,34 @@ mod tests {
         let mut small = goal(Of::BestPeer, Bound::AtMost(0.8));
         small.sizes = Some((0, 8));
         assert_eq!(met(&small), [true]);
+    }
+
+    #[test]
+    fn each_contender_is_measured_by_its_own_first_size() {
+        let line = |whose: &str, waiting: u64, value: f64| {
+            format!(
+                r#"{{"bench":"depth",{whose},"waiting":{waiting},"bytes":8,"value":{value},"samples":1}}"#
+            )
+        };
+        let lines = [
+            line(r#""transport":"shm""#, 10, 2.0),
+            line(r#""transport":"shm""#, 1000, 2.0),
+            line(r#""peer":"a""#, 10, 1.0),
+            line(r#""peer":"a""#, 1000, 30.0),
+        ];
+        let run = Run::read(&lines.join("\n")).unwrap();
+        let verdicts = of(&goal(Of::FirstSizeOfEach, Bound::Shown), &[&run]);
+        let shown: Vec<_> = verdicts
+            .iter()
+            .map(|v| (v.row.as_str(), v.size, v.measure))
+            .collect();
+        let expected = [
+            ("depth, shm", 10, Some(1.0)),
+            ("depth, shm", 1000, Some(1.0)),
+            ("depth, a", 10, Some(1.0)),
+            ("depth, a", 1000, Some(30.0)),
+        ];
+        assert_eq!(shown, expected);
     }
 
     #[test]
