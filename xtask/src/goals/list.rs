@@ -371,10 +371,15 @@ pub(super) const GROUPS: &[Group] = &[
                 &[run("startup --peers")],
             ),
             goal(
-                "Memory of one of 64 ranks, KiB",
+                "Memory of one of 8, 64 and 200 ranks that talk to their neighbours, and of 64 that talk to all, KiB",
                 Bound::Shown,
                 Of::Itself,
-                &[run("memory-ring"), run("memory-all")],
+                &[
+                    run("memory-ring -n 8"),
+                    run("memory-ring -n 64"),
+                    run("memory-ring -n 200"),
+                    run("memory-all -n 64"),
+                ],
             ),
         ],
     },
