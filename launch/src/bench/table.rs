@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use portolan_benches::Pattern;
+
 use super::record::{Entry, Figure, Machine, Run};
 
 /// How many contenders stand side by side.
@@ -75,6 +77,24 @@ fn rows(text: &mut String, run: &Run, shown: &[&Entry], compared: bool) {
     }
 }
 
+/// The ranks, and that one of them has no partner.
+pub(super) fn crew(run: &Run) -> String {
+    let mut text = format!("{} ranks", run.ranks);
+    let paired = |pattern: &Pattern| pattern.name() == run.bench && pattern.is_paired();
+    if run.ranks % 2 == 1 && Pattern::ALL.iter().any(paired) {
+        text.push_str(", one of which has no partner and rests");
+    }
+    text
+}
+
+/// So many samples, in words.
+pub(super) fn samples(count: usize) -> String {
+    match count {
+        1 => "1 sample".to_owned(),
+        count => format!("{count} samples"),
+    }
+}
+
 /// How it was measured, in half a sentence.
 pub(super) fn manner(run: &Run) -> String {
     let mut text = match (&run.map, run.pin.as_deref()) {
@@ -104,13 +124,13 @@ fn title(run: &Run) -> String {
     let names: Vec<_> = ours.map(|entry| entry.name.as_str()).collect();
     let figure = run.entries.iter().find_map(|entry| entry.figures.first());
     format!(
-        "# {} over {}, {} ranks{}\n# {}: median of {} samples ± half the distance of the quartiles\n",
+        "# {} over {}, {}{}\n# {}: median of {} ± half the distance of the quartiles\n",
         run.bench,
         names.join(" and "),
-        run.ranks,
+        crew(run),
         manner(run),
         run.unit,
-        figure.map_or(0, |figure| figure.samples),
+        samples(figure.map_or(0, |figure| figure.samples)),
     )
 }
 
@@ -181,7 +201,7 @@ pub(super) fn state(run: &Run, machine: &Machine) -> String {
     }
     let dropped = run.dropped();
     if dropped > 0 && run.phase.is_some() {
-        let _ = write!(text, " ({dropped} samples of other phases left out)");
+        let _ = write!(text, " ({} of other phases left out)", samples(dropped));
     }
     text
 }
@@ -256,6 +276,27 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
+    }
+
+    #[test]
+    fn an_odd_rank_of_pairs_is_said_to_rest() {
+        let heading = |bench: &str, ranks: u32| {
+            let mut run = run();
+            (run.bench, run.ranks) = (bench.to_owned(), ranks);
+            of(&run).lines().next().unwrap_or_default().to_owned()
+        };
+        let rests = "over shm, 3 ranks, one of which has no partner and rests, each on a core";
+        assert_eq!(heading("latency", 3), format!("# latency {rests}"));
+        assert_eq!(heading("rate", 3), format!("# rate {rests}"));
+        for (bench, ranks) in [("latency", 4), ("barrier", 3), ("bcast", 3), ("failure", 5)] {
+            assert!(!heading(bench, ranks).contains("rests"), "{bench}");
+        }
+    }
+
+    #[test]
+    fn one_sample_is_not_called_samples() {
+        assert!(of(&run()).contains("median of 1 sample ±"));
+        assert_eq!([samples(0), samples(2)], ["0 samples", "2 samples"]);
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub(super) fn heading(run: &Run) -> String {
         "failure" => "From the death of a rank until the others know",
         other => other,
     };
-    format!("{what}, {} ranks{}", run.ranks, table::manner(run))
+    format!("{what}, {}{}", table::crew(run), table::manner(run))
 }
 
 /// The whole section.
@@ -103,9 +103,9 @@ pub(super) fn of(run: &Run, id: &str, colours: &Colours) -> String {
         .map_or_else(String::new, |phase| format!(", phase {phase}"));
     let _ = writeln!(
         html,
-        "<p class=\"soft\">Medians of {} samples with quartiles; every sample is a job, all contenders \
+        "<p class=\"soft\">Medians of {} with quartiles; every sample is a job, all contenders \
          in turn{phase}.</p>",
-        samples.map_or(0, |figure| figure.samples)
+        table::samples(samples.map_or(0, |figure| figure.samples))
     );
     html.push_str("<div class=\"pictures\">\n");
     let single = run.entries.iter().any(|entry| entry.figures.len() == 1);
