@@ -194,16 +194,19 @@ fn a_report_is_a_page_of_all_that_was_measured_into_its_folder() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_an_error() {
-    bench(&[
+fn a_report_that_cannot_be_written_is_an_error_before_anything_is_measured() {
+    let outcome = bench(&[
         "latency",
         "--sizes",
         "8",
         "--report",
         "/proc/no/such/folder",
-    ])
-    .expect_code(1)
-    .expect_err(&["cannot write the report in /proc/no/such/folder"]);
+    ]);
+    outcome.expect_code(1).expect_err(&[
+        "cannot write the report in /proc/no/such/folder",
+        "name a folder with --report in which you may write files",
+    ]);
+    assert_eq!(outcome.out, "");
 }
 
 #[test]
@@ -460,6 +463,9 @@ fn what_makes_no_sense_is_refused() {
     bench(&["failure", "--peers"])
         .expect_code(2)
         .expect_err(&["failure is not compared"]);
+    bench(&["tune", "--report", "x"])
+        .expect_code(2)
+        .expect_err(&["tune makes no report"]);
     for seconds in ["-1", "0", "soon"] {
         bench(&["latency", "--seconds", seconds])
             .expect_code(2)

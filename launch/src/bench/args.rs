@@ -339,6 +339,9 @@ impl BenchArgs {
         if self.peers && matches!(self.kind, BenchKind::Failure | BenchKind::Tune) {
             return Err(format!("{name} is not compared: leave --peers out"));
         }
+        if self.report.is_some() && self.kind == BenchKind::Tune {
+            return Err(format!("{name} makes no report: leave --report out"));
+        }
         self.check_buffers()?;
         Ok(ranks)
     }

@@ -59,6 +59,10 @@ pub(crate) fn main(args: &BenchArgs) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Some(Err(why)) = args.report.as_deref().map(page::prepare) {
+        table::complain(&why);
+        return ExitCode::FAILURE;
+    }
     let reported = match args.kind {
         BenchKind::Failure => failure::measure(args, ranks).and_then(|run| report(args, &run)),
         BenchKind::Tune => tune::measure(args, ranks).map(|table| show(&table)),

@@ -38,6 +38,31 @@ const ORDER: [&str; 17] = [
     "failure",
 ];
 
+/// Finds out whether reports can be kept in a folder, before anything is measured for one; makes it.
+///
+/// # Errors
+/// If the folder cannot be written.
+pub(super) fn prepare(folder: &Path) -> Result<(), String> {
+    let page = folder.join("index.html");
+    let attempt = || {
+        fs::create_dir_all(folder)?;
+        // Of a page that is not there, that a file can be made beside it tells.
+        if page.exists() {
+            return fs::OpenOptions::new().append(true).open(&page).map(drop);
+        }
+        let trial = folder.join(format!(".portolan-{}", std::process::id()));
+        fs::write(&trial, "")?;
+        fs::remove_file(&trial)
+    };
+    attempt().map_err(|error| {
+        format!(
+            "cannot write the report in {}: {error}; nothing was measured: name a folder with --report in which \
+             you may write files",
+            folder.display()
+        )
+    })
+}
+
 /// Keeps a run in a folder, in place of one that measured the same, and makes the folder's page.
 ///
 /// # Errors
@@ -306,6 +331,18 @@ mod tests {
         assert_eq!(html.matches("<section").count(), 2);
         // Nothing is fetched from anywhere.
         assert!(!html.contains("http") && !html.contains("src="), "{html}");
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_written_is_noticed_before() {
+        let folder = std::env::temp_dir().join(format!("portolan-prepare-{}", std::process::id()));
+        prepare(&folder).unwrap();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "nothing is left");
+        // A folder cannot be written as a file, whoever one is.
+        fs::create_dir(folder.join("index.html")).unwrap();
+        let error = prepare(&folder).unwrap_err();
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(error.contains("--report"), "{error}");
     }
 
     #[test]
