@@ -14,7 +14,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use super::record::{Machine, Run};
+use super::record::{Entry, Machine, Run};
 use section::Colours;
 
 /// Benches in the order in which people read about them.
@@ -208,57 +208,53 @@ fn limits(machine: &Machine) -> String {
     html
 }
 
-/// One line for each run: where it stands against the best peer.
+/// One line for each run and transport: where it stands against the best peer.
 fn overview(runs: &[Run]) -> String {
-    let mut html = String::from(
-        "<div class=\"wide\"><table><tr><th>bench</th><th>sizes</th><th>ratio to the best peer, geometric \
-         mean</th><th>best</th><th>worst</th></tr>\n",
-    );
-    let mut any = false;
-    for run in runs {
-        let ratios: Vec<f64> = run
-            .entries
-            .iter()
-            .flat_map(|entry| entry.figures.iter().map(move |figure| (entry, figure)))
-            .filter_map(|(entry, figure)| Some(run.ratio(entry, figure)?.0))
-            .filter(|ratio| *ratio > 0.0)
-            .collect();
-        if ratios.is_empty() {
-            continue;
-        }
-        any = true;
-        let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
-        let (least, most) = ratios
-            .iter()
-            .fold((f64::INFINITY, 0.0_f64), |(least, most), &ratio| {
-                (least.min(ratio), most.max(ratio))
-            });
-        let (best, worst) = if run.less_is_better {
-            (least, most)
-        } else {
-            (most, least)
-        };
-        let cell = |ratio: f64| {
-            let class = if (ratio <= 1.0) == run.less_is_better {
-                "good"
-            } else {
-                "bad"
-            };
-            format!("<td class=\"{class}\">{ratio:.2}</td>")
-        };
-        let _ = writeln!(
-            html,
-            "<tr><td><a href=\"#{}\">{}</a></td><td>{}</td>{}{}{}</tr>",
-            id(run),
-            escape(&section::heading(run)),
-            ratios.len(),
-            cell(mean),
-            cell(best),
-            cell(worst)
-        );
+    let lines = runs.iter().flat_map(|run| {
+        let ours = run.entries.iter().filter(|entry| !entry.peer);
+        ours.filter_map(move |entry| standing(run, entry))
+    });
+    let lines: String = lines.collect();
+    if lines.is_empty() {
+        return lines;
     }
-    html.push_str("</table></div>\n");
-    if any { html } else { String::new() }
+    format!(
+        "<div class=\"wide\"><table><tr><th>bench</th><th>transport</th><th>sizes</th><th>ratio to the best peer, \
+         geometric mean</th><th>best</th><th>worst</th></tr>\n{lines}</table></div>\n"
+    )
+}
+
+/// That line; `None` without a peer.
+fn standing(run: &Run, entry: &Entry) -> Option<String> {
+    let ratios = entry.figures.iter();
+    let ratios = ratios.filter_map(|figure| Some(run.ratio(entry, figure)?.0));
+    let ratios: Vec<f64> = ratios.filter(|ratio| *ratio > 0.0).collect();
+    let least = ratios.iter().copied().reduce(f64::min)?;
+    let most = ratios.iter().copied().reduce(f64::max)?;
+    let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+    let (best, worst) = if run.less_is_better {
+        (least, most)
+    } else {
+        (most, least)
+    };
+    let cell = |ratio: f64| {
+        let class = if (ratio <= 1.0) == run.less_is_better {
+            "good"
+        } else {
+            "bad"
+        };
+        format!("<td class=\"{class}\">{ratio:.2}</td>")
+    };
+    Some(format!(
+        "<tr><td><a href=\"#{}\">{}</a></td><td>{}</td><td>{}</td>{}{}{}</tr>\n",
+        id(run),
+        escape(&section::heading(run)),
+        escape(&entry.name),
+        ratios.len(),
+        cell(mean),
+        cell(best),
+        cell(worst)
+    ))
 }
 
 /// What stands for a text in HTML.
@@ -343,6 +339,26 @@ mod tests {
         let error = prepare(&folder).unwrap_err();
         fs::remove_dir_all(&folder).unwrap();
         assert!(error.contains("--report"), "{error}");
+    }
+
+    #[test]
+    fn each_transport_stands_for_itself() {
+        let mut both = run();
+        let mut other = both.entries[0].clone();
+        other.name = "ofi".to_owned();
+        other.figures[0].summary.median *= 4.0;
+        both.entries.push(other);
+        let html = overview(&[both]);
+        assert_eq!(html.matches("<tr>").count(), 3, "{html}");
+        let line = |name: &str, class: &str, ratio: &str| {
+            let cell = format!("<td class=\"{class}\">{ratio}</td>");
+            format!("<td>{name}</td><td>1</td>{}", cell.repeat(3))
+        };
+        assert!(html.contains(&line("shm", "good", "0.50")), "{html}");
+        assert!(html.contains(&line("ofi", "bad", "2.00")), "{html}");
+        let mut alone = run();
+        alone.entries.retain(|entry| !entry.peer);
+        assert_eq!(overview(&[alone]), "");
     }
 
     #[test]

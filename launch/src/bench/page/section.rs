@@ -168,8 +168,10 @@ fn pictures(run: &Run, colours: &Colours) -> String {
     // Ours is drawn last, over the others.
     curves.sort_by_key(|curve| curve.class.starts_with('c'));
     let limit = limit(run, scale);
-    let relative = limit.as_ref().map(|limit| over(&curves, limit));
-    curves.extend(limit);
+    let relative = limit
+        .as_ref()
+        .map(|(limit, what)| (over(&curves, limit), *what));
+    curves.extend(limit.map(|(limit, _)| limit));
     let binary = run.axis == "bytes";
     let chart = Chart {
         title: &run.bench,
@@ -183,11 +185,11 @@ fn pictures(run: &Run, colours: &Colours) -> String {
     };
     let better = if run.less_is_better { "below" } else { "above" };
     let mut caption = format!("{unit}, logarithmic; bars are quartiles");
-    if relative.is_some() {
-        caption.push_str("; dashed: a cache line's way and one copy of fresh data");
+    if let Some((_, what)) = &relative {
+        let _ = write!(caption, "; dashed: {what}");
     }
     let mut html = figure("", &chart.svg(), &caption);
-    if let Some(curves) = relative {
+    if let Some((curves, what)) = relative {
         let chart = Chart {
             title: "over the limit",
             y_name: "over the limit",
@@ -195,8 +197,8 @@ fn pictures(run: &Run, colours: &Colours) -> String {
             line: Some(1.0),
             ..chart.clone()
         };
-        let caption = "the same, over a cache line's way and one copy of fresh data";
-        html.push_str(&figure("", &chart.svg(), caption));
+        let caption = format!("the same, over {what}");
+        html.push_str(&figure("", &chart.svg(), &caption));
     }
     let ratios: Vec<_> = run
         .entries
@@ -244,10 +246,11 @@ fn point(figure: &Figure, scale: f64) -> Point {
     }
 }
 
-/// What the machine allows, at the sizes that were measured.
-fn limit(run: &Run, scale: f64) -> Option<Curve> {
+/// What the machine allows, at the sizes that were measured, and what that is.
+fn limit(run: &Run, scale: f64) -> Option<(Curve, &'static str)> {
     let machine = run.machine.as_ref()?;
     let sizes = run.entries.iter().find(|entry| !entry.figures.is_empty())?;
+    let latency = run.bench == "latency";
     let value = |bytes: usize| match run.bench.as_str() {
         "latency" => machine.least_latency(bytes),
         "bandwidth" if bytes >= 64 => machine.copy_rate(bytes as f64),
@@ -267,15 +270,23 @@ fn limit(run: &Run, scale: f64) -> Option<Curve> {
             })
         })
         .collect();
-    let name = match run.bench.as_str() {
-        "latency" => "line + copy",
-        _ => "one fresh copy",
+    let (name, what) = if latency {
+        (
+            "line + copy",
+            "a cache line's way and, above 64 bytes, one copy of fresh data",
+        )
+    } else {
+        (
+            "one fresh copy",
+            "one copy of data that another core has just written",
+        )
     };
-    (points.len() > 1).then(|| Curve {
+    let curve = |points: Vec<Point>| Curve {
         name: name.to_owned(),
         class: "limit".to_owned(),
         points,
-    })
+    };
+    (points.len() > 1).then(|| (curve(points), what))
 }
 
 fn ratio(run: &Run, entry: &Entry, colours: &Colours) -> Option<Curve> {
@@ -390,4 +401,37 @@ fn notes(run: &Run) -> String {
         escape(&run.command)
     );
     html
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::record::tests::run;
+    use super::*;
+
+    /// A run of two sizes.
+    fn curves(bench: &str) -> String {
+        let mut run = run();
+        run.bench = bench.to_owned();
+        for entry in &mut run.entries {
+            let mut larger = entry.figures[0];
+            larger.bytes = 4096;
+            entry.figures.push(Figure {
+                bytes: 1024,
+                ..larger
+            });
+            entry.figures.push(larger);
+        }
+        of(&run, "x", &Colours::default())
+    }
+
+    #[test]
+    fn captions_say_what_the_limit_is() {
+        let (latency, bandwidth) = (curves("latency"), curves("bandwidth"));
+        let line = "a cache line's way";
+        assert_eq!(latency.matches(line).count(), 2, "{latency}");
+        assert_eq!(bandwidth.matches(line).count(), 0, "{bandwidth}");
+        let copy = "one copy of data that another core has just written";
+        assert_eq!(bandwidth.matches(copy).count(), 2, "{bandwidth}");
+        assert!(!curves("rate").contains("dashed"));
+    }
 }
