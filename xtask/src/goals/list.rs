@@ -150,16 +150,16 @@ const LATENCY: &[Command] = &[run(
 // Windows depend most on how far apart the cores are, so of few samples one or two are of a phase: many
 // short ones instead.
 const ONE_WAY: &[Command] = &[run(
-    "bandwidth --peers --tuned --repeat 7 --seconds 0.02 --sizes 1k,4k,8k,16k,32k,64k,256k,1M,4M",
+    "bandwidth --peers --tuned --repeat 6 --seconds 0.02 --sizes 1k,4k,8k,16k,32k,64k,256k,1M,4M",
 )];
 const BOTH_WAYS: &[Command] = &[run(
-    "bibandwidth --peers --tuned --repeat 7 --seconds 0.02 --sizes 1k,4k,8k,16k,32k,64k,256k,1M,4M",
+    "bibandwidth --peers --tuned --repeat 6 --seconds 0.02 --sizes 1k,4k,8k,16k,32k,64k,256k,1M,4M",
 )];
 const ONE_WAY_MANY: &[Command] = &[run(
-    "bandwidth --peers --tuned --buffers 64 --repeat 7 --seconds 0.02 --sizes 64k,256k,1M",
+    "bandwidth --peers --tuned --buffers 64 --repeat 6 --seconds 0.02 --sizes 64k,256k,1M",
 )];
 const BOTH_WAYS_MANY: &[Command] = &[run(
-    "bibandwidth --peers --tuned --buffers 64 --repeat 7 --seconds 0.02 --sizes 64k,256k,1M",
+    "bibandwidth --peers --tuned --buffers 64 --repeat 6 --seconds 0.02 --sizes 64k,256k,1M",
 )];
 const SHM: &[(&str, &str)] = &[("PORTOLAN_OFI_PROVIDER", "shm")];
 const TCP: &[(&str, &str)] = &[
@@ -263,7 +263,7 @@ pub(super) const GROUPS: &[Group] = &[
                 Bound::AtLeast(1.4),
                 Of::BestPeer,
                 &[run(
-                    "rate --peers --tuned --repeat 7 --seconds 0.05 --sizes 8",
+                    "rate --peers --tuned --repeat 6 --seconds 0.05 --sizes 8",
                 )],
             ),
             goal(
