@@ -13,7 +13,7 @@ use portolan_core::{Error, ErrorKind, Group, Request, Result, SendArgs, Status};
 
 use crate::direct::Pending;
 use crate::memory::Memory;
-use crate::run::{PATIENCE, Started, wrong_length};
+use crate::run::{PATIENCE, wrong_length};
 use crate::schedule::{Lane, Schedule, Span, Step};
 use crate::state::{OwnTags, Scratch};
 
@@ -116,6 +116,9 @@ impl OnBoard {
     }
 }
 
+/// A message that was started, and for a receive how many bytes it expects.
+type Message = (Request, Option<usize>);
+
 /// An operation under way by messages.
 pub(crate) struct Active {
     /// What completes at its end.
@@ -126,7 +129,7 @@ pub(crate) struct Active {
     /// The next step.
     next: usize,
     /// What was started since the last wait.
-    pending: Vec<Started>,
+    pending: Vec<Message>,
     /// The first thing that went wrong.
     error: Option<Error>,
     /// Whether the rest of the schedule is not taken.
@@ -383,8 +386,8 @@ impl Active {
     #[cold]
     fn make_room(&mut self, port: &mut dyn Port) -> bool {
         let before = self.pending.len();
-        let over = |&(request, _): &Started| port.is_complete(request);
-        let over: Vec<Started> = self
+        let over = |&(request, _): &Message| port.is_complete(request);
+        let over: Vec<Message> = self
             .pending
             .extract_if(.., |started| over(started))
             .collect();

@@ -18,6 +18,7 @@ pub use self::inter::check_inter;
 
 use self::blocks::Places;
 use crate::args::{Name, Operation};
+use crate::state;
 
 /// Checks the arguments of an operation on a communicator.
 ///
@@ -155,7 +156,7 @@ impl<D: Device> Check<'_, D> {
         let Some(Neighbours {
             sources,
             destinations,
-        }) = self.comm.neighbours()
+        }) = state::of(self.comm).neighbours(self.comm)
         else {
             return Err(self.error(
                 ErrorKind::InvalidCommunicator,

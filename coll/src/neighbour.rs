@@ -52,11 +52,16 @@ pub(crate) fn lower(
     }
 }
 
+/// The lane of messages along the edge with this number among those between two ranks.
+#[inline]
+pub(crate) fn lane_of(edge: u32) -> Lane {
+    (edge % EDGE_LANES) as Lane
+}
+
 /// One message for every neighbour that is there.
 fn edges(neighbours: &[Neighbour], data: impl Fn(u32) -> Span) -> Vec<(u32, Lane, Span)> {
     let edge = |(place, neighbour): (u32, &Neighbour)| {
-        let lane = neighbour.lane % EDGE_LANES;
-        Some((neighbour.rank?, lane as Lane, data(place)))
+        Some((neighbour.rank?, lane_of(neighbour.lane), data(place)))
     };
     (0..).zip(neighbours).filter_map(edge).collect()
 }

@@ -64,9 +64,9 @@ pub(crate) fn plan_checked<D: Device>(
         bases,
     } = match operation {
         Operation::NeighbourAllgather { .. } | Operation::NeighbourAlltoall { .. } => {
-            // That there is a topology has been checked.
-            let neighbours = comm.neighbours().unwrap_or_default();
-            neighbour::lower(&mut b, &neighbours, operation)
+            let neighbours = state::of(comm).neighbours(comm);
+            let neighbours = neighbours.expect("that there is a topology has been checked");
+            neighbour::lower(&mut b, neighbours, operation)
         }
         _ => lower(&mut b, operation),
     };

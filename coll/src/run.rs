@@ -14,7 +14,7 @@ use portolan_datatype::Signature;
 
 use crate::counters::Counters;
 use crate::memory::Memory;
-use crate::schedule::{LayoutId, Schedule, Span, Step};
+use crate::schedule::{Lane, LayoutId, Schedule, Span, Step};
 use crate::state::{OwnTags, State};
 
 /// Looks for room for a request until there is held to be none: where all are the calling program's own, nobody
@@ -37,17 +37,30 @@ impl<D: Device> Run<'_, D> {
     /// The schedule was built for this communicator, and every span of it lies within `memory`, which
     /// nobody else uses during the call.
     pub(crate) unsafe fn steps(&self, requests: &mut Vec<Started>) -> Result<()> {
+        // SAFETY: from the caller.
+        unsafe { self.steps_watched(requests, |_| Ok(true)) }
+    }
+
+    /// Takes all steps. Before it waits for a message `comes` says whether there will be one; what will not come is cancelled.
+    ///
+    /// # Safety
+    /// As [`steps`](Self::steps).
+    pub(crate) unsafe fn steps_watched(
+        &self,
+        requests: &mut Vec<Started>,
+        mut comes: impl FnMut(&Started) -> Result<bool>,
+    ) -> Result<()> {
         let mut first = None;
         let guard = NoUnwind::new("a collective operation");
         let mut steps = self.schedule.steps();
         while !steps.is_empty() {
             // SAFETY: from the caller.
-            let (taken, outcome) = unsafe { self.round(steps, requests) };
+            let (taken, outcome) = unsafe { self.round(steps, requests, &mut comes) };
             steps = &steps[taken..];
             if let Err(error) = outcome {
-                let ends = matches!(error.kind(), ErrorKind::PeerFailed | ErrorKind::Aborted);
+                let over = ends(&error);
                 first.get_or_insert(error);
-                if ends {
+                if over {
                     break;
                 }
             }
@@ -57,7 +70,12 @@ impl<D: Device> Run<'_, D> {
     }
 
     /// Takes the steps up to and with the next wait; says how many that were.
-    unsafe fn round(&self, steps: &[Step], requests: &mut Vec<Started>) -> (usize, Result<()>) {
+    unsafe fn round(
+        &self,
+        steps: &[Step],
+        requests: &mut Vec<Started>,
+        comes: &mut impl FnMut(&Started) -> Result<bool>,
+    ) -> (usize, Result<()>) {
         let mut outcome = Ok(());
         let mut taken = 0;
         for step in steps {
@@ -94,7 +112,8 @@ impl<D: Device> Run<'_, D> {
                     let args = self.comm.collective_args(to, tag);
                     args.and_then(|args| {
                         // SAFETY: as above; the buffer is left alone until the round is over.
-                        self.started(requests, None, || unsafe { self.start_send(&args, data) })
+                        let start = || unsafe { self.start_send(&args, data) };
+                        self.started(requests, (to, lane, None), start)
                     })
                 }
                 Step::Recv { from, lane, data } => {
@@ -102,7 +121,7 @@ impl<D: Device> Run<'_, D> {
                     pattern.and_then(|pattern| {
                         // SAFETY: as above.
                         let start = || unsafe { self.start_recv(&pattern, data) };
-                        self.started(requests, Some(data.len()), start)
+                        self.started(requests, (from, lane, Some(data.len())), start)
                     })
                 }
             };
@@ -112,10 +131,8 @@ impl<D: Device> Run<'_, D> {
         }
         if !requests.is_empty() {
             self.state.count(Counters::Waits, 1);
-            let ends =
-                |error: &Error| matches!(error.kind(), ErrorKind::PeerFailed | ErrorKind::Aborted);
             // Others wait for what was started, unless a rank has died.
-            let waited = self.wait_for(requests, outcome.as_ref().is_err_and(ends));
+            let waited = self.wait_for(requests, outcome.as_ref().is_err_and(ends), comes);
             outcome = outcome.and(waited);
         }
         (taken, outcome)
@@ -126,7 +143,7 @@ impl<D: Device> Run<'_, D> {
     fn started(
         &self,
         requests: &mut Vec<Started>,
-        expected: Option<usize>,
+        (peer, lane, expected): (u32, Lane, Option<usize>),
         start: impl Fn() -> Result<Request>,
     ) -> Result<()> {
         let mut outcome = start();
@@ -139,7 +156,12 @@ impl<D: Device> Run<'_, D> {
             first = first.and(self.make_room(requests)?);
             outcome = start();
         }
-        requests.push((outcome?, expected));
+        requests.push(Started {
+            request: outcome?,
+            expected,
+            peer,
+            lane,
+        });
         first
     }
 
@@ -147,7 +169,7 @@ impl<D: Device> Run<'_, D> {
     #[cold]
     fn make_room(&self, requests: &mut Vec<Started>) -> Result<Result<()>> {
         let device = self.comm.device();
-        let started: Vec<Request> = requests.iter().map(|&(request, _)| request).collect();
+        let started: Vec<Request> = requests.iter().map(|started| started.request).collect();
         let Some((at, outcome)) = device.wait_any(&started) else {
             // They are the program's, or another operation's, which goes on meanwhile.
             device.device_check(Check::NonBlocking)?;
@@ -160,24 +182,33 @@ impl<D: Device> Run<'_, D> {
             // The job ends; the request is not over.
             return Err(error.clone());
         }
-        let (_, expected) = requests.swap_remove(at);
+        let expected = requests.swap_remove(at).expected;
         Ok(outcome.and_then(|status| self.check_len(&status, expected)))
     }
 
     /// Waits for all requests; all are over afterwards. With `give_up` what can be cancelled is.
-    fn wait_for(&self, requests: &mut Vec<Started>, mut give_up: bool) -> Result<()> {
+    fn wait_for(
+        &self,
+        requests: &mut Vec<Started>,
+        mut give_up: bool,
+        comes: &mut impl FnMut(&Started) -> Result<bool>,
+    ) -> Result<()> {
         let device = self.comm.device();
         let mut first = Ok(());
-        for (request, expected) in requests.drain(..) {
-            if give_up {
+        for started in requests.drain(..) {
+            let (request, expected) = (started.request, started.expected);
+            let comes = if give_up { Ok(false) } else { comes(&started) };
+            give_up |= comes.as_ref().is_err_and(ends);
+            if !matches!(comes, Ok(true)) {
                 // It may be over already, or not to be cancelled.
                 let _ = device.cancel(request);
             }
+            first = first.and(comes.map(|_| ()));
             let outcome = device
                 .wait(request)
                 .and_then(|status| self.check_len(&status, expected));
             if let Err(error) = outcome {
-                give_up |= matches!(error.kind(), ErrorKind::PeerFailed | ErrorKind::Aborted);
+                give_up |= ends(&error);
                 first = first.and(Err(error));
             }
         }
@@ -234,6 +265,11 @@ impl<D: Device> Run<'_, D> {
     }
 }
 
+/// Whether an error ends an operation: others do not wait for the rest of it.
+pub(crate) fn ends(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::PeerFailed | ErrorKind::Aborted)
+}
+
 enum Buffer<'a> {
     Plain(ContigBuf),
     Typed(TypedBuf<'a>),
@@ -248,8 +284,16 @@ fn plain(ptr: *mut u8, len: usize, signature: Signature) -> ContigBuf {
     }
 }
 
-/// A request of a round, and for a receive how many bytes it expects.
-pub(crate) type Started = (Request, Option<usize>);
+/// A message of a round.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) request: Request,
+    /// How many bytes a receive expects; `None` for a send.
+    pub(crate) expected: Option<usize>,
+    /// The rank at the other end.
+    pub(crate) peer: u32,
+    pub(crate) lane: Lane,
+}
 
 /// The error for a message that is shorter than what the operation's arguments say. (One that is longer is
 /// truncated, which the device reports.)

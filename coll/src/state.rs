@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use portolan_core::Device;
-use portolan_core::comm::{Communicator, Slot, Tag};
+use portolan_core::comm::{Communicator, Neighbours, Slot, Tag};
 
 use crate::counters::Counters;
 use crate::direct::{Direct, Pool};
@@ -29,6 +29,8 @@ pub(crate) struct State {
     spare: Mutex<Vec<Spare>>,
     /// Which ranks share a node, where that makes a difference.
     levels: OnceLock<Option<Arc<Levels>>>,
+    /// This rank's edges in the communicator's topology.
+    neighbours: OnceLock<Option<Neighbours>>,
     /// Memory that the members share.
     pub(crate) direct: Direct,
 }
@@ -81,6 +83,7 @@ impl State {
             counters: std::array::from_fn(|_| AtomicU64::new(0)),
             spare: Mutex::default(),
             levels: OnceLock::new(),
+            neighbours: OnceLock::new(),
             direct: Direct::default(),
         }
     }
@@ -97,6 +100,12 @@ impl State {
             levels.are_useful().then(|| Arc::new(levels))
         });
         levels.clone()
+    }
+
+    /// This rank's edges in the communicator's topology; `None` where it has no topology.
+    #[inline]
+    pub(crate) fn neighbours<D: Device>(&self, comm: &Communicator<D>) -> Option<&Neighbours> {
+        self.neighbours.get_or_init(|| comm.neighbours()).as_ref()
     }
 
     /// The number of an operation that starts now. Operations on one communicator are started one after the

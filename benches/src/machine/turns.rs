@@ -18,6 +18,8 @@ const BATCHES: u32 = 8;
 /// that no turn that counts is touched. Where others run beside a measurement, another one say, both would look at nothing
 /// for whole slices of the scheduler's.
 const LOOKS: u32 = 2000;
+/// Pauses between two such gifts: where nobody wants the processor, a side that calls the system without end slows the other down.
+const PAUSES: u32 = 100;
 
 /// Waits in a loop.
 #[inline]
@@ -29,6 +31,7 @@ pub(super) fn until(mut ready: impl FnMut() -> bool) {
             spin_loop();
         } else {
             thread::yield_now();
+            (0..PAUSES).for_each(|_| spin_loop());
         }
     }
 }
@@ -129,12 +132,14 @@ impl Turns for Yielded {
         self.0.set(2 * turn - 1);
         while !self.0.is(2 * turn) {
             thread::yield_now();
+            (0..PAUSES).for_each(|_| spin_loop());
         }
     }
 
     fn second(&self, turn: u32) {
         while !self.0.is(2 * turn - 1) {
             thread::yield_now();
+            (0..PAUSES).for_each(|_| spin_loop());
         }
         self.0.set(2 * turn);
     }

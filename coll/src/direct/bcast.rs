@@ -118,7 +118,7 @@ unsafe fn receive_short<D: Device>(
     steps.room(Place::Cell)?;
     if below >= size {
         // Nobody will look, unless something is wrong.
-        steps.post_for_few(Kind::Bcast, len);
+        steps.post_for_few(Kind::BcastAwaited, len);
     }
     let (mut from, mut header) = (parent, steps.header_of(parent)?);
     let mut agreed = steps.agrees(from, header, Kind::Bcast, len);
@@ -137,7 +137,11 @@ unsafe fn receive_short<D: Device>(
             // SAFETY: the cell is this rank's and free; both have room for `len` bytes.
             unsafe { source.copy_to_nonoverlapping(steps.mine(Place::Cell), len) };
         }
-        steps.post_for_few(Kind::Bcast, len);
+        // With the root's sort, which ranks below compare with their own.
+        match agreed {
+            true => steps.post_as(header.sort(), Kind::Bcast, len),
+            false => steps.post_for_few(Kind::BcastAwaited, len),
+        }
         (below..size.min(below.saturating_add(RADIX))).for_each(|child| steps.wake(rank_of(child)));
     }
     if !agreed {
@@ -153,7 +157,7 @@ unsafe fn receive<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: 
     let piece = piece(len as u64) as usize;
     for number in 0..pieces(len as u64) as usize {
         steps.room(Place::Cell)?;
-        steps.post_for_few(Kind::Bcast, len);
+        steps.post_for_few(Kind::BcastAwaited, len);
         let header = steps.header_of(root)?;
         if header.kind() != Some(Kind::Bcast) || steps.len_of(root, header) != len as u64 {
             return let_pass(steps, root, header);
@@ -174,13 +178,15 @@ unsafe fn receive<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: 
 fn let_pass<D: Device>(steps: &mut Steps<'_, D>, root: u32, header: Header) -> Result<()> {
     steps.note(root, header);
     let left = match header.kind() {
-        Some(Kind::Bcast) => pieces_in_vain(steps.len_of(root, header), steps.size()),
+        Some(Kind::Bcast | Kind::BcastAwaited) => {
+            pieces_in_vain(steps.len_of(root, header), steps.size())
+        }
         _ => 1,
     };
     steps.next_published();
     for _ in 1..left {
         steps.room(Place::Cell)?;
-        steps.post_for_few(Kind::Bcast, 0);
+        steps.post_for_few(Kind::BcastAwaited, 0);
         steps.header_of(root)?;
         steps.next_published();
     }

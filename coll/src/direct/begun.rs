@@ -79,7 +79,7 @@ impl Begun {
             return false;
         }
         drop(turn);
-        let mut header = Header::new(step, call.kind, call.sort, call.len);
+        let mut header = Header::new(step, call.shown_kind(), call.sorts.shown, call.len);
         if call.place.is_some() {
             // SAFETY: from the caller; the place is free.
             unsafe { call.show(boards.track_place(boards.rank, track, step, place)) };
@@ -163,10 +163,10 @@ impl Begun {
             let agrees = match call.place {
                 Some(_) => {
                     let len = call.len_of(rank);
-                    let wanted = Header::new(self.step, call.kind, call.sort, len);
+                    let wanted = Header::new(self.step, call.kind, call.sorts.taken, len);
                     header == wanted
                         || header.is_but_for_sort(wanted)
-                            && (len == 0 || call.sort.matches(header.sort()))
+                            && (len == 0 || call.sorts.taken.matches(header.sort()))
                 }
                 None => header.is_by_messages() && header.kind() == Some(call.kind),
             };
@@ -176,7 +176,7 @@ impl Begun {
             // SAFETY: whoever does this operation has shown one.
             let counts_agree = |sum| unsafe { counts::read(cell) } == sum;
             if !(agrees && call.sum.is_none_or(counts_agree)) {
-                self.note(boards, call.sort, rank, header);
+                self.note(boards, call.sorts.taken, rank, header);
                 boards.wake(u32::MAX, notify);
             }
         }

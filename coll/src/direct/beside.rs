@@ -69,9 +69,16 @@ impl Beside {
         self.turns
     }
 
+    /// Whether a rank runs on this one's processor, as far as it has said.
     #[inline]
-    fn is_beside(self, rank: u32) -> bool {
+    pub(super) fn is_beside(self, rank: u32) -> bool {
         self.ranks.checked_shr(rank).unwrap_or(0) & 1 != 0
+    }
+
+    /// Whether any does.
+    #[inline]
+    pub(super) fn is_any(self) -> bool {
+        self.ranks != 0
     }
 
     /// The ranks other than `rank` of `size`, those beside it first; else each begins with the one after it, so that

@@ -220,9 +220,13 @@ impl Map {
 pub(super) enum Kind {
     Barrier = 1,
     Bcast,
+    /// A rank that has nothing to show: it is to have something.
+    BcastAwaited,
     Gather,
+    GatherAwaited,
     /// Equal parts, in the root's cell.
     Scatter,
+    ScatterAwaited,
     /// Parts of any length, in the root's chunk; in its cell if the header has a length.
     ScatterListed,
     /// Parts that come as messages.
@@ -240,16 +244,25 @@ pub(super) enum Kind {
     ReduceScatterUneven,
     Scan,
     Exscan,
+    /// A block for all destinations; as messages from some length on.
+    NeighbourAllgather,
+    /// A list of blocks, one for each edge.
+    NeighbourAlltoall,
+    /// Blocks that come as messages, for which a list has no room.
+    NeighbourAlltoallSent,
     /// The rank has seen that ranks do not agree.
     Disagree,
 }
 
 impl Kind {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 23] = [
         Self::Barrier,
         Self::Bcast,
+        Self::BcastAwaited,
         Self::Gather,
+        Self::GatherAwaited,
         Self::Scatter,
+        Self::ScatterAwaited,
         Self::ScatterListed,
         Self::ScatterSent,
         Self::Allgather,
@@ -262,16 +275,29 @@ impl Kind {
         Self::ReduceScatterUneven,
         Self::Scan,
         Self::Exscan,
+        Self::NeighbourAllgather,
+        Self::NeighbourAlltoall,
+        Self::NeighbourAlltoallSent,
         Self::Disagree,
     ];
+
+    /// Whether a rank that shows this waits for another to show something.
+    pub(super) fn waits(self) -> bool {
+        matches!(
+            self,
+            Self::BcastAwaited | Self::GatherAwaited | Self::ScatterAwaited
+        )
+    }
 
     /// In words, for errors.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Barrier => "a barrier",
-            Self::Bcast => "a bcast",
-            Self::Gather => "a gather",
-            Self::Scatter | Self::ScatterListed | Self::ScatterSent => "a scatter",
+            Self::Bcast | Self::BcastAwaited => "a bcast",
+            Self::Gather | Self::GatherAwaited => "a gather",
+            Self::Scatter | Self::ScatterAwaited | Self::ScatterListed | Self::ScatterSent => {
+                "a scatter"
+            }
             Self::Allgather | Self::AllgatherChosen => "an allgather",
             Self::Alltoall => "an alltoall",
             Self::AlltoallListed => "an alltoallv",
@@ -280,6 +306,8 @@ impl Kind {
             Self::ReduceScatter | Self::ReduceScatterUneven => "a reduce-scatter",
             Self::Scan => "a scan",
             Self::Exscan => "an exscan",
+            Self::NeighbourAllgather => "a neighbour allgather",
+            Self::NeighbourAlltoall | Self::NeighbourAlltoallSent => "a neighbour alltoall",
             Self::Disagree => "an operation in which ranks disagree",
         }
     }

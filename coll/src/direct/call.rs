@@ -11,7 +11,7 @@ use super::board::{Kind, SMALL};
 use super::counts;
 use super::data::{Items, Stream};
 use super::exchange::combine;
-use super::sort::Sort;
+use super::sort::Sorts;
 use super::steps::Place;
 use crate::args::{Many, Operation};
 
@@ -21,7 +21,7 @@ pub(super) struct Call<'a> {
     /// Bytes that ranks compare.
     pub(super) len: usize,
     /// What they are of.
-    pub(super) sort: Sort,
+    pub(super) sorts: Sorts,
     /// Where the contribution is shown; `None` if the operation goes by messages.
     pub(super) place: Option<Place>,
     /// A checksum of counts that stands in the cell ([`counts`]).
@@ -69,7 +69,7 @@ impl<'a> Call<'a> {
         let new = |kind, len, room, looks, wakes, what| Self {
             kind,
             len,
-            sort: Sort::ANY,
+            sorts: Sorts::ANY,
             place: (room <= SMALL).then(|| Place::of(room)),
             sum: None,
             looks,
@@ -206,6 +206,17 @@ impl<'a> Call<'a> {
             (self.looks, self.wakes) = (all, all);
         }
         self
+    }
+
+    /// What this rank shows that it does.
+    #[inline]
+    pub(super) fn shown_kind(&self) -> Kind {
+        match self.what {
+            What::Bcast { root, .. } if self.rank != root && self.place.is_some() => {
+                Kind::BcastAwaited
+            }
+            _ => self.kind,
+        }
     }
 
     /// The length that a rank has to show.

@@ -58,6 +58,11 @@ impl<'a> Stream<'a> {
         self.count * self.layout.size()
     }
 
+    /// Of what it is.
+    pub(super) fn layout(&self) -> &'a Layout {
+        self.layout
+    }
+
     /// Where displacement 0 of the first item is.
     pub(super) fn address(&self) -> *mut u8 {
         self.ptr
@@ -181,9 +186,13 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Whether an item is so short that parts of chunks for `ranks` ranks have room for it.
+    /// Whether an item is so short that parts of chunks for `ranks` ranks have room for it, and takes a place of its own: many
+    /// that lie over each other need less room than the length that is told of them.
     #[inline]
     pub(super) fn fit_boards(layout: &Layout, ranks: u32) -> bool {
+        if layout.extent().unsigned_abs() < layout.size() {
+            return false;
+        }
         let item = layout.true_extent().unsigned_abs() + layout.extent().unsigned_abs();
         // A part begins at a line.
         (item + 64).saturating_mul(ranks as usize) <= CHUNK

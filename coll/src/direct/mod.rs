@@ -24,7 +24,9 @@ mod exchange;
 mod hope;
 mod kept;
 mod limits;
+mod messages;
 mod moves;
+mod neighbours;
 mod odd;
 mod reduce;
 mod rooted;
@@ -60,7 +62,7 @@ use choice::Choice;
 use data::{Items, Stream};
 use exchange::RADIX;
 use hope::Hope;
-use sort::Sort;
+use sort::Sorts;
 use steps::{Steps, Way};
 use track::Turns;
 
@@ -121,16 +123,16 @@ impl Boards {
     #[inline]
     fn call<'a>(&self, operation: &Operation<'a>) -> Option<Call<'a>> {
         let mut call = Call::of(operation, self.rank, self.size())?;
-        call.sort = self.sort_of(operation);
+        call.sorts = self.sorts_of(operation);
         Some(call)
     }
 
-    /// The sort of what an operation moves at this rank.
+    /// The sorts of what an operation moves at this rank.
     #[inline]
-    fn sort_of(&self, operation: &Operation<'_>) -> Sort {
+    fn sorts_of(&self, operation: &Operation<'_>) -> Sorts {
         match self.types {
-            true => Sort::of(operation, self.rank),
-            false => Sort::ANY,
+            true => Sorts::of(operation, self.rank),
+            false => Sorts::ANY,
         }
     }
 
@@ -368,7 +370,6 @@ fn applies(options: &Options, operation: &Operation<'_>, ranks: u32) -> bool {
         return false;
     }
     let layout = match operation {
-        Operation::NeighbourAllgather { .. } | Operation::NeighbourAlltoall { .. } => return false,
         Operation::Reduce { send, recv, .. } => send.or(*recv).map(|data| data.layout),
         Operation::Allreduce { recv, .. }
         | Operation::ReduceScatter { recv, .. }
@@ -390,7 +391,7 @@ unsafe fn run_on<D: Device>(
     let number = state.begin();
     // Out of an operator of the program a panic would leave the others waiting.
     let guard = NoUnwind::new("a collective operation");
-    let steps = Steps::new(comm, state, boards, boards.sort_of(operation));
+    let steps = Steps::new(comm, state, boards, boards.sorts_of(operation));
     if steps.take_turns() && !matches!(operation, Operation::Barrier) {
         steps.waits_alone(beside::waits_alone(operation, boards.rank));
     }
@@ -466,8 +467,11 @@ unsafe fn dispatch<D: Device>(
             Operation::Scatter {
                 send, recv, root, ..
             } => rooted::scatter(steps, send.as_ref(), recv.as_ref(), root, number),
-            Operation::NeighbourAllgather { .. } | Operation::NeighbourAlltoall { .. } => {
-                unreachable!("neighbour collectives are messages")
+            Operation::NeighbourAllgather { send, recv } => {
+                neighbours::allgather(steps, &send, &recv, number)
+            }
+            Operation::NeighbourAlltoall { send, recv } => {
+                neighbours::alltoall(steps, &send, &recv, number)
             }
         }
     }

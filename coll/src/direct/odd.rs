@@ -49,12 +49,25 @@ fn other_type(kind: Kind, odd: Odd) -> Error {
     )
 }
 
+/// Both wait for the other: of a rank that waits nobody expects anything who agrees about the root.
+fn other_root(me: u32, rank: u32, name: &str) -> Error {
+    let what = format!(
+        "rank {rank} took part in {name} with another root than rank {me}, which looks to it for data"
+    );
+    Error::new(ErrorKind::InvalidArgument, what).remedy(
+        "name the same root on every rank; PORTOLAN_COLL_CHECK=on compares them before data moves",
+    )
+}
+
 /// The error of [`disagreement`], where there is no communicator at hand, of the rank `me`.
 #[cold]
 pub(super) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd) -> Error {
     let (rank, name) = (odd.rank, kind.text());
     let (theirs, mine) = (odd.header.sort(), odd.sort);
     let (class, what) = match odd.header.kind() {
+        Some(known) if known.text() == name && known.waits() && odd.len == len as u64 => {
+            return other_root(me, rank, name);
+        }
         Some(known) if known.text() == name && odd.len == len as u64 && !mine.matches(theirs) => {
             return other_type(kind, odd);
         }

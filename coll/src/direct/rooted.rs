@@ -4,18 +4,13 @@
 //! cannot know of it, and need not.
 
 use portolan_core::buffer::TypedBuf;
-use portolan_core::comm::Communicator;
 use portolan_core::{Device, Result};
 
 use super::board::{CHUNK, IN_CELL, Kind};
 use super::data::Stream;
+use super::messages::Messages;
 use super::steps::{Place, Steps, Way};
 use crate::args::Many;
-use crate::memory::Memory;
-use crate::run::Run;
-use crate::schedule::{Base, Builder, Span};
-use crate::state::State;
-use crate::team::Team;
 
 /// Gather and gatherv. `number` is that of the operation, for its messages.
 ///
@@ -47,7 +42,7 @@ pub(super) unsafe fn gather<D: Device>(
             let place = Place::of(mine.len());
             if mine.len() > CHUNK {
                 steps.room(Place::Cell)?;
-                messages.send(root, &mine);
+                messages.send(root, 0, &mine);
             } else {
                 steps.room(place)?;
                 // SAFETY: from the caller; the place is this rank's, free, and has the room.
@@ -74,7 +69,7 @@ unsafe fn collect<D: Device>(
     messages: &mut Messages,
 ) -> Result<()> {
     steps.room(Place::Cell)?;
-    steps.post_for_few(Kind::Gather, own);
+    steps.post_for_few(Kind::GatherAwaited, own);
     for rank in steps.others() {
         let block = Stream::block(recv, rank);
         let header = steps.header_of(rank)?;
@@ -84,7 +79,7 @@ unsafe fn collect<D: Device>(
         }
         let theirs = steps.len_of(rank, header);
         if theirs > CHUNK as u64 {
-            messages.receive(rank, &block);
+            messages.receive(rank, 0, &block);
         } else if theirs != block.len() as u64 {
             steps.note(rank, header);
         } else {
@@ -184,7 +179,7 @@ unsafe fn distribute<D: Device>(
         // SAFETY: as above, for a chunk; where parts are sent, for the list alone.
         unsafe { list.write(root, others(), !sent) };
         if sent {
-            others().for_each(|(rank, block)| messages.send(rank, &block));
+            others().for_each(|(rank, block)| messages.send(rank, 0, &block));
             steps.post(Kind::ScatterSent, 0);
         } else {
             steps.post(Kind::ScatterListed, 0);
@@ -203,7 +198,7 @@ unsafe fn take<D: Device>(
 ) -> Result<()> {
     let (me, len) = (steps.rank() as usize, mine.len());
     steps.room(Place::Cell)?;
-    steps.post_for_few(Kind::Scatter, len);
+    steps.post_for_few(Kind::ScatterAwaited, len);
     let header = steps.header_of(root)?;
     let wanted = [Kind::Scatter, Kind::ScatterListed].map(Some);
     if len > 0 && wanted.contains(&header.kind()) {
@@ -223,7 +218,7 @@ unsafe fn take<D: Device>(
             // SAFETY: the list has been posted.
             let part = unsafe { list.len(me) };
             if kind == Kind::ScatterSent && part > 0 {
-                messages.receive(root, mine);
+                messages.receive(root, 0, mine);
             } else if part == len {
                 // SAFETY: the parts have been posted, or this one is empty; the buffer is the caller's.
                 unsafe { mine.write(0, list.part(me), len) };
@@ -323,78 +318,5 @@ impl List {
         let before = (0..rank).map(|rank| unsafe { self.len(rank) }.next_multiple_of(self.word));
         let at = self.size * self.word + before.sum::<usize>();
         self.at.wrapping_add(at)
-    }
-}
-
-/// Messages that are left to be sent and received.
-struct Messages {
-    builder: Option<Builder>,
-    rank: u32,
-    size: u32,
-    /// Where [`Base::Send`] and [`Base::Recv`] begin.
-    origins: [*mut u8; 2],
-}
-
-impl Messages {
-    fn new(rank: u32, size: u32) -> Self {
-        Self {
-            builder: None,
-            rank,
-            size,
-            origins: [std::ptr::null_mut(); 2],
-        }
-    }
-
-    fn send(&mut self, to: u32, data: &Stream<'_>) {
-        let (b, span) = self.span(Base::Send, data);
-        b.send(to, span);
-    }
-
-    /// Receives a message that has at least one byte.
-    fn receive(&mut self, from: u32, data: &Stream<'_>) {
-        let (b, span) = self.span(Base::Recv, data);
-        // Where none is expected one is taken all the same, or its sender would wait for ever.
-        let span = if span.is_empty() { b.scratch(1) } else { span };
-        b.recv(from, span);
-    }
-
-    fn span(&mut self, base: Base, data: &Stream<'_>) -> (&mut Builder, Span) {
-        let team = Team::all(self.rank, self.size);
-        let b = self.builder.get_or_insert_with(|| Builder::new(team));
-        let origin = &mut self.origins[base as usize];
-        if origin.is_null() {
-            *origin = data.address();
-        }
-        let span = data.span(b, base, *origin);
-        (b, span)
-    }
-
-    /// Sends and receives them all.
-    ///
-    /// # Safety
-    /// What is sent is readable, what is received into is writable and overlaps nothing else.
-    unsafe fn exchange<D: Device>(
-        self,
-        comm: &Communicator<D>,
-        state: &State,
-        number: u32,
-    ) -> Result<()> {
-        let Some(builder) = self.builder else {
-            return Ok(());
-        };
-        let mut spare = state.take_spare();
-        let schedule = builder.finish();
-        let scratch = spare.scratch.at_least(schedule.scratch());
-        let run = Run {
-            comm,
-            state,
-            tags: state.tags().started(number),
-            schedule: &schedule,
-            memory: Memory::new(self.origins, scratch),
-        };
-        // SAFETY: the spans are the caller's buffers, or scratch memory of the length that the schedule wants.
-        let outcome = unsafe { run.steps(&mut spare.requests) };
-        state.keep_spare(spare);
-        outcome
     }
 }

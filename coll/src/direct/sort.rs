@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+use portolan_core::buffer::TypedBuf;
 use portolan_datatype::{Layout, Primitive, Signature};
 
 use crate::args::{Many, Operation};
@@ -27,44 +28,9 @@ impl Sort {
     /// Bits of a header that it takes.
     pub(super) const BITS: u32 = 5;
 
-    /// What the operation moves at this rank.
+    /// Of items of a layout.
     #[inline]
-    pub(super) fn of(operation: &Operation<'_>, rank: u32) -> Self {
-        let many = |many: &Many<'_>| match many {
-            Many::Equal(buf) => Self::of_layout(buf.layout),
-            Many::Blocks(blocks) => Self::of_layout(blocks.layout),
-            // Each block has its own.
-            Many::Layouts(_) => Self::ANY,
-        };
-        let (one, all) = match operation {
-            Operation::Bcast { data, .. } => (Some(data), None),
-            Operation::Reduce { send, recv, .. } => (send.as_ref().or(recv.as_ref()), None),
-            Operation::Allreduce { recv, .. }
-            | Operation::ReduceScatter { recv, .. }
-            | Operation::ReduceScatterBlock { recv, .. }
-            | Operation::Scan { recv, .. } => (Some(recv), None),
-            Operation::Allgather { recv, .. } | Operation::Alltoall { recv, .. } => {
-                (None, Some(recv))
-            }
-            Operation::Gather {
-                send, recv, root, ..
-            } => (send.as_ref(), recv.as_ref().filter(|_| rank == *root)),
-            Operation::Scatter {
-                send, recv, root, ..
-            } => (recv.as_ref(), send.as_ref().filter(|_| rank == *root)),
-            Operation::Barrier
-            | Operation::NeighbourAllgather { .. }
-            | Operation::NeighbourAlltoall { .. } => (None, None),
-        };
-        match (all, one) {
-            (Some(all), _) => many(all),
-            (None, Some(one)) => Self::of_layout(one.layout),
-            (None, None) => Self::ANY,
-        }
-    }
-
-    #[inline]
-    fn of_layout(layout: &Layout) -> Self {
+    pub(super) fn of_layout(layout: &Layout) -> Self {
         match layout.uniform() {
             Some(signature) => Self(signature.bits() as u8),
             None => Self::MIXED,
@@ -86,6 +52,84 @@ impl Sort {
     #[inline]
     pub(super) fn from_bits(bits: u64) -> Self {
         Self(bits as u8 & Self::MIXED.0)
+    }
+}
+
+/// Of what sort are the items of one rank in an operation. What it gives may be of another than what it takes: ranks may
+/// answer a request of one type by another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sorts {
+    /// Of what it shows.
+    pub(super) shown: Sort,
+    /// Of what it takes from others.
+    pub(super) taken: Sort,
+}
+
+impl Sorts {
+    /// Match everything.
+    pub(super) const ANY: Self = Self {
+        shown: Sort::ANY,
+        taken: Sort::ANY,
+    };
+
+    /// What the operation moves at this rank.
+    #[inline]
+    pub(super) fn of(operation: &Operation<'_>, rank: u32) -> Self {
+        let one = |buf: &TypedBuf<'_>| Sort::of_layout(buf.layout);
+        let many = |many: &Many<'_>| match many {
+            Many::Equal(buf) => Sort::of_layout(buf.layout),
+            Many::Blocks(blocks) => Sort::of_layout(blocks.layout),
+            // Each block has its own.
+            Many::Layouts(_) => Sort::ANY,
+        };
+        let both = |sort| Self {
+            shown: sort,
+            taken: sort,
+        };
+        let some = |sort: Option<Sort>| sort.unwrap_or(Sort::ANY);
+        let at_root = |root, all: &Option<Many<'_>>| {
+            let all = all.as_ref().filter(|_| rank == root);
+            some(all.map(many))
+        };
+        match operation {
+            Operation::Barrier => Self::ANY,
+            Operation::Bcast { data, .. } => both(one(data)),
+            Operation::Reduce { send, recv, .. } => {
+                both(some(send.as_ref().or(recv.as_ref()).map(one)))
+            }
+            Operation::Allreduce { recv, .. }
+            | Operation::ReduceScatter { recv, .. }
+            | Operation::ReduceScatterBlock { recv, .. }
+            | Operation::Scan { recv, .. } => both(one(recv)),
+            Operation::Allgather { send, recv } => Self {
+                shown: send.as_ref().map_or_else(|| many(recv), one),
+                taken: many(recv),
+            },
+            Operation::Alltoall { send, recv } => Self {
+                shown: many(send.as_ref().unwrap_or(recv)),
+                taken: many(recv),
+            },
+            Operation::Gather {
+                send, recv, root, ..
+            } => Self {
+                shown: some(send.as_ref().map(one)),
+                taken: at_root(*root, recv),
+            },
+            Operation::Scatter {
+                send, recv, root, ..
+            } => Self {
+                shown: at_root(*root, send),
+                taken: some(recv.as_ref().map(one)),
+            },
+            Operation::NeighbourAllgather { send, recv } => Self {
+                shown: one(send),
+                taken: many(recv),
+            },
+            Operation::NeighbourAlltoall { send, recv } => Self {
+                shown: many(send),
+                taken: many(recv),
+            },
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 
 use portolan_core::comm::Communicator;
 use portolan_core::{Device, ProcId, Result};
+use portolan_datatype::Layout;
 
 use super::Boards;
 use super::beside::Beside;
@@ -22,8 +23,9 @@ use super::board::{CELLS, CHUNKS, Header, IN_CELL, Kind};
 use super::choice::Choice;
 use super::counts;
 use super::odd::{Odd, disagreement, mismatch};
-use super::sort::Sort;
+use super::sort::{Sort, Sorts};
 use crate::counters::Counters;
+use crate::run::Started;
 use crate::state::State;
 
 /// Pauses between posting and the first look, where all post at about the same time. (A pause takes 24 ns on an EPYC of family
@@ -46,7 +48,7 @@ pub(super) struct Steps<'a, D: Device> {
     odd: Option<Odd>,
     disagree: bool,
     /// Of what this rank's items are. That others' are something else changes nothing about the steps.
-    sort: Sort,
+    sorts: Sorts,
     beside: Beside,
     /// Whether this rank has given its processor away for one beside it.
     gave_way: bool,
@@ -104,7 +106,7 @@ impl<'a, D: Device> Steps<'a, D> {
         comm: &'a Communicator<D>,
         state: &'a State,
         boards: &'a Boards,
-        sort: Sort,
+        sorts: Sorts,
     ) -> Self {
         Self {
             comm,
@@ -114,7 +116,7 @@ impl<'a, D: Device> Steps<'a, D> {
             proved: boards.proved.load(Ordering::Relaxed),
             odd: None,
             disagree: false,
-            sort,
+            sorts,
             beside: Beside::of(comm.device(), boards),
             gave_way: false,
             looked: false,
@@ -256,6 +258,12 @@ impl<'a, D: Device> Steps<'a, D> {
     /// for it.
     #[inline]
     pub(super) fn post_for_few(&mut self, kind: Kind, len: usize) {
+        self.post_as(self.sorts.shown, kind, len);
+    }
+
+    /// The same with items of another sort than this rank's own: what it has from others and hands on.
+    #[inline]
+    pub(super) fn post_as(&mut self, sort: Sort, kind: Kind, len: usize) {
         let own = self.boards.board(self.rank());
         if len >= Header::LONG {
             // SAFETY: the cell is this rank's, and `room` has found it free.
@@ -267,7 +275,7 @@ impl<'a, D: Device> Steps<'a, D> {
                     .write_unaligned(len as u64);
             }
         }
-        let header = self.header(kind, len);
+        let header = Header::new(self.step, kind, sort, len);
         // SAFETY: a board of this communicator.
         // Release: pairs with the Acquire load in `header_of`: the data is there with it.
         unsafe { self.boards.map.header(own, self.step) }.store(header.0, Ordering::Release);
@@ -277,10 +285,10 @@ impl<'a, D: Device> Steps<'a, D> {
         self.state.count(Counters::Signals, 1);
     }
 
-    /// The header of a rank that does the same as this one in this step.
+    /// The header of a rank that shows in this step what this one expects.
     #[inline]
-    pub(super) fn header(&self, kind: Kind, len: usize) -> Header {
-        Header::new(self.step, kind, self.sort, len)
+    pub(super) fn expected(&self, kind: Kind, len: usize) -> Header {
+        Header::new(self.step, kind, self.sorts.taken, len)
     }
 
     /// Wakes a rank that waits for what was posted.
@@ -309,6 +317,28 @@ impl<'a, D: Device> Steps<'a, D> {
         Ok(header)
     }
 
+    /// A rank's header of this step, if it is there.
+    pub(super) fn seen_of(&self, rank: u32) -> Option<Header> {
+        // SAFETY: a board of this communicator, mapped as long as it lives.
+        let cell = unsafe { self.boards.map.header(self.boards.board(rank), self.step) };
+        // Acquire: pairs with the Release store in `post`.
+        let header = Header(cell.load(Ordering::Acquire));
+        (header.step() == self.step).then_some(header)
+    }
+
+    /// Waits for the header of this step of the rank at the other end of a message, or until the message is over.
+    pub(super) fn header_or(&mut self, message: &Started) -> Result<Option<Header>> {
+        let device = self.comm.device();
+        let over = || device.is_complete(message.request);
+        if self.seen_of(message.peer).is_none() && !over() {
+            self.state.count(Counters::Looks, 1);
+            let peer = self.process(message.peer);
+            let ready = || self.seen_of(message.peer).is_some() || over();
+            device.wait_for_peer(self.comm.group(), peer, ready)?;
+        }
+        Ok(self.seen_of(message.peer).filter(|_| !over()))
+    }
+
     /// The length that a header that was waited for tells.
     #[inline]
     pub(super) fn len_of(&self, rank: u32, header: Header) -> u64 {
@@ -334,12 +364,12 @@ impl<'a, D: Device> Steps<'a, D> {
     /// Whether a rank that has shown this does the same, as far as a header tells. Items of another sort are noted.
     #[inline]
     pub(super) fn agrees(&mut self, rank: u32, header: Header, kind: Kind, len: usize) -> bool {
-        header == self.header(kind, len) || self.agrees_but_for_sort(rank, header, kind, len)
+        header == self.expected(kind, len) || self.agrees_but_for_sort(rank, header, kind, len)
     }
 
     #[cold]
     fn agrees_but_for_sort(&mut self, rank: u32, header: Header, kind: Kind, len: usize) -> bool {
-        let agrees = header.is_but_for_sort(self.header(kind, len));
+        let agrees = header.is_but_for_sort(self.expected(kind, len));
         if agrees && len > 0 {
             self.see_sort(rank, header);
         }
@@ -349,15 +379,34 @@ impl<'a, D: Device> Steps<'a, D> {
     /// Notes if a rank whose data this one takes has shown items of another sort.
     #[inline]
     pub(super) fn see_sort(&mut self, rank: u32, header: Header) {
-        if !self.sort.matches(header.sort()) {
-            self.note_sort(rank, header);
+        self.see_sort_as(self.sorts.taken, rank, header);
+    }
+
+    /// The same, where what it takes is to be of another sort than what it shows.
+    #[inline]
+    pub(super) fn see_sort_as(&mut self, sort: Sort, rank: u32, header: Header) {
+        if !sort.matches(header.sort()) {
+            self.note_sort(sort, rank, header);
         }
     }
 
     #[cold]
-    fn note_sort(&mut self, rank: u32, header: Header) {
-        let odd = self.odd(rank, header, self.len_of(rank, header));
+    fn note_sort(&mut self, sort: Sort, rank: u32, header: Header) {
+        let len = self.len_of(rank, header);
+        let odd = Odd {
+            sort,
+            ..self.odd(rank, header, len)
+        };
         self.odd.get_or_insert(odd);
+    }
+
+    /// Of what items are that this rank takes, as far as ranks look.
+    #[inline]
+    pub(super) fn sort_of(&self, layout: &Layout) -> Sort {
+        match self.boards.types {
+            true => Sort::of_layout(layout),
+            false => Sort::ANY,
+        }
     }
 
     fn odd(&self, rank: u32, header: Header, len: u64) -> Odd {
@@ -365,7 +414,7 @@ impl<'a, D: Device> Steps<'a, D> {
             rank,
             header,
             len,
-            sort: self.sort,
+            sort: self.sorts.taken,
         }
     }
 
@@ -407,7 +456,7 @@ impl<'a, D: Device> Steps<'a, D> {
         for rank in self.others() {
             // SAFETY: whoever does this operation has written one.
             if unsafe { counts::read(self.at(rank, Place::Cell)) } != sum {
-                let header = self.header(kind, len);
+                let header = self.expected(kind, len);
                 self.note_len(rank, header, len as u64);
             }
         }
@@ -444,6 +493,12 @@ impl<'a, D: Device> Steps<'a, D> {
     #[inline]
     pub(super) fn others(&self) -> impl Iterator<Item = u32> + use<D> {
         self.beside.others(self.rank(), self.size())
+    }
+
+    /// The others that run on this rank's processor, who cannot show anything before this rank gives it away.
+    #[inline]
+    pub(super) fn beside(&self) -> Beside {
+        self.beside
     }
 
     /// Notes what a rank is doing that this one does not expect.

@@ -132,7 +132,7 @@ macro_rules! delegate_device {
         alloc_region, register_region, free_region, direct, put, get, atomic, flush,
     }};
     (@stores $to:ident) => { $crate::delegate_device! { $to:
-        wait_for, notify, processor, give_way
+        wait_for, wait_for_peer, notify, processor, give_way
     }};
 
     // ---- Methods, as the trait lists them ------------------------------------------------------
@@ -466,6 +466,13 @@ macro_rules! delegate_device {
     (@wait_for $to:ident) => { $crate::delegate_device! { $to
         fn wait_for(
             group: &$crate::device::named::Group,
+            ready: impl FnMut() -> bool,
+        ) -> $crate::device::named::Result<()>
+    }};
+    (@wait_for_peer $to:ident) => { $crate::delegate_device! { $to
+        fn wait_for_peer(
+            group: &$crate::device::named::Group,
+            peer: $crate::device::named::ProcId,
             ready: impl FnMut() -> bool,
         ) -> $crate::device::named::Result<()>
     }};

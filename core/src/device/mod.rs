@@ -647,6 +647,21 @@ pub trait Device {
         defaults::wait_for(self, group, ready)
     }
 
+    /// The same, where it is `peer` whose store, or message, makes `ready` hold: where ranks take turns on processors, the one
+    /// that waits knows then whether it has to give its own away.
+    ///
+    /// The default is [`wait_for`](Self::wait_for).
+    ///
+    /// # Errors
+    /// As [`wait_for`](Self::wait_for).
+    fn wait_for_peer(&self, group: &Group, peer: ProcId, ready: impl FnMut() -> bool) -> Result<()>
+    where
+        Self: Sized,
+    {
+        let _ = peer;
+        self.wait_for(group, ready)
+    }
+
     /// Wakes `peer` if it sleeps in [`wait_for`](Self::wait_for): for whoever has just stored (with
     /// `Release`) what it waits for. One load of a shared cache line if it does not sleep. Nothing
     /// where nobody can store directly.

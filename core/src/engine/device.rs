@@ -667,7 +667,17 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
 
     #[inline]
     fn wait_for(&self, group: &Group, ready: impl FnMut() -> bool) -> Result<()> {
-        self.wait_for_memory(group, ready)
+        self.wait_for_memory(group, None, ready)
+    }
+
+    #[inline]
+    fn wait_for_peer(
+        &self,
+        group: &Group,
+        peer: ProcId,
+        ready: impl FnMut() -> bool,
+    ) -> Result<()> {
+        self.wait_for_memory(group, Some(peer.index()), ready)
     }
 
     #[inline]

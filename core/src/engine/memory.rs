@@ -30,6 +30,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
     pub(super) fn wait_for_memory(
         &self,
         group: &Group,
+        peer: Option<u32>,
         mut ready: impl FnMut() -> bool,
     ) -> Result<()> {
         let looks = FIRST_LOOKS.min(self.policy.spin.max(CROWDED_LOOKS));
@@ -39,12 +40,17 @@ impl<T: Transport, L: Level> Engine<T, L> {
             }
             std::hint::spin_loop();
         }
-        self.watch_memory(group, &mut ready)
+        self.watch_memory(group, peer, &mut ready)
     }
 
     #[cold]
     #[inline(never)]
-    fn watch_memory(&self, group: &Group, ready: &mut impl FnMut() -> bool) -> Result<()> {
+    fn watch_memory(
+        &self,
+        group: &Group,
+        peer: Option<u32>,
+        ready: &mut impl FnMut() -> bool,
+    ) -> Result<()> {
         let look = |state: &mut State<T>, ready: &mut dyn FnMut() -> bool| {
             if ready() {
                 return Some(Ok(()));
@@ -59,7 +65,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
         let mut polls = 0;
         let result = loop {
             if polls >= self.policy.spin {
-                let target = Target::Memory(self.only_other(group));
+                let target = Target::Memory(peer.or_else(|| self.only_other(group)));
                 let mut waiter = Waiter::after_spinning(target, polls, self.shared.polls());
                 let mut look = |state: &mut State<T>| look(state, ready);
                 break self.block_patiently(&mut waiter, &mut look);

@@ -143,7 +143,8 @@ impl Proto {
         match target {
             Target::Request(request) => self.awaited_by(request),
             Target::Message(pattern) => self.process_of(pattern.context, pattern.source?),
-            Target::Any | Target::Memory(_) => None,
+            Target::Memory(peer) => peer,
+            Target::Any => None,
         }
     }
 

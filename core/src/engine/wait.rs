@@ -98,7 +98,7 @@ pub(super) enum Target {
     Message(Pattern),
     /// Any completion or arrival.
     Any,
-    /// A store into memory: by this rank, where it can only be one.
+    /// A store into memory: by this peer, where it can only be one.
     Memory(Option<u32>),
 }
 

@@ -4,7 +4,7 @@ use portolan_core::{Device, ErrorKind, MemoryKind, Result, TypedBuf};
 use portolan_datatype::{Layout, Op, Predefined};
 
 use super::{World, on_all};
-use crate::{Many, Operation, run, start};
+use crate::{BlocksArg, Many, Operation, run, start};
 
 /// What moves data without looking at it, and what reduces.
 const MOVES: [&str; 5] = ["bcast", "gather", "scatter", "allgather", "alltoall"];
@@ -220,4 +220,109 @@ fn bytes_match_everything() {
             }
         });
     }
+}
+
+#[test]
+fn an_answer_may_be_of_another_type_than_the_request() {
+    let layouts = [Layout::of::<u32>(), Layout::of::<f32>()];
+    on_all(2, |world| {
+        barrier(world);
+        let me = world.rank() as usize;
+        for (len, blocking) in [(1, true), (1, false), (5000, true), (50_000, true)] {
+            let mut send = vec![world.rank() + 1; 2 * len];
+            let mut recv = vec![0; 2 * len];
+            // Nothing goes to the rank itself, where the types would not match.
+            let counts = [[0, len], [len, 0]][me];
+            let blocks = |data: &mut [u32], layout| {
+                Many::Blocks(BlocksArg {
+                    ptr: data.as_mut_ptr().cast(),
+                    counts: &counts,
+                    displacements: &[0, 0],
+                    layout,
+                })
+            };
+            let operation = Operation::Alltoall {
+                send: Some(blocks(&mut send, &layouts[me])),
+                recv: blocks(&mut recv, &layouts[1 - me]),
+            };
+            // SAFETY: the buffers outlive the call and the wait.
+            let outcome = unsafe {
+                match blocking {
+                    true => run(world, &operation),
+                    false => start(world, &operation)
+                        .and_then(|request| world.device().wait(request).map(drop)),
+                }
+            };
+            outcome.unwrap_or_else(|error| panic!("{len}: {error}"));
+            assert!(recv[..len].iter().all(|&item| item == 2 - world.rank()));
+        }
+    });
+}
+
+#[test]
+fn who_receives_bytes_hides_nothing_from_others() {
+    let [word, float, bytes] = [Layout::of::<u32>(), Layout::of::<f32>(), Layout::byte()];
+    on_all(2, |world| {
+        barrier(world);
+        for (len, blocking) in [(1, true), (1, false), (5000, true)] {
+            let mut send = vec![world.rank() + 1; len];
+            let mut recv = vec![0; 2 * len];
+            let is_odd = world.rank() == 0;
+            let (from, to) = if is_odd {
+                (&float, &bytes)
+            } else {
+                (&word, &word)
+            };
+            let operation = Operation::Allgather {
+                send: Some(words(&mut send, from)),
+                recv: each(words(&mut recv, to), 2),
+            };
+            // SAFETY: as above.
+            let outcome = unsafe {
+                match blocking {
+                    true => run(world, &operation),
+                    false => start(world, &operation)
+                        .and_then(|request| world.device().wait(request).map(drop)),
+                }
+            };
+            match outcome {
+                Ok(()) => assert!(is_odd, "{len}"),
+                Err(error) => {
+                    assert!(!is_odd, "{len}: {error}");
+                    assert_eq!(error.kind(), ErrorKind::TypeMismatch, "{error}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn items_that_lie_over_each_other_are_no_less_right() {
+    on_all(3, |world| {
+        barrier(world);
+        let layout = Layout::resized(&Layout::of::<u32>(), 0, 0).unwrap();
+        for count in [1usize, 1 << 10, 1 << 20] {
+            let (mut send, mut recv) = ([5u32 + world.rank()], [0u32]);
+            let one = |data: &mut [u32; 1]| TypedBuf {
+                ptr: data.as_mut_ptr().cast(),
+                count,
+                layout: &layout,
+                memory: MemoryKind::Host,
+            };
+            let op = &Op::from(Predefined::Max);
+            let operation = Operation::Reduce {
+                send: Some(one(&mut send)),
+                recv: Some(one(&mut recv)).filter(|_| world.rank() == 0),
+                op,
+                root: 0,
+            };
+            // SAFETY: as above.
+            match unsafe { run(world, &operation) } {
+                Ok(()) if world.rank() == 0 => assert_eq!(recv, [7], "{count}"),
+                Ok(()) => {}
+                // Where a result has no place of its own it may be refused.
+                Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidLayout, "{error}"),
+            }
+        }
+    });
 }

@@ -1,0 +1,344 @@
+//! Neighbour collectives over boards: lengths on both sides of all limits, edges of any number, and ranks that do not agree.
+
+use portolan_core::comm::{Cartesian, Dimension, Edges};
+use portolan_core::{Device, ErrorKind, MemoryKind, Result, TypedBuf};
+use portolan_datatype::Layout;
+
+use super::{World, costs, on_all};
+use crate::simulate::Random;
+use crate::{BlocksArg, LayoutsArg, Many, Operation, run, start};
+
+/// Items of 4 bytes: none, in a cell, in a chunk, near and above limits of lists and of chunks, in pieces.
+const LENS: [usize; 9] = [0, 1, 5, 300, 2048, 2049, 6000, 17_409, 300_000];
+
+/// What travels along an edge.
+fn item(from: u32, to: u32, lane: u32, at: usize) -> u32 {
+    from.wrapping_mul(7919) ^ to.wrapping_mul(104_729) ^ (lane << 20) ^ at as u32
+}
+
+/// A rank's neighbours with the number of each edge among those between the two.
+fn numbered(ranks: &[u32]) -> Vec<(u32, u32)> {
+    let before = |at: usize| {
+        ranks[..at]
+            .iter()
+            .filter(|&&rank| rank == ranks[at])
+            .count()
+    };
+    let edge = |at: usize| (ranks[at], before(at) as u32);
+    (0..ranks.len()).map(edge).collect()
+}
+
+/// Blocks behind each other, with a gap of one item.
+struct Blocks {
+    data: Vec<u32>,
+    counts: Vec<usize>,
+    displacements: Vec<isize>,
+}
+
+impl Blocks {
+    fn new(counts: Vec<usize>) -> Self {
+        let begins = counts.iter().scan(0, |at, count| {
+            let begin = *at;
+            *at += count + 1;
+            Some(begin as isize)
+        });
+        Self {
+            displacements: begins.collect(),
+            data: vec![u32::MAX; counts.iter().sum::<usize>() + counts.len()],
+            counts,
+        }
+    }
+
+    fn fill(&mut self, edge: usize, value: impl Fn(usize) -> u32) {
+        for at in 0..self.counts[edge] {
+            self.data[self.displacements[edge] as usize + at] = value(at);
+        }
+    }
+
+    fn check(&self, edge: usize, value: impl Fn(usize) -> u32) {
+        for at in 0..self.counts[edge] {
+            let got = self.data[self.displacements[edge] as usize + at];
+            assert_eq!(got, value(at), "item {at} of edge {edge}");
+        }
+    }
+
+    fn many<'a>(&'a mut self, layout: &'a Layout) -> Many<'a> {
+        Many::Blocks(BlocksArg {
+            ptr: self.data.as_mut_ptr().cast(),
+            counts: &self.counts,
+            displacements: &self.displacements,
+            layout,
+        })
+    }
+}
+
+fn go(comm: &World, operation: &Operation<'_>, blocking: bool) -> Result<()> {
+    // SAFETY: the buffers outlive the call and the wait.
+    unsafe {
+        match blocking {
+            true => run(comm, operation),
+            false => {
+                start(comm, operation).and_then(|request| comm.device().wait(request).map(drop))
+            }
+        }
+    }
+}
+
+/// An alltoallv along edges, of which each has its length, and an allgatherv.
+fn both(comm: &World, sources: &[u32], destinations: &[u32], len: impl Fn(u32, u32, u32) -> usize) {
+    let (me, layout) = (comm.rank(), Layout::of::<u32>());
+    let (sources, destinations) = (numbered(sources), numbered(destinations));
+    for blocking in [true, false] {
+        let lens = destinations.iter().map(|&(to, lane)| len(me, to, lane));
+        let mut send = Blocks::new(lens.collect());
+        for (edge, &(to, lane)) in destinations.iter().enumerate() {
+            send.fill(edge, |at| item(me, to, lane, at));
+        }
+        let lens = sources.iter().map(|&(from, lane)| len(from, me, lane));
+        let mut recv = Blocks::new(lens.collect());
+        let (sends, recvs) = (send.many(&layout), recv.many(&layout));
+        let operation = Operation::NeighbourAlltoall {
+            send: sends,
+            recv: recvs,
+        };
+        go(comm, &operation, blocking).unwrap();
+        for (edge, &(from, lane)) in sources.iter().enumerate() {
+            recv.check(edge, |at| item(from, me, lane, at));
+        }
+        let of = |rank: u32| len(rank, rank, 0);
+        let mut mine: Vec<u32> = (0..of(me)).map(|at| item(me, 0, 0, at)).collect();
+        let mut recv = Blocks::new(sources.iter().map(|&(from, _)| of(from)).collect());
+        let operation = Operation::NeighbourAllgather {
+            send: super::buf(&mut mine, &layout),
+            recv: recv.many(&layout),
+        };
+        go(comm, &operation, blocking).unwrap();
+        for (edge, &(from, _)) in sources.iter().enumerate() {
+            recv.check(edge, |at| item(from, 0, 0, at));
+        }
+    }
+}
+
+#[test]
+fn any_lengths_go_along_the_edges_of_any_graph() {
+    for ranks in [1, 2, 3, 4, 8] {
+        on_all(ranks, |world| {
+            let mut random = Random::new(u64::from(ranks));
+            for turn in 0..24 {
+                // Edges may be there twice, and lead to the rank itself; a rank may have none.
+                let mut end = || random.below(ranks as usize) as u32;
+                let all: Vec<(u32, u32)> = (0..turn).map(|_| (end(), end())).collect();
+                let of = |mine: fn(&(u32, u32)) -> (u32, u32)| {
+                    let own = all.iter().map(mine);
+                    let own = own.filter(|&(whose, _)| whose == world.rank());
+                    own.map(|(_, other)| other).collect::<Vec<_>>()
+                };
+                let (destinations, sources) = (of(|&edge| edge), of(|&(from, to)| (to, from)));
+                let edges = |ranks: &[u32]| Edges::from(ranks.to_vec());
+                let graph =
+                    world.dist_graph_create_adjacent(edges(&sources), edges(&destinations), false);
+                let graph = graph.unwrap();
+                let shift = random.below(LENS.len());
+                let len = |from: u32, to: u32, lane: u32| {
+                    LENS[(from as usize + 3 * to as usize + lane as usize + shift) % LENS.len()]
+                };
+                both(&graph, &sources, &destinations, len);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_list_that_has_no_room_goes_as_messages() {
+    // 20 blocks of 2,000 items each way, and between them some that are too long for any list.
+    let len = |_, _, lane| if lane % 5 == 1 { 3000 } else { 2000 };
+    on_all(3, |world| {
+        let others: Vec<u32> = (0..3).filter(|&rank| rank != world.rank()).collect();
+        let all = others.repeat(20);
+        let edges = || Edges::from(all.clone());
+        let graph = world
+            .dist_graph_create_adjacent(edges(), edges(), false)
+            .unwrap();
+        for _ in 0..3 {
+            both(&graph, &all, &all, len);
+        }
+    });
+}
+
+/// A ring of the ranks of a world; of two, both neighbours are the same.
+fn ring(world: &World) -> World {
+    let dims = [Dimension::periodic(world.size())];
+    world.cart_create(&dims, false).unwrap().unwrap()
+}
+
+#[test]
+fn short_ones_are_one_signal_and_long_ones_messages() {
+    on_all(4, |world| {
+        let (ring, layout) = (ring(world), Layout::of::<u32>());
+        let [mut send, mut recv] = [vec![ring.rank(); 100_000], vec![0; 200_000]];
+        for (len, messages) in [(1, 0), (17_000, 0), (100_000, 4)] {
+            let before = costs(&ring);
+            let operation = Operation::NeighbourAllgather {
+                send: super::buf(&mut send[..len], &layout),
+                recv: Many::Equal(super::buf(&mut recv[..len], &layout)),
+            };
+            go(&ring, &operation, true).unwrap();
+            let after = costs(&ring);
+            let sent = u64::from(messages > 0) * 2;
+            assert_eq!(after[0] - before[0], 1, "{len}");
+            assert_eq!(after[2] - before[2], sent, "{len}");
+            let (below, above) = ((ring.rank() + 3) % 4, (ring.rank() + 1) % 4);
+            assert!(recv[..len].iter().all(|&item| item == below), "{len}");
+            assert!(
+                recv[len..2 * len].iter().all(|&item| item == above),
+                "{len}"
+            );
+        }
+    });
+}
+
+#[test]
+fn lengths_that_differ_are_told_and_what_follows_works() {
+    for ranks in [2, 3, 4] {
+        on_all(ranks, |world| {
+            let (ring, layout) = (ring(world), Layout::of::<u32>());
+            for (odd, usual) in LENS.iter().flat_map(|&odd| LENS.map(|usual| (odd, usual))) {
+                // Nothing is sent for an empty block that is longer elsewhere (see `BlocksArg`).
+                if odd == usual || odd.min(usual) == 0 {
+                    continue;
+                }
+                let is_odd = ring.rank() == 1;
+                for list in [true, false] {
+                    let len = if is_odd { odd } else { usual };
+                    let mut send = vec![ring.rank(); 2 * len];
+                    let mut recv = vec![0; 2 * len];
+                    let one = |data| TypedBuf {
+                        count: len,
+                        ..super::buf(data, &layout)
+                    };
+                    let recv = Many::Equal(one(&mut recv));
+                    let operation = match list {
+                        true => Operation::NeighbourAlltoall {
+                            send: Many::Equal(one(&mut send)),
+                            recv,
+                        },
+                        false => Operation::NeighbourAllgather {
+                            send: one(&mut send),
+                            recv,
+                        },
+                    };
+                    let case = format!("{odd} beside {usual}, list {list}, {ranks} ranks");
+                    let outcome = go(&ring, &operation, true);
+                    let concerned = is_odd || [0, 2].contains(&ring.rank());
+                    match outcome {
+                        Ok(()) => assert!(!concerned, "{case}: rank {}", ring.rank()),
+                        Err(error) => {
+                            let kinds = [ErrorKind::InvalidCount, ErrorKind::Truncated];
+                            assert!(kinds.contains(&error.kind()), "{case}: {error}");
+                        }
+                    }
+                }
+                let (mut send, mut recv) = ([ring.rank()], [0; 2]);
+                let operation = Operation::NeighbourAllgather {
+                    send: super::buf(&mut send, &layout),
+                    recv: Many::Equal(TypedBuf {
+                        count: 1,
+                        ..super::buf(&mut recv, &layout)
+                    }),
+                };
+                go(&ring, &operation, true).unwrap();
+                let size = ring.size();
+                let around = [size - 1, 1].map(|by| (ring.rank() + by) % size);
+                assert_eq!(recv, around);
+            }
+        });
+    }
+}
+
+#[test]
+fn who_does_something_else_is_told_and_nobody_hangs() {
+    on_all(3, |world| {
+        let (ring, layout) = (ring(world), Layout::of::<u32>());
+        for len in LENS {
+            let mut send = vec![ring.rank(); 2 * len];
+            let mut recv = vec![0; 2 * len];
+            let one = |data| TypedBuf {
+                count: len,
+                ..super::buf(data, &layout)
+            };
+            let list = Operation::NeighbourAlltoall {
+                send: Many::Equal(one(&mut send)),
+                recv: Many::Equal(one(&mut recv)),
+            };
+            let same = Operation::Barrier;
+            let operation = if ring.rank() == 1 { &same } else { &list };
+            let error = go(&ring, operation, true).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{len}: {error}");
+            let text = error.to_string();
+            assert!(text.contains("a neighbour alltoall"), "{text}");
+            go(&ring, &Operation::Barrier, true).unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_answer_may_be_of_another_type_and_a_wrong_one_is_told() {
+    let layouts = [Layout::of::<u32>(), Layout::of::<f32>()];
+    on_all(2, |world| {
+        let (ring, me) = (ring(world), world.rank() as usize);
+        for len in [1, 1000, 9000] {
+            for right in [true, false] {
+                let mut send = vec![ring.rank(); 2 * len];
+                let mut recv = vec![0u32; 2 * len];
+                let (counts, displacements) = ([len; 2], [0, 4 * len as isize]);
+                let mine = layouts[me].clone();
+                let theirs = layouts[if right { 1 - me } else { me }].clone();
+                let [mine, theirs] = [[mine.clone(), mine], [theirs.clone(), theirs]];
+                let many = |data: &mut [u32], layouts| {
+                    Many::Layouts(LayoutsArg {
+                        ptr: data.as_mut_ptr().cast(),
+                        counts: &counts,
+                        displacements: &displacements,
+                        layouts,
+                    })
+                };
+                let equal = |data: &mut [u32], layout| {
+                    Many::Equal(TypedBuf {
+                        ptr: data.as_mut_ptr().cast(),
+                        count: len,
+                        layout,
+                        memory: MemoryKind::Host,
+                    })
+                };
+                // Lists of layouts show no type, but what is taken from others may be compared.
+                for receive in [many(&mut recv, &theirs), equal(&mut recv, &theirs[0])] {
+                    let operation = Operation::NeighbourAlltoall {
+                        send: equal(&mut send, &mine[0]),
+                        recv: receive,
+                    };
+                    let outcome = go(&ring, &operation, true);
+                    match outcome {
+                        Ok(()) => assert!(right, "{len}"),
+                        Err(error) => {
+                            assert!(!right, "{error}");
+                            assert_eq!(error.kind(), ErrorKind::TypeMismatch, "{error}");
+                        }
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn limits_of_lists_leave_room_for_all_edges_of_a_grid() {
+    for dims in 1..=6 {
+        let grid = Cartesian::new(&vec![Dimension::periodic(1); dims]).unwrap();
+        let limit = super::super::neighbours::limit_on_grid(&grid);
+        let room = 8 + 2 * dims * (16 + limit);
+        assert!(
+            limit > 0 && room <= super::super::board::CHUNK,
+            "{dims}: {room}"
+        );
+    }
+}
