@@ -13,16 +13,18 @@ mod between;
 mod creation;
 
 use portolan_core::comm::{Binomial, Communicator};
-use portolan_core::{Device, Error, ErrorKind, Result, TypedBuf};
+use portolan_core::{Device, Error, ErrorKind, Request, Result, TypedBuf};
 use portolan_datatype::{Op, Signature};
 
-pub use self::creation::{Creation, compare_creation, compare_inter_creation};
+pub use self::creation::{
+    Creation, compare_creation, compare_inter_creation, start_comparing, start_comparing_inter,
+};
 
 use crate::args::{Many, Name, Operation};
 use crate::blocking::run_planned;
-use crate::options::Options;
 use crate::plan::Plan;
 use crate::schedule::{Builder, LANES, Lane, Schedule, Span};
+use crate::start::start_planned;
 use crate::state;
 use crate::team::Team;
 
@@ -125,17 +127,34 @@ pub(crate) fn agree<D: Device>(
     if !state::of_job(comm).options.compare {
         return Ok(());
     }
-    let plan = |_: &Options, old: Schedule| {
-        let mut b = Builder::reusing(Team::all(comm.rank(), comm.size()), old);
-        prelude(&mut b, &stamp());
-        Ok(Plan {
-            schedule: b.finish(),
-            bases: [std::ptr::null_mut(); 2],
-            algorithm: "comparison",
-        })
-    };
     // SAFETY: the schedule has spans of scratch memory only.
-    unsafe { run_planned(comm, plan) }
+    unsafe { run_planned(comm, |_, old| Ok(comparison(comm, &stamp(), old))) }
+}
+
+/// Starts to do so; the request's error is what [`agree`] returns. `None` where `options` do not want it.
+///
+/// # Errors
+/// [`Exhausted`](ErrorKind::Exhausted) when there is no room for the requests of one more operation.
+fn start_agreeing<D: Device>(
+    comm: &Communicator<D>,
+    stamp: impl FnOnce() -> Stamp,
+) -> Result<Option<Request>> {
+    if !state::of_job(comm).options.compare {
+        return Ok(None);
+    }
+    // SAFETY: the schedule has spans of scratch memory only.
+    unsafe { start_planned(comm, |_, old| Ok(comparison(comm, &stamp(), old))) }.map(Some)
+}
+
+/// Nothing but a prelude.
+fn comparison<D: Device>(comm: &Communicator<D>, stamp: &Stamp, old: Schedule) -> Plan {
+    let mut b = Builder::reusing(Team::all(comm.rank(), comm.size()), old);
+    prelude(&mut b, stamp);
+    Plan {
+        schedule: b.finish(),
+        bases: [std::ptr::null_mut(); 2],
+        algorithm: "comparison",
+    }
 }
 
 /// Writes the prelude of an operation.

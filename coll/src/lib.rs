@@ -51,7 +51,9 @@ mod team;
 pub use args::{BlocksArg, LayoutsArg, Many, Name, Operation};
 pub use blocking::run;
 pub use check::{check, check_inter};
-pub use compare::{Creation, compare_creation, compare_inter_creation};
+pub use compare::{
+    Creation, compare_creation, compare_inter_creation, start_comparing, start_comparing_inter,
+};
 pub use counters::{Counters, counted};
 pub use levels::Levels;
 pub use options::{Options, configure};

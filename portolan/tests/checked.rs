@@ -6,8 +6,9 @@
 mod common;
 
 use common::transports;
+use portolan::coll::Barrier;
 use portolan::topology::{Dimension, Edges, Graph};
-use portolan::{Builder, Comm, ErrorKind, RemoteLeader, Result, SplitBy, World};
+use portolan::{Builder, Comm, ErrorKind, Op, RemoteLeader, Result, SplitBy, World};
 
 fn checked(sizes: &[u32], body: impl Fn(World) -> Result<()> + Sync) {
     for transport in std::iter::once("t3e-sim").chain(transports()) {
@@ -38,29 +39,38 @@ fn refused<T>(outcome: Result<T>, what: &str) {
 type Call = (&'static str, fn(&Comm) -> Result<()>);
 
 /// Calls that are collective over a communicator.
-const CALLS: [Call; 11] = [
-    ("barrier", |comm| comm.barrier()),
-    ("bcast", |comm| comm.bcast(&mut [0u8; 8], 0)),
-    ("dup", |comm| comm.dup().map(drop)),
-    ("create", |comm| comm.create(&comm.group()).map(drop)),
-    ("split", |comm| comm.split(0, 0).map(drop)),
-    ("split_by", |comm| comm.split_by(SplitBy::Node, 0).map(drop)),
-    ("cart_create", |comm| {
+const CALLS: [Call; 13] = [
+    ("blocking barrier", |comm| comm.barrier()),
+    ("blocking bcast", |comm| comm.bcast(&mut [0u8; 8], 0)),
+    ("nonblocking barrier", |comm| {
+        comm.start_owned(Barrier::new())?.wait()?;
+        Ok(())
+    }),
+    ("blocking dup", |comm| comm.dup().map(drop)),
+    ("nonblocking dup", |comm| comm.idup()?.wait().map(drop)),
+    ("blocking create", |comm| {
+        comm.create(&comm.group()).map(drop)
+    }),
+    ("blocking split", |comm| comm.split(0, 0).map(drop)),
+    ("blocking split_by", |comm| {
+        comm.split_by(SplitBy::Node, 0).map(drop)
+    }),
+    ("blocking cart_create", |comm| {
         let dims = [Dimension::open(comm.size())];
         comm.cart_create(&dims, false).map(drop)
     }),
-    ("graph_create", |comm| {
+    ("blocking graph_create", |comm| {
         let graph = Graph::new(vec![vec![0u32]; comm.size() as usize])?;
         comm.graph_create(graph, false).map(drop)
     }),
-    ("dist_graph_create_adjacent", |comm| {
+    ("blocking dist_graph_create_adjacent", |comm| {
         let new = comm.dist_graph_create_adjacent(Edges::none(), Edges::none(), false);
         new.map(drop)
     }),
-    ("dist_graph_create", |comm| {
+    ("blocking dist_graph_create", |comm| {
         comm.dist_graph_create(&[], false).map(drop)
     }),
-    ("intercomm_create", |comm| {
+    ("blocking intercomm_create", |comm| {
         comm.intercomm_create(0, None).map(drop)
     }),
 ];
@@ -72,19 +82,43 @@ fn whoever_creates_while_others_do_something_else_is_named_on_every_rank() {
         for (zeros, zero) in CALLS {
             for (others, other) in CALLS.into_iter().filter(|&(name, _)| name != zeros) {
                 let call = if comm.rank() == 0 { zero } else { other };
-                let what =
-                    format!("rank 1 calls a blocking {others}, rank 0 calls a blocking {zeros}");
+                let what = format!("rank 1 calls a {others}, rank 0 calls a {zeros}");
                 refused(call(&comm), &what);
             }
         }
         // The communicator is as good as before, and ranks that agree are left alone.
         for (name, call) in CALLS
             .into_iter()
-            .filter(|&(name, _)| name != "intercomm_create")
+            .filter(|&(name, _)| name != "blocking intercomm_create")
         {
             call(&comm).unwrap_or_else(|error| panic!("{name}: {error}"));
         }
         Ok(())
+    });
+}
+
+/// What is compared first, with those of one communicator in the order of the calls, is the same duplicate on all ranks.
+#[test]
+fn duplicates_in_the_background_are_compared_in_their_order() {
+    checked(&[1, 2, 3], |world| {
+        let comm = world.comm();
+        let pending = [comm.idup()?, comm.idup()?, comm.idup()?];
+        comm.barrier()?;
+        let [a, b, c] = pending;
+        let (a, b, c) = if comm.rank() == 0 {
+            let (c, b, a) = (c.wait()?, b.wait()?, a.wait()?);
+            (a, b, c)
+        } else {
+            (a.wait()?, b.wait()?, c.wait()?)
+        };
+        for (n, comm) in (0u32..).zip([a, b, c]) {
+            let mut sum = [0];
+            comm.allreduce(&[n], &mut sum, &Op::SUM)?;
+            assert_eq!(sum, [n * comm.size()]);
+        }
+        // One that nobody waits for is made all the same, and is no harm.
+        drop(comm.idup()?);
+        comm.idup()?.wait()?.barrier()
     });
 }
 
@@ -160,6 +194,17 @@ fn creations_of_two_groups_are_compared_over_both() {
         ] {
             assert!(said.contains(&format!("calls a blocking {name}")), "{said}");
         }
+        let third = if left {
+            of(inter.idup()?.wait().map(drop))
+        } else {
+            of(inter.barrier())
+        };
+        assert!(
+            third.contains("calls a nonblocking dup") && third.contains("calls a blocking barrier"),
+            "{third}"
+        );
+        let again = inter.idup()?.wait()?;
+        again.barrier()?;
         // What is refused there without any comparison still is, on one rank alone.
         if left {
             let error = inter.remote().dup().expect_err("it is the other group");

@@ -2,9 +2,9 @@
 //! knows of, so the ranks compare what they call in a step before it.
 
 use portolan_core::comm::{Communicator, Dimension, Graph, InterCommunicator, SplitBy};
-use portolan_core::{Device, Result};
+use portolan_core::{Device, Request, Result};
 
-use super::{Form, Side, Stamp, agree, mark};
+use super::{Form, Side, Stamp, agree, mark, start_agreeing};
 use crate::state;
 
 /// How a communicator is made: what the debug mode compares of it.
@@ -90,14 +90,14 @@ impl Creation<'_> {
         }
     }
 
-    fn stamp(self, side: Option<Side>) -> Stamp {
+    fn stamp(self, form: Form, side: Option<Side>) -> Stamp {
         let leader = match self {
             Self::IntercommCreate(leader) => Some(leader),
             _ => None,
         };
         Stamp {
             name: self.number(),
-            form: Form::Blocking,
+            form,
             has_root: leader.is_some(),
             root: leader.unwrap_or_default(),
             bytes: None,
@@ -140,7 +140,24 @@ pub fn compare_creation<D: Device>(comm: &Communicator<D>, creation: Creation<'_
         return Ok(());
     }
     comm.check_members()?;
-    agree(comm, || creation.stamp(None))
+    agree(comm, || creation.stamp(Form::Blocking, None))
+}
+
+/// Starts to compare, before a creation in the background: `None` where the settings do not want that. Takes a number
+/// among the operations of this communicator then.
+///
+/// # Errors
+/// [`Exhausted`](portolan_core::ErrorKind::Exhausted) when there are no more request slots; those of
+/// [`check_members`](Communicator::check_members). The request ends with those of [`compare_creation`].
+pub fn start_comparing<D: Device>(
+    comm: &Communicator<D>,
+    creation: Creation<'_>,
+) -> Result<Option<Request>> {
+    if !state::of_job(comm).options.compare {
+        return Ok(None);
+    }
+    comm.check_members()?;
+    start_agreeing(comm, || creation.stamp(Form::Nonblocking, None))
 }
 
 /// The same before a creation over both groups of an intercommunicator.
@@ -156,10 +173,30 @@ pub fn compare_inter_creation<D: Device>(
         return Ok(());
     }
     both.check_members()?;
-    let side = Side {
+    agree(both, || creation.stamp(Form::Blocking, Some(side(comm))))
+}
+
+/// Starts to compare before a creation over both groups of an intercommunicator, in the background.
+///
+/// # Errors
+/// As [`start_comparing`].
+pub fn start_comparing_inter<D: Device>(
+    comm: &InterCommunicator<D>,
+    creation: Creation<'_>,
+) -> Result<Option<Request>> {
+    let both = comm.merged();
+    if !state::of_job(both).options.compare {
+        return Ok(None);
+    }
+    both.check_members()?;
+    start_agreeing(both, || creation.stamp(Form::Nonblocking, Some(side(comm))))
+}
+
+/// The caller among both groups.
+fn side<D: Device>(comm: &InterCommunicator<D>) -> Side {
+    Side {
         low: comm.local_offset() == 0,
         roots: false,
-        world_rank: both.device().attributes().world_rank,
-    };
-    agree(both, || creation.stamp(Some(side)))
+        world_rank: comm.merged().device().attributes().world_rank,
+    }
 }

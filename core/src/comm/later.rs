@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::attributes::Attributes;
 use super::context::{Claim, Key, Offer, Pool, WORDS, Whom, lowest, no_id_left};
+use super::gate::Gate;
 use super::{Communicator, Errors, Lease, lock};
 use crate::buffer::{MemoryKind, TypedBuf};
 use crate::device::{Check, Device, HookId, Port, SendArgs, Turn, Upper};
@@ -72,6 +73,27 @@ impl<D: Device> Communicator<D> {
     /// [`Exhausted`](ErrorKind::Exhausted) when there are no more request slots;
     /// [`PeerFailed`](ErrorKind::PeerFailed). Other ranks wait for one that has returned an error.
     pub fn idup(&self) -> Result<PendingDup<D>> {
+        self.idup_behind(None)
+    }
+
+    /// The same, which begins when `first` is complete, a request of this rank that belongs to the duplicate from now
+    /// on, whatever this returns. If that ends with an error, so does the duplicate, without a message.
+    ///
+    /// # Errors
+    /// As [`idup`](Self::idup).
+    pub fn idup_after(&self, first: Request) -> Result<PendingDup<D>> {
+        let pending = self.idup_behind(Some(Gate::new(first)));
+        pending.inspect_err(|_| self.forget(first))
+    }
+
+    /// Nobody waits for a request any more.
+    pub(super) fn forget(&self, request: Request) {
+        // It may be over already.
+        let _ = self.device().free(request);
+    }
+
+    /// The same behind a gate, if there is one.
+    pub(super) fn idup_behind(&self, gate: Option<Arc<Gate>>) -> Result<PendingDup<D>> {
         self.check_members()?;
         let (device, job) = (self.device(), &self.0.job);
         let request = device.upper_request(Box::new(Duplicate))?;
@@ -84,6 +106,7 @@ impl<D: Device> Communicator<D> {
             world_rank: device.attributes().world_rank,
             context: self.context(),
             pool: Arc::clone(&job.pool),
+            gate,
             claim: None,
             distance: 0,
             words: [0; WORDS + 1],
@@ -247,6 +270,8 @@ struct Agreement {
     /// The parent's.
     context: u32,
     pool: Arc<Pool>,
+    /// Until it is open, nothing is sent.
+    gate: Option<Arc<Gate>>,
     /// There is none before everybody has come.
     claim: Option<Claim>,
     /// Of the exchange that is under way; 0 before the first of an intersection.
@@ -276,7 +301,7 @@ impl std::fmt::Debug for Agreement {
 impl Agreement {
     fn advance(&mut self, port: &mut dyn Port) -> Going {
         loop {
-            let settled = self.settle(port);
+            let settled = self.settle(port) && self.is_let_in(port);
             if let Some(error) = self.error.take() {
                 self.end(port, Err(error));
             }
@@ -315,6 +340,24 @@ impl Agreement {
             };
             self.claim = None;
             self.end(port, agreed);
+        }
+    }
+
+    /// Whether it may begin. An error from before it ends it.
+    fn is_let_in(&mut self, port: &mut dyn Port) -> bool {
+        let Some(gate) = self.gate.take_if(|_| !self.ended) else {
+            return true;
+        };
+        match gate.is_open(port) {
+            Ok(true) => true,
+            Ok(false) => {
+                self.gate = Some(gate);
+                false
+            }
+            Err(error) => {
+                self.error = Some(error);
+                true
+            }
         }
     }
 

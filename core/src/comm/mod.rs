@@ -24,6 +24,7 @@ mod collective;
 mod context;
 mod create;
 mod extension;
+mod gate;
 mod guard;
 mod inter;
 mod later;

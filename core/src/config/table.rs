@@ -114,7 +114,7 @@ settings! {
 
     /// Compares what the ranks call before data moves: another operation, root, count, type or operator
     /// on some rank is an error on all instead of a hang or garbage. So are creations of communicators, with their
-    /// grids and graphs, but for `idup` and `create_group`. Costs two messages more. Blocks with gaps
+    /// grids and graphs, but for `create_group`. Costs two messages more. Blocks with gaps
     /// that are received are looked at byte by byte for overlaps, in up to 256 MiB of memory, twice.
     "COLL_CHECK" => coll_check: bool, default "off", unit "";
 

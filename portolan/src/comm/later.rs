@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use portolan_coll::{Creation, start_comparing, start_comparing_inter};
 use portolan_core::comm::{PendingDup, PendingInterDup};
 use portolan_core::level::{Level, Single};
 use portolan_core::{Device, Result};
@@ -31,7 +32,12 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`dup`](Self::dup), and [`Exhausted`](crate::ErrorKind::Exhausted) when too many requests are active.
     pub fn idup(&self) -> Result<DupRequest<L, D>> {
-        let inner = self.raise(self.inner.idup())?;
+        // In the debug mode, what the ranks call is compared first.
+        let compared = self.raise(start_comparing(&self.inner, Creation::Dup))?;
+        let inner = self.raise(match compared {
+            None => self.inner.idup(),
+            Some(agreed) => self.inner.idup_after(agreed),
+        })?;
         Ok(DupRequest {
             inner,
             level: PhantomData,
@@ -97,7 +103,12 @@ impl<L: Level, D: Device> InterComm<L, D> {
     /// # Errors
     /// As [`Comm::idup`].
     pub fn idup(&self) -> Result<InterDupRequest<L, D>> {
-        let inner = self.remote().raise(self.inner.idup())?;
+        let comm = self.remote();
+        let compared = comm.raise(start_comparing_inter(&self.inner, Creation::Dup))?;
+        let inner = comm.raise(match compared {
+            None => self.inner.idup(),
+            Some(agreed) => self.inner.idup_after(agreed),
+        })?;
         Ok(InterDupRequest {
             inner,
             level: PhantomData,

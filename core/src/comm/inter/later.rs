@@ -1,10 +1,14 @@
 //! Duplicates of intercommunicators whose contexts are agreed on in the background.
 
+use std::sync::Arc;
+
 use super::InterCommunicator;
 use crate::comm::attributes::Attributes;
+use crate::comm::gate::Gate;
 use crate::comm::{Errors, PendingDup};
 use crate::device::Device;
 use crate::error::Result;
+use crate::request::Request;
 
 /// A duplicate of an intercommunicator that is being made ([`InterCommunicator::idup`]).
 ///
@@ -28,11 +32,25 @@ impl<D: Device> InterCommunicator<D> {
     /// # Errors
     /// As [`Communicator::idup`](crate::comm::Communicator::idup).
     pub fn idup(&self) -> Result<PendingInterDup<D>> {
+        self.idup_behind(None)
+    }
+
+    /// The same, which begins when `first` is complete, a request of this rank that belongs to the duplicate from now
+    /// on, whatever this returns. If that ends with an error, so does the duplicate, without a message.
+    ///
+    /// # Errors
+    /// As [`idup`](Self::idup).
+    pub fn idup_after(&self, first: Request) -> Result<PendingInterDup<D>> {
+        let pending = self.idup_behind(Some(Gate::new(first)));
+        pending.inspect_err(|_| self.merged().forget(first))
+    }
+
+    fn idup_behind(&self, gate: Option<Arc<Gate>>) -> Result<PendingInterDup<D>> {
         let (merged, messages) = (self.merged(), self.messages());
         Ok(PendingInterDup {
             parent: self.clone(),
-            merged: merged.idup()?,
-            messages: merged.idup()?,
+            merged: merged.idup_behind(gate.clone())?,
+            messages: merged.idup_behind(gate)?,
             attributes: messages.copied_attributes(),
             errors: messages.errors(),
         })
