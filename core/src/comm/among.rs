@@ -5,6 +5,7 @@
 //! each with its tag. The device cannot say there whom a death concerns either; whoever waits looks
 //! for dead members of the group himself.
 
+use super::meet::mix;
 use super::{Communicator, NoUnwind, Tag, lock};
 use crate::buffer::ContigBuf;
 use crate::device::{Device, ProcId, SendArgs};
@@ -20,8 +21,10 @@ const CONTEXT: u32 = 2;
 /// Some ranks of a communicator, the caller one of them.
 pub(super) struct Among<'a, D: Device> {
     comm: &'a Communicator<D>,
-    group: &'a Group,
-    rank: u32,
+    /// In the order of their numbers, whatever theirs in the group is: who gives another order is heard all the same.
+    members: Group,
+    /// The caller's place among them.
+    place: u32,
     tag: Tag,
     /// Leads every message, because ranks may have got to agreements of other groups with this tag:
     /// where a member died, some are done with one of which the others do not know yet.
@@ -34,27 +37,30 @@ pub(super) struct Stray {
     bytes: Vec<u8>,
 }
 
-/// Tells groups apart, with their order: FNV-1a, a word at a time.
+/// Tells groups apart, with their order.
 pub(super) fn mark(group: &Group) -> u64 {
-    let mix = |hash: u64, id: ProcId| (hash ^ u64::from(id.index())).wrapping_mul(0x0100_0000_01b3);
-    group.iter().fold(0xcbf2_9ce4_8422_2325, mix)
+    mix(group.iter().map(|member| u64::from(member.index())))
 }
 
 impl<'a, D: Device> Among<'a, D> {
-    pub(super) fn new(comm: &'a Communicator<D>, group: &'a Group, rank: u32, tag: Tag) -> Self {
+    /// The members of a group that the caller is one of.
+    pub(super) fn new(comm: &'a Communicator<D>, group: &Group, tag: Tag) -> Self {
+        let mut members: Vec<ProcId> = group.iter().collect();
+        members.sort_unstable_by_key(|member| member.index());
+        let members = Group::new(members);
         Self {
             comm,
-            group,
-            rank,
+            place: members.rank_of(comm.process()).unwrap_or(0),
+            mark: mark(&members),
+            members,
             tag,
-            mark: mark(group),
         }
     }
 
     /// Bitwise and of `words` over the group, by dissemination. Between two ranks goes one message
     /// at most, so that the tag need not tell rounds apart.
     pub(super) fn and_words(&self, words: &mut [u64]) -> Result<()> {
-        let (rank, size) = (u64::from(self.rank), u64::from(self.group.size()));
+        let (rank, size) = (u64::from(self.place), u64::from(self.members.size()));
         let mut received = vec![0; (words.len() + 1) * 8];
         let mut distance = 1;
         while distance < size {
@@ -73,7 +79,7 @@ impl<'a, D: Device> Among<'a, D> {
     }
 
     fn member(&self, rank: u64) -> Result<ProcId> {
-        let process = self.group.process(rank as u32);
+        let process = self.members.process(rank as u32);
         process.ok_or_else(|| self.comm.no_such_rank("member", rank as u32))
     }
 
@@ -141,7 +147,7 @@ impl<'a, D: Device> Among<'a, D> {
     /// Waits for a receive, as long as every member is alive.
     fn finish(&self, request: Request) -> Result<Status> {
         let device = self.comm.device();
-        match device.wait_for(self.group, || device.is_complete(request)) {
+        match device.wait_for(&self.members, || device.is_complete(request)) {
             Ok(()) => device.wait(request),
             Err(error) => {
                 let _ = device.cancel(request);

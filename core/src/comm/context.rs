@@ -11,12 +11,13 @@
 //! that bit did not survive the intersection, the round decided nothing and everybody tries
 //! again. None waits for the mask, so no two ranks can wait for each other's creations. And none
 //! has it while it waits for a rank that may be busy with another creation: a first round
-//! without masks makes sure that everybody has come.
+//! without masks makes sure that everybody has come (`meet.rs`).
 //! Preference goes to the parent with the lowest context: from some round on it has the mask on
 //! every rank, so somebody always gets done.
 
 use std::sync::{Arc, Mutex};
 
+use super::meet::Call;
 use super::{Communicator, Tag, lock};
 use crate::device::{Check, Device};
 use crate::error::{Error, ErrorKind, Result};
@@ -223,24 +224,29 @@ pub(super) fn lowest(mask: &[u64]) -> Option<u32> {
 }
 
 impl<D: Device> Communicator<D> {
-    /// Agrees with the other ranks on a context that is free on all of them, and takes it.
-    pub(super) fn agree(&self) -> Result<u32> {
+    /// Agrees with the other ranks, which call the same, on a context that is free on all of them, and takes it.
+    pub(super) fn agree(&self, call: Call<'_>) -> Result<u32> {
+        self.meet(call)?;
+        self.decide()
+    }
+
+    /// The same where everybody is known to have come ([`meet`](Self::meet)).
+    pub(super) fn decide(&self) -> Result<u32> {
         let key = Key {
             context: self.0.context,
             whom: Whom::All,
         };
-        self.agree_by(key, self.size(), |offer| self.and_words(offer))
+        self.decide_by(key, self.size(), |offer| self.and_words(offer))
     }
 
     /// The same with whomever `and` intersects offers.
-    pub(super) fn agree_by(
+    pub(super) fn decide_by(
         &self,
         key: Key,
         ranks: u32,
         mut and: impl FnMut(&mut Offer) -> Result<()>,
     ) -> Result<u32> {
         let pool = &self.0.job.pool;
-        and(&mut [0; WORDS + 1])?;
         let claim = pool.claim(key);
         loop {
             let mut offer = claim.offer();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::among::Among;
 use super::context::{Key, Whom};
+use super::meet::Call;
 use super::{Communicator, New, Tag, Topology};
 use crate::device::{Caps, Device, ProcId};
 use crate::error::{ErrorKind, Result};
@@ -31,7 +32,7 @@ impl<D: Device> Communicator<D> {
     /// [`Exhausted`](ErrorKind::Exhausted), on every rank, when no context id is free on all of
     /// them; [`PeerFailed`](ErrorKind::PeerFailed).
     pub fn dup(&self) -> Result<Self> {
-        let context = self.agree()?;
+        let context = self.agree(Call::Dup)?;
         let topology = self.0.topology.clone();
         let new = self.derive(self.group().clone(), self.rank(), context, topology)?;
         new.inherit_attributes(self);
@@ -49,17 +50,18 @@ impl<D: Device> Communicator<D> {
     /// member that this communicator does not have.
     pub fn create(&self, group: &Group) -> Result<Option<Self>> {
         self.check_part(group)?;
-        self.create_on(group, None)
+        self.create_on(group, Call::Create, None)
     }
 
     /// The same with a topology, for a group that was checked.
     pub(super) fn create_on(
         &self,
         group: &Group,
+        call: Call<'_>,
         topology: Option<Arc<Topology>>,
     ) -> Result<Option<Self>> {
         self.check_members()?;
-        let context = self.agree()?;
+        let context = self.agree(call)?;
         match group.rank_of(self.process()) {
             Some(rank) => {
                 let new = self.derive(group.clone(), rank, context, topology)?;
@@ -91,12 +93,13 @@ impl<D: Device> Communicator<D> {
         if let Some(dead) = self.device().dead_member(group) {
             return Err(self.member_failed(dead));
         }
-        let among = Among::new(self, group, rank, tag);
+        let among = Among::new(self, group, tag);
         let key = Key {
             context: self.context(),
             whom: Whom::Some(tag),
         };
-        let context = self.agree_by(key, group.size(), |offer| among.and_words(offer))?;
+        self.meet_by(Call::CreateGroup(group), |offer| among.and_words(offer))?;
+        let context = self.decide_by(key, group.size(), |offer| among.and_words(offer))?;
         self.derive(group.clone(), rank, context, None).map(Some)
     }
 
@@ -126,6 +129,11 @@ impl<D: Device> Communicator<D> {
     /// # Errors
     /// As [`dup`](Self::dup).
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
+        self.split_as(Call::Split, color, key)
+    }
+
+    fn split_as(&self, call: Call<'_>, color: Option<u32>, key: i64) -> Result<Option<Self>> {
+        self.meet(call)?;
         // One more than the color, so that 0 is none.
         let mine = color.map_or(0, |color| u64::from(color) + 1);
         let all = self.allgather_words(&[mine, key.cast_unsigned()])?;
@@ -135,7 +143,7 @@ impl<D: Device> Communicator<D> {
             .filter(|(_, [theirs, _])| *theirs == mine)
             .map(|(rank, [_, key])| (key.cast_signed(), rank))
             .collect();
-        let context = self.agree()?;
+        let context = self.decide()?;
         if color.is_none() {
             self.0.job.pool.release(context);
             return Ok(None);
@@ -166,7 +174,7 @@ impl<D: Device> Communicator<D> {
             let first = processes.position(|process| device.node_of(process) == node);
             first.map_or(self.rank(), |first| first as u32)
         };
-        let part = self.split(Some(color), key)?;
+        let part = self.split_as(Call::SplitBy(by), Some(color), key)?;
         part.ok_or_else(|| {
             self.error(
                 ErrorKind::Internal,

@@ -28,6 +28,7 @@ mod gate;
 mod guard;
 mod inter;
 mod later;
+mod meet;
 mod select;
 #[cfg(test)]
 mod tests;

@@ -113,8 +113,8 @@ settings! {
     "COLL_TABLE" => coll_table: Option<String>, default "", unit "";
 
     /// Compares what the ranks call before data moves: another operation, root, count, type or operator
-    /// on some rank is an error on all instead of a hang or garbage. So are creations of communicators, with their
-    /// grids and graphs, but for `create_group`. Costs two messages more. Blocks with gaps
+    /// on some rank is an error on all instead of a hang or garbage. So are creations of communicators,
+    /// but for `create_group`. Costs two messages more. Blocks with gaps
     /// that are received are looked at byte by byte for overlaps, in up to 256 MiB of memory, twice.
     "COLL_CHECK" => coll_check: bool, default "off", unit "";
 

@@ -7,6 +7,7 @@
 //! any more.
 
 use super::super::context::{Key, Offer, Whom};
+use super::super::meet::Call;
 use super::super::{Communicator, Tag};
 use super::InterCommunicator;
 use super::link::Link;
@@ -66,7 +67,8 @@ impl<D: Device> InterCommunicator<D> {
             },
         };
         let ranks = mine.size() + other.group.size();
-        let context = local.agree_by(key, ranks, |offer| sides.and(offer))?;
+        local.meet_by(Call::IntercommCreate, |offer| sides.and(offer))?;
+        let context = local.decide_by(key, ranks, |offer| sides.and(offer))?;
         let (group, offset) = if low {
             (mine.union(&other.group), 0)
         } else {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 pub use create::RemoteLeader;
 pub use later::PendingInterDup;
 
+use super::meet::Call;
 use super::{Communicator, Errors, New};
 use crate::device::Device;
 use crate::error::{ErrorKind, Result};
@@ -159,6 +160,7 @@ impl<D: Device> InterCommunicator<D> {
         } else {
             mine << 2 | 0b0011
         }];
+        merged.meet(Call::Merge)?;
         merged.and_words(&mut said)?;
         let (first, second) = (said[0] & 0b11, said[0] >> 2 & 0b11);
         if first == 0 || second == 0 {
@@ -168,7 +170,7 @@ impl<D: Device> InterCommunicator<D> {
                 "give the same on all ranks of a group",
             ));
         }
-        let context = merged.agree()?;
+        let context = merged.decide()?;
         let turned = (first, second) == (0b01, 0b10);
         let first = turned != self.0.low;
         let (local, remote) = (self.local_group(), self.remote_group());
@@ -189,7 +191,7 @@ impl<D: Device> InterCommunicator<D> {
         local: Group,
         low: bool,
     ) -> Result<Self> {
-        let context = merged.agree()?;
+        let context = merged.agree(Call::Across)?;
         Self::with(merged, context, parent, local, low)
     }
 

@@ -4,6 +4,7 @@
 //! hears who takes part on either side: where one side is empty, all know, and nothing is made there.
 
 use super::super::among::mark;
+use super::super::meet::Call;
 use super::InterCommunicator;
 use crate::device::Device;
 use crate::error::{ErrorKind, Result};
@@ -34,6 +35,7 @@ impl<D: Device> InterCommunicator<D> {
             mark(group),
             u64::from(checked.is_err()),
         ];
+        merged.meet(Call::Create)?;
         let all = merged.allgather_words(&mine)?;
         checked?;
         let (said, _) = all.as_chunks::<3>();
@@ -69,9 +71,9 @@ impl<D: Device> InterCommunicator<D> {
     /// As [`Communicator::dup`](crate::comm::Communicator::dup).
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
         let mine = color.map_or(0, |color| u64::from(color) + 1);
-        let all = self
-            .merged()
-            .allgather_words(&[mine, key.cast_unsigned()])?;
+        let merged = self.merged();
+        merged.meet(Call::Split)?;
+        let all = merged.allgather_words(&[mine, key.cast_unsigned()])?;
         let (said, _) = all.as_chunks::<2>();
         let of = |color: u64| {
             self.sides(|rank| {
@@ -107,7 +109,7 @@ impl<D: Device> InterCommunicator<D> {
         }
     }
 
-    /// Agrees on what a new intercommunicator needs, and makes it of those who take part; `None` for others.
+    /// The ranks of both groups have met. Agrees on what a new intercommunicator needs, and makes it of those who take part; `None` for others.
     fn on_sides(&self, sides: Option<Sides>) -> Result<Option<Self>> {
         let (merged, low) = (self.merged(), self.0.low);
         let groups = match sides {
@@ -118,8 +120,10 @@ impl<D: Device> InterCommunicator<D> {
             }
         };
         let pool = &merged.0.job.pool;
-        let both = merged.agree()?;
-        let across = merged.agree().inspect_err(|_| pool.release(both))?;
+        let both = merged.decide()?;
+        let across = merged
+            .agree(Call::Across)
+            .inspect_err(|_| pool.release(both))?;
         let Some((local, remote)) = groups else {
             pool.release(both);
             pool.release(across);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::buffer::ContigBuf;
 
-fn group(members: &[u32]) -> Group {
+pub(super) fn group(members: &[u32]) -> Group {
     Group::new(members.iter().copied().map(ProcId::new).collect::<Vec<_>>())
 }
 

@@ -3,6 +3,7 @@
 mod create;
 mod inter;
 mod later;
+mod meet;
 mod parts;
 mod topology;
 

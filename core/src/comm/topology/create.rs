@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::super::Communicator;
+use super::super::meet::Call;
 use super::{Cartesian, Dimension, DistGraph, Edges, Graph, Topology};
 use crate::device::Device;
 use crate::error::{ErrorKind, Result};
@@ -52,7 +53,7 @@ impl<D: Device> Communicator<D> {
         let group = Group::new(members.collect::<Vec<_>>());
         let topology = Arc::new(Topology::Cartesian(grid.kept(keep)));
         self.check_members()?;
-        let context = self.agree()?;
+        let context = self.agree(Call::CartSub(keep))?;
         self.derive(group, key, context, Some(topology))
     }
 
@@ -85,6 +86,7 @@ impl<D: Device> Communicator<D> {
         for edges in [&sources, &destinations] {
             self.located(edges.check(self.size()))?;
         }
+        self.meet(Call::DistGraphCreateAdjacent)?;
         self.with_edges(
             DistGraph {
                 sources,
@@ -110,6 +112,7 @@ impl<D: Device> Communicator<D> {
         }
         let given = edges.iter().filter(|(_, to)| !to.ranks().is_empty());
         let (with, without): (Vec<_>, Vec<_>) = given.partition(|(_, to)| to.weights().is_some());
+        self.meet(Call::DistGraphCreate)?;
         // A bit survives if no rank objects.
         let mut none = [bit(with.is_empty()) | bit(without.is_empty()) << 1];
         self.and_words(&mut none)?;
@@ -154,9 +157,9 @@ impl<D: Device> Communicator<D> {
         })
     }
 
+    /// A communicator of the same ranks, which have met.
     fn with_edges(&self, graph: DistGraph, _reorder: bool) -> Result<Self> {
-        self.check_members()?;
-        let context = self.agree()?;
+        let context = self.decide()?;
         let topology = Some(Arc::new(Topology::DistGraph(graph)));
         self.derive(self.group().clone(), self.rank(), context, topology)
     }
@@ -165,7 +168,13 @@ impl<D: Device> Communicator<D> {
     fn on_first(&self, size: u32, topology: Topology, _reorder: bool) -> Result<Option<Self>> {
         let ranks: Vec<u32> = (0..size).collect();
         let group = self.group().include(&ranks)?;
-        self.create_on(&group, Some(Arc::new(topology)))
+        let topology = Arc::new(topology);
+        let call = match &*topology {
+            Topology::Cartesian(grid) => Call::CartCreate(grid),
+            Topology::Graph(graph) => Call::GraphCreate(graph),
+            Topology::DistGraph(_) => Call::DistGraphCreate,
+        };
+        self.create_on(&group, call, Some(Arc::clone(&topology)))
     }
 
     fn check_fits(&self, what: &str, size: u32) -> Result<()> {

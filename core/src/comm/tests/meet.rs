@@ -1,0 +1,116 @@
+//! Ranks that do not call the same to make a communicator, and hear of it.
+
+use super::create::group;
+use super::*;
+
+type Call = fn(&World<Single>) -> Result<()>;
+
+fn refused(outcome: Result<()>, what: &str) {
+    let error = outcome.expect_err(what);
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.to_string().contains(what), "{error} // {what}");
+}
+
+const CALLS: [(&str, Call); 9] = [
+    ("dup", |world| world.dup().map(drop)),
+    ("create", |world| world.create(world.group()).map(drop)),
+    ("split", |world| world.split(Some(0), 0).map(drop)),
+    ("split_by with Node", |world| {
+        world.split_by(SplitBy::Node, 0).map(drop)
+    }),
+    ("split_by with SharedMemory", |world| {
+        world.split_by(SplitBy::SharedMemory, 0).map(drop)
+    }),
+    ("cart_create with dimensions [2 periodic, 1]", |world| {
+        let dims = [Dimension::periodic(2), Dimension::open(1)];
+        world.cart_create(&dims, false).map(drop)
+    }),
+    ("graph_create with neighbours [[1, 0], []]", |world| {
+        let graph = Graph::new(vec![vec![1, 0], vec![]])?;
+        world.graph_create(graph, false).map(drop)
+    }),
+    ("dist_graph_create_adjacent", |world| {
+        let new = world.dist_graph_create_adjacent(Edges::none(), Edges::none(), false);
+        new.map(drop)
+    }),
+    ("dist_graph_create", |world| {
+        world.dist_graph_create(&[], false).map(drop)
+    }),
+];
+
+#[test]
+fn who_makes_another_communicator_is_named_on_every_rank() {
+    for n in [2, 3, 5] {
+        on_all(n, |world| {
+            for (last, (others, other)) in CALLS.iter().enumerate() {
+                for (zeros, zero) in CALLS.iter().filter(|(zeros, _)| zeros != others) {
+                    // The last rank or, every other time, all but the first.
+                    let odd = if last % 2 == 0 { n - 1 } else { 1 };
+                    let call = if world.rank() < odd { zero } else { other };
+                    let what =
+                        format!("world rank {odd} calls {others}, world rank 0 calls {zeros}");
+                    refused(call(&world), &what);
+                }
+            }
+            CALLS.iter().for_each(|(_, call)| call(&world).unwrap());
+            assert_eq!(world.live(), 1);
+        });
+    }
+}
+
+#[test]
+fn other_topologies_are_named_with_both() {
+    on_all(4, |world| {
+        let first = world.rank() < 2;
+        let line = |dim| world.cart_create(&[dim, Dimension::open(2)], false);
+        let mine = if first {
+            Dimension::open(2)
+        } else {
+            Dimension::periodic(2)
+        };
+        let what = "world rank 2 calls cart_create with dimensions [2 periodic, 2], \
+                    world rank 0 calls cart_create with dimensions [2, 2]";
+        refused(line(mine).map(drop), what);
+        let grid = line(Dimension::open(2)).unwrap().unwrap();
+        let what = "world rank 2 calls sub of a grid with dimensions to keep [true, true], \
+                    world rank 0 calls sub of a grid with dimensions to keep [true, false]";
+        refused(grid.cart_sub(&[true, !first]).map(drop), what);
+        // Lists too long for the text differ all the same.
+        let long = |last| {
+            let mut lists = vec![vec![1; 300]; 4];
+            lists[3] = vec![last];
+            world
+                .graph_create(Graph::new(lists).unwrap(), false)
+                .map(drop)
+        };
+        refused(long(u32::from(first)), "…, further on");
+        long(3).unwrap();
+    });
+}
+
+/// The members hear of an order that differs, though each looks for the next in its own; those who are no members, nothing.
+#[test]
+fn groups_in_another_order_are_named_among_their_members() {
+    for n in [2, 3, 5] {
+        on_all(n + 1, |world| {
+            let ordered: Vec<u32> = (1..=n).collect();
+            let mut turned = ordered.clone();
+            turned.rotate_left(1);
+            let mine = if world.rank() == n { &turned } else { &ordered };
+            let outcome = world.create_group(&group(mine), Tag(3));
+            if world.rank() == 0 {
+                assert!(outcome.unwrap().is_none());
+            } else {
+                let what = format!(
+                    "world rank {n} calls create_group with world ranks {turned:?}, \
+                     world rank 1 calls create_group with world ranks {ordered:?}"
+                );
+                refused(outcome.map(drop), &what);
+            }
+            if let Some(part) = world.create_group(&group(&turned), Tag(3)).unwrap() {
+                assert_eq!(part.group(), &group(&turned));
+                part.barrier().unwrap();
+            }
+        });
+    }
+}
