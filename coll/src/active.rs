@@ -13,7 +13,7 @@ use portolan_core::{Error, ErrorKind, Group, Request, Result, SendArgs, Status};
 
 use crate::direct::Pending;
 use crate::memory::Memory;
-use crate::run::{PATIENCE, wrong_length};
+use crate::run::{PATIENCE, judge};
 use crate::schedule::{Lane, Schedule, Span, Step};
 use crate::state::{OwnTags, Scratch};
 
@@ -277,24 +277,20 @@ impl Active {
             }
             let outcome = match port.test(request) {
                 Ok(None) => return false,
-                Ok(Some(status)) => self.check_len(&status, expected),
+                Ok(Some(status)) => Ok(status),
                 Err(error) => Err(error),
             };
             self.pending.pop();
-            if let Err(error) = outcome {
+            if let Err(error) = self.judge(outcome, expected) {
                 self.note(error, port);
             }
         }
         true
     }
 
-    fn check_len(&self, status: &Status, expected: Option<usize>) -> Result<()> {
-        match expected {
-            Some(expected) if status.bytes != expected as u64 && !status.cancelled => {
-                Err(wrong_length(status, expected).on_rank(self.who.world_rank))
-            }
-            _ => Ok(()),
-        }
+    fn judge(&self, outcome: Result<Status>, expected: Option<usize>) -> Result<()> {
+        let judged = judge(self.schedule(), outcome, expected);
+        judged.map_err(|wrong| wrong.on_rank(self.who.world_rank))
     }
 
     /// Keeps the first error. After a death nothing more is started, and what can be cancelled is.
@@ -394,12 +390,13 @@ impl Active {
         for (request, expected) in over {
             match port.test(request) {
                 Ok(None) => self.pending.push((request, expected)),
-                Ok(Some(status)) => {
-                    if let Err(error) = self.check_len(&status, expected) {
+                outcome => {
+                    // What is not there was looked at above.
+                    let outcome = outcome.map(|status| status.unwrap_or(Status::EMPTY));
+                    if let Err(error) = self.judge(outcome, expected) {
                         self.note(error, port);
                     }
                 }
-                Err(error) => self.note(error, port),
             }
         }
         self.pending.len() < before

@@ -47,6 +47,7 @@ pub(crate) fn plan_checked<D: Device>(
 ) -> Plan {
     let team = Team::all(comm.rank(), comm.size());
     let mut b = Builder::reusing(team, schedule);
+    b.set_name(operation.name());
     b.set_levels(state::of(comm).levels(comm));
     if form != Form::Blocking {
         b.leave_unattended();

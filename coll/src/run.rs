@@ -12,6 +12,7 @@ use portolan_core::matching::Pattern;
 use portolan_core::{Adi, Device, Error, ErrorKind, Request, Result, Status};
 use portolan_datatype::Signature;
 
+use crate::args::Name;
 use crate::counters::Counters;
 use crate::memory::Memory;
 use crate::schedule::{Lane, LayoutId, Schedule, Span, Step};
@@ -183,7 +184,7 @@ impl<D: Device> Run<'_, D> {
             return Err(error.clone());
         }
         let expected = requests.swap_remove(at).expected;
-        Ok(outcome.and_then(|status| self.check_len(&status, expected)))
+        Ok(self.judge(outcome, expected))
     }
 
     /// Waits for all requests; all are over afterwards. With `give_up` what can be cancelled is.
@@ -204,9 +205,7 @@ impl<D: Device> Run<'_, D> {
                 let _ = device.cancel(request);
             }
             first = first.and(comes.map(|_| ()));
-            let outcome = device
-                .wait(request)
-                .and_then(|status| self.check_len(&status, expected));
+            let outcome = self.judge(device.wait(request), expected);
             if let Err(error) = outcome {
                 give_up |= ends(&error);
                 first = first.and(Err(error));
@@ -215,14 +214,9 @@ impl<D: Device> Run<'_, D> {
         first
     }
 
-    fn check_len(&self, status: &Status, expected: Option<usize>) -> Result<()> {
-        match expected {
-            Some(expected) if status.bytes != expected as u64 && !status.cancelled => {
-                Err(wrong_length(status, expected)
-                    .on_rank(self.comm.device().attributes().world_rank))
-            }
-            _ => Ok(()),
-        }
+    fn judge(&self, outcome: Result<Status>, expected: Option<usize>) -> Result<()> {
+        let me = || self.comm.device().attributes().world_rank;
+        judge(self.schedule, outcome, expected).map_err(|wrong| wrong.on_rank(me()))
     }
 
     unsafe fn start_send(&self, args: &SendArgs, data: Span) -> Result<Request> {
@@ -295,16 +289,57 @@ pub(crate) struct Started {
     pub(crate) lane: Lane,
 }
 
-/// The error for a message that is shorter than what the operation's arguments say. (One that is longer is
-/// truncated, which the device reports.)
+/// What came of a message: an error if it has another length than the operation's arguments say.
+#[inline]
+pub(crate) fn judge(
+    schedule: &Schedule,
+    outcome: Result<Status>,
+    expected: Option<usize>,
+) -> Result<()> {
+    let Some(expected) = expected else {
+        return outcome.map(drop);
+    };
+    match outcome {
+        Ok(status) if status.bytes == expected as u64 || status.cancelled => Ok(()),
+        Ok(status) => Err(wrong_length(
+            schedule,
+            ErrorKind::InvalidCount,
+            &status,
+            expected,
+        )),
+        Err(error) => Err(in_words(schedule, error, expected)),
+    }
+}
+
+/// A message that is longer was cut, which the device says in its own words.
 #[cold]
-pub(crate) fn wrong_length(status: &Status, expected: usize) -> Error {
-    let what = format!(
-        "rank {} took part in a collective operation with {} bytes where this rank expects {expected}",
-        status.source, status.bytes
-    );
-    Error::new(ErrorKind::InvalidCount, what).remedy(
-        "call collectives in the same order with equal lengths on every rank; \
-         PORTOLAN_COLL_CHECK=on compares them before data moves",
-    )
+fn in_words(schedule: &Schedule, error: Error, expected: usize) -> Error {
+    match (error.kind(), error.status()) {
+        (kind @ ErrorKind::Truncated, Some(status)) => {
+            wrong_length(schedule, kind, status, expected)
+        }
+        _ => error,
+    }
+}
+
+#[cold]
+fn wrong_length(schedule: &Schedule, kind: ErrorKind, status: &Status, expected: usize) -> Error {
+    let (source, sent) = (status.source, status.sent.max(status.bytes));
+    let name = schedule.name.map_or("collective operation", Name::text);
+    let (what, remedy) = match schedule.name {
+        Some(Name::NeighbourAllgather | Name::NeighbourAlltoall) => (
+            format!(
+                "{name}: neighbour {source} sends {sent} bytes where this rank's counts make {expected}"
+            ),
+            "give the two ends of an edge equal counts and types",
+        ),
+        _ => (
+            format!(
+                "{name}: rank {source} took part with {sent} bytes where this rank expects {expected}"
+            ),
+            "call collectives in the same order with equal lengths on every rank; \
+             PORTOLAN_COLL_CHECK=on compares them before data moves",
+        ),
+    };
+    Error::new(kind, what).remedy(remedy).with_status(*status)
 }

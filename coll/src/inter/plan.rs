@@ -78,6 +78,7 @@ fn plan<D: Device>(
     check_inter(comm, operation)?;
     let both = comm.merged();
     let mut b = Builder::reusing(Team::all(both.rank(), both.size()), schedule);
+    b.set_name(operation.name());
     if options.compare {
         // As in `crate::plan`.
         if form != Form::Persistent {

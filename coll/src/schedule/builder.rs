@@ -6,6 +6,7 @@ use portolan_datatype::{Layout, Op};
 
 use super::{Base, Compare, LANES, Lane, LayoutId, Schedule, Span, Step};
 use crate::algorithms::knomial;
+use crate::args::Name;
 use crate::exact::Convert;
 use crate::levels::Levels;
 use crate::team::Team;
@@ -58,6 +59,7 @@ impl Builder {
         }
         schedule.scratch = 0;
         schedule.op = None;
+        schedule.name = None;
         schedule.stamp = None;
         Self {
             team,
@@ -240,6 +242,11 @@ impl Builder {
     /// The operator of [`combine`](Self::combine).
     pub fn set_op(&mut self, op: &Op) {
         self.schedule.op = Some(op.clone());
+    }
+
+    /// What the schedule does, for errors.
+    pub(crate) fn set_name(&mut self, name: Name) {
+        self.schedule.name = Some(name);
     }
 
     /// What the rank says that it does.

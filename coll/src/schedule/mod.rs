@@ -22,6 +22,7 @@ pub use span::{Base, Blocks, LayoutId, Span, part};
 
 use portolan_datatype::{Layout, Op};
 
+use crate::args::Name;
 use crate::exact::Convert;
 
 pub use crate::compare::Compare;
@@ -104,6 +105,8 @@ pub struct Schedule {
     pub(crate) scratch: usize,
     /// The operator of all [`Step::Combine`].
     pub(crate) op: Option<Op>,
+    /// What it does: for errors.
+    pub(crate) name: Option<Name>,
     /// What the rank says that it does, if ranks compare.
     pub(crate) stamp: Option<[u8; 64]>,
 }

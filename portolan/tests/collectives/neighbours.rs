@@ -109,3 +109,48 @@ fn neighbours_on_a_torus_and_on_a_line() {
         Ok(())
     });
 }
+
+#[test]
+fn counts_that_do_not_fit_name_the_neighbour_and_both() {
+    jobs(&[2, 3, 4], |world| {
+        let comm = world.comm();
+        let n = comm.size();
+        let ring = comm.cart_create(&[Dimension::periodic(n)], false)?;
+        let ring = ring.expect("it has all ranks");
+        let me = ring.rank();
+        for (given, kind) in [(3, ErrorKind::Truncated), (1, ErrorKind::InvalidCount)] {
+            // Rank 1 gives more than the others make room for, or less.
+            let len = if me == 1 { given } else { 2 };
+            let heard = |error: portolan::Error, name: &str| {
+                let text = error.to_string();
+                let bytes = 4 * given;
+                let what = format!(
+                    "): {name}: neighbour 1 sends {bytes} bytes where this rank's counts make 8; give"
+                );
+                assert!(text.contains(&what), "{text} // {what}");
+                assert_eq!(error.kind(), kind, "{text}");
+            };
+            let refused = |outcome: Result<(), portolan::Error>, name: &str| {
+                let around = [(me + 1) % n, (me + n - 1) % n];
+                match outcome {
+                    Err(error) => heard(error, name),
+                    Ok(()) => assert!(!around.contains(&1), "rank {me} has not heard of it"),
+                }
+            };
+            let (mine, mut theirs) = (vec![me; len], vec![0; 4]);
+            let gather = NeighbourAllgather::new(&mine, &mut theirs).counts(&[2, 2]);
+            refused(ring.run(gather).map(drop), "neighbour-allgather");
+            let gather = NeighbourAllgather::new(mine, theirs).counts(&[2, 2]);
+            let outcome = ring.start_owned(gather)?.wait();
+            refused(outcome.map(drop).map_err(Into::into), "neighbour-allgather");
+            let mut theirs = vec![0; 4];
+            let mine = vec![me; 2 * len];
+            let exchange = NeighbourAlltoall::new(&mine, &mut theirs)
+                .send_counts(&[len; 2])
+                .recv_counts(&[2, 2]);
+            refused(ring.run(exchange).map(drop), "neighbour-alltoall");
+        }
+        // Nothing is out of step.
+        ring.barrier()
+    });
+}
