@@ -203,19 +203,12 @@ impl<B: Receives> Collective for ReduceScatterBlock<B> {
 /// [`InvalidValue`](ErrorKind::InvalidValue) if the result is not a value of the type.
 pub fn reduce_local<T: Datatype>(input: &[T], inout: &mut [T], op: &Op) -> Result<()> {
     op.apply_slices(input, inout).map_err(|error| {
-        let (kind, remedy) = match error {
-            OpError::LengthMismatch { .. } => {
-                (ErrorKind::InvalidCount, "give slices of the same length")
-            }
-            OpError::InvalidResult { .. } => (
-                ErrorKind::InvalidValue,
-                "use an operator whose results are values of the type",
-            ),
-            _ => (
-                ErrorKind::InvalidLayout,
-                "use an operator that knows the type, or one of your own (Op::new)",
-            ),
+        let kind = match error {
+            OpError::LengthMismatch { .. } => ErrorKind::InvalidCount,
+            OpError::InvalidResult { .. } => ErrorKind::InvalidValue,
+            _ => ErrorKind::InvalidLayout,
         };
-        Error::new(kind, format!("reduce_local: {error}")).remedy(remedy)
+        // It says itself what to do.
+        Error::new(kind, format!("reduce_local: {error}"))
     })
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use portolan::coll::{Allreduce, Exscan, Reduce, ReduceScatter, ReduceScatterBlock, Scan};
+use portolan::coll::{
+    Allreduce, Exscan, Reduce, ReduceScatter, ReduceScatterBlock, Scan, reduce_local,
+};
 use portolan::{Datatype, ErrorKind, Op};
 
 use crate::SIZES;
@@ -201,4 +203,30 @@ fn operators_are_not_kept_after_their_operations() {
         assert_eq!(Arc::strong_count(&held), 1, "rank {}", comm.rank());
         Ok(())
     });
+}
+
+#[test]
+fn a_local_reduction_that_is_refused_says_once_what_to_do() {
+    let refused = |outcome: Result<(), portolan::Error>, kind, says: &str| {
+        let error = outcome.expect_err(says);
+        let text = error.to_string();
+        assert_eq!(error.kind(), kind, "{text}");
+        assert!(
+            text.starts_with("reduce_local: ") && text.contains(says),
+            "{text}"
+        );
+        assert!(text.matches(';').count() <= 1, "two remedies: {text}");
+    };
+    let floats = reduce_local(&[1.0], &mut [2.0], &Op::BAND);
+    refused(floats, ErrorKind::InvalidLayout, "; use integers");
+    let lengths = reduce_local(&[1, 2], &mut [3], &Op::SUM);
+    refused(
+        lengths,
+        ErrorKind::InvalidCount,
+        "; both buffers need the same length",
+    );
+    let pairs = reduce_local(&[1.0], &mut [2.0], &Op::MAXLOC);
+    refused(pairs, ErrorKind::InvalidLayout, "such as Pair<f64>");
+    let types = reduce_local(&[1.0], &mut [2.0], &Op::new(true, |a: u8, b: u8| a | b));
+    refused(types, ErrorKind::InvalidLayout, "; use Layout::of::<");
 }
