@@ -22,5 +22,7 @@ pub mod poisson;
 pub mod sample_sort;
 mod share;
 pub mod spectrum;
+mod tolerance;
 
 pub use share::share;
+pub use tolerance::tolerance;

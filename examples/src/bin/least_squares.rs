@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use portolan::World;
 use portolan_examples::least_squares::{Problem, read_matrix, read_vector, solve};
+use portolan_examples::tolerance;
 
 /// Finds the x for which ‖b − A·x‖ is smallest.
 #[derive(Debug, Parser)]
@@ -35,7 +36,7 @@ struct Options {
     size: u32,
 
     /// How small ‖Aᵀr‖/‖Aᵀb‖ has to become
-    #[arg(long, default_value_t = 1e-12)]
+    #[arg(long, default_value_t = 1e-12, value_parser = tolerance, allow_hyphen_values = true)]
     tolerance: f64,
 }
 

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use portolan::World;
-use portolan_examples::poisson;
+use portolan_examples::{poisson, tolerance};
 
 /// Solves −Δu = f on the unit square.
 #[derive(Debug, Parser)]
@@ -25,7 +25,7 @@ struct Options {
     size: u32,
 
     /// How much smaller the residual has to become
-    #[arg(long, default_value_t = 1e-10)]
+    #[arg(long, default_value_t = 1e-10, value_parser = tolerance, allow_hyphen_values = true)]
     tolerance: f64,
 }
 

@@ -224,10 +224,24 @@ fn wrong_options() -> Result<(), Failed> {
     job.run().failed(2, &["-3"])?;
     let job = Job::new("heat", 2).option("--size", "4000000000");
     job.run().failed(2, &["4000000000 is not in 1..=16384"])?;
-    let job = Job::new("least_squares", 2).option("--tolerance", "nan");
-    job.run()
-        .failed(1, &["rank 0: stopped at", "raise --tolerance"])
-        .map(drop)
+    for name in ["least_squares", "poisson"] {
+        for wrong in ["nan", "inf", "-inf", "-1e-9", "0", "1e-999"] {
+            let job = Job::new(name, 2).option("--tolerance", wrong);
+            let says = [
+                wrong,
+                "--tolerance",
+                "finite number above 0",
+                "such as 1e-10",
+            ];
+            job.run().failed(2, &says)?;
+        }
+        let job = Job::new(name, 2).option("--tolerance", "small");
+        job.run().failed(2, &["small", "it is no number"])?;
+    }
+    // Smaller than rounding lets it become.
+    let job = Job::new("least_squares", 2).option("--tolerance", "1e-300");
+    let says = ["rank 0: stopped at", "raise --tolerance"];
+    job.run().failed(1, &says).map(drop)
 }
 
 fn too_small() -> Result<(), Failed> {
