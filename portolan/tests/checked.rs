@@ -6,7 +6,7 @@
 mod common;
 
 use common::transports;
-use portolan::coll::Barrier;
+use portolan::coll::{Allreduce, Barrier};
 use portolan::topology::{Dimension, Edges, Graph};
 use portolan::{Builder, Comm, ErrorKind, Op, RemoteLeader, Result, SplitBy, World};
 
@@ -211,5 +211,36 @@ fn creations_of_two_groups_are_compared_over_both() {
             assert_eq!(error.kind(), ErrorKind::InvalidCommunicator, "{error}");
         }
         inter.dup()?.merge(left)?.barrier()
+    });
+}
+
+/// Neither messages nor boards have the operator in them: only this mode tells operators apart, in every form.
+#[test]
+fn operators_that_differ_are_named_in_every_form() {
+    checked(&[2, 3], |world| {
+        let comm = world.comm();
+        let first = comm.rank() == 0;
+        let (op, other) = if first {
+            (Op::SUM, Op::new(true, |a: u32, b: u32| a | b))
+        } else {
+            (Op::MAX, Op::SUM)
+        };
+        for len in [1, 5000] {
+            let (ones, mut sum) = (vec![1u32; len], vec![0; len]);
+            let what = "rank 1 calls allreduce with operator max, rank 0 calls allreduce with operator sum";
+            refused(comm.allreduce(&ones, &mut sum, &op), what);
+            let call = || Allreduce::new(ones.clone(), vec![0; len], op.clone());
+            let outcome = comm.start_owned(call())?.wait();
+            refused(outcome.map(drop).map_err(portolan::Error::from), what);
+            let outcome = comm.persistent(call()).map(drop);
+            refused(outcome.map_err(portolan::Error::from), what);
+            let what =
+                "rank 1 calls allreduce with operator sum, rank 0 calls allreduce with operator";
+            refused(comm.allreduce(&ones, &mut sum, &other), what);
+            comm.allreduce(&ones, &mut sum, &Op::SUM)?;
+            assert_eq!(sum, vec![comm.size(); len]);
+        }
+        refused(comm.allreduce_one(1u32, &op).map(drop), "operator max");
+        comm.barrier()
     });
 }

@@ -4,13 +4,13 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use portolan::coll::Allreduce;
+use portolan::coll::{Allreduce, Bcast};
 use portolan::{Comm, ErrorKind, Op, wait_all, wait_any};
 
 use crate::common::jobs;
 
 #[test]
-fn many_operations_on_overlapping_communicators_are_under_way_at_once() {
+fn many_operations_on_duplicates_are_under_way_at_once() {
     jobs(&[1, 3, 4], |world| {
         let comms = [world.comm(), world.comm().dup()?, world.comm().dup()?];
         let (me, n) = (world.rank(), world.size());
@@ -28,6 +28,69 @@ fn many_operations_on_overlapping_communicators_are_under_way_at_once() {
         for (index, request) in (0u32..).zip(requests) {
             let (_, most) = request.wait()?.buf;
             assert_eq!(most, [index / 3 * 100 + index % 3 * 10 + n - 1; 50]);
+        }
+        Ok(())
+    });
+}
+
+/// Communicators that have some ranks in common and others not. Each rank starts what it takes part in in an order of
+/// its own, and waits in another: only on one communicator do the orders have to be alike.
+#[test]
+fn many_operations_on_groups_that_overlap_are_under_way_at_once() {
+    jobs(&[4, 5], |world| {
+        let all = world.comm();
+        let (me, n) = (all.rank(), all.size());
+        let group = |members: &[u32]| all.group().include(members);
+        let mut comms = vec![
+            all.create(&group(&[0, 1, 2])?)?,
+            all.create(&group(&[1, 2, 3])?)?,
+            all.create(&group(&[n - 1, 0])?)?,
+            all.create_group(&group(&[2, 3, 0])?, 5)?,
+            all.split(me % 2, 0)?,
+            all.split(me / 2, -i64::from(me))?,
+            all.split((me != 1).then_some(0), 0)?,
+        ];
+        comms.push(Some(all.clone()));
+        let mine: Vec<(u32, Comm)> = (0..)
+            .zip(comms)
+            .filter_map(|(which, comm)| Some((which, comm?)))
+            .collect();
+        let value = |round: u32, which: u32, rank: u32| round * 1000 + which * 100 + rank * 7;
+        let (mut sums, mut casts) = (Vec::new(), Vec::new());
+        for round in 0..12 {
+            for turn in 0..mine.len() {
+                // Another first one on each rank.
+                let (which, comm) = &mine[(turn + (me + round) as usize) % mine.len()];
+                let (which, root) = (*which, round % comm.size());
+                // Short ones and long ones, over boards and by messages.
+                let len = [1, 50, 3000][(round % 3) as usize];
+                let given = vec![value(round, which, me); len];
+                let sum = Allreduce::new(given.clone(), vec![0; len], Op::SUM);
+                let cast = comm.start_owned(Bcast::new(given, root))?;
+                casts.push((round, which, comm.group().process(root), cast));
+                sums.push((round, which, comm.group(), comm.start_owned(sum)?));
+            }
+        }
+        if me % 2 == 0 {
+            sums.reverse();
+        } else {
+            casts.reverse();
+        }
+        for (round, which, group, sum) in sums {
+            let given = group
+                .iter()
+                .map(|member| value(round, which, member.index()));
+            let expected: u32 = given.sum();
+            let (_, got) = sum.wait()?.buf;
+            assert!(got.iter().all(|&x| x == expected), "{which} in {round}");
+        }
+        for (round, which, root, cast) in casts {
+            let root = root.expect("it is a member").index();
+            let got = cast.wait()?.buf;
+            assert!(
+                got.iter().all(|&x| x == value(round, which, root)),
+                "{which} in {round}"
+            );
         }
         Ok(())
     });
