@@ -8,7 +8,7 @@ use portolan_core::{Device, ErrorKind, Result};
 use portolan_datatype::{Layout, MsgRep};
 
 use super::Check;
-use crate::args::Many;
+use crate::args::{BlocksArg, Many};
 use crate::state;
 
 /// For whom there is one block each.
@@ -98,7 +98,8 @@ impl<D: Device> Check<'_, D> {
     }
 
     /// Blocks that are written: none may overlap another. Blocks of layouts with gaps may be woven into each other
-    /// without sharing a byte, so they are compared byte by byte, and that in the debug mode only.
+    /// without sharing a byte. Of those only what is found without looking at all bytes is an error: the same item in two
+    /// blocks, or the first or last byte of one within another. In the debug mode they are compared byte by byte.
     pub(super) fn target(&self, which: &str, many: &Many<'_>, places: Places) -> Result<()> {
         self.many(which, many, places)?;
         if let Many::Equal(buf) = many
@@ -110,22 +111,19 @@ impl<D: Device> Check<'_, D> {
         if are_in_order(all.clone()) {
             return Ok(());
         }
-        let exact = || state::of_job(self.comm).options.compare;
-        let one_layout = match many {
-            Many::Equal(buf) => Some(buf.layout),
-            Many::Blocks(of) => Some(of.layout),
-            Many::Layouts(_) => None,
+        let found = match many {
+            // No item is in two of them.
+            Many::Equal(_) => None,
+            Many::Blocks(of) if !of.layout.is_contiguous() => pair_with_an_item_in_common(of),
+            Many::Blocks(_) | Many::Layouts(_) => pair_of_overlapping(all.clone()),
         };
-        if one_layout.is_some_and(|layout| !layout.is_contiguous()) && !exact() {
-            return Ok(());
-        }
-        let blocks: Vec<_> = all.collect();
-        let without_gaps = blocks.iter().all(|block| block.layout.is_contiguous());
-        let pair = match without_gaps || !exact() {
-            true => pair_of_overlapping(&blocks),
-            false => pair_with_a_byte_in_common(&blocks),
+        let in_bytes = || {
+            let exact = state::of_job(self.comm).options.compare;
+            let has_gaps = all.clone().any(|block| !block.layout.is_contiguous());
+            let blocks = (exact && has_gaps).then(|| all.collect::<Vec<_>>())?;
+            pair_with_a_byte_in_common(&blocks)
         };
-        let Some((one, two)) = pair else {
+        let Some((one, two)) = found.or_else(in_bytes) else {
             return Ok(());
         };
         let what = format!(
@@ -243,6 +241,15 @@ impl<'a> Block<'a> {
         self.layout.size() * self.count
     }
 
+    /// Bytes that have data in them for sure: all of a block without gaps, else the first and the last.
+    fn certain(&self) -> [Range<isize>; 2] {
+        let Range { start, end } = self.reach();
+        match self.layout.is_contiguous() || end.saturating_sub(start) < 2 {
+            true => [start..end, end..end],
+            false => [start..start + 1, end - 1..end],
+        }
+    }
+
     /// The bytes between which all of it lies, relative to its buffer.
     fn reach(&self) -> Range<isize> {
         // Computed before, without overflow.
@@ -261,19 +268,42 @@ fn are_in_order<'a>(blocks: impl Iterator<Item = Block<'a>>) -> bool {
     })
 }
 
-/// Two blocks without gaps that overlap, the lower one first; others are not looked at.
-fn pair_of_overlapping(blocks: &[Block<'_>]) -> Option<(usize, usize)> {
-    let plain = blocks
-        .iter()
-        .enumerate()
-        .filter(|(_, block)| block.layout.is_contiguous());
-    let reach = |(at, block): (usize, &Block<'_>)| (block.reach().start, block.reach().end, at);
-    let mut reaches: Vec<_> = plain
-        .map(reach)
-        .filter(|(low, high, _)| low < high)
+/// Two blocks that overlap in bytes that have data for sure, the lower one first.
+fn pair_of_overlapping<'a>(
+    blocks: impl Iterator<Item = Block<'a>> + Clone,
+) -> Option<(usize, usize)> {
+    let filled = blocks.enumerate().filter(|(_, block)| block.bytes() > 0);
+    let certain = filled.flat_map(|(at, block)| block.certain().map(|range| (range, at)));
+    pair_of_ranges(certain)
+}
+
+/// Two blocks of one layout that have an item in the same place, the lower one first. Places are counted in items: where
+/// those do not reach into each other, there is no other way to overlap.
+fn pair_with_an_item_in_common(of: &BlocksArg<'_>) -> Option<(usize, usize)> {
+    if of.layout.size() == 0 {
+        return None;
+    }
+    let blocks = of.counts.iter().zip(of.displacements);
+    let items = |(&count, &first): (&usize, &isize)| first..first.saturating_add_unsigned(count);
+    pair_of_ranges(blocks.map(items).zip(0..))
+}
+
+/// Two owners of ranges that overlap, the lower one first.
+fn pair_of_ranges(
+    ranges: impl Iterator<Item = (Range<isize>, usize)> + Clone,
+) -> Option<(usize, usize)> {
+    let ranges = ranges.filter(|(range, _)| !range.is_empty());
+    let mut end = isize::MIN;
+    let ascend =
+        |(range, _): (Range<isize>, usize)| range.start >= std::mem::replace(&mut end, range.end);
+    if ranges.clone().all(ascend) {
+        return None;
+    }
+    let mut ranges: Vec<_> = ranges
+        .map(|(range, at)| (range.start, range.end, at))
         .collect();
-    reaches.sort_unstable();
-    let pair = reaches.windows(2).find(|pair| pair[1].0 < pair[0].1)?;
+    ranges.sort_unstable();
+    let pair = ranges.windows(2).find(|pair| pair[1].0 < pair[0].1)?;
     Some((pair[0].2.min(pair[1].2), pair[0].2.max(pair[1].2)))
 }
 
@@ -329,7 +359,7 @@ fn zeros(len: usize) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Block, EXACT_MAX, Layout, are_in_order, pair_with_a_byte_in_common};
+    use super::*;
 
     #[test]
     fn blocks_in_order_do_not_overlap() {
@@ -345,6 +375,50 @@ mod tests {
         assert!(!in_order(&[(0, 4), (3, 2)]) && !in_order(&[(4, 4), (0, 2)]));
         // Behind the one before, and yet within another.
         assert!(!in_order(&[(0, 4), (4, 4), (2, 1), (3, 1)]));
+    }
+
+    #[test]
+    fn what_overlaps_for_sure_is_found_without_looking_at_bytes() {
+        let word = Layout::of::<u32>();
+        let column = Layout::vector(3, 1, 4, &word).unwrap();
+        let narrow = Layout::resized(&column, 0, 4).unwrap();
+        let items = |layout, counts: &[usize], displacements: &[isize]| {
+            let ptr = std::ptr::dangling_mut();
+            pair_with_an_item_in_common(&BlocksArg {
+                ptr,
+                counts,
+                displacements,
+                layout,
+            })
+        };
+        // Columns side by side, in any order, are woven; one that is in two blocks is not.
+        assert_eq!(items(&narrow, &[1, 2, 1], &[3, 0, 2]), None);
+        assert_eq!(items(&narrow, &[1, 2, 1], &[3, 0, 1]), Some((1, 2)));
+        assert_eq!(items(&column, &[2, 0, 1], &[-1, -1, 0]), Some((0, 2)));
+        let block = |layout, count, first| Block {
+            layout,
+            count,
+            first,
+        };
+        let pair = |blocks: &[Block<'_>]| pair_of_overlapping(blocks.iter().copied());
+        let woven = [
+            block(&column, 1, 4),
+            block(&column, 1, 0),
+            block(&word, 1, 8),
+        ];
+        assert_eq!(pair(&woven), None);
+        // A word on the first or last one of a column.
+        for (first, found) in [(0, (1, 2)), (32, (1, 2)), (4, (0, 2)), (36, (0, 2))] {
+            let on = [woven[0], woven[1], block(&word, 1, first)];
+            assert_eq!(pair(&on), Some(found), "{first}");
+        }
+        assert_eq!(pair(&[woven[0], woven[2], woven[0]]), Some((0, 2)));
+        // Within a gap of the one, on the middle of the other: that takes a look at the bytes.
+        let middle = [woven[0], woven[1], block(&word, 1, 16)];
+        assert_eq!(
+            (pair(&middle), pair_with_a_byte_in_common(&middle)),
+            (None, Some((1, 2)))
+        );
     }
 
     #[test]

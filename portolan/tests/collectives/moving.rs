@@ -194,6 +194,19 @@ fn layouts_take_part_like_slices() -> Result<()> {
                 assert_eq!(value, expected, "row {row}, column {at}");
             }
         }
+        // Two ranks into one column, on all ranks before any message.
+        let same = vec![1; n as usize];
+        let columns = strided(&mut matrix, 4, &column);
+        let error = comm.run(Allgather::new(&ours, columns).counts_at(&counts, &same));
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
+        let says = "allgather: the blocks of ranks 0 and 1 overlap";
+        assert!(error.to_string().contains(says), "{error}");
+        let shapes: Shapes = (0..n).map(|_| (4, 1, column.clone())).collect();
+        let (sent, mut all) = ([0u32; 12], [0; 12]);
+        let error = comm.run(Alltoallw::new(&sent, shapes.clone(), &mut all, shapes));
+        let says = "the blocks of ranks 0 and 1 overlap in the receive buffer";
+        assert!(error.unwrap_err().to_string().contains(says));
         // A column is summed; nothing else changes.
         let before = matrix;
         comm.run(Allreduce::in_place(
