@@ -123,3 +123,36 @@ pub fn neighbours_in_graphs<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     });
     Ok(())
 }
+
+/// Whoever gets more or less along an edge than its counts say hears who sent how much, whatever the device's own words are.
+pub fn neighbours_of_other_lengths<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    let (me, last) = (rank.me(), rank.last());
+    world(rank, Options::default(), |comm| {
+        let ring = comm
+            .dist_graph_create_adjacent(vec![rank.previous()], vec![rank.next()], false)
+            .expect("a ring");
+        for (sent, kind) in [(3, ErrorKind::Truncated), (1, ErrorKind::InvalidCount)] {
+            // A persistent one would be started again where nothing was wrong.
+            for call in [Call::Blocking, Call::Nonblocking] {
+                let mut mine = Buffer::one(if me == last { sent } else { 2 }, false);
+                let mut all = Buffer::new(Form::Blocks, &[2], false);
+                let operation = Operation::NeighbourAllgather {
+                    send: mine.typed(),
+                    recv: all.many(),
+                };
+                // SAFETY: the buffers outlive the operation.
+                let outcome = unsafe { call.operation(&ring, &operation) };
+                if rank.previous() == last {
+                    let says = format!("neighbour {last} sends {} bytes", sent * UNIT);
+                    let text = format!("{outcome:?}");
+                    assert!(text.contains(&says), "{text} // {says}");
+                    fails(outcome, kind, &says);
+                } else {
+                    outcome.expect("its own neighbour is right");
+                }
+            }
+        }
+        ring.barrier().expect("nothing is out of step");
+    });
+    Ok(())
+}

@@ -11,7 +11,7 @@ mod reducing;
 pub use between::{
     two_groups_bad_arguments, two_groups_disagree, two_groups_move, two_groups_reduce,
 };
-pub use edges::{neighbours_in_graphs, neighbours_on_grids};
+pub use edges::{neighbours_in_graphs, neighbours_of_other_lengths, neighbours_on_grids};
 pub use exact::reproducible;
 pub use moving::{allgather, alltoall, gather, scatter};
 pub use reducing::{allreduce, reduce, reduce_scatter, scan};
