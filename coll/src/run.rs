@@ -322,17 +322,27 @@ fn in_words(schedule: &Schedule, error: Error, expected: usize) -> Error {
     }
 }
 
+/// The same of an edge: what is wrong, and what to do.
+pub(crate) fn wrong_edge(
+    name: &str,
+    source: u32,
+    sent: u64,
+    expected: usize,
+) -> (String, &'static str) {
+    let what = format!(
+        "{name}: neighbour {source} sends {sent} bytes where this rank's counts make {expected}"
+    );
+    (what, "give the two ends of an edge equal counts and types")
+}
+
 #[cold]
 fn wrong_length(schedule: &Schedule, kind: ErrorKind, status: &Status, expected: usize) -> Error {
     let (source, sent) = (status.source, status.sent.max(status.bytes));
     let name = schedule.name.map_or("collective operation", Name::text);
     let (what, remedy) = match schedule.name {
-        Some(Name::NeighbourAllgather | Name::NeighbourAlltoall) => (
-            format!(
-                "{name}: neighbour {source} sends {sent} bytes where this rank's counts make {expected}"
-            ),
-            "give the two ends of an edge equal counts and types",
-        ),
+        Some(Name::NeighbourAllgather | Name::NeighbourAlltoall) => {
+            wrong_edge(name, source, sent, expected)
+        }
         _ => (
             format!(
                 "{name}: rank {source} took part with {sent} bytes where this rank expects {expected}"

@@ -5,6 +5,8 @@ use portolan_core::{Device, Error, ErrorKind};
 
 use super::board::{Header, Kind};
 use super::sort::Sort;
+use crate::args::Name;
+use crate::run::wrong_edge;
 
 /// What a rank does that this one does not expect.
 #[derive(Clone, Copy)]
@@ -64,6 +66,23 @@ fn other_root(me: u32, rank: u32, name: &str) -> Error {
 pub(super) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd) -> Error {
     let (rank, name) = (odd.rank, kind.text());
     let (theirs, mine) = (odd.header.sort(), odd.sort);
+    let edges = match kind {
+        Kind::NeighbourAllgather => Some(Name::NeighbourAllgather),
+        Kind::NeighbourAlltoall => Some(Name::NeighbourAlltoall),
+        _ => None,
+    };
+    if let Some(edges) = edges
+        && odd.header.kind() == Some(kind)
+        && odd.len != len as u64
+    {
+        // As where they are messages, of which one that is too long is cut.
+        let (what, remedy) = wrong_edge(edges.text(), rank, odd.len, len);
+        let class = match odd.len > len as u64 {
+            true => ErrorKind::Truncated,
+            false => ErrorKind::InvalidCount,
+        };
+        return Error::new(class, what).remedy(remedy);
+    }
     let (class, what) = match odd.header.kind() {
         Some(known) if known.text() == name && known.waits() && odd.len == len as u64 => {
             return other_root(me, rank, name);
