@@ -687,11 +687,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
 
     #[inline]
     fn processor(&self) -> Option<u32> {
-        if self.policy.takes_turns {
-            cores::current()
-        } else {
-            None
-        }
+        self.policy.takes_turns.then(cores::current).flatten()
     }
 
     #[inline]
