@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 use super::lane::Run;
 use crate::{Failure, Repo};
@@ -42,8 +43,17 @@ fn shared_memory() -> BTreeSet<String> {
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     // MPICH runs under our launcher too, which has to clean up after it.
     names
-        .filter(|name| name.contains("portolan") || name.contains("mpich"))
+        .filter(|name| name.contains("portolan") || name.contains("mpich") || orphaned(name))
         .collect()
+}
+
+/// Whether this is a file of libfabric's shm provider, `PID:USER:NUMBER`, whose process has gone.
+fn orphaned(name: &str) -> bool {
+    let numbers: Option<Vec<u32>> = name.split(':').map(|part| part.parse().ok()).collect();
+    match numbers.as_deref() {
+        Some([pid, _, _]) => !Path::new("/proc").join(pid.to_string()).exists(),
+        _ => false,
+    }
 }
 
 fn sockets() -> BTreeSet<String> {
@@ -85,6 +95,16 @@ mod tests {
         let repo = Repo::find().unwrap();
         let me = format!("process {}:", std::process::id());
         assert!(processes(&repo).iter().all(|line| !line.starts_with(&me)));
+    }
+
+    #[test]
+    fn a_file_of_libfabrics_is_a_leftover_when_its_process_has_gone() {
+        // Above every pid that Linux gives.
+        assert!(orphaned("2147483071:0:3"));
+        assert!(!orphaned(&format!("{}:0:3", std::process::id())));
+        for other in ["2147483071:0", "2147483071:0:3:1", "sem.2147483071:0:3", ""] {
+            assert!(!orphaned(other), "{other}");
+        }
     }
 
     #[test]
