@@ -143,6 +143,9 @@ fn over_ofi() -> Vec<Trial> {
     trials.push(Trial::test("killed_over_ofi_on_shm", || {
         killed_in(on_shm("outside"), "outside", 3, "return")
     }));
+    trials.push(Trial::test("killed_launcher_over_ofi_on_shm", || {
+        killed_launcher(on_shm("asleep"))
+    }));
     trials.push(Trial::test("killed_in_the_provider_shm", || {
         let (outcome, pids) = end_of(on_shm("barrier"), "barrier", 3)?;
         // Nobody stands still, nor in a lock that the dead rank has left taken.
@@ -193,6 +196,24 @@ fn killed_in(command: Command, role: &str, size: u32, on_failure: &str) -> Resul
         everybody_was_told(&outcome, role, size - 1);
     }
     nothing_is_left(&outcome, &pids)
+}
+
+/// The launcher is killed, and cannot remove what its three ranks leave.
+fn killed_launcher(command: Command) -> Result<(), Failed> {
+    let (child, said) = started(command, 3);
+    let pids = said.iter().filter_map(|line| line.rsplit(' ').next());
+    let pids: Vec<String> = pids.map(str::to_owned).collect();
+    for pid in &pids {
+        assert_ne!(rank::files_of(pid), [""; 0], "nothing to remove");
+    }
+    signal(child.id(), libc::SIGKILL);
+    let outcome = finish(child);
+    assert_eq!(outcome.code, None, "{outcome:#?}");
+    // The guard, which does not hold the output.
+    wait_until("the files of the ranks to go", || {
+        pids.iter().all(|pid| rank::files_of(pid).is_empty())
+    });
+    Ok(())
 }
 
 /// How that job ends, which names the victim, and the ranks' pids.

@@ -1,9 +1,15 @@
 //! A process that outlives the launcher by a moment, to end what it leaves behind.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::panic::catch_unwind;
 
-use super::{check, retry};
+use super::{check, has_gone, retry};
+
+/// How often the guard looks whether the ranks have gone, once a millisecond. The end is for a kernel
+/// that does not let a process go, and for ranks that have left the group.
+const LOOKS: u32 = 2000;
 
 /// Leads the process group of the ranks, and kills that group when the launcher is gone.
 ///
@@ -11,30 +17,36 @@ use super::{check, retry};
 /// started in turn. The guard does: it waits for the end of a pipe whose other end only the
 /// launcher holds, then kills its own group. As the group's leader it also keeps the group's
 /// number from being used again, however many ranks have come and gone.
+///
+/// Through the same pipe it hears of each rank, so that it can remove what they leave in files,
+/// which no launcher does any more that was killed.
 pub(crate) struct Guard {
     pid: i32,
-    alive: Option<OwnedFd>,
+    alive: Option<File>,
 }
+
+/// What the guard does with the ranks' pids when they have gone.
+pub(crate) type CleanUp = fn(&[i32]);
 
 impl Guard {
     /// Starts the guard. Only a process with a single thread may do this.
-    pub(crate) fn start() -> io::Result<Self> {
+    pub(crate) fn start(clean_up: CleanUp) -> io::Result<Self> {
         let mut ends: [RawFd; 2] = [0; 2];
         // SAFETY: `ends` has room for two descriptors.
         check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
         // SAFETY: the call above has made both, and nobody else owns them.
         let [read, write] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-        // SAFETY: this process has one thread, so the child's copy of memory is consistent; the
-        // child only makes system calls and never returns from `watch`.
+        // SAFETY: this process has one thread, so the child's copy of memory is consistent, the
+        // allocator's too; the child never returns from `watch`.
         match check(unsafe { libc::fork() })? {
-            0 => watch(read.as_raw_fd()),
+            0 => watch(read.as_raw_fd(), clean_up),
             pid => {
                 // Both sides set the group, so that it is there whoever runs first.
                 // SAFETY: setpgid touches no memory.
                 unsafe { libc::setpgid(pid, pid) };
                 Ok(Self {
                     pid,
-                    alive: Some(write),
+                    alive: Some(write.into()),
                 })
             }
         }
@@ -43,6 +55,15 @@ impl Guard {
     /// The guard's own process, and the number of the group it leads.
     pub(crate) fn group(&self) -> i32 {
         self.pid
+    }
+
+    /// Tells it of a rank that has been started.
+    pub(crate) fn tell(&self, pid: i32) {
+        // A guard that somebody has killed hears nothing; the job runs all the same.
+        let _ = self
+            .alive
+            .as_ref()
+            .map(|mut pipe| pipe.write_all(&pid.to_ne_bytes()));
     }
 
     /// Ends every process that is still in the group, and waits until the guard itself has gone.
@@ -54,7 +75,7 @@ impl Guard {
 }
 
 /// The guard's life, between fork and end.
-fn watch(pipe: RawFd) -> ! {
+fn watch(pipe: RawFd, clean_up: CleanUp) -> ! {
     // SAFETY: system calls only, on numbers and on memory of this frame. Blocking every signal
     // leaves SIGKILL, which cannot be blocked, and which is how the guard ends. Closing the other
     // descriptors is part of its job: held open here they would keep pipes and sockets from
@@ -73,9 +94,50 @@ fn watch(pipe: RawFd) -> ! {
             libc::c_uint::MAX,
             0,
         );
-        let mut byte = 0_u8;
-        while libc::read(pipe, (&raw mut byte).cast(), 1) == -1 {}
+    }
+    // A panic must not unwind into the launcher's frames, of which this is a copy.
+    let _ = catch_unwind(|| {
+        let ranks = ranks_until_the_end(pipe);
+        end(&ranks);
+        clean_up(&ranks);
+    });
+    // SAFETY: neither touches memory of this process.
+    unsafe {
         libc::kill(0, libc::SIGKILL);
         libc::_exit(0)
+    }
+}
+
+/// The pids that the launcher tells, until it is gone or closes the pipe.
+fn ranks_until_the_end(pipe: RawFd) -> Vec<i32> {
+    let mut ranks = Vec::new();
+    loop {
+        let mut pid = 0_i32.to_ne_bytes();
+        // SAFETY: `pid` has room for its length. Pids are written as a whole, so they are read so.
+        let read = retry(|| unsafe {
+            // At most 4, so the conversion keeps it.
+            libc::read(pipe, pid.as_mut_ptr().cast(), pid.len()) as libc::c_int
+        });
+        if !read.is_ok_and(|read| read == 4) {
+            return ranks;
+        }
+        ranks.push(i32::from_ne_bytes(pid));
+    }
+}
+
+/// Kills the ranks of this group, and waits until all have gone.
+fn end(ranks: &[i32]) {
+    for &rank in ranks {
+        // SAFETY: none of these touches memory of this process. A pid that somebody else has by now
+        // is in another group. Who has left the group ends with the launcher (`PR_SET_PDEATHSIG`).
+        unsafe {
+            if libc::getpgid(rank) == libc::getpgrp() {
+                libc::kill(rank, libc::SIGKILL);
+            }
+        }
+    }
+    let mut looks = 0..LOOKS;
+    while !ranks.iter().all(|&rank| has_gone(rank)) && looks.next().is_some() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }

@@ -103,6 +103,14 @@ pub(crate) fn is_exiting(pid: i32) -> bool {
     flags.is_some_and(|flags| flags & EXITING != 0)
 }
 
+/// Whether there is no process with this pid, or one that only waits to be reaped.
+pub(crate) fn has_gone(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Without such a file there is no process; the state comes behind the name.
+    let state = stat.rsplit_once(") ").map_or("X", |(_, rest)| rest);
+    state.starts_with(['Z', 'X'])
+}
+
 /// Whether this process may do anything.
 pub(crate) fn is_root() -> bool {
     // SAFETY: geteuid touches no memory of this process.

@@ -5,10 +5,13 @@
 
 use std::path::Path;
 
+use crate::os::has_gone;
+
 /// Where named shared memory lies.
 const FOLDER: &str = "/dev/shm";
 
-/// Removes what ranks with these pids have left. They have ended.
+/// Removes what ranks with these pids have left. They have ended; the guard does it as well, for a
+/// launcher that was killed.
 pub(super) fn remove(pids: &[i32]) {
     remove_in(Path::new(FOLDER), pids);
 }
@@ -20,17 +23,12 @@ fn remove_in(folder: &Path, pids: &[i32]) {
         let ours = name
             .to_str()
             .and_then(owner)
-            .is_some_and(|pid| pids.contains(&pid) && !running(pid));
+            .is_some_and(|pid| pids.contains(&pid) && has_gone(pid));
         if ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
             // Another user's file with such a name cannot be removed, and should not.
             let _ = std::fs::remove_file(entry.path());
         }
     }
-}
-
-/// Whether there is a process with this pid.
-fn running(pid: i32) -> bool {
-    Path::new("/proc").join(pid.to_string()).exists()
 }
 
 /// The process that has made a file with this name, if it is one of libfabric's.

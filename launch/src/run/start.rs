@@ -17,7 +17,7 @@ use super::output::{LabelledPipe, Output, Stream};
 use super::rank::{PmiStream, Rank};
 use super::stuck::Board;
 use super::verdict::Failure;
-use super::{pmi, shm, stdin};
+use super::{leftovers, pmi, shm, stdin};
 use crate::cli::RunArgs;
 use crate::os::{self, ChildSetup, CpuSet, Guard, SignalMask, Signals};
 
@@ -47,7 +47,7 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
     let (stdin, terminal) = stdin::for_rank_0().map_err(cannot("use the standard input"))?;
     os::adopt_orphans().map_err(cannot("adopt the ranks' processes"))?;
     let signals = Signals::watch().map_err(cannot("watch for signals"))?;
-    let guard = Guard::start().map_err(cannot("start the guard process"))?;
+    let guard = Guard::start(leftovers::remove).map_err(cannot("start the guard process"))?;
     let job_id = job_id();
 
     let plan = Plan {
@@ -63,7 +63,10 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
     let mut stdin = Some(stdin);
     for (number, cpus) in (0..).zip(cpus) {
         match plan.start_rank(number, cpus, stdin.take().unwrap_or_else(Stdio::null)) {
-            Ok(rank) => ranks.push(rank),
+            Ok(rank) => {
+                guard.tell(rank.pid);
+                ranks.push(rank);
+            }
             Err(failure) => {
                 // Takes the ranks before this one with it.
                 guard.finish();
