@@ -174,6 +174,8 @@ const OFI_2_BANDWIDTH: &str = "bandwidth --transport ofi --peers --only libfabri
 const OFI_BANDWIDTH: &str =
     "bandwidth --transport ofi --peers --only libfabric,+ofi --sizes 1k,4k,8k,16k,64k,256k,1M";
 
+const OFI_RATE: &str = "rate --transport ofi --peers --only libfabric,+ofi --sizes 8";
+
 /// Every goal.
 pub(super) const GROUPS: &[Group] = &[
     Group {
@@ -466,6 +468,12 @@ pub(super) const GROUPS: &[Group] = &[
                 &[over(OFI_BANDWIDTH, TCP, Library::Systems)],
             ),
             goal(
+                "Messages of 8 bytes over TCP, per second",
+                Bound::AtLeast(0.87),
+                Of::BestPeer,
+                &[over(OFI_RATE, TCP, Library::Systems)],
+            ),
+            goal(
                 "Latency over libfabric's shared memory, µs",
                 Bound::AtMost(1.15),
                 Of::BestPeer,
@@ -476,6 +484,12 @@ pub(super) const GROUPS: &[Group] = &[
                 Bound::AtLeast(0.87),
                 Of::BestPeer,
                 &[over(OFI_BANDWIDTH, SHM, Library::Systems)],
+            ),
+            goal(
+                "Messages of 8 bytes over libfabric's shared memory, per second",
+                Bound::AtLeast(0.87),
+                Of::BestPeer,
+                &[over(OFI_RATE, SHM, Library::Systems)],
             ),
             goal(
                 "Latency over TCP, the same libfabric 2 under all, µs",
