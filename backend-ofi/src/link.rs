@@ -111,7 +111,10 @@ impl Link {
         let able = native::examine(&self.domain.info, size).and_then(|()| native::attempt(self));
         able.map_err(|why| {
             let provider = self.domain.info.provider();
-            format!("PORTOLAN_MATCH=native was asked for, but provider {provider} {why}")
+            format!(
+                "PORTOLAN_MATCH=native was asked for, but provider {provider} {why}; \
+                 PORTOLAN_MATCH=software has Portolan match over it"
+            )
         })
     }
 

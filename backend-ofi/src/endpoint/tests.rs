@@ -16,7 +16,7 @@ use super::*;
 use crate::config::Config;
 use crate::ofi::{Nobody, Ofi};
 use crate::one_sided::{self, Place};
-use crate::open::in_process_as;
+use crate::open::{in_process_as, in_process_with};
 use crate::progress;
 use crate::provider::choose;
 use crate::registrations::published;
@@ -52,6 +52,25 @@ fn what_a_layer_was_told_is_said_to_peers() {
     let differ = |provider| Some(said(provider, None)? != said(provider, Some("8192"))?);
     assert_ne!(differ("tcp;ofi_rxm"), Some(false));
     assert_ne!(differ("shm"), Some(true), "it does not heed it");
+}
+
+/// A provider that cannot match leaves the choice of Portolan's matching, and the error names it.
+#[test]
+fn who_cannot_match_is_used_by_other_means() {
+    let software = Config {
+        provider: Some("shm".to_owned()),
+        ..Config::default()
+    };
+    if opened_or_skipped("what shm cannot match", 1, &software).is_none() {
+        return;
+    }
+    let native = Config {
+        matching: portolan_core::config::MatchMode::Native,
+        ..software
+    };
+    let why = in_process_with(1, &native).err();
+    let why = why.expect("it has no look that ends").to_string();
+    assert!(why.contains("PORTOLAN_MATCH=software"), "{why}");
 }
 
 /// Two ranks over a provider with memory registered in this way.
