@@ -5,19 +5,27 @@
 //! it locked, and whoever needs it next, before the death is known or after it, stays inside the library, where no error
 //! reaches it. Only another thread can notice that: the one that watches the processes. It cannot take the lock away, so
 //! it ends the rank, which says why, instead of a job that stands still.
+//!
+//! It does so only when a process of this node has died, because no other failure leaves a lock; and not while another of them is
+//! stopped, by a debugger say, which may have the lock and will give it back. Calls that end an endpoint are not counted.
 
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::shared::Shared;
 
-/// A call that has taken so long, with a death known, does not come back. Those that do take microseconds, or as long as the
-/// system keeps this rank off its processor.
-const LIMIT: Duration = Duration::from_secs(5);
-/// How often is looked, as soon as a death is known.
+/// How often is looked, as soon as a process is known to have died.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
+/// A call that is under way in so many looks does not come back. Those that do take microseconds, or as long as the
+/// system keeps this rank off its processor.
+const LOOKS: u32 = 5;
+/// A look that comes so late does not count: this process was stopped meanwhile, and its calls with it.
+const LATE: Duration = Duration::from_secs(2);
+/// How long whatever waits in standard output may take to leave.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Counts one rank's calls: written by the one thread at a time that uses the endpoint.
 #[derive(Debug, Default)]
@@ -57,8 +65,10 @@ pub(crate) struct Patience {
     calls: Arc<Calls>,
     rank: u32,
     provider: String,
-    /// Which call was under way at the last look, and since when it has been seen.
-    seen: Option<(u64, Instant)>,
+    /// Which call was under way at the last look, and in how many looks since the first.
+    seen: Option<(u64, u32)>,
+    /// When the last look was.
+    last: Option<Instant>,
 }
 
 impl Patience {
@@ -68,24 +78,38 @@ impl Patience {
             rank,
             provider,
             seen: None,
+            last: None,
         }
     }
 
     /// Looks whether the same call is still under way: `true` if it is not going to come back.
     fn is_over(&mut self, now: Instant) -> bool {
-        let call = self.calls.under_way();
-        match (call, self.seen) {
-            (Some(call), Some((seen, since))) if call == seen => now - since >= LIMIT,
-            (call, _) => {
-                self.seen = call.map(|call| (call, now));
-                false
-            }
+        let since = self.last.map(|last| now - last);
+        if since.is_some_and(|since| since < LOOK) {
+            // Heartbeats wake the thread as well.
+            return false;
         }
+        self.last = Some(now);
+        let late = since.is_some_and(|since| since >= LATE);
+        let call = self.calls.under_way();
+        self.seen = match (call, self.seen) {
+            (Some(call), Some((seen, looks))) if call == seen => {
+                Some((call, looks + u32::from(!late)))
+            }
+            (call, _) => call.map(|call| (call, 0)),
+        };
+        self.seen.is_some_and(|(_, looks)| looks >= LOOKS)
     }
 
-    /// Ends this rank if ranks have died and a call does not come back.
-    pub(crate) fn look(&mut self, shared: &Shared) {
-        if shared.deaths.count() == 0 || !self.is_over(Instant::now()) {
+    /// Ends this rank if a call does not come back. To be called when a process of this node has died, every [`LOOK`] or more
+    /// often.
+    /// `living` are the numbers of the processes of this node that have not.
+    pub(crate) fn look(&mut self, shared: &Shared, living: impl Iterator<Item = u32>) {
+        if !self.is_over(Instant::now()) {
+            return;
+        }
+        if living.into_iter().any(is_stopped) {
+            self.seen = None;
             return;
         }
         let (rank, provider) = (self.rank, &self.provider);
@@ -99,17 +123,41 @@ impl Patience {
         let text = format!(
             "portolan: rank {rank}: a call of libfabric's provider {provider} has not come back for {} s, and {dead}: \
              who is killed inside that provider may leave a lock in shared memory taken for good. Rank {rank} ends with \
-             code 1, since nothing else gets it out of the library; neither the transport shm (PORTOLAN_TRANSPORT=shm) \
+             code 1, since nothing else may get it out of the library; neither the transport shm (PORTOLAN_TRANSPORT=shm) \
              nor the provider tcp (PORTOLAN_OFI_PROVIDER=tcp) has such locks\n",
-            LIMIT.as_secs()
+            (LOOK * LOOKS).as_secs()
         );
-        // Standard error may be closed; there is nobody else to tell.
-        let _ = std::io::stderr().write_all(text.as_bytes());
-        let _ = std::io::stdout().flush();
-        // Not `exit`: the library's own end would wait for the same lock.
-        // SAFETY: ends the process.
-        unsafe { libc::_exit(1) }
+        end(&text)
     }
+}
+
+/// Whether a process is stopped, by a signal or a debugger.
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| is_stopped_by(&stat))
+}
+
+/// The same, of what the system says of it: its number, its name in parentheses, and its state.
+fn is_stopped_by(stat: &str) -> bool {
+    let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
+    state.is_some_and(|state| state.starts_with(['T', 't']))
+}
+
+/// Ends the process. Nothing here waits for a lock: the thread that is inside the provider may hold that of an output.
+fn end(text: &str) -> ! {
+    // SAFETY: so many bytes. Standard error may be closed; there is nobody else to tell.
+    unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+    let (done, waits) = mpsc::channel();
+    let flush = move || {
+        let _ = std::io::stdout().flush();
+        let _ = done.send(());
+    };
+    if std::thread::Builder::new().spawn(flush).is_ok() {
+        let _ = waits.recv_timeout(LAST_WORDS);
+    }
+    // Not `exit`: the library's own end would wait for the same lock.
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(1) }
 }
 
 #[cfg(test)]
@@ -124,14 +172,46 @@ mod tests {
         let mut at = |seconds| patience.is_over(start + Duration::from_secs(seconds));
         assert!(!at(0), "nothing is under way");
         calls.begin();
-        assert!(!at(10), "it has only just been seen");
+        assert!(!at(1), "it has only just been seen");
         calls.end();
         calls.begin();
-        assert!(!at(20), "it is another one");
-        assert!(!at(24), "it has not been long");
-        assert!(at(25), "it does not come back");
+        assert!(!at(2), "it is another one");
+        assert!(!(3..=6).any(&mut at), "it has not been long");
+        assert!(at(7), "it does not come back");
         calls.end();
-        assert!(!at(40), "it has come back, and the program computes");
-        assert!(!at(60));
+        assert!(!at(8), "it has come back, and the program computes");
+        assert!(!at(9));
+    }
+
+    #[test]
+    fn while_this_process_was_stopped_does_not_count() {
+        let calls = Arc::new(Calls::default());
+        let mut patience = Patience::new(Arc::clone(&calls), 0, "shm".to_owned());
+        let start = Instant::now();
+        calls.begin();
+        for millis in (0..900).step_by(100) {
+            assert!(
+                !patience.is_over(start + Duration::from_millis(millis)),
+                "too often"
+            );
+        }
+        let mut at = |seconds| patience.is_over(start + Duration::from_secs(seconds));
+        assert!(!(1..5).any(&mut at));
+        assert!(!at(100) && !at(200), "nobody looked in between");
+        assert!(at(201));
+    }
+
+    #[test]
+    fn a_process_that_is_stopped_is_told_by_its_state() {
+        for (stat, stopped) in [
+            ("17 (a) T 1 17", true),
+            ("17 (a (T) b) t 1 17", true),
+            ("17 (T t) R 1 17", false),
+            ("17 (a) S 1 17", false),
+            ("", false),
+        ] {
+            assert_eq!(is_stopped_by(stat), stopped, "{stat}");
+        }
+        assert!(!is_stopped(std::process::id()));
     }
 }

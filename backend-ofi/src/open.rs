@@ -162,6 +162,11 @@ pub(crate) fn in_process_as(
     let mut ranks = ranks?;
     if needed {
         acquaint::all(&mut ranks);
+        if let Some((_, why)) = shared.deaths.list(0).into_iter().next() {
+            return Err(unavailable(format!(
+                "ranks of this process cannot reach each other: {why}"
+            )));
+        }
     }
     Ok(ranks)
 }

@@ -64,6 +64,8 @@ struct Watch {
     watched: Vec<Watched>,
     heart: Option<Heart>,
     patience: Option<Patience>,
+    /// Whether one of the processes has died.
+    died: bool,
     alarm: Arc<EventBell>,
     end: Arc<AtomicU8>,
 }
@@ -77,11 +79,11 @@ impl Watcher {
         heart: Option<Heart>,
         counted: Option<(u32, String)>,
     ) -> Result<Self, String> {
-        let mut watched = Vec::new();
+        let (mut watched, mut died) = (Vec::new(), false);
         for (rank, process) in processes {
             let fd = descriptor(process)?;
             if fd.is_none() {
-                ended(&shared, rank, process);
+                died |= ended(&shared, rank, process);
             }
             watched.push(Watched { rank, process, fd });
         }
@@ -100,6 +102,7 @@ impl Watcher {
             watched,
             heart,
             patience,
+            died,
             alarm: Arc::clone(&alarm),
             end: Arc::clone(&end),
         };
@@ -175,13 +178,14 @@ impl Watch {
     fn run(&mut self) {
         loop {
             let beat = self.heart.as_ref().map(Heart::until_next);
-            let looks = self.patience.is_some() && self.shared.deaths.count() != 0;
+            let looks = self.patience.is_some() && self.died;
             let limits = beat.into_iter().chain(looks.then_some(LOOK));
             self.wait(limits.min());
             self.alarm.quiet();
             let end = self.end.load(Ordering::Relaxed);
-            if let Some(patience) = &mut self.patience {
-                patience.look(&self.shared);
+            if let Some(patience) = self.patience.as_mut().filter(|_| self.died) {
+                let living = self.watched.iter().filter(|one| one.fd.is_some());
+                patience.look(&self.shared, living.map(|one| one.process.pid));
             }
             if let Some(heart) = &mut self.heart {
                 heart.turn(&self.shared);
@@ -212,7 +216,7 @@ impl Watch {
             .zip(ready)
             .filter(|(_, ready)| *ready)
         {
-            ended(&self.shared, one.rank, one.process);
+            self.died |= ended(&self.shared, one.rank, one.process);
             one.fd = None;
         }
     }
@@ -313,12 +317,14 @@ impl Heart {
     }
 }
 
-/// The process of `rank` has ended: a death, unless it had left.
-fn ended(shared: &Shared, rank: u32, process: Process) {
-    if !shared.roster.has_left(rank) {
+/// The process of `rank` has ended: a death, unless it had left. Says which.
+fn ended(shared: &Shared, rank: u32, process: Process) -> bool {
+    let died = !shared.roster.has_left(rank);
+    if died {
         let why = format!("the process of rank {rank} (pid {}) has died", process.pid);
         shared.deaths.declare(rank, &why);
     }
+    died
 }
 
 fn failed(call: &str) -> String {
