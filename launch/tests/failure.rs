@@ -175,7 +175,7 @@ fn on_shm(role: &str) -> Command {
 
 /// The one of the first two ranks that still lived when the other one ended as well.
 fn was_told_of_the_other(outcome: &Outcome, rank: u32) -> bool {
-    let told = format!("rank {rank}: world rank {} has failed", 1 - rank);
+    let told = format!("rank {rank} (ofi): world rank {} has failed", 1 - rank);
     outcome.err.contains(&told)
 }
 
