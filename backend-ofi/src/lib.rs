@@ -67,6 +67,7 @@ mod fid;
 mod hmem;
 mod inbox;
 mod info;
+mod interfaces;
 mod library;
 mod link;
 mod native;

@@ -14,6 +14,7 @@ use portolan_core::{Error, ErrorKind, Result};
 use crate::config::Config;
 use crate::hmem::Accelerators;
 use crate::info::Info;
+use crate::interfaces::Down;
 use crate::library::{self, keeping_signals};
 
 /// Providers that are not the first choice although they come first, the better ones first. What is
@@ -78,9 +79,10 @@ pub fn offers(config: &Config) -> Result<(String, Vec<Offer>), String> {
     let usable = suited(library, config).unwrap_or_default();
     let all = keeping_signals(|| Info::list(library, None))?;
     let usable = usable.iter().map(|info| offer(info, None));
+    let down = Down::now();
     let others = all
         .iter()
-        .map(|info| offer(info, Some(reason(info, config))));
+        .map(|info| offer(info, Some(reason(info, config, &down))));
     let mut offers: Vec<Offer> = Vec::new();
     // The library repeats an offer for each combination of its attributes.
     for offer in usable.chain(others) {
@@ -114,13 +116,14 @@ fn offer(info: &Info, unusable: Option<String>) -> Offer {
 }
 
 /// Why an entry of the whole list is not among those that will do.
-fn reason(info: &Info, config: &Config) -> String {
+fn reason(info: &Info, config: &Config, down: &Down) -> String {
     match info.ep_attr().type_ {
         FI_EP_MSG => {
             "it has connected endpoints only, without a layer of reliable datagrams".into()
         }
         FI_EP_DGRAM => "its datagrams may be lost".into(),
         FI_EP_RDM if info.get().caps & FI_MSG == 0 => "it has no plain messages".into(),
+        FI_EP_RDM if let Some(name) = down.below(info) => format!("interface {name} is down"),
         FI_EP_RDM if !wanted(info, config) => format!("it is not asked for: {}", config.wishes()),
         _ if config.hmem == Switch::On => {
             "it has no FI_HMEM, which is asked for: PORTOLAN_OFI_HMEM=on".into()
@@ -244,11 +247,17 @@ fn suited(library: Library, config: &Config) -> Result<Vec<Info>> {
             there.push(name);
         }
     }
-    let mut suited: Vec<Info> = listed
+    let down = Down::now();
+    let (mut suited, dead): (Vec<Info>, Vec<Info>) = listed
         .into_iter()
         .filter(|info| wanted(info, config))
-        .collect();
+        .partition(|info| down.below(info).is_none());
     if suited.is_empty() {
+        let wish = config.interface.as_deref().or(config.domain.as_deref());
+        let wished = wish.and_then(|wish| down.wished(wish));
+        if let Some(name) = wished.or_else(|| dead.first().and_then(|info| down.below(info))) {
+            return Err(is_down(name, &there));
+        }
         return Err(no_provider(format!(
             "no provider of libfabric is as wanted ({}); there are: {}",
             config.wishes(),
@@ -257,6 +266,17 @@ fn suited(library: Library, config: &Config) -> Result<Vec<Info>> {
     }
     suited.sort_by_key(|info| merit(info, config));
     Ok(suited)
+}
+
+/// The error for an interface that is the only one wanted.
+fn is_down(name: &str, there: &[String]) -> Error {
+    let what = format!(
+        "interface {name} is down, and no other is as wanted; there are: {}",
+        there.join(", ")
+    );
+    Error::new(ErrorKind::TransportUnavailable, what).remedy(format!(
+        "bring it up (ip link set {name} up), or name another with PORTOLAN_OFI_INTERFACE (`portolan info` lists them)"
+    ))
 }
 
 fn no_provider(why: String) -> Error {
