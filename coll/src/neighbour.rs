@@ -13,7 +13,7 @@ use crate::schedule::{Base, Builder, LANES, Lane, Span};
 
 /// Lanes that edges between the same two ranks share, an even number: the two directions of a dimension are
 /// never in one. Messages in one lane match in the order of the neighbours, which both sides have.
-const EDGE_LANES: u32 = LANES - 2;
+pub(crate) const EDGE_LANES: u32 = LANES - 2;
 
 /// Lowers a neighbour collective that has been validated.
 ///

@@ -8,7 +8,8 @@
 //!
 //! For allgather the board has the block; else a list of blocks by edge. Where there is no room for that, which many or long
 //! edges make, the rank says so, and everything goes as messages: what others expected to find here they receive when they have
-//! seen that ([`Looks::late`]).
+//! seen that ([`Looks::late`]). So a rank looks at all its sources before it waits until what it sends has gone: two may have to
+//! take each other's.
 
 use portolan_core::buffer::TypedBuf;
 use portolan_core::comm::{Cartesian, Neighbour, Neighbours, Topology};
@@ -19,7 +20,7 @@ use super::data::Stream;
 use super::messages::Messages;
 use super::steps::{Place, Steps, Way};
 use crate::args::Many;
-use crate::neighbour::lane_of;
+use crate::neighbour::{EDGE_LANES, lane_of};
 use crate::run::{Started, ends};
 
 /// Bytes of a block of a list that lies on the board, at most, in a graph, where a rank may have any number of edges.
@@ -75,41 +76,37 @@ unsafe fn exchange<D: Device>(
         sources,
         destinations,
     } = neighbours.expect("that there is a topology has been checked");
-    // All ranks take another number, for messages that are seen late to be needed.
-    let late_number = state.begin();
-    let new = |steps: &Steps<'_, D>| Messages::new(steps.rank(), steps.size());
-    let (mut messages, mut late) = (new(&steps), new(&steps));
-    for ((from, lane), block) in edges(sources, |edge| Stream::block(recv, edge)) {
-        if block.len() > shown.limit {
-            messages.receive(from, lane_of(lane), &block);
+    let mut messages = Messages::new(steps.rank(), steps.size());
+    for (edge, block) in edges(sources, |edge| Stream::block(recv, edge)) {
+        if !shown.is_short(sources, edge, block.len() as u64) {
+            messages.receive(edge.0, lane_of(edge.1), &block);
         }
     }
     // SAFETY: from the caller.
-    let place = unsafe { show(&mut steps, shown, destinations, [&mut messages, &mut late])? };
+    let place = unsafe { show(&mut steps, shown, destinations, &mut messages)? };
     let mut looks = Looks {
+        late: Some(Messages::new(steps.rank(), steps.size())),
+        taken: Ok(()),
         shown,
+        sources,
+        recv,
         place,
         expected: 0,
-        late,
-        unwanted: new(&steps),
+        number,
         steps,
     };
     // SAFETY: from the caller; what lies on boards goes to other blocks than what comes in messages.
-    let sent = unsafe {
-        messages.exchange_watched(comm, state, number, |one| looks.comes(one, sources, recv))
-    };
-    let outcome = match &sent {
-        Err(error) if ends(error) => Ok(()),
+    let sent = unsafe { messages.exchange_watched(comm, state, number, |one| looks.comes(one)) };
+    match &sent {
+        Err(error) if ends(error) => {}
         // SAFETY: from the caller.
-        _ => unsafe { looks.at_all(sources, recv) },
-    };
-    outcome?;
-    let outcome = looks.end([number, late_number]);
+        _ => unsafe { looks.at_all()? },
+    }
+    let outcome = looks.end();
     outcome.and_then(|way| sent.map(|()| way))
 }
 
-/// Shows what this rank sends, and adds what goes as messages: long blocks, and, late, short ones that should be on the board and
-/// have no room there. Says where it is shown.
+/// Shows what this rank sends, and adds what goes as messages. Says where it is shown.
 ///
 /// # Safety
 /// As [`allgather`].
@@ -117,7 +114,7 @@ unsafe fn show<D: Device>(
     steps: &mut Steps<'_, D>,
     shown: &Shown<'_>,
     destinations: &[Neighbour],
-    [messages, late]: [&mut Messages; 2],
+    messages: &mut Messages,
 ) -> Result<Place> {
     let room = shown.room(destinations);
     let fits = room <= CHUNK;
@@ -134,11 +131,9 @@ unsafe fn show<D: Device>(
     } else {
         steps.post(Kind::NeighbourAlltoallSent, 0);
     }
-    for ((to, lane), block) in edges(destinations, |edge| shown.block(edge)) {
-        if block.len() > shown.limit {
-            messages.send(to, lane_of(lane), &block);
-        } else if !fits {
-            late.send(to, lane_of(lane), &block);
+    for (edge, block) in edges(destinations, |edge| shown.block(edge)) {
+        if !(fits && shown.is_short(destinations, edge, block.len() as u64)) {
+            messages.send(edge.0, lane_of(edge.1), &block);
         }
     }
     Ok(place)
@@ -148,24 +143,33 @@ unsafe fn show<D: Device>(
 struct Looks<'a, D: Device> {
     steps: Steps<'a, D>,
     shown: &'a Shown<'a>,
+    sources: &'a [Neighbour],
+    recv: &'a Many<'a>,
     /// The largest place that it uses: its own or another's.
     place: Place,
     /// Bytes that it expected of the first who disagrees, or of the last.
     expected: usize,
-    /// Messages that others learn of by looking at boards.
-    late: Messages,
-    /// Messages of ranks that disagree, which somebody has to take, or they would wait for ever.
-    unwanted: Messages,
+    number: u32,
+    /// Messages of which it learns by looking: blocks that have no room on a board, and what ranks send that disagree, which somebody
+    /// has to take. `None` when it has looked.
+    late: Option<Messages>,
+    /// What came of those.
+    taken: Result<()>,
 }
 
 impl<D: Device> Looks<'_, D> {
     /// Whether a message of this operation will be there: whether the rank at the other end takes part as this one does. What is
     /// there already, or on its way to a rank that has not been seen, will be.
-    fn comes(&mut self, one: &Started, sources: &[Neighbour], recv: &Many<'_>) -> Result<bool> {
+    ///
+    /// # Safety
+    /// As [`at_all`](Self::at_all).
+    unsafe fn comes(&mut self, one: &Started) -> Result<bool> {
         if self.steps.comm.device().is_complete(one.request) {
             return Ok(true);
         }
         let Some(len) = one.expected else {
+            // SAFETY: from the caller.
+            unsafe { self.at_all()? };
             let header = self.steps.seen_of(one.peer);
             return Ok(header.is_none_or(|header| self.shown.is_done_by(header)));
         };
@@ -177,15 +181,20 @@ impl<D: Device> Looks<'_, D> {
         let is_it = |&((from, lane), block): &(Edge, Stream<'_>)| {
             (from, lane_of(lane), block.len()) == (one.peer, one.lane, len)
         };
+        let (sources, recv) = (self.sources, self.recv);
         let edge = edges(sources, |edge| Stream::block(recv, edge)).find(is_it);
-        Ok(edge.is_none_or(|(edge, _)| self.find(edge, header).0 > self.shown.limit as u64))
+        Ok(edge.is_none_or(|(edge, _)| matches!(self.find(edge, header), (1.., None))))
     }
 
-    /// Looks at all sources, and takes what lies on their boards.
+    /// Looks at all sources, takes what lies on their boards, and what is seen then to come as a message; once.
     ///
     /// # Safety
     /// The blocks are writable.
-    unsafe fn at_all(&mut self, sources: &[Neighbour], recv: &Many<'_>) -> Result<()> {
+    unsafe fn at_all(&mut self) -> Result<()> {
+        let Some(mut late) = self.late.take() else {
+            return Ok(());
+        };
+        let (sources, recv) = (self.sources, self.recv);
         let beside = self.steps.beside();
         let first = usize::from(!beside.is_any());
         // Those of the same processor first.
@@ -193,10 +202,13 @@ impl<D: Device> Looks<'_, D> {
             for (edge, block) in edges(sources, |edge| Stream::block(recv, edge)) {
                 if beside.is_beside(edge.0) == *here {
                     // SAFETY: from the caller.
-                    unsafe { self.at(edge, &block)? };
+                    unsafe { self.at(edge, &block, &mut late)? };
                 }
             }
         }
+        let (comm, state) = (self.steps.comm, self.steps.state);
+        // SAFETY: from the caller.
+        self.taken = unsafe { late.exchange(comm, state, self.number) };
         Ok(())
     }
 
@@ -204,17 +216,18 @@ impl<D: Device> Looks<'_, D> {
     ///
     /// # Safety
     /// The block is writable.
-    unsafe fn at(&mut self, edge: Edge, block: &Stream<'_>) -> Result<()> {
-        let (from, lane, limit) = (edge.0, lane_of(edge.1), self.shown.limit);
+    unsafe fn at(&mut self, edge: Edge, block: &Stream<'_>, late: &mut Messages) -> Result<()> {
+        let (from, lane) = (edge.0, lane_of(edge.1));
         let header = self.steps.header_of(from)?;
         let mine = block.len();
+        let is_short = self.shown.is_short(self.sources, edge, mine as u64);
         if !self.steps.disagree() {
             self.expected = mine;
         }
         let kind = header.kind();
         if kind == Some(Kind::NeighbourAlltoallSent) && self.shown.is_list() {
-            if (1..=limit).contains(&mine) {
-                self.late.receive(from, lane, block);
+            if is_short && mine > 0 {
+                late.receive(from, lane, block);
             }
             return Ok(());
         }
@@ -225,52 +238,45 @@ impl<D: Device> Looks<'_, D> {
         let (theirs, at) = self.find(edge, header);
         if theirs != mine as u64 {
             self.steps.note_len(from, header, theirs);
-            if theirs > limit as u64 && mine <= limit {
-                self.unwanted.receive(from, lane, block);
-            }
-        } else if (1..=limit).contains(&mine) {
+        } else if let Some(at) = at.filter(|_| mine > 0) {
             let sort = self.steps.sort_of(block.layout());
             self.steps.see_sort_as(sort, from, header);
             // SAFETY: so many bytes have been posted there; the block is the caller's.
             unsafe { block.write(0, at, mine) };
         }
+        if at.is_none() && theirs > 0 && is_short {
+            late.receive(from, lane, block);
+        }
         Ok(())
     }
 
     /// The length of an edge's block at its source, and where it is, if it lies there.
-    fn find(&mut self, edge: Edge, header: Header) -> (u64, *mut u8) {
-        let (from, lane) = edge;
+    fn find(&mut self, (from, lane): Edge, header: Header) -> (u64, Option<*mut u8>) {
         let shown = self.steps.len_of(from, header);
-        // What is longer than a chunk lies nowhere.
-        let place = match self.shown.is_list() || shown <= self.shown.limit as u64 {
-            true => Place::of(shown as usize),
-            false => Place::Cell,
-        };
+        let is_here = self.shown.is_list() || shown <= self.shown.limit as u64;
+        if !is_here {
+            return (shown, None);
+        }
+        let place = Place::of(shown as usize);
         if place == Place::Chunk {
             self.place = place;
         }
         let at = self.steps.at(from, place);
         match self.shown.blocks {
-            Blocks::Same(_) => (shown, at),
+            Blocks::Same(_) => (shown, Some(at)),
             // SAFETY: it has posted a list.
-            Blocks::List(_) => unsafe { self.shown.find(at, (self.steps.rank(), lane)) },
+            Blocks::List(_) => unsafe { find(at, (self.steps.rank(), lane)) },
         }
     }
 
-    /// Ends the operation, and sends and takes late messages.
-    fn end(mut self, [number, late_number]: [u32; 2]) -> Result<Way> {
+    /// Ends the operation.
+    fn end(mut self) -> Result<Way> {
         match self.place {
             Place::Cell => self.steps.next(),
             Place::Chunk => self.steps.next_published(),
         }
-        let (comm, state) = (self.steps.comm, self.steps.state);
         let outcome = self.steps.end(self.shown.kind(), self.expected);
-        // SAFETY: the blocks are those of `exchange`.
-        let (taken, late) = unsafe {
-            let taken = self.unwanted.exchange(comm, state, number);
-            (taken, self.late.exchange(comm, state, late_number))
-        };
-        outcome.and_then(|way| taken.and(late).map(|()| way))
+        outcome.and_then(|way| self.taken.map(|()| way))
     }
 }
 
@@ -320,6 +326,8 @@ enum Blocks<'a> {
 const WORD: usize = size_of::<u64>();
 /// Bytes of a list for each edge beside its block.
 const ENTRY: usize = 2 * WORD;
+/// With the length of a block in a list: it is there.
+const HERE: u64 = 1 << 63;
 
 impl<'a> Shown<'a> {
     fn kind(&self) -> Kind {
@@ -346,21 +354,35 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// Bytes of a block that lie on the board.
-    fn on_board(&self, len: usize) -> usize {
-        if len <= self.limit { len } else { 0 }
+    /// Whether an edge's block of so many bytes lies on the board, if there is room for all, which both ends know. `edges` are
+    /// those of this rank, in the same role. Where more lead to one rank than there are lanes, those in one lane match in
+    /// their order: they are all messages.
+    fn is_short(&self, edges: &[Neighbour], (rank, _): Edge, len: u64) -> bool {
+        let fit_lanes = || {
+            let same = edges.iter().filter(|edge| edge.rank == Some(rank));
+            edges.len() <= EDGE_LANES as usize || same.count() <= EDGE_LANES as usize
+        };
+        len <= self.limit as u64 && (!self.is_list() || fit_lanes())
+    }
+
+    /// Bytes of an edge's block that lie on the board.
+    fn on_board(&self, edges: &[Neighbour], edge: Edge, len: usize) -> usize {
+        match self.is_short(edges, edge, len as u64) {
+            true => len,
+            false => 0,
+        }
     }
 
     /// Bytes that it takes.
     fn room(&self, destinations: &[Neighbour]) -> usize {
         match self.blocks {
-            Blocks::Same(block) => self.on_board(block.len()),
-            Blocks::List(_) => {
-                let room = |block: Stream<'_>| self.on_board(block.len()).next_multiple_of(WORD);
-                edges(destinations, |edge| self.block(edge))
-                    .map(|(_, block)| ENTRY + room(block))
-                    .fold(WORD, usize::saturating_add)
-            }
+            Blocks::Same(block) if block.len() <= self.limit => block.len(),
+            Blocks::Same(_) => 0,
+            Blocks::List(_) => edges(destinations, |edge| self.block(edge))
+                .map(|(edge, block)| ENTRY + self.on_board(destinations, edge, block.len()))
+                .fold(WORD, |sum, more| {
+                    sum.saturating_add(more.next_multiple_of(WORD))
+                }),
         }
     }
 
@@ -371,7 +393,7 @@ impl<'a> Shown<'a> {
         unsafe {
             let Blocks::List(many) = self.blocks else {
                 let block = self.block(0);
-                return block.read(0, to, self.on_board(block.len()));
+                return block.read(0, to, self.room(destinations));
             };
             let all = || edges(destinations, |edge| Stream::block(many, edge));
             let count = all().count();
@@ -380,36 +402,40 @@ impl<'a> Shown<'a> {
             let mut at = entry.add(count * ENTRY);
             for (edge, block) in all() {
                 let words = entry.cast::<u64>();
+                let len = self.on_board(destinations, edge, block.len());
+                let here = if len == block.len() { HERE } else { 0 };
                 words.write(word_of(edge));
-                words.add(1).write(block.len() as u64);
-                let len = self.on_board(block.len());
+                words.add(1).write(block.len() as u64 | here);
                 block.read(0, at, len);
                 entry = entry.add(ENTRY);
                 at = at.add(len.next_multiple_of(WORD));
             }
         }
     }
+}
 
-    /// The length of an edge's block in a list, and where it is.
-    ///
-    /// # Safety
-    /// The list has been posted at `list`.
-    unsafe fn find(&self, list: *mut u8, edge: Edge) -> (u64, *mut u8) {
-        // SAFETY: from the caller, for all of it.
-        unsafe {
-            let count = list.cast::<u64>().read() as usize;
-            let mut at = list.add(WORD + count * ENTRY);
-            for entry in 0..count {
-                let words = list.add(WORD + entry * ENTRY).cast::<u64>();
-                let len = words.add(1).read();
-                if words.read() == word_of(edge) {
-                    return (len, at);
-                }
-                at = at.add(self.on_board(len as usize).next_multiple_of(WORD));
+/// The length of an edge's block in a list, and where it is, if it is there.
+///
+/// # Safety
+/// The list has been posted at `list`.
+unsafe fn find(list: *mut u8, edge: Edge) -> (u64, Option<*mut u8>) {
+    // SAFETY: from the caller, for all of it.
+    unsafe {
+        let count = list.cast::<u64>().read() as usize;
+        let mut at = list.add(WORD + count * ENTRY);
+        for entry in 0..count {
+            let words = list.add(WORD + entry * ENTRY).cast::<u64>();
+            let told = words.add(1).read();
+            let (len, is_here) = (told & !HERE, told & HERE != 0);
+            if words.read() == word_of(edge) {
+                return (len, is_here.then_some(at));
+            }
+            if is_here {
+                at = at.add((len as usize).next_multiple_of(WORD));
             }
         }
-        (0, list)
     }
+    (0, None)
 }
 
 /// An edge in a list: the rank at its other end, and its number among those between the two.

@@ -149,11 +149,52 @@ fn any_lengths_go_along_the_edges_of_any_graph() {
 }
 
 #[test]
+fn more_edges_between_two_ranks_than_lanes_keep_their_order() {
+    on_all(2, |world| {
+        let all = vec![1 - world.rank(); 150];
+        let edges = || Edges::from(all.clone());
+        let graph = world
+            .dist_graph_create_adjacent(edges(), edges(), false)
+            .unwrap();
+        for longest in [10, 2500] {
+            both(&graph, &all, &all, |_, _, lane| 1 + lane as usize % longest);
+        }
+        // Short and long ones in one lane.
+        both(
+            &graph,
+            &all,
+            &all,
+            |_, _, lane| if lane < 70 { 1 } else { 3000 },
+        );
+    });
+}
+
+#[test]
+fn two_that_send_each_other_what_neither_expects_do_not_wait_for_each_other() {
+    on_all(2, |world| {
+        let (ring, layout) = (ring(world), Layout::of::<u32>());
+        for (sent, expected) in [(300_000, 10), (10, 300_000), (9000, 300_000)] {
+            let mut send = Blocks::new(vec![sent; 2]);
+            let mut recv = Blocks::new(vec![expected; 2]);
+            let operation = Operation::NeighbourAlltoall {
+                send: send.many(&layout),
+                recv: recv.many(&layout),
+            };
+            let error = go(&ring, &operation, true).unwrap_err();
+            let kinds = [ErrorKind::InvalidCount, ErrorKind::Truncated];
+            assert!(kinds.contains(&error.kind()), "{sent}: {error}");
+            go(&ring, &Operation::Barrier, true).unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_list_that_has_no_room_goes_as_messages() {
     // 20 blocks of 2,000 items each way, and between them some that are too long for any list.
     let len = |_, _, lane| if lane % 5 == 1 { 3000 } else { 2000 };
     on_all(3, |world| {
-        let others: Vec<u32> = (0..3).filter(|&rank| rank != world.rank()).collect();
+        let me = world.rank();
+        let others: Vec<u32> = (0..3).filter(|&rank| rank != me).collect();
         let all = others.repeat(20);
         let edges = || Edges::from(all.clone());
         let graph = world
