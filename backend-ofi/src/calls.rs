@@ -7,7 +7,8 @@
 //! it ends the rank, which says why, instead of a job that stands still.
 //!
 //! It does so only when a process of this node has died, because no other failure leaves a lock; and not while another of them is
-//! stopped, by a debugger say, which may have the lock and will give it back. Calls that end an endpoint are not counted.
+//! stopped, by a debugger say, which may have the lock and will give it back. Not counted are calls that end an endpoint, which a
+//! rank makes when this thread is over, and those of the device that matches by the provider, which shm of 1.x cannot.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -105,11 +106,13 @@ impl Patience {
     /// often.
     /// `living` are the numbers of the processes of this node that have not.
     pub(crate) fn look(&mut self, shared: &Shared, living: impl Iterator<Item = u32>) {
-        if !self.is_over(Instant::now()) {
+        let is_over = self.is_over(Instant::now());
+        // Who is stopped in any of the looks may have had the lock until now.
+        if self.seen.is_some() && living.into_iter().any(is_stopped) {
+            self.seen = None;
             return;
         }
-        if living.into_iter().any(is_stopped) {
-            self.seen = None;
+        if !is_over {
             return;
         }
         let (rank, provider) = (self.rank, &self.provider);

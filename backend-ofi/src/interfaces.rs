@@ -8,14 +8,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::info::Info;
 
-/// The interfaces that are down.
+/// All interfaces, of which some are down.
 #[derive(Debug, Default)]
 pub(crate) struct Down(Vec<Interface>);
 
 #[derive(Debug)]
 struct Interface {
     name: String,
-    /// An address that it has all the same. It is there once for each.
+    is_up: bool,
+    /// An address of it. It is there once for each.
     address: Option<IpAddr>,
 }
 
@@ -27,24 +28,23 @@ impl Down {
         if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
             return Self::default();
         }
-        let mut down = Vec::new();
+        let mut all = Vec::new();
         let mut next = first;
         // SAFETY: the list's entries, up to its end, are valid until it is freed.
         while let Some(entry) = unsafe { next.as_ref() } {
-            if entry.ifa_flags & libc::IFF_UP as u32 == 0 {
-                // SAFETY: every entry has a name, which ends.
-                let name = unsafe { CStr::from_ptr(entry.ifa_name) };
-                down.push(Interface {
-                    name: name.to_string_lossy().into_owned(),
-                    // SAFETY: null, or a valid address.
-                    address: unsafe { ip_at(entry.ifa_addr) },
-                });
-            }
+            // SAFETY: every entry has a name, which ends.
+            let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+            all.push(Interface {
+                name: name.to_string_lossy().into_owned(),
+                is_up: entry.ifa_flags & libc::IFF_UP as u32 != 0,
+                // SAFETY: null, or a valid address.
+                address: unsafe { ip_at(entry.ifa_addr) },
+            });
             next = entry.ifa_next;
         }
         // SAFETY: what getifaddrs has given, once.
         unsafe { libc::freeifaddrs(first) };
-        Self(down)
+        Self(all)
     }
 
     /// The interface, if it is down, that an entry of libfabric's list is for.
@@ -58,11 +58,13 @@ impl Down {
         self.named(wish, wish.parse().ok())
     }
 
+    /// By its name, if there is one of that; else by an address, which one that is up may have as well.
     fn named(&self, name: &str, address: Option<IpAddr>) -> Option<&str> {
-        let is_it = |one: &&Interface| {
-            one.name == name || address.is_some_and(|address| one.address == Some(address))
-        };
-        self.0.iter().find(is_it).map(|one| &*one.name)
+        let all = || self.0.iter();
+        let named = all().find(|one| one.name == name);
+        let having = all().filter(|one| one.address.is_some() && one.address == address);
+        let one = named.or_else(|| having.max_by_key(|one| one.is_up));
+        one.filter(|one| !one.is_up).map(|one| &*one.name)
     }
 }
 
@@ -100,20 +102,28 @@ mod tests {
 
     #[test]
     fn an_interface_is_known_by_its_name_and_by_its_addresses() {
-        let interface = |name: &str, address: Option<&str>| Interface {
+        let interface = |name: &str, is_up, address: Option<&str>| Interface {
             name: name.to_owned(),
+            is_up,
             address: address.map(|text| text.parse().expect("an address")),
         };
         let down = Down(vec![
-            interface("va", None),
-            interface("va", Some("10.1.2.3")),
-            interface("vb", Some("fe80::1")),
+            interface("va", false, None),
+            interface("va", false, Some("10.1.2.3")),
+            interface("vb", false, Some("fe80::1")),
+            interface("wg", false, Some("10.1.2.9")),
+            interface("eth", true, Some("10.1.2.9")),
         ]);
         assert_eq!(down.wished("va"), Some("va"));
         assert_eq!(down.wished("10.1.2.3"), Some("va"));
         assert_eq!(down.wished("fe80::1"), Some("vb"));
         assert_eq!(down.wished("10.1.2.4"), None);
         assert_eq!(down.wished("v"), None);
+        // Another one that is up has it as well.
+        assert_eq!(down.wished("10.1.2.9"), None);
+        let address = "10.1.2.9".parse().ok();
+        assert_eq!(down.named("eth", address), None);
+        assert_eq!(down.named("wg", address), Some("wg"));
     }
 
     /// Runs in a network of its own, whose loopback interface nobody has brought up; `None` if that is not allowed here.

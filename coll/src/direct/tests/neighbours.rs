@@ -159,6 +159,11 @@ fn more_edges_between_two_ranks_than_lanes_keep_their_order() {
         for longest in [10, 2500] {
             both(&graph, &all, &all, |_, _, lane| 1 + lane as usize % longest);
         }
+        // Empty ones among them.
+        both(&graph, &all, &all, |_, _, lane| lane as usize % 3);
+        both(&graph, &all, &all, |_, _, lane| {
+            3000 * usize::from(lane % 3 == 1)
+        });
         // Short and long ones in one lane.
         both(
             &graph,
@@ -318,6 +323,34 @@ fn who_does_something_else_is_told_and_nobody_hangs() {
             let text = error.to_string();
             assert!(text.contains("a neighbour alltoall"), "{text}");
             go(&ring, &Operation::Barrier, true).unwrap();
+        }
+    });
+}
+
+#[test]
+fn who_sends_to_one_that_does_something_else_does_not_wait_for_it() {
+    on_all(2, |world| {
+        let (me, layout) = (world.rank(), Layout::of::<u32>());
+        let [sources, destinations] = [[vec![], vec![1]], [vec![0], vec![]]][me as usize].clone();
+        let graph = world
+            .dist_graph_create_adjacent(sources, destinations, false)
+            .unwrap();
+        for late in [true, false] {
+            let mut send = Blocks::new(vec![300_000; usize::from(me == 0)]);
+            let mut recv = Blocks::new(vec![0; usize::from(me == 1)]);
+            let list = Operation::NeighbourAlltoall {
+                send: send.many(&layout),
+                recv: recv.many(&layout),
+            };
+            if me == 0 {
+                // It does not look at the other, but for the sake of its message.
+                let _ = go(&graph, &list, true);
+            } else {
+                let pauses = if late { 2000 } else { 0 };
+                (0..pauses).for_each(|_| std::thread::yield_now());
+                go(&graph, &Operation::Barrier, true).unwrap_err();
+            }
+            go(&graph, &Operation::Barrier, true).unwrap();
         }
     });
 }
