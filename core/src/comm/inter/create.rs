@@ -2,7 +2,8 @@
 //!
 //! Each group has a communicator and a leader; the leaders have one in common. Whatever all ranks
 //! have to agree on, each group agrees on by itself, the leaders swap what came out, and each tells
-//! its group. An error on one side is told to the other, so that nobody waits for those who have
+//! its group. Before anything else each group meets, so that a rank which makes a communicator of another
+//! kind is told, as elsewhere. An error on one side is told to the other, so that nobody waits for those who have
 //! given up. Once the context of the merged communicator is agreed on, the leaders are not needed
 //! any more.
 
@@ -36,7 +37,8 @@ impl<D: Device> InterCommunicator<D> {
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank) if a leader is outside of its communicator;
     /// [`InvalidTag`](ErrorKind::InvalidTag); [`InvalidArgument`](ErrorKind::InvalidArgument) if the
-    /// leader has no `remote`, or the groups have a process in common;
+    /// leader has no `remote`, the groups have a process in common, or other ranks of this one make a communicator of
+    /// another kind;
     /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if the leaders' communicator is of
     /// another job; [`Exhausted`](ErrorKind::Exhausted); [`PeerFailed`](ErrorKind::PeerFailed). What
     /// is wrong with a leader's arguments its whole group is told.
@@ -67,7 +69,7 @@ impl<D: Device> InterCommunicator<D> {
             },
         };
         let ranks = mine.size() + other.group.size();
-        local.meet_by(Call::IntercommCreate, |offer| sides.and(offer))?;
+        // Both groups have met, and the leaders after that: everybody has come.
         let context = local.decide_by(key, ranks, |offer| sides.and(offer))?;
         let (group, offset) = if low {
             (mine.union(&other.group), 0)
@@ -110,6 +112,18 @@ impl<'a, D: Device> Sides<'a, D> {
         let words = head.into_iter().chain(members);
         // The other side is waiting even if this one cannot begin.
         let able = self.local.check_members();
+        if able.is_ok()
+            && let Err(error) = self.local.meet(Call::IntercommCreate)
+        {
+            // All ranks here know of this, and the other side's leader may be waiting; or it never comes, so that this one
+            // does not wait for its word. That lies there until another creation with this tag, which cannot use it.
+            if self.local.rank() == self.leader
+                && let Ok(link) = &mut self.link
+            {
+                link.give_up(&error);
+            }
+            return Err(error);
+        }
         let mine = able.map(|()| words.flat_map(u32::to_le_bytes).collect());
         let theirs = self.together(mine)?;
         let (words, _) = theirs.as_chunks::<4>();

@@ -114,3 +114,45 @@ fn groups_in_another_order_are_named_among_their_members() {
         });
     }
 }
+
+/// Who creates something else is named in his group, and the other group hears of it from its leader.
+#[test]
+fn who_does_not_make_an_intercommunicator_is_named_and_the_other_group_told() {
+    // The ranks of the first half that call it: with the leader, which is the first, or without him.
+    for (n, callers) in [(4, 0..1), (5, 0..1), (6, 0..2), (7, 1..3)] {
+        on_all(n, |world| {
+            let (me, cut) = (world.rank(), n / 2);
+            let half = world.split(Some(u32::from(me < cut)), 0).unwrap().unwrap();
+            let create = |tag| {
+                let remote = RemoteLeader {
+                    peer: &world,
+                    rank: if me < cut { cut } else { 0 },
+                    tag: Tag(tag),
+                };
+                InterCommunicator::create(&half, 0, Some(remote))
+            };
+            if me < cut {
+                let outcome = match callers.contains(&me) {
+                    true => create(7).map(drop),
+                    false => half.dup().map(drop),
+                };
+                let (odd, what) = match callers.start {
+                    0 => (callers.end, ["dup", "intercomm_create"]),
+                    first => (first, ["intercomm_create", "dup"]),
+                };
+                let [others, zeros] = what;
+                let what = format!("world rank {odd} calls {others}, world rank 0 calls {zeros}");
+                refused(outcome, &what);
+            } else if callers.start == 0 {
+                refused(create(7).map(drop), "a leader says");
+            }
+            // Whose leader has called something else would wait for it until it comes.
+            if callers.start == 0 || me < cut {
+                half.barrier().unwrap();
+            }
+            // What the other leader said is still there.
+            let inter = create(8).unwrap();
+            assert_eq!(inter.merge(me >= cut).unwrap().size(), n);
+        });
+    }
+}
