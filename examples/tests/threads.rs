@@ -1,8 +1,14 @@
 //! The solvers with threads as ranks.
 
-use portolan::ErrorKind;
+// What cannot be tested here is said.
+#![allow(clippy::print_stderr)]
+
+mod networks;
+
+use portolan::{Builder, ErrorKind};
 use portolan_examples::heat::{self, HeatConfig, HeatReport};
 use portolan_examples::least_squares::{Problem, solve};
+use portolan_examples::{poisson, sample_sort, spectrum};
 
 const SIZES: [u32; 6] = [1, 2, 3, 4, 5, 8];
 
@@ -110,4 +116,55 @@ fn too_few_iterations_are_told() {
         found.optimality > 1e-12 && found.optimality < 1.0,
         "{found:?}"
     );
+}
+
+/// The second version of the library is not loaded beside the first; the conformance suite runs over it with threads.
+#[test]
+fn every_solver_is_right_over_libfabric() {
+    let networks = networks::networks().into_iter();
+    let first = |network: &networks::Network| {
+        !network
+            .settings
+            .iter()
+            .any(|(name, _)| *name == "OFI_LIBRARY")
+    };
+    for network in networks.filter(first) {
+        if let Some(why) = &network.missing {
+            eprintln!("skipped: {}: {why}", network.name);
+            continue;
+        }
+        let job = || {
+            let settings = network.settings.iter();
+            settings.fold(Builder::new(), |job, (name, value)| {
+                job.setting(name, value)
+            })
+        };
+        for ranks in [2, network.most.min(5)] {
+            let right = job().try_threads(ranks, |world| {
+                let comm = world.comm();
+                let config = HeatConfig {
+                    size: 23,
+                    steps: 20,
+                };
+                let problem = (comm.rank() == 0).then(|| Problem::generate(40).0);
+                let block = Problem::distribute(&comm, problem)?;
+                let numbers = sample_sort::generate(501, comm.rank(), ranks);
+                let sorted = sample_sort::sort(&comm, numbers)?;
+                Ok([
+                    heat::run(&comm, &config, |_| {})?.is_right(),
+                    solve(&comm, &block, 1e-12, 1000)?.optimality <= 1e-12,
+                    poisson::solve(&comm, 21, 1e-10)?.is_right(),
+                    sample_sort::is_sorted(&comm, &sorted)?,
+                    spectrum::run(&comm, 24)?.is_right(),
+                ])
+            });
+            let right = right.unwrap();
+            assert!(
+                right.iter().flatten().all(|right| *right),
+                "{} ranks over {}: {right:?}",
+                ranks,
+                network.name
+            );
+        }
+    }
 }

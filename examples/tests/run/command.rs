@@ -16,9 +16,8 @@ pub(crate) struct Job {
     ranks: u32,
     args: Vec<String>,
     on_failure: &'static str,
-    transport: Option<&'static str>,
     /// Settings: names without `PORTOLAN_`, and values.
-    settings: &'static [(&'static str, &'static str)],
+    settings: Vec<(&'static str, String)>,
     /// On a host for each rank.
     across: bool,
 }
@@ -41,34 +40,29 @@ impl Job {
             ranks,
             args: Vec::new(),
             on_failure: "abort",
-            transport: None,
-            settings: &[],
+            settings: Vec::new(),
             across: false,
         }
     }
 
     /// Over this transport, not over the one that is chosen by itself.
-    pub(crate) fn over(self, transport: &'static str) -> Self {
-        Self {
-            transport: Some(transport),
-            ..self
-        }
+    pub(crate) fn over(self, transport: &str) -> Self {
+        self.with(&[("TRANSPORT", transport.to_owned())])
     }
 
-    /// Over libfabric's TCP on the loopback interface.
-    pub(crate) fn over_libfabric(self) -> Self {
-        Self {
-            settings: &[("OFI_PROVIDER", "tcp"), ("OFI_INTERFACE", "lo")],
-            ..self.over("ofi")
-        }
+    /// With these settings, by their names without `PORTOLAN_`.
+    pub(crate) fn with(mut self, settings: &[(&'static str, String)]) -> Self {
+        self.settings.extend_from_slice(settings);
+        self
     }
 
     /// Under MPICH's launcher, each of three ranks on a host of its own.
     pub(crate) fn across_hosts(self) -> Self {
+        let settings = [("OFI_PROVIDER", "tcp"), ("OFI_INTERFACE", "dat")];
+        let settings = settings.map(|(name, value)| (name, value.to_owned()));
         Self {
-            settings: &[("OFI_PROVIDER", "tcp"), ("OFI_INTERFACE", "dat")],
             across: true,
-            ..self.over("ofi")
+            ..self.over("ofi").with(&settings)
         }
     }
 
@@ -119,8 +113,7 @@ impl Job {
                 command.env_remove(&*name);
             }
         }
-        let transport = self.transport.map(|transport| ("TRANSPORT", transport));
-        for (name, value) in self.settings.iter().copied().chain(transport) {
+        for (name, value) in &self.settings {
             command.env(format!("PORTOLAN_{name}"), value);
         }
         let Output {

@@ -6,6 +6,8 @@
 
 mod bad_input;
 mod command;
+#[path = "../networks/mod.rs"]
+mod networks;
 mod programs;
 
 use std::process::ExitCode;

@@ -6,6 +6,7 @@ use std::path::Path;
 use libtest_mimic::{Failed, Trial};
 
 use crate::command::{Job, no_hosts};
+use crate::networks::{Network, networks};
 
 /// Next to the repository, where it is there.
 const MATRIX: &str = concat!(
@@ -49,7 +50,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
     }
     trials.extend(on_the_t3e());
-    trials.extend(over_libfabric());
+    trials.extend(networks().into_iter().enumerate().flat_map(over));
     trials.extend(across_hosts());
     trials.push(Trial::test(
         "heat_is_the_same_on_any_number_of_ranks",
@@ -59,8 +60,12 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// What runs on every transport: what programs say must not depend on it.
-const ANYWHERE: [(&str, JobCheck); 7] = [
+const ANYWHERE: [(&str, JobCheck); 9] = [
     ("ring", says_sum),
+    ("adi_blocking", |job, _| says_round_trips(job, "blocking")),
+    ("adi_nonblocking", |job, _| {
+        says_round_trips(job, "nonblocking")
+    }),
     ("heat", |job, _| says_heat(job, 50)),
     ("least_squares", |job, _| says_solution(job, 100)),
     ("master_worker", |job, _| says_paths(job)),
@@ -69,16 +74,19 @@ const ANYWHERE: [(&str, JobCheck); 7] = [
     ("fft2", |job, _| says_spectrum(job)),
 ];
 
-/// All of them in jobs of `ranks` ranks, which `place` sends to the transport of this name.
+/// All of them in jobs of some ranks, by a program's number, which `place` sends to the transport of this name.
 fn elsewhere(
     what: &str,
-    ranks: u32,
-    place: fn(Job) -> Job,
+    ranks: impl Fn(usize) -> u32,
+    place: impl Fn(Job) -> Job + Clone + Send + 'static,
     hello: JobCheck,
     possible: bool,
 ) -> Vec<Trial> {
     let programs = ANYWHERE.into_iter().chain([("hello", hello)]);
-    let trials = programs.map(|(name, check)| {
+    let trials = programs.enumerate().map(|(number, (name, check))| {
+        // Two ranks play there.
+        let ranks = ranks(number).max(if name.starts_with("adi") { 2 } else { 1 });
+        let place = place.clone();
         let test = move || check(place(Job::new(name, ranks)), ranks);
         Trial::test(format!("{name}_{ranks}_{what}"), test).with_ignored_flag(!possible)
     });
@@ -88,18 +96,33 @@ fn elsewhere(
 /// On the emulated T3E, in virtual time.
 fn on_the_t3e() -> Vec<Trial> {
     let hello: JobCheck = |job, ranks| says_hello(job, ranks, "t3e-sim");
-    elsewhere("on_the_t3e", 4, |job| job.over("t3e-sim"), hello, true)
+    let place = |job: Job| job.over("t3e-sim");
+    elsewhere("on_the_t3e", |_| 4, place, hello, true)
 }
 
-/// Over libfabric, on this host.
-fn over_libfabric() -> Vec<Trial> {
-    let missing = portolan_ofi::offers(&portolan_ofi::Config::default()).err();
+/// Over a network of libfabric, on this host: each program in a job of another size, over each network in another than over
+/// the one before.
+fn over((nth, network): (usize, Network)) -> Vec<Trial> {
+    let Network {
+        name,
+        settings,
+        most,
+        missing,
+    } = network;
     if let Some(why) = &missing {
-        eprintln!("ignored: the examples over libfabric: {why}");
+        eprintln!("ignored: the examples over {name}: {why}");
     }
     let hello: JobCheck = |job, ranks| says_hello(job, ranks, "ofi");
-    let here = missing.is_none();
-    elsewhere("over_libfabric", 3, Job::over_libfabric, hello, here)
+    let least = if most < 8 { 2 } else { 1 };
+    let ranks = |number| least + (number + 3 * nth) as u32 % (most + 1 - least);
+    let place = move |job: Job| job.with(&settings);
+    elsewhere(
+        &format!("over_{name}"),
+        ranks,
+        place,
+        hello,
+        missing.is_none(),
+    )
 }
 
 /// Over libfabric, on three hosts.
@@ -111,7 +134,7 @@ fn across_hosts() -> Vec<Trial> {
     }
     let hello: JobCheck = |job, ranks| says_hello(job, ranks, "ofi");
     let here = missing.is_none();
-    elsewhere("across_hosts", 3, Job::across_hosts, hello, here)
+    elsewhere("across_hosts", |_| 3, Job::across_hosts, hello, here)
 }
 
 fn hello(ranks: u32) -> Result<(), Failed> {
@@ -135,15 +158,16 @@ fn says_sum(job: Job, ranks: u32) -> Result<(), Failed> {
 }
 
 fn adi_blocking(ranks: u32) -> Result<(), Failed> {
-    let line = "10000 round trips of 256 bytes, blocking: all data as sent";
-    let outcome = Job::new("adi_blocking", ranks).run().succeeded()?;
-    outcome.lines(vec![line.to_owned()])
+    says_round_trips(Job::new("adi_blocking", ranks), "blocking")
 }
 
 fn adi_nonblocking(ranks: u32) -> Result<(), Failed> {
-    let line = "10000 round trips of 256 bytes, nonblocking: all data as sent";
-    let outcome = Job::new("adi_nonblocking", ranks).run().succeeded()?;
-    outcome.lines(vec![line.to_owned()])
+    says_round_trips(Job::new("adi_nonblocking", ranks), "nonblocking")
+}
+
+fn says_round_trips(job: Job, form: &str) -> Result<(), Failed> {
+    let line = format!("10000 round trips of 256 bytes, {form}: all data as sent");
+    job.run().succeeded()?.lines(vec![line])
 }
 
 fn master_worker(ranks: u32) -> Result<(), Failed> {

@@ -17,7 +17,7 @@ const SIZES: &[u32] = &[1, 2, 3, 7, 8];
 const EMULATED: &[u32] = &[1, 2, 3, 8];
 
 /// Job sizes of providers of libfabric, and of all variants in the full matrix.
-const PROVIDERS: &[u32] = &[1, 2, 3, 4, 5, 8];
+const PROVIDERS: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8];
 
 /// Job sizes of other variants.
 const FEW: &[u32] = &[2, 3];
@@ -158,7 +158,7 @@ fn variants(package: &str) -> Vec<Variant> {
         Variant {
             name: " on tcp",
             settings: vec![provider("tcp"), loopback.clone()],
-            sizes: Sizes::Usual,
+            sizes: Sizes::Provider,
         },
         Variant {
             name: " on tcp, which matches",
@@ -271,16 +271,13 @@ pub(super) fn interop(run: &mut Run<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A part of the suite on three hosts, which are network namespaces. That one of them may be lost, the
+/// The suite on three hosts, which are network namespaces. That one of them may be lost, the
 /// launcher's tests show.
 fn across(run: &mut Run<'_>) -> Result<(), Failure> {
     let mut command = run.repo.command(run.repo.path(HOSTS));
     let name = format!("{}-suite", std::process::id());
     command.args(["with", &name, "3"]);
     command.arg(program(run, NETWORK));
-    if !run.all {
-        command.arg("order");
-    }
     for (name, value) in [("INTERFACE", "dat"), ("PROVIDER", "tcp")] {
         command.env(format!("PORTOLAN_OFI_{name}"), value);
     }

@@ -1,7 +1,10 @@
 //! The lanes of the stable toolchain.
 
+use std::process::Command;
+
 use super::counts::Dialect;
 use super::lane::Run;
+use crate::wheel::newer_libfabric;
 use crate::{Failure, instructions, layout};
 
 /// What the unit tests and the programs for ranks are built from. The same choice of packages for both:
@@ -39,15 +42,19 @@ pub(super) fn clippy(run: &mut Run<'_>) -> Result<(), Failure> {
 }
 
 pub(super) fn unit(run: &mut Run<'_>) -> Result<(), Failure> {
-    tests(run, "cargo test", EVERYTHING)
+    let command = test(run, EVERYTHING);
+    run.step("cargo test", Dialect::Libtest, command)?;
+    Ok(())
 }
 
 pub(super) fn examples(run: &mut Run<'_>) -> Result<(), Failure> {
-    tests(
-        run,
-        "the examples",
-        &["--package", "portolan-examples", "--locked"],
-    )
+    let words = ["--package", "portolan-examples", "--locked"];
+    let mut command = test(run, &words);
+    if let Some(library) = newer_libfabric() {
+        command.env("PORTOLAN_TEST_LIBFABRIC", library);
+    }
+    run.step("the examples", Dialect::Libtest, command)?;
+    Ok(())
 }
 
 /// How many instructions a small message costs.
@@ -74,7 +81,7 @@ pub(super) fn docs(run: &mut Run<'_>) -> Result<(), Failure> {
 }
 
 /// Tests as cargo runs them.
-fn tests(run: &mut Run<'_>, what: &str, words: &[&str]) -> Result<(), Failure> {
+fn test(run: &Run<'_>, words: &[&str]) -> Command {
     let mut command = run.repo.cargo(&["test"]);
     command.args(words);
     // Tests that pass keep to themselves why they had nothing to do, unless they are asked.
@@ -83,6 +90,5 @@ fn tests(run: &mut Run<'_>, what: &str, words: &[&str]) -> Result<(), Failure> {
         command.arg("--include-ignored");
     }
     run.thorough(&mut command);
-    run.step(what, Dialect::Libtest, command)?;
-    Ok(())
+    command
 }
