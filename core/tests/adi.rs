@@ -3,6 +3,7 @@
 //! `docs/adi.md` names these tests. Ranks are engines over the reference transport; one thread
 //! steps both, except where the paper's own programs block.
 
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
@@ -544,6 +545,37 @@ fn abort_hands_its_code_to_the_environment() {
         "{said}"
     );
     assert!(said.contains("told: 41 "), "{said}");
+}
+
+/// Says, in the process that the next test starts, that nobody reads its standard error.
+const UNREAD: &str = "PORTOLAN_TEST_UNREAD";
+
+/// A rank that aborts ends, and tells its launcher, although its standard error is a pipe that is full.
+#[test]
+fn abort_waits_for_no_reader() {
+    if std::env::var_os(UNREAD).is_some() {
+        let device = ranks(1).pop().unwrap();
+        let (told, says) = std::io::pipe().unwrap();
+        // SAFETY: both descriptors are open; from here on the pipe is this process's standard error.
+        assert_eq!(
+            unsafe { libc::dup2(says.as_raw_fd(), libc::STDERR_FILENO) },
+            libc::STDERR_FILENO
+        );
+        let full = vec![0; 1 << 16];
+        // SAFETY: as many bytes are readable; a pipe of the usual size takes them without waiting.
+        let written = unsafe { libc::write(says.as_raw_fd(), full.as_ptr().cast(), full.len()) };
+        assert_eq!(written, 1 << 16);
+        device.on_abort(Box::new(move |code, _| {
+            // The other end is open until here: the pipe is full, not broken.
+            drop(told.try_clone().unwrap());
+            std::process::exit(code + 1)
+        }));
+        device.abort(41, None, Some(&"it is too hot ".repeat(1000)));
+    }
+    let me = std::env::current_exe().unwrap();
+    let words = ["--exact", "abort_waits_for_no_reader", "--nocapture"];
+    let output = Command::new(me).args(words).env(UNREAD, "1").output();
+    assert_eq!(output.unwrap().status.code(), Some(42));
 }
 
 /// `MPID_Wtime` counts seconds: a span of it lies between a span of the host's clock inside and one

@@ -76,8 +76,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
             self.shared.rank,
             message.unwrap_or("the program asked for it")
         );
-        // Standard error may be closed; there is nobody else to tell.
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{text}\n").as_bytes());
+        say(&format!("{text}\n"));
         let hook = self
             .hooks
             .abort
@@ -97,6 +96,26 @@ impl<T: Transport, L: Level> Engine<T, L> {
             .abort
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(hook);
+    }
+}
+
+/// How long the words of a rank that ends the job wait for whoever reads its standard error.
+const READ_WITHIN: libc::c_int = 1000;
+
+/// Writes to standard error, unless it is closed, or a pipe that nobody empties: the job has to end all the same.
+fn say(text: &str) {
+    for part in text.as_bytes().chunks(libc::PIPE_BUF) {
+        let mut stderr = libc::pollfd {
+            fd: libc::STDERR_FILENO,
+            events: libc::POLLOUT,
+            revents: 0,
+        };
+        // SAFETY: one descriptor, as said, which lives until the call returns. What a pipe says it has room for is at
+        // least `PIPE_BUF` bytes.
+        let ready = unsafe { libc::poll(&raw mut stderr, 1, READ_WITHIN) };
+        if ready == 0 || std::io::Write::write_all(&mut std::io::stderr(), part).is_err() {
+            return;
+        }
     }
 }
 
