@@ -557,10 +557,8 @@ fn abort_waits_for_no_reader() {
         let device = ranks(1).pop().unwrap();
         let (told, says) = std::io::pipe().unwrap();
         // SAFETY: both descriptors are open; from here on the pipe is this process's standard error.
-        assert_eq!(
-            unsafe { libc::dup2(says.as_raw_fd(), libc::STDERR_FILENO) },
-            libc::STDERR_FILENO
-        );
+        let stderr = unsafe { libc::dup2(says.as_raw_fd(), libc::STDERR_FILENO) };
+        assert_eq!(stderr, libc::STDERR_FILENO);
         let full = vec![0; 1 << 16];
         // SAFETY: as many bytes are readable; a pipe of the usual size takes them without waiting.
         let written = unsafe { libc::write(says.as_raw_fd(), full.as_ptr().cast(), full.len()) };
