@@ -90,6 +90,7 @@ mod sever;
 mod shared;
 mod slab;
 mod slots;
+mod stream;
 #[cfg(test)]
 mod testing;
 mod watch;

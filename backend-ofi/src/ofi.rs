@@ -19,6 +19,7 @@ use crate::native::Matched;
 use crate::peer::Peer;
 use crate::room::Rooms;
 use crate::shared::{Contacts, Shared};
+use crate::stream::Stream;
 use crate::watch::Watcher;
 use crate::{caps, one_sided, progress, remote, send, sever};
 
@@ -55,6 +56,8 @@ pub struct Ofi {
     pub(crate) tagged: Vec<Matched>,
     /// When to look for connections that want room, where the provider needs that.
     pub(crate) rooms: Option<Rooms>,
+    /// What comes without an answer, where a rank that looks keeps others from sending.
+    pub(crate) stream: Option<Stream>,
     /// How many deaths this rank believes.
     pub(crate) adopted: u32,
     /// Polls since others are known of: without any news, and all.
@@ -102,6 +105,7 @@ impl Ofi {
             to_tell: VecDeque::with_capacity(64),
             tagged: Vec::new(),
             rooms: Rooms::of(&link.domain.info.provider()),
+            stream: caps::over(&link.domain.info, "shm").then(Stream::default),
             adopted: 0,
             silence: (0, 0),
             armed: false,

@@ -84,6 +84,11 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     if ofi.listens() {
         before_sleep(ofi);
     }
+    if let Some(stream) = &mut ofi.stream {
+        for _ in 0..stream.polled(delivered) {
+            std::hint::spin_loop();
+        }
+    }
     delivered
 }
 

@@ -89,6 +89,9 @@ unsafe fn hand_over<F: FnOnce(*mut u8)>(
     fill: F,
 ) -> Sent {
     debug_assert!(peer < ofi.size && peer != ofi.rank);
+    if let Some(stream) = &mut ofi.stream {
+        stream.turned();
+    }
     if (ofi.shared.deaths.count() != 0 || ofi.shared.roster.anyone_left())
         && let Some(verdict) = absent(ofi, peer)
     {

@@ -5,6 +5,7 @@
  * one; LIBFABRIC_DOMAIN its domain, such as the interface lo; LIBFABRIC_ADDRESS the address of this side.
  * `PROGRAM --version` says which library it is.
  * LIBFABRIC_WAIT=fd asks for completion queues that can be slept on, which costs some providers time.
+ * LIBFABRIC_PAUSE=N gives the processor N hints after each look that finds nothing: looks and sends may want one lock.
  */
 #ifndef PORTOLAN_FABRIC_H
 #define PORTOLAN_FABRIC_H
@@ -51,6 +52,7 @@ struct fabric {
     void *send_desc, *receive_desc;
     peer_request answer[1];    /* of what is no part of a window */
     long sent, received;       /* what has completed */
+    long pause;                /* hints after a look that finds nothing */
 };
 
 static struct fabric fabric;
@@ -65,6 +67,16 @@ static inline void fabric_check(const char *what, long result)
 {
     if (result < 0)
         peer_fail(what, fi_strerror((int)-result));
+}
+
+/* Tells the processor that this rank does nothing but wait. */
+static inline void fabric_hint(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
 }
 
 /* Takes what has completed. */
@@ -85,6 +97,9 @@ static inline void fabric_poll(void)
     }
     if (count != -FI_EAGAIN)
         fabric_check("reading completions failed", count);
+    else
+        for (long hint = 0; hint < fabric.pause; hint++)
+            fabric_hint();
 }
 
 /* One call, as often as it takes. */
@@ -186,7 +201,8 @@ static struct fi_info *fabric_choose(void)
 static void fabric_open(void)
 {
     fabric.info = fabric_choose();
-    const char *wait = getenv("LIBFABRIC_WAIT");
+    const char *wait = getenv("LIBFABRIC_WAIT"), *pause = getenv("LIBFABRIC_PAUSE");
+    fabric.pause = pause ? atol(pause) : 0;
     int sleeps = wait && strcmp(wait, "fd") == 0;
     struct fi_cq_attr queue = {.size = 1024,
                                .format = FI_CQ_FORMAT_MSG,
