@@ -105,7 +105,7 @@ impl Ofi {
             to_tell: VecDeque::with_capacity(64),
             tagged: Vec::new(),
             rooms: Rooms::of(&link.domain.info.provider()),
-            stream: caps::over(&link.domain.info, "shm").then(Stream::default),
+            stream: Stream::of(link.domain.library.version(), &link.domain.info),
             adopted: 0,
             silence: (0, 0),
             armed: false,
