@@ -119,8 +119,14 @@ unsafe fn receive_short<D: Device>(
     if below >= size {
         // Nobody will look, unless something is wrong.
         steps.post_for_few(Kind::BcastAwaited, len);
+    } else {
+        // Ranks below look already. Who names another root does not wait for what comes from this one.
+        steps.post_for_few(Kind::BcastPassing, root as usize);
     }
-    let (mut from, mut header) = (parent, steps.header_of(parent)?);
+    let passes =
+        |header: Header| header.kind() == Some(Kind::BcastPassing) && header.len() == root as usize;
+    let header = steps.header_such(parent, |header| !passes(header))?;
+    let (mut from, mut header) = (parent, header);
     let mut agreed = steps.agrees(from, header, Kind::Bcast, len);
     if !agreed {
         // Perhaps it is the one above that is wrong.

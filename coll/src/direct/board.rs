@@ -222,7 +222,11 @@ pub(super) enum Kind {
     Bcast,
     /// A rank that has nothing to show: it is to have something.
     BcastAwaited,
+    /// A rank that waits for what it is going to hand on, and shows that here then. Its length is the root that it names.
+    BcastPassing,
     Gather,
+    /// A block that goes as a message. Its length is the root that it names.
+    GatherSent,
     GatherAwaited,
     /// Equal parts, in the root's cell.
     Scatter,
@@ -255,11 +259,13 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 23] = [
+    const ALL: [Self; 25] = [
         Self::Barrier,
         Self::Bcast,
         Self::BcastAwaited,
+        Self::BcastPassing,
         Self::Gather,
+        Self::GatherSent,
         Self::GatherAwaited,
         Self::Scatter,
         Self::ScatterAwaited,
@@ -293,8 +299,8 @@ impl Kind {
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Barrier => "a barrier",
-            Self::Bcast | Self::BcastAwaited => "a bcast",
-            Self::Gather | Self::GatherAwaited => "a gather",
+            Self::Bcast | Self::BcastAwaited | Self::BcastPassing => "a bcast",
+            Self::Gather | Self::GatherSent | Self::GatherAwaited => "a gather",
             Self::Scatter | Self::ScatterAwaited | Self::ScatterListed | Self::ScatterSent => {
                 "a scatter"
             }

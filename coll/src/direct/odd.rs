@@ -54,7 +54,7 @@ fn other_type(kind: Kind, odd: Odd) -> Error {
 /// Both wait for the other: of a rank that waits nobody expects anything who agrees about the root.
 fn other_root(me: u32, rank: u32, name: &str) -> Error {
     let what = format!(
-        "rank {rank} took part in {name} with another root than rank {me}, which looks to it for data"
+        "rank {rank} took part in {name} with another root than rank {me}, which looks to it"
     );
     Error::new(ErrorKind::InvalidArgument, what).remedy(
         "name the same root on every rank; PORTOLAN_COLL_CHECK=on compares them before data moves",
@@ -84,6 +84,11 @@ pub(super) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd) -> Error 
         return Error::new(class, what).remedy(remedy);
     }
     let (class, what) = match odd.header.kind() {
+        Some(known @ (Kind::BcastPassing | Kind::GatherSent)) if known.text() == name => {
+            return other_root(me, rank, name);
+        }
+        // Of a rank that gives nobody expects anything but who collects.
+        Some(Kind::Gather) if kind == Kind::Gather => return other_root(me, rank, name),
         Some(known) if known.text() == name && known.waits() && odd.len == len as u64 => {
             return other_root(me, rank, name);
         }

@@ -6,11 +6,12 @@
 use portolan_core::buffer::TypedBuf;
 use portolan_core::{Device, Result};
 
-use super::board::{CHUNK, IN_CELL, Kind};
+use super::board::{CHUNK, Header, IN_CELL, Kind};
 use super::data::Stream;
 use super::messages::Messages;
 use super::steps::{Place, Steps, Way};
 use crate::args::Many;
+use crate::run::Started;
 
 /// Gather and gatherv. `number` is that of the operation, for its messages.
 ///
@@ -23,7 +24,7 @@ pub(super) unsafe fn gather<D: Device>(
     root: u32,
     number: u32,
 ) -> Result<Way> {
-    let (kind, comm, state) = (Kind::Gather, steps.comm, steps.state);
+    let (comm, state) = (steps.comm, steps.state);
     let recv = recv.filter(|_| steps.rank() == root);
     let mut messages = Messages::new(steps.rank(), steps.size());
     let len = match (recv, send) {
@@ -37,27 +38,61 @@ pub(super) unsafe fn gather<D: Device>(
             unsafe { collect(&mut steps, recv, own.len(), &mut messages)? };
             own.len()
         }
+        (None, Some(send)) if Stream::of(send).len() > CHUNK => {
+            // SAFETY: from the caller.
+            return unsafe { give(steps, &Stream::of(send), root, number) };
+        }
         (None, Some(send)) => {
             let mine = Stream::of(send);
             let place = Place::of(mine.len());
-            if mine.len() > CHUNK {
-                steps.room(Place::Cell)?;
-                messages.send(root, 0, &mine);
-            } else {
-                steps.room(place)?;
-                // SAFETY: from the caller; the place is this rank's, free, and has the room.
-                unsafe { mine.read(0, steps.mine(place), mine.len()) };
-            }
-            steps.post_for_few(kind, mine.len());
+            steps.room(place)?;
+            // SAFETY: from the caller; the place is this rank's, free, and has the room.
+            unsafe { mine.read(0, steps.mine(place), mine.len()) };
+            steps.post_for_few(Kind::Gather, mine.len());
             steps.wake(root);
             steps.next();
             mine.len()
         }
         (None, None) => unreachable!("`check` has seen a buffer"),
     };
+    let kind = match steps.rank() == root {
+        true => Kind::GatherAwaited,
+        false => Kind::Gather,
+    };
     let outcome = steps.end(kind, len);
     // SAFETY: from the caller.
     let sent = unsafe { messages.exchange(comm, state, number) };
+    outcome.and_then(|way| sent.map(|()| way))
+}
+
+/// The part of a rank whose block goes as a message, in a gather.
+///
+/// # Safety
+/// The block is readable.
+unsafe fn give<D: Device>(
+    mut steps: Steps<'_, D>,
+    mine: &Stream<'_>,
+    root: u32,
+    number: u32,
+) -> Result<Way> {
+    let (comm, state) = (steps.comm, steps.state);
+    steps.room(Place::Cell)?;
+    // Whoever this rank takes for the root may wait for another, which it takes for the root, and so on.
+    steps.post(Kind::GatherSent, root as usize);
+    let mut messages = Messages::new(steps.rank(), steps.size());
+    messages.send(root, 0, mine);
+    let collects = |header: &Header| header.kind() == Some(Kind::GatherAwaited);
+    let comes = |one: &Started| match steps.header_or(one)? {
+        Some(header) if !collects(&header) => {
+            steps.note(root, header);
+            Ok(false)
+        }
+        _ => Ok(true),
+    };
+    // SAFETY: from the caller.
+    let sent = unsafe { messages.exchange_watched(comm, state, number, comes) };
+    steps.next();
+    let outcome = steps.end(Kind::Gather, mine.len());
     outcome.and_then(|way| sent.map(|()| way))
 }
 
@@ -73,14 +108,19 @@ unsafe fn collect<D: Device>(
     for rank in steps.others() {
         let block = Stream::block(recv, rank);
         let header = steps.header_of(rank)?;
-        if header.kind() != Some(Kind::Gather) {
-            steps.note(rank, header);
-            continue;
+        match header.kind() {
+            Some(Kind::GatherSent) if header.len() == steps.rank() as usize => {
+                messages.receive(rank, 0, &block);
+                continue;
+            }
+            Some(Kind::Gather) => {}
+            _ => {
+                steps.note(rank, header);
+                continue;
+            }
         }
         let theirs = steps.len_of(rank, header);
-        if theirs > CHUNK as u64 {
-            messages.receive(rank, 0, &block);
-        } else if theirs != block.len() as u64 {
+        if theirs != block.len() as u64 {
             steps.note(rank, header);
         } else {
             if theirs > 0 {

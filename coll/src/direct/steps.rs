@@ -249,9 +249,7 @@ impl<'a, D: Device> Steps<'a, D> {
     #[inline]
     pub(super) fn post(&mut self, kind: Kind, len: usize) {
         self.post_for_few(kind, len);
-        for (_, process) in self.boards.others() {
-            self.comm.device().notify(process);
-        }
+        self.wake_all();
     }
 
     /// Shows this rank's cell where nobody, or only ranks that are woken by [`wake`](Self::wake), will wait
@@ -298,6 +296,13 @@ impl<'a, D: Device> Steps<'a, D> {
     }
 
     #[inline]
+    fn wake_all(&self) {
+        for (_, process) in self.boards.others() {
+            self.comm.device().notify(process);
+        }
+    }
+
+    #[inline]
     fn process(&self, rank: u32) -> ProcId {
         self.boards.processes[rank as usize]
     }
@@ -305,13 +310,23 @@ impl<'a, D: Device> Steps<'a, D> {
     /// Waits for a rank's cell of this step.
     #[inline]
     pub(super) fn header_of(&mut self, rank: u32) -> Result<Header> {
+        self.header_such(rank, |_| true)
+    }
+
+    /// Waits until a rank's cell of this step has such a header.
+    #[inline]
+    pub(super) fn header_such(
+        &mut self,
+        rank: u32,
+        such: impl Fn(Header) -> bool,
+    ) -> Result<Header> {
         // SAFETY: a board of this communicator, mapped as long as it lives.
         let cell = unsafe { self.boards.map.header(self.boards.board(rank), self.step) };
         let (mut header, step) = (Header(0), self.step);
         let ready = || {
             // Acquire: pairs with the Release store in `post`.
             header = Header(cell.load(Ordering::Acquire));
-            header.step() == step
+            header.step() == step && such(header)
         };
         self.wait(rank, ready)?;
         Ok(header)
@@ -514,6 +529,8 @@ impl<'a, D: Device> Steps<'a, D> {
         if !self.disagree {
             self.disagree = true;
             self.odd = Some(self.odd(rank, header, len));
+            // What this rank has shown may be what another sleeps for, that it did not know of.
+            self.wake_all();
         }
     }
 
@@ -549,9 +566,7 @@ impl<'a, D: Device> Steps<'a, D> {
         // SAFETY: a board of this communicator.
         // Release: pairs with the Acquire load in `await_done`: whatever this rank has read, it read before.
         unsafe { self.boards.map.done(own) }.store(self.step, Ordering::Release);
-        for (_, process) in self.boards.others() {
-            self.comm.device().notify(process);
-        }
+        self.wake_all();
     }
 
     /// Ends the operation, which is done.

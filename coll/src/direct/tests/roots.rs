@@ -3,6 +3,7 @@
 use portolan_core::{Device, ErrorKind, Result};
 use portolan_datatype::Layout;
 
+use super::super::board::CHUNK;
 use super::{World, buf, on_all};
 use crate::{Many, Operation, run, start};
 
@@ -99,4 +100,49 @@ fn who_waits_for_one_that_waits_is_told() {
             }
         });
     }
+}
+
+#[test]
+fn who_passes_on_what_never_comes_is_told() {
+    // With ten ranks and more, some hand on what fits a cell.
+    for ranks in [10, 12, 19] {
+        on_all(ranks, |world| {
+            barrier(world);
+            for ahead in [1, 3, 9] {
+                let root = (world.rank() + ahead) % ranks;
+                is_told(bcast(world, root, 8, true), "a bcast");
+                barrier(world);
+            }
+            // Two camps: each rank names the first of the other.
+            let outcome = bcast(world, if world.rank() < 5 { 5 } else { 0 }, 8, true);
+            is_told(outcome, "a bcast");
+            barrier(world);
+            bcast(world, ranks - 1, 8, true).unwrap();
+        });
+    }
+}
+
+#[test]
+fn who_gives_to_one_that_does_not_collect_is_told() {
+    for ranks in [2, 3, 4] {
+        on_all(ranks, |world| {
+            barrier(world);
+            for len in LENS.into_iter().filter(|&len| len > CHUNK) {
+                is_told(gather(world, (world.rank() + 1) % ranks, len), "a gather");
+                barrier(world);
+            }
+        });
+    }
+    on_all(3, |world| {
+        barrier(world);
+        for len in LENS.into_iter().filter(|&len| len > CHUNK) {
+            // The first collects, from the last; the second would have the last collect.
+            let outcome = gather(world, [0, 2, 0][world.rank() as usize], len);
+            match world.rank() {
+                2 => outcome.unwrap(),
+                _ => is_told(outcome, "a gather"),
+            }
+            barrier(world);
+        }
+    });
 }
