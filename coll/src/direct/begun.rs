@@ -228,7 +228,11 @@ impl Begun {
                 taken
             }
             None => Ok(()),
-            Some(odd) => Err(described(boards.rank, (call.kind, call.len), odd)),
+            Some(odd) => Err(described(
+                boards.rank,
+                (call.kind, call.len_of(odd.rank)),
+                odd,
+            )),
         };
         self.end(boards, call.looks, notify);
         outcome
@@ -351,7 +355,11 @@ impl Pending {
         self.begun.look(boards, &call, notify);
         match self.begun.odd.take() {
             None => Ok(()),
-            Some(odd) => Err(described(boards.rank, (call.kind, call.len), odd)),
+            Some(odd) => Err(described(
+                boards.rank,
+                (call.kind, call.len_of(odd.rank)),
+                odd,
+            )),
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) const IN_CELL: usize = CELL - HEADER;
 pub(super) const TRACKS: usize = 9;
 /// Bytes of a chunk of a track: what is longer goes by messages, which are as fast from about there on.
 pub(super) const SMALL: usize = 8 << 10;
+/// Bytes that there are, so that a list of blocks that have so many together fits with the lengths of a few edges.
+pub(super) const SMALL_LIST: usize = SMALL + 2 * LINE;
 
 const LINE: usize = 64;
 /// Where the words of those that have gone begin: behind how far the rank is, and where it runs.
@@ -99,7 +101,7 @@ impl Map {
 
     /// Bytes of a board.
     pub(super) fn len(self) -> usize {
-        self.small() + chunks_before(TRACKS) * SMALL
+        self.small() + chunks_before(TRACKS) * SMALL_LIST
     }
 
     /// Where the chunks of tracks begin.
@@ -200,11 +202,11 @@ impl Map {
         self.track_cell(board, track, step).wrapping_add(HEADER)
     }
 
-    /// The chunk of a step of a track: [`SMALL`] bytes.
+    /// The chunk of a step of a track: [`SMALL_LIST`] bytes.
     #[inline]
     pub(super) fn track_chunk(self, board: *mut u8, track: usize, step: u32) -> *mut u8 {
         let index = chunks_before(track) + (step % chunks(track)) as usize;
-        board.wrapping_add(self.small() + index * SMALL)
+        board.wrapping_add(self.small() + index * SMALL_LIST)
     }
 
     #[inline]
@@ -445,7 +447,7 @@ mod tests {
                 );
                 end = at(map.track_data(base, track, cells(track) - 1)) + IN_CELL;
                 assert_eq!(at(map.track_chunk(base, track, 0)), small);
-                small = at(map.track_chunk(base, track, chunks(track) - 1)) + SMALL;
+                small = at(map.track_chunk(base, track, chunks(track) - 1)) + SMALL_LIST;
             }
             assert!(end <= map.zeroed() && small == map.len());
         }

@@ -7,9 +7,11 @@ use std::ops::Range;
 
 use portolan_core::Result;
 
+use super::along::Along;
 use super::board::{Kind, SMALL};
 use super::counts;
 use super::data::{Items, Stream};
+use super::edges::Edges;
 use super::exchange::combine;
 use super::sort::Sorts;
 use super::steps::Place;
@@ -57,13 +59,18 @@ enum What<'a> {
         send: Option<Many<'a>>,
         recv: Many<'a>,
     },
+    Along(Along<'a>),
 }
 
 impl<'a> Call<'a> {
     /// A rank's part; `None` for an operation that is never done on a track: a question to which all ranks
-    /// have the same answer.
+    /// have the same answer. `edges` are those of the communicator's topology.
     #[inline]
-    pub(super) fn of(operation: &Operation<'a>, rank: u32, size: u32) -> Option<Self> {
+    pub(super) fn of(
+        operation: &Operation<'a>,
+        (rank, size): (u32, u32),
+        edges: Option<&'a Edges>,
+    ) -> Option<Self> {
         let all = ((1u32 << size) - 1) & !(1 << rank);
         let only = |root: u32, is: bool| if is { 1 << root } else { 0 };
         let new = |kind, len, room, looks, wakes, what| Self {
@@ -193,6 +200,18 @@ impl<'a> Call<'a> {
                     What::Alltoall { send, recv },
                 )
             }
+            Operation::NeighbourAllgather { .. } | Operation::NeighbourAlltoall { .. } => {
+                let along = Along::of(operation, rank, edges?)?;
+                let (has_edges, place) = (along.has_edges(), along.place());
+                let ([looks, wakes], kind, len) = (along.others(), along.kind(), along.len());
+                let call = Self {
+                    place: place.filter(|_| has_edges),
+                    ..new(kind, len, 0, looks, wakes, What::Along(along))
+                };
+                let settled = call.settled();
+                let looks = if has_edges { settled.looks } else { 0 };
+                return Some(Self { looks, ..settled });
+            }
             _ => return None,
         };
         Some(call.settled())
@@ -224,6 +243,7 @@ impl<'a> Call<'a> {
     pub(super) fn len_of(&self, rank: u32) -> usize {
         match &self.what {
             What::Allgather { recv, .. } => Stream::block(recv, rank).len(),
+            What::Along(along) => along.expected(),
             _ => self.len,
         }
     }
@@ -273,6 +293,7 @@ impl<'a> Call<'a> {
                         Stream::block(from, self.rank).copy_to(&own);
                     }
                 }
+                What::Along(along) => along.show(to),
             }
         }
     }
@@ -328,6 +349,8 @@ impl<'a> Call<'a> {
                     unsafe { Stream::block(recv, rank).write(0, from, self.len) };
                 }
             }
+            // SAFETY: from the caller.
+            What::Along(along) => unsafe { along.take(at)? },
         }
         Ok(())
     }

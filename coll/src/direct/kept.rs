@@ -92,6 +92,14 @@ enum What {
         send: Option<Buf>,
         recv: Buf,
     },
+    NeighbourAllgather {
+        send: Buf,
+        recv: Buf,
+    },
+    NeighbourAlltoall {
+        send: Buf,
+        recv: Buf,
+    },
 }
 
 impl fmt::Debug for Kept {
@@ -181,6 +189,20 @@ impl Kept {
                 },
                 recv: Buf::of(recv),
             },
+            Operation::NeighbourAllgather {
+                send,
+                recv: Many::Equal(recv),
+            } => What::NeighbourAllgather {
+                send: Buf::of(send),
+                recv: Buf::of(recv),
+            },
+            Operation::NeighbourAlltoall {
+                send: Many::Equal(send),
+                recv: Many::Equal(recv),
+            } => What::NeighbourAlltoall {
+                send: Buf::of(send),
+                recv: Buf::of(recv),
+            },
             _ => return None,
         }))
     }
@@ -259,6 +281,14 @@ impl Kept {
             },
             What::Alltoall { send, recv } => Operation::Alltoall {
                 send: lent(send).map(Many::Equal),
+                recv: Many::Equal(recv.get()),
+            },
+            What::NeighbourAllgather { send, recv } => Operation::NeighbourAllgather {
+                send: send.get(),
+                recv: Many::Equal(recv.get()),
+            },
+            What::NeighbourAlltoall { send, recv } => Operation::NeighbourAlltoall {
+                send: Many::Equal(send.get()),
                 recv: Many::Equal(recv.get()),
             },
         }

@@ -12,6 +12,7 @@
 //! Ranks that disagree about lengths are told so ([`InvalidCount`](portolan_core::ErrorKind::InvalidCount)) as far
 //! as they can see it, and the boards stay in step.
 
+mod along;
 mod bcast;
 mod begun;
 mod beside;
@@ -20,10 +21,12 @@ mod call;
 mod choice;
 mod counts;
 mod data;
+mod edges;
 mod exchange;
 mod hope;
 mod kept;
 mod limits;
+mod long;
 mod messages;
 mod moves;
 mod neighbours;
@@ -60,8 +63,10 @@ use board::{Map, TRACKS};
 use call::Call;
 use choice::Choice;
 use data::{Items, Stream};
+use edges::Edges;
 use exchange::RADIX;
 use hope::Hope;
+use long::Long;
 use sort::Sorts;
 use steps::{Steps, Way};
 use track::Turns;
@@ -82,6 +87,9 @@ struct Boards {
     boards: Box<[NonNull<u8>]>,
     processes: Box<[ProcId]>,
     rank: u32,
+    /// Of a communicator with a topology.
+    edges: Option<Edges>,
+    long: Long,
     /// The own one.
     region: Region,
     /// The step that comes next, and the one before which all ranks are known to have all behind
@@ -121,8 +129,8 @@ impl Boards {
 
     /// This rank's part in an operation on a track.
     #[inline]
-    fn call<'a>(&self, operation: &Operation<'a>) -> Option<Call<'a>> {
-        let mut call = Call::of(operation, self.rank, self.size())?;
+    fn call<'a>(&'a self, operation: &Operation<'a>) -> Option<Call<'a>> {
+        let mut call = Call::of(operation, (self.rank, self.size()), self.edges.as_ref())?;
         call.sorts = self.sorts_of(operation);
         Some(call)
     }

@@ -19,7 +19,9 @@ use portolan_core::{Device, ProcId, Result};
 use super::Boards;
 use super::board::{Map, TRACKS};
 use super::choice::Choice;
+use super::edges::Edges;
 use super::hope::Hope;
+use super::long::Long;
 use super::track::Turns;
 use crate::state::lock;
 
@@ -28,12 +30,16 @@ const MOST_RANKS: u32 = 256;
 
 /// Words of a region's key.
 const KEY_WORDS: usize = size_of::<RegionKey>() / 8;
+/// Words that a rank tells the others: whether it has a board, its key, and what it tells of its edges.
+const WORDS: usize = 1 + KEY_WORDS + 2;
 
 /// What the boards of a rank's communicators have in common.
 #[derive(Debug)]
 pub(crate) struct Pool {
     /// Boards of communicators that this rank has dropped.
     retired: Mutex<Vec<Retired>>,
+    /// Memory of long places that nobody looks at any more.
+    spare: Mutex<Vec<Region>>,
     /// Whether ranks look if the others' items are of the same sort.
     pub(super) types: bool,
 }
@@ -44,6 +50,8 @@ struct Retired {
     ranks: u32,
     /// The rank whose board it was.
     rank: u32,
+    /// The memory of its long places.
+    long: Vec<Region>,
 }
 
 impl Retired {
@@ -63,6 +71,7 @@ impl Pool {
     pub(crate) fn new(types: bool) -> Self {
         Self {
             retired: Mutex::default(),
+            spare: Mutex::default(),
             types,
         }
     }
@@ -71,18 +80,30 @@ impl Pool {
     fn take<D: Device>(&self, device: &D, len: usize) -> Result<Region> {
         let mut retired = lock(&self.retired);
         let fits = |old: &Retired| old.region.len >= len && old.is_free();
-        match retired.iter().position(fits) {
-            Some(index) => Ok(retired.swap_remove(index).region),
-            None => device.alloc_region(len),
+        let Some(index) = retired.iter().position(fits) else {
+            return device.alloc_region(len);
+        };
+        let old = retired.swap_remove(index);
+        lock(&self.spare).extend(old.long);
+        Ok(old.region)
+    }
+
+    /// Memory for long places of at least `len` bytes together, if there is any.
+    pub(super) fn take_long<D: Device>(&self, device: &D, len: usize) -> Option<Region> {
+        let mut spare = lock(&self.spare);
+        for old in lock(&self.retired).iter_mut().filter(|old| old.is_free()) {
+            spare.append(&mut old.long);
+        }
+        let fits = |(_, region): &(usize, &Region)| region.len >= len;
+        let least = spare.iter().enumerate().filter(fits);
+        match least.min_by_key(|(_, region)| region.len) {
+            Some((index, _)) => Some(spare.swap_remove(index)),
+            None => device.alloc_region(len).ok(),
         }
     }
 
-    fn give(&self, region: Region, ranks: u32, rank: u32) {
-        lock(&self.retired).push(Retired {
-            region,
-            ranks,
-            rank,
-        });
+    fn give(&self, retired: Retired) {
+        lock(&self.retired).push(retired);
     }
 }
 
@@ -105,7 +126,9 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
         // was found free, and no key of it as a board of this communicator has been given away.
         unsafe { std::ptr::write_bytes(region.ptr, 0, map.zeroed()) };
     }
-    let keys = comm.allgather_words(&words(region.as_ref()))?;
+    let neighbours = comm.neighbours();
+    let told = Edges::told(neighbours.as_ref());
+    let keys = comm.allgather_words(&words(region.as_ref(), told))?;
     let boards = region.as_ref().and_then(|own| mapped(comm, own, &keys));
     let mut all = [u64::from(boards.is_some())];
     comm.and_words(&mut all)?;
@@ -116,8 +139,11 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
                 .attributes()
                 .caps
                 .contains(Caps::THREAD_MULTIPLE);
+            let (told, _) = keys.as_chunks::<WORDS>();
+            let told = told.iter().map(|&[.., crowded, most]| [crowded, most]);
             Ok(Some(Boards {
                 map,
+                edges: neighbours.map(|neighbours| Edges::new(neighbours, told)),
                 boards: boards.into(),
                 processes: processes.into(),
                 rank,
@@ -132,6 +158,7 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
                 ahead: AtomicBool::new(false),
                 busy: AtomicBool::new(false),
                 many_threads,
+                long: Long::new(ranks),
                 choice: Choice::new(comm.size()),
                 pool: Arc::clone(pool),
                 types: pool.types,
@@ -156,9 +183,9 @@ fn shares_memory<D: Device>(comm: &Communicator<D>) -> bool {
     device.attributes().caps.contains(Caps::DIRECT) && nodes.all(|node| Some(node) == first)
 }
 
-/// What a rank tells the others: whether it has a board, and its key.
-fn words(region: Option<&Region>) -> [u64; 1 + KEY_WORDS] {
-    let mut words = [0; 1 + KEY_WORDS];
+/// What a rank tells the others.
+fn words(region: Option<&Region>, edges: [u64; 2]) -> [u64; WORDS] {
+    let mut words = [0; WORDS];
     if let Some(region) = region {
         words[0] = 1;
         let (key, _) = region.key.0.as_chunks::<8>();
@@ -166,6 +193,7 @@ fn words(region: Option<&Region>) -> [u64; 1 + KEY_WORDS] {
             *word = u64::from_le_bytes(*bytes);
         }
     }
+    words[1 + KEY_WORDS..].copy_from_slice(&edges);
     words
 }
 
@@ -173,7 +201,7 @@ type Mapped = (Vec<NonNull<u8>>, Vec<ProcId>);
 
 /// The addresses of all boards here, by rank, if there are all of them.
 fn mapped<D: Device>(comm: &Communicator<D>, own: &Region, keys: &[u64]) -> Option<Mapped> {
-    let board = |(member, words): (ProcId, &[u64; 1 + KEY_WORDS])| {
+    let board = |(member, words): (ProcId, &[u64; WORDS])| {
         if words[0] != 1 {
             return None;
         }
@@ -187,7 +215,7 @@ fn mapped<D: Device>(comm: &Communicator<D>, own: &Region, keys: &[u64]) -> Opti
         }
         comm.device().direct(member, &key)
     };
-    let (keys, _) = keys.as_chunks::<{ 1 + KEY_WORDS }>();
+    let (keys, _) = keys.as_chunks::<WORDS>();
     let boards: Option<Vec<_>> = comm.group().iter().zip(keys).map(board).collect();
     let processes = comm.group().iter().collect();
     boards.map(|boards| (boards, processes))
@@ -200,7 +228,12 @@ fn retire_unused(pool: &Pool, region: Region, ranks: u32, rank: u32) {
         // SAFETY: the region has room for the words of so many ranks and is this rank's alone.
         unsafe { map.gone(region.ptr, reader) }.store(1, Ordering::Relaxed);
     }
-    pool.give(region, ranks, rank);
+    pool.give(Retired {
+        region,
+        ranks,
+        rank,
+        long: Vec::new(),
+    });
 }
 
 impl Drop for Boards {
@@ -212,6 +245,11 @@ impl Drop for Boards {
             // Release: pairs with `Retired::is_free`; what this rank read there comes before.
             unsafe { self.map.gone(board, self.rank) }.store(1, Ordering::Release);
         }
-        self.pool.give(self.region, self.size(), self.rank);
+        self.pool.give(Retired {
+            region: self.region,
+            ranks: self.size(),
+            rank: self.rank,
+            long: self.long.take_own(),
+        });
     }
 }

@@ -22,6 +22,7 @@ use super::beside::Beside;
 use super::board::{CELLS, CHUNKS, Header, IN_CELL, Kind};
 use super::choice::Choice;
 use super::counts;
+use super::edges::Edges;
 use super::odd::{Odd, disagreement, mismatch};
 use super::sort::{Sort, Sorts};
 use crate::counters::Counters;
@@ -169,6 +170,11 @@ impl<'a, D: Device> Steps<'a, D> {
         self.boards.size()
     }
 
+    /// The communicator's topology, if it has one.
+    pub(super) fn edges(&self) -> Option<&'a Edges> {
+        self.boards.edges.as_ref()
+    }
+
     /// Waits until this rank may write its cell of this step, or its chunk.
     #[inline]
     pub(super) fn room(&mut self, place: Place) -> Result<()> {
@@ -214,6 +220,35 @@ impl<'a, D: Device> Steps<'a, D> {
         }
         self.proved = least;
         Ok(())
+    }
+
+    /// Where this rank writes so many bytes, more than a chunk has, of this step, whose cell says so; `None` if there is no memory for them,
+    /// which it says as well. The chunk of the step is found free.
+    ///
+    /// # Safety
+    /// Nothing else is written to the cell.
+    pub(super) unsafe fn my_long_place(&self, len: usize) -> Option<*mut u8> {
+        let (device, cell) = (self.comm.device(), self.mine(Place::Cell));
+        let pool = &self.boards.pool;
+        // SAFETY: the cell is this rank's, and `room` has found it free.
+        unsafe { self.boards.long.show(device, pool, self.step, len, cell) }
+    }
+
+    /// Where a rank has written more bytes than a chunk has; `None` if it had no memory for them.
+    ///
+    /// # Errors
+    /// If there is no such memory.
+    ///
+    /// # Safety
+    /// It has posted that it shows so many.
+    pub(super) unsafe fn long_place_of(&self, rank: u32) -> Result<Option<*mut u8>> {
+        let (device, whose) = (self.comm.device(), (rank, self.process(rank)));
+        // SAFETY: from the caller.
+        unsafe {
+            self.boards
+                .long
+                .find(device, whose, self.at(rank, Place::Cell))
+        }
     }
 
     /// Where this rank writes the data of this step.

@@ -436,6 +436,8 @@ pub(super) const GROUPS: &[Group] = &[
                     run("ialltoall --sizes 8,4k"),
                     run("ireduce-scatter --sizes 8,4k"),
                     run("iscan --sizes 8,4k"),
+                    run("ineighbor-allgather --sizes 8,4k"),
+                    run("ineighbor-alltoall --sizes 8,4k"),
                 ],
             ),
             goal(

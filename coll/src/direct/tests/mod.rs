@@ -2,6 +2,7 @@
 
 mod agree;
 mod ahead;
+mod along;
 mod counts;
 mod flight;
 mod mixed;

@@ -1,15 +1,16 @@
 //! Neighbour collectives over boards: lengths on both sides of all limits, edges of any number, and ranks that do not agree.
 
-use portolan_core::comm::{Cartesian, Dimension, Edges};
+use portolan_core::comm::{Dimension, Edges};
 use portolan_core::{Device, ErrorKind, MemoryKind, Result, TypedBuf};
 use portolan_datatype::Layout;
 
 use super::{World, costs, on_all};
+use crate::direct::long::without_memory;
 use crate::simulate::Random;
 use crate::{BlocksArg, LayoutsArg, Many, Operation, run, start};
 
-/// Items of 4 bytes: none, in a cell, in a chunk, near and above limits of lists and of chunks, in pieces.
-const LENS: [usize; 9] = [0, 1, 5, 300, 2048, 2049, 6000, 17_409, 300_000];
+/// Items of 4 bytes: none, in a cell, in a chunk, near and above its end for lists and one block, in long places, as messages.
+const LENS: [usize; 10] = [0, 1, 5, 300, 2048, 6000, 17_409, 40_000, 130_000, 300_000];
 
 /// What travels along an edge.
 fn item(from: u32, to: u32, lane: u32, at: usize) -> u32 {
@@ -221,8 +222,8 @@ fn ring(world: &World) -> World {
 fn short_ones_are_one_signal_and_long_ones_messages() {
     on_all(4, |world| {
         let (ring, layout) = (ring(world), Layout::of::<u32>());
-        let [mut send, mut recv] = [vec![ring.rank(); 100_000], vec![0; 200_000]];
-        for (len, messages) in [(1, 0), (17_000, 0), (100_000, 4)] {
+        let [mut send, mut recv] = [vec![ring.rank(); 300_000], vec![0; 600_000]];
+        for (len, messages) in [(1, 0), (17_000, 0), (100_000, 0), (300_000, 4)] {
             let before = costs(&ring);
             let operation = Operation::NeighbourAllgather {
                 send: super::buf(&mut send[..len], &layout),
@@ -405,14 +406,81 @@ fn an_answer_may_be_of_another_type_and_a_wrong_one_is_told() {
 }
 
 #[test]
-fn limits_of_lists_leave_room_for_all_edges_of_a_grid() {
-    for dims in 1..=6 {
-        let grid = Cartesian::new(&vec![Dimension::periodic(1); dims]).unwrap();
-        let limit = super::super::neighbours::limit_on_grid(&grid);
-        let room = 8 + 2 * dims * (16 + limit);
-        assert!(
-            limit > 0 && room <= super::super::board::CHUNK,
-            "{dims}: {room}"
-        );
+fn who_gets_no_memory_for_long_places_sends_messages() {
+    for without in [vec![1], vec![0, 1], vec![0, 1, 2]] {
+        on_all(3, |world| {
+            let all = [2, 1].map(|by| (world.rank() + by) % 3);
+            let edges = || Edges::from(all.to_vec());
+            let graph = world.dist_graph_create_adjacent(edges(), edges(), false);
+            let graph = graph.unwrap();
+            let is_without = without.contains(&world.rank());
+            let body = || {
+                let (mut send, mut recv) = (vec![7u32; 40_000], vec![0u32; 80_000]);
+                let layout = Layout::of::<u32>();
+                let operation = Operation::NeighbourAllgather {
+                    send: super::buf(&mut send, &layout),
+                    recv: Many::Equal(super::buf(&mut recv[..40_000], &layout)),
+                };
+                // The first operation makes boards, which takes messages.
+                go(&graph, &Operation::Barrier, true).unwrap();
+                let before = costs(&graph)[2];
+                go(&graph, &operation, true).unwrap();
+                let sent = if is_without { 2 } else { 0 };
+                assert_eq!(costs(&graph)[2] - before, sent);
+                assert!(recv.iter().all(|&item| item == 7));
+                for shift in 0..LENS.len() {
+                    both(&graph, &all, &all, |from, to, lane| {
+                        LENS[(from as usize + 3 * to as usize + lane as usize + shift) % LENS.len()]
+                    });
+                }
+            };
+            match is_without {
+                true => without_memory(body),
+                false => body(),
+            }
+        });
     }
+}
+
+#[test]
+fn memory_of_long_places_grows_and_is_used_again() {
+    on_all(2, |world| {
+        let layout = Layout::of::<u32>();
+        let mut taken = Vec::new();
+        for _ in 0..3 {
+            let (ring, rank) = (ring(world), world.rank());
+            let boards = || {
+                crate::state::of(&ring)
+                    .direct
+                    .boards
+                    .get()
+                    .unwrap()
+                    .as_ref()
+            };
+            for len in [20_000, 40_000, 30_000, 200_000] {
+                let mut send: Vec<u32> = (0..len).map(|at| item(rank, 0, 0, at)).collect();
+                let mut recv = vec![0; 2 * len];
+                let operation = Operation::NeighbourAllgather {
+                    send: super::buf(&mut send, &layout),
+                    recv: Many::Equal(TypedBuf {
+                        count: len,
+                        ..super::buf(&mut recv, &layout)
+                    }),
+                };
+                for _ in 0..6 {
+                    go(&ring, &operation, true).unwrap();
+                }
+                let right = |(at, got): (usize, &u32)| *got == item(1 - rank, 0, 0, at % len);
+                assert!(recv.iter().enumerate().all(right), "{len}");
+            }
+            // Of the four lengths the third has room in what the second has taken.
+            let own = boards().unwrap().long.own();
+            assert_eq!(own.len(), 3);
+            taken.push(own.iter().map(|region| region.ptr).collect::<Vec<_>>());
+            drop(ring);
+            world.barrier().unwrap();
+        }
+        taken.iter_mut().for_each(|regions| regions.sort());
+        assert!(taken.iter().all(|regions| *regions == taken[0]));
+    });
 }

@@ -1,0 +1,255 @@
+//! What goes along the edges of a topology, and how it lies on a board.
+//!
+//! For allgather the board has a rank's block. For alltoall it has a list: for each edge its other end, its number and its length,
+//! and behind all of these the blocks that are short enough. How long that is all ranks know alike, because they
+//! have told each other when the boards were made how many edges a rank has at most: so all short blocks of any rank fit, and whoever
+//! receives a block knows from its length where it is.
+
+use portolan_core::comm::{Neighbour, Neighbours};
+
+use super::board::Kind;
+use super::data::Stream;
+use crate::args::Many;
+use crate::neighbour::EDGE_LANES;
+
+/// The rank at the other end of an edge, and the edge's number among those between the two.
+pub(super) type Edge = (u32, u32);
+
+/// The edges that are there, with their data.
+pub(super) fn edges<'a>(
+    neighbours: &'a [Neighbour],
+    data: impl Fn(u32) -> Stream<'a>,
+) -> impl Iterator<Item = (Edge, Stream<'a>)> {
+    let edge = move |(at, neighbour): (u32, &Neighbour)| {
+        Some(((neighbour.rank?, neighbour.lane), data(at)))
+    };
+    (0..).zip(neighbours).filter_map(edge)
+}
+
+/// The topology of a communicator, as far as its boards need it.
+#[derive(Debug)]
+pub(super) struct Edges {
+    pub(super) neighbours: Neighbours,
+    /// The destinations of a rank, at most.
+    most: usize,
+    /// Whether somewhere more edges lead from one rank to another than there are lanes for messages. Those in one lane match in their
+    /// order, so all blocks are messages then.
+    crowded: bool,
+}
+
+impl Edges {
+    /// What a rank tells the others of its edges: whether there are too many for lanes, and their number.
+    pub(super) fn told(neighbours: Option<&Neighbours>) -> [u64; 2] {
+        let Some(Neighbours { destinations, .. }) = neighbours else {
+            return [0; 2];
+        };
+        let crowded = |to: &Neighbour| to.rank.is_some() && to.lane >= EDGE_LANES;
+        let crowded = destinations.iter().any(crowded);
+        [u64::from(crowded), destinations.len() as u64]
+    }
+
+    /// From the own edges and what all ranks have told.
+    pub(super) fn new(neighbours: Neighbours, told: impl Iterator<Item = [u64; 2]>) -> Self {
+        let most =
+            |[crowded, most]: [u64; 2], [too, more]: [u64; 2]| [crowded | too, most.max(more)];
+        let [crowded, most] = told.fold([0; 2], most);
+        Self {
+            neighbours,
+            most: usize::try_from(most).unwrap_or(usize::MAX),
+            crowded: crowded != 0,
+        }
+    }
+
+    /// Bytes of a block of a list of `room` bytes, at most; `None` where no list fits.
+    pub(super) fn limit(&self, room: usize) -> Option<usize> {
+        let each = (room - WORD) / self.most.max(1) / WORD * WORD;
+        let limit = each.checked_sub(ENTRY)?;
+        Some(if self.crowded { 0 } else { limit })
+    }
+
+    /// The same where all blocks are to lie there.
+    pub(super) fn limit_of_all(&self, room: usize) -> Option<usize> {
+        self.limit(room).filter(|_| !self.crowded)
+    }
+
+    /// Bytes of a list with so many bytes for each edge, at most.
+    pub(super) fn room(&self, len: usize) -> usize {
+        WORD.saturating_add(self.most.saturating_mul(room_of_block(len)))
+    }
+}
+
+/// What a rank shows its destinations.
+pub(super) struct Shown<'a> {
+    /// Bytes of a block that lies on the board, at most: the same on all ranks.
+    pub(super) limit: usize,
+    pub(super) blocks: Blocks<'a>,
+}
+
+pub(super) enum Blocks<'a> {
+    /// The same for all.
+    Same(Stream<'a>),
+    /// A block for each: their number, the edge and length of each, and the short ones.
+    List(Many<'a>),
+    /// A block for each, which all go as messages.
+    Sent(Many<'a>),
+}
+
+/// Bytes of a number in a list; blocks begin at multiples of it.
+pub(super) const WORD: usize = size_of::<u64>();
+/// Bytes of a list for each edge beside its block.
+pub(super) const ENTRY: usize = 2 * WORD;
+/// With the length of a block in a list: it is there.
+const HERE: u64 = 1 << 63;
+
+impl<'a> Shown<'a> {
+    pub(super) fn kind(&self) -> Kind {
+        match self.blocks {
+            Blocks::Same(_) => Kind::NeighbourAllgather,
+            Blocks::List(_) => Kind::NeighbourAlltoall,
+            Blocks::Sent(_) => Kind::NeighbourAlltoallSent,
+        }
+    }
+
+    pub(super) fn block(&self, edge: u32) -> Stream<'a> {
+        match self.blocks {
+            Blocks::Same(block) => block,
+            Blocks::List(many) | Blocks::Sent(many) => Stream::block(&many, edge),
+        }
+    }
+
+    /// Whether an edge's block of so many bytes lies on the board, which both ends know.
+    pub(super) fn is_short(&self, len: u64) -> bool {
+        !matches!(self.blocks, Blocks::Sent(_)) && len <= self.limit as u64
+    }
+
+    /// Bytes of an edge's block that lie on the board.
+    fn on_board(&self, len: usize) -> usize {
+        if self.is_short(len as u64) { len } else { 0 }
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn room(&self, destinations: &[Neighbour]) -> usize {
+        match self.blocks {
+            Blocks::Same(block) => self.on_board(block.len()),
+            Blocks::Sent(_) => 0,
+            Blocks::List(many) => {
+                let lens = edges(destinations, |edge| Stream::block(&many, edge));
+                let lens = lens.map(|(_, block)| self.on_board(block.len()));
+                WORD + lens.map(room_of_block).sum::<usize>()
+            }
+        }
+    }
+
+    /// Writes it.
+    ///
+    /// # Safety
+    /// There is room at `to`, which nobody else uses, aligned to a word; what is sent is readable.
+    pub(super) unsafe fn write(&self, destinations: &[Neighbour], to: *mut u8) {
+        // SAFETY: from the caller, for all of it.
+        unsafe {
+            let many = match self.blocks {
+                Blocks::Same(block) => return block.read(0, to, self.on_board(block.len())),
+                Blocks::Sent(_) => return,
+                Blocks::List(many) => many,
+            };
+            let all = || edges(destinations, |edge| Stream::block(&many, edge));
+            let count = all().count();
+            to.cast::<u64>().write(count as u64);
+            let mut entry = to.add(WORD);
+            let mut at = entry.add(count * ENTRY);
+            for (edge, block) in all() {
+                let words = entry.cast::<u64>();
+                let len = self.on_board(block.len());
+                let here = if len == block.len() { HERE } else { 0 };
+                words.write(word_of(edge));
+                words.add(1).write(block.len() as u64 | here);
+                block.read(0, at, len);
+                entry = entry.add(ENTRY);
+                at = at.add(len.next_multiple_of(WORD));
+            }
+        }
+    }
+}
+
+/// Bytes of a list for an edge with so many bytes there.
+fn room_of_block(len: usize) -> usize {
+    ENTRY + len.next_multiple_of(WORD)
+}
+
+/// The length of an edge's block in a list, and where it is, if it is there.
+///
+/// # Safety
+/// The list has been posted at `list`.
+pub(super) unsafe fn find(list: *mut u8, edge: Edge) -> (u64, Option<*mut u8>) {
+    // SAFETY: from the caller, for all of it.
+    unsafe {
+        let count = list.cast::<u64>().read() as usize;
+        let mut at = list.add(WORD + count * ENTRY);
+        for entry in 0..count {
+            let words = list.add(WORD + entry * ENTRY).cast::<u64>();
+            let told = words.add(1).read();
+            let (len, is_here) = (told & !HERE, told & HERE != 0);
+            if words.read() == word_of(edge) {
+                return (len, is_here.then_some(at));
+            }
+            if is_here {
+                at = at.add((len as usize).next_multiple_of(WORD));
+            }
+        }
+    }
+    (0, None)
+}
+
+/// An edge in a list: the rank at its other end, and its number among those between the two.
+fn word_of((rank, lane): Edge) -> u64 {
+    u64::from(rank) << 32 | u64::from(lane)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::board::{CHUNK, SMALL};
+
+    fn to(rank: u32, lane: u32) -> Neighbour {
+        Neighbour {
+            rank: Some(rank),
+            lane,
+        }
+    }
+
+    #[test]
+    fn as_many_edges_as_any_rank_has_fit() {
+        for most in [0, 1, 2, 3, 4, 6, 26, 100, 400, 5000] {
+            for room in [SMALL, CHUNK] {
+                let told = [[0, 0], [0, most], [0, most / 2]];
+                let edges = Edges::new(Neighbours::default(), told.into_iter());
+                match edges.limit(room) {
+                    Some(limit) => assert!(edges.room(limit) <= room, "{most} in {room}"),
+                    None => assert!(edges.room(0) > room, "{most} in {room}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_alone_where_messages_share_a_lane() {
+        let to_one = |edges: u32| {
+            let destinations = (0..edges).map(|lane| to(1, lane)).collect();
+            Neighbours {
+                sources: Vec::new(),
+                destinations,
+            }
+        };
+        let told = [EDGE_LANES, EDGE_LANES + 1].map(|edges| Edges::told(Some(&to_one(edges))));
+        let [fits, crowded] = told;
+        assert_eq!(told.map(|[crowded, _]| crowded), [0, 1]);
+        let [alone, both] =
+            [vec![fits], vec![fits, crowded]].map(|told| Edges::new(to_one(3), told.into_iter()));
+        assert!(alone.limit(CHUNK) > Some(0) && alone.limit_of_all(CHUNK).is_some());
+        assert_eq!(
+            (both.limit(CHUNK), both.limit_of_all(CHUNK)),
+            (Some(0), None)
+        );
+        assert_eq!(Edges::told(None), [0, 0]);
+    }
+}

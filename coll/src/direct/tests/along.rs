@@ -1,0 +1,247 @@
+//! Neighbour collectives on tracks: nonblocking and persistent ones with one length for all blocks.
+
+use portolan_core::comm::{Dimension, Edges};
+use portolan_core::{Device, ErrorKind, Request, Result, TypedBuf};
+use portolan_datatype::Layout;
+
+use super::{World, buf, costs, on_all};
+use crate::simulate::Random;
+use crate::{Many, Operation, Persistent, run, start};
+
+/// Items of 4 bytes: none, in a cell, in a chunk, near the limit of one block and of lists, and messages.
+const LENS: [usize; 8] = [0, 1, 7, 300, 1000, 2048, 2049, 20_000];
+
+/// What travels along an edge.
+fn item(from: u32, to: u32, lane: u32, at: usize) -> u32 {
+    from.wrapping_mul(7919) ^ to.wrapping_mul(104_729) ^ (lane << 20) ^ at as u32
+}
+
+/// The ranks at the other ends of edges, each with the number of the edge among those between the two.
+fn numbered(ranks: &[u32]) -> Vec<(u32, u32)> {
+    let before = |at: usize| ranks[..at].iter().filter(|&&r| r == ranks[at]).count();
+    (0..ranks.len())
+        .map(|at| (ranks[at], before(at) as u32))
+        .collect()
+}
+
+/// The buffers of an allgather or alltoall along edges, with blocks of `len` items.
+struct Case {
+    alltoall: bool,
+    len: usize,
+    me: u32,
+    sources: Vec<(u32, u32)>,
+    send: Vec<u32>,
+    recv: Vec<u32>,
+}
+
+impl Case {
+    fn new(me: u32, sources: &[u32], destinations: &[u32], alltoall: bool, len: usize) -> Self {
+        let sources = numbered(sources);
+        let block = |(to, lane)| (0..len).map(move |at| item(me, to, lane, at));
+        let send = match alltoall {
+            true => numbered(destinations).into_iter().flat_map(block).collect(),
+            false => block((0, 0)).collect(),
+        };
+        Self {
+            alltoall,
+            len,
+            me,
+            send,
+            recv: vec![u32::MAX; sources.len() * len],
+            sources,
+        }
+    }
+
+    fn with<R>(&mut self, layout: &Layout, body: impl FnOnce(&Operation<'_>) -> R) -> R {
+        let block = |data| TypedBuf {
+            count: self.len,
+            ..buf(data, layout)
+        };
+        let (send, recv) = (block(&mut self.send), Many::Equal(block(&mut self.recv)));
+        body(&match self.alltoall {
+            true => Operation::NeighbourAlltoall {
+                send: Many::Equal(send),
+                recv,
+            },
+            false => Operation::NeighbourAllgather { send, recv },
+        })
+    }
+
+    fn check(&mut self) {
+        for (edge, &(from, lane)) in self.sources.iter().enumerate() {
+            for (at, got) in self.recv[edge * self.len..][..self.len]
+                .iter_mut()
+                .enumerate()
+            {
+                let sent = match self.alltoall {
+                    true => item(from, self.me, lane, at),
+                    false => item(from, 0, 0, at),
+                };
+                assert_eq!(std::mem::take(got), sent, "item {at} of edge {edge}");
+            }
+        }
+    }
+}
+
+fn begin(comm: &World, case: &mut Case) -> Result<Request> {
+    // SAFETY: the callers keep the case until they have waited.
+    case.with(&Layout::of::<u32>(), |operation| unsafe {
+        start(comm, operation)
+    })
+}
+
+fn wait(comm: &World, request: Request) -> Result<()> {
+    comm.device().wait(request).map(drop)
+}
+
+/// All lengths at once and then one by one, nonblocking, and as persistent operations, of which each is started twice.
+fn all_forms(comm: &World, sources: &[u32], destinations: &[u32]) {
+    let cases = || {
+        let new = |len, alltoall| Case::new(comm.rank(), sources, destinations, alltoall, len);
+        LENS.into_iter()
+            .flat_map(move |len| [true, false].map(|alltoall| new(len, alltoall)))
+    };
+    let mut flight: Vec<Case> = cases().collect();
+    let requests: Vec<_> = flight.iter_mut().map(|case| begin(comm, case)).collect();
+    for (request, case) in requests.into_iter().zip(&mut flight) {
+        wait(comm, request.unwrap()).unwrap();
+        case.check();
+    }
+    for mut case in cases() {
+        let request = begin(comm, &mut case).unwrap();
+        wait(comm, request).unwrap();
+        case.check();
+    }
+    for mut case in cases() {
+        let plan = case.with(&Layout::of::<u32>(), |operation| {
+            Persistent::new(comm, operation)
+        });
+        let mut plan = plan.unwrap();
+        for _ in 0..2 {
+            // SAFETY: the case stays until the wait.
+            wait(comm, unsafe { plan.start() }.unwrap()).unwrap();
+            case.check();
+        }
+    }
+}
+
+fn graph(world: &World, sources: &[u32], destinations: &[u32]) -> World {
+    let edges = |ranks: &[u32]| Edges::from(ranks.to_vec());
+    let graph = world.dist_graph_create_adjacent(edges(sources), edges(destinations), false);
+    let graph = graph.unwrap();
+    // SAFETY: there is no buffer.
+    unsafe { run(&graph, &Operation::Barrier) }.unwrap();
+    graph
+}
+
+#[test]
+fn any_length_goes_along_the_edges_of_any_graph() {
+    for ranks in [1, 2, 3, 4, 8] {
+        on_all(ranks, |world| {
+            let mut random = Random::new(u64::from(ranks));
+            for edges in [0, 1, 3, 6, 12, 30, 150] {
+                // Edges may be there twice, and lead to the rank itself; a rank may have none.
+                let mut end = || random.below(ranks as usize) as u32;
+                let all: Vec<(u32, u32)> = (0..edges).map(|_| (end(), end())).collect();
+                let of = |mine: fn(&(u32, u32)) -> (u32, u32)| {
+                    let own = all.iter().map(mine).filter(|&(own, _)| own == world.rank());
+                    own.map(|(_, other)| other).collect::<Vec<_>>()
+                };
+                let (destinations, sources) = (of(|&edge| edge), of(|&(from, to)| (to, from)));
+                all_forms(
+                    &graph(world, &sources, &destinations),
+                    &sources,
+                    &destinations,
+                );
+            }
+        });
+    }
+}
+
+/// A ring of the ranks of a world, with boards; of two, both neighbours are the same.
+fn ring(world: &World) -> (World, [u32; 2]) {
+    let dims = [Dimension::periodic(world.size())];
+    let ring = world.cart_create(&dims, false).unwrap().unwrap();
+    // SAFETY: there is no buffer.
+    unsafe { run(&ring, &Operation::Barrier) }.unwrap();
+    let around = [world.size() - 1, 1].map(|by| (ring.rank() + by) % ring.size());
+    (ring, around)
+}
+
+#[test]
+fn short_ones_are_one_signal_and_one_look_a_neighbour() {
+    on_all(4, |world| {
+        let (ring, around) = ring(world);
+        for (alltoall, len) in [(true, 1), (false, 1), (true, 1024), (false, 2048)] {
+            let before = costs(&ring);
+            // A ring of one dimension has its edges in the lanes of their directions.
+            let mut case = Case::new(ring.rank(), &around, &around, alltoall, len);
+            let request = begin(&ring, &mut case).unwrap();
+            wait(&ring, request).unwrap();
+            let after = costs(&ring);
+            let more: Vec<_> = after.iter().zip(before).map(|(a, b)| a - b).collect();
+            assert_eq!(more, [1, 2, 0], "{alltoall} {len}");
+        }
+        let mut long = Case::new(ring.rank(), &around, &around, false, 2049);
+        let request = begin(&ring, &mut long).unwrap();
+        wait(&ring, request).unwrap();
+        assert!(costs(&ring)[2] > 0);
+    });
+}
+
+#[test]
+fn lengths_that_differ_are_told_and_what_follows_works() {
+    for ranks in [2, 3, 5] {
+        on_all(ranks, |world| {
+            let (ring, around) = ring(world);
+            for (odd, usual) in LENS.iter().flat_map(|&odd| LENS.map(|usual| (odd, usual))) {
+                // An empty block is not sent; its other end waits for it where both are messages.
+                if odd == usual || odd.min(usual) == 0 {
+                    continue;
+                }
+                let is_odd = ring.rank() == 1;
+                for alltoall in [true, false] {
+                    let len = if is_odd { odd } else { usual };
+                    let mut case = Case::new(ring.rank(), &around, &around, alltoall, len);
+                    let outcome = begin(&ring, &mut case).and_then(|request| wait(&ring, request));
+                    let text = format!("{odd} beside {usual}, alltoall {alltoall}, {ranks} ranks");
+                    if is_odd || around.contains(&1) {
+                        let error = outcome.expect_err(&text);
+                        let kinds = [ErrorKind::InvalidCount, ErrorKind::Truncated];
+                        assert!(kinds.contains(&error.kind()), "{text}: {error}");
+                    }
+                }
+                let mut case = Case::new(ring.rank(), &around, &around, false, 3);
+                let request = begin(&ring, &mut case).unwrap();
+                wait(&ring, request).unwrap();
+                case.check();
+            }
+        });
+    }
+}
+
+#[test]
+fn who_does_something_else_is_told_and_nobody_hangs() {
+    on_all(4, |world| {
+        let (ring, around) = ring(world);
+        for len in LENS {
+            let mut case = Case::new(ring.rank(), &around, &around, true, len);
+            let outcome = match ring.rank() {
+                // SAFETY: there is no buffer.
+                1 => unsafe { start(&ring, &Operation::Barrier) },
+                _ => begin(&ring, &mut case),
+            };
+            let outcome = outcome.and_then(|request| wait(&ring, request));
+            if ring.rank() == 1 || around.contains(&1) {
+                let error = outcome.expect_err("rank 1 is not there");
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{len}: {error}");
+                assert!(
+                    error.to_string().contains("a neighbour alltoall"),
+                    "{error}"
+                );
+            }
+            // SAFETY: there is no buffer.
+            unsafe { run(&ring, &Operation::Barrier) }.unwrap();
+        }
+    });
+}
