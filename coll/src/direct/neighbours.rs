@@ -210,6 +210,8 @@ impl<D: Device> Looks<'_, D> {
             return Ok(());
         };
         let (sources, recv) = (self.sources, self.recv);
+        self.steps
+            .begin_looks(sources.iter().filter_map(|source| source.rank));
         let beside = self.steps.beside();
         let first = usize::from(!beside.is_any());
         // Those of the same processor first.

@@ -148,6 +148,20 @@ impl<'a, D: Device> Steps<'a, D> {
         }
     }
 
+    /// Begins to look at some of the others: if one of those has not shown this step, and one on this rank's processor has not either, the
+    /// latter runs first. It may not be one of them, but somebody elsewhere may wait for it, in whose turn this rank's own sources come.
+    pub(super) fn begin_looks(&mut self, mut ranks: impl Iterator<Item = u32>) {
+        if !self.take_turns() || !self.beside.is_any() {
+            return;
+        }
+        let is_late = |rank: u32| rank != self.rank() && self.seen_of(rank).is_none();
+        let beside = |&rank: &u32| self.beside.is_beside(rank);
+        if ranks.any(is_late) && (0..self.size()).filter(beside).any(is_late) {
+            self.comm.device().give_way();
+            self.gave_way = true;
+        }
+    }
+
     /// Waits for a rank: until `ready` holds, which that one makes true.
     #[inline]
     fn wait(&mut self, rank: u32, mut ready: impl FnMut() -> bool) -> Result<()> {
