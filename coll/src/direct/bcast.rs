@@ -5,7 +5,7 @@
 
 use portolan_core::{Device, Result};
 
-use super::board::{CHUNK, CHUNKS, Header, IN_CELL, Kind};
+use super::board::{CHUNKS, Header, IN_CELL, Kind};
 use super::choice;
 use super::data::Stream;
 use super::exchange::RADIX;
@@ -17,26 +17,26 @@ const SHORTEST: usize = 8 << 10;
 
 /// Bytes of the pieces of so many bytes. Up to the length of all chunks together there are at most as many
 /// pieces as chunks: the root can write all without waiting.
-fn piece(len: u64) -> u64 {
+fn piece(len: u64, chunk: usize) -> u64 {
     let even = len.div_ceil(u64::from(CHUNKS)).next_multiple_of(4096);
-    even.clamp(SHORTEST as u64, CHUNK as u64)
+    even.clamp(SHORTEST as u64, chunk as u64)
 }
 
 /// Steps in which so many bytes go over boards.
-fn pieces(len: u64) -> u64 {
+fn pieces(len: u64, chunk: usize) -> u64 {
     match len {
         0..=0x2000 => 1,
-        _ => len.div_ceil(piece(len)),
+        _ => len.div_ceil(piece(len, chunk)),
     }
 }
 
 /// Steps that a root with so many bytes takes where another rank has not as many.
-fn pieces_in_vain(len: u64, ranks: u32) -> u64 {
+fn pieces_in_vain(len: u64, ranks: u32, chunk: usize) -> u64 {
     if is_measured(Kind::Bcast, ranks, len) {
         // It agrees about the way first, or does not.
         return 1;
     }
-    pieces(len)
+    pieces(len, chunk)
 }
 
 const _: () = assert!(SHORTEST == 0x2000 && IN_CELL < SHORTEST);
@@ -90,8 +90,8 @@ fn announced<D: Device>(steps: &mut Steps<'_, D>, len: usize, root: u32) -> Resu
 unsafe fn send<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>) -> Result<()> {
     let len = data.len();
     let place = Place::of(len);
-    let piece = piece(len as u64) as usize;
-    for number in 0..pieces(len as u64) as usize {
+    let piece = piece(len as u64, steps.chunk()) as usize;
+    for number in 0..pieces(len as u64, steps.chunk()) as usize {
         steps.room(place)?;
         let at = number * piece;
         // SAFETY: from the caller; the place is this rank's, free, and has room for a piece.
@@ -160,8 +160,8 @@ unsafe fn receive_short<D: Device>(
 /// Receives from the root's chunks.
 unsafe fn receive<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: u32) -> Result<()> {
     let len = data.len();
-    let piece = piece(len as u64) as usize;
-    for number in 0..pieces(len as u64) as usize {
+    let piece = piece(len as u64, steps.chunk()) as usize;
+    for number in 0..pieces(len as u64, steps.chunk()) as usize {
         steps.room(Place::Cell)?;
         steps.post_for_few(Kind::BcastAwaited, len);
         let header = steps.header_of(root)?;
@@ -185,7 +185,7 @@ fn let_pass<D: Device>(steps: &mut Steps<'_, D>, root: u32, header: Header) -> R
     steps.note(root, header);
     let left = match header.kind() {
         Some(Kind::Bcast | Kind::BcastAwaited) => {
-            pieces_in_vain(steps.len_of(root, header), steps.size())
+            pieces_in_vain(steps.len_of(root, header), steps.size(), steps.chunk())
         }
         _ => 1,
     };
@@ -202,18 +202,18 @@ fn let_pass<D: Device>(steps: &mut Steps<'_, D>, root: u32, header: Header) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::direct::board::{CHUNK, CHUNK_IN_TURNS};
 
     #[test]
     fn pieces_cover_everything_and_fit_chunks() {
-        for len in (0..2_000_000u64)
-            .step_by(977)
-            .chain([8192, 8193, 1 << 20, 1 << 40])
-        {
-            let (piece, pieces) = (piece(len), pieces(len));
-            assert!(piece <= CHUNK as u64 && pieces >= 1);
+        let lens = (0..2_000_000u64).step_by(977);
+        let lens = lens.chain([8192, 8193, 1 << 20, 1 << 40]);
+        for (len, chunk) in lens.flat_map(|len| [CHUNK, CHUNK_IN_TURNS].map(|chunk| (len, chunk))) {
+            let (piece, pieces) = (piece(len, chunk), pieces(len, chunk));
+            assert!(piece <= chunk as u64 && pieces >= 1);
             assert!(piece * pieces >= len, "{len}");
             assert!(len == 0 || piece * (pieces - 1) < len, "{len}");
-            let all = CHUNK as u64 * u64::from(CHUNKS);
+            let all = chunk as u64 * u64::from(CHUNKS);
             assert!(len > all || pieces <= u64::from(CHUNKS), "{len}");
         }
     }

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use portolan_core::device::{Region, RegionKey};
 use portolan_core::{Device, Error, ErrorKind, ProcId, Result};
 
-use super::board::{CHUNK, CHUNKS, IN_CELL};
+use super::board::{CHUNK, CHUNKS, Header, IN_CELL};
 use super::setup::Pool;
 use crate::state::lock;
 
@@ -35,6 +35,10 @@ struct Card {
 }
 
 const _: () = assert!(size_of::<Card>() <= IN_CELL);
+const _: () = assert!(
+    LONG < Header::LONG,
+    "the cell has no room for the length as well"
+);
 
 /// The key of no region: a region's generations begin with 1.
 const NONE: RegionKey = RegionKey([0; 56]);
@@ -76,11 +80,13 @@ impl Long {
         len: usize,
         cell: *mut u8,
     ) -> Option<*mut u8> {
-        debug_assert!(len <= LONG);
         let mut own = lock(&self.own);
         let each = |region: &Region| region.len / CHUNKS as usize;
         let fits = own.last().filter(|region| each(region) >= len).copied();
         let region = fits.or_else(|| {
+            if len > LONG {
+                return None;
+            }
             let all = len.next_multiple_of(CHUNK) * CHUNKS as usize;
             let fresh = pool.take_long(device, all).filter(|_| there_is_memory())?;
             own.push(fresh);

@@ -6,7 +6,7 @@
 use portolan_core::buffer::TypedBuf;
 use portolan_core::{Device, Result};
 
-use super::board::{CHUNK, IN_CELL, Kind, WIDE};
+use super::board::{IN_CELL, Kind};
 use super::choice;
 use super::data::Stream;
 use super::limits::is_measured;
@@ -43,20 +43,20 @@ pub(super) unsafe fn allgather<D: Device>(
             return steps.end_by(Way::Messages, kind, len);
         }
     }
-    let place = Place::of(len);
+    let (place, chunk) = (Place::of(len), steps.chunk());
     let (mut at, mut longest) = (0, len as u64);
     // Who chooses, or takes another operation, takes one step here. All others see it in that step, and leave.
     let mut left = false;
     loop {
         steps.room(place)?;
         // SAFETY: from the caller; the place is this rank's, free, and has room for a chunk, or for all.
-        unsafe { mine.read(at, steps.mine(place), CHUNK.min(len - at.min(len))) };
+        unsafe { mine.read(at, steps.mine(place), chunk.min(len - at.min(len))) };
         steps.post(kind, len);
         if send.is_some() {
             // While the others come, and from the place: it is in a cache, and what is read twice from memory
             // costs more than all else in blocks that no cache can hold.
             // SAFETY: what the place has of this rank's contribution was copied above; the block is the caller's.
-            unsafe { own.write(at, steps.mine(place), CHUNK.min(len - at.min(len))) };
+            unsafe { own.write(at, steps.mine(place), chunk.min(len - at.min(len))) };
         }
         for rank in steps.others() {
             let block = Stream::block(recv, rank);
@@ -77,14 +77,14 @@ pub(super) unsafe fn allgather<D: Device>(
                     steps.see_sort(rank, header);
                 }
                 let source = steps.at(rank, Place::of(block.len()));
-                let now = CHUNK.min(block.len() - at.min(block.len()));
+                let now = chunk.min(block.len() - at.min(block.len()));
                 // SAFETY: so many bytes have been posted there; the block is the caller's.
                 unsafe { block.write(at, source, now) };
             }
         }
         steps.seen_all();
         steps.next();
-        at += CHUNK;
+        at += chunk;
         if left || at as u64 >= longest {
             if chosen {
                 choice::over(steps.choice(), steps.comm.device());
@@ -125,11 +125,12 @@ pub(super) unsafe fn alltoall<D: Device>(
     }
     // Two chunks at a time as soon as all know how long the others' blocks are.
     let mut wide = chosen;
-    let first = Shares::first(kind, len as u64, size);
+    let chunk = steps.chunk();
+    let first = Shares::first(kind, len as u64, size, chunk);
     let (mut shares, mut at) = (first, 0);
     if chosen {
         // All have agreed about the length.
-        shares = first.rest(len as u64, len as u64);
+        shares = first.rest(len as u64, len as u64, steps.wide());
     }
     let mut longest = len as u64;
     // A rank with longer blocks takes one step and leaves them to messages: nobody goes on without it.
@@ -163,7 +164,7 @@ pub(super) unsafe fn alltoall<D: Device>(
             let len = steps.len_of(rank, header);
             let mut theirs = Shares { len, ..shares };
             if at == 0 && !chosen {
-                theirs = Shares::first(kind, len, size);
+                theirs = Shares::first(kind, len, size, chunk);
                 match sent(len) {
                     true => left = true,
                     false => longest = longest.max(len),
@@ -195,7 +196,7 @@ pub(super) unsafe fn alltoall<D: Device>(
         }
         if !chosen {
             wide = true;
-            shares = first.rest(len as u64, longest - at as u64);
+            shares = first.rest(len as u64, longest - at as u64, steps.wide());
         }
     }
 }
@@ -224,11 +225,11 @@ const _: () = assert!(IN_CELL <= u8::MAX as usize);
 
 impl Shares {
     /// In the first step of a rank whose longest block has `len` bytes, which is all that readers know of it.
-    fn first(kind: Kind, len: u64, size: u32) -> Self {
+    fn first(kind: Kind, len: u64, size: u32, chunk: usize) -> Self {
         let others = size as usize - 1;
         let listed = kind == Kind::AlltoallListed && others > 1;
         let prefix = |bytes| if listed { bytes } else { 0 };
-        let most = (CHUNK / others) & !63;
+        let most = (chunk / others) & !63;
         let data = most - prefix(PREFIX);
         let in_cell = (IN_CELL / others) as u64;
         let (place, step, prefix) = if len + prefix(SHORT_PREFIX) as u64 <= in_cell {
@@ -248,14 +249,14 @@ impl Shares {
         }
     }
 
-    /// For the `left` bytes of the longest block of all ranks, in two chunks at a time: in as few steps as that takes and
+    /// For the `left` bytes of the longest block of all ranks, in two chunks at a time, `wide` bytes: in as few steps as that takes and
     /// shares of one length. The rank's own longest block has `len` bytes.
-    fn rest(&self, len: u64, left: u64) -> Self {
+    fn rest(&self, len: u64, left: u64, wide: usize) -> Self {
         let prefix = match self.place {
             Place::Cell if self.prefix > 0 => PREFIX,
             _ => self.prefix,
         };
-        let most = ((WIDE / self.others) & !63) - prefix;
+        let most = ((wide / self.others) & !63) - prefix;
         let steps = left.div_ceil(most as u64).max(1);
         // At most as much as fits, so that it is no more than a `usize` holds.
         let step = (left.div_ceil(steps) as usize + prefix).next_multiple_of(64);

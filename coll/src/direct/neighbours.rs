@@ -13,7 +13,7 @@ use portolan_core::buffer::TypedBuf;
 use portolan_core::comm::{Neighbour, Neighbours};
 use portolan_core::{Device, Result};
 
-use super::board::{CHUNK, Header};
+use super::board::Header;
 use super::data::Stream;
 use super::edges::{Blocks, Edge, Shown, edges, find};
 use super::long::{LONG, LONG_LIST};
@@ -22,12 +22,6 @@ use super::steps::{Place, Steps, Way};
 use crate::args::Many;
 use crate::neighbour::lane_of;
 use crate::run::{Started, ends};
-
-const CHUNK_LEN: u64 = CHUNK as u64;
-const _: () = assert!(
-    LONG < Header::LONG,
-    "the cell says where a long place is, not how long"
-);
 
 /// Allgather and allgatherv along edges. `number` is that of the operation, for its messages.
 ///
@@ -125,13 +119,8 @@ unsafe fn show<D: Device>(
     messages: &mut Messages,
 ) -> Result<Place> {
     let room = shown.room(destinations);
-    let place = Place::of(room);
-    steps.room(place)?;
-    let to = match room {
-        ..=CHUNK => Some(steps.mine(place)),
-        // SAFETY: the header tells of it.
-        _ => unsafe { steps.my_long_place(room) },
-    };
+    // SAFETY: the header tells of it.
+    let to = unsafe { steps.my_place(room)? };
     if let Some(to) = to {
         // SAFETY: from the caller; the place is this rank's, free, and has the room.
         unsafe { shown.write(destinations, to) };
@@ -146,7 +135,7 @@ unsafe fn show<D: Device>(
             messages.send(edge.0, lane_of(edge.1), &block);
         }
     }
-    Ok(place)
+    Ok(Place::of(room))
 }
 
 /// What a rank sees when it looks at its sources.
@@ -294,11 +283,8 @@ impl<D: Device> Looks<'_, D> {
         if place == Place::Chunk {
             self.place = place;
         }
-        match len {
-            0..=CHUNK_LEN => Ok(Some(self.steps.at(from, place))),
-            // SAFETY: it has posted so many.
-            _ => unsafe { self.steps.long_place_of(from) },
-        }
+        // SAFETY: it has posted so many.
+        unsafe { self.steps.place_of(from, len) }
     }
 
     /// Ends the operation.

@@ -7,7 +7,7 @@
 
 use portolan_core::{Device, Result};
 
-use super::board::{CHUNK, IN_CELL, Kind};
+use super::board::{CHUNK, CHUNKS, IN_CELL, Kind};
 use super::counts;
 use super::data::Items;
 use super::exchange::{self, ASIDE, RADIX, shown_at};
@@ -119,7 +119,8 @@ unsafe fn to_root<D: Device>(
     steps.end(kind, len)
 }
 
-/// All show the root chunk after chunk, and it combines them: the others may be some chunks ahead.
+/// All show the root chunk after chunk, and it combines them: the others may be some chunks ahead, so that up to the length of all
+/// chunks they need not wait for it at all, and it not for the whole.
 unsafe fn in_chunks<D: Device>(
     mut steps: Steps<'_, D>,
     items: &Items<'_>,
@@ -127,7 +128,8 @@ unsafe fn in_chunks<D: Device>(
     to: Option<*mut u8>,
 ) -> Result<Way> {
     let (kind, len) = (Kind::Reduce, items.len());
-    let each = items.per(CHUNK);
+    let even = (len / CHUNKS as usize).next_multiple_of(4096);
+    let each = items.per(even.clamp(CHUNK, steps.chunk()));
     for first in (0..items.count).step_by(each) {
         let round = items.with(each.min(items.count - first));
         steps.room(Place::Chunk)?;
@@ -178,7 +180,7 @@ unsafe fn in_parts<D: Device>(
 ) -> Result<Way> {
     let len = items.len();
     let (me, ranks) = (steps.rank() as usize, steps.size() as usize);
-    let each = items.per(CHUNK);
+    let each = items.per(steps.chunk());
     for first in (0..items.count).step_by(each) {
         let round = items.with(each.min(items.count - first));
         let part = |rank: usize| part(round.count, rank, ranks);
@@ -293,7 +295,7 @@ pub(super) unsafe fn reduce_scatter<D: Device>(
     let (place, each, share, skip) = if longest.room() * ranks + taken <= IN_CELL {
         (Place::Cell, longest.count.max(1), longest.room(), taken)
     } else {
-        let share = (CHUNK / ranks) & !63;
+        let share = (steps.chunk() / ranks) & !63;
         (Place::Chunk, items.per(share), share, 0)
     };
     let from = send.unwrap_or(recv);

@@ -6,7 +6,7 @@
 use portolan_core::buffer::TypedBuf;
 use portolan_core::{Device, Result};
 
-use super::board::{CHUNK, Header, IN_CELL, Kind};
+use super::board::{Header, IN_CELL, Kind};
 use super::data::Stream;
 use super::messages::Messages;
 use super::steps::{Place, Steps, Way};
@@ -38,16 +38,15 @@ pub(super) unsafe fn gather<D: Device>(
             unsafe { collect(&mut steps, recv, own.len(), &mut messages)? };
             own.len()
         }
-        (None, Some(send)) if Stream::of(send).len() > CHUNK => {
-            // SAFETY: from the caller.
-            return unsafe { give(steps, &Stream::of(send), root, number) };
-        }
         (None, Some(send)) => {
             let mine = Stream::of(send);
-            let place = Place::of(mine.len());
-            steps.room(place)?;
+            // SAFETY: the header tells how long it is, and whether it is there.
+            let Some(to) = (unsafe { steps.my_place(mine.len())? }) else {
+                // SAFETY: from the caller.
+                return unsafe { give(steps, &mine, root, number) };
+            };
             // SAFETY: from the caller; the place is this rank's, free, and has the room.
-            unsafe { mine.read(0, steps.mine(place), mine.len()) };
+            unsafe { mine.read(0, to, mine.len()) };
             steps.post_for_few(Kind::Gather, mine.len());
             steps.wake(root);
             steps.next();
@@ -126,9 +125,13 @@ unsafe fn collect<D: Device>(
             if theirs > 0 {
                 steps.see_sort(rank, header);
             }
-            let source = steps.at(rank, Place::of(block.len()));
             // SAFETY: so many bytes have been posted there; the block is the caller's.
-            unsafe { block.write(0, source, block.len()) };
+            unsafe {
+                match steps.place_of(rank, theirs)? {
+                    Some(source) => block.write(0, source, block.len()),
+                    None => steps.note(rank, header),
+                }
+            }
         }
     }
     steps.next_published();
@@ -213,16 +216,18 @@ unsafe fn distribute<D: Device>(
         unsafe { list.write(root, others(), true) };
         steps.post(Kind::ScatterListed, total);
     } else {
-        let sent = sum(WORD) > CHUNK - size as usize * WORD;
-        steps.room(Place::Chunk)?;
-        let list = List::in_chunk(steps.mine(Place::Chunk), size);
-        // SAFETY: as above, for a chunk; where parts are sent, for the list alone.
-        unsafe { list.write(root, others(), !sent) };
-        if sent {
+        let total = sum(WORD).saturating_add(size as usize * WORD);
+        // SAFETY: the header tells how long it is.
+        let place = unsafe { steps.my_place(total)? };
+        // Without that place the chunk is free all the same.
+        let at = place.unwrap_or_else(|| steps.mine(Place::Chunk));
+        // SAFETY: as above, for a chunk or a longer place; where parts are sent, for the list alone.
+        unsafe { List::in_words(at, size).write(root, others(), place.is_some()) };
+        if place.is_some() {
+            steps.post(Kind::ScatterListed, total);
+        } else {
             others().for_each(|(rank, block)| messages.send(rank, 0, &block));
             steps.post(Kind::ScatterSent, 0);
-        } else {
-            steps.post(Kind::ScatterListed, 0);
         }
     }
     steps.next();
@@ -251,9 +256,16 @@ unsafe fn take<D: Device>(
             unsafe { mine.write(0, source, len) };
         }
         Some(kind @ (Kind::ScatterListed | Kind::ScatterSent)) => {
-            let list = match header.len() {
-                0 => List::in_chunk(steps.at(root, Place::Chunk), steps.size()),
-                _ => List::in_cell(steps.at(root, Place::Cell), steps.size()),
+            let (size, shown) = (steps.size(), header.len());
+            let place = match kind {
+                // SAFETY: the root has posted so many bytes.
+                Kind::ScatterListed => unsafe { steps.place_of(root, shown as u64)? },
+                _ => None,
+            };
+            let list = match place {
+                Some(at) if shown <= IN_CELL => List::in_cell(at, size),
+                Some(at) => List::in_words(at, size),
+                None => List::in_words(steps.at(root, Place::Chunk), size),
             };
             // SAFETY: the list has been posted.
             let part = unsafe { list.len(me) };
@@ -269,9 +281,8 @@ unsafe fn take<D: Device>(
         _ => steps.note(root, header),
     }
     match header.kind() {
-        Some(Kind::ScatterListed | Kind::ScatterSent) if header.len() == 0 => {
-            steps.next_published();
-        }
+        Some(Kind::ScatterListed) if header.len() <= IN_CELL => steps.next(),
+        Some(Kind::ScatterListed | Kind::ScatterSent) => steps.next_published(),
         _ => steps.next(),
     }
     Ok(())
@@ -294,7 +305,7 @@ impl List {
         Self { at, size, word }
     }
 
-    fn in_chunk(at: *mut u8, size: u32) -> Self {
+    fn in_words(at: *mut u8, size: u32) -> Self {
         let (size, word) = (size as usize, WORD);
         Self { at, size, word }
     }

@@ -5,7 +5,7 @@
 
 use portolan_core::{Device, Result};
 
-use super::board::{CHUNK, Kind};
+use super::board::Kind;
 use super::data::Items;
 use super::exchange::{self, shown_at};
 use super::steps::{Place, Steps, Way};
@@ -23,7 +23,7 @@ pub(super) unsafe fn scan<D: Device>(
 ) -> Result<Way> {
     let kind = if exclusive { Kind::Exscan } else { Kind::Scan };
     let (me, len) = (steps.rank(), items.len());
-    if items.count > items.per(CHUNK) {
+    if items.count > items.per(steps.chunk()) {
         // All of them look: whoever has another length takes other steps.
         steps.announce(kind, len)?;
         if !steps.disagree() {
@@ -65,7 +65,7 @@ unsafe fn along<D: Device>(
     to: *mut u8,
 ) -> Result<()> {
     let (me, size, len) = (steps.rank(), steps.size(), items.len());
-    let each = items.per(CHUNK);
+    let each = items.per(steps.chunk());
     for first in (0..items.count).step_by(each) {
         let round = items.with(each.min(items.count - first));
         let (source, target) = (items.nth(from, first), items.nth(to, first));

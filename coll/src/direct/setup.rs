@@ -17,7 +17,7 @@ use portolan_core::device::{Caps, Region, RegionKey};
 use portolan_core::{Device, ProcId, Result};
 
 use super::Boards;
-use super::board::{Map, TRACKS};
+use super::board::{CHUNK, CHUNK_IN_TURNS, Map, TRACKS};
 use super::choice::Choice;
 use super::edges::Edges;
 use super::hope::Hope;
@@ -30,8 +30,8 @@ const MOST_RANKS: u32 = 256;
 
 /// Words of a region's key.
 const KEY_WORDS: usize = size_of::<RegionKey>() / 8;
-/// Words that a rank tells the others: whether it has a board, its key, and what it tells of its edges.
-const WORDS: usize = 1 + KEY_WORDS + 2;
+/// Words that a rank tells the others: whether it has a board, its key, what it tells of its edges, and bytes of a chunk.
+const WORDS: usize = 1 + KEY_WORDS + 3;
 
 /// What the boards of a rank's communicators have in common.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ struct Retired {
 impl Retired {
     /// Whether nobody will look at it any more.
     fn is_free(&self) -> bool {
-        let map = Map::new(self.ranks);
+        let map = Map::new(self.ranks, CHUNK);
         (0..self.ranks)
             .filter(|&reader| reader != self.rank)
             // SAFETY: it was a board of so many ranks, and is not freed before the job ends.
@@ -114,7 +114,12 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
     if !(2..=MOST_RANKS).contains(&ranks) {
         return Ok(None);
     }
-    let map = Map::new(ranks);
+    // Ranks may have been told different things about their processors.
+    let chunk = match comm.device().processor() {
+        Some(_) => CHUNK_IN_TURNS,
+        None => CHUNK,
+    };
+    let map = Map::new(ranks, chunk);
     let region = if shares_memory(comm) {
         // Without a board the rank says so below, and all do without.
         pool.take(comm.device(), map.len()).ok()
@@ -127,8 +132,12 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
         unsafe { std::ptr::write_bytes(region.ptr, 0, map.zeroed()) };
     }
     let neighbours = comm.neighbours();
-    let told = Edges::told(neighbours.as_ref());
+    let [crowded, most] = Edges::told(neighbours.as_ref());
+    let told = [crowded, most, chunk as u64];
     let keys = comm.allgather_words(&words(region.as_ref(), told))?;
+    let (told, _) = keys.as_chunks::<WORDS>();
+    let least = told.iter().map(|&[.., chunk]| chunk as usize).min();
+    let map = Map::new(ranks, least.unwrap_or(CHUNK));
     let boards = region.as_ref().and_then(|own| mapped(comm, own, &keys));
     let mut all = [u64::from(boards.is_some())];
     comm.and_words(&mut all)?;
@@ -139,8 +148,7 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
                 .attributes()
                 .caps
                 .contains(Caps::THREAD_MULTIPLE);
-            let (told, _) = keys.as_chunks::<WORDS>();
-            let told = told.iter().map(|&[.., crowded, most]| [crowded, most]);
+            let told = told.iter().map(|&[.., crowded, most, _]| [crowded, most]);
             Ok(Some(Boards {
                 map,
                 edges: neighbours.map(|neighbours| Edges::new(neighbours, told)),
@@ -184,7 +192,7 @@ fn shares_memory<D: Device>(comm: &Communicator<D>) -> bool {
 }
 
 /// What a rank tells the others.
-fn words(region: Option<&Region>, edges: [u64; 2]) -> [u64; WORDS] {
+fn words(region: Option<&Region>, told: [u64; 3]) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     if let Some(region) = region {
         words[0] = 1;
@@ -193,7 +201,7 @@ fn words(region: Option<&Region>, edges: [u64; 2]) -> [u64; WORDS] {
             *word = u64::from_le_bytes(*bytes);
         }
     }
-    words[1 + KEY_WORDS..].copy_from_slice(&edges);
+    words[1 + KEY_WORDS..].copy_from_slice(&told);
     words
 }
 
@@ -223,7 +231,7 @@ fn mapped<D: Device>(comm: &Communicator<D>, own: &Region, keys: &[u64]) -> Opti
 
 /// Gives a board back that was told to others but never used: nobody looks at it.
 fn retire_unused(pool: &Pool, region: Region, ranks: u32, rank: u32) {
-    let map = Map::new(ranks);
+    let map = Map::new(ranks, CHUNK);
     for reader in 0..ranks {
         // SAFETY: the region has room for the words of so many ranks and is this rank's alone.
         unsafe { map.gone(region.ptr, reader) }.store(1, Ordering::Relaxed);

@@ -189,6 +189,17 @@ impl<'a, D: Device> Steps<'a, D> {
         self.boards.edges.as_ref()
     }
 
+    /// Bytes of a chunk.
+    #[inline]
+    pub(super) fn chunk(&self) -> usize {
+        self.boards.map.chunk_len()
+    }
+
+    /// Bytes of two chunks that are used together.
+    pub(super) fn wide(&self) -> usize {
+        self.boards.map.wide_len()
+    }
+
     /// Waits until this rank may write its cell of this step, or its chunk.
     #[inline]
     pub(super) fn room(&mut self, place: Place) -> Result<()> {
@@ -236,26 +247,41 @@ impl<'a, D: Device> Steps<'a, D> {
         Ok(())
     }
 
-    /// Where this rank writes so many bytes, more than a chunk has, of this step, whose cell says so; `None` if there is no memory for them,
-    /// which it says as well. The chunk of the step is found free.
+    /// Waits until this rank may write so many bytes in this step, and says where: in the cell, the chunk, or a longer place, of which
+    /// the cell tells. `None` if they are more than [`LONG`](super::long::LONG), or if there is no memory for them, which the cell tells,
+    /// too; the chunk is free.
     ///
     /// # Safety
-    /// Nothing else is written to the cell.
-    pub(super) unsafe fn my_long_place(&self, len: usize) -> Option<*mut u8> {
-        let (device, cell) = (self.comm.device(), self.mine(Place::Cell));
-        let pool = &self.boards.pool;
-        // SAFETY: the cell is this rank's, and `room` has found it free.
-        unsafe { self.boards.long.show(device, pool, self.step, len, cell) }
+    /// Of more than a chunk has, the cell has nothing else in it.
+    #[inline]
+    pub(super) unsafe fn my_place(&mut self, len: usize) -> Result<Option<*mut u8>> {
+        let place = Place::of(len);
+        self.room(place)?;
+        if len <= self.chunk() {
+            return Ok(Some(self.mine(place)));
+        }
+        let (device, pool, cell) = (
+            self.comm.device(),
+            &self.boards.pool,
+            self.mine(Place::Cell),
+        );
+        // SAFETY: the cell is this rank's, and free as the chunk is.
+        Ok(unsafe { self.boards.long.show(device, pool, self.step, len, cell) })
     }
 
-    /// Where a rank has written more bytes than a chunk has; `None` if it had no memory for them.
+    /// Where a rank has written so many bytes; `None` if it had no memory for them.
     ///
     /// # Errors
-    /// If there is no such memory.
+    /// [`PeerMisbehaved`](portolan_core::ErrorKind::PeerMisbehaved) if it names memory that is not there.
     ///
     /// # Safety
-    /// It has posted that it shows so many.
-    pub(super) unsafe fn long_place_of(&self, rank: u32) -> Result<Option<*mut u8>> {
+    /// It has posted that it shows so many, at most [`LONG`](super::long::LONG).
+    #[inline]
+    pub(super) unsafe fn place_of(&self, rank: u32, len: u64) -> Result<Option<*mut u8>> {
+        let len = len as usize;
+        if len <= self.chunk() {
+            return Ok(Some(self.at(rank, Place::of(len))));
+        }
         let (device, whose) = (self.comm.device(), (rank, self.process(rank)));
         // SAFETY: from the caller.
         unsafe {

@@ -9,7 +9,7 @@ use super::verdict::{self, Verdict};
 
 /// The beginning of the page.
 const HEAD: &str = "# Figures\n\n\
-    Made by `cargo xtask goals --write`, a group at a time; [benchmarks.md](benchmarks.md) says how it is measured and what limits it.\n\
+    Made by `cargo xtask goals --write`, a group at a time; [benchmarks.md](benchmarks.md) says how it is measured, [limits.md](limits.md) what limits it.\n\
     A cell has what was measured and, behind the point, what the goal is about; what misses it is **bold**. Figures of different groups are of different runs.\n";
 
 /// The part of the page that is about a group.

@@ -129,8 +129,14 @@ fn blocks_that_differ_are_told_and_what_follows_works() {
 fn blocks_that_differ(ranks: u32) {
     on_all(ranks, |world| {
         let layout = Layout::of::<u64>();
-        // With 4 ranks, blocks of 3,125 take two steps, and those of 5,000 are left to messages.
+        // With 4 ranks, blocks of 3,125 take two steps, and those of 5,000 are left to messages. Of 40,000 and more a gather's lie in
+        // a long place, or are messages.
         let lens = [
+            (40_000, 100_000),
+            (100_000, 150_000),
+            (150_000, 40_000),
+            (5, 100_000),
+            (150_000, 5),
             (1, 2),
             (5, 4000),
             (4000, 5),

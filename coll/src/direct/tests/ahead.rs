@@ -1,6 +1,6 @@
 //! Who waits for whom, and how often.
 
-use portolan_core::TypedBuf;
+use portolan_core::{Device, TypedBuf};
 use portolan_datatype::{Layout, Op, Predefined};
 
 use super::{World, buf, costs, on_all};
@@ -58,15 +58,17 @@ fn what_nobody_waits_for_is_not_overwritten() {
 }
 
 /// An alltoall of long blocks takes two chunks in a step, and as few as that allows: those of 64 KiB of four ranks two, behind
-/// the one in which they agree. With counts the first step has one chunk, and tells the lengths.
+/// the one in which they agree. With counts the first step has one chunk, and tells the lengths. Where ranks take turns on processors one chunk
+/// holds as much as two.
 #[test]
 fn long_blocks_take_few_steps() {
     on_all(4, |world| {
         // Steps with odd numbers, and with even ones, come before.
         for before in 0..4 {
             (0..before).for_each(|_| world.barrier().unwrap());
-            assert_eq!(signals_of_alltoall(world, 8192, false), 3);
-            assert_eq!(signals_of_alltoall(world, 8192, true), 2);
+            let in_turns = u64::from(world.device().processor().is_some());
+            assert_eq!(signals_of_alltoall(world, 8192, false), 3 - in_turns);
+            assert_eq!(signals_of_alltoall(world, 8192, true), 2 - in_turns);
             assert_eq!(signals_of_alltoall(world, 1, true), 1);
         }
     });

@@ -412,6 +412,9 @@ fn any_operations_of_few_ranks() {
     }
     any_operations(4, 150, 30_000, 5);
     any_operations(5, 100, 8193, 6);
+    any_operations(2, 60, 140_000, 50);
+    any_operations(3, 60, 140_000, 51);
+    any_operations(4, 40, 140_000, 52);
 }
 
 #[test]

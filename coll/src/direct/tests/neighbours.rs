@@ -415,11 +415,11 @@ fn who_gets_no_memory_for_long_places_sends_messages() {
             let graph = graph.unwrap();
             let is_without = without.contains(&world.rank());
             let body = || {
-                let (mut send, mut recv) = (vec![7u32; 40_000], vec![0u32; 80_000]);
+                let (mut send, mut recv) = (vec![7u32; 100_000], vec![0u32; 200_000]);
                 let layout = Layout::of::<u32>();
                 let operation = Operation::NeighbourAllgather {
                     send: super::buf(&mut send, &layout),
-                    recv: Many::Equal(super::buf(&mut recv[..40_000], &layout)),
+                    recv: Many::Equal(super::buf(&mut recv[..100_000], &layout)),
                 };
                 // The first operation makes boards, which takes messages.
                 go(&graph, &Operation::Barrier, true).unwrap();
@@ -457,7 +457,7 @@ fn memory_of_long_places_grows_and_is_used_again() {
                     .unwrap()
                     .as_ref()
             };
-            for len in [20_000, 40_000, 30_000, 200_000] {
+            for len in [90_000, 120_000, 100_000, 200_000] {
                 let mut send: Vec<u32> = (0..len).map(|at| item(rank, 0, 0, at)).collect();
                 let mut recv = vec![0; 2 * len];
                 let operation = Operation::NeighbourAllgather {

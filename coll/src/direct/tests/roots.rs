@@ -3,7 +3,7 @@
 use portolan_core::{Device, ErrorKind, Result};
 use portolan_datatype::Layout;
 
-use super::super::board::CHUNK;
+use super::super::long::LONG;
 use super::{World, buf, on_all};
 use crate::{Many, Operation, run, start};
 
@@ -127,7 +127,7 @@ fn who_gives_to_one_that_does_not_collect_is_told() {
     for ranks in [2, 3, 4] {
         on_all(ranks, |world| {
             barrier(world);
-            for len in LENS.into_iter().filter(|&len| len > CHUNK) {
+            for len in LENS.into_iter().filter(|&len| len > LONG) {
                 is_told(gather(world, (world.rank() + 1) % ranks, len), "a gather");
                 barrier(world);
             }
@@ -135,7 +135,7 @@ fn who_gives_to_one_that_does_not_collect_is_told() {
     }
     on_all(3, |world| {
         barrier(world);
-        for len in LENS.into_iter().filter(|&len| len > CHUNK) {
+        for len in LENS.into_iter().filter(|&len| len > LONG) {
             // The first collects, from the last; the second would have the last collect.
             let outcome = gather(world, [0, 2, 0][world.rank() as usize], len);
             match world.rank() {

@@ -86,8 +86,10 @@ pub(super) const WHATS: usize = 12;
 
 impl Turn {
     pub(super) fn draw(random: &mut Random, ranks: u32, longest: usize) -> Self {
-        // Short ones mostly, at the limits of cells and chunks, and long ones.
-        let counts = [0, 1, 1, 1, 2, 7, 15, 16, 60, 500, 1024, 8192, 8193, 30_000];
+        // Short ones mostly, at the limits of cells and chunks of both lengths, in long places and too long for those.
+        let counts = [
+            0, 1, 1, 1, 2, 7, 15, 16, 60, 500, 1024, 8192, 8193, 30_000, 34_817, 80_000, 140_000,
+        ];
         let count = counts[random.below(counts.len())].min(longest);
         let each = |_| match random.below(4) {
             0 => 0,
