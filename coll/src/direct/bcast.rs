@@ -76,7 +76,7 @@ pub(super) unsafe fn bcast<D: Device>(
 /// done early over boards. If ranks do not agree, goes along with the root.
 fn announced<D: Device>(steps: &mut Steps<'_, D>, len: usize, root: u32) -> Result<Way> {
     let judge = if root == 0 { 1 } else { 0 };
-    let way = choice::agree(steps, Kind::Bcast, len, judge)?;
+    let way = choice::agree(steps, Kind::Bcast, len, (judge, root))?;
     if steps.disagree() && steps.rank() != root {
         let header = steps.header_of(root)?;
         let_pass(steps, root, header)?;

@@ -159,7 +159,6 @@ impl Begun {
                 continue;
             }
             self.waiting &= !(1 << rank);
-            // Messages tell of lengths that differ by themselves.
             let agrees = match call.place {
                 Some(_) => {
                     let len = call.len_of(rank);
@@ -168,7 +167,11 @@ impl Begun {
                         || header.is_but_for_sort(wanted)
                             && (len == 0 || call.sorts.taken.matches(header.sort()))
                 }
-                None => header.is_by_messages() && header.kind() == Some(call.kind),
+                None => {
+                    header.is_by_messages()
+                        && header.kind() == Some(call.kind)
+                        && self.len_agrees(boards, call, rank)
+                }
             };
             let cell = boards
                 .map
@@ -183,15 +186,26 @@ impl Begun {
         self.waiting == 0
     }
 
+    /// Whether a rank that goes by messages, as this one does, has the length that this one expects. Messages alone do not always tell: ranks with
+    /// other lengths may choose another algorithm. (Of neighbours only those at an edge know its length.)
+    fn len_agrees(&self, boards: &Boards, call: &Call<'_>, rank: u32) -> bool {
+        call.is_along() || self.len_by_messages(boards, rank) == call.len_of(rank) as u64
+    }
+
+    /// The length of a rank that has shown that it goes by messages.
+    fn len_by_messages(&self, boards: &Boards, rank: u32) -> u64 {
+        let data = boards
+            .map
+            .track_data(boards.board(rank), self.track, self.step);
+        // SAFETY: the cell has been shown with the length in its data.
+        unsafe { data.cast::<u64>().read() }
+    }
+
     #[cold]
     fn note(&mut self, boards: &Boards, sort: Sort, rank: u32, header: Header) {
         let mut len = header.len() as u64;
         if header.is_by_messages() {
-            let data = boards
-                .map
-                .track_data(boards.board(rank), self.track, self.step);
-            // SAFETY: the cell has been shown with the length in its data.
-            len = unsafe { data.cast::<u64>().read() };
+            len = self.len_by_messages(boards, rank);
         }
         self.odd.get_or_insert(Odd {
             rank,

@@ -238,6 +238,11 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Whether it goes along the edges of a topology.
+    pub(super) fn is_along(&self) -> bool {
+        matches!(self.what, What::Along(_))
+    }
+
     /// The length that a rank has to show.
     #[inline]
     pub(super) fn len_of(&self, rank: u32) -> usize {

@@ -229,10 +229,11 @@ pub(super) fn agree<D: Device>(
     steps: &mut Steps<'_, D>,
     kind: Kind,
     len: usize,
-    judge: u32,
+    (judge, root): (u32, u32),
 ) -> Result<Way> {
-    /// Where the way stands in the judge's cell, behind the length.
+    /// Where the way stands in the judge's cell, behind the length, and the root in everybody's.
     const AT: usize = size_of::<u64>();
+    const ROOT: usize = 2 * AT;
     steps.room(Place::Cell)?;
     let judges = steps.rank() == judge;
     if judges {
@@ -243,8 +244,18 @@ pub(super) fn agree<D: Device>(
         // SAFETY: the cell is this rank's, free, and longer than that.
         unsafe { steps.mine(Place::Cell).add(AT).write(by_messages.into()) };
     }
+    // SAFETY: as above.
+    unsafe { named(steps.mine(Place::Cell), ROOT).write_unaligned(root) };
     steps.post(kind, len);
     steps.expect_all(kind, len)?;
+    if !steps.disagree() {
+        for rank in steps.others() {
+            // SAFETY: all have posted theirs.
+            if unsafe { named(steps.at(rank, Place::Cell), ROOT).read_unaligned() } != root {
+                steps.note_root(rank);
+            }
+        }
+    }
     if steps.disagree() {
         steps.choice().forget();
         return Ok(Way::Messages);
@@ -255,6 +266,11 @@ pub(super) fn agree<D: Device>(
         0 => Way::Done,
         _ => Way::Messages,
     })
+}
+
+/// A rank's number in a cell.
+fn named(cell: *mut u8, at: usize) -> *mut u32 {
+    cell.wrapping_add(at).cast()
 }
 
 /// An operation about which ranks agreed is over.

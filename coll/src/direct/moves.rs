@@ -36,7 +36,7 @@ pub(super) unsafe fn allgather<D: Device>(
         false => Kind::Allgather,
     };
     if chosen {
-        let way = choice::agree(&mut steps, kind, len, 0)?;
+        let way = choice::agree(&mut steps, kind, len, (0, 0))?;
         // Ranks that do not choose, or that have other lengths, end with this step.
         steps.next();
         if way == Way::Messages {
@@ -116,7 +116,7 @@ pub(super) unsafe fn alltoall<D: Device>(
     let sent = |len: u64| kind == Kind::Alltoall && is_measured(kind, size, len);
     let chosen = sent(len as u64);
     if chosen {
-        let way = choice::agree(&mut steps, kind, len, 0)?;
+        let way = choice::agree(&mut steps, kind, len, (0, 0))?;
         // Ranks that have shorter blocks end with this step.
         steps.next();
         if way == Way::Messages {

@@ -149,45 +149,76 @@ pub(super) unsafe fn scatter<D: Device>(
     root: u32,
     number: u32,
 ) -> Result<Way> {
-    let (comm, state) = (steps.comm, steps.state);
     let send = send.filter(|_| steps.rank() == root);
-    let mut messages = Messages::new(steps.rank(), steps.size());
-    let len = match (send, recv) {
+    let (len, sent) = match (send, recv) {
         (Some(send), _) => {
             let own = Stream::block(send, root);
             // SAFETY: from the caller.
-            unsafe {
-                distribute(&mut steps, send, &mut messages)?;
+            let sent = unsafe {
+                let messages = distribute(&mut steps, send)?;
                 if let Some(recv) = recv {
                     own.copy_to(&Stream::of(recv));
                 }
-            }
-            own.len()
+                send_parts(&mut steps, messages, number)
+            };
+            steps.next();
+            (own.len(), sent)
         }
         (None, Some(recv)) => {
             let mine = Stream::of(recv);
-            // SAFETY: from the caller.
-            unsafe { take(&mut steps, &mine, root, &mut messages)? };
-            mine.len()
+            let (comm, state) = (steps.comm, steps.state);
+            // SAFETY: from the caller. The root sends whatever others do.
+            let sent = unsafe {
+                let messages = take(&mut steps, &mine, root)?;
+                messages.exchange(comm, state, number)
+            };
+            (mine.len(), sent)
         }
         (None, None) => unreachable!("`check` has seen a buffer"),
     };
     let outcome = steps.end(Kind::Scatter, len);
-    // SAFETY: from the caller.
-    let sent = unsafe { messages.exchange(comm, state, number) };
     outcome.and_then(|way| sent.map(|()| way))
+}
+
+/// Sends the parts that are too long for the board to those that wait for them.
+///
+/// # Safety
+/// The parts are readable.
+unsafe fn send_parts<D: Device>(
+    steps: &mut Steps<'_, D>,
+    messages: Messages,
+    number: u32,
+) -> Result<()> {
+    let (comm, state) = (steps.comm, steps.state);
+    let me = steps.rank();
+    let awaits = |steps: &Steps<'_, D>, rank, header: Header| {
+        header.kind() == Some(Kind::ScatterAwaited)
+            // SAFETY: it has posted its root.
+            && unsafe { named_root(steps.at(rank, Place::Cell)).read_unaligned() } == me
+    };
+    let comes = |one: &Started| match steps.header_or(one)? {
+        Some(header) if !awaits(steps, one.peer, header) => {
+            steps.note(one.peer, header);
+            Ok(false)
+        }
+        _ => Ok(true),
+    };
+    // SAFETY: from the caller.
+    unsafe { messages.exchange_watched(comm, state, number, comes) }
+}
+
+/// Where a rank that waits for its part says from whom, behind the length that may stand in front.
+fn named_root(cell: *mut u8) -> *mut u32 {
+    cell.wrapping_add(WORD).cast()
 }
 
 /// Bytes of a length in front of the parts.
 const WORD: usize = size_of::<u64>();
 
-/// The root's part in a scatter.
-unsafe fn distribute<D: Device>(
-    steps: &mut Steps<'_, D>,
-    send: &Many<'_>,
-    messages: &mut Messages,
-) -> Result<()> {
+/// The root's part in a scatter: shows the parts, or says that they come. Gives those that are messages.
+unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Result<Messages> {
     let (root, size) = (steps.rank(), steps.size());
+    let mut messages = Messages::new(root, size);
     let others = || {
         let blocks = (0..size).map(|rank| (rank, Stream::block(send, rank)));
         blocks.filter(|(rank, _)| *rank != root)
@@ -230,19 +261,20 @@ unsafe fn distribute<D: Device>(
             steps.post(Kind::ScatterSent, 0);
         }
     }
-    steps.next();
-    Ok(())
+    Ok(messages)
 }
 
-/// The part of the others in a scatter.
+/// The part of the others in a scatter. Gives the message that is to come.
 unsafe fn take<D: Device>(
     steps: &mut Steps<'_, D>,
     mine: &Stream<'_>,
     root: u32,
-    messages: &mut Messages,
-) -> Result<()> {
+) -> Result<Messages> {
     let (me, len) = (steps.rank() as usize, mine.len());
+    let mut messages = Messages::new(steps.rank(), steps.size());
     steps.room(Place::Cell)?;
+    // SAFETY: the cell is this rank's and free.
+    unsafe { named_root(steps.mine(Place::Cell)).write_unaligned(root) };
     steps.post_for_few(Kind::ScatterAwaited, len);
     let header = steps.header_of(root)?;
     let wanted = [Kind::Scatter, Kind::ScatterListed].map(Some);
@@ -285,7 +317,7 @@ unsafe fn take<D: Device>(
         Some(Kind::ScatterListed | Kind::ScatterSent) => steps.next_published(),
         _ => steps.next(),
     }
-    Ok(())
+    Ok(messages)
 }
 
 /// Parts of any length on the root's board: the lengths of all, that of the root's own as 0, and the parts behind them.

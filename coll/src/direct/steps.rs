@@ -598,6 +598,13 @@ impl<'a, D: Device> Steps<'a, D> {
         self.note_len(rank, header, len);
     }
 
+    /// Notes that a rank names another root.
+    #[cold]
+    pub(super) fn note_root(&mut self, rank: u32) {
+        let header = Header::new(self.step, Kind::BcastPassing, self.sorts.shown, 0);
+        self.note_len(rank, header, 0);
+    }
+
     /// Notes that a rank has another length for a block than this one.
     #[cold]
     pub(super) fn note_len(&mut self, rank: u32, header: Header, len: u64) {

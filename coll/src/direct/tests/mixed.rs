@@ -3,30 +3,30 @@
 //! All ranks draw the same sequence from a seed. What a rank contributes follows from the seed, the rank and the
 //! index, so that every rank can work out what it has to get.
 
-use portolan_core::{Device, TypedBuf};
+use portolan_core::{Device, Result, TypedBuf};
 
 use super::turn::{Form, GAP, Items, Turn, displacements, operator};
 use super::{World, costs, has_boards, on_all};
 use crate::simulate::Random;
 use crate::{BlocksArg, Many, Operation, Persistent, run, start};
 
-fn go(world: &World, turn: &Turn, operation: &Operation<'_>) {
-    let wait = |request| world.device().wait(request).map(drop).unwrap();
+fn go(world: &World, turn: &Turn, operation: &Operation<'_>) -> Result<()> {
+    let wait = |request| world.device().wait(request).map(drop);
     // SAFETY: the buffers outlive the call, which waits for the requests, and do not overlap.
     unsafe {
         match turn.form {
-            Form::Blocking => run(world, operation).unwrap(),
-            Form::Nonblocking => wait(start(world, operation).unwrap()),
+            Form::Blocking => run(world, operation),
+            Form::Nonblocking => wait(start(world, operation)?),
             Form::Persistent(times) => {
-                let mut plan = Persistent::new(world, operation).unwrap();
-                (0..times).for_each(|_| wait(plan.start().unwrap()));
+                let mut plan = Persistent::new(world, operation)?;
+                (0..times).try_for_each(|_| wait(plan.start()?))
             }
         }
     }
 }
 
 /// Takes one turn and checks what it has brought.
-fn take(world: &World, turn: &Turn) {
+pub(super) fn take(world: &World, turn: &Turn) -> Result<()> {
     match turn.what {
         0 => go(world, turn, &Operation::Barrier),
         1 => bcast(world, turn),
@@ -42,7 +42,7 @@ fn take(world: &World, turn: &Turn) {
     }
 }
 
-fn bcast(world: &World, turn: &Turn) {
+fn bcast(world: &World, turn: &Turn) -> Result<()> {
     let mut data = match world.rank() == turn.root {
         true => Items::with(turn.gaps, turn.values(turn.root, 0, turn.count)),
         false => Items::new(turn.gaps, turn.count),
@@ -55,15 +55,16 @@ fn bcast(world: &World, turn: &Turn) {
             data: data_buf,
             root: turn.root,
         },
-    );
+    )?;
     assert!(
         data.get()
             .into_iter()
             .eq(turn.values(turn.root, 0, turn.count))
     );
+    Ok(())
 }
 
-fn gather(world: &World, turn: &Turn) {
+fn gather(world: &World, turn: &Turn) -> Result<()> {
     let (rank, size) = (world.rank(), world.size());
     let uneven = !turn.seed.is_multiple_of(2);
     let counts = if uneven {
@@ -96,7 +97,7 @@ fn gather(world: &World, turn: &Turn) {
             root: turn.root,
             uneven: true,
         },
-    );
+    )?;
     if rank == turn.root {
         let got = recv.get();
         for from in 0..size {
@@ -110,9 +111,10 @@ fn gather(world: &World, turn: &Turn) {
             assert_eq!(got[at + count], GAP);
         }
     }
+    Ok(())
 }
 
-fn scatter(world: &World, turn: &Turn) {
+fn scatter(world: &World, turn: &Turn) -> Result<()> {
     let (rank, size) = (world.rank(), world.size());
     let count = turn.count;
     let mut send = Items::with(turn.gaps, turn.values(turn.root, 0, count * size as usize));
@@ -127,7 +129,7 @@ fn scatter(world: &World, turn: &Turn) {
             root: turn.root,
             uneven: false,
         },
-    );
+    )?;
     if !in_place {
         let first = rank as usize * count;
         assert!(
@@ -136,9 +138,10 @@ fn scatter(world: &World, turn: &Turn) {
                 .eq(turn.values(turn.root, first, count))
         );
     }
+    Ok(())
 }
 
-fn scatterv(world: &World, turn: &Turn) {
+fn scatterv(world: &World, turn: &Turn) -> Result<()> {
     let rank = world.rank() as usize;
     let places = displacements(&turn.counts);
     let total: usize = turn.counts.iter().map(|count| count + 1).sum();
@@ -166,14 +169,15 @@ fn scatterv(world: &World, turn: &Turn) {
             root: turn.root,
             uneven: true,
         },
-    );
+    )?;
     if !in_place {
         let expected = turn.values(turn.root, rank * 100_000, own);
         assert!(recv.get().into_iter().eq(expected));
     }
+    Ok(())
 }
 
-fn allgather(world: &World, turn: &Turn, listed: bool) {
+fn allgather(world: &World, turn: &Turn, listed: bool) -> Result<()> {
     let (rank, size) = (world.rank(), world.size());
     let counts = if listed {
         turn.counts.clone()
@@ -207,7 +211,7 @@ fn allgather(world: &World, turn: &Turn, listed: bool) {
         }),
     };
     let send = (!turn.in_place).then(|| send.buf(own));
-    go(world, turn, &Operation::Allgather { send, recv: target });
+    go(world, turn, &Operation::Allgather { send, recv: target })?;
     let got = recv.get();
     for from in 0..size {
         let (at, count) = (places[from as usize] as usize, counts[from as usize]);
@@ -218,9 +222,10 @@ fn allgather(world: &World, turn: &Turn, listed: bool) {
                 .eq(turn.values(from, 0, count))
         );
     }
+    Ok(())
 }
 
-fn alltoall(world: &World, turn: &Turn, listed: bool) {
+fn alltoall(world: &World, turn: &Turn, listed: bool) -> Result<()> {
     let (rank, size) = (world.rank(), world.size() as usize);
     // From rank a to rank b go as many items as from b to a, so that in place is legal too.
     let between = |a: u32, b: u32| match listed {
@@ -250,7 +255,7 @@ fn alltoall(world: &World, turn: &Turn, listed: bool) {
     let (from_layout, to_layout) = (send.layout.clone(), recv.layout.clone());
     let send = (!turn.in_place).then(|| blocks(&mut send, &from_layout));
     let target = blocks(&mut recv, &to_layout);
-    go(world, turn, &Operation::Alltoall { send, recv: target });
+    go(world, turn, &Operation::Alltoall { send, recv: target })?;
     let got = recv.get();
     for from in 0..size {
         let (at, count) = (places[from] as usize, counts[from]);
@@ -258,11 +263,12 @@ fn alltoall(world: &World, turn: &Turn, listed: bool) {
         assert!(got[at..at + count].iter().copied().eq(expected));
     }
     if !listed && !turn.in_place {
-        even_alltoall(world, turn);
+        even_alltoall(world, turn)?;
     }
+    Ok(())
 }
 
-fn even_alltoall(world: &World, turn: &Turn) {
+fn even_alltoall(world: &World, turn: &Turn) -> Result<()> {
     let (rank, size, count) = (world.rank(), world.size() as usize, turn.count);
     let mut send = Items::with(turn.gaps, turn.values(rank, 0, count * size));
     let mut recv = Items::new(!turn.gaps, count * size);
@@ -275,13 +281,14 @@ fn even_alltoall(world: &World, turn: &Turn) {
             send,
             recv: Many::Equal(to),
         },
-    );
+    )?;
     let expected =
         (0..size as u32).flat_map(|from| turn.values(from, rank as usize * count, count));
     assert!(recv.get().into_iter().eq(expected));
+    Ok(())
 }
 
-fn reduce(world: &World, turn: &Turn) {
+fn reduce(world: &World, turn: &Turn) -> Result<()> {
     let (op, rank) = (operator(), world.rank());
     let mut send = Items::with(turn.gaps, turn.values(rank, 0, turn.count));
     let in_place = turn.in_place && rank == turn.root;
@@ -298,10 +305,11 @@ fn reduce(world: &World, turn: &Turn) {
             op: &op,
             root: turn.root,
         },
-    );
+    )?;
     if rank == turn.root {
         check(turn, &recv, 0, 0..world.size());
     }
+    Ok(())
 }
 
 fn check(turn: &Turn, recv: &Items, first: usize, ranks: std::ops::Range<u32>) {
@@ -314,7 +322,7 @@ fn check(turn: &Turn, recv: &Items, first: usize, ranks: std::ops::Range<u32>) {
     }
 }
 
-fn allreduce(world: &World, turn: &Turn) {
+fn allreduce(world: &World, turn: &Turn) -> Result<()> {
     let (op, rank) = (operator(), world.rank());
     let mut send = Items::with(turn.gaps, turn.values(rank, 0, turn.count));
     let mut recv = match turn.in_place {
@@ -331,11 +339,12 @@ fn allreduce(world: &World, turn: &Turn) {
             recv: recv_buf,
             op: &op,
         },
-    );
+    )?;
     check(turn, &recv, 0, 0..world.size());
+    Ok(())
 }
 
-fn reduce_scatter(world: &World, turn: &Turn) {
+fn reduce_scatter(world: &World, turn: &Turn) -> Result<()> {
     let (op, rank) = (operator(), world.rank() as usize);
     let (total, own) = (turn.counts.iter().sum(), turn.counts[rank]);
     let first = turn.counts[..rank].iter().sum();
@@ -350,12 +359,13 @@ fn reduce_scatter(world: &World, turn: &Turn) {
         counts: &turn.counts,
         op: &op,
     };
-    go(world, turn, &operation);
+    go(world, turn, &operation)?;
     recv.data.truncate(own * recv.stride);
     check(turn, &recv, first, 0..world.size());
+    Ok(())
 }
 
-fn scan(world: &World, turn: &Turn) {
+fn scan(world: &World, turn: &Turn) -> Result<()> {
     let (op, rank) = (operator(), world.rank());
     let exclusive = turn.seed.is_multiple_of(2);
     let mut send = Items::with(turn.gaps, turn.values(rank, 0, turn.count));
@@ -371,12 +381,13 @@ fn scan(world: &World, turn: &Turn) {
             op: &op,
             exclusive,
         },
-    );
+    )?;
     match (exclusive, rank) {
         (true, 0) => check(turn, &recv, 0, 0..1),
         (true, _) => check(turn, &recv, 0, 0..rank),
         (false, _) => check(turn, &recv, 0, 0..rank + 1),
     }
+    Ok(())
 }
 
 fn any_operations(ranks: u32, turns: usize, longest: usize, seed: u64) {
@@ -396,7 +407,7 @@ fn operations(ranks: u32, turns: usize, longest: usize, seed: u64, any_form: boo
             (0..own.below(8))
                 .filter(|_| own.below(4) == 0)
                 .for_each(|_| std::thread::yield_now());
-            take(world, &turn);
+            take(world, &turn).unwrap();
         }
         assert!(has_boards(world));
         let [signals, looks, _] = costs(world);

@@ -4,6 +4,7 @@ mod agree;
 mod ahead;
 mod along;
 mod counts;
+mod differ;
 mod flight;
 mod mixed;
 mod model;

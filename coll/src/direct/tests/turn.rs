@@ -70,6 +70,7 @@ pub(super) enum Form {
 }
 
 /// One operation of the sequence: the same on all ranks.
+#[derive(Clone, Debug)]
 pub(super) struct Turn {
     pub(super) seed: u64,
     pub(super) what: usize,
