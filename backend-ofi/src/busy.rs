@@ -44,7 +44,7 @@ impl<T> Busy<T> {
             random ^= random >> 7;
             random ^= random << 17;
             self.random.set(random);
-            if random % 3 != 0 {
+            if !random.is_multiple_of(3) {
                 return false;
             }
             self.row

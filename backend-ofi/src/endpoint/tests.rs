@@ -49,6 +49,11 @@ fn what_a_layer_was_told_is_said_to_peers() {
         let ranks = opened_or_skipped(&format!("what {provider} was told"), 1, &config)?;
         Some(ranks[0].link.protocol())
     };
+    if let Some(said) = said("shm", None) {
+        let (major, minor) = Library::open(None).expect("it was opened").version();
+        let version = format!(" of libfabric {major}.{minor},");
+        assert!(said.contains(&version), "{said}");
+    }
     let differ = |provider| Some(said(provider, None)? != said(provider, Some("8192"))?);
     assert_ne!(differ("tcp;ofi_rxm"), Some(false));
     assert_ne!(differ("shm"), Some(true), "it does not heed it");
