@@ -18,7 +18,7 @@ pub(crate) struct Card {
     pub(crate) node: String,
     /// Name of the host, for messages.
     pub(crate) host: String,
-    /// Whether providers can talk to each other: name, protocol and its version.
+    /// Whether providers can talk to each other: name, protocol, and the versions of that and of the library.
     pub(crate) protocol: String,
     /// Where the endpoint is, as the provider says it.
     pub(crate) address: Vec<u8>,

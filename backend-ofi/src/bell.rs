@@ -53,6 +53,12 @@ impl EventBell {
         self.brief.store(brief, Ordering::Relaxed);
     }
 
+    /// Whether the next sleep will be brief.
+    #[cfg(test)]
+    pub(crate) fn is_brief(&self) -> bool {
+        self.brief.load(Ordering::Relaxed)
+    }
+
     /// Nobody sleeps any more: the event is over. What rang it has changed the word as well, which
     /// whoever goes to sleep later compares.
     pub(crate) fn quiet(&self) {

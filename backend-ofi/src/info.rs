@@ -212,6 +212,20 @@ impl Info {
         unsafe { (*self.get_mut().domain_attr).mr_mode = bits as i32 };
     }
 
+    /// Has addresses kept in another way than the provider would.
+    #[cfg(test)]
+    pub(crate) fn set_av_type(&mut self, kind: libfabric_sys::fi_av_type) {
+        // SAFETY: a description has all of its parts.
+        unsafe { (*self.get_mut().domain_attr).av_type = kind };
+    }
+
+    /// As if the provider had no longer messages.
+    #[cfg(test)]
+    pub(crate) fn set_longest(&mut self, len: usize) {
+        // SAFETY: a description has all of its parts.
+        unsafe { (*self.get_mut().ep_attr).max_msg_size = len };
+    }
+
     /// How memory is registered, for people.
     pub(crate) fn registration(&self) -> String {
         let choice = |bits, yes, no| if self.mr_mode(bits) { yes } else { no };

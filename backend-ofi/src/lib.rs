@@ -58,6 +58,8 @@ mod atomics;
 mod bare;
 mod beat;
 mod bell;
+#[cfg(test)]
+mod busy;
 mod calls;
 mod caps;
 mod config;

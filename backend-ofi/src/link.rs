@@ -123,14 +123,16 @@ impl Link {
         self.domain.name(&self.ep)
     }
 
-    /// Which providers can talk to this one: name and protocol.
+    /// Which providers can talk to this one: name, protocol and version of the library. Providers of two versions may have one
+    /// protocol by their numbers and wait for each other for ever (`shm` and `tcp;ofi_rxm` of 1.17 and 2.5 do).
     pub(crate) fn protocol(&self) -> String {
         let (info, attr) = (&self.domain.info, self.domain.info.ep_attr());
         // Atomic operations are by the provider for everybody, or for nobody.
         let atomics = if self.domain.atomics { "+atomics" } else { "" };
         let told = self.told.as_ref().map(|told| format!(", {told}"));
+        let (major, minor) = self.domain.library.version();
         format!(
-            "{} {}.{}{atomics}, packets of {} bytes{}{}",
+            "{} {}.{}{atomics} of libfabric {major}.{minor}, packets of {} bytes{}{}",
             info.provider(),
             attr.protocol,
             attr.protocol_version,

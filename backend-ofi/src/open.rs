@@ -376,7 +376,8 @@ fn judge(cards: &[Card], ip: bool) -> Result<()> {
     }
     let other = &cards[others[0] as usize];
     Err(unavailable(format!(
-        "the ranks have different providers, or one that was told different things: rank 0 (on {}) has {}, {} (on {}) {}",
+        "the ranks have different providers, or one of different versions or that was told different things: rank 0 (on {}) has {}, \
+         {} (on {}) {}",
         first.host,
         first.protocol,
         shown(&others),
@@ -488,6 +489,7 @@ mod tests {
         let wanted = "rank 0 (on host-of-a) has tcp 1.1, rank 2 (on host-of-b) verbs 2.1";
         assert!(error.contains(wanted), "{error}");
         assert!(error.contains(Config::RXM_AT_ONCE), "{error}");
+        assert!(error.contains("the same libfabric"), "{error}");
     }
 
     #[test]

@@ -5,6 +5,8 @@
 #![allow(clippy::print_stderr, clippy::print_stdout)]
 
 mod common;
+#[path = "bad_input/over_ofi.rs"]
+mod over_ofi;
 #[path = "common/rank.rs"]
 mod rank;
 
@@ -182,6 +184,7 @@ fn trials() -> Vec<Trial> {
         assert!(rank::shared_files().is_empty());
         Ok(())
     }));
+    trials.extend(over_ofi::trials());
     trials
 }
 

@@ -1,5 +1,8 @@
 //! `portolan demo`: the main job, on real input, from one command.
 
+// A skip prints why.
+#![allow(clippy::print_stderr)]
+
 mod common;
 
 use std::path::Path;
@@ -32,6 +35,33 @@ fn the_demo_draws_says_what_it_chose_and_measures() {
     }
     // What was chosen and why, once.
     assert_eq!(outcome.err.matches("shm").count(), 1, "{outcome:#?}");
+}
+
+#[test]
+fn over_libfabric_it_says_on_what_provider() {
+    if let Some(why) = common::no_libfabric() {
+        eprintln!("skipped: the demo over libfabric: {why}");
+        return;
+    }
+    let picture = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo-over-ofi.png");
+    let mut command = portolan(&["demo", "--size", "64", "--steps", "10", "--output"]);
+    command.arg(&picture).env("PORTOLAN_TRANSPORT", "ofi");
+    let outcome = outcome(command, b"");
+    let asked = "transport ofi (asked for: PORTOLAN_TRANSPORT=ofi)";
+    outcome.expect_code(0).expect_err(&[asked]);
+    for part in [
+        "  libfabric: ",
+        "  provider: ",
+        "  network: ",
+        "  registration: ",
+        "largest error against the analytic solution",
+        "# latency over ofi, 2 ranks",
+    ] {
+        assert!(
+            outcome.out.contains(part),
+            "`{part}` is missing: {outcome:#?}"
+        );
+    }
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! `portolan info`.
 
+// A skip prints why.
+#![allow(clippy::print_stderr)]
+
 mod common;
 
 use common::{outcome, portolan};
@@ -47,6 +50,43 @@ fn the_object_has_the_same_for_programs() {
     );
     let error = object["errors"][0].as_str().unwrap();
     assert!(error.contains("one of auto, spin, yield, park"), "{error}");
+}
+
+#[test]
+fn what_libfabric_offers_is_listed_with_why_the_rest_is_not_used() {
+    if let Some(why) = common::no_libfabric() {
+        eprintln!("skipped: what libfabric offers: {why}");
+        return;
+    }
+    let mut command = portolan(&["info", "--json"]);
+    command.env("PORTOLAN_OFI_INTERFACE", "lo");
+    let outcome = outcome(command, b"");
+    let object: serde_json::Value = serde_json::from_str(&outcome.out).unwrap();
+    let transports = object["transports"].as_array().unwrap();
+    let ofi = transports.iter().find(|one| one["name"] == "ofi").unwrap();
+    let found = ofi["found"].as_array().unwrap().iter();
+    let found: Vec<(&str, Option<&str>)> = found
+        .map(|row| (row[0].as_str().unwrap(), row[1].as_str()))
+        .collect();
+    let has = |what: &str, why: Option<&str>| {
+        let mut rows = found.iter().filter(|row| row.0.contains(what));
+        rows.any(|row| match (row.1, why) {
+            (Some(found), Some(why)) => found.contains(why),
+            (found, why) => found == why,
+        })
+    };
+    for (what, why) in [
+        ("tcp", None),
+        (": udp on lo ", Some("its datagrams may be lost")),
+        (
+            ": shm on shm ",
+            Some("it is not asked for: PORTOLAN_OFI_INTERFACE=lo"),
+        ),
+        ("messages are matched by ", None),
+        ("memory is registered over tcp", None),
+    ] {
+        assert!(has(what, why), "{what}, {why:?}: {found:#?}");
+    }
 }
 
 #[test]

@@ -28,6 +28,8 @@ use super::{Native, Tagged};
 const UNPOLLED: u32 = 64;
 /// Looks of a probe in a row before it sleeps between them.
 const SPIN: u32 = 64;
+/// Looks without an answer that counts, for want of room as a rule, after which a probe says that there is nothing.
+const ROOM: u32 = 1000;
 /// How long a probe sleeps between looks: that a message has matched nothing no provider announces.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -169,33 +171,51 @@ impl<L: Level> Native<L> {
     /// The earliest message that `from` matches, if one has arrived; with the number of its slot if it is
     /// taken.
     fn look(&self, from: &Pattern, take: bool) -> Option<(Arrival, u32)> {
-        // A message that an earlier receive is to get is not shown.
-        let claim = take && !self.shared.lock().tags.overflows();
-        let (arrival, number) = self.look_once(from, claim)?;
-        if claim {
-            return Some((arrival, number));
+        for _ in 0..ROOM {
+            let (claim, begun, takings) = {
+                let Core { ofi, tags } = &mut *self.shared.lock();
+                // A message that an earlier receive is to get is not shown.
+                let claim = take && !tags.overflows();
+                (claim, tags.look(ofi, from, claim), tags.takings())
+            };
+            let Some(number) = begun else {
+                // That there is no room for a look says nothing of messages.
+                self.polled();
+                continue;
+            };
+            let arrival = self.answer(number)?;
+            if claim {
+                return Some((arrival, number));
+            }
+            let begun = {
+                let Core { ofi, tags } = &mut *self.shared.lock();
+                if tags.takings() != takings {
+                    continue; // It may be somebody else's by now, and another one the earliest.
+                }
+                if tags.is_wanted(&arrival) {
+                    return None;
+                }
+                if !take {
+                    return Some((arrival, number));
+                }
+                tags.look(ofi, &Pattern::exact(&arrival.envelope), true)
+            };
+            if let Some(number) = begun {
+                return Some((self.answer(number)?, number));
+            }
+            self.polled();
         }
-        if self.shared.lock().tags.is_wanted(&arrival) {
-            return None;
-        }
-        if take {
-            return self.look_once(&Pattern::exact(&arrival.envelope), true);
-        }
-        Some((arrival, number))
+        None
     }
 
-    fn look_once(&self, from: &Pattern, claim: bool) -> Option<(Arrival, u32)> {
-        let number = {
-            let Core { ofi, tags } = &mut *self.shared.lock();
-            tags.look(ofi, from, claim)?
-        };
-        // The provider answers at once; polls only fetch the answer, behind what had happened before.
+    /// What a look shows. The provider answers at once; polls only fetch the answer, behind what had happened before.
+    fn answer(&self, number: u32) -> Option<Arrival> {
         loop {
             let seen = self.shared.lock().tags.seen(number);
             match seen {
                 Seen::Later => drop(self.polled()),
                 Seen::Nothing => return None,
-                Seen::Message(arrival) => return Some((arrival, number)),
+                Seen::Message(arrival) => return Some(arrival),
             }
         }
     }

@@ -31,6 +31,8 @@ pub(crate) enum Seen {
 pub(super) struct Scan {
     /// The look under way, the receive that it is for, and whether it takes the message.
     look: Option<(u32, u32, bool)>,
+    /// How many messages had been taken, or may have been, when it began.
+    takings: u64,
     /// Receives from this turn on are looked at next.
     turn: u64,
 }
@@ -66,7 +68,10 @@ impl Tags {
         let flags = if claim { FI_PEEK | FI_CLAIM } else { FI_PEEK };
         // SAFETY: an open endpoint; no memory but the context's, which stays where it is.
         match unsafe { fi_trecvmsg(ofi.link.ep.get(), &raw const msg, flags) } {
-            0 => self.slots.at(number).under_way = true,
+            0 => {
+                self.slots.at(number).under_way = true;
+                self.takings += u64::from(claim);
+            }
             NO_ROOM => {
                 drop(self.slots.remove(number));
                 return None;
@@ -177,6 +182,8 @@ impl Tags {
                     return 1;
                 }
                 Seen::Nothing => {}
+                // It may be that of a receive by now which was posted meanwhile, and another one this one's.
+                Seen::Message(_) if !claim && self.scan.takings != self.takings => {}
                 Seen::Message(_) if claim => {
                     self.scan.look = None;
                     self.hand_on(ofi, number, receive);
@@ -198,6 +205,7 @@ impl Tags {
             let from = incoming.from;
             let look = self.look(ofi, &from, false);
             self.scan.look = look.map(|number| (number, receive, false));
+            self.scan.takings = self.takings;
         }
         1
     }

@@ -148,6 +148,7 @@ impl Tags {
             0 => {
                 slot.under_way = true;
                 self.posted += 1;
+                self.takings += 1;
             }
             NO_ROOM => return false,
             error => self.broken(ofi, number, "posting a receive", error),

@@ -57,6 +57,9 @@ pub(crate) struct Tags {
     pub(super) posted: usize,
     pub(super) most_posted: usize,
     pub(super) scan: Scan,
+    /// How often the provider was given a receive, or a look that takes what it finds: what an earlier look has shown
+    /// may have been taken since.
+    pub(super) takings: u64,
     /// Where the rest of messages ends that are too long for their buffers. Nobody reads it.
     pub(super) sink: Box<[u8]>,
     /// Operations that are over and whose requests are not complete yet.
@@ -106,6 +109,7 @@ impl Tags {
             posted: 0,
             most_posted,
             scan: Scan::default(),
+            takings: 0,
             sink: vec![0; SINK].into(),
             ends: VecDeque::new(),
             notes: VecDeque::new(),
@@ -200,6 +204,11 @@ impl Tags {
     /// The dead rank for which a probe would wait.
     pub(crate) fn doom_of_probe(&mut self, from: &Pattern) -> Option<u32> {
         self.contexts.doom(from)
+    }
+
+    /// A number that changes whenever a message may have been taken.
+    pub(crate) fn takings(&self) -> u64 {
+        self.takings
     }
 
     /// Whether a receive for such a message is posted.

@@ -80,6 +80,13 @@ impl Outcome {
     }
 }
 
+/// Why no job can use libfabric here; `None` if one can.
+pub(crate) fn no_libfabric() -> Option<String> {
+    let transports = portolan::transports();
+    let ofi = transports.into_iter().find(|one| one.name == "ofi");
+    ofi.map_or(Some("it is not compiled in".to_owned()), |ofi| ofi.unusable)
+}
+
 /// Runs a command to its end, and to the end of everything that holds its output.
 pub(crate) fn outcome(mut command: Command, input: &[u8]) -> Outcome {
     command.stdin(Stdio::piped());

@@ -82,15 +82,18 @@ pub(super) fn conformance(run: &mut Run<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Tests over a second version of libfabric, which loads before the system's: of its endpoints, and the suite with threads as ranks
-/// over shared memory, as endpoints of one process are not what those of two processes are to it.
+/// Tests over a second version of libfabric, which loads before the system's: of the library itself, of its endpoints, with room
+/// and without, and the suite with threads as ranks over shared memory, as endpoints of one process are not what those of two
+/// processes are to it.
 fn over_newer(run: &mut Run<'_>, library: &Path) -> Result<(), Failure> {
     let Some(folder) = library.parent() else {
         return Ok(());
     };
-    let parts = [
-        ("endpoints", ["--lib", "--", "endpoint::tests::"]),
-        ("threads on shm", ["--test=conformance", "--", "shm::"]),
+    let parts: [(&str, &[&str]); 4] = [
+        ("the library", &["--test=library", "--"]),
+        ("endpoints", &["--lib", "--", "endpoint::tests::"]),
+        ("without room", &["--lib", "--", "busy::"]),
+        ("threads on shm", &["--test=conformance", "--", "shm::"]),
     ];
     for (part, words) in parts {
         let mut command = run.repo.cargo(&["test"]);

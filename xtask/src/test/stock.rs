@@ -42,7 +42,10 @@ pub(super) fn clippy(run: &mut Run<'_>) -> Result<(), Failure> {
 }
 
 pub(super) fn unit(run: &mut Run<'_>) -> Result<(), Failure> {
-    let command = test(run, EVERYTHING);
+    let mut command = test(run, EVERYTHING);
+    if let Some(library) = newer_libfabric() {
+        command.env("PORTOLAN_TEST_LIBFABRIC", library);
+    }
     run.step("cargo test", Dialect::Libtest, command)?;
     Ok(())
 }

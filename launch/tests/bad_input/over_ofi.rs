@@ -1,0 +1,166 @@
+//! Jobs that ask for libfabric where it is not as they want it: one error with what is wanted, what was found and
+//! what to do, the same on every rank.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::common::{Outcome, finish, portolan};
+
+/// Names a second version of the library: `cargo xtask test` sets it where there is one.
+const NEWER: &str = "PORTOLAN_TEST_LIBFABRIC";
+
+/// What every rank does first, as a shell says it, and what every rank says then.
+const CASES: [(&str, &str, &[&str]); 4] = [
+    (
+        "no_library",
+        "export PORTOLAN_OFI_LIBRARY=/nowhere/libfabric.so.1",
+        &[
+            "/nowhere/libfabric.so.1 could not be loaded",
+            "No such file",
+            "install libfabric",
+            "PORTOLAN_OFI_LIBRARY",
+        ],
+    ),
+    (
+        "no_library_on_one_rank",
+        "[ $PMI_RANK != 1 ] || export PORTOLAN_OFI_LIBRARY=/nowhere/libfabric.so.1",
+        &[
+            "/nowhere/libfabric.so.1 could not be loaded",
+            "install libfabric",
+            "(rank 1)",
+        ],
+    ),
+    (
+        "no_provider",
+        "export PORTOLAN_OFI_PROVIDER=pigeons",
+        &[
+            "no provider of libfabric is as wanted (PORTOLAN_OFI_PROVIDER=pigeons)",
+            "there are: ",
+            "unset PORTOLAN_OFI_PROVIDER",
+            "portolan info",
+        ],
+    ),
+    (
+        "no_interface",
+        "export PORTOLAN_OFI_INTERFACE=nowhere0",
+        &[
+            "no provider of libfabric is as wanted (PORTOLAN_OFI_INTERFACE=nowhere0)",
+            "there are: ",
+            "PORTOLAN_OFI_INTERFACE",
+        ],
+    ),
+];
+
+/// The tests. Those for which a library has to be there are ignored where there is none, and it is said why.
+pub(crate) fn trials() -> Vec<Trial> {
+    let transports = portolan::transports();
+    let ofi = transports.iter().find(|transport| transport.name == "ofi");
+    let Some(ofi) = ofi else {
+        eprintln!("skipped: errors over libfabric: it is not compiled in");
+        return Vec::new();
+    };
+    let there = ofi.unusable.is_none();
+    let name = |case: &str| format!("over_ofi_{case}");
+    let mut trials = Vec::new();
+    for (case, first, says) in CASES {
+        let trial = Trial::test(name(case), move || everybody_says(first, says));
+        trials.push(trial.with_ignored_flag(!there && case != "no_library"));
+    }
+    trials.push(Trial::test(name("old_library"), old_library));
+    trials.push(
+        Trial::test(name("other_provider"), || {
+            let first =
+                "[ $PMI_RANK = 1 ] && export PORTOLAN_OFI_PROVIDER=shm || export PORTOLAN_OFI_PROVIDER=tcp";
+            let says = [
+                "rank 0 (on ",
+                " has tcp",
+                ", rank 1 (on ",
+                ") shm ",
+                "name the same PORTOLAN_OFI_PROVIDER everywhere",
+            ];
+            everybody_says(first, &says)
+        })
+        .with_ignored_flag(!there),
+    );
+    let newer = std::env::var(NEWER).ok();
+    if newer.is_none() {
+        eprintln!("ignored: ranks over two versions of libfabric: {NEWER} names no second one");
+    }
+    for provider in ["shm", "tcp;ofi_rxm"] {
+        let first = format!(
+            "export PORTOLAN_OFI_PROVIDER='{provider}'; [ $PMI_RANK != 1 ] || export PORTOLAN_OFI_LIBRARY={}",
+            newer.as_deref().unwrap_or_default()
+        );
+        let case = format!("other_version_of_{}", &provider[..3]);
+        let trial = Trial::test(name(&case), move || {
+            let says = [
+                " of libfabric 1.",
+                " of libfabric 2.",
+                "with the same libfabric",
+            ];
+            everybody_says(&first, &says)
+        });
+        trials.push(trial.with_ignored_flag(!there || newer.is_none()));
+    }
+    trials
+}
+
+/// What calls itself a libfabric 1.11 is refused by its version, and nothing else of it is called.
+fn old_library() -> Result<(), Failed> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("old-libfabric");
+    std::fs::create_dir_all(&folder)?;
+    let file = |name: &str, text: &str| -> std::io::Result<PathBuf> {
+        let file = folder.join(name);
+        std::fs::write(&file, text).map(|()| file)
+    };
+    let source = file(
+        "old.c",
+        "unsigned fi_version(void) { return 1 << 16 | 11; }\n",
+    )?;
+    let versions = file("old.map", "FABRIC_1.0 { global: fi_version; };\n")?;
+    let library = folder.join("libfabric.so.1");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]);
+    compiler.arg(&library).arg(source);
+    compiler.arg(format!("-Wl,--version-script={}", versions.display()));
+    assert!(compiler.status()?.success(), "{compiler:?}");
+    let first = format!("export PORTOLAN_OFI_LIBRARY='{}'", library.display());
+    let says = [
+        "libfabric 1.11 was found, 1.17 or newer is wanted",
+        "install libfabric",
+        "PORTOLAN_OFI_LIBRARY",
+    ];
+    everybody_says(&first, &says)
+}
+
+/// Three ranks ask for libfabric: each ends with an error that has these parts, and all say the same.
+fn everybody_says(first: &str, says: &[&str]) -> Result<(), Failed> {
+    const RANKS: usize = 3;
+    let me = std::env::current_exe()?;
+    let script = format!("{first}; exec \"$0\" role:nothing");
+    // Nobody is ended because another one has failed.
+    let words = "run --label --timeout 30 --on-failure return --transport ofi -n 3 -- sh -c";
+    let mut command = portolan(&words.split(' ').collect::<Vec<_>>());
+    command.arg(script).arg(me);
+    let outcome = finish(command.spawn()?);
+    outcome.expect_code(1).expect_err(says);
+    let texts: Vec<String> = (0..RANKS).map(|rank| said_by(&outcome, rank)).collect();
+    for text in &texts {
+        assert!(text.contains(says[0]), "{outcome:#?}");
+        assert_eq!(*text, texts[0], "{outcome:#?}");
+    }
+    Ok(())
+}
+
+/// What a rank has said, without its own name.
+fn said_by(outcome: &Outcome, rank: usize) -> String {
+    let (label, name) = (format!("[{rank}] "), format!("error: rank {rank} (ofi): "));
+    let lines = outcome
+        .err
+        .lines()
+        .filter_map(|line| line.strip_prefix(&label));
+    let lines = lines.map(|line| line.strip_prefix(&name).unwrap_or(line));
+    lines.collect::<Vec<_>>().join("\n")
+}
