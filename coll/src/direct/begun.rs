@@ -26,7 +26,6 @@ use super::call::Call;
 use super::counts;
 use super::kept::Kept;
 use super::odd::{Odd, described};
-use super::sort::Sort;
 use super::steps::{Place, want};
 
 /// A step of a track, being taken.
@@ -86,8 +85,11 @@ impl Begun {
         } else {
             header = header.by_messages();
             let data = boards.map.track_data(own, track, step).cast::<u64>();
-            // SAFETY: the cell is this rank's and free.
-            unsafe { data.write(call.len as u64) };
+            // SAFETY: the cell is this rank's and free, and longer than that.
+            unsafe {
+                data.write(call.len as u64);
+                data.byte_add(counts::TAKEN).write(call.root().into());
+            }
         }
         if let Some(sum) = call.sum {
             // SAFETY: as above; data in it begins behind the checksum.
@@ -171,6 +173,7 @@ impl Begun {
                     header.is_by_messages()
                         && header.kind() == Some(call.kind)
                         && self.len_agrees(boards, call, rank)
+                        && self.root_agrees(boards, call, rank)
                 }
             };
             let cell = boards
@@ -179,7 +182,7 @@ impl Begun {
             // SAFETY: whoever does this operation has shown one.
             let counts_agree = |sum| unsafe { counts::read(cell) } == sum;
             if !(agrees && call.sum.is_none_or(counts_agree)) {
-                self.note(boards, call.sorts.taken, rank, header);
+                self.note(boards, call, rank, header);
                 boards.wake(u32::MAX, notify);
             }
         }
@@ -192,26 +195,43 @@ impl Begun {
         call.is_along() || self.len_by_messages(boards, rank) == call.len_of(rank) as u64
     }
 
-    /// The length of a rank that has shown that it goes by messages.
+    /// Whether such a rank names the same root. (As one that calls something else would not, its kind is looked at first.)
+    fn root_agrees(&self, boards: &Boards, call: &Call<'_>, rank: u32) -> bool {
+        self.by_messages(boards, rank)[1] == u64::from(call.root())
+    }
+
     fn len_by_messages(&self, boards: &Boards, rank: u32) -> u64 {
+        self.by_messages(boards, rank)[0]
+    }
+
+    /// The length and the root of a rank that has shown that it goes by messages.
+    fn by_messages(&self, boards: &Boards, rank: u32) -> [u64; 2] {
         let data = boards
             .map
             .track_data(boards.board(rank), self.track, self.step);
-        // SAFETY: the cell has been shown with the length in its data.
-        unsafe { data.cast::<u64>().read() }
+        // SAFETY: the cell has been shown with both in its data.
+        unsafe {
+            let len = data.cast::<u64>();
+            [len.read(), len.byte_add(counts::TAKEN).read()]
+        }
     }
 
     #[cold]
-    fn note(&mut self, boards: &Boards, sort: Sort, rank: u32, header: Header) {
+    fn note(&mut self, boards: &Boards, call: &Call<'_>, rank: u32, header: Header) {
         let mut len = header.len() as u64;
         if header.is_by_messages() {
             len = self.len_by_messages(boards, rank);
         }
+        let other_root = call.place.is_none()
+            && header.is_by_messages()
+            && header.kind() == Some(call.kind)
+            && !self.root_agrees(boards, call, rank);
         self.odd.get_or_insert(Odd {
             rank,
             header,
             len,
-            sort,
+            sort: call.sorts.taken,
+            other_root,
         });
     }
 

@@ -32,6 +32,7 @@ pub(super) struct Call<'a> {
     pub(super) looks: u32,
     pub(super) wakes: u32,
     what: What<'a>,
+    root: u32,
     rank: u32,
     size: u32,
 }
@@ -82,6 +83,7 @@ impl<'a> Call<'a> {
             looks,
             wakes,
             what,
+            root: 0,
             rank,
             size,
         };
@@ -101,7 +103,10 @@ impl<'a> Call<'a> {
                 let (data, is_root) = (Stream::of(&data), rank == root);
                 let (len, wakes) = (data.len(), if is_root { all } else { 0 });
                 let what = What::Bcast { data, root };
-                new(Kind::Bcast, len, len, only(root, !is_root), wakes, what)
+                Self {
+                    root,
+                    ..new(Kind::Bcast, len, len, only(root, !is_root), wakes, what)
+                }
             }
             Operation::Allreduce { send, recv, op } => {
                 let from = send.map_or(recv.ptr, |send| send.ptr);
@@ -122,6 +127,7 @@ impl<'a> Call<'a> {
                 Self {
                     looks: if rank == root { all } else { 0 },
                     wakes: only(root, rank != root),
+                    root,
                     ..reduce(Kind::Reduce, items, any.ptr, part, 0..size, to)
                 }
             }
@@ -236,6 +242,11 @@ impl<'a> Call<'a> {
             }
             _ => self.kind,
         }
+    }
+
+    /// The rank that all have to name; 0 where none is named.
+    pub(super) fn root(&self) -> u32 {
+        self.root
     }
 
     /// Whether it goes along the edges of a topology.

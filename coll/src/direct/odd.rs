@@ -17,6 +17,8 @@ pub(super) struct Odd {
     pub(super) len: u64,
     /// Of what this rank's own items are.
     pub(super) sort: Sort,
+    /// Whether it names another root.
+    pub(super) other_root: bool,
 }
 
 /// The error for a rank that takes part with the length `len` in `kind`, and has seen another do otherwise.
@@ -53,9 +55,7 @@ fn other_type(kind: Kind, odd: Odd) -> Error {
 
 /// Both wait for the other: of a rank that waits nobody expects anything who agrees about the root.
 fn other_root(me: u32, rank: u32, name: &str) -> Error {
-    let what = format!(
-        "rank {rank} took part in {name} with another root than rank {me}, which looks to it"
-    );
+    let what = format!("rank {rank} took part in {name} with another root than rank {me}");
     Error::new(ErrorKind::InvalidArgument, what).remedy(
         "name the same root on every rank; PORTOLAN_COLL_CHECK=on compares them before data moves",
     )
@@ -65,6 +65,9 @@ fn other_root(me: u32, rank: u32, name: &str) -> Error {
 #[cold]
 pub(super) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd) -> Error {
     let (rank, name) = (odd.rank, kind.text());
+    if odd.other_root {
+        return other_root(me, rank, name);
+    }
     let (theirs, mine) = (odd.header.sort(), odd.sort);
     let edges = match kind {
         Kind::NeighbourAllgather => Some(Name::NeighbourAllgather),

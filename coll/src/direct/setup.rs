@@ -76,30 +76,43 @@ impl Pool {
         }
     }
 
+    // No lock is held while the device is called: boards come back from within its progress, too.
+
     /// Memory for a board of at least `len` bytes.
     fn take<D: Device>(&self, device: &D, len: usize) -> Result<Region> {
-        let mut retired = lock(&self.retired);
         let fits = |old: &Retired| old.region.len >= len && old.is_free();
-        let Some(index) = retired.iter().position(fits) else {
-            return device.alloc_region(len);
+        let old = {
+            let mut retired = lock(&self.retired);
+            let index = retired.iter().position(fits);
+            index.map(|index| retired.swap_remove(index))
         };
-        let old = retired.swap_remove(index);
-        lock(&self.spare).extend(old.long);
-        Ok(old.region)
+        match old {
+            Some(old) => {
+                lock(&self.spare).extend(old.long);
+                Ok(old.region)
+            }
+            None => device.alloc_region(len),
+        }
     }
 
     /// Memory for long places of at least `len` bytes together, if there is any.
     pub(super) fn take_long<D: Device>(&self, device: &D, len: usize) -> Option<Region> {
-        let mut spare = lock(&self.spare);
-        for old in lock(&self.retired).iter_mut().filter(|old| old.is_free()) {
-            spare.append(&mut old.long);
-        }
-        let fits = |(_, region): &(usize, &Region)| region.len >= len;
-        let least = spare.iter().enumerate().filter(fits);
-        match least.min_by_key(|(_, region)| region.len) {
-            Some((index, _)) => Some(spare.swap_remove(index)),
-            None => device.alloc_region(len).ok(),
-        }
+        let free: Vec<Region> = {
+            let mut retired = lock(&self.retired);
+            let free = retired.iter_mut().filter(|old| old.is_free());
+            free.flat_map(|old| std::mem::take(&mut old.long)).collect()
+        };
+        let old = {
+            let mut spare = lock(&self.spare);
+            spare.extend(free);
+            let fits = |(_, region): &(usize, &Region)| region.len >= len;
+            let fit = spare.iter().enumerate().filter(fits);
+            let least = fit.min_by_key(|(_, region)| region.len);
+            least
+                .map(|(index, _)| index)
+                .map(|index| spare.swap_remove(index))
+        };
+        old.or_else(|| device.alloc_region(len).ok())
     }
 
     fn give(&self, retired: Retired) {

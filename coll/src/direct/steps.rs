@@ -505,6 +505,7 @@ impl<'a, D: Device> Steps<'a, D> {
             header,
             len,
             sort: self.sorts.taken,
+            other_root: false,
         }
     }
 
@@ -601,8 +602,11 @@ impl<'a, D: Device> Steps<'a, D> {
     /// Notes that a rank names another root.
     #[cold]
     pub(super) fn note_root(&mut self, rank: u32) {
-        let header = Header::new(self.step, Kind::BcastPassing, self.sorts.shown, 0);
+        let header = Header::new(self.step, Kind::Bcast, self.sorts.shown, 0);
         self.note_len(rank, header, 0);
+        if let Some(odd) = self.odd.as_mut().filter(|odd| odd.rank == rank) {
+            odd.other_root = true;
+        }
     }
 
     /// Notes that a rank has another length for a block than this one.

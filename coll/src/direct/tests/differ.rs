@@ -100,8 +100,7 @@ fn is_noticed(turn: &Turn, odd: &Turn) -> bool {
     match turn.form {
         _ if turn.form != odd.form => false,
         Form::Blocking => true,
-        // What is longer goes by messages there, which do not tell of roots.
-        Form::Nonblocking => turn.root == odd.root && on_track(turn) && on_track(odd),
+        Form::Nonblocking => on_track(turn) && on_track(odd),
         Form::Persistent(_) => false,
     }
 }
