@@ -17,12 +17,12 @@ use super::board::{CHUNK, CHUNKS, Header, IN_CELL};
 use super::setup::Pool;
 use crate::state::lock;
 
-/// Bytes of a long place, at most, for one block, and for a list of blocks. What is longer finds no cache, and messages are as fast: on
-/// the EPYC, near, the time of an allgather around a ring to that by messages was 0.57, 0.58 and 0.63 for 256 KiB, 512 KiB and
-/// 1 MiB (two ranks), 0.30, 0.36 and 0.41 (four on two cores), 0.27, 0.27 and 0.80 (eight); of an alltoall with two such blocks 0.91, 0.94
-/// and 1.20, 0.49, 0.46 and 1.0, 0.41, 1.12 and 1.21.
+/// Bytes of a long place, at most. What is longer finds no cache, and messages are as fast.
 pub(super) const LONG: usize = 16 * CHUNK;
-pub(super) const LONG_LIST: usize = LONG / 2;
+/// The same along the edges of a topology, where all ranks show something at a time. On the EPYC, near, the time of an allgather around a
+/// ring to that by messages was 0.57, 0.58 and 0.63 for 256 KiB, 512 KiB and 1 MiB (two ranks), 0.30, 0.36 and 0.4 to 1.5 (four on two cores),
+/// 0.27, 0.27 and 0.8 to 1.45 (eight); of an alltoall with two such blocks 0.91, 0.94 and 1.20, 0.49, 0.46 and 1.0, 0.41, 1.12 and 1.21.
+pub(super) const LONG_ALONG: usize = LONG / 2;
 
 /// What a cell says of a long place.
 #[repr(C)]

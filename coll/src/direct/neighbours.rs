@@ -16,7 +16,7 @@ use portolan_core::{Device, Result};
 use super::board::Header;
 use super::data::Stream;
 use super::edges::{Blocks, Edge, Shown, edges, find};
-use super::long::{LONG, LONG_LIST};
+use super::long::LONG_ALONG;
 use super::messages::Messages;
 use super::steps::{Place, Steps, Way};
 use crate::args::Many;
@@ -34,7 +34,7 @@ pub(super) unsafe fn allgather<D: Device>(
     number: u32,
 ) -> Result<Way> {
     let shown = Shown {
-        limit: LONG,
+        limit: LONG_ALONG,
         blocks: Blocks::Same(Stream::of(send)),
     };
     // SAFETY: from the caller.
@@ -51,7 +51,7 @@ pub(super) unsafe fn alltoall<D: Device>(
     recv: &Many<'_>,
     number: u32,
 ) -> Result<Way> {
-    let limit = steps.edges().and_then(|edges| edges.limit(LONG_LIST));
+    let limit = steps.edges().and_then(|edges| edges.limit(LONG_ALONG));
     let shown = Shown {
         limit: limit.unwrap_or(0),
         blocks: match limit {

@@ -457,7 +457,7 @@ fn memory_of_long_places_grows_and_is_used_again() {
                     .unwrap()
                     .as_ref()
             };
-            for len in [90_000, 120_000, 100_000, 200_000] {
+            for len in [90_000, 120_000, 100_000, 135_000] {
                 let mut send: Vec<u32> = (0..len).map(|at| item(rank, 0, 0, at)).collect();
                 let mut recv = vec![0; 2 * len];
                 let operation = Operation::NeighbourAllgather {
