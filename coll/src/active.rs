@@ -11,7 +11,7 @@ use portolan_core::device::Port;
 use portolan_core::matching::Pattern;
 use portolan_core::{Error, ErrorKind, Group, Request, Result, SendArgs, Status};
 
-use crate::direct::Pending;
+use crate::direct::{Pending, Refused};
 use crate::memory::Memory;
 use crate::run::{PATIENCE, judge};
 use crate::schedule::{Lane, Schedule, Span, Step};
@@ -116,8 +116,23 @@ impl OnBoard {
     }
 }
 
-/// A message that was started, and for a receive how many bytes it expects.
-type Message = (Request, Option<usize>);
+/// A message that was started.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    request: Request,
+    peer: u32,
+    lane: Lane,
+    /// How many bytes a receive expects.
+    expected: Option<usize>,
+}
+
+impl Message {
+    /// Whether that is this one.
+    fn is(&self, refused: &Refused) -> bool {
+        let sends = self.expected.is_none();
+        (self.peer, self.lane, sends) == (refused.peer, refused.lane, refused.sends)
+    }
+}
 
 /// An operation under way by messages.
 pub(crate) struct Active {
@@ -142,8 +157,10 @@ pub(crate) struct Active {
     full: bool,
     /// Looks for room for a request, without success, while none of its own was under way.
     tries: u32,
-    /// Its step on a board, where ranks that do not agree are seen.
+    /// Its step on a board, where ranks that do not agree are seen, and some of its data may be.
     watch: Option<Pending>,
+    /// Messages that are left away: they would meet none.
+    refused: Vec<Refused>,
 }
 
 /// The rank as its messages name it.
@@ -190,6 +207,7 @@ impl Active {
             full: false,
             tries: 0,
             watch,
+            refused: Vec::new(),
         }
     }
 
@@ -238,12 +256,24 @@ impl Active {
         }
     }
 
-    /// Looks for ranks that do not agree about the operation: their part in the messages is not to come.
+    /// Looks at what others show: at ranks that do not agree about the operation, whose part in the messages is not to come, and
+    /// at data beside messages.
     fn watch(&mut self, port: &mut dyn Port) {
-        if let Some(watch) = &mut self.watch
-            && let Err(error) = watch.watch(&mut |peer| port.notify(peer))
-        {
+        let Some(watch) = &mut self.watch else {
+            return;
+        };
+        // SAFETY: whoever started the operation promised the buffers until its request is complete.
+        let seen = unsafe { watch.watch(&mut |peer| port.notify(peer)) };
+        if seen.ends {
             self.end_early(port);
+        }
+        for refused in seen.refused {
+            let under_way = self.pending.iter().filter(|message| message.is(&refused));
+            // It may be over already, or not to be cancelled.
+            under_way.for_each(|message| drop(port.cancel(message.request)));
+            self.refused.push(refused);
+        }
+        if let Err(error) = seen.outcome {
             self.error.get_or_insert(error.on_rank(self.who.world_rank));
         }
     }
@@ -256,12 +286,12 @@ impl Active {
         shown || port.dead_member(&self.who.group).is_some()
     }
 
-    /// Ends the step on the board; `false` as long as it has yet to be shown there.
+    /// Ends the step on the board; `false` as long as it has yet to be shown, or to be seen, there.
     fn leave_board(&mut self, port: &mut dyn Port) -> bool {
         let Some(watch) = &mut self.watch else {
             return true;
         };
-        if !watch.is_shown() && port.dead_member(&self.who.group).is_none() {
+        if !watch.may_end() && port.dead_member(&self.who.group).is_none() {
             return false;
         }
         watch.give_up(&mut |peer| port.notify(peer));
@@ -271,17 +301,17 @@ impl Active {
 
     /// Completes what has come to its end; says whether nothing is pending any more.
     fn settle(&mut self, port: &mut dyn Port) -> bool {
-        while let Some(&(request, expected)) = self.pending.last() {
-            if !port.is_complete(request) {
+        while let Some(&message) = self.pending.last() {
+            if !port.is_complete(message.request) {
                 return false;
             }
-            let outcome = match port.test(request) {
+            let outcome = match port.test(message.request) {
                 Ok(None) => return false,
                 Ok(Some(status)) => Ok(status),
                 Err(error) => Err(error),
             };
             self.pending.pop();
-            if let Err(error) = self.judge(outcome, expected) {
+            if let Err(error) = self.judge(outcome, message.expected) {
                 self.note(error, port);
             }
         }
@@ -307,9 +337,9 @@ impl Active {
             return;
         }
         self.ending = true;
-        for &(request, _) in &self.pending {
+        for message in &self.pending {
             // It may be over already, or not to be cancelled.
-            let _ = port.cancel(request);
+            let _ = port.cancel(message.request);
         }
     }
 
@@ -373,27 +403,34 @@ impl Active {
                 self.ending |= agreed.is_err();
                 agreed
             }
+            Step::Send { to, lane, .. } if self.refuses(to, lane, true) => Ok(()),
+            Step::Recv { from, lane, .. } if self.refuses(from, lane, false) => Ok(()),
             Step::Send { to, lane, data } => self.send(port, schedule, to, lane, data),
             Step::Recv { from, lane, data } => self.recv(port, schedule, from, lane, data),
         }
+    }
+
+    /// Whether a message is left away.
+    fn refuses(&self, peer: u32, lane: Lane, sends: bool) -> bool {
+        self.refused.contains(&Refused { peer, lane, sends })
     }
 
     /// Completes those of this round's messages that are over; says whether there were any.
     #[cold]
     fn make_room(&mut self, port: &mut dyn Port) -> bool {
         let before = self.pending.len();
-        let over = |&(request, _): &Message| port.is_complete(request);
+        let over = |message: &Message| port.is_complete(message.request);
         let over: Vec<Message> = self
             .pending
             .extract_if(.., |started| over(started))
             .collect();
-        for (request, expected) in over {
-            match port.test(request) {
-                Ok(None) => self.pending.push((request, expected)),
+        for message in over {
+            match port.test(message.request) {
+                Ok(None) => self.pending.push(message),
                 outcome => {
                     // What is not there was looked at above.
                     let outcome = outcome.map(|status| status.unwrap_or(Status::EMPTY));
-                    if let Err(error) = self.judge(outcome, expected) {
+                    if let Err(error) = self.judge(outcome, message.expected) {
                         self.note(error, port);
                     }
                 }
@@ -418,7 +455,13 @@ impl Active {
         // SAFETY: the rank, the tag and the context are the communicator's; the buffer stays as it is until the
         // request is over, which the operation waits for.
         let request = unsafe { port.isend(&args, self.buffer(schedule, data)) }?;
-        self.pending.push((request, None));
+        let message = Message {
+            request,
+            peer: to,
+            lane,
+            expected: None,
+        };
+        self.pending.push(message);
         Ok(())
     }
 
@@ -437,7 +480,13 @@ impl Active {
         };
         // SAFETY: as for sends; nobody else uses the buffer until then.
         let request = unsafe { port.irecv(&pattern, self.buffer(schedule, data)) }?;
-        self.pending.push((request, Some(data.len())));
+        let message = Message {
+            request,
+            peer: from,
+            lane,
+            expected: Some(data.len()),
+        };
+        self.pending.push(message);
         Ok(())
     }
 

@@ -332,8 +332,11 @@ pub(crate) fn wrong_edge(
     let what = format!(
         "{name}: neighbour {source} sends {sent} bytes where this rank's counts make {expected}"
     );
-    (what, "give the two ends of an edge equal counts and types")
+    (what, SAME_ENDS)
 }
+
+/// What to do about it.
+pub(crate) const SAME_ENDS: &str = "give the two ends of an edge equal counts and types";
 
 #[cold]
 fn wrong_length(schedule: &Schedule, kind: ErrorKind, status: &Status, expected: usize) -> Error {

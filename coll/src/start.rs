@@ -120,12 +120,18 @@ pub unsafe fn start<D: Device>(
 ) -> Result<Request> {
     let (state, job) = (state::of(comm), state::of_job(comm));
     let ready = direct::ready(comm, state, &job.options, operation)?;
-    let kept = || Kept::of(operation).map(Arc::new);
-    if let Some(ready) = ready.as_ref().filter(|ready| !ready.is_by_messages()) {
+    let kept = || Arc::new(Kept::of(operation));
+    if let Some(ready) = ready.as_ref().filter(|ready| !ready.has_messages()) {
         // SAFETY: from the caller.
         return unsafe { start_on_track(comm, (state, job), ready, 0, kept) };
     }
-    let plan = |options: &Options, old| plan(comm, options, operation, Form::Nonblocking, old);
+    let some = ready
+        .as_ref()
+        .and_then(|ready| ready.messages(operation.name()));
+    let plan = |options: &Options, old| match some {
+        Some(plan) => Ok(plan),
+        None => plan(comm, options, operation, Form::Nonblocking, old),
+    };
     let watch = || {
         // SAFETY: from the caller.
         let start = |ready: &Ready<'_>| unsafe { ready.start(comm, state, 0, kept) };
@@ -135,7 +141,7 @@ pub unsafe fn start<D: Device>(
     unsafe { start_watched(comm, plan, watch) }
 }
 
-/// What watches an operation that goes by messages.
+/// What watches an operation that has messages.
 fn watched(start: Start) -> Option<Pending> {
     match start {
         Start::Pending(pending) => Some(pending),
@@ -153,7 +159,7 @@ unsafe fn start_on_track<D: Device>(
     at: (&State, &Job),
     ready: &Ready<'_>,
     track: usize,
-    kept: impl FnOnce() -> Option<Arc<Kept>>,
+    kept: impl FnOnce() -> Arc<Kept>,
 ) -> Result<Request> {
     let device = comm.device();
     // Whether it needs a request is known when the others can see it, and there has to be one then: where another
@@ -177,7 +183,7 @@ unsafe fn start_with<D: Device>(
     at: (&State, &Job),
     ready: &Ready<'_>,
     track: usize,
-    kept: impl FnOnce() -> Option<Arc<Kept>>,
+    kept: impl FnOnce() -> Arc<Kept>,
     request: Request,
 ) -> Result<Request> {
     // SAFETY: from the caller.
@@ -198,11 +204,13 @@ unsafe fn start_ready<D: Device>(
     (state, job): (&State, &Job),
     ready: &Ready<'_>,
     track: usize,
-    kept: impl FnOnce() -> Option<Arc<Kept>>,
+    kept: impl FnOnce() -> Arc<Kept>,
     request: impl FnOnce() -> Result<Request>,
 ) -> Result<Request> {
-    // Ranks that do not agree may do this one by messages.
-    state.begin();
+    // Others may do this one by messages. (Persistent operations have numbers of their own.)
+    if track == 0 {
+        state.begin();
+    }
     state.count(Counters::Operations, 1);
     // SAFETY: from the caller.
     match unsafe { ready.start(comm, state, track, kept) } {
@@ -310,11 +318,13 @@ impl<D: Device> Persistent<D> {
         let track = direct::keep(comm, state, job, operation, number)?;
         let ready = track
             .as_ref()
-            .and_then(|(_, kept)| direct::kept(state, kept));
-        let over_boards = ready.is_some_and(|ready| !ready.is_by_messages());
+            .and_then(|(track, _)| direct::kept(state, *track, operation));
+        let over_boards = ready.as_ref().is_some_and(|ready| !ready.has_messages());
+        let some = ready.and_then(|ready| ready.messages(operation.name()));
         let plan = (!over_boards).then(|| {
             let (options, schedule) = (&job.options, Schedule::default());
-            plan_checked(comm, options, operation, Form::Persistent, schedule)
+            let all = || plan_checked(comm, options, operation, Form::Persistent, schedule);
+            some.unwrap_or_else(all)
         });
         Ok(Self::made(comm, plan, number, track))
     }
@@ -374,15 +384,17 @@ impl<D: Device> Persistent<D> {
         self.comm.check_members()?;
         let comm = &self.comm;
         let (state, job) = (state::of(comm), state::of_job(comm));
-        let ready = match &self.track {
-            None => None,
-            Some((track, kept)) => direct::kept(state, kept).map(|ready| (ready, *track, kept)),
-        };
+        let track = self.track.as_ref();
+        let track = track.map(|(track, kept)| (*track, kept, kept.operation()));
+        let ready = track.as_ref().and_then(|(track, kept, operation)| {
+            let ready = direct::kept(state, *track, operation)?;
+            Some((ready, *track, *kept))
+        });
         let Some(prepared) = &self.prepared else {
             let Some((ready, track, kept)) = ready else {
                 unreachable!("it is done over a board or by messages");
             };
-            let kept = || Some(Arc::clone(kept));
+            let kept = || Arc::clone(kept);
             // SAFETY: from the caller.
             let request = unsafe { start_on_track(comm, (state, job), &ready, track, kept) }?;
             // What is over already may be started again, waited for or not.
@@ -395,7 +407,7 @@ impl<D: Device> Persistent<D> {
         self.last = begin(comm, job, prepared)?;
         let watch = ready.and_then(|(ready, track, kept)| {
             // SAFETY: from the caller.
-            watched(unsafe { ready.start(comm, state, track, || Some(Arc::clone(kept))) })
+            watched(unsafe { ready.start(comm, state, track, || Arc::clone(kept)) })
         });
         let prepared = Arc::clone(prepared);
         let task = Active::new(self.last, who(comm), self.tags, prepared, watch);

@@ -1,150 +1,324 @@
 //! Neighbour collectives on a track: one rank's part.
 //!
-//! Those with one length for all blocks (MPI-4 section 8.6.1 demands that it is the same on all ranks), so that all know alike
-//! whether they go by messages. A rank without edges does not know; it shows that it does, which nobody minds.
+//! A rank knows its own edges only, and both ends of an edge know the length of its block. Up to a length that all ranks
+//! know alike it lies on the sender's board; what is longer is a message. Whoever has messages marks its header, and shows
+//! in front of its blocks how long all are that it awaits: who sees that one of its own is not awaited so leaves it away.
 
 use portolan_core::comm::Neighbour;
 use portolan_core::{Error, ErrorKind, Result};
 
-use super::board::{Kind, SMALL, SMALL_LIST};
+use super::board::{Header, Kind, small, small_list};
 use super::data::Stream;
-use super::edges::{Blocks, Edge, Edges, Shown, edges, find};
+use super::edges::{Blocks, ENTRY, Edge, Edges, Shown, WORD, edges, find, word_of};
+use super::messages::Messages;
+use super::sort::Sort;
 use super::steps::Place;
-use crate::args::{Many, Operation};
+use super::verdict::Verdict;
+use crate::args::{Many, Name, Operation};
+use crate::neighbour::lane_of;
 
 /// One rank's part in an operation along edges.
 pub(super) struct Along<'a> {
     edges: &'a Edges,
     rank: u32,
     shown: Shown<'a>,
-    recv: Many<'a>,
-    /// Bytes of a block that it sends, and of one that it receives.
-    lens: [usize; 2],
+    recv: &'a Many<'a>,
+    /// Other ranks, as bits: to which messages go, from which they come, from which something comes, and to which something goes.
+    sends: u32,
+    receives: u32,
+    sources: u32,
+    destinations: u32,
 }
 
 impl<'a> Along<'a> {
-    /// `None` for an operation that is never done on a track, which all ranks know alike.
-    pub(super) fn of(operation: &Operation<'a>, rank: u32, edges: &'a Edges) -> Option<Self> {
-        let limit = edges.limit_of_all(SMALL_LIST)?;
-        let (blocks, limit, recv) = match *operation {
-            Operation::NeighbourAllgather { send, recv } => {
-                (Blocks::Same(Stream::of(&send)), SMALL, recv)
+    /// `None` where all blocks are messages, which all ranks know alike.
+    #[inline]
+    pub(super) fn of(
+        operation: &'a Operation<'a>,
+        rank: u32,
+        edges: &'a Edges,
+        track: usize,
+    ) -> Option<Self> {
+        let (blocks, recv) = match *operation {
+            Operation::NeighbourAllgather { send, ref recv } => {
+                (Blocks::Same(Stream::of(&send)), recv)
             }
-            Operation::NeighbourAlltoall { send, recv } => (Blocks::List(send), limit, recv),
+            Operation::NeighbourAlltoall { ref send, ref recv } => (Blocks::List(send), recv),
             _ => return None,
         };
-        let sent = match blocks {
-            Blocks::List(Many::Equal(block)) => Stream::of(&block),
-            Blocks::Same(block) => block,
-            _ => return None,
+        let limit = match blocks {
+            Blocks::Same(_) => edges.limit_of_one(small_list(track))?.min(small(track)),
+            _ => edges.limit_of_listed(small_list(track))?,
         };
-        let Many::Equal(received) = recv else {
-            return None;
-        };
-        let lens = [sent, Stream::of(&received)].map(|block| block.len());
-        let shown = Shown { limit, blocks };
-        Some(Self {
+        let mut part = Self {
             edges,
             rank,
-            shown,
+            shown: Shown { limit, blocks },
             recv,
-            lens,
+            sends: 0,
+            receives: 0,
+            sources: 0,
+            destinations: 0,
+        };
+        [part.sources, part.receives] = bits(part.received(), rank, limit);
+        [part.destinations, part.sends] = bits(part.sent(), rank, limit);
+        Some(part)
+    }
+
+    #[inline]
+    fn received(&self) -> impl Iterator<Item = (Edge, Stream<'a>)> + use<'a> {
+        let recv = self.recv;
+        edges(&self.edges.neighbours.sources, move |edge| {
+            Stream::block(recv, edge)
         })
     }
 
+    #[inline]
+    fn sent(&self) -> impl Iterator<Item = (Edge, Stream<'a>)> + use<'a, '_> {
+        edges(&self.edges.neighbours.destinations, |edge| {
+            self.shown.block(edge)
+        })
+    }
+
+    #[inline]
     pub(super) fn kind(&self) -> Kind {
         self.shown.kind()
     }
 
-    /// Bytes of a block, which the header tells.
+    /// Bytes that its header tells: of the block for all, or of its list.
+    #[inline]
     pub(super) fn len(&self) -> usize {
-        self.lens[0]
+        match self.shown.blocks {
+            Blocks::Same(block) => block.len(),
+            _ => self.shown.room(self.to()),
+        }
     }
 
-    /// Bytes that a source has to tell.
-    pub(super) fn expected(&self) -> usize {
-        self.lens[1]
+    #[inline]
+    fn to(&self) -> &'a [Neighbour] {
+        &self.edges.neighbours.destinations
     }
 
-    /// Whether the rank has neighbours, itself or others.
-    pub(super) fn has_edges(&self) -> bool {
-        let all = &self.edges.neighbours;
-        let mut both = all.sources.iter().chain(&all.destinations);
-        both.any(|neighbour| neighbour.rank.is_some())
+    /// Whether some of it goes as messages.
+    #[inline]
+    pub(super) fn has_messages(&self) -> bool {
+        self.sends | self.receives != 0
     }
 
-    /// The other ranks at the ends of its edges, as bits: sources and destinations.
-    pub(super) fn others(&self) -> [u32; 2] {
-        let all = &self.edges.neighbours;
-        let bits = |neighbours: &[Neighbour]| {
-            let ranks = neighbours.iter().filter_map(|neighbour| neighbour.rank);
-            ranks.fold(0, |bits, rank| bits | 1 << rank) & !(1 << self.rank)
-        };
-        [bits(&all.sources), bits(&all.destinations)]
+    /// The ranks that it looks at, and those that look at it, as bits.
+    #[inline]
+    pub(super) fn looks_and_wakes(&self) -> [u32; 2] {
+        [self.sources | self.sends, self.destinations | self.receives]
     }
 
-    /// Where this rank shows its blocks; `None` if they, or those of the others, are long.
-    pub(super) fn place(&self) -> Option<Place> {
-        let longest = self.lens[0].max(self.lens[1]);
-        (longest <= self.shown.limit).then(|| self.place_of(self.lens[0]))
+    /// Bytes that it takes from boards, about.
+    #[inline]
+    pub(super) fn work(&self) -> usize {
+        let lens = self.received().map(|(_, block)| block.len());
+        lens.filter(|&len| len <= self.shown.limit).sum()
     }
 
-    /// Where a rank shows blocks of so many bytes: the same for all ranks, whatever edges they have.
-    fn place_of(&self, len: usize) -> Place {
-        Place::of(match self.shown.blocks {
-            Blocks::Same(_) => len,
-            Blocks::List(_) | Blocks::Sent(_) => self.edges.room(len),
-        })
+    /// Where this rank shows its blocks.
+    #[inline]
+    pub(super) fn place(&self) -> Place {
+        match self.has_messages() {
+            true => Place::Chunk,
+            false => Place::of(self.len()),
+        }
     }
 
     /// Shows what goes to others, and hands over what goes to the rank itself.
     ///
     /// # Safety
     /// The buffers are the operation's; `to` is this rank's place, and free.
-    pub(super) unsafe fn show(&self, to: *mut u8) {
-        let (me, neighbours) = (self.rank, &self.edges.neighbours);
-        let received = || edges(&neighbours.sources, |edge| Stream::block(&self.recv, edge));
-        let sent = || edges(&neighbours.destinations, |edge| self.shown.block(edge));
-        // SAFETY: from the caller; the place was chosen by its room.
+    #[inline]
+    pub(super) unsafe fn show(&self, mut to: *mut u8) {
+        let me = self.rank;
+        // SAFETY: from the caller; the limit leaves room for all of it.
         unsafe {
-            self.shown.write(&neighbours.destinations, to);
-            for (edge, to) in received().filter(|(edge, _)| edge.0 == me) {
+            if self.has_messages() {
+                to = self.await_all(to);
+            }
+            self.shown.write(self.to(), to);
+            for (edge, to) in self.received().filter(|(edge, _)| edge.0 == me) {
                 let same_edge = |&(other, _): &(Edge, Stream<'_>)| other == edge;
-                if let Some((_, from)) = sent().find(same_edge) {
+                if let Some((_, from)) = self.sent().find(same_edge) {
                     from.copy_to(&to);
                 }
             }
         }
     }
 
-    /// Takes what others have shown; `at` says where a rank has.
+    /// Writes how long the block of each source is to be; returns what is behind that.
+    ///
+    /// # Safety
+    /// There is room for so many, aligned to a word, which nobody else uses.
+    unsafe fn await_all(&self, to: *mut u8) -> *mut u8 {
+        // SAFETY: from the caller, for all of it.
+        unsafe {
+            let mut at = to.add(WORD);
+            for (edge, block) in self.received() {
+                at.cast::<u64>().write(word_of(edge));
+                at.cast::<u64>().add(1).write(block.len() as u64);
+                at = at.add(ENTRY);
+            }
+            to.cast::<u64>()
+                .write((at.offset_from(to) as usize / ENTRY) as u64);
+            at
+        }
+    }
+
+    /// Where a rank's blocks are that has such a header.
+    ///
+    /// # Safety
+    /// It has shown them; `at` says where its places are.
+    #[inline]
+    unsafe fn blocks(&self, header: Header, at: impl Fn(Place) -> *mut u8) -> *mut u8 {
+        if !header.is_by_messages() {
+            return at(Place::of(header.len()));
+        }
+        let all = at(Place::Chunk);
+        // SAFETY: from the caller: who marks its header has written that.
+        let awaited = unsafe { all.cast::<u64>().read() } as usize;
+        all.wrapping_add(WORD + awaited * ENTRY)
+    }
+
+    /// How long a rank with a marked header awaits a block to be; 0 where it has no such edge.
+    ///
+    /// # Safety
+    /// It has shown its part, in the chunk `all`.
+    unsafe fn awaited(all: *mut u8, edge: Edge) -> u64 {
+        // SAFETY: from the caller, for all of it.
+        unsafe {
+            let words = all.cast::<u64>();
+            let entry = |at: usize| words.add(1 + 2 * at);
+            let mut entries = (0..words.read() as usize).map(entry);
+            let found = entries.find(|entry| entry.read() == word_of(edge));
+            found.map_or(0, |entry| entry.add(1).read())
+        }
+    }
+
+    /// What a rank shows, beside what this one expects; `at` says where its places are, and `told` is its length where
+    /// its header has no room for it.
+    ///
+    /// # Safety
+    /// The rank has shown its part in this step, with this header.
+    #[inline]
+    pub(super) unsafe fn judge(
+        &self,
+        rank: u32,
+        header: Header,
+        told: u64,
+        taken: Sort,
+        at: impl Fn(Place) -> *mut u8,
+    ) -> Verdict {
+        let mut verdict = Verdict::default();
+        let (marked, limit) = (header.is_by_messages(), self.shown.limit as u64);
+        let does_this = header.kind() == Some(self.kind());
+        if !does_this {
+            verdict.comes(told, told);
+        }
+        // SAFETY: it has shown them.
+        let blocks = does_this.then(|| unsafe { self.blocks(header, &at) });
+        for (edge, block) in self.received().filter(|(edge, _)| edge.0 == rank) {
+            let mine = block.len() as u64;
+            let comes = match (blocks, &self.shown.blocks) {
+                (None, _) => None,
+                (_, Blocks::Same(_)) => Some(told),
+                // SAFETY: it has shown a list.
+                (Some(list), _) => Some(unsafe { find(list, (self.rank, edge.1)).0 }),
+            };
+            if comes != Some(mine) {
+                verdict.comes(comes.unwrap_or(told), mine);
+                if mine > limit {
+                    verdict.refuse(rank, lane_of(edge.1), false);
+                }
+            } else if mine > 0 && mine <= limit && !taken.matches(header.sort()) {
+                verdict.comes(mine, mine);
+            }
+        }
+        if self.sends >> rank & 1 == 0 {
+            return verdict;
+        }
+        let long = |block: &Stream<'_>| block.len() as u64 > limit;
+        let sent = self
+            .sent()
+            .filter(|(edge, block)| edge.0 == rank && long(block));
+        for (edge, block) in sent {
+            let mine = block.len() as u64;
+            let awaits = match does_this && marked {
+                // SAFETY: it has marked its header.
+                true => unsafe { Self::awaited(at(Place::Chunk), (self.rank, edge.1)) },
+                // Not that, in any case.
+                false => 0,
+            };
+            if awaits != mine {
+                verdict.awaits(awaits, mine);
+                verdict.refuse(rank, lane_of(edge.1), true);
+            }
+        }
+        verdict
+    }
+
+    /// Takes what others have shown; `at` says where a rank has, and `header` with which header.
     ///
     /// # Errors
     /// [`InvalidCount`](ErrorKind::InvalidCount) if a source has no such edge.
     ///
     /// # Safety
-    /// All sources have shown their part, with the length that is expected; the buffers are the operation's.
-    pub(super) unsafe fn take(&self, at: impl Fn(u32, Place) -> *mut u8) -> Result<()> {
-        let (me, len) = (self.rank, self.expected());
-        let place = self.place_of(len);
-        let received = edges(&self.edges.neighbours.sources, |edge| {
-            Stream::block(&self.recv, edge)
-        });
-        for ((from, lane), block) in received.filter(|(edge, _)| edge.0 != me) {
-            let there = at(from, place);
+    /// All sources have shown their part, which has been found to be right; the buffers are the operation's.
+    #[inline]
+    pub(super) unsafe fn take(
+        &self,
+        at: impl Fn(u32, Place) -> *mut u8,
+        header: impl Fn(u32) -> Header,
+    ) -> Result<()> {
+        let me = self.rank;
+        let is_here = |((from, _), block): &(Edge, Stream<'_>)| {
+            *from != me && block.len() <= self.shown.limit
+        };
+        for ((from, lane), block) in self.received().filter(is_here) {
+            // SAFETY: from the caller.
+            let there = unsafe { self.blocks(header(from), |place| at(from, place)) };
             let data = match self.shown.blocks {
                 Blocks::Same(_) => Some(there),
                 // SAFETY: it has shown a list.
-                Blocks::List(_) | Blocks::Sent(_) => unsafe { find(there, (me, lane)).1 },
+                _ => unsafe { find(there, (me, lane)).1 },
             };
             let Some(data) = data else {
                 return Err(no_edge(from, me));
             };
             // SAFETY: so many bytes are there; the block is the caller's.
-            unsafe { block.write(0, data, len) };
+            unsafe { block.write(0, data, block.len()) };
         }
         Ok(())
     }
+
+    /// The messages of what is long.
+    pub(super) fn messages(&self, size: u32, name: Name) -> Messages {
+        let mut messages = Messages::named(self.rank, size, name);
+        let is_long = |((other, _), block): &(Edge, Stream<'_>)| {
+            *other != self.rank && block.len() > self.shown.limit
+        };
+        // First those that come: what has its place before it is announced goes there at once.
+        for ((from, lane), block) in self.received().filter(is_long) {
+            messages.receive(from, lane_of(lane), &block);
+        }
+        for ((to, lane), block) in self.sent().filter(is_long) {
+            messages.send(to, lane_of(lane), &block);
+        }
+        messages
+    }
+}
+
+/// The ranks other than `me` at the ends of these edges, and of those with long blocks, as bits.
+#[inline]
+fn bits<'a>(blocks: impl Iterator<Item = (Edge, Stream<'a>)>, me: u32, limit: usize) -> [u32; 2] {
+    blocks.fold([0; 2], |[all, long], ((other, _), block)| {
+        let bit = 1u32 << other & !(1 << me);
+        let is_long = block.len() > limit;
+        [all | bit, long | if is_long { bit } else { 0 }]
+    })
 }
 
 #[cold]

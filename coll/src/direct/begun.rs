@@ -25,8 +25,10 @@ use super::board::Header;
 use super::call::Call;
 use super::counts;
 use super::kept::Kept;
+use super::listed::AT_ROOT;
 use super::odd::{Odd, described};
 use super::steps::{Place, want};
+use super::verdict::{Refused, Verdict, Wrong};
 
 /// A step of a track, being taken.
 pub(super) struct Begun {
@@ -35,7 +37,10 @@ pub(super) struct Begun {
     /// The ranks whose cells have not been seen.
     waiting: u32,
     shown: bool,
-    odd: Option<Odd>,
+    /// What was seen that does not agree, and the length that this rank has there.
+    odd: Option<(Odd, usize)>,
+    /// Messages that will not meet another, of which the operation has not heard.
+    refused: Vec<Refused>,
 }
 
 impl Begun {
@@ -52,6 +57,7 @@ impl Begun {
             waiting: call.looks,
             shown: false,
             odd: None,
+            refused: Vec::new(),
         }
     }
 
@@ -82,13 +88,14 @@ impl Begun {
         if call.place.is_some() {
             // SAFETY: from the caller; the place is free.
             unsafe { call.show(boards.track_place(boards.rank, track, step, place)) };
-        } else {
+        }
+        if call.is_marked() {
             header = header.by_messages();
             let data = boards.map.track_data(own, track, step).cast::<u64>();
             // SAFETY: the cell is this rank's and free, and longer than that.
             unsafe {
                 data.write(call.len as u64);
-                data.byte_add(counts::TAKEN).write(call.root().into());
+                data.byte_add(AT_ROOT).write(call.root().into());
             }
         }
         if let Some(sum) = call.sum {
@@ -153,14 +160,24 @@ impl Begun {
             left &= left - 1;
             let header = self.header_of(boards, rank);
             if header.step() != self.step {
-                // Whoever takes data needs all. Who goes by messages looks for ranks that do not, behind
+                // Whoever takes data needs all. Who has messages looks for ranks that do not send or take them, behind
                 // one that is late, too: nobody may wake it again.
-                if call.place.is_some() {
+                if !call.has_messages() {
                     return false;
                 }
                 continue;
             }
             self.waiting &= !(1 << rank);
+            let told = || self.told(boards, rank, header);
+            let at = |place| boards.track_place(rank, self.track, self.step, place);
+            // SAFETY: it has shown its part.
+            if let Some(verdict) = unsafe { call.judge(rank, header, told, at) } {
+                if verdict.wrong.is_some() {
+                    self.note_verdict(boards, call, (rank, header), verdict);
+                    boards.wake(u32::MAX, notify);
+                }
+                continue;
+            }
             let agrees = match call.place {
                 Some(_) => {
                     let len = call.len_of(rank);
@@ -192,7 +209,7 @@ impl Begun {
     /// Whether a rank that goes by messages, as this one does, has the length that this one expects. Messages alone do not always tell: ranks with
     /// other lengths may choose another algorithm. (Of neighbours only those at an edge know its length.)
     fn len_agrees(&self, boards: &Boards, call: &Call<'_>, rank: u32) -> bool {
-        call.is_along() || self.len_by_messages(boards, rank) == call.len_of(rank) as u64
+        self.len_by_messages(boards, rank) == call.len_of(rank) as u64
     }
 
     /// Whether such a rank names the same root. (As one that calls something else would not, its kind is looked at first.)
@@ -212,27 +229,59 @@ impl Begun {
         // SAFETY: the cell has been shown with both in its data.
         unsafe {
             let len = data.cast::<u64>();
-            [len.read(), len.byte_add(counts::TAKEN).read()]
+            [len.read(), len.byte_add(AT_ROOT).read()]
+        }
+    }
+
+    /// The length that a rank tells.
+    fn told(&self, boards: &Boards, rank: u32, header: Header) -> u64 {
+        match header.is_by_messages() {
+            true => self.len_by_messages(boards, rank),
+            false => header.len() as u64,
         }
     }
 
     #[cold]
     fn note(&mut self, boards: &Boards, call: &Call<'_>, rank: u32, header: Header) {
-        let mut len = header.len() as u64;
-        if header.is_by_messages() {
-            len = self.len_by_messages(boards, rank);
-        }
         let other_root = call.place.is_none()
             && header.is_by_messages()
             && header.kind() == Some(call.kind)
             && !self.root_agrees(boards, call, rank);
-        self.odd.get_or_insert(Odd {
+        let odd = Odd {
             rank,
             header,
-            len,
+            len: self.told(boards, rank, header),
             sort: call.sorts.taken,
             other_root,
-        });
+            awaits: false,
+        };
+        self.odd.get_or_insert((odd, call.len_of(rank)));
+    }
+
+    #[cold]
+    fn note_verdict(
+        &mut self,
+        boards: &Boards,
+        call: &Call<'_>,
+        (rank, header): (u32, Header),
+        verdict: Verdict,
+    ) {
+        let told = Wrong {
+            theirs: self.told(boards, rank, header),
+            mine: 0,
+            awaits: false,
+        };
+        let wrong = verdict.wrong.unwrap_or(told);
+        let odd = Odd {
+            rank,
+            header,
+            len: wrong.theirs,
+            sort: call.sorts.taken,
+            other_root: false,
+            awaits: wrong.awaits,
+        };
+        self.odd.get_or_insert((odd, wrong.mine as usize));
+        self.refused.extend(verdict.refused);
     }
 
     /// Takes the result and ends the step, when all have been seen.
@@ -253,20 +302,17 @@ impl Begun {
         let outcome = match self.odd.take() {
             None if call.place.is_some() => {
                 let at = |rank, place| boards.track_place(rank, track, step, place);
+                let header = |rank| self.header_of(boards, rank);
                 // Out of an operator of the program a panic would leave the others waiting.
                 let guard = NoUnwind::new("an operator of a collective operation");
                 // SAFETY: all that are looked at have shown what they have to, and leave it there until this
                 // rank says that the step is behind it; the rest is the caller's promise.
-                let taken = unsafe { call.take(at) };
+                let taken = unsafe { call.take(at, header) };
                 guard.done();
                 taken
             }
             None => Ok(()),
-            Some(odd) => Err(described(
-                boards.rank,
-                (call.kind, call.len_of(odd.rank)),
-                odd,
-            )),
+            Some((odd, mine)) => Err(described(boards.rank, (call.kind, mine), odd)),
         };
         self.end(boards, call.looks, notify);
         outcome
@@ -340,12 +386,29 @@ pub(crate) struct Pending {
     boards: ManuallyDrop<Arc<Boards>>,
     kept: Arc<Kept>,
     begun: Begun,
+    /// Whether nothing of it is on boards.
+    all_by_messages: bool,
     over: bool,
 }
 
+/// What an operation that has messages has seen on boards.
+pub(crate) struct Seen {
+    /// Messages that will not meet another.
+    pub(crate) refused: Vec<Refused>,
+    /// Whether none of its messages is to be waited for any more.
+    pub(crate) ends: bool,
+    pub(crate) outcome: Result<()>,
+}
+
 impl Pending {
-    pub(super) fn new(boards: &Arc<Boards>, kept: Arc<Kept>, begun: Begun) -> Self {
+    pub(super) fn new(
+        boards: &Arc<Boards>,
+        kept: Arc<Kept>,
+        begun: Begun,
+        all_by_messages: bool,
+    ) -> Self {
         Self {
+            all_by_messages,
             boards: ManuallyDrop::new(Arc::clone(boards)),
             kept,
             begun,
@@ -363,7 +426,7 @@ impl Pending {
             return None;
         }
         let operation = self.kept.operation();
-        let call = boards.call(&operation)?;
+        let call = boards.call(&operation, self.begun.track)?;
         // SAFETY: from the caller.
         unsafe {
             if !self.begun.show(boards, &call, notify) || !self.begun.look(boards, &call, notify) {
@@ -374,38 +437,60 @@ impl Pending {
         }
     }
 
-    /// For an operation that goes by messages: shows that, and says if a rank does not agree.
-    pub(crate) fn watch(&mut self, notify: &mut dyn FnMut(ProcId)) -> Result<()> {
+    /// For an operation that has messages: shows its part, takes what is for it on boards when all is there, and says if a
+    /// rank does not agree.
+    ///
+    /// # Safety
+    /// The buffers are the operation's, until it is over.
+    pub(crate) unsafe fn watch(&mut self, notify: &mut dyn FnMut(ProcId)) -> Seen {
         let boards = &**self.boards;
-        if !self.begun.may_see(boards) {
-            return Ok(());
+        let nothing = Seen {
+            refused: Vec::new(),
+            ends: false,
+            outcome: Ok(()),
+        };
+        if self.over || !self.begun.may_see(boards) {
+            return nothing;
         }
         let operation = self.kept.operation();
-        let Some(call) = boards.call(&operation) else {
-            return Ok(());
+        let Some(call) = boards.call(&operation, self.begun.track) else {
+            return nothing;
         };
-        // SAFETY: no buffers are used where data is not shown.
-        unsafe { self.begun.show(boards, &call, notify) };
-        self.begun.look(boards, &call, notify);
-        match self.begun.odd.take() {
-            None => Ok(()),
-            Some(odd) => Err(described(
-                boards.rank,
-                (call.kind, call.len_of(odd.rank)),
-                odd,
-            )),
+        // SAFETY: from the caller.
+        let shown = unsafe { self.begun.show(boards, &call, notify) };
+        let all_seen = self.begun.look(boards, &call, notify);
+        let outcome = if self.all_by_messages {
+            match self.begun.odd.take() {
+                None => Ok(()),
+                Some((odd, mine)) => Err(described(boards.rank, (call.kind, mine), odd)),
+            }
+        } else if shown && all_seen {
+            self.over = true;
+            // SAFETY: from the caller.
+            unsafe { self.begun.take(boards, &call, notify) }
+        } else {
+            Ok(())
+        };
+        Seen {
+            refused: std::mem::take(&mut self.begun.refused),
+            ends: self.all_by_messages && outcome.is_err(),
+            outcome,
         }
     }
 
-    /// Whether the others can see by now that it goes by messages.
+    /// Whether the others can see by now that it has messages.
     pub(crate) fn is_shown(&self) -> bool {
         self.begun.shown
     }
 
+    /// Whether its step waits for nobody any more.
+    pub(crate) fn may_end(&self) -> bool {
+        self.over || self.begun.shown && self.all_by_messages
+    }
+
     /// Ends the step of an operation that goes by messages, or that a death has ended.
     pub(crate) fn give_up(&mut self, notify: &mut dyn FnMut(ProcId)) {
-        self.over = true;
-        if self.begun.shown {
+        if !std::mem::replace(&mut self.over, true) && self.begun.shown {
             self.begun.end(&self.boards, 0, notify);
         }
     }

@@ -131,6 +131,8 @@ mod tests {
     use portolan_datatype::{Layout, Op, Predefined};
 
     use super::*;
+    use crate::args::Many;
+    use crate::direct::call::Call;
 
     #[test]
     fn only_those_wait_alone_for_whom_nobody_waits() {
@@ -143,7 +145,15 @@ mod tests {
             memory: MemoryKind::Host,
         };
         let op = &Op::from(Predefined::Sum);
-        let alone = |operation: &Operation<'_>| [0, 1, 2].map(|rank| waits_alone(operation, rank));
+        fn alone(operation: &Operation<'_>) -> [bool; 3] {
+            let alone = [0, 1, 2].map(|rank| waits_alone(operation, rank));
+            // The same on a track, where all look at all in a reduce-scatter.
+            if !matches!(operation, Operation::ReduceScatter { .. }) {
+                let call = |rank| Call::of(operation, (rank, 3), None, 0).unwrap();
+                assert_eq!([0, 1, 2].map(|rank| call(rank).waits_alone()), alone);
+            }
+            alone
+        }
         let (send, root) = (Some(data), 1);
         assert_eq!(alone(&Operation::Bcast { data, root }), [true, false, true]);
         let recv = send;
@@ -173,6 +183,23 @@ mod tests {
         assert_eq!(alone(&reduce_scatter), [true, true, false]);
         let allreduce = Operation::Allreduce { send, recv, op };
         assert_eq!(alone(&allreduce), [false; 3]);
+        for uneven in [true, false] {
+            let all = Some(Many::Equal(data));
+            let gather = Operation::Gather {
+                send,
+                recv: all,
+                root,
+                uneven,
+            };
+            assert_eq!(alone(&gather), [false, true, false]);
+            let scatter = Operation::Scatter {
+                send: all,
+                recv: Some(recv),
+                root,
+                uneven,
+            };
+            assert_eq!(alone(&scatter), [true, false, true]);
+        }
     }
 
     #[test]

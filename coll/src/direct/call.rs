@@ -8,14 +8,17 @@ use std::ops::Range;
 use portolan_core::Result;
 
 use super::along::Along;
-use super::board::{Kind, SMALL};
+use super::board::{Header, Kind, small};
 use super::counts;
 use super::data::{Items, Stream};
 use super::edges::Edges;
 use super::exchange::combine;
+use super::listed::{Form, Listed, longest_part};
+use super::messages::Messages;
 use super::sort::Sorts;
 use super::steps::Place;
-use crate::args::{Many, Operation};
+use super::verdict::Verdict;
+use crate::args::{Many, Name, Operation};
 
 /// One rank's part in an operation.
 pub(super) struct Call<'a> {
@@ -38,7 +41,8 @@ pub(super) struct Call<'a> {
 }
 
 enum What<'a> {
-    Barrier,
+    /// No data, or none that is shown.
+    Nothing,
     Bcast {
         data: Stream<'a>,
         root: u32,
@@ -54,31 +58,34 @@ enum What<'a> {
     },
     Allgather {
         send: Option<Stream<'a>>,
-        recv: Many<'a>,
+        recv: &'a Many<'a>,
     },
     Alltoall {
-        send: Option<Many<'a>>,
-        recv: Many<'a>,
+        send: Option<&'a Many<'a>>,
+        recv: &'a Many<'a>,
     },
     Along(Along<'a>),
+    Listed(Listed<'a>),
 }
 
 impl<'a> Call<'a> {
     /// A rank's part; `None` for an operation that is never done on a track: a question to which all ranks
-    /// have the same answer. `edges` are those of the communicator's topology.
+    /// have the same answer. `edges` are those of the communicator's topology, and the track tells how long contributions may be.
     #[inline]
     pub(super) fn of(
-        operation: &Operation<'a>,
+        operation: &'a Operation<'a>,
         (rank, size): (u32, u32),
         edges: Option<&'a Edges>,
+        track: usize,
     ) -> Option<Self> {
+        let limit = small(track);
         let all = ((1u32 << size) - 1) & !(1 << rank);
         let only = |root: u32, is: bool| if is { 1 << root } else { 0 };
         let new = |kind, len, room, looks, wakes, what| Self {
             kind,
             len,
             sorts: Sorts::ANY,
-            place: (room <= SMALL).then(|| Place::of(room)),
+            place: (room <= limit).then(|| Place::of(room)),
             sum: None,
             looks,
             wakes,
@@ -98,7 +105,7 @@ impl<'a> Call<'a> {
             new(kind, items.len(), items.room(), all, all, what)
         };
         let call = match *operation {
-            Operation::Barrier => new(Kind::Barrier, 0, 0, all, all, What::Barrier),
+            Operation::Barrier => new(Kind::Barrier, 0, 0, all, all, What::Nothing),
             Operation::Bcast { data, root } => {
                 let (data, is_root) = (Stream::of(&data), rank == root);
                 let (len, wakes) = (data.len(), if is_root { all } else { 0 });
@@ -144,7 +151,7 @@ impl<'a> Call<'a> {
                 let (kind, sum) = counts::kind(counts);
                 let room = items.room() + sum.map_or(0, |_| counts::TAKEN);
                 Self {
-                    place: (items.room() <= SMALL).then(|| Place::of(room)),
+                    place: (items.room() <= limit).then(|| Place::of(room)),
                     sum,
                     ..reduce(kind, items, from, part, 0..size, to)
                 }
@@ -173,14 +180,15 @@ impl<'a> Call<'a> {
                     ..reduce(kind, items, from, part, 0..end, Some(recv.ptr))
                 }
             }
-            Operation::Allgather { send, recv } => {
-                let own = Stream::block(&recv, rank);
+            Operation::Allgather { send, ref recv } => {
+                let own = Stream::block(recv, rank);
                 let send = send.as_ref().map(Stream::of);
                 let len = send.unwrap_or(own).len();
-                let longest = (0..size).map(|rank| Stream::block(&recv, rank).len());
-                let by_messages = longest.fold(len, usize::max) > SMALL;
+                let lens = || (0..size).map(|rank| Stream::block(recv, rank).len());
+                let by_messages = lens().fold(len, usize::max) > limit;
                 Self {
                     place: (!by_messages).then(|| Place::of(len)),
+                    sum: by_messages.then(|| counts::sum_of(lens())),
                     ..new(
                         Kind::Allgather,
                         len,
@@ -191,11 +199,67 @@ impl<'a> Call<'a> {
                     )
                 }
             }
-            Operation::Alltoall {
+            Operation::Gather {
                 send,
-                recv: recv @ Many::Equal(_),
+                ref recv,
+                root,
+                uneven,
             } => {
-                let len = Stream::block(&recv, rank).len();
+                let recv = recv.as_ref().filter(|_| rank == root);
+                let send = send.as_ref().map(Stream::of);
+                let form = match (recv, send) {
+                    (Some(recv), send) => Form::Collect { send, recv, uneven },
+                    (None, Some(block)) => Form::Give { block, root },
+                    (None, None) => return None,
+                };
+                let part = Listed::new(form, (rank, size), limit);
+                let len = part.len();
+                match uneven || len <= limit {
+                    true => Self::listed(part),
+                    false => Self {
+                        root,
+                        ..new(Kind::Gather, len, usize::MAX, all, all, What::Nothing)
+                    },
+                }
+            }
+            Operation::Scatter {
+                ref send,
+                recv,
+                root,
+                uneven,
+            } => {
+                let send = send.as_ref().filter(|_| rank == root);
+                let recv = recv.as_ref().map(Stream::of);
+                let (form, len) = match (send, recv) {
+                    (Some(send), recv) => {
+                        let len = Stream::block(send, rank).len();
+                        (Form::Distribute { send, recv }, len)
+                    }
+                    (None, Some(block)) => (Form::Take { block, root }, block.len()),
+                    (None, None) => return None,
+                };
+                match uneven || len <= longest_part(size, limit) {
+                    true => Self::listed(Listed::new(form, (rank, size), limit)),
+                    false => Self {
+                        root,
+                        ..new(Kind::Scatter, len, usize::MAX, all, all, What::Nothing)
+                    },
+                }
+            }
+            Operation::Alltoall {
+                ref send,
+                recv: ref recv @ (Many::Blocks(_) | Many::Layouts(_)),
+            } => {
+                let send = send.as_ref();
+                let form = Form::Exchange { send, recv };
+                Self::listed(Listed::new(form, (rank, size), limit))
+            }
+            Operation::Alltoall {
+                ref send,
+                recv: ref recv @ Many::Equal(_),
+            } => {
+                let send = send.as_ref();
+                let len = Stream::block(recv, rank).len();
                 let room = len.saturating_mul(size as usize);
                 new(
                     Kind::Alltoall,
@@ -207,20 +271,50 @@ impl<'a> Call<'a> {
                 )
             }
             Operation::NeighbourAllgather { .. } | Operation::NeighbourAlltoall { .. } => {
-                let along = Along::of(operation, rank, edges?)?;
-                let (has_edges, place) = (along.has_edges(), along.place());
-                let ([looks, wakes], kind, len) = (along.others(), along.kind(), along.len());
-                let call = Self {
-                    place: place.filter(|_| has_edges),
-                    ..new(kind, len, 0, looks, wakes, What::Along(along))
-                };
-                let settled = call.settled();
-                let looks = if has_edges { settled.looks } else { 0 };
-                return Some(Self { looks, ..settled });
+                match Along::of(operation, rank, edges?, track) {
+                    Some(along) => {
+                        let [looks, wakes] = along.looks_and_wakes();
+                        let place = Some(along.place());
+                        let (kind, len) = (along.kind(), along.len());
+                        Self {
+                            place,
+                            ..new(kind, len, 0, looks, wakes, What::Along(along))
+                        }
+                    }
+                    // Only the ends of an edge know its length, so none is compared.
+                    None => {
+                        let kind = match operation {
+                            Operation::NeighbourAllgather { .. } => Kind::NeighbourAllgather,
+                            _ => Kind::NeighbourAlltoall,
+                        };
+                        new(kind, 0, usize::MAX, all, all, What::Nothing)
+                    }
+                }
             }
-            _ => return None,
         };
         Some(call.settled())
+    }
+
+    #[inline]
+    fn listed(part: Listed<'a>) -> Self {
+        let [looks, wakes] = part.looks_and_wakes();
+        Self {
+            // Of who gives a block the kind tells what it does with it.
+            kind: match part.kind() {
+                Kind::GatherSent => Kind::Gather,
+                kind => kind,
+            },
+            len: part.len(),
+            sorts: Sorts::ANY,
+            place: Some(part.place()),
+            sum: None,
+            looks,
+            wakes,
+            root: part.root(),
+            rank: part.rank(),
+            size: part.size(),
+            what: What::Listed(part),
+        }
     }
 
     /// One that goes by messages is watched by all, and watches all: somebody might not.
@@ -236,12 +330,89 @@ impl<'a> Call<'a> {
     /// What this rank shows that it does.
     #[inline]
     pub(super) fn shown_kind(&self) -> Kind {
-        match self.what {
-            What::Bcast { root, .. } if self.rank != root && self.place.is_some() => {
+        match &self.what {
+            What::Bcast { root, .. } if self.rank != *root && self.place.is_some() => {
                 Kind::BcastAwaited
             }
+            What::Listed(part) => part.kind(),
             _ => self.kind,
         }
+    }
+
+    /// Whether all of its data, some of it or none goes by messages.
+    #[inline]
+    pub(super) fn has_messages(&self) -> bool {
+        match &self.what {
+            What::Listed(part) => part.has_messages(),
+            What::Along(along) => along.has_messages(),
+            _ => self.place.is_none(),
+        }
+    }
+
+    /// Whether its header is marked, and so its cell begins with the length and the root.
+    #[inline]
+    pub(super) fn is_marked(&self) -> bool {
+        match &self.what {
+            What::Listed(part) => part.is_marked(),
+            What::Along(along) => along.has_messages(),
+            _ => self.place.is_none(),
+        }
+    }
+
+    /// What this rank thinks of another's part; `None` where its header alone says whether it agrees. `told` is the length that
+    /// it tells, and `at` says where its places are.
+    ///
+    /// # Safety
+    /// The rank has shown its part, with this header.
+    #[inline]
+    pub(super) unsafe fn judge(
+        &self,
+        rank: u32,
+        header: Header,
+        told: impl Fn() -> u64,
+        at: impl Fn(Place) -> *mut u8,
+    ) -> Option<Verdict> {
+        let taken = self.sorts.taken;
+        // SAFETY: from the caller, for both.
+        unsafe {
+            match &self.what {
+                What::Listed(part) => Some(part.judge(rank, header, taken, at)),
+                What::Along(along) => Some(along.judge(rank, header, told(), taken, at)),
+                _ => None,
+            }
+        }
+    }
+
+    /// Bytes that this rank copies or combines when it takes what others show, about.
+    #[inline]
+    pub(super) fn work(&self) -> usize {
+        let others = self.looks.count_ones() as usize;
+        match &self.what {
+            What::Reduce { items, part, .. } if items.count > 0 => {
+                others * (self.len / items.count * part.len())
+            }
+            What::Bcast { .. } | What::Allgather { .. } | What::Alltoall { .. } => {
+                others * self.len
+            }
+            What::Along(along) => along.work(),
+            What::Listed(part) => part.work(),
+            What::Nothing | What::Reduce { .. } => 0,
+        }
+    }
+
+    /// The messages of one that goes over boards but for them.
+    pub(super) fn messages(&self, name: Name) -> Option<Messages> {
+        match &self.what {
+            What::Listed(part) if part.has_messages() => Some(part.messages(name)),
+            What::Along(along) if along.has_messages() => Some(along.messages(self.size, name)),
+            _ => None,
+        }
+    }
+
+    /// Whether this rank waits for others that do not wait for it.
+    #[inline]
+    pub(super) fn waits_alone(&self) -> bool {
+        self.looks != 0 && self.looks & self.wakes == 0
     }
 
     /// The rank that all have to name; 0 where none is named.
@@ -249,17 +420,11 @@ impl<'a> Call<'a> {
         self.root
     }
 
-    /// Whether it goes along the edges of a topology.
-    pub(super) fn is_along(&self) -> bool {
-        matches!(self.what, What::Along(_))
-    }
-
     /// The length that a rank has to show.
     #[inline]
     pub(super) fn len_of(&self, rank: u32) -> usize {
         match &self.what {
             What::Allgather { recv, .. } => Stream::block(recv, rank).len(),
-            What::Along(along) => along.expected(),
             _ => self.len,
         }
     }
@@ -282,7 +447,7 @@ impl<'a> Call<'a> {
         // SAFETY: from the caller, for all of them; places have the room, by which they were chosen.
         unsafe {
             match &self.what {
-                What::Barrier => {}
+                What::Nothing => {}
                 What::Bcast { data, root } => {
                     if self.rank == *root {
                         data.read(0, to, self.len);
@@ -299,7 +464,7 @@ impl<'a> Call<'a> {
                     }
                 }
                 What::Alltoall { send, recv } => {
-                    let from = send.as_ref().unwrap_or(recv);
+                    let from = send.unwrap_or(recv);
                     for rank in (0..self.size).filter(|&rank| rank != self.rank) {
                         let to = to.wrapping_add(rank as usize * self.len);
                         Stream::block(from, rank).read(0, to, self.len);
@@ -310,11 +475,13 @@ impl<'a> Call<'a> {
                     }
                 }
                 What::Along(along) => along.show(to),
+                What::Listed(part) => part.show(to),
             }
         }
     }
 
-    /// Takes what this rank wants of what the others show; `at` says where a rank has shown so many bytes.
+    /// Takes what this rank wants of what the others show; `at` says where a rank has shown so many bytes, and `header` with
+    /// which header.
     ///
     /// # Errors
     /// If the operator does not know the layout, which has been checked.
@@ -323,9 +490,13 @@ impl<'a> Call<'a> {
     /// All that this rank looks at have shown contributions of the lengths that they have to have, and leave them
     /// there; the buffers are the operation's, and values valid for the operator.
     #[inline]
-    pub(super) unsafe fn take(&self, at: impl Fn(u32, Place) -> *mut u8) -> Result<()> {
+    pub(super) unsafe fn take(
+        &self,
+        at: impl Fn(u32, Place) -> *mut u8,
+        header: impl Fn(u32) -> Header,
+    ) -> Result<()> {
         match &self.what {
-            What::Barrier => {}
+            What::Nothing => {}
             What::Bcast { data, root } => {
                 if self.rank != *root {
                     // SAFETY: from the caller.
@@ -366,7 +537,9 @@ impl<'a> Call<'a> {
                 }
             }
             // SAFETY: from the caller.
-            What::Along(along) => unsafe { along.take(at)? },
+            What::Along(along) => unsafe { along.take(at, header)? },
+            // SAFETY: as above.
+            What::Listed(part) => unsafe { part.take(at, header) },
         }
         Ok(())
     }

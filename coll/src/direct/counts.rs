@@ -1,7 +1,9 @@
 //! Counts of which each rank says all: by what ranks see whether they say the same.
 //!
 //! In a reduce-scatter no rank can tell from what another shows whether it divides the vector alike: contributions
-//! are as long either way. So where blocks have several lengths a checksum of all counts goes along.
+//! are as long either way. So where blocks have several lengths a checksum of all counts goes along; and with an allgather by messages, in which
+//! a rank that gives what all expect of it may yet have another idea of a third one's block, and so leave the others waiting for what it
+//! would have handed on.
 
 use super::board::Kind;
 
@@ -22,12 +24,17 @@ pub(super) fn kind(counts: &[usize]) -> (Kind, Option<u64>) {
 #[inline]
 fn checksum(counts: &[usize]) -> Option<u64> {
     let uneven = counts.windows(2).any(|pair| pair[0] != pair[1]);
+    uneven.then(|| sum_of(counts.iter().copied()))
+}
+
+/// A checksum of any counts.
+#[inline]
+pub(super) fn sum_of(counts: impl Iterator<Item = usize>) -> u64 {
     // Each step can be undone, so counts that differ in one place never have the same sum.
-    let mix = |sum: u64, &count: &usize| {
+    counts.fold(1, |sum, count| {
         let mixed = (sum ^ count as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed ^ mixed >> 29
-    };
-    uneven.then(|| counts.iter().fold(counts.len() as u64, mix))
+    })
 }
 
 /// Writes a checksum into a cell.

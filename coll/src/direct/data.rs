@@ -58,6 +58,11 @@ impl<'a> Stream<'a> {
         self.count * self.layout.size()
     }
 
+    /// Items of it.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
     /// Of what it is.
     pub(super) fn layout(&self) -> &'a Layout {
         self.layout

@@ -16,6 +16,7 @@ use crate::neighbour::EDGE_LANES;
 pub(super) type Edge = (u32, u32);
 
 /// The edges that are there, with their data.
+#[inline]
 pub(super) fn edges<'a>(
     neighbours: &'a [Neighbour],
     data: impl Fn(u32) -> Stream<'a>,
@@ -30,32 +31,39 @@ pub(super) fn edges<'a>(
 #[derive(Debug)]
 pub(super) struct Edges {
     pub(super) neighbours: Neighbours,
-    /// The destinations of a rank, at most.
+    /// The destinations of a rank, at most, and the sources.
     most: usize,
+    sources: usize,
     /// Whether somewhere more edges lead from one rank to another than there are lanes for messages. Those in one lane match in their
     /// order, so all blocks are messages then.
     crowded: bool,
 }
 
 impl Edges {
-    /// What a rank tells the others of its edges: whether there are too many for lanes, and their number.
-    pub(super) fn told(neighbours: Option<&Neighbours>) -> [u64; 2] {
-        let Some(Neighbours { destinations, .. }) = neighbours else {
-            return [0; 2];
+    /// What a rank tells the others of its edges: whether there are too many for lanes, and how many lead from it and to it.
+    pub(super) fn told(neighbours: Option<&Neighbours>) -> [u64; 3] {
+        let Some(all) = neighbours else {
+            return [0; 3];
         };
+        let destinations = &all.destinations;
         let crowded = |to: &Neighbour| to.rank.is_some() && to.lane >= EDGE_LANES;
         let crowded = destinations.iter().any(crowded);
-        [u64::from(crowded), destinations.len() as u64]
+        [
+            u64::from(crowded),
+            destinations.len() as u64,
+            all.sources.len() as u64,
+        ]
     }
 
     /// From the own edges and what all ranks have told.
-    pub(super) fn new(neighbours: Neighbours, told: impl Iterator<Item = [u64; 2]>) -> Self {
-        let most =
-            |[crowded, most]: [u64; 2], [too, more]: [u64; 2]| [crowded | too, most.max(more)];
-        let [crowded, most] = told.fold([0; 2], most);
+    pub(super) fn new(neighbours: Neighbours, told: impl Iterator<Item = [u64; 3]>) -> Self {
+        let most = |a: [u64; 3], b: [u64; 3]| std::array::from_fn(|at| a[at].max(b[at]));
+        let [crowded, most, sources] = told.fold([0; 3], most);
+        let number = |edges| usize::try_from(edges).unwrap_or(usize::MAX);
         Self {
             neighbours,
-            most: usize::try_from(most).unwrap_or(usize::MAX),
+            most: number(most),
+            sources: number(sources),
             crowded: crowded != 0,
         }
     }
@@ -67,14 +75,17 @@ impl Edges {
         Some(if self.crowded { 0 } else { limit })
     }
 
-    /// The same where all blocks are to lie there.
-    pub(super) fn limit_of_all(&self, room: usize) -> Option<usize> {
-        self.limit(room).filter(|_| !self.crowded)
+    /// The same where lengths that are awaited may stand in front; `None` also where blocks are to be messages, all of them.
+    pub(super) fn limit_of_listed(&self, room: usize) -> Option<usize> {
+        let behind = self.limit_of_one(room)?;
+        self.limit(behind)
     }
 
-    /// Bytes of a list with so many bytes for each edge, at most.
-    pub(super) fn room(&self, len: usize) -> usize {
-        WORD.saturating_add(self.most.saturating_mul(room_of_block(len)))
+    /// Bytes of one block behind such lengths, at most.
+    pub(super) fn limit_of_one(&self, room: usize) -> Option<usize> {
+        let in_front = self.sources.checked_mul(ENTRY)?.checked_add(WORD)?;
+        let behind = room.checked_sub(in_front).filter(|&behind| behind > WORD);
+        behind.filter(|_| !self.crowded)
     }
 }
 
@@ -89,9 +100,9 @@ pub(super) enum Blocks<'a> {
     /// The same for all.
     Same(Stream<'a>),
     /// A block for each: their number, the edge and length of each, and the short ones.
-    List(Many<'a>),
+    List(&'a Many<'a>),
     /// A block for each, which all go as messages.
-    Sent(Many<'a>),
+    Sent(&'a Many<'a>),
 }
 
 /// Bytes of a number in a list; blocks begin at multiples of it.
@@ -113,7 +124,7 @@ impl<'a> Shown<'a> {
     pub(super) fn block(&self, edge: u32) -> Stream<'a> {
         match self.blocks {
             Blocks::Same(block) => block,
-            Blocks::List(many) | Blocks::Sent(many) => Stream::block(&many, edge),
+            Blocks::List(many) | Blocks::Sent(many) => Stream::block(many, edge),
         }
     }
 
@@ -133,7 +144,7 @@ impl<'a> Shown<'a> {
             Blocks::Same(block) => self.on_board(block.len()),
             Blocks::Sent(_) => 0,
             Blocks::List(many) => {
-                let lens = edges(destinations, |edge| Stream::block(&many, edge));
+                let lens = edges(destinations, |edge| Stream::block(many, edge));
                 let lens = lens.map(|(_, block)| self.on_board(block.len()));
                 WORD + lens.map(room_of_block).sum::<usize>()
             }
@@ -152,7 +163,7 @@ impl<'a> Shown<'a> {
                 Blocks::Sent(_) => return,
                 Blocks::List(many) => many,
             };
-            let all = || edges(destinations, |edge| Stream::block(&many, edge));
+            let all = || edges(destinations, |edge| Stream::block(many, edge));
             let count = all().count();
             to.cast::<u64>().write(count as u64);
             let mut entry = to.add(WORD);
@@ -180,6 +191,7 @@ fn room_of_block(len: usize) -> usize {
 ///
 /// # Safety
 /// The list has been posted at `list`.
+#[inline]
 pub(super) unsafe fn find(list: *mut u8, edge: Edge) -> (u64, Option<*mut u8>) {
     // SAFETY: from the caller, for all of it.
     unsafe {
@@ -201,14 +213,14 @@ pub(super) unsafe fn find(list: *mut u8, edge: Edge) -> (u64, Option<*mut u8>) {
 }
 
 /// An edge in a list: the rank at its other end, and its number among those between the two.
-fn word_of((rank, lane): Edge) -> u64 {
+pub(super) fn word_of((rank, lane): Edge) -> u64 {
     u64::from(rank) << 32 | u64::from(lane)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::direct::board::{CHUNK, SMALL};
+    use crate::direct::board::{CHUNK, small};
 
     fn to(rank: u32, lane: u32) -> Neighbour {
         Neighbour {
@@ -219,13 +231,23 @@ mod tests {
 
     #[test]
     fn as_many_edges_as_any_rank_has_fit() {
+        let list = |edges: u64, len| WORD + edges as usize * room_of_block(len);
         for most in [0, 1, 2, 3, 4, 6, 26, 100, 400, 5000] {
-            for room in [SMALL, CHUNK] {
-                let told = [[0, 0], [0, most], [0, most / 2]];
+            for room in [small(1), CHUNK] {
+                let told = [[0; 3], [0, most, most / 2], [0, most / 2, most]];
                 let edges = Edges::new(Neighbours::default(), told.into_iter());
                 match edges.limit(room) {
-                    Some(limit) => assert!(edges.room(limit) <= room, "{most} in {room}"),
-                    None => assert!(edges.room(0) > room, "{most} in {room}"),
+                    Some(limit) => assert!(list(most, limit) <= room, "{most} in {room}"),
+                    None => assert!(list(most, 0) > room, "{most} in {room}"),
+                }
+                let in_front = WORD + most as usize * ENTRY;
+                match edges.limit_of_listed(room) {
+                    Some(limit) => assert!(in_front + list(most, limit) <= room),
+                    None => assert!(in_front + list(most, 0) > room, "{most} in {room}"),
+                }
+                match edges.limit_of_one(room) {
+                    Some(limit) => assert_eq!(in_front + limit, room),
+                    None => assert!(in_front + WORD >= room, "{most} in {room}"),
                 }
             }
         }
@@ -242,14 +264,12 @@ mod tests {
         };
         let told = [EDGE_LANES, EDGE_LANES + 1].map(|edges| Edges::told(Some(&to_one(edges))));
         let [fits, crowded] = told;
-        assert_eq!(told.map(|[crowded, _]| crowded), [0, 1]);
+        assert_eq!(told.map(|[crowded, ..]| crowded), [0, 1]);
         let [alone, both] =
             [vec![fits], vec![fits, crowded]].map(|told| Edges::new(to_one(3), told.into_iter()));
-        assert!(alone.limit(CHUNK) > Some(0) && alone.limit_of_all(CHUNK).is_some());
-        assert_eq!(
-            (both.limit(CHUNK), both.limit_of_all(CHUNK)),
-            (Some(0), None)
-        );
-        assert_eq!(Edges::told(None), [0, 0]);
+        assert!(alone.limit(CHUNK) > Some(0) && alone.limit_of_listed(CHUNK) > Some(0));
+        let limits = [both.limit_of_listed(CHUNK), both.limit_of_one(CHUNK)];
+        assert_eq!((both.limit(CHUNK), limits), (Some(0), [None; 2]));
+        assert_eq!(Edges::told(None), [0; 3]);
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use portolan_core::buffer::{MemoryKind, TypedBuf};
 use portolan_datatype::{Layout, Op};
 
-use crate::args::{BlocksArg, Many, Operation};
+use crate::args::{BlocksArg, LayoutsArg, Many, Operation};
 
 /// A buffer with its layout.
 #[derive(Clone)]
@@ -39,7 +39,78 @@ impl Buf {
     }
 }
 
-/// An operation that can be done on a track.
+/// A block per rank, with the arrays that tell where.
+#[derive(Clone)]
+enum Blocks {
+    Equal(Buf),
+    Uneven {
+        ptr: *mut u8,
+        layout: Layout,
+        counts: Box<[usize]>,
+        displacements: Box<[isize]>,
+    },
+    Each {
+        ptr: *mut u8,
+        layouts: Box<[Layout]>,
+        counts: Box<[usize]>,
+        displacements: Box<[isize]>,
+    },
+}
+
+// SAFETY: as for `Buf`.
+unsafe impl Send for Blocks {}
+// SAFETY: as above.
+unsafe impl Sync for Blocks {}
+
+impl Blocks {
+    fn of(many: &Many<'_>) -> Self {
+        match many {
+            Many::Equal(buf) => Self::Equal(Buf::of(buf)),
+            Many::Blocks(of) => Self::Uneven {
+                ptr: of.ptr,
+                layout: of.layout.clone(),
+                counts: of.counts.into(),
+                displacements: of.displacements.into(),
+            },
+            Many::Layouts(of) => Self::Each {
+                ptr: of.ptr,
+                layouts: of.layouts.into(),
+                counts: of.counts.into(),
+                displacements: of.displacements.into(),
+            },
+        }
+    }
+
+    fn get(&self) -> Many<'_> {
+        match self {
+            Self::Equal(buf) => Many::Equal(buf.get()),
+            Self::Uneven {
+                ptr,
+                layout,
+                counts,
+                displacements,
+            } => Many::Blocks(BlocksArg {
+                ptr: *ptr,
+                counts,
+                displacements,
+                layout,
+            }),
+            Self::Each {
+                ptr,
+                layouts,
+                counts,
+                displacements,
+            } => Many::Layouts(LayoutsArg {
+                ptr: *ptr,
+                counts,
+                displacements,
+                layouts,
+            }),
+        }
+    }
+}
+
+/// An operation that is done later.
 #[derive(Clone)]
 pub(crate) struct Kept(What);
 
@@ -78,27 +149,33 @@ enum What {
         op: Op,
         exclusive: bool,
     },
+    Gather {
+        send: Option<Buf>,
+        recv: Option<Blocks>,
+        root: u32,
+        uneven: bool,
+    },
+    Scatter {
+        send: Option<Blocks>,
+        recv: Option<Buf>,
+        root: u32,
+        uneven: bool,
+    },
     Allgather {
         send: Option<Buf>,
-        recv: Buf,
-    },
-    Allgatherv {
-        send: Option<Buf>,
-        recv: Buf,
-        counts: Box<[usize]>,
-        displacements: Box<[isize]>,
+        recv: Blocks,
     },
     Alltoall {
-        send: Option<Buf>,
-        recv: Buf,
+        send: Option<Blocks>,
+        recv: Blocks,
     },
     NeighbourAllgather {
         send: Buf,
-        recv: Buf,
+        recv: Blocks,
     },
     NeighbourAlltoall {
-        send: Buf,
-        recv: Buf,
+        send: Blocks,
+        recv: Blocks,
     },
 }
 
@@ -109,10 +186,11 @@ impl fmt::Debug for Kept {
 }
 
 impl Kept {
-    /// Keeps an operation; `None` for one that is never done on a track.
-    pub(crate) fn of(operation: &Operation<'_>) -> Option<Self> {
+    /// Keeps an operation.
+    pub(crate) fn of(operation: &Operation<'_>) -> Self {
         let own = |buf: &Option<TypedBuf<'_>>| buf.as_ref().map(Buf::of);
-        Some(Self(match operation {
+        let all = |many: &Option<Many<'_>>| many.as_ref().map(Blocks::of);
+        Self(match operation {
             Operation::Barrier => What::Barrier,
             Operation::Bcast { data, root } => What::Bcast {
                 data: Buf::of(data),
@@ -161,56 +239,54 @@ impl Kept {
                 op: (*op).clone(),
                 exclusive: *exclusive,
             },
-            Operation::Allgather { send, recv } => match recv {
-                Many::Equal(recv) => What::Allgather {
-                    send: own(send),
-                    recv: Buf::of(recv),
-                },
-                Many::Blocks(of) => What::Allgatherv {
-                    send: own(send),
-                    recv: Buf {
-                        ptr: of.ptr,
-                        count: 0,
-                        layout: of.layout.clone(),
-                    },
-                    counts: of.counts.into(),
-                    displacements: of.displacements.into(),
-                },
-                Many::Layouts(_) => return None,
-            },
-            Operation::Alltoall {
+            Operation::Gather {
                 send,
-                recv: Many::Equal(recv),
-            } => What::Alltoall {
-                send: match send {
-                    Some(Many::Equal(send)) => Some(Buf::of(send)),
-                    Some(_) => return None,
-                    None => None,
-                },
-                recv: Buf::of(recv),
+                recv,
+                root,
+                uneven,
+            } => What::Gather {
+                send: own(send),
+                recv: all(recv),
+                root: *root,
+                uneven: *uneven,
             },
-            Operation::NeighbourAllgather {
+            Operation::Scatter {
                 send,
-                recv: Many::Equal(recv),
-            } => What::NeighbourAllgather {
-                send: Buf::of(send),
-                recv: Buf::of(recv),
+                recv,
+                root,
+                uneven,
+            } => What::Scatter {
+                send: all(send),
+                recv: own(recv),
+                root: *root,
+                uneven: *uneven,
             },
-            Operation::NeighbourAlltoall {
-                send: Many::Equal(send),
-                recv: Many::Equal(recv),
-            } => What::NeighbourAlltoall {
-                send: Buf::of(send),
-                recv: Buf::of(recv),
+            Operation::Allgather { send, recv } => What::Allgather {
+                send: own(send),
+                recv: Blocks::of(recv),
             },
-            _ => return None,
-        }))
+            Operation::Alltoall { send, recv } => What::Alltoall {
+                send: all(send),
+                recv: Blocks::of(recv),
+            },
+            Operation::NeighbourAllgather { send, recv } => What::NeighbourAllgather {
+                send: Buf::of(send),
+                recv: Blocks::of(recv),
+            },
+            Operation::NeighbourAlltoall { send, recv } => What::NeighbourAlltoall {
+                send: Blocks::of(send),
+                recv: Blocks::of(recv),
+            },
+        })
     }
 
     /// The operation as the caller has said it.
-    pub(super) fn operation(&self) -> Operation<'_> {
+    pub(crate) fn operation(&self) -> Operation<'_> {
         fn lent(buf: &Option<Buf>) -> Option<TypedBuf<'_>> {
             buf.as_ref().map(Buf::get)
+        }
+        fn all(blocks: &Option<Blocks>) -> Option<Many<'_>> {
+            blocks.as_ref().map(Blocks::get)
         }
         match &self.0 {
             What::Barrier => Operation::Barrier,
@@ -261,35 +337,43 @@ impl Kept {
                 op,
                 exclusive: *exclusive,
             },
-            What::Allgather { send, recv } => Operation::Allgather {
-                send: lent(send),
-                recv: Many::Equal(recv.get()),
-            },
-            What::Allgatherv {
+            What::Gather {
                 send,
                 recv,
-                counts,
-                displacements,
-            } => Operation::Allgather {
+                root,
+                uneven,
+            } => Operation::Gather {
                 send: lent(send),
-                recv: Many::Blocks(BlocksArg {
-                    ptr: recv.ptr,
-                    counts,
-                    displacements,
-                    layout: &recv.layout,
-                }),
+                recv: all(recv),
+                root: *root,
+                uneven: *uneven,
+            },
+            What::Scatter {
+                send,
+                recv,
+                root,
+                uneven,
+            } => Operation::Scatter {
+                send: all(send),
+                recv: lent(recv),
+                root: *root,
+                uneven: *uneven,
+            },
+            What::Allgather { send, recv } => Operation::Allgather {
+                send: lent(send),
+                recv: recv.get(),
             },
             What::Alltoall { send, recv } => Operation::Alltoall {
-                send: lent(send).map(Many::Equal),
-                recv: Many::Equal(recv.get()),
+                send: all(send),
+                recv: recv.get(),
             },
             What::NeighbourAllgather { send, recv } => Operation::NeighbourAllgather {
                 send: send.get(),
-                recv: Many::Equal(recv.get()),
+                recv: recv.get(),
             },
             What::NeighbourAlltoall { send, recv } => Operation::NeighbourAlltoall {
-                send: Many::Equal(send.get()),
-                recv: Many::Equal(recv.get()),
+                send: send.get(),
+                recv: recv.get(),
             },
         }
     }

@@ -4,7 +4,9 @@ use portolan_core::comm::Communicator;
 use portolan_core::{Device, Result};
 
 use super::data::Stream;
+use crate::args::Name;
 use crate::memory::Memory;
+use crate::plan::Plan;
 use crate::run::{Run, Started};
 use crate::schedule::{Base, Builder, Lane, Span};
 use crate::state::State;
@@ -30,6 +32,24 @@ impl Messages {
         }
     }
 
+    /// None yet, of an operation that is named in errors.
+    pub(super) fn named(rank: u32, size: u32, name: Name) -> Self {
+        let mut b = Builder::new(Team::all(rank, size));
+        b.set_name(name);
+        Self {
+            builder: Some(b),
+            ..Self::new(rank, size)
+        }
+    }
+
+    /// Sends what is in a block into which another message comes.
+    pub(super) fn send_copy(&mut self, to: u32, data: &Stream<'_>) {
+        let (b, span) = self.span(Base::Recv, data);
+        let copy = b.scratch_like(span, data.count());
+        b.copy(span, copy);
+        b.send(to, copy);
+    }
+
     /// Sends a message.
     pub(super) fn send(&mut self, to: u32, lane: Lane, data: &Stream<'_>) {
         let (b, span) = self.span(Base::Send, data);
@@ -53,6 +73,18 @@ impl Messages {
         }
         let span = data.span(b, base, *origin);
         (b, span)
+    }
+
+    /// The same as a plan.
+    pub(super) fn plan(self) -> Plan {
+        let Some(builder) = self.builder else {
+            unreachable!("one with a name has been begun");
+        };
+        Plan {
+            schedule: builder.finish(),
+            bases: self.origins,
+            algorithm: "linear",
+        }
     }
 
     /// Sends and receives them all.

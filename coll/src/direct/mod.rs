@@ -26,6 +26,8 @@ mod exchange;
 mod hope;
 mod kept;
 mod limits;
+mod list;
+mod listed;
 mod long;
 mod messages;
 mod moves;
@@ -40,6 +42,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod track;
+mod verdict;
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -52,11 +55,13 @@ use portolan_core::{Device, Error, ErrorKind, ProcId, Result};
 pub(crate) use begun::Pending;
 pub(crate) use kept::Kept;
 pub(crate) use setup::Pool;
+pub(crate) use verdict::Refused;
 
-use crate::args::Operation;
+use crate::args::{Name, Operation};
 use crate::check::check;
 use crate::counters::Counters;
 use crate::options::Options;
+use crate::plan::Plan;
 use crate::state::{Job, State};
 use begun::Begun;
 use board::{Map, TRACKS};
@@ -67,6 +72,7 @@ use edges::Edges;
 use exchange::RADIX;
 use hope::Hope;
 use long::Long;
+use messages::Messages;
 use sort::Sorts;
 use steps::{Steps, Way};
 use track::Turns;
@@ -129,8 +135,9 @@ impl Boards {
 
     /// This rank's part in an operation on a track.
     #[inline]
-    fn call<'a>(&'a self, operation: &Operation<'a>) -> Option<Call<'a>> {
-        let mut call = Call::of(operation, (self.rank, self.size()), self.edges.as_ref())?;
+    fn call<'a>(&'a self, operation: &'a Operation<'a>, track: usize) -> Option<Call<'a>> {
+        let at = (self.rank, self.size());
+        let mut call = Call::of(operation, at, self.edges.as_ref(), track)?;
         call.sorts = self.sorts_of(operation);
         Some(call)
     }
@@ -268,6 +275,9 @@ pub(crate) struct Ready<'a> {
     call: Call<'a>,
 }
 
+/// Bytes that the call that starts an operation takes from boards at once: a few microseconds. More is left to the next poll.
+const AT_ONCE: usize = 32 << 10;
+
 /// What became of an operation that was started.
 pub(crate) enum Start {
     /// This rank's part in it is over.
@@ -286,7 +296,7 @@ pub(crate) fn ready<'a, D: Device>(
     comm: &Communicator<D>,
     state: &'a State,
     options: &Options,
-    operation: &Operation<'a>,
+    operation: &'a Operation<'a>,
 ) -> Result<Option<Ready<'a>>> {
     let Some(Some(boards)) = state.direct.boards.get() else {
         return Ok(None);
@@ -295,7 +305,7 @@ pub(crate) fn ready<'a, D: Device>(
         return Ok(None);
     }
     check(comm, operation)?;
-    let call = boards.call(operation);
+    let call = boards.call(operation, 0);
     Ok(call.map(|call| Ready { boards, call }))
 }
 
@@ -315,21 +325,34 @@ pub(crate) fn keep<D: Device>(
     }
     let track = (number as usize).saturating_add(1);
     let there = state.direct.boards(comm, &job.boards)?.is_some() && track < TRACKS;
-    let kept = Kept::of(operation).filter(|_| there);
-    Ok(kept.map(|kept| (track, Arc::new(kept))))
+    Ok(there.then(|| (track, Arc::new(Kept::of(operation)))))
 }
 
-/// An operation that was kept, to be started.
-pub(crate) fn kept<'a>(state: &'a State, kept: &'a Kept) -> Option<Ready<'a>> {
+/// An operation that was kept ([`Kept::operation`]), to be started.
+pub(crate) fn kept<'a>(
+    state: &'a State,
+    track: usize,
+    operation: &'a Operation<'a>,
+) -> Option<Ready<'a>> {
     let boards = state.direct.boards.get()?.as_ref()?;
-    let call = boards.call(&kept.operation())?;
+    let call = boards.call(operation, track)?;
     Some(Ready { boards, call })
 }
 
 impl Ready<'_> {
-    /// Whether its data goes by messages.
-    pub(crate) fn is_by_messages(&self) -> bool {
+    /// Whether all of its data goes by messages.
+    fn is_by_messages(&self) -> bool {
         self.call.place.is_none()
+    }
+
+    /// Whether any of its data does.
+    pub(crate) fn has_messages(&self) -> bool {
+        self.call.has_messages()
+    }
+
+    /// The messages of one that goes over boards but for them.
+    pub(crate) fn messages(&self, name: Name) -> Option<Plan> {
+        self.call.messages(name).map(Messages::plan)
     }
 
     /// Whether several threads may start operations at once, on this communicator or another.
@@ -348,26 +371,28 @@ impl Ready<'_> {
         comm: &Communicator<D>,
         state: &State,
         track: usize,
-        kept: impl FnOnce() -> Option<Arc<Kept>>,
+        kept: impl FnOnce() -> Arc<Kept>,
     ) -> Start {
         let (boards, call) = (self.boards, &self.call);
         state.count(Counters::Signals, 1);
         state.count(Counters::Looks, u64::from(call.looks.count_ones()));
         let notify = &mut |peer| comm.device().notify(peer);
+        // As in `run_on`, for the next barrier. (Relaxed: a guess.)
+        boards
+            .waits_alone
+            .store(call.waits_alone(), Ordering::Relaxed);
         let mut begun = Begun::new(boards, track, call);
         // SAFETY: from the caller.
         unsafe {
             if begun.show(boards, call, notify)
-                && !self.is_by_messages()
+                && !self.has_messages()
+                && call.work() <= AT_ONCE
                 && boards.hope.look(|| begun.look(boards, call, notify))
             {
                 return Start::Over(begun.take(boards, call, notify));
             }
         }
-        match kept() {
-            Some(kept) => Start::Pending(Pending::new(boards, kept, begun)),
-            None => unreachable!("what has a call can be kept"),
-        }
+        Start::Pending(Pending::new(boards, kept(), begun, self.is_by_messages()))
     }
 }
 

@@ -55,8 +55,8 @@ pub(super) unsafe fn alltoall<D: Device>(
     let shown = Shown {
         limit: limit.unwrap_or(0),
         blocks: match limit {
-            Some(_) => Blocks::List(*send),
-            None => Blocks::Sent(*send),
+            Some(_) => Blocks::List(send),
+            None => Blocks::Sent(send),
         },
     };
     // SAFETY: from the caller.

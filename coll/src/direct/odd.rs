@@ -6,7 +6,7 @@ use portolan_core::{Device, Error, ErrorKind};
 use super::board::{Header, Kind};
 use super::sort::Sort;
 use crate::args::Name;
-use crate::run::wrong_edge;
+use crate::run::{SAME_ENDS, wrong_edge};
 
 /// What a rank does that this one does not expect.
 #[derive(Clone, Copy)]
@@ -19,6 +19,8 @@ pub(super) struct Odd {
     pub(super) sort: Sort,
     /// Whether it names another root.
     pub(super) other_root: bool,
+    /// Whether it awaits that length of this rank.
+    pub(super) awaits: bool,
 }
 
 /// The error for a rank that takes part with the length `len` in `kind`, and has seen another do otherwise.
@@ -78,6 +80,13 @@ pub(super) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd) -> Error 
         && odd.header.kind() == Some(kind)
         && odd.len != len as u64
     {
+        if odd.awaits {
+            let awaited = odd.len;
+            let what = format!(
+                "{edges}: neighbour {rank} awaits {awaited} bytes where this rank's counts make {len}"
+            );
+            return Error::new(ErrorKind::InvalidCount, what).remedy(SAME_ENDS);
+        }
         // As where they are messages, of which one that is too long is cut.
         let (what, remedy) = wrong_edge(edges.text(), rank, odd.len, len);
         let class = match odd.len > len as u64 {
@@ -101,6 +110,13 @@ pub(super) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd) -> Error 
         Some(known) if known.text() == name && odd.len == len as u64 => (
             ErrorKind::InvalidCount,
             format!("rank {rank} took part in {name} with other lengths than this rank"),
+        ),
+        Some(known) if known.text() == name && odd.awaits => (
+            ErrorKind::InvalidCount,
+            format!(
+                "rank {rank} took part in {name} and awaits {} bytes where this rank gives {len}",
+                odd.len
+            ),
         ),
         Some(known) if known.text() == name => (
             ErrorKind::InvalidCount,

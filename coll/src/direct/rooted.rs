@@ -8,6 +8,7 @@ use portolan_core::{Device, Result};
 
 use super::board::{Header, IN_CELL, Kind};
 use super::data::Stream;
+use super::list::{List, WORD};
 use super::messages::Messages;
 use super::steps::{Place, Steps, Way};
 use crate::args::Many;
@@ -212,9 +213,6 @@ fn named_root(cell: *mut u8) -> *mut u32 {
     cell.wrapping_add(WORD).cast()
 }
 
-/// Bytes of a length in front of the parts.
-const WORD: usize = size_of::<u64>();
-
 /// The root's part in a scatter: shows the parts, or says that they come. Gives those that are messages.
 unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Result<Messages> {
     let (root, size) = (steps.rank(), steps.size());
@@ -244,7 +242,7 @@ unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Re
         steps.room(Place::Cell)?;
         let list = List::in_cell(steps.mine(Place::Cell), size);
         // SAFETY: from the caller; the cell is this rank's, free, and has room for the list and all parts.
-        unsafe { list.write(root, others(), true) };
+        unsafe { list.write(root, others(), usize::MAX) };
         steps.post(Kind::ScatterListed, total);
     } else {
         let total = sum(WORD).saturating_add(size as usize * WORD);
@@ -252,8 +250,9 @@ unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Re
         let place = unsafe { steps.my_place(total)? };
         // Without that place the chunk is free all the same.
         let at = place.unwrap_or_else(|| steps.mine(Place::Chunk));
+        let longest = if place.is_some() { usize::MAX } else { 0 };
         // SAFETY: as above, for a chunk or a longer place; where parts are sent, for the list alone.
-        unsafe { List::in_words(at, size).write(root, others(), place.is_some()) };
+        unsafe { List::in_words(at, size).write(root, others(), longest) };
         if place.is_some() {
             steps.post(Kind::ScatterListed, total);
         } else {
@@ -305,7 +304,7 @@ unsafe fn take<D: Device>(
                 messages.receive(root, 0, mine);
             } else if part == len {
                 // SAFETY: the parts have been posted, or this one is empty; the buffer is the caller's.
-                unsafe { mine.write(0, list.part(me), len) };
+                unsafe { mine.write(0, list.part(me, usize::MAX), len) };
             } else {
                 steps.note_len(root, header, part as u64);
             }
@@ -318,88 +317,4 @@ unsafe fn take<D: Device>(
         _ => steps.next(),
     }
     Ok(messages)
-}
-
-/// Parts of any length on the root's board: the lengths of all, that of the root's own as 0, and the parts behind them.
-struct List {
-    at: *mut u8,
-    size: usize,
-    /// Bytes of a length; parts begin at multiples of it.
-    word: usize,
-}
-
-const _: () = assert!(IN_CELL <= u8::MAX as usize);
-
-impl List {
-    /// With lengths of one byte, in a cell.
-    fn in_cell(at: *mut u8, size: u32) -> Self {
-        let (size, word) = (size as usize, 1);
-        Self { at, size, word }
-    }
-
-    fn in_words(at: *mut u8, size: u32) -> Self {
-        let (size, word) = (size as usize, WORD);
-        Self { at, size, word }
-    }
-
-    /// Writes the parts of the others, or only how long they are.
-    ///
-    /// # Safety
-    /// There is room for that in the place, which is free; the parts are readable, and not longer than a length can say.
-    unsafe fn write<'a>(
-        &self,
-        root: u32,
-        parts: impl Iterator<Item = (u32, Stream<'a>)>,
-        data: bool,
-    ) {
-        let mut at = self.size * self.word;
-        // SAFETY: from the caller, for all of it.
-        unsafe {
-            self.set_len(root as usize, 0);
-            for (rank, part) in parts {
-                self.set_len(rank as usize, part.len());
-                if data {
-                    part.read(0, self.at.add(at), part.len());
-                    at += part.len().next_multiple_of(self.word);
-                }
-            }
-        }
-    }
-
-    /// # Safety
-    /// The place is this rank's and free.
-    unsafe fn set_len(&self, rank: usize, len: usize) {
-        // SAFETY: from the caller.
-        unsafe {
-            match self.word {
-                1 => self.at.add(rank).write(len as u8),
-                _ => self.at.cast::<u64>().add(rank).write(len as u64),
-            }
-        }
-    }
-
-    /// Bytes of a rank's part.
-    ///
-    /// # Safety
-    /// The list has been posted.
-    unsafe fn len(&self, rank: usize) -> usize {
-        // SAFETY: from the caller.
-        unsafe {
-            match self.word {
-                1 => self.at.add(rank).read().into(),
-                _ => self.at.cast::<u64>().add(rank).read() as usize,
-            }
-        }
-    }
-
-    /// Where a rank's part begins: parts follow each other in order.
-    ///
-    /// # Safety
-    /// As [`len`](Self::len).
-    unsafe fn part(&self, rank: usize) -> *mut u8 {
-        // SAFETY: from the caller.
-        let before = (0..rank).map(|rank| unsafe { self.len(rank) }.next_multiple_of(self.word));
-        let at = self.size * self.word + before.sum::<usize>();
-        self.at.wrapping_add(at)
-    }
 }

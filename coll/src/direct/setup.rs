@@ -31,7 +31,7 @@ const MOST_RANKS: u32 = 256;
 /// Words of a region's key.
 const KEY_WORDS: usize = size_of::<RegionKey>() / 8;
 /// Words that a rank tells the others: whether it has a board, its key, what it tells of its edges, and bytes of a chunk.
-const WORDS: usize = 1 + KEY_WORDS + 3;
+const WORDS: usize = 1 + KEY_WORDS + 4;
 
 /// What the boards of a rank's communicators have in common.
 #[derive(Debug)]
@@ -145,8 +145,8 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
         unsafe { std::ptr::write_bytes(region.ptr, 0, map.zeroed()) };
     }
     let neighbours = comm.neighbours();
-    let [crowded, most] = Edges::told(neighbours.as_ref());
-    let told = [crowded, most, chunk as u64];
+    let [crowded, most, sources] = Edges::told(neighbours.as_ref());
+    let told = [crowded, most, sources, chunk as u64];
     let keys = comm.allgather_words(&words(region.as_ref(), told))?;
     let (told, _) = keys.as_chunks::<WORDS>();
     let least = told.iter().map(|&[.., chunk]| chunk as usize).min();
@@ -161,7 +161,9 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
                 .attributes()
                 .caps
                 .contains(Caps::THREAD_MULTIPLE);
-            let told = told.iter().map(|&[.., crowded, most, _]| [crowded, most]);
+            let told = told
+                .iter()
+                .map(|&[.., crowded, most, sources, _]| [crowded, most, sources]);
             Ok(Some(Boards {
                 map,
                 edges: neighbours.map(|neighbours| Edges::new(neighbours, told)),
@@ -205,7 +207,7 @@ fn shares_memory<D: Device>(comm: &Communicator<D>) -> bool {
 }
 
 /// What a rank tells the others.
-fn words(region: Option<&Region>, told: [u64; 3]) -> [u64; WORDS] {
+fn words(region: Option<&Region>, told: [u64; 4]) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     if let Some(region) = region {
         words[0] = 1;

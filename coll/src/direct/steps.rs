@@ -505,6 +505,7 @@ impl<'a, D: Device> Steps<'a, D> {
             header,
             len,
             sort: self.sorts.taken,
+            awaits: false,
             other_root: false,
         }
     }

@@ -12,6 +12,8 @@ use crate::{Operation, Options, configure, run};
 /// Operations in which all ranks give the same count, and those with a root.
 const OF_ONE_COUNT: [usize; 4] = [1, 8, 9, 11];
 const ROOTED: [usize; 4] = [1, 2, 3, 8];
+/// Those with a count for each rank.
+const OF_COUNTS: [usize; 4] = [2, 3, 5, 7];
 
 /// What the odd rank does in place of a turn; `None` where it does the same after all.
 fn another(turn: &Turn, random: &mut Random, ranks: u32) -> Option<Turn> {
@@ -96,13 +98,7 @@ fn is_noticed(turn: &Turn, odd: &Turn) -> bool {
     if bcasts[0] != bcasts[1] && turn.count.max(odd.count) > 1024 {
         return false;
     }
-    let on_track = |turn: &Turn| [0, 1, 4, 5, 8, 9, 10, 11].contains(&turn.what);
-    match turn.form {
-        _ if turn.form != odd.form => false,
-        Form::Blocking => true,
-        Form::Nonblocking => on_track(turn) && on_track(odd),
-        Form::Persistent(_) => false,
-    }
+    turn.form == odd.form && !matches!(turn.form, Form::Persistent(_))
 }
 
 fn barrier(world: &World) {
@@ -124,7 +120,18 @@ fn over_boards(ranks: u32, turns: usize, longest: usize, seed: u64, form: Form) 
         for number in 0..turns {
             let mut usual = Turn::draw(&mut random, ranks, longest);
             usual.form = form;
-            let odd = another(&usual, &mut random, ranks);
+            let mut odd = another(&usual, &mut random, ranks);
+            if OF_COUNTS.contains(&usual.what) && random.below(2) == 0 {
+                // Only one count, by a few items or by so many that the block is a message.
+                let mut counts = usual.clone();
+                let count = &mut counts.counts[random.below(ranks as usize)];
+                *count = if random.below(2) == 0 {
+                    *count + 1
+                } else {
+                    longest - *count
+                };
+                odd = Some(counts);
+            }
             let odd = odd.filter(|odd| number % 2 == 1 && is_noticed(&usual, odd));
             let who = random.below(ranks as usize) as u32;
             match &odd {
@@ -144,7 +151,9 @@ fn over_boards_nobody_waits_for_ever_and_what_follows_works() {
             over_boards(ranks, 40, 1024, seed, Form::Blocking);
             over_boards(ranks, 20, 140_000, seed, Form::Blocking);
             over_boards(ranks, 40, 1024, seed, Form::Nonblocking);
+            over_boards(ranks, 20, 30_000, seed, Form::Nonblocking);
         }
     }
     over_boards(8, 40, 8193, 100, Form::Blocking);
+    over_boards(8, 40, 1024, 101, Form::Nonblocking);
 }

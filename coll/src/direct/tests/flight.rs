@@ -10,7 +10,7 @@ use crate::simulate::Random;
 use crate::{Many, Operation, Persistent, run, start};
 
 /// Numbers that an operation works on: in cells, in chunks, by messages.
-const LENS: [usize; 6] = [0, 1, 15, 16, 1024, 1100];
+const LENS: [usize; 7] = [0, 1, 15, 16, 1024, 8192, 8193];
 
 /// An operation of any kind on sums and numbers, with its own memory.
 struct Flight {

@@ -8,7 +8,7 @@ use portolan_core::{Device, Result, TypedBuf};
 use super::turn::{Form, GAP, Items, Turn, displacements, operator};
 use super::{World, costs, has_boards, on_all};
 use crate::simulate::Random;
-use crate::{BlocksArg, Many, Operation, Persistent, run, start};
+use crate::{BlocksArg, LayoutsArg, Many, Operation, Persistent, run, start};
 
 fn go(world: &World, turn: &Turn, operation: &Operation<'_>) -> Result<()> {
     let wait = |request| world.device().wait(request).map(drop);
@@ -30,6 +30,7 @@ pub(super) fn take(world: &World, turn: &Turn) -> Result<()> {
     match turn.what {
         0 => go(world, turn, &Operation::Barrier),
         1 => bcast(world, turn),
+        2 if turn.seed.is_multiple_of(4) => even_gather(world, turn),
         2 => gather(world, turn),
         3 if turn.seed.is_multiple_of(2) => scatterv(world, turn),
         3 => scatter(world, turn),
@@ -110,6 +111,28 @@ fn gather(world: &World, turn: &Turn) -> Result<()> {
             );
             assert_eq!(got[at + count], GAP);
         }
+    }
+    Ok(())
+}
+
+fn even_gather(world: &World, turn: &Turn) -> Result<()> {
+    let (rank, size, count) = (world.rank(), world.size(), turn.count);
+    let mut send = Items::with(turn.gaps, turn.values(rank, 0, count));
+    let mut recv = Items::new(!turn.gaps, count * size as usize);
+    let in_place = turn.in_place && rank == turn.root;
+    if in_place {
+        recv.set(rank as usize * count, turn.values(rank, 0, count));
+    }
+    let operation = Operation::Gather {
+        send: (!in_place).then(|| send.buf(count)),
+        recv: (rank == turn.root).then(|| Many::Equal(recv.buf(count))),
+        root: turn.root,
+        uneven: false,
+    };
+    go(world, turn, &operation)?;
+    if rank == turn.root {
+        let all = (0..size).flat_map(|from| turn.values(from, 0, count));
+        assert!(recv.get().into_iter().eq(all));
     }
     Ok(())
 }
@@ -253,8 +276,29 @@ fn alltoall(world: &World, turn: &Turn, listed: bool) -> Result<()> {
         })
     };
     let (from_layout, to_layout) = (send.layout.clone(), recv.layout.clone());
-    let send = (!turn.in_place).then(|| blocks(&mut send, &from_layout));
-    let target = blocks(&mut recv, &to_layout);
+    let [from_each, to_each] = [&from_layout, &to_layout].map(|layout| vec![layout.clone(); size]);
+    let [from_places, to_places] = [&from_layout, &to_layout].map(|layout| {
+        let bytes = places.iter().map(|place| place * layout.extent());
+        bytes.collect::<Vec<isize>>()
+    });
+    let each = |items: &mut Items, displacements, layouts| {
+        Many::Layouts(LayoutsArg {
+            ptr: items.data.as_mut_ptr().cast(),
+            counts: &counts,
+            displacements,
+            layouts,
+        })
+    };
+    let of_each = turn.seed.is_multiple_of(3);
+    let from = match of_each {
+        true => each(&mut send, &from_places, &from_each),
+        false => blocks(&mut send, &from_layout),
+    };
+    let target = match of_each {
+        true => each(&mut recv, &to_places, &to_each),
+        false => blocks(&mut recv, &to_layout),
+    };
+    let send = (!turn.in_place).then_some(from);
     go(world, turn, &Operation::Alltoall { send, recv: target })?;
     let got = recv.get();
     for from in 0..size {

@@ -186,12 +186,91 @@ fn two_that_send_each_other_what_neither_expects_do_not_wait_for_each_other() {
                 send: send.many(&layout),
                 recv: recv.many(&layout),
             };
-            let error = go(&ring, &operation, true).unwrap_err();
-            let kinds = [ErrorKind::InvalidCount, ErrorKind::Truncated];
-            assert!(kinds.contains(&error.kind()), "{sent}: {error}");
-            go(&ring, &Operation::Barrier, true).unwrap();
+            for blocking in [true, false] {
+                let error = go(&ring, &operation, blocking).unwrap_err();
+                let kinds = [ErrorKind::InvalidCount, ErrorKind::Truncated];
+                assert!(kinds.contains(&error.kind()), "{sent}: {error}");
+                go(&ring, &Operation::Barrier, true).unwrap();
+            }
         }
     });
+}
+
+/// Of one edge one end has another length than the other: in a nonblocking operation nobody waits for ever, who takes the block is
+/// told, and what follows works.
+fn one_end_differs(ranks: u32, seed: u64) {
+    let lens = [0, 1, 7, 300, 3000, 9000, 20_000, 40_000];
+    on_all(ranks, |world| {
+        let mut random = Random::new(seed);
+        let mut end = || random.below(ranks as usize) as u32;
+        let mut all: Vec<(u32, u32)> = (0..2 * ranks).map(|_| (end(), end())).collect();
+        all.push((0, 1));
+        let me = world.rank();
+        let of = |mine: fn(&(u32, u32)) -> (u32, u32)| {
+            let own = all.iter().map(mine).filter(|&(whose, _)| whose == me);
+            own.map(|(_, other)| other).collect::<Vec<_>>()
+        };
+        let (destinations, sources) = (of(|&edge| edge), of(|&(from, to)| (to, from)));
+        let edges = |ranks: &[u32]| Edges::from(ranks.to_vec());
+        let graph = world.dist_graph_create_adjacent(edges(&sources), edges(&destinations), false);
+        let (graph, layout) = (graph.unwrap(), Layout::of::<u32>());
+        go(&graph, &Operation::Barrier, true).unwrap();
+        for _ in 0..6 {
+            let shift = random.below(lens.len());
+            let len = |from: u32, to: u32, lane: u32| {
+                lens[(from as usize + 3 * to as usize + lane as usize + shift) % lens.len()]
+            };
+            let usual = |own: &[u32], len: &dyn Fn(u32, u32) -> usize| -> Vec<usize> {
+                numbered(own)
+                    .iter()
+                    .map(|&(other, lane)| len(other, lane))
+                    .collect()
+            };
+            let mut to = usual(&destinations, &|to, lane| len(me, to, lane));
+            let mut from = usual(&sources, &|from, lane| len(from, me, lane));
+            let (odd, takes, other) = (
+                random.below(2) as u32,
+                random.below(2) == 0,
+                lens[random.below(lens.len())],
+            );
+            // The edge from 0 to 1 that was added last.
+            if odd == me && takes == (me == 1) {
+                let list = if takes {
+                    (&mut from, &sources)
+                } else {
+                    (&mut to, &destinations)
+                };
+                let at = list.1.iter().rposition(|&rank| rank == 1 - me).unwrap();
+                list.0[at] = other;
+            }
+            let (mut send, mut recv) = (Blocks::new(to), Blocks::new(from));
+            let operation = Operation::NeighbourAlltoall {
+                send: send.many(&layout),
+                recv: recv.many(&layout),
+            };
+            if let Err(error) = go(&graph, &operation, false) {
+                let kinds = [ErrorKind::InvalidCount, ErrorKind::Truncated];
+                assert!(
+                    kinds.contains(&error.kind()) && me < 2,
+                    "seed {seed}: {error}"
+                );
+            }
+            go(&graph, &Operation::Barrier, true).unwrap();
+        }
+        both(&graph, &sources, &destinations, |from, to, lane| {
+            lens[(from + to + lane) as usize % lens.len()]
+        });
+    });
+}
+
+#[test]
+fn an_edge_whose_ends_differ_holds_nobody_up() {
+    for seed in 0..10 {
+        for ranks in [2, 3, 5] {
+            one_end_differs(ranks, seed);
+        }
+    }
+    one_end_differs(8, 100);
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn run(track: usize, seed: u64) {
     let mut model = Model::new(track, ranks, kinds);
     let mut idle = 0;
     // Some ranks start many operations at once, some end them as they come.
-    while idle < 4000 {
+    while idle < 20_000 {
         let me = random.below(ranks);
         let moved = if random.below(3) == 0 {
             (0..random.below(60)).any(|_| model.start(me))

@@ -11,7 +11,11 @@ use portolan_core::{Device, Engine, ErrorKind, Request, Result};
 use portolan_datatype::{Layout, Op, Predefined};
 
 use super::{World, buf, costs, has_boards, on_all, on_some};
+use crate::direct::board::small;
 use crate::{Counters, Operation, Persistent, counted, run, start};
+
+/// Numbers that are a message in place of a contribution on the track of nonblocking operations.
+const LONG: usize = small(0) / 8 + 1;
 
 fn barrier<D: Device>(world: &Communicator<D>) {
     // SAFETY: there is no buffer.
@@ -49,16 +53,16 @@ fn one_signal_and_no_message_once_there_are_boards() {
         let other = world.dup().unwrap();
         barrier(&other);
         for round in 1..100 {
-            let mut data = [1; 1024];
+            let mut data = [1; LONG - 1];
             wait(&other, iallreduce(&other, &mut data)).unwrap();
             assert_eq!(
                 (data, costs(&other)),
-                ([3; 1024], [1 + round, 2 + 2 * round, 0])
+                ([3; LONG - 1], [1 + round, 2 + 2 * round, 0])
             );
         }
-        let mut data = [1; 1025];
+        let mut data = [1; LONG];
         wait(&other, iallreduce(&other, &mut data)).unwrap();
-        assert!(data == [3; 1025] && counted(&other, Counters::Messages) > 0);
+        assert!(data == [3; LONG] && counted(&other, Counters::Messages) > 0);
         assert_eq!(counted(&other, Counters::Operations), 101);
     });
 }
@@ -145,7 +149,7 @@ fn messages_of_one_that_is_not_shown_yet_are_not_taken() {
     on_all(3, |world| {
         barrier(world);
         let (me, layout) = (world.rank(), Layout::of::<u64>());
-        let mut data = vec![u64::from(me); 2000];
+        let mut data = vec![u64::from(me); LONG];
         let mut barriers = Vec::new();
         // The others come first, and look again when rank 1 is gone: so they have ended none, and it has ended all.
         for next in [0, 2, 1] {
@@ -208,12 +212,12 @@ fn a_root_may_start_many_before_anybody_comes() {
 
 #[test]
 fn lengths_that_differ_are_told_to_all_who_look_and_what_follows_works() {
-    let lens = [0, 1, 16, 1024, 1025, 20_000];
+    let lens = [0, 1, 16, LONG - 1, LONG, 20_000];
     for ranks in [2, 3, 8] {
         on_all(ranks, |world| {
             barrier(world);
             for (odd, usual) in lens.iter().flat_map(|&a| lens.map(|b| (a, b))) {
-                if odd == usual || odd.min(usual) > 1024 {
+                if odd == usual || odd.min(usual) >= LONG {
                     continue;
                 }
                 let len = if world.rank() == 1 { odd } else { usual };
