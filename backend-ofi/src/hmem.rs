@@ -181,7 +181,7 @@ fn kinds(domain: &Domain) -> Vec<MemoryKind> {
 mod tests {
     use std::sync::Arc;
 
-    use libfabric_sys::{FI_READ, FI_REMOTE_READ};
+    use libfabric_sys::{FI_READ, FI_REMOTE_READ, FI_TYPE_HMEM_IFACE};
     use portolan_core::Transport;
     use portolan_core::staging::Accelerator;
 
@@ -223,6 +223,25 @@ mod tests {
         // The shm provider is offered where it cannot be opened, too: /dev/shm may be missing or full.
         let ranks = in_process_with(1, &config).map_err(|why| skipped("FI_HMEM", &why.to_string()));
         ranks.ok()?.pop()
+    }
+
+    #[test]
+    fn each_kind_has_the_interface_that_libfabric_calls_so() {
+        let library = match crate::library::open(&Config::default()) {
+            Ok(library) => library,
+            Err(why) => return skipped("the names of interfaces", &why),
+        };
+        for kind in KINDS {
+            let interface = interface(kind);
+            // SAFETY: the address is of one of these, which is what the kind says.
+            let name =
+                unsafe { library.fi_tostr((&raw const interface).cast(), FI_TYPE_HMEM_IFACE) };
+            assert_eq!(
+                name.to_lowercase(),
+                format!("fi_hmem_{}", shown(&[kind])),
+                "{kind:?}"
+            );
+        }
     }
 
     #[test]

@@ -84,6 +84,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         })
         .with_ignored_flag(!there),
     );
+    trials.push(interface_down(there));
     let newer = std::env::var(NEWER).ok();
     if newer.is_none() {
         eprintln!("ignored: ranks over two versions of libfabric: {NEWER} names no second one");
@@ -105,6 +106,31 @@ pub(crate) fn trials() -> Vec<Trial> {
         trials.push(trial.with_ignored_flag(!there || newer.is_none()));
     }
     trials
+}
+
+/// Each rank in a network of its own, whose loopback interface is there, and down.
+fn interface_down(there: bool) -> Trial {
+    let alone = Command::new("unshare").args(["--net", "true"]).output();
+    let why = match alone {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(why) = &why {
+        eprintln!("ignored: an interface that is down: no network namespace: {why}");
+    }
+    let trial = Trial::test("over_ofi_interface_down", || {
+        let first = "export PORTOLAN_OFI_PROVIDER=tcp PORTOLAN_OFI_INTERFACE=lo; \
+                     exec unshare --net \"$0\" role:nothing";
+        let says = [
+            "interface lo is down",
+            "there are: tcp",
+            "bring it up (ip link set lo up)",
+            "PORTOLAN_OFI_INTERFACE",
+        ];
+        everybody_says(first, &says)
+    });
+    trial.with_ignored_flag(!there || why.is_some())
 }
 
 /// What calls itself a libfabric 1.11 is refused by its version, and nothing else of it is called.
