@@ -1,9 +1,20 @@
-//! The solvers with threads as ranks.
+//! The examples with threads as ranks; those on the bare device are of processes.
 
 // What cannot be tested here is said.
 #![allow(clippy::print_stderr)]
 
 mod networks;
+
+// Programs as they are, with a `main` that nobody calls here.
+#[allow(dead_code)]
+#[path = "../src/bin/hello.rs"]
+mod hello;
+#[allow(dead_code)]
+#[path = "../src/bin/master_worker.rs"]
+mod master_worker;
+#[allow(dead_code)]
+#[path = "../src/bin/ring.rs"]
+mod ring;
 
 use portolan::{Builder, ErrorKind};
 use portolan_examples::heat::{self, HeatConfig, HeatReport};
@@ -120,7 +131,7 @@ fn too_few_iterations_are_told() {
 
 /// The second version of the library is not loaded beside the first; the conformance suite runs over it with threads.
 #[test]
-fn every_solver_is_right_over_libfabric() {
+fn every_example_is_right_over_libfabric() {
     let networks = networks::networks().into_iter();
     let first = |network: &networks::Network| {
         !network
@@ -140,6 +151,10 @@ fn every_solver_is_right_over_libfabric() {
             })
         };
         for ranks in [2, network.most.min(5)] {
+            // These check what they get.
+            job().try_threads(ranks, hello::hello).unwrap();
+            job().try_threads(ranks, ring::ring).unwrap();
+            job().try_threads(ranks, master_worker::program).unwrap();
             let right = job().try_threads(ranks, |world| {
                 let comm = world.comm();
                 let config = HeatConfig {

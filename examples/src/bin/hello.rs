@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     portolan::run(hello)
 }
 
-fn hello(world: World) -> Result<()> {
+pub(crate) fn hello(world: World) -> Result<()> {
     let transport = world.comm().transport();
     println!(
         "hello from rank {} of {} over {transport}",

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     portolan::run(program)
 }
 
-fn program(world: World) -> Result<()> {
+pub(crate) fn program(world: World) -> Result<()> {
     let comm = world.comm();
     if comm.rank() != 0 {
         return work(&comm);

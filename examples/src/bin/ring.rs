@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     portolan::run(ring)
 }
 
-fn ring(world: World) -> Result<()> {
+pub(crate) fn ring(world: World) -> Result<()> {
     let comm = world.comm();
     let (me, n) = (comm.rank(), comm.size());
     let (left, right) = ((me + n - 1) % n, (me + 1) % n);
