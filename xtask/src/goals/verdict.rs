@@ -19,14 +19,17 @@ pub(super) struct Verdict {
 
 /// The verdicts of a goal, given its runs in their order.
 pub(super) fn of(goal: &Goal, runs: &[&Run]) -> Vec<Verdict> {
-    let Some(first) = runs.first() else {
-        return Vec::new();
-    };
+    // Each run with the one before it, with which it may be compared.
+    let before = std::iter::once(None).chain(runs.iter().map(Some));
+    let all = goal.commands().zip(runs).zip(before);
     // What others are compared with is no result of its own.
-    let compared = usize::from(goal.of == Of::Blocking);
-    let judged = goal.commands().zip(runs).skip(compared);
+    let is_judged = |run: &Run| {
+        let nonblocking = |figure: &Figure| figure.bench.starts_with('i');
+        goal.of != Of::Blocking || run.figures.iter().any(nonblocking)
+    };
+    let judged = all.filter(|((_, run), _)| is_judged(run));
     judged
-        .flat_map(|(command, run)| {
+        .flat_map(|((command, run), before)| {
             // Peers have verdicts of their own only where each is compared with itself.
             let peers = match goal.of {
                 Of::FirstSizeOfEach => &run.peers[..],
@@ -38,7 +41,7 @@ pub(super) fn of(goal: &Goal, runs: &[&Run]) -> Vec<Verdict> {
                 .chain(peers)
                 .filter(|figure| goal.concerns(figure.size));
             concerned.map(move |figure| {
-                let measure = measure(goal, first, run, figure);
+                let measure = measure(goal, before.copied(), run, figure);
                 Verdict {
                     row: row(goal, command, figure),
                     size: figure.size,
@@ -64,7 +67,7 @@ fn row(goal: &Goal, command: &Command, figure: &Figure) -> String {
     words.unwrap_or(command.words).to_owned()
 }
 
-fn measure(goal: &Goal, first: &Run, run: &Run, figure: &Figure) -> Option<f64> {
+fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Option<f64> {
     match goal.of {
         Of::BestPeer => figure.ratio,
         Of::Itself => Some(figure.value),
@@ -83,7 +86,7 @@ fn measure(goal: &Goal, first: &Run, run: &Run, figure: &Figure) -> Option<f64> 
         Of::Blocking => {
             let blocking = figure.bench.strip_prefix('i')?;
             let same = |other: &&Figure| other.bench == blocking && other.size == figure.size;
-            let other = first.figures.iter().find(same)?;
+            let other = before?.figures.iter().find(same)?;
             Some(figure.value / other.value)
         }
     }
