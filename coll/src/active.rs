@@ -9,7 +9,7 @@ use portolan_core::buffer::{MemoryKind, TypedBuf};
 use portolan_core::comm::Lease;
 use portolan_core::device::Port;
 use portolan_core::matching::Pattern;
-use portolan_core::{Error, ErrorKind, Group, Request, Result, SendArgs, Status};
+use portolan_core::{Error, ErrorKind, Group, ProcId, Request, Result, SendArgs, Status};
 
 use crate::direct::{Pending, Refused};
 use crate::memory::Memory;
@@ -161,6 +161,8 @@ pub(crate) struct Active {
     watch: Option<Pending>,
     /// Messages that are left away: they would meet none.
     refused: Vec<Refused>,
+    /// A member that has died, and for which the others, or this rank, have waited on the board.
+    dead: Option<ProcId>,
 }
 
 /// The rank as its messages name it.
@@ -208,6 +210,7 @@ impl Active {
             tries: 0,
             watch,
             refused: Vec::new(),
+            dead: None,
         }
     }
 
@@ -291,11 +294,18 @@ impl Active {
         let Some(watch) = &mut self.watch else {
             return true;
         };
-        if !watch.may_end() && port.dead_member(&self.who.group).is_none() {
-            return false;
+        if !watch.may_end() {
+            let Some(dead) = port.dead_member(&self.who.group) else {
+                return false;
+            };
+            // What the dead have stored before counts.
+            self.watch(port);
+            let missing = self.watch.as_ref().is_some_and(|watch| !watch.may_end());
+            self.dead = Some(dead).filter(|_| missing);
         }
-        watch.give_up(&mut |peer| port.notify(peer));
-        self.watch = None;
+        if let Some(mut watch) = self.watch.take() {
+            watch.give_up(&mut |peer| port.notify(peer));
+        }
         true
     }
 
@@ -500,9 +510,10 @@ impl Active {
     }
 
     fn complete(&mut self, port: &mut dyn Port) {
-        let ended = match self.error.take() {
-            None => port.complete(self.request, Status::EMPTY),
-            Some(error) => port.fail_with(self.request, error),
+        let ended = match (self.error.take(), self.dead) {
+            (Some(error), _) => port.fail_with(self.request, error),
+            (None, Some(dead)) => port.fail(self.request, dead),
+            (None, None) => port.complete(self.request, Status::EMPTY),
         };
         debug_assert!(ended.is_ok(), "the request is this operation's: {ended:?}");
     }

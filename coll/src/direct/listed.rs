@@ -8,6 +8,7 @@
 use super::board::{Header, IN_CELL, Kind};
 use super::counts;
 use super::data::Stream;
+use super::exchange::RADIX;
 use super::list::{List, WORD};
 use super::messages::Messages;
 use super::sort::Sort;
@@ -64,6 +65,8 @@ pub(super) fn longest_part(size: u32, limit: usize) -> usize {
 const MARKED: usize = AT_ROOT + WORD;
 /// Where the root stands there.
 pub(super) const AT_ROOT: usize = counts::TAKEN;
+
+const _: () = assert!(MARKED + RADIX as usize * WORD <= IN_CELL);
 
 impl<'a> Listed<'a> {
     #[inline]
@@ -469,6 +472,5 @@ mod tests {
                 assert!(2 * size as usize * WORD + parts <= small_list(track));
             }
         }
-        assert!(MARKED + 8 * WORD <= IN_CELL);
     }
 }

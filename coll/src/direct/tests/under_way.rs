@@ -12,7 +12,7 @@ use portolan_datatype::{Layout, Op, Predefined};
 
 use super::{World, buf, costs, has_boards, on_all, on_some};
 use crate::direct::board::small;
-use crate::{Counters, Operation, Persistent, counted, run, start};
+use crate::{BlocksArg, Counters, Many, Operation, Persistent, counted, run, start};
 
 /// Numbers that are a message in place of a contribution on the track of nonblocking operations.
 const LONG: usize = small(0) / 8 + 1;
@@ -325,6 +325,47 @@ fn a_dead_member_ends_what_is_under_way() {
             let about = (error.kind(), error.peer());
             assert_eq!(about, (ErrorKind::PeerFailed, Some(2)), "{error}");
         }
+    });
+}
+
+/// Ranks 0 and 2 send each other long blocks, which arrive; rank 1, whose short ones lie on its board, never shows them.
+#[test]
+fn a_dead_member_ends_what_waits_for_its_short_block() {
+    let started = std::sync::Barrier::new(3);
+    on_some(3, |world| {
+        barrier(world);
+        let (me, layout) = (world.rank() as usize, Layout::of::<u64>());
+        if me == 1 {
+            started.wait();
+            world.device().declare_self_failed("on purpose");
+            return;
+        }
+        let mut counts = [LONG; 3];
+        (counts[1], counts[me]) = (1, 0);
+        let (mut from, mut to) = (vec![1u64; LONG + 1], vec![0u64; LONG + 1]);
+        // What goes to rank 1 and comes from it is last.
+        let displacements = [0, LONG as isize, 0];
+        let blocks = |data: &mut Vec<u64>| {
+            Many::Blocks(BlocksArg {
+                ptr: data.as_mut_ptr().cast(),
+                counts: &counts,
+                displacements: &displacements,
+                layout: &layout,
+            })
+        };
+        let operation = Operation::Alltoall {
+            send: Some(blocks(&mut from)),
+            recv: blocks(&mut to),
+        };
+        // SAFETY: the buffers are left alone until the wait.
+        let request = unsafe { start(world, &operation) }.unwrap();
+        for _ in 0..1000 {
+            world.device().device_check(Check::NonBlocking).unwrap();
+        }
+        started.wait();
+        let error = wait(world, request).unwrap_err();
+        let about = (error.kind(), error.peer());
+        assert_eq!(about, (ErrorKind::PeerFailed, Some(1)), "{error}");
     });
 }
 
