@@ -8,7 +8,7 @@ use crate::segment::Geometry;
 /// When a receiver reads a sender's buffer itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Cma {
-    /// While the sender is outside of the library.
+    /// Where it is measured to be the faster way.
     #[default]
     Auto,
     /// Whenever the system allows it.

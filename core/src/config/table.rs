@@ -48,10 +48,11 @@ settings! {
     /// in small messages.
     "SHM_RING" => shm_ring: Bytes, default "64k", unit "bytes per pair", range 4 << 10, 64 << 20;
 
-    /// Size of the chunks through which the shared-memory transport pipes a long message, all together.
+    /// Size of the bulk area of the shared-memory transport: the ring of bytes through which one rank pipes long messages to another.
     "SHM_BULK" => shm_bulk: Bytes, default "256k", unit "bytes per pair", range 16 << 10, 1 << 30;
 
-    /// Lets the shared-memory transport read the sender's memory directly (`process_vm_readv`).
+    /// Whether the shared-memory transport copies from and to the other rank's memory directly (`process_vm_readv`): `auto`
+    /// measures whether that is the faster way, `on` does so whenever the system allows it, `off` never.
     "SHM_CMA" => shm_cma: Switch, default "auto", unit "";
 
     /// Most that the shared memory of one job on one node may grow to. The file is sparse: what is
