@@ -151,7 +151,7 @@ fn every_example_is_right_over_libfabric() {
             })
         };
         for ranks in [2, network.most.min(5)] {
-            // These check what they get.
+            // They panic where they get what they should not; `hello` only talks.
             job().try_threads(ranks, hello::hello).unwrap();
             job().try_threads(ranks, ring::ring).unwrap();
             job().try_threads(ranks, master_worker::program).unwrap();

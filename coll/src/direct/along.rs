@@ -198,8 +198,8 @@ impl<'a> Along<'a> {
         }
     }
 
-    /// What a rank shows, beside what this one expects; `at` says where its places are, and `told` is its length where
-    /// its header has no room for it.
+    /// What a rank shows, beside what this one expects; `at` says where its places are, and `told` is the length
+    /// that it tells.
     ///
     /// # Safety
     /// The rank has shown its part in this step, with this header.

@@ -6,7 +6,8 @@
 //!
 //! An operation that goes by messages takes a step all the same, without data, and watches those of the others
 //! until its messages are over: a rank that has other lengths, and so does not take part in the messages, is seen, and the
-//! operation ends. Who has seen ranks that disagree wakes all others, because they may look at a rank that
+//! operation ends. One of which only long blocks are messages does both: it shows the rest, and leaves those messages away that
+//! would meet none. Who has seen ranks that disagree wakes all others, because they may look at a rank that
 //! had no reason to wake them.
 //!
 //! Budget of an operation that is over when it starts: one load of each rank's cell that it looks at, one store to the

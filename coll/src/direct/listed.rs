@@ -2,7 +2,7 @@
 //!
 //! No rank knows all lengths, but both ends of a block know its own. Up to a length that depends on the number of ranks
 //! alone it lies on the board of whoever gives it; what is longer is a message between the two. Whoever has such messages
-//! marks its header, and tells how long those are that it expects: who sees that another does not send or take
+//! marks its header, and tells how long those are that it awaits: who sees that another does not send or await
 //! a message leaves that one away, and no other.
 
 use super::board::{Header, IN_CELL, Kind};

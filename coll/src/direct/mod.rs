@@ -6,8 +6,9 @@
 //! line; longer data goes through chunks that stay in caches, up to a length ([`limits`]) from which messages are
 //! better, or may be ([`choice`]), if all agree on the board about it.
 //!
-//! Nonblocking and persistent operations never match blocking ones (MPI-4 section 6.12). The short ones of
-//! up to [`RADIX`] ranks take a step on a *track* of the boards ([`begun`]); the others are messages.
+//! Nonblocking and persistent operations never match blocking ones (MPI-4 section 6.12). Those of
+//! up to [`RADIX`] ranks take a step on a *track* of the boards ([`begun`]), with what is short; what is long is messages beside it, as are
+//! those of more ranks.
 //!
 //! Ranks that disagree about lengths are told so ([`InvalidCount`](portolan_core::ErrorKind::InvalidCount)) as far
 //! as they can see it, and the boards stay in step.
