@@ -23,7 +23,7 @@ use crate::args::Operation;
 use crate::check::check;
 use crate::compare::{Form, Stamp, agree};
 use crate::counters::Counters;
-use crate::direct::{self, Kept, Pending, Ready, Start};
+use crate::direct::{self, Kept, Part, Pending, Ready, Start};
 use crate::options::Options;
 use crate::plan::{Plan, plan, plan_checked};
 use crate::schedule::Schedule;
@@ -119,23 +119,23 @@ pub unsafe fn start<D: Device>(
     operation: &Operation<'_>,
 ) -> Result<Request> {
     let (state, job) = (state::of(comm), state::of_job(comm));
-    let ready = direct::ready(comm, state, &job.options, operation)?;
+    let tracks = direct::tracks(comm, state, &job.options, operation)?;
+    let part = tracks.map_or(Part::NONE, |tracks| tracks.part(operation, 0));
+    let ready = part.ready();
     let kept = || Arc::new(Kept::of(operation));
-    if let Some(ready) = ready.as_ref().filter(|ready| !ready.has_messages()) {
+    if let Some(ready) = ready.filter(|ready| !ready.has_messages()) {
         // SAFETY: from the caller.
         return unsafe { start_on_track(comm, (state, job), ready, 0, kept) };
     }
-    let some = ready
-        .as_ref()
-        .and_then(|ready| ready.messages(operation.name()));
+    let some = ready.and_then(|ready| ready.messages(operation.name()));
     let plan = |options: &Options, old| match some {
         Some(plan) => Ok(plan),
         None => plan(comm, options, operation, Form::Nonblocking, old),
     };
     let watch = || {
         // SAFETY: from the caller.
-        let start = |ready: &Ready<'_>| unsafe { ready.start(comm, state, 0, kept) };
-        ready.as_ref().map(start).and_then(watched)
+        let start = |ready: Ready<'_>| unsafe { ready.start(comm, state, 0, kept) };
+        ready.map(start).and_then(watched)
     };
     // SAFETY: from the caller.
     unsafe { start_watched(comm, plan, watch) }
@@ -157,7 +157,7 @@ fn watched(start: Start) -> Option<Pending> {
 unsafe fn start_on_track<D: Device>(
     comm: &Communicator<D>,
     at: (&State, &Job),
-    ready: &Ready<'_>,
+    ready: Ready<'_>,
     track: usize,
     kept: impl FnOnce() -> Arc<Kept>,
 ) -> Result<Request> {
@@ -181,7 +181,7 @@ unsafe fn start_on_track<D: Device>(
 unsafe fn start_with<D: Device>(
     comm: &Communicator<D>,
     at: (&State, &Job),
-    ready: &Ready<'_>,
+    ready: Ready<'_>,
     track: usize,
     kept: impl FnOnce() -> Arc<Kept>,
     request: Request,
@@ -202,7 +202,7 @@ unsafe fn start_with<D: Device>(
 unsafe fn start_ready<D: Device>(
     comm: &Communicator<D>,
     (state, job): (&State, &Job),
-    ready: &Ready<'_>,
+    ready: Ready<'_>,
     track: usize,
     kept: impl FnOnce() -> Arc<Kept>,
     request: impl FnOnce() -> Result<Request>,
@@ -316,10 +316,11 @@ impl<D: Device> Persistent<D> {
         let (state, job) = (state::of(comm), state::of_job(comm));
         let number = state.reserve();
         let track = direct::keep(comm, state, job, operation, number)?;
-        let ready = track
-            .as_ref()
-            .and_then(|(track, _)| direct::kept(state, *track, operation));
-        let over_boards = ready.as_ref().is_some_and(|ready| !ready.has_messages());
+        let part = track.as_ref().map_or(Part::NONE, |(track, _)| {
+            direct::part_of_kept(state, operation, *track)
+        });
+        let ready = part.ready();
+        let over_boards = ready.is_some_and(|ready| !ready.has_messages());
         let some = ready.and_then(|ready| ready.messages(operation.name()));
         let plan = (!over_boards).then(|| {
             let (options, schedule) = (&job.options, Schedule::default());
@@ -386,17 +387,17 @@ impl<D: Device> Persistent<D> {
         let (state, job) = (state::of(comm), state::of_job(comm));
         let track = self.track.as_ref();
         let track = track.map(|(track, kept)| (*track, kept, kept.operation()));
-        let ready = track.as_ref().and_then(|(track, kept, operation)| {
-            let ready = direct::kept(state, *track, operation)?;
-            Some((ready, *track, *kept))
+        let part = track.as_ref().map_or(Part::NONE, |(track, _, operation)| {
+            direct::part_of_kept(state, operation, *track)
         });
+        let ready = part.ready().zip(track.as_ref());
         let Some(prepared) = &self.prepared else {
-            let Some((ready, track, kept)) = ready else {
+            let Some((ready, &(track, kept, _))) = ready else {
                 unreachable!("it is done over a board or by messages");
             };
             let kept = || Arc::clone(kept);
             // SAFETY: from the caller.
-            let request = unsafe { start_on_track(comm, (state, job), &ready, track, kept) }?;
+            let request = unsafe { start_on_track(comm, (state, job), ready, track, kept) }?;
             // What is over already may be started again, waited for or not.
             self.last = match request {
                 Request::DONE => Request::NULL,
@@ -405,7 +406,7 @@ impl<D: Device> Persistent<D> {
             return Ok(request);
         };
         self.last = begin(comm, job, prepared)?;
-        let watch = ready.and_then(|(ready, track, kept)| {
+        let watch = ready.and_then(|(ready, &(track, kept, _))| {
             // SAFETY: from the caller.
             watched(unsafe { ready.start(comm, state, track, || Arc::clone(kept)) })
         });

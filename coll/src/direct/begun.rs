@@ -35,10 +35,19 @@ use super::verdict::{Refused, Verdict, Wrong};
 pub(super) struct Begun {
     track: usize,
     step: u32,
+    /// Where its part is shown.
+    place: Place,
     /// The ranks whose cells have not been seen.
     waiting: u32,
     shown: bool,
-    /// What was seen that does not agree, and the length that this rank has there.
+    /// Aside, so that an operation without it is not moved about with it.
+    trouble: Option<Box<Trouble>>,
+}
+
+/// What was seen that does not agree.
+#[derive(Default)]
+struct Trouble {
+    /// The first, and the length that this rank has there.
     odd: Option<(Odd, usize)>,
     /// Messages that will not meet another, of which the operation has not heard.
     refused: Vec<Refused>,
@@ -55,10 +64,10 @@ impl Begun {
         Self {
             track,
             step,
+            place: call.place.unwrap_or(Place::Cell),
             waiting: call.looks,
             shown: false,
-            odd: None,
-            refused: Vec::new(),
+            trouble: None,
         }
     }
 
@@ -76,19 +85,14 @@ impl Begun {
         if self.shown {
             return true;
         }
-        let (track, step, own) = (self.track, self.step, boards.board(boards.rank));
-        let place = call.place.unwrap_or(Place::Cell);
-        let least = || boards.least_behind(track);
-        let turns = &boards.tracks[track];
-        let turn = turns.enter();
-        if !turns.has_room(step, place, least) {
+        if !self.has_room(boards) {
             return false;
         }
-        drop(turn);
+        let (track, step, own) = (self.track, self.step, boards.board(boards.rank));
         let mut header = Header::new(step, call.shown_kind(), call.sorts.shown, call.len);
         if call.place.is_some() {
             // SAFETY: from the caller; the place is free.
-            unsafe { call.show(boards.track_place(boards.rank, track, step, place)) };
+            unsafe { call.show(boards.track_place(boards.rank, track, step, self.place)) };
         }
         if call.is_marked() {
             header = header.by_messages();
@@ -112,10 +116,21 @@ impl Begun {
         true
     }
 
+    /// Whether the place of the step may be written.
+    #[inline]
+    fn has_room(&self, boards: &Boards) -> bool {
+        let turns = &boards.tracks[self.track];
+        let _turn = turns.enter();
+        turns.has_room(self.step, self.place, || boards.least_behind(self.track))
+    }
+
     /// Whether it is worth building the call for a look.
     #[inline]
     fn may_move(&self, boards: &Boards) -> bool {
-        if !self.shown || self.waiting == 0 {
+        if !self.shown {
+            return self.has_room(boards);
+        }
+        if self.waiting == 0 {
             return true;
         }
         let rank = self.waiting.trailing_zeros();
@@ -256,7 +271,23 @@ impl Begun {
             other_root,
             awaits: false,
         };
-        self.odd.get_or_insert((odd, call.len_of(rank)));
+        let mine = call.len_of(rank);
+        self.trouble().odd.get_or_insert((odd, mine));
+    }
+
+    fn trouble(&mut self) -> &mut Trouble {
+        self.trouble.get_or_insert_default()
+    }
+
+    /// What there is to be told, once.
+    #[inline]
+    fn take_odd(&mut self) -> Option<(Odd, usize)> {
+        self.trouble.as_mut()?.odd.take()
+    }
+
+    fn take_refused(&mut self) -> Vec<Refused> {
+        let trouble = self.trouble.as_mut();
+        trouble.map_or_else(Vec::new, |trouble| std::mem::take(&mut trouble.refused))
     }
 
     #[cold]
@@ -281,8 +312,9 @@ impl Begun {
             other_root: false,
             awaits: wrong.awaits,
         };
-        self.odd.get_or_insert((odd, wrong.mine as usize));
-        self.refused.extend(verdict.refused);
+        let trouble = self.trouble();
+        trouble.odd.get_or_insert((odd, wrong.mine as usize));
+        trouble.refused.extend(verdict.refused);
     }
 
     /// Takes the result and ends the step, when all have been seen.
@@ -300,7 +332,7 @@ impl Begun {
         notify: &mut dyn FnMut(ProcId),
     ) -> Result<()> {
         let (track, step) = (self.track, self.step);
-        let outcome = match self.odd.take() {
+        let outcome = match self.take_odd() {
             None if call.place.is_some() => {
                 let at = |rank, place| boards.track_place(rank, track, step, place);
                 let header = |rank| self.header_of(boards, rank);
@@ -461,7 +493,7 @@ impl Pending {
         let shown = unsafe { self.begun.show(boards, &call, notify) };
         let all_seen = self.begun.look(boards, &call, notify);
         let outcome = if self.all_by_messages {
-            match self.begun.odd.take() {
+            match self.begun.take_odd() {
                 None => Ok(()),
                 Some((odd, mine)) => Err(described(boards.rank, (call.kind, mine), odd)),
             }
@@ -473,7 +505,7 @@ impl Pending {
             Ok(())
         };
         Seen {
-            refused: std::mem::take(&mut self.begun.refused),
+            refused: self.begun.take_refused(),
             ends: self.all_by_messages && outcome.is_err(),
             outcome,
         }

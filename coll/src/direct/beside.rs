@@ -133,6 +133,7 @@ mod tests {
     use super::*;
     use crate::args::Many;
     use crate::direct::call::Call;
+    use crate::direct::sort::Sorts;
 
     #[test]
     fn only_those_wait_alone_for_whom_nobody_waits() {
@@ -149,7 +150,7 @@ mod tests {
             let alone = [0, 1, 2].map(|rank| waits_alone(operation, rank));
             // The same on a track, where all look at all in a reduce-scatter.
             if !matches!(operation, Operation::ReduceScatter { .. }) {
-                let call = |rank| Call::of(operation, (rank, 3), None, 0).unwrap();
+                let call = |rank| Call::of(operation, (rank, 3), None, 0, Sorts::ANY).unwrap();
                 assert_eq!([0, 1, 2].map(|rank| call(rank).waits_alone()), alone);
             }
             alone

@@ -20,6 +20,9 @@ use super::steps::Place;
 use super::verdict::Verdict;
 use crate::args::{Many, Name, Operation};
 
+/// Bytes that the call that starts an operation takes from boards at once: a few microseconds. More is left to the next poll.
+const AT_ONCE: usize = 32 << 10;
+
 /// One rank's part in an operation.
 pub(super) struct Call<'a> {
     pub(super) kind: Kind,
@@ -70,13 +73,14 @@ enum What<'a> {
 
 impl<'a> Call<'a> {
     /// A rank's part; `None` for an operation that is never done on a track: a question to which all ranks
-    /// have the same answer. `edges` are those of the communicator's topology, and the track tells how long contributions may be.
+    /// have the same answer. `edges` are those of the communicator's topology, and the track tells how long contributions may be; `sorts` is what the operation moves.
     #[inline]
     pub(super) fn of(
         operation: &'a Operation<'a>,
         (rank, size): (u32, u32),
         edges: Option<&'a Edges>,
         track: usize,
+        sorts: Sorts,
     ) -> Option<Self> {
         let limit = small(track);
         let all = ((1u32 << size) - 1) & !(1 << rank);
@@ -84,7 +88,7 @@ impl<'a> Call<'a> {
         let new = |kind, len, room, looks, wakes, what| Self {
             kind,
             len,
-            sorts: Sorts::ANY,
+            sorts,
             place: (room <= limit).then(|| Place::of(room)),
             sum: None,
             looks,
@@ -104,7 +108,7 @@ impl<'a> Call<'a> {
             };
             new(kind, items.len(), items.room(), all, all, what)
         };
-        let call = match *operation {
+        let mut call = match *operation {
             Operation::Barrier => new(Kind::Barrier, 0, 0, all, all, What::Nothing),
             Operation::Bcast { data, root } => {
                 let (data, is_root) = (Stream::of(&data), rank == root);
@@ -215,7 +219,7 @@ impl<'a> Call<'a> {
                 let part = Listed::new(form, (rank, size), limit);
                 let len = part.len();
                 match uneven || len <= limit {
-                    true => Self::listed(part),
+                    true => Self::listed(part, sorts),
                     false => Self {
                         root,
                         ..new(Kind::Gather, len, usize::MAX, all, all, What::Nothing)
@@ -239,7 +243,7 @@ impl<'a> Call<'a> {
                     (None, None) => return None,
                 };
                 match uneven || len <= longest_part(size, limit) {
-                    true => Self::listed(Listed::new(form, (rank, size), limit)),
+                    true => Self::listed(Listed::new(form, (rank, size), limit), sorts),
                     false => Self {
                         root,
                         ..new(Kind::Scatter, len, usize::MAX, all, all, What::Nothing)
@@ -252,7 +256,7 @@ impl<'a> Call<'a> {
             } => {
                 let send = send.as_ref();
                 let form = Form::Exchange { send, recv };
-                Self::listed(Listed::new(form, (rank, size), limit))
+                Self::listed(Listed::new(form, (rank, size), limit), sorts)
             }
             Operation::Alltoall {
                 ref send,
@@ -292,11 +296,12 @@ impl<'a> Call<'a> {
                 }
             }
         };
-        Some(call.settled())
+        call.settle();
+        Some(call)
     }
 
     #[inline]
-    fn listed(part: Listed<'a>) -> Self {
+    fn listed(part: Listed<'a>, sorts: Sorts) -> Self {
         let [looks, wakes] = part.looks_and_wakes();
         Self {
             // Of who gives a block the kind tells what it does with it.
@@ -305,7 +310,7 @@ impl<'a> Call<'a> {
                 kind => kind,
             },
             len: part.len(),
-            sorts: Sorts::ANY,
+            sorts,
             place: Some(part.place()),
             sum: None,
             looks,
@@ -319,12 +324,11 @@ impl<'a> Call<'a> {
 
     /// One that goes by messages is watched by all, and watches all: somebody might not.
     #[inline]
-    fn settled(mut self) -> Self {
+    fn settle(&mut self) {
         if self.place.is_none() {
             let all = ((1u32 << self.size) - 1) & !(1 << self.rank);
             (self.looks, self.wakes) = (all, all);
         }
-        self
     }
 
     /// What this rank shows that it does.
@@ -383,9 +387,18 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Bytes that this rank copies or combines when it takes what others show, about.
+    /// Whether taking what others show is so little that one call may do all of it.
     #[inline]
-    pub(super) fn work(&self) -> usize {
+    pub(super) fn is_short(&self) -> bool {
+        match self.what {
+            // A rank's own part may be short and those of the others not.
+            What::Listed(_) | What::Along(_) => self.work() <= AT_ONCE,
+            _ => self.place == Some(Place::Cell) || self.work() <= AT_ONCE,
+        }
+    }
+
+    /// Bytes that this rank copies or combines when it takes what others show, about.
+    fn work(&self) -> usize {
         let others = self.looks.count_ones() as usize;
         match &self.what {
             What::Reduce { items, part, .. } if items.count > 0 => {
@@ -542,5 +555,44 @@ impl<'a> Call<'a> {
             What::Listed(part) => unsafe { part.take(at, header) },
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_core::buffer::{MemoryKind, TypedBuf};
+    use portolan_datatype::Layout;
+
+    use super::*;
+
+    #[test]
+    fn what_a_start_takes_at_once_is_short_at_every_rank() {
+        let byte = Layout::byte();
+        // Never looked at.
+        let buf = |count| TypedBuf {
+            ptr: std::ptr::null_mut(),
+            count,
+            layout: &byte,
+            memory: MemoryKind::Host,
+        };
+        let is_short = |operation: &Operation<'_>, rank| {
+            let call = Call::of(operation, (rank, 5), None, 0, Sorts::ANY);
+            call.expect("done on a track").is_short()
+        };
+        for (block, short) in [(AT_ONCE / 4, true), (AT_ONCE / 4 + 1, false)] {
+            let gather = |rank| Operation::Gather {
+                send: (rank != 0).then(|| buf(block)),
+                recv: (rank == 0).then(|| Many::Equal(buf(block))),
+                root: 0,
+                uneven: false,
+            };
+            assert!(is_short(&gather(1), 1), "it takes nothing");
+            assert_eq!(is_short(&gather(0), 0), short);
+            let send = None;
+            let recv = Many::Equal(buf(block));
+            for rank in [0, 1] {
+                assert_eq!(is_short(&Operation::Allgather { send, recv }, rank), short);
+            }
+        }
     }
 }

@@ -27,6 +27,7 @@ impl<'a> Stream<'a> {
     }
 
     /// The block of a rank.
+    #[inline]
     pub(super) fn block(many: &Many<'a>, rank: u32) -> Self {
         let rank = rank as usize;
         match many {
@@ -49,6 +50,17 @@ impl<'a> Stream<'a> {
                 count: of.counts[rank],
                 layout: &of.layouts[rank],
             },
+        }
+    }
+
+    /// Bytes of the block of a rank.
+    #[inline]
+    pub(super) fn block_len(many: &Many<'_>, rank: u32) -> usize {
+        let rank = rank as usize;
+        match many {
+            Many::Equal(buf) => buf.count * buf.layout.size(),
+            Many::Blocks(of) => of.counts[rank] * of.layout.size(),
+            Many::Layouts(of) => of.counts[rank] * of.layouts[rank].size(),
         }
     }
 

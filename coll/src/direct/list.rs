@@ -18,11 +18,13 @@ const _: () = assert!(IN_CELL <= u8::MAX as usize);
 
 impl List {
     /// With lengths of one byte, in a cell.
+    #[inline]
     pub(super) fn in_cell(at: *mut u8, size: u32) -> Self {
         let (size, word) = (size as usize, 1);
         Self { at, size, word }
     }
 
+    #[inline]
     pub(super) fn in_words(at: *mut u8, size: u32) -> Self {
         let (size, word) = (size as usize, WORD);
         Self { at, size, word }
@@ -32,6 +34,7 @@ impl List {
     ///
     /// # Safety
     /// There is room for that in the place, which is free; the parts are readable, and not longer than a length can say.
+    #[inline]
     pub(super) unsafe fn write<'a>(
         &self,
         own: u32,
@@ -46,14 +49,24 @@ impl List {
                 self.set_len(rank as usize, part.len());
                 if part.len() <= longest {
                     part.read(0, self.at.add(at), part.len());
-                    at += part.len().next_multiple_of(self.word);
+                    at += self.taken(part.len());
                 }
             }
         }
     }
 
+    /// Bytes that a part of so many takes.
+    #[inline]
+    fn taken(&self, len: usize) -> usize {
+        match self.word {
+            1 => len,
+            _ => len.next_multiple_of(WORD),
+        }
+    }
+
     /// # Safety
     /// The place is this rank's and free.
+    #[inline]
     unsafe fn set_len(&self, rank: usize, len: usize) {
         // SAFETY: from the caller.
         unsafe {
@@ -68,6 +81,7 @@ impl List {
     ///
     /// # Safety
     /// The list has been posted.
+    #[inline]
     pub(super) unsafe fn len(&self, rank: usize) -> usize {
         // SAFETY: from the caller.
         unsafe {
@@ -82,11 +96,12 @@ impl List {
     ///
     /// # Safety
     /// As [`len`](Self::len).
+    #[inline]
     pub(super) unsafe fn part(&self, rank: usize, longest: usize) -> *mut u8 {
         // SAFETY: from the caller.
         let before = (0..rank).map(|rank| unsafe { self.len(rank) });
         let before = before.filter(|&len| len <= longest);
-        let before = before.map(|len| len.next_multiple_of(self.word));
+        let before = before.map(|len| self.taken(len));
         let at = self.size * self.word + before.sum::<usize>();
         self.at.wrapping_add(at)
     }

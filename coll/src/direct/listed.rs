@@ -26,6 +26,10 @@ pub(super) struct Listed<'a> {
     /// The ranks to which messages go, and from which they come, as bits.
     sends: u32,
     receives: u32,
+    /// What its header tells, in bytes: of its own block, or of a list.
+    len: usize,
+    /// Bytes that it takes from boards.
+    work: usize,
 }
 
 /// What a rank has to do with blocks.
@@ -82,13 +86,44 @@ impl<'a> Listed<'a> {
             longest,
             sends: 0,
             receives: 0,
+            len: 0,
+            work: 0,
         };
-        let is_long = |block: Option<Stream<'_>>| block.is_some_and(|block| block.len() > longest);
+        // Of the parts of its list, side by side, and each at a word of its own.
+        let (mut packed, mut apart) = (0, 0);
         for other in part.others() {
-            part.sends |= u32::from(is_long(part.gives(other))) << other;
-            part.receives |= u32::from(is_long(part.gets(other))) << other;
+            let (given, got) = (part.gives_len(other), part.gets_len(other));
+            match given > longest {
+                true => part.sends |= 1 << other,
+                false => {
+                    packed += given;
+                    apart += given.next_multiple_of(WORD);
+                }
+            }
+            match got > longest {
+                true => part.receives |= 1 << other,
+                false => part.work += got,
+            }
         }
+        part.len = match &part.form {
+            Form::Give { block, .. } | Form::Take { block, .. } => block.len(),
+            Form::Collect { recv, .. } => Stream::block_len(recv, rank),
+            Form::Distribute { .. } | Form::Exchange { .. } => part.list_len(packed, apart),
+        };
         part
+    }
+
+    /// A list is as short as can be where it fits a cell so; by its length readers know.
+    #[inline]
+    fn list_len(&self, packed: usize, apart: usize) -> usize {
+        let packed = self.size as usize + packed;
+        match packed <= IN_CELL && !self.has_messages() {
+            true => packed,
+            false => {
+                let lens = self.size as usize * WORD;
+                self.in_front(self.has_messages()) + lens + apart
+            }
+        }
     }
 
     #[inline]
@@ -117,6 +152,29 @@ impl<'a> Listed<'a> {
             }
             Form::Take { block, root } => (from == *root).then_some(*block),
             Form::Give { .. } | Form::Distribute { .. } => None,
+        }
+    }
+
+    /// Bytes of what goes to a rank.
+    #[inline]
+    fn gives_len(&self, to: u32) -> usize {
+        match &self.form {
+            Form::Give { block, root } if to == *root => block.len(),
+            Form::Distribute { send, .. } => Stream::block_len(send, to),
+            Form::Exchange { send, recv } => Stream::block_len(send.unwrap_or(recv), to),
+            Form::Give { .. } | Form::Collect { .. } | Form::Take { .. } => 0,
+        }
+    }
+
+    /// Bytes of what comes from a rank.
+    #[inline]
+    fn gets_len(&self, from: u32) -> usize {
+        match &self.form {
+            Form::Collect { recv, .. } | Form::Exchange { recv, .. } => {
+                Stream::block_len(recv, from)
+            }
+            Form::Take { block, root } if from == *root => block.len(),
+            Form::Take { .. } | Form::Give { .. } | Form::Distribute { .. } => 0,
         }
     }
 
@@ -165,32 +223,10 @@ impl<'a> Listed<'a> {
         self.has_messages() || matches!(self.form, Form::Collect { uneven: true, .. })
     }
 
-    /// Bytes of what its header tells: of its own block, or of a list.
+    /// Bytes of what its header tells.
     #[inline]
     pub(super) fn len(&self) -> usize {
-        match &self.form {
-            Form::Give { block, .. } | Form::Take { block, .. } => block.len(),
-            Form::Collect { recv, .. } => Stream::block(recv, self.rank).len(),
-            Form::Distribute { .. } | Form::Exchange { .. } => self.list_len(),
-        }
-    }
-
-    /// A list is as short as can be where it fits a cell so; by its length readers know.
-    #[inline]
-    fn list_len(&self) -> usize {
-        let size = self.size as usize;
-        let sum = |align: usize| -> usize {
-            let lens = self.others().filter_map(|other| self.gives(other));
-            let lens = lens
-                .map(|block| block.len())
-                .filter(|&len| len <= self.longest);
-            lens.map(|len| len.next_multiple_of(align)).sum()
-        };
-        let packed = size + sum(1);
-        match packed <= IN_CELL && !self.has_messages() {
-            true => packed,
-            false => self.in_front(self.has_messages()) + size * WORD + sum(WORD),
-        }
+        self.len
     }
 
     /// Bytes in front of a list that a rank has marked: how long its own blocks are to be, of an alltoall.
@@ -223,7 +259,7 @@ impl<'a> Listed<'a> {
             Form::Give { .. } | Form::Take { .. } | Form::Collect { .. } => Place::Cell,
             Form::Distribute { .. } | Form::Exchange { .. } => match self.has_messages() {
                 true => Place::Chunk,
-                false => Place::of(self.list_len()),
+                false => Place::of(self.len),
             },
         }
     }
@@ -306,9 +342,9 @@ impl<'a> Listed<'a> {
     /// There is room for a word for each rank, which is this rank's and free.
     unsafe fn expect(&self, to: *mut u8) {
         for rank in 0..self.size {
-            let len = self.gets(rank).map_or(0, |block| block.len());
+            let len = self.gets_len(rank) as u64;
             // SAFETY: from the caller.
-            unsafe { to.cast::<u64>().add(rank as usize).write(len as u64) };
+            unsafe { to.cast::<u64>().add(rank as usize).write(len) };
         }
     }
 
@@ -336,8 +372,7 @@ impl<'a> Listed<'a> {
             // SAFETY: as above.
             unsafe { words.add(self.rank as usize).read() }
         };
-        let len = |block: Option<Stream<'_>>| block.map_or(0, |block| block.len()) as u64;
-        let (given, got) = (len(self.gives(rank)), len(self.gets(rank)));
+        let (given, got) = (self.gives_len(rank) as u64, self.gets_len(rank) as u64);
         // What comes from there, and what is awaited there, as it is told; nothing if the rank does something else.
         let (comes, goes) = match (&self.form, header.kind()) {
             (Form::Collect { .. }, Some(Kind::Gather)) if !marked => {
@@ -407,10 +442,11 @@ impl<'a> Listed<'a> {
         header: impl Fn(u32) -> Header,
     ) {
         for rank in self.others() {
-            let Some(block) = self.gets(rank).filter(|block| block.len() <= self.longest) else {
+            let len = self.gets_len(rank);
+            let is_here = (1..=self.longest).contains(&len);
+            let Some(block) = self.gets(rank).filter(|_| is_here) else {
                 continue;
             };
-            let len = block.len();
             let from = match self.form {
                 Form::Collect { .. } => at(rank, Place::of(len)),
                 _ => {
@@ -427,9 +463,7 @@ impl<'a> Listed<'a> {
     /// Bytes that it takes from boards.
     #[inline]
     pub(super) fn work(&self) -> usize {
-        let got = self.others().filter_map(|other| self.gets(other));
-        let lens = got.map(|block| block.len());
-        lens.filter(|&len| len <= self.longest).sum()
+        self.work
     }
 
     /// The messages of what is long.

@@ -138,9 +138,8 @@ impl Boards {
     #[inline]
     fn call<'a>(&'a self, operation: &'a Operation<'a>, track: usize) -> Option<Call<'a>> {
         let at = (self.rank, self.size());
-        let mut call = Call::of(operation, at, self.edges.as_ref(), track)?;
-        call.sorts = self.sorts_of(operation);
-        Some(call)
+        let sorts = self.sorts_of(operation);
+        Call::of(operation, at, self.edges.as_ref(), track, sorts)
     }
 
     /// The sorts of what an operation moves at this rank.
@@ -270,14 +269,19 @@ pub(crate) fn over<D: Device>(comm: &Communicator<D>, state: &State) {
     }
 }
 
+/// The boards on which operations may take steps of tracks.
+#[derive(Clone, Copy)]
+pub(crate) struct Tracks<'a>(&'a Arc<Boards>);
+
+/// What an operation does there, if that is a way for it. It is large: callers hold it in place, and go on with a [`Ready`].
+pub(crate) struct Part<'a>(Option<(&'a Arc<Boards>, Call<'a>)>);
+
 /// An operation that takes a step on a track.
+#[derive(Clone, Copy)]
 pub(crate) struct Ready<'a> {
     boards: &'a Arc<Boards>,
-    call: Call<'a>,
+    call: &'a Call<'a>,
 }
-
-/// Bytes that the call that starts an operation takes from boards at once: a few microseconds. More is left to the next poll.
-const AT_ONCE: usize = 32 << 10;
 
 /// What became of an operation that was started.
 pub(crate) enum Start {
@@ -293,12 +297,12 @@ pub(crate) enum Start {
 ///
 /// # Errors
 /// As [`check`].
-pub(crate) fn ready<'a, D: Device>(
+pub(crate) fn tracks<'a, D: Device>(
     comm: &Communicator<D>,
     state: &'a State,
     options: &Options,
-    operation: &'a Operation<'a>,
-) -> Result<Option<Ready<'a>>> {
+    operation: &Operation<'_>,
+) -> Result<Option<Tracks<'a>>> {
     let Some(Some(boards)) = state.direct.boards.get() else {
         return Ok(None);
     };
@@ -306,8 +310,7 @@ pub(crate) fn ready<'a, D: Device>(
         return Ok(None);
     }
     check(comm, operation)?;
-    let call = boards.call(operation, 0);
-    Ok(call.map(|call| Ready { boards, call }))
+    Ok(Some(Tracks(boards)))
 }
 
 /// The track of a persistent operation, and what it does there. Collective: makes boards.
@@ -329,15 +332,37 @@ pub(crate) fn keep<D: Device>(
     Ok(there.then(|| (track, Arc::new(Kept::of(operation)))))
 }
 
-/// An operation that was kept ([`Kept::operation`]), to be started.
-pub(crate) fn kept<'a>(
+/// What a persistent operation does that was kept ([`Kept::operation`]).
+pub(crate) fn part_of_kept<'a>(
     state: &'a State,
-    track: usize,
     operation: &'a Operation<'a>,
-) -> Option<Ready<'a>> {
-    let boards = state.direct.boards.get()?.as_ref()?;
-    let call = boards.call(operation, track)?;
-    Some(Ready { boards, call })
+    track: usize,
+) -> Part<'a> {
+    match state.direct.boards.get() {
+        Some(Some(boards)) => Tracks(boards).part(operation, track),
+        _ => Part::NONE,
+    }
+}
+
+impl<'a> Tracks<'a> {
+    /// What an operation does on a track.
+    #[inline]
+    pub(crate) fn part(self, operation: &'a Operation<'a>, track: usize) -> Part<'a> {
+        Part(self.0.call(operation, track).map(|call| (self.0, call)))
+    }
+}
+
+impl Part<'_> {
+    pub(crate) const NONE: Self = Self(None);
+
+    /// `None` for an operation that is not done on a track.
+    #[inline]
+    pub(crate) fn ready(&self) -> Option<Ready<'_>> {
+        let Some((boards, call)) = &self.0 else {
+            return None;
+        };
+        Some(Ready { boards, call })
+    }
 }
 
 impl Ready<'_> {
@@ -374,7 +399,7 @@ impl Ready<'_> {
         track: usize,
         kept: impl FnOnce() -> Arc<Kept>,
     ) -> Start {
-        let (boards, call) = (self.boards, &self.call);
+        let Self { boards, call } = *self;
         state.count(Counters::Signals, 1);
         state.count(Counters::Looks, u64::from(call.looks.count_ones()));
         let notify = &mut |peer| comm.device().notify(peer);
@@ -387,7 +412,7 @@ impl Ready<'_> {
         unsafe {
             if begun.show(boards, call, notify)
                 && !self.has_messages()
-                && call.work() <= AT_ONCE
+                && call.is_short()
                 && boards.hope.look(|| begun.look(boards, call, notify))
             {
                 return Start::Over(begun.take(boards, call, notify));

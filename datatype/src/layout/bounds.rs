@@ -78,11 +78,12 @@ impl Bounds {
             return ub;
         }
         let extent = (self.true_ub() - self.true_lb()) as usize;
-        // Without a division, which would cost a short message more than all else here: bounds are asked for
-        // often. That it does not overflow has been checked.
-        debug_assert!(self.align.is_power_of_two());
-        let rest = self.align - 1;
-        self.true_lb() + ((extent + rest) & !rest) as isize
+        // That it does not overflow has been checked.
+        self.true_lb() + extent.next_multiple_of(self.align) as isize
+    }
+
+    pub(super) fn extent(&self) -> isize {
+        self.ub() - self.lb()
     }
 
     pub(super) fn align(&self) -> usize {

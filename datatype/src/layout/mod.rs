@@ -44,6 +44,8 @@ struct Inner {
     /// What subarray and darray come down to.
     lowered: Option<Layout>,
     bounds: Bounds,
+    /// What follows from the bounds: it is asked for on the way of every message.
+    extent: isize,
     /// The sequence of primitives of one item.
     tally: Tally,
     depth: usize,
@@ -62,10 +64,12 @@ const MAX_DEPTH: usize = 512;
 /// can tell whether it is shared, except by [`Layout::handles`].
 static PRIMITIVES: LazyLock<[Layout; Primitive::ALL.len()]> = LazyLock::new(|| {
     Primitive::ALL.map(|primitive| {
+        let bounds = Bounds::of(primitive);
         Layout(Arc::new(Inner {
             contents: Contents::Named(primitive),
             lowered: None,
-            bounds: Bounds::of(primitive),
+            bounds,
+            extent: bounds.extent(),
             tally: Tally::of(primitive),
             depth: 0,
             program: OnceLock::new(),
@@ -139,6 +143,7 @@ impl Layout {
             contents,
             lowered,
             bounds,
+            extent: bounds.extent(),
             tally,
             depth,
             program: OnceLock::new(),

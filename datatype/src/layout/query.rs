@@ -17,7 +17,7 @@ impl Layout {
 
     /// Bytes from one item to the next (`MPI_Type_get_extent`); negative if `resized` said so.
     pub fn extent(&self) -> isize {
-        self.ub() - self.lb()
+        self.0.extent
     }
 
     /// Lower bound, in bytes from an item's address.

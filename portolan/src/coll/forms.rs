@@ -179,6 +179,7 @@ impl<C: Collective, L: Level, D: Device> ScopedCollective<'_, C, L, D> {
 
     /// Whether [`wait`](Self::wait) would return at once. Makes progress.
     #[must_use]
+    #[inline]
     pub fn is_complete(&self) -> bool {
         self.pending.is_complete()
     }

@@ -44,7 +44,8 @@ pub(super) trait Ground {
 
 // In all three: `operation` and `between` have checked the lengths against the buffers, which `call` keeps. What
 // operators combine are bytes: those of `Op::new` look at them first, and of those made by hand their maker
-// has promised that any will do.
+// has promised that any will do. (Not moved out of their `Result`: they are large, and a move behind the stores that
+// made them stalls the processor for longer than a short operation takes to start.)
 
 impl<L: Level, D: Device> Ground for Comm<L, D> {
     type Level = L;
@@ -55,18 +56,24 @@ impl<L: Level, D: Device> Ground for Comm<L, D> {
     }
 
     unsafe fn run<C: Collective>(&self, call: &C) -> Result<()> {
-        let operation = call.operation(self)?;
-        // SAFETY: as said above, until the call is over; the rest is the caller's promise.
-        unsafe { portolan_coll::run(&self.inner, &operation) }
+        match call.operation(self) {
+            // SAFETY: as said above, until the call is over; the rest is the caller's promise.
+            Ok(ref operation) => unsafe { portolan_coll::run(&self.inner, operation) },
+            Err(error) => Err(error),
+        }
     }
 
     unsafe fn start<C: Collective>(&self, call: &C) -> Result<Request> {
-        let operation = call.operation(self)?;
-        let guard = NoUnwind::new("the start of a collective operation");
-        // SAFETY: as said above; the rest is the caller's promise.
-        let started = unsafe { portolan_coll::start(&self.inner, &operation) };
-        guard.done();
-        started
+        match call.operation(self) {
+            Ok(ref operation) => {
+                let guard = NoUnwind::new("the start of a collective operation");
+                // SAFETY: as said above; the rest is the caller's promise.
+                let started = unsafe { portolan_coll::start(&self.inner, operation) };
+                guard.done();
+                started
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn plan<C: Collective>(&self, call: &C) -> Result<Plan<D>> {
@@ -84,18 +91,24 @@ impl<L: Level, D: Device> Ground for InterComm<L, D> {
     }
 
     unsafe fn run<C: Collective>(&self, call: &C) -> Result<()> {
-        let operation = call.between(self)?;
-        // SAFETY: as said above, until the call is over; the rest is the caller's promise.
-        unsafe { portolan_coll::inter::run(&self.inner, &operation) }
+        match call.between(self) {
+            // SAFETY: as said above, until the call is over; the rest is the caller's promise.
+            Ok(ref operation) => unsafe { portolan_coll::inter::run(&self.inner, operation) },
+            Err(error) => Err(error),
+        }
     }
 
     unsafe fn start<C: Collective>(&self, call: &C) -> Result<Request> {
-        let operation = call.between(self)?;
-        let guard = NoUnwind::new("the start of a collective operation");
-        // SAFETY: as said above; the rest is the caller's promise.
-        let started = unsafe { portolan_coll::inter::start(&self.inner, &operation) };
-        guard.done();
-        started
+        match call.between(self) {
+            Ok(ref operation) => {
+                let guard = NoUnwind::new("the start of a collective operation");
+                // SAFETY: as said above; the rest is the caller's promise.
+                let started = unsafe { portolan_coll::inter::start(&self.inner, operation) };
+                guard.done();
+                started
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn plan<C: Collective>(&self, call: &C) -> Result<Plan<D>> {

@@ -289,14 +289,16 @@ pub(crate) struct Registered<'scope, L: Level, D: Device> {
 
 impl<L: Level, D: Device> Registered<'_, L, D> {
     pub(crate) fn wait(self) -> Result<Status> {
+        let Some(place) = self.place else {
+            return Ok(Status::EMPTY);
+        };
         // A panic out of the device leaves the request registered, and the scope sees to it.
         let outcome = self.comm.hosted().wait(self.request);
-        if let Some(place) = self.place {
-            self.registry.remove(place);
-        }
+        self.registry.remove(place);
         self.comm.raise(outcome)
     }
 
+    #[inline]
     pub(crate) fn is_complete(&self) -> bool {
         !matches!(self.comm.hosted().peek(self.request), Ok(None))
     }
