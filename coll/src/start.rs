@@ -120,7 +120,10 @@ pub unsafe fn start<D: Device>(
 ) -> Result<Request> {
     let (state, job) = (state::of(comm), state::of_job(comm));
     let tracks = direct::tracks(comm, state, &job.options, operation)?;
-    let part = tracks.map_or(Part::NONE, |tracks| tracks.part(operation, 0));
+    let part = match tracks {
+        Some(tracks) => tracks.part(operation, 0),
+        None => Part::NONE,
+    };
     let ready = part.ready();
     let kept = || Arc::new(Kept::of(operation));
     if let Some(ready) = ready.filter(|ready| !ready.has_messages()) {

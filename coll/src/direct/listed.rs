@@ -73,7 +73,8 @@ pub(super) const AT_ROOT: usize = counts::TAKEN;
 const _: () = assert!(MARKED + RADIX as usize * WORD <= IN_CELL);
 
 impl<'a> Listed<'a> {
-    #[inline]
+    // Always inline: the form would be copied behind the stores that have just made it, for which the processor stalls.
+    #[inline(always)]
     pub(super) fn new(form: Form<'a>, (rank, size): (u32, u32), limit: usize) -> Self {
         let longest = match form {
             Form::Give { .. } | Form::Collect { .. } => limit,
@@ -156,7 +157,7 @@ impl<'a> Listed<'a> {
     }
 
     /// Bytes of what goes to a rank.
-    #[inline]
+    #[inline(always)]
     fn gives_len(&self, to: u32) -> usize {
         match &self.form {
             Form::Give { block, root } if to == *root => block.len(),
@@ -167,7 +168,7 @@ impl<'a> Listed<'a> {
     }
 
     /// Bytes of what comes from a rank.
-    #[inline]
+    #[inline(always)]
     fn gets_len(&self, from: u32) -> usize {
         match &self.form {
             Form::Collect { recv, .. } | Form::Exchange { recv, .. } => {

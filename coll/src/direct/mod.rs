@@ -274,7 +274,10 @@ pub(crate) fn over<D: Device>(comm: &Communicator<D>, state: &State) {
 pub(crate) struct Tracks<'a>(&'a Arc<Boards>);
 
 /// What an operation does there, if that is a way for it. It is large: callers hold it in place, and go on with a [`Ready`].
-pub(crate) struct Part<'a>(Option<(&'a Arc<Boards>, Call<'a>)>);
+pub(crate) struct Part<'a> {
+    boards: Option<&'a Arc<Boards>>,
+    call: Option<Call<'a>>,
+}
 
 /// An operation that takes a step on a track.
 #[derive(Clone, Copy)]
@@ -348,19 +351,23 @@ impl<'a> Tracks<'a> {
     /// What an operation does on a track.
     #[inline]
     pub(crate) fn part(self, operation: &'a Operation<'a>, track: usize) -> Part<'a> {
-        Part(self.0.call(operation, track).map(|call| (self.0, call)))
+        Part {
+            boards: Some(self.0),
+            call: self.0.call(operation, track),
+        }
     }
 }
 
 impl Part<'_> {
-    pub(crate) const NONE: Self = Self(None);
+    pub(crate) const NONE: Self = Self {
+        boards: None,
+        call: None,
+    };
 
     /// `None` for an operation that is not done on a track.
     #[inline]
     pub(crate) fn ready(&self) -> Option<Ready<'_>> {
-        let Some((boards, call)) = &self.0 else {
-            return None;
-        };
+        let (boards, call) = (self.boards?, self.call.as_ref()?);
         Some(Ready { boards, call })
     }
 }
