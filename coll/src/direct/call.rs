@@ -34,7 +34,7 @@ pub(super) struct Call<'a> {
     pub(super) place: Option<Place>,
     /// A checksum of counts that stands in the cell ([`counts`]).
     pub(super) sum: Option<u64>,
-    /// The ranks that this one looks at, and those that look at this one.
+    /// The ranks that this one looks at, and those that it wakes: who look at it, and who might by mistake.
     pub(super) looks: u32,
     pub(super) wakes: u32,
     what: What<'a>,
@@ -322,12 +322,14 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// One that goes by messages is watched by all, and watches all: somebody might not.
+    /// One that goes by messages is watched by all, and watches all: somebody might not. Of any two ranks one looks at the other or wakes
+    /// it: who does not agree may sleep for one that never sees it.
     #[inline]
     fn settle(&mut self) {
-        if self.place.is_none() {
-            let all = ((1u32 << self.size) - 1) & !(1 << self.rank);
-            (self.looks, self.wakes) = (all, all);
+        let all = ((1u32 << self.size) - 1) & !(1 << self.rank);
+        match self.place {
+            None => (self.looks, self.wakes) = (all, all),
+            Some(_) => self.wakes |= all & !self.looks,
         }
     }
 

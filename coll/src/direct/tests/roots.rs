@@ -1,7 +1,10 @@
 //! Ranks that name different roots.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use portolan_core::{Device, ErrorKind, Result};
-use portolan_datatype::Layout;
+use portolan_datatype::{Layout, Op, Predefined};
 
 use super::super::long::LONG;
 use super::{World, buf, on_all};
@@ -10,8 +13,24 @@ use crate::{Many, Operation, run, start};
 /// Bytes of a block: in a cell, in a chunk, by messages where those are, and as long as a header tells, or longer.
 const LENS: [usize; 5] = [8, 1000, 1 << 20, (1 << 21) - 1, 3 << 20];
 
+fn end(world: &World, operation: &Operation<'_>, blocking: bool) -> Result<()> {
+    // SAFETY: the callers' buffers outlive the call, and the wait.
+    unsafe {
+        match blocking {
+            true => run(world, operation),
+            false => {
+                start(world, operation).and_then(|request| world.device().wait(request).map(drop))
+            }
+        }
+    }
+}
+
 /// Lets this rank call a scatter, with blocks of `len` bytes, from a root.
 fn scatter(world: &World, root: u32, len: usize) -> Result<()> {
+    scatter_in(world, root, len, true)
+}
+
+fn scatter_in(world: &World, root: u32, len: usize, blocking: bool) -> Result<()> {
     let (layout, ranks) = (Layout::of::<u8>(), world.size() as usize);
     let [mut send, mut recv] = [vec![1u8; len * ranks], vec![0u8; len]];
     let all = Many::Equal(portolan_core::TypedBuf {
@@ -24,11 +43,14 @@ fn scatter(world: &World, root: u32, len: usize) -> Result<()> {
         root,
         uneven: false,
     };
-    // SAFETY: the buffers outlive the call.
-    unsafe { run(world, &operation) }
+    end(world, &operation, blocking)
 }
 
 fn gather(world: &World, root: u32, len: usize) -> Result<()> {
+    gather_in(world, root, len, true)
+}
+
+fn gather_in(world: &World, root: u32, len: usize, blocking: bool) -> Result<()> {
     let (layout, ranks) = (Layout::of::<u8>(), world.size() as usize);
     let [mut send, mut recv] = [vec![1u8; len], vec![0u8; len * ranks]];
     let all = Many::Equal(portolan_core::TypedBuf {
@@ -41,23 +63,26 @@ fn gather(world: &World, root: u32, len: usize) -> Result<()> {
         root,
         uneven: false,
     };
-    // SAFETY: as above.
-    unsafe { run(world, &operation) }
+    end(world, &operation, blocking)
+}
+
+fn reduce_in(world: &World, root: u32, len: usize, blocking: bool) -> Result<()> {
+    let layout = Layout::of::<u8>();
+    let [mut send, mut recv] = [vec![1u8; len], vec![0u8; len]];
+    let operation = Operation::Reduce {
+        send: Some(buf(&mut send, &layout)),
+        recv: (world.rank() == root).then_some(buf(&mut recv, &layout)),
+        op: &Op::from(Predefined::Sum),
+        root,
+    };
+    end(world, &operation, blocking)
 }
 
 fn bcast(world: &World, root: u32, len: usize, blocking: bool) -> Result<()> {
     let (layout, mut data) = (Layout::of::<u8>(), vec![1u8; len]);
     let data = buf(&mut data, &layout);
     let operation = Operation::Bcast { data, root };
-    // SAFETY: as above, and the wait.
-    unsafe {
-        match blocking {
-            true => run(world, &operation),
-            false => {
-                start(world, &operation).and_then(|request| world.device().wait(request).map(drop))
-            }
-        }
-    }
+    end(world, &operation, blocking)
 }
 
 #[track_caller]
@@ -145,4 +170,55 @@ fn who_gives_to_one_that_does_not_collect_is_told() {
             barrier(world);
         }
     });
+}
+
+/// Whether somebody sets this soon.
+fn is_set(flag: &AtomicBool) -> bool {
+    (0..3000).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        flag.load(Ordering::Acquire)
+    })
+}
+
+/// An operation of three ranks, in which these name these roots, with blocks of so many bytes.
+type Named = fn(&World, u32, usize, bool) -> Result<()>;
+
+/// Rank 0 sleeps by the time that rank 1 comes, which agrees with rank 2, or does not wait for anybody. Nobody does anything else before
+/// rank 0 has been told.
+#[test]
+fn who_sleeps_for_one_that_looks_elsewhere_is_woken() {
+    let cases: [(&str, [u32; 3], Named); 4] = [
+        ("gather", [0, 2, 0], gather_in),
+        ("reduce", [0, 2, 0], reduce_in),
+        ("scatter", [1, 2, 2], scatter_in),
+        ("bcast", [1, 2, 2], bcast),
+    ];
+    let mut asleep = Vec::new();
+    for ((name, roots, call), len, blocking) in cases.into_iter().flat_map(|case| {
+        let forms = [(8, false), (1000, false)];
+        forms.map(|(len, blocking)| (case, len, blocking))
+    }) {
+        let (told, woken) = (AtomicBool::new(false), AtomicBool::new(true));
+        on_all(3, |world| {
+            barrier(world);
+            // All are told of the end of every other step of a track: not of the one that follows this.
+            end(world, &Operation::Barrier, false).unwrap();
+            if world.rank() == 1 {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            let outcome = call(world, roots[world.rank() as usize], len, blocking);
+            if world.rank() == 0 {
+                // What is given to another may be taken all the same: short ones do not say for whom they are.
+                assert!(outcome.is_err() || roots[0] == 0, "{name} of {len}");
+                told.store(true, Ordering::Release);
+            } else if !is_set(&told) {
+                woken.store(false, Ordering::Relaxed);
+            }
+            barrier(world);
+        });
+        if !woken.into_inner() {
+            asleep.push((name, len, blocking));
+        }
+    }
+    assert_eq!(asleep, []);
 }
