@@ -117,8 +117,7 @@ unsafe fn receive_short<D: Device>(
     let below = place.saturating_mul(RADIX).saturating_add(1);
     steps.room(Place::Cell)?;
     if below >= size {
-        // Nobody will look, unless something is wrong.
-        steps.post_for_few(Kind::BcastAwaited, len);
+        steps.post_apart(Kind::BcastAwaited, len, parent);
     } else {
         // Ranks below look already. Who names another root does not wait for what comes from this one.
         steps.post_for_few(Kind::BcastPassing, root as usize);

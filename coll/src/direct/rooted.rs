@@ -48,7 +48,7 @@ pub(super) unsafe fn gather<D: Device>(
             };
             // SAFETY: from the caller; the place is this rank's, free, and has the room.
             unsafe { mine.read(0, to, mine.len()) };
-            steps.post_for_few(Kind::Gather, mine.len());
+            steps.post_apart(Kind::Gather, mine.len(), root);
             steps.wake(root);
             steps.next();
             mine.len()
@@ -274,7 +274,7 @@ unsafe fn take<D: Device>(
     steps.room(Place::Cell)?;
     // SAFETY: the cell is this rank's and free.
     unsafe { named_root(steps.mine(Place::Cell)).write_unaligned(root) };
-    steps.post_for_few(Kind::ScatterAwaited, len);
+    steps.post_apart(Kind::ScatterAwaited, len, root);
     let header = steps.header_of(root)?;
     let wanted = [Kind::Scatter, Kind::ScatterListed].map(Some);
     if len > 0 && wanted.contains(&header.kind()) {

@@ -23,6 +23,7 @@ use super::board::{CELLS, CHUNKS, Header, IN_CELL, Kind};
 use super::choice::Choice;
 use super::counts;
 use super::edges::Edges;
+use super::exchange::RADIX;
 use super::odd::{Odd, disagreement, mismatch};
 use super::sort::{Sort, Sorts};
 use crate::counters::Counters;
@@ -325,6 +326,17 @@ impl<'a, D: Device> Steps<'a, D> {
     pub(super) fn post(&mut self, kind: Kind, len: usize) {
         self.post_for_few(kind, len);
         self.wake_all();
+    }
+
+    /// Shows this rank's cell where nobody will wait for it, unless something is wrong, but a rank that this one looks at or wakes itself: who
+    /// does not agree may sleep for it. Few are woken all the same; of many that would take too long.
+    #[inline]
+    pub(super) fn post_apart(&mut self, kind: Kind, len: usize, but: u32) {
+        self.post_for_few(kind, len);
+        if self.size() <= RADIX {
+            let others = self.others().filter(|&rank| rank != but);
+            others.for_each(|rank| self.wake(rank));
+        }
     }
 
     /// Shows this rank's cell where nobody, or only ranks that are woken by [`wake`](Self::wake), will wait

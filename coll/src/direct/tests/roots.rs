@@ -195,7 +195,7 @@ fn who_sleeps_for_one_that_looks_elsewhere_is_woken() {
     ];
     let mut asleep = Vec::new();
     for ((name, roots, call), len, blocking) in cases.into_iter().flat_map(|case| {
-        let forms = [(8, false), (1000, false)];
+        let forms = [(8, false), (1000, false), (8, true), (1000, true)];
         forms.map(|(len, blocking)| (case, len, blocking))
     }) {
         let (told, woken) = (AtomicBool::new(false), AtomicBool::new(true));
