@@ -7,12 +7,11 @@
 use portolan_core::comm::Neighbour;
 use portolan_core::{Error, ErrorKind, Result};
 
-use super::board::{Header, Kind, small, small_list};
+use super::board::{Header, Kind, Place, small, small_list};
 use super::data::Stream;
 use super::edges::{Blocks, ENTRY, Edge, Edges, Shown, WORD, edges, find, word_of};
 use super::messages::Messages;
 use super::sort::Sort;
-use super::steps::Place;
 use super::verdict::Verdict;
 use crate::args::{Many, Name, Operation};
 use crate::neighbour::lane_of;

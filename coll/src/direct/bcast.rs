@@ -5,12 +5,12 @@
 
 use portolan_core::{Device, Result};
 
-use super::board::{CHUNKS, Header, IN_CELL, Kind};
+use super::board::{CHUNKS, Header, IN_CELL, Kind, Place};
 use super::choice;
 use super::data::Stream;
 use super::exchange::RADIX;
 use super::limits::is_measured;
-use super::steps::{Place, Steps, Way};
+use super::steps::{Steps, Way};
 
 /// Pieces are so long at least: a shorter one costs more to announce than to copy.
 const SHORTEST: usize = 8 << 10;
@@ -91,12 +91,17 @@ unsafe fn send<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>) -> Result
     let len = data.len();
     let place = Place::of(len);
     let piece = piece(len as u64, steps.chunk()) as usize;
-    for number in 0..pieces(len as u64, steps.chunk()) as usize {
+    let pieces = pieces(len as u64, steps.chunk()) as usize;
+    for number in 0..pieces {
         steps.room(place)?;
         let at = number * piece;
         // SAFETY: from the caller; the place is this rank's, free, and has room for a piece.
         unsafe { data.read(at, steps.mine(place), piece.min(len - at)) };
-        steps.post(Kind::Bcast, len);
+        match number {
+            0 => steps.post(Kind::Bcast, len),
+            // Who has done something else meanwhile is to see that this is no new one.
+            _ => steps.post(Kind::BcastMore, pieces - number),
+        }
         steps.next();
     }
     Ok(())
@@ -160,11 +165,16 @@ unsafe fn receive_short<D: Device>(
 unsafe fn receive<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: u32) -> Result<()> {
     let len = data.len();
     let piece = piece(len as u64, steps.chunk()) as usize;
-    for number in 0..pieces(len as u64, steps.chunk()) as usize {
+    let pieces = pieces(len as u64, steps.chunk()) as usize;
+    for number in 0..pieces {
         steps.room(Place::Cell)?;
         steps.post_for_few(Kind::BcastAwaited, len);
         let header = steps.header_of(root)?;
-        if header.kind() != Some(Kind::Bcast) || steps.len_of(root, header) != len as u64 {
+        let (kind, told) = match number {
+            0 => (Kind::Bcast, len),
+            _ => (Kind::BcastMore, pieces - number),
+        };
+        if header.kind() != Some(kind) || steps.len_of(root, header) != told as u64 {
             return let_pass(steps, root, header);
         }
         steps.see_sort(root, header);
@@ -186,6 +196,7 @@ fn let_pass<D: Device>(steps: &mut Steps<'_, D>, root: u32, header: Header) -> R
         Some(Kind::Bcast | Kind::BcastAwaited) => {
             pieces_in_vain(steps.len_of(root, header), steps.size(), steps.chunk())
         }
+        Some(Kind::BcastMore) => header.len() as u64,
         _ => 1,
     };
     steps.next_published();
@@ -193,6 +204,22 @@ fn let_pass<D: Device>(steps: &mut Steps<'_, D>, root: u32, header: Header) -> R
         steps.room(Place::Cell)?;
         steps.post_for_few(Kind::BcastAwaited, 0);
         steps.header_of(root)?;
+        steps.next_published();
+    }
+    Ok(())
+}
+
+/// Where another operation has seen a piece of a broadcast: goes behind its last, where the root goes on. Shows in all steps before that it
+/// does not agree.
+#[cold]
+pub(super) fn pass_pieces<D: Device>(steps: &mut Steps<'_, D>, seen: Header) -> Result<()> {
+    if seen.kind() != Some(Kind::BcastMore) {
+        return Ok(());
+    }
+    let behind = seen.step().wrapping_add(seen.len() as u32);
+    while (behind.wrapping_sub(steps.number()) as i32) > 0 {
+        steps.room(Place::Cell)?;
+        steps.post(Kind::Disagree, 0);
         steps.next_published();
     }
     Ok(())

@@ -22,13 +22,13 @@ use portolan_core::comm::NoUnwind;
 use portolan_core::{ProcId, Result};
 
 use super::Boards;
-use super::board::Header;
+use super::board::{Header, Place};
 use super::call::Call;
 use super::counts;
 use super::kept::Kept;
 use super::listed::AT_ROOT;
 use super::odd::{Odd, described};
-use super::steps::{Place, want};
+use super::steps::want;
 use super::verdict::{Refused, Verdict, Wrong};
 
 /// A step of a track, being taken.

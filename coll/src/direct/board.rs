@@ -285,12 +285,35 @@ impl Map {
     }
 }
 
+/// Where the data of a step lies on a board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Behind the header.
+    Cell,
+    /// In the chunk.
+    Chunk,
+}
+
+impl Place {
+    /// Where `room` bytes fit.
+    #[inline]
+    pub(super) fn of(room: usize) -> Self {
+        if room <= IN_CELL {
+            Self::Cell
+        } else {
+            Self::Chunk
+        }
+    }
+}
+
 /// What a rank is doing in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
     Barrier = 1,
     Bcast,
+    /// A piece behind the first of one that takes several. Its length is how many pieces there are yet, this one among them.
+    BcastMore,
     /// A rank that has nothing to show: it is to have something.
     BcastAwaited,
     /// A rank that waits for what it is going to hand on, and shows that here then. Its length is the root that it names.
@@ -330,9 +353,10 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 25] = [
+    const ALL: [Self; 26] = [
         Self::Barrier,
         Self::Bcast,
+        Self::BcastMore,
         Self::BcastAwaited,
         Self::BcastPassing,
         Self::Gather,
@@ -370,7 +394,7 @@ impl Kind {
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Barrier => "a barrier",
-            Self::Bcast | Self::BcastAwaited | Self::BcastPassing => "a bcast",
+            Self::Bcast | Self::BcastMore | Self::BcastAwaited | Self::BcastPassing => "a bcast",
             Self::Gather | Self::GatherSent | Self::GatherAwaited => "a gather",
             Self::Scatter | Self::ScatterAwaited | Self::ScatterListed | Self::ScatterSent => {
                 "a scatter"

@@ -8,7 +8,7 @@ use std::ops::Range;
 use portolan_core::Result;
 
 use super::along::Along;
-use super::board::{Header, Kind, small};
+use super::board::{Header, Kind, Place, small};
 use super::counts;
 use super::data::{Items, Stream};
 use super::edges::Edges;
@@ -16,7 +16,6 @@ use super::exchange::combine;
 use super::listed::{Form, Listed, longest_part};
 use super::messages::Messages;
 use super::sort::Sorts;
-use super::steps::Place;
 use super::verdict::Verdict;
 use crate::args::{Many, Name, Operation};
 

@@ -20,8 +20,8 @@ use std::sync::Mutex;
 
 use portolan_core::{Device, Result};
 
-use super::board::Kind;
-use super::steps::{Place, Steps, Way};
+use super::board::{Kind, Place};
+use super::steps::{Steps, Way};
 use crate::state::lock;
 
 /// Operations that try boards and messages first: those of new memory, and those in which the device learns how to move

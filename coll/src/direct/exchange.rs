@@ -8,9 +8,9 @@ use std::mem::MaybeUninit;
 
 use portolan_core::{Device, Result};
 
-use super::board::Kind;
+use super::board::{Kind, Place};
 use super::data::Items;
-use super::steps::{Place, Steps, Way};
+use super::steps::{Steps, Way};
 
 /// Ranks that look at each other in one round, at most.
 pub(super) const RADIX: u32 = 8;

@@ -5,14 +5,13 @@
 //! marks its header, and tells how long those are that it awaits: who sees that another does not send or await
 //! a message leaves that one away, and no other.
 
-use super::board::{Header, IN_CELL, Kind};
+use super::board::{Header, IN_CELL, Kind, Place};
 use super::counts;
 use super::data::Stream;
 use super::exchange::RADIX;
 use super::list::{List, WORD};
 use super::messages::Messages;
 use super::sort::Sort;
-use super::steps::Place;
 use super::verdict::Verdict;
 use crate::args::{Many, Name};
 

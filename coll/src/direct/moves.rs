@@ -6,11 +6,11 @@
 use portolan_core::buffer::TypedBuf;
 use portolan_core::{Device, Result};
 
-use super::board::{IN_CELL, Kind};
+use super::board::{IN_CELL, Kind, Place};
 use super::choice;
 use super::data::Stream;
 use super::limits::is_measured;
-use super::steps::{Place, Steps, Way};
+use super::steps::{Steps, Way};
 use crate::args::Many;
 
 /// Allgather and allgatherv.

@@ -13,12 +13,12 @@ use portolan_core::buffer::TypedBuf;
 use portolan_core::comm::{Neighbour, Neighbours};
 use portolan_core::{Device, Result};
 
-use super::board::Header;
+use super::board::{Header, Place};
 use super::data::Stream;
 use super::edges::{Blocks, Edge, Shown, edges, find};
 use super::long::LONG_ALONG;
 use super::messages::Messages;
-use super::steps::{Place, Steps, Way};
+use super::steps::{Steps, Way};
 use crate::args::Many;
 use crate::neighbour::lane_of;
 use crate::run::{Started, ends};

@@ -99,6 +99,12 @@ pub(super) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd) -> Error 
         Some(known @ (Kind::BcastPassing | Kind::GatherSent)) if known.text() == name => {
             return other_root(me, rank, name);
         }
+        Some(Kind::BcastMore) => (
+            ErrorKind::InvalidArgument,
+            format!(
+                "rank {rank} is at an earlier bcast, in which this rank took no part, where this one calls {name}"
+            ),
+        ),
         // Of a rank that gives nobody expects anything but who collects.
         Some(Kind::Gather) if kind == Kind::Gather => return other_root(me, rank, name),
         Some(known) if known.text() == name && known.waits() && odd.len == len as u64 => {

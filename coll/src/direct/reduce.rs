@@ -7,12 +7,12 @@
 
 use portolan_core::{Device, Result};
 
-use super::board::{CHUNK, CHUNKS, IN_CELL, Kind};
+use super::board::{CHUNK, CHUNKS, IN_CELL, Kind, Place};
 use super::counts;
 use super::data::Items;
 use super::exchange::{self, ASIDE, RADIX, shown_at};
 use super::limits::by_messages;
-use super::steps::{Place, Steps, Way};
+use super::steps::{Steps, Way};
 use crate::schedule::part;
 
 /// Bytes that a rank reads of others, at most, where all of them combine the same: it saves one wait of two.

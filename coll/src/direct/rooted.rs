@@ -6,11 +6,11 @@
 use portolan_core::buffer::TypedBuf;
 use portolan_core::{Device, Result};
 
-use super::board::{Header, IN_CELL, Kind};
+use super::board::{Header, IN_CELL, Kind, Place};
 use super::data::Stream;
 use super::list::{List, WORD};
 use super::messages::Messages;
-use super::steps::{Place, Steps, Way};
+use super::steps::{Steps, Way};
 use crate::args::Many;
 use crate::run::Started;
 

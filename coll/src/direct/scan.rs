@@ -5,10 +5,10 @@
 
 use portolan_core::{Device, Result};
 
-use super::board::Kind;
+use super::board::{Kind, Place};
 use super::data::Items;
 use super::exchange::{self, shown_at};
-use super::steps::{Place, Steps, Way};
+use super::steps::{Steps, Way};
 
 /// A scan, or an exscan if `exclusive`.
 ///

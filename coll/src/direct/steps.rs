@@ -19,7 +19,7 @@ use portolan_datatype::Layout;
 
 use super::Boards;
 use super::beside::Beside;
-use super::board::{CELLS, CHUNKS, Header, IN_CELL, Kind};
+use super::board::{CELLS, CHUNKS, Header, Kind, Place};
 use super::choice::Choice;
 use super::counts;
 use super::edges::Edges;
@@ -65,27 +65,6 @@ pub(super) enum Way {
     Done,
     /// All have agreed to do it by messages.
     Messages,
-}
-
-/// Where the data of a step lies on a board.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Behind the header.
-    Cell,
-    /// In the chunk.
-    Chunk,
-}
-
-impl Place {
-    /// Where `room` bytes fit.
-    #[inline]
-    pub(super) fn of(room: usize) -> Self {
-        if room <= IN_CELL {
-            Self::Cell
-        } else {
-            Self::Chunk
-        }
-    }
 }
 
 /// Asks for the line of `at` for writing.
@@ -334,8 +313,8 @@ impl<'a, D: Device> Steps<'a, D> {
     pub(super) fn post_apart(&mut self, kind: Kind, len: usize, but: u32) {
         self.post_for_few(kind, len);
         if self.size() <= RADIX {
-            let others = self.others().filter(|&rank| rank != but);
-            others.for_each(|rank| self.wake(rank));
+            let apart = |&rank: &u32| rank != but;
+            self.others().filter(apart).for_each(|rank| self.wake(rank));
         }
     }
 
@@ -684,7 +663,10 @@ impl<'a, D: Device> Steps<'a, D> {
     /// [`InvalidArgument`](portolan_core::ErrorKind::InvalidArgument) if about what operation it is,
     /// [`TypeMismatch`](portolan_core::ErrorKind::TypeMismatch) if one showed items of another sort.
     #[inline]
-    pub(super) fn end_by(self, way: Way, kind: Kind, len: usize) -> Result<Way> {
+    pub(super) fn end_by(mut self, way: Way, kind: Kind, len: usize) -> Result<Way> {
+        if let Some(odd) = self.odd {
+            super::bcast::pass_pieces(&mut self, odd.header)?;
+        }
         self.boards.step.store(self.step, Ordering::Relaxed);
         self.boards.proved.store(self.proved, Ordering::Relaxed);
         self.boards.ahead.store(!self.looked, Ordering::Relaxed);

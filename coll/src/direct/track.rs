@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use super::board;
-use super::steps::Place;
+use super::board::Place;
 use crate::state::lock;
 
 /// What a rank knows of a track.

@@ -222,3 +222,48 @@ fn who_sleeps_for_one_that_looks_elsewhere_is_woken() {
     }
     assert_eq!(asleep, []);
 }
+
+#[test]
+fn who_was_elsewhere_in_a_long_broadcast_takes_no_pieces_of_two() {
+    // In the first step of the broadcast rank 1 gives to its root, and looks at nobody.
+    const LEN: usize = 9000;
+    on_all(2, |world| {
+        barrier(world);
+        let me = world.rank();
+        let first = match me {
+            1 => reduce_in(world, 0, 8, true),
+            _ => bcast(world, 0, LEN, true),
+        };
+        first.unwrap();
+        for round in 1..=6u8 {
+            let mut data = vec![if me == 0 { round } else { 0 }; LEN];
+            let layout = Layout::of::<u8>();
+            let data_buf = buf(&mut data, &layout);
+            let outcome = end(
+                world,
+                &Operation::Bcast {
+                    data: data_buf,
+                    root: 0,
+                },
+                true,
+            );
+            match (me, round) {
+                (1, 1) => {
+                    let told = outcome.unwrap_err();
+                    assert_eq!(told.kind(), ErrorKind::InvalidArgument);
+                    assert!(told.to_string().contains("at an earlier bcast"), "{told}");
+                }
+                // One behind: each whole.
+                (1, _) => {
+                    outcome.unwrap();
+                    assert_eq!(data, [round - 1; LEN]);
+                }
+                _ => outcome.unwrap(),
+            }
+        }
+        // The last of the root's.
+        if me == 1 {
+            bcast(world, 0, LEN, true).unwrap();
+        }
+    });
+}

@@ -2,8 +2,7 @@
 //! in any order, in an order drawn from a seed. No cell or chunk may be written that somebody has yet to read, and
 //! nobody may wait for ever.
 
-use crate::direct::board::{cells, chunks};
-use crate::direct::steps::Place;
+use crate::direct::board::{Place, cells, chunks};
 use crate::direct::track::Turns;
 use crate::simulate::Random;
 
