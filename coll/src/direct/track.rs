@@ -105,7 +105,7 @@ impl Turns {
     }
 
     /// A step that was shown is over. Returns before which step all are, and whether those should hear of it who sleep:
-    /// not every time, but before they could wait for it.
+    /// not every time. Who waits for room for a chunk may hear of it one step late, of those steps that all have started.
     #[inline]
     pub(super) fn end(&self, step: u32) -> (u32, bool) {
         let before = self.done.load(Ordering::Relaxed);
