@@ -381,7 +381,10 @@ impl<'a> Call<'a> {
         // SAFETY: from the caller, for both.
         unsafe {
             match &self.what {
-                What::Listed(part) => Some(part.judge(rank, header, taken, at)),
+                What::Listed(part) => match part.agrees(rank, header, taken, &at) {
+                    true => Some(Verdict::default()),
+                    false => Some(part.judge(rank, header, taken, at)),
+                },
                 What::Along(along) => Some(along.judge(rank, header, told(), taken, at)),
                 _ => None,
             }

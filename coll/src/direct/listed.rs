@@ -348,11 +348,40 @@ impl<'a> Listed<'a> {
         }
     }
 
+    /// Whether a rank shows what this one expects, which takes no more than this where neither has messages. If not,
+    /// [`judge`](Self::judge) says what is so.
+    ///
+    /// # Safety
+    /// As [`judge`](Self::judge).
+    #[inline]
+    pub(super) unsafe fn agrees(
+        &self,
+        rank: u32,
+        header: Header,
+        taken: Sort,
+        at: impl Fn(Place) -> *mut u8,
+    ) -> bool {
+        if self.has_messages() || header.is_by_messages() {
+            return false;
+        }
+        let got = self.gets_len(rank);
+        let comes = match (&self.form, header.kind()) {
+            (Form::Collect { .. }, Some(Kind::Gather)) => header.len(),
+            (Form::Take { .. }, Some(Kind::ScatterListed))
+            | (Form::Exchange { .. }, Some(Kind::AlltoallListed)) => {
+                // SAFETY: from the caller: whoever shows this kind has written its list.
+                unsafe { self.list(header, at).len(self.rank as usize) }
+            }
+            _ => return false,
+        };
+        comes == got && (got == 0 || taken.matches(header.sort()))
+    }
+
     /// What a rank shows, beside what this one expects; `at` says where its places are.
     ///
     /// # Safety
     /// The rank has shown its part in this step, with this header.
-    #[inline]
+    #[inline(never)]
     pub(super) unsafe fn judge(
         &self,
         rank: u32,
