@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use portolan_core::device::{
     Attributes, CommView, Completion, Handler, HandlerId, Hook, HookId, Message as Handle,
-    delegate_device,
+    Persistent, delegate_device,
 };
 use portolan_core::engine::Data;
 use portolan_core::level::Level;
@@ -19,7 +19,6 @@ use portolan_datatype::MsgRep;
 
 use super::looks::Seen;
 use super::packets::{Core, Wish};
-use super::persistent::{Meaning, Operation};
 use super::port::{handled, hooked};
 use super::slots::Arrival;
 use super::{Native, Tagged};
@@ -312,6 +311,12 @@ impl<L: Level> Native<L> {
 
     // ---- Errors -----------------------------------------------------------------------------------
 
+    fn refuse(&self, what: String, remedy: &str) -> Error {
+        Error::new(ErrorKind::InvalidRequest, what)
+            .remedy(remedy)
+            .on_rank(self.attributes.world_rank)
+    }
+
     fn check_live(&self) -> Result<()> {
         // Relaxed: a program that ends the device while another thread uses it gets either answer.
         if !self.ended.load(Ordering::Relaxed) {
@@ -327,7 +332,7 @@ impl<L: Level> Native<L> {
     /// An error if a request is not one of another crate's kind.
     fn check_upper(&self, request: Request) -> Result<()> {
         let mine = self.shared.lock().tags.knows(request);
-        if !mine && self.persistents.meaning(request) == Meaning::Itself {
+        if !mine && !self.persistents.contains(request) {
             return Ok(());
         }
         let what = format!("{request:?} is not a request of another crate's kind");
@@ -410,17 +415,28 @@ impl<L: Level> Device for Native<L> {
     }
 
     unsafe fn send_init_unchecked(&self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<Request> {
-        self.init(Operation::Send(*args, Data::of(&buf, args.rep)?))
+        let data = Data::of(&buf, args.rep)?;
+        self.shared.check_send(args)?;
+        self.persistents
+            .init(&*self.engine, Persistent::Send(*args, data))
     }
 
     unsafe fn recv_init_unchecked(&self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Request> {
         let data = Data::of(&buf, MsgRep::Native)?;
-        self.init(Operation::Receive(*from, data))
+        self.shared.check_pattern(from)?;
+        self.persistents
+            .init(&*self.engine, Persistent::Recv(*from, data))
     }
 
     fn start(&self, request: Request) -> Result<()> {
         self.check_live()?;
-        self.start_persistent(request)
+        self.persistents
+            .start(&*self.engine, request, |persistent| match persistent {
+                // SAFETY: the maker of the persistent request promised the buffer from each start until the completion.
+                Persistent::Send(args, data) => unsafe { self.start_send(&args, data) },
+                // SAFETY: as above.
+                Persistent::Recv(from, data) => unsafe { self.start_receive(&from, data) },
+            })
     }
 
     fn iprobe_unchecked(&self, from: &Pattern) -> Result<Option<Status>> {
@@ -467,50 +483,24 @@ impl<L: Level> Device for Native<L> {
 
     #[inline]
     fn is_complete(&self, request: Request) -> bool {
-        match self.persistents.meaning(request) {
-            Meaning::Itself => self.engine.is_complete(request),
-            Meaning::Inactive => true,
-            Meaning::Started(started) => self.engine.is_complete(started),
-        }
+        self.persistents.is_complete(&*self.engine, request)
     }
 
     fn test(&self, request: Request) -> Result<Option<Status>> {
-        match self.persistents.meaning(request) {
-            Meaning::Itself => self.engine.test(request),
-            Meaning::Inactive => Ok(Some(Status::EMPTY)),
-            Meaning::Started(started) => {
-                let outcome = self.engine.test(started);
-                self.persistents.finished(request, &outcome);
-                outcome
-            }
-        }
+        self.persistents.test(&*self.engine, request)
     }
 
     fn wait(&self, request: Request) -> Result<Status> {
-        match self.persistents.meaning(request) {
-            Meaning::Itself => self.engine.wait(request),
-            Meaning::Inactive => Ok(Status::EMPTY),
-            Meaning::Started(started) => {
-                let outcome = self.engine.wait(started).map(Some);
-                self.persistents.finished(request, &outcome);
-                outcome.map(|status| status.unwrap_or(Status::EMPTY))
-            }
-        }
+        self.persistents.wait(&*self.engine, request)
     }
 
     fn peek(&self, request: Request) -> Result<Option<Status>> {
-        match self.persistents.meaning(request) {
-            Meaning::Itself => self.engine.peek(request),
-            Meaning::Inactive => Ok(Some(Status::EMPTY)),
-            Meaning::Started(started) => self.engine.peek(started),
-        }
+        self.persistents.peek(&*self.engine, request)
     }
 
     fn cancel(&self, request: Request) -> Result<()> {
-        let request = match self.persistents.meaning(request) {
-            Meaning::Itself => request,
-            Meaning::Inactive => return Ok(()),
-            Meaning::Started(started) => started,
+        let Some(request) = self.persistents.under_way(request) else {
+            return Ok(());
         };
         // To the engine a tagged operation is one that cannot be cancelled.
         self.engine.cancel(request)?;
@@ -520,17 +510,11 @@ impl<L: Level> Device for Native<L> {
     }
 
     fn free(&self, request: Request) -> Result<()> {
-        if self.free_persistent(request)? {
-            return Ok(());
-        }
-        self.engine.free(request)
+        self.persistents.free(&*self.engine, request).map(drop)
     }
 
     fn attach(&self, request: Request, completion: Completion) -> Result<()> {
-        match self.persistents.meaning(request) {
-            Meaning::Started(started) => self.engine.attach(started, completion),
-            _ => self.engine.attach(request, completion),
-        }
+        self.persistents.attach(&*self.engine, request, completion)
     }
 
     fn complete_upper(&self, request: Request, status: Status) -> Result<()> {

@@ -14,8 +14,7 @@
 //! The tags are in `bits.rs`, the operations under way in `slots.rs` and `tags.rs`, their memory in
 //! `buffers.rs`, sending in `sends.rs`,
 //! receiving in `receives.rs`, looking in `looks.rs`, deaths in `deaths.rs` with `inquiries.rs` and `contexts.rs`, the
-//! engine's transport and the completions in `packets.rs`, persistent requests in `persistent.rs`, what
-//! handlers and hooks are given in `port.rs`, what the provider has to be able to do in `able.rs`, and the
+//! engine's transport and the completions in `packets.rs`, what handlers and hooks are given in `port.rs`, what the provider has to be able to do in `able.rs`, and the
 //! interface itself in `adi.rs`.
 
 mod able;
@@ -28,7 +27,6 @@ mod inquiries;
 mod looks;
 mod matched;
 mod packets;
-mod persistent;
 mod port;
 mod receives;
 mod sends;
@@ -41,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use portolan_core::config::Settings;
-use portolan_core::device::{ActiveMessage, Attributes, Caps, Port, Upper};
+use portolan_core::device::{ActiveMessage, Attributes, Caps, Persistents, Port, Upper};
 use portolan_core::engine::{AbortHook, Engine, StuckHook};
 use portolan_core::level::Level;
 use portolan_core::{Device, Error, ErrorKind, Result};
@@ -52,7 +50,6 @@ pub(crate) use able::{attempt, examine};
 use inquiries::{ANSWERED, ASKED, Note};
 pub(crate) use matched::Matched;
 use packets::{MATCHED, Packets, Shared, Wish, completions};
-use persistent::Persistents;
 use tags::Tags;
 
 /// A rank whose tagged messages libfabric's provider matches.

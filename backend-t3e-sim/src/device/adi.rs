@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use portolan_core::device::{
     AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, Handler, HandlerId, Hook,
-    HookId, Message as Handle, Region, RegionKey, delegate_device,
+    HookId, Message as Handle, Persistent, Region, RegionKey, delegate_device,
 };
 use portolan_core::engine::Data;
 use portolan_core::matching::Pattern;
@@ -15,7 +15,6 @@ use portolan_core::{
 use portolan_datatype::MsgRep;
 
 use super::T3e;
-use super::persistent::{Meaning, Operation};
 use super::port::{handled, hooked};
 use crate::send::{may_block, to_itself};
 
@@ -139,7 +138,7 @@ impl T3e {
     fn check_upper(&self, request: Request) -> Result<()> {
         let operations = &self.shared.lock().operations;
         let mine = operations.contains_key(&request.to_bits());
-        if !mine && matches!(self.meaning(request), Meaning::Itself) {
+        if !mine && !self.persistents.contains(request) {
             return Ok(());
         }
         let what = format!("{request:?} is not a request of another crate's kind");
@@ -219,17 +218,26 @@ impl Device for T3e {
     }
 
     unsafe fn send_init_unchecked(&self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<Request> {
-        self.init(Operation::Send(*args, Data::typed(&buf, args.rep)?))
+        let data = Data::typed(&buf, args.rep)?;
+        self.persistents
+            .init(&*self.engine, Persistent::Send(*args, data))
     }
 
     unsafe fn recv_init_unchecked(&self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Request> {
         let data = Data::typed(&buf, MsgRep::Native)?;
-        self.init(Operation::Receive(*from, data))
+        self.persistents
+            .init(&*self.engine, Persistent::Recv(*from, data))
     }
 
     fn start(&self, request: Request) -> Result<()> {
         self.check_live()?;
-        self.start_persistent(request)
+        self.persistents
+            .start(&*self.engine, request, |persistent| match persistent {
+                // SAFETY: the maker of the persistent request promised the buffer from each start until the completion.
+                Persistent::Send(args, data) => unsafe { self.start_send(&args, data) },
+                // SAFETY: as above.
+                Persistent::Recv(from, data) => unsafe { self.start_receive(&from, data) },
+            })
     }
 
     fn iprobe_unchecked(&self, from: &Pattern) -> Result<Option<Status>> {
@@ -273,51 +281,26 @@ impl Device for T3e {
     // ---- Requests: the engine's, but for persistent ones ------------------------------------------
 
     fn is_complete(&self, request: Request) -> bool {
-        match self.meaning(request) {
-            Meaning::Itself => self.engine.is_complete(request),
-            Meaning::Inactive => true,
-            Meaning::Started(started) => self.engine.is_complete(started),
-        }
+        self.persistents.is_complete(&*self.engine, request)
     }
 
     fn test(&self, request: Request) -> Result<Option<Status>> {
         self.polled();
-        match self.meaning(request) {
-            Meaning::Itself => self.engine.test(request),
-            Meaning::Inactive => Ok(Some(Status::EMPTY)),
-            Meaning::Started(started) => {
-                let outcome = self.engine.test(started);
-                self.complete_started(request, outcome)
-            }
-        }
+        self.persistents.test(&*self.engine, request)
     }
 
     fn wait(&self, request: Request) -> Result<Status> {
-        match self.meaning(request) {
-            Meaning::Itself => self.engine.wait(request),
-            Meaning::Inactive => Ok(Status::EMPTY),
-            Meaning::Started(started) => {
-                let outcome = self.engine.wait(started).map(Some);
-                let status = self.complete_started(request, outcome)?;
-                Ok(status.unwrap_or(Status::EMPTY))
-            }
-        }
+        self.persistents.wait(&*self.engine, request)
     }
 
     fn peek(&self, request: Request) -> Result<Option<Status>> {
         self.polled();
-        match self.meaning(request) {
-            Meaning::Itself => self.engine.peek(request),
-            Meaning::Inactive => Ok(Some(Status::EMPTY)),
-            Meaning::Started(started) => self.engine.peek(started),
-        }
+        self.persistents.peek(&*self.engine, request)
     }
 
     fn cancel(&self, request: Request) -> Result<()> {
-        let request = match self.meaning(request) {
-            Meaning::Itself => request,
-            Meaning::Inactive => return Ok(()),
-            Meaning::Started(started) => started,
+        let Some(request) = self.persistents.under_way(request) else {
+            return Ok(());
         };
         // A request that was given up goes on, but nobody may use it any more.
         if self.engine.is_complete(request) || !self.shared.lock().cancel(request) {
@@ -328,19 +311,14 @@ impl Device for T3e {
     }
 
     fn free(&self, request: Request) -> Result<()> {
-        if self.free_persistent(request)? {
-            return Ok(());
+        if let Some(given_up) = self.persistents.free(&*self.engine, request)? {
+            self.shared.lock().abandon(given_up);
         }
-        self.engine.free(request)?;
-        self.shared.lock().abandon(request);
         Ok(())
     }
 
     fn attach(&self, request: Request, completion: Completion) -> Result<()> {
-        match self.meaning(request) {
-            Meaning::Started(started) => self.engine.attach(started, completion),
-            _ => self.engine.attach(request, completion),
-        }
+        self.persistents.attach(&*self.engine, request, completion)
     }
 
     fn device_check(&self, check: Check) -> Result<()> {

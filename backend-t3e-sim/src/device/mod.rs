@@ -7,12 +7,11 @@
 //! together; a tagged operation is a request "of another kind" there.
 //!
 //! The state of a rank is in `state.rs`; sending in `../send.rs`, receiving in `recv.rs`, progress and
-//! packets in `../progress.rs`, persistent requests in `persistent.rs`, what handlers and hooks
-//! are given in `port.rs`, and the interface itself in `adi.rs`.
+//! packets in `../progress.rs`, what handlers and hooks are given in `port.rs`, and the interface itself
+//! in `adi.rs`.
 
 mod adi;
 mod handles;
-mod persistent;
 mod port;
 mod recv;
 mod state;
@@ -21,7 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use portolan_core::config::Settings;
-use portolan_core::device::{Attributes, Upper};
+use portolan_core::device::{Attributes, Persistents, Upper};
 use portolan_core::engine::{AbortHook, Engine, StuckHook};
 use portolan_core::level::Single;
 use portolan_core::{Device, Request, Result};
@@ -33,7 +32,6 @@ use crate::mp_lite::{Stats, Wire, statics};
 use crate::progress::{Packets, Shared, completions};
 use crate::shmem::Shmem;
 use handles::Handles;
-use persistent::Persistents;
 pub(crate) use state::{End, Message, Number, State};
 
 /// The machine that a job of `pes` ranks needs: as the settings say, with MP_Lite's memory.
@@ -81,7 +79,7 @@ pub struct T3e {
     engine: Box<Engine<Packets, Single>>,
     shared: Shared,
     attributes: Attributes,
-    persistents: RefCell<Persistents>,
+    persistents: Persistents,
     handles: RefCell<Handles>,
     ended: Cell<bool>,
 }
@@ -113,7 +111,7 @@ impl T3e {
             engine,
             shared,
             attributes,
-            persistents: RefCell::default(),
+            persistents: Persistents::default(),
             handles: RefCell::default(),
             ended: Cell::new(false),
         })

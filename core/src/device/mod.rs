@@ -18,6 +18,7 @@ mod args;
 mod attributes;
 mod defaults;
 mod delegate;
+mod persistent;
 mod port;
 mod region;
 mod upper;
@@ -30,6 +31,7 @@ pub use args::{Check, CommView, Message, ProcId, SendArgs, SendMode};
 pub use attributes::{Attributes, Caps, Which};
 #[doc(hidden)]
 pub use delegate::named;
+pub use persistent::{Persistent, Persistents};
 pub use port::{Hook, HookId, Port, Turn};
 pub use region::{AtomicOp, AtomicWidth, Region, RegionKey};
 pub use upper::{Completion, Upper};

@@ -8,7 +8,6 @@ use super::complete::attach_to_nothing;
 use super::cores;
 use super::data::Data;
 use super::driven::{read, written};
-use super::entry::Persistent;
 use super::finish::{clock, clock_resolution};
 use super::one_sided::{Reach, atomic_direct};
 use super::outgoing::Peer;
@@ -18,7 +17,7 @@ use super::wait::Target;
 use crate::buffer::{ContigBuf, MemoryKind, TypedBuf};
 use crate::device::{
     AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Device, Handler,
-    HandlerId, Hook, HookId, Message, ProcId, Region, RegionKey, SendArgs, Upper,
+    HandlerId, Hook, HookId, Message, Persistent, ProcId, Region, RegionKey, SendArgs, Upper,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::group::Group;

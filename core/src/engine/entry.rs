@@ -11,9 +11,9 @@ use super::remote::RemoteOp;
 use super::shared::Shared;
 use crate::ahead::prefetch;
 use crate::buffer::ContigBuf;
-use crate::device::{Completion, SendArgs, SendMode, Upper};
+use crate::device::{Completion, Persistent, SendArgs, SendMode, Upper};
 use crate::error::{Error, ErrorKind, Result};
-use crate::matching::{Pattern, PostedId, UnexpectedId, Wanted};
+use crate::matching::{PostedId, UnexpectedId, Wanted};
 use crate::request::{Request, State};
 use crate::status::Status;
 use crate::transport::{Exposure, Header};
@@ -198,13 +198,6 @@ impl std::fmt::Debug for Op {
             Self::Remote(op) => op.fmt(f),
         }
     }
-}
-
-/// What a persistent request starts, kept with its wildcards (paper, section 6.1).
-#[derive(Clone, Debug)]
-pub(super) enum Persistent {
-    Send(SendArgs, Data),
-    Recv(Pattern, Data),
 }
 
 impl Entry {

@@ -9,12 +9,12 @@ use std::mem::MaybeUninit;
 use portolan_datatype::{MsgRep, Signature};
 
 use super::data::Data;
-use super::entry::{Op, Persistent, Queued, SendOp, SendStage};
+use super::entry::{Op, Queued, SendOp, SendStage};
 use super::outgoing::Peer;
 use super::state::{Proto, State};
 use super::unexpected::OfferBody;
 use crate::buffer::{ContigBuf, TypedBuf};
-use crate::device::{SendArgs, SendMode};
+use crate::device::{Persistent, SendArgs, SendMode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::request::{Request, State as Stage};
 use crate::transport::packet::flags;
