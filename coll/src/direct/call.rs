@@ -15,6 +15,7 @@ use super::edges::Edges;
 use super::exchange::combine;
 use super::listed::{Form, Listed, longest_part};
 use super::messages::Messages;
+use super::moves::index_of;
 use super::sort::Sorts;
 use super::verdict::Verdict;
 use crate::args::{Many, Name, Operation};
@@ -263,7 +264,7 @@ impl<'a> Call<'a> {
             } => {
                 let send = send.as_ref();
                 let len = Stream::block(recv, rank).len();
-                let room = len.saturating_mul(size as usize);
+                let room = len.saturating_mul(size as usize - 1);
                 new(
                     Kind::Alltoall,
                     len,
@@ -483,7 +484,7 @@ impl<'a> Call<'a> {
                 What::Alltoall { send, recv } => {
                     let from = send.unwrap_or(recv);
                     for rank in (0..self.size).filter(|&rank| rank != self.rank) {
-                        let to = to.wrapping_add(rank as usize * self.len);
+                        let to = to.wrapping_add(index_of(self.rank, rank) * self.len);
                         Stream::block(from, rank).read(0, to, self.len);
                     }
                     if send.is_some() {
@@ -546,9 +547,9 @@ impl<'a> Call<'a> {
                 }
             }
             What::Alltoall { recv, .. } => {
-                let place = Place::of(self.len * self.size as usize);
+                let place = self.place.unwrap_or(Place::Chunk);
                 for rank in (0..self.size).filter(|&rank| rank != self.rank) {
-                    let from = at(rank, place).wrapping_add(self.rank as usize * self.len);
+                    let from = at(rank, place).wrapping_add(index_of(rank, self.rank) * self.len);
                     // SAFETY: from the caller.
                     unsafe { Stream::block(recv, rank).write(0, from, self.len) };
                 }

@@ -201,6 +201,13 @@ pub(super) unsafe fn alltoall<D: Device>(
     }
 }
 
+/// Which of the blocks that `owner` has for others is `reader`'s: none is for itself.
+#[inline]
+pub(super) fn index_of(owner: u32, reader: u32) -> usize {
+    let index = if reader < owner { reader } else { reader - 1 };
+    index as usize
+}
+
 /// How a rank's place is divided among the others.
 #[derive(Clone, Copy, Debug)]
 struct Shares {
@@ -272,8 +279,7 @@ impl Shares {
 
     /// Where the share for `reader` begins in the place of `owner`.
     fn of(&self, owner: u32, reader: u32) -> usize {
-        let index = if reader < owner { reader } else { reader - 1 };
-        index as usize * self.step
+        index_of(owner, reader) * self.step
     }
 
     /// # Safety

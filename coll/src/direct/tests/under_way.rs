@@ -68,6 +68,35 @@ fn one_signal_and_no_message_once_there_are_boards() {
 }
 
 #[test]
+fn what_a_rank_has_for_the_others_may_fill_a_chunk() {
+    for size in [2, 3, 5] {
+        on_all(size, |world| {
+            barrier(world);
+            let (me, size, layout) = (world.rank(), world.size() as usize, Layout::of::<u64>());
+            let fits = small(0) / 8 / (size - 1);
+            for (len, by_messages) in [(1, false), (fits, false), (fits + 1, true)] {
+                let number = |from: u32, to: usize| u64::from(from) * 10 + to as u64;
+                let mut from: Vec<_> = (0..size).flat_map(|to| vec![number(me, to); len]).collect();
+                let mut to = vec![0; size * len];
+                let block = |all: &mut [u64]| Many::Equal(buf(&mut all[..len], &layout));
+                let operation = Operation::Alltoall {
+                    send: Some(block(&mut from)),
+                    recv: block(&mut to),
+                };
+                let before = counted(world, Counters::Messages);
+                // SAFETY: a block for each rank, from the first on; left alone until the wait.
+                wait(world, unsafe { start(world, &operation) }.unwrap()).unwrap();
+                let messages = counted(world, Counters::Messages) - before;
+                assert_eq!(messages > 0, by_messages, "{len} of {size}");
+                for (rank, blocks) in (0..).zip(to.chunks(len)) {
+                    assert!(blocks.iter().all(|&it| it == number(rank, me as usize)));
+                }
+            }
+        });
+    }
+}
+
+#[test]
 fn a_persistent_one_makes_the_boards_and_sends_nothing() {
     on_all(3, |world| {
         let mut data = [u64::from(world.rank())];
