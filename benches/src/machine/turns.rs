@@ -123,7 +123,7 @@ impl Turns for Swapped {
     }
 }
 
-/// Two sides on one processor, which give it to each other.
+/// Two sides on one processor, which give it to each other: nothing but that, since it is the limit of ranks that share one.
 #[derive(Debug, Default)]
 pub(super) struct Yielded(Line);
 
@@ -132,14 +132,12 @@ impl Turns for Yielded {
         self.0.set(2 * turn - 1);
         while !self.0.is(2 * turn) {
             thread::yield_now();
-            (0..PAUSES).for_each(|_| spin_loop());
         }
     }
 
     fn second(&self, turn: u32) {
         while !self.0.is(2 * turn - 1) {
             thread::yield_now();
-            (0..PAUSES).for_each(|_| spin_loop());
         }
         self.0.set(2 * turn);
     }
