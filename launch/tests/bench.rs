@@ -302,6 +302,26 @@ fn another_launcher_can_start_the_ranks() {
 }
 
 #[test]
+fn a_rank_of_another_launcher_refuses_what_it_would_not_do() {
+    let me = env!("CARGO_BIN_EXE_portolan");
+    for (words, said) in [
+        (&["latency", "--peers"][..], "--peers is for jobs that"),
+        (&["latency", "--report", "x"], "--report is for jobs that"),
+        (&["latency", "--busy", "2"], "--busy is for jobs that"),
+        (&["latency", "--pin", "0,0"], "--pin is for jobs that"),
+        (&["latency", "--transport", "ofi"], "set PORTOLAN_TRANSPORT"),
+        (&["latency", "-n", "4"], "--ranks is for jobs that"),
+        (&["barrier", "--sizes", "8"], "barrier has no sizes"),
+        (&["drain-random", "--sizes", "0"], "of no messages"),
+    ] {
+        let job = portolan(&[&["run", "-n", "2", "--", me, "bench"], words].concat());
+        let outcome = outcome(job, b"");
+        outcome.expect_code(2).expect_err(&[said]);
+        assert_eq!(outcome.out, "");
+    }
+}
+
+#[test]
 fn peers_are_measured_or_said_to_be_missing() {
     let (rows, others) = rows(&bench(&["latency", "--peers", "--sizes", "8", "--json"]));
     let named = |name: &str| {

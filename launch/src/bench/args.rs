@@ -316,6 +316,47 @@ impl BenchArgs {
                 "{name} needs two ranks or more, not {ranks}: use --ranks 2"
             ));
         }
+        self.check_sizes()?;
+        if self.peers && matches!(self.kind, BenchKind::Failure | BenchKind::Tune) {
+            return Err(format!("{name} is not compared: leave --peers out"));
+        }
+        if self.report.is_some() && self.kind == BenchKind::Tune {
+            return Err(format!("{name} makes no report: leave --report out"));
+        }
+        self.check_buffers()?;
+        Ok(ranks)
+    }
+
+    /// Refuses what makes no sense in a job that a launcher has started: there this command is a rank, and starts
+    /// nothing.
+    pub(super) fn check_in_a_job(&self) -> Result<(), String> {
+        let given = [
+            ("--ranks", self.ranks.is_some()),
+            ("--pairs", self.pairs.is_some()),
+            ("--transport", !self.transport.is_empty()),
+            ("--pin", self.pin.is_some()),
+            ("--map", self.map.is_some()),
+            ("--busy", self.busy > 0),
+            ("--peers", self.peers),
+            ("--report", self.report.is_some()),
+        ];
+        if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+            let instead = match *option {
+                "--transport" => "set PORTOLAN_TRANSPORT",
+                _ => "leave it out",
+            };
+            return Err(format!(
+                "{option} is for jobs that this command starts, and a launcher has started this one: {instead}, or \
+                 start this without a launcher"
+            ));
+        }
+        self.check_sizes()?;
+        self.check_buffers()
+    }
+
+    /// Refuses sizes that the kind cannot have.
+    fn check_sizes(&self) -> Result<(), String> {
+        let name = self.kind.name();
         let axis = match self.kind {
             BenchKind::Collectives(_) | BenchKind::Tune => Axis::Bytes,
             kind => kind.pattern().map_or(Axis::None, Pattern::axis),
@@ -336,18 +377,11 @@ impl BenchArgs {
                 "no more than {MOST_WAITING} can wait, and not {most}: use smaller --sizes"
             ));
         }
-        if self.peers && matches!(self.kind, BenchKind::Failure | BenchKind::Tune) {
-            return Err(format!("{name} is not compared: leave --peers out"));
-        }
-        if self.report.is_some() && self.kind == BenchKind::Tune {
-            return Err(format!("{name} makes no report: leave --report out"));
-        }
-        self.check_buffers()?;
-        Ok(ranks)
+        Ok(())
     }
 
     /// Refuses more buffers than there are messages to use them.
-    pub(super) fn check_buffers(&self) -> Result<(), String> {
+    fn check_buffers(&self) -> Result<(), String> {
         let Self {
             buffers, window, ..
         } = *self;

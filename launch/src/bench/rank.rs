@@ -72,7 +72,7 @@ pub(super) fn in_a_job(args: &BenchArgs) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if let Err(why) = args.check_buffers() {
+    if let Err(why) = args.check_in_a_job() {
         table::complain(&why);
         return ExitCode::from(2);
     }
