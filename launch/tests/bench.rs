@@ -243,7 +243,10 @@ fn several_buffers_are_told_and_kept_apart() {
         assert_eq!(said, buffers == "7", "{outcome:#?}");
     }
     let page = std::fs::read_to_string(folder.join("index.html")).unwrap();
-    let kept = ["bandwidth-2.json", "bandwidth-2-buffers7.json"];
+    let kept = [
+        "bandwidth-2-window7.json",
+        "bandwidth-2-window7-buffers7.json",
+    ];
     assert!(kept.iter().all(|name| folder.join(name).is_file()));
     assert!(page.contains("windows of 7 in 7 buffers"));
     std::fs::remove_dir_all(&folder).unwrap();

@@ -10,6 +10,9 @@ use super::place::Map;
 use crate::cli::{bytes, positive};
 use crate::run::Bind;
 
+/// Messages in a window.
+pub(super) const USUAL_WINDOW: u32 = 64;
+
 /// `portolan bench`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -41,7 +44,7 @@ pub(crate) struct BenchArgs {
     pub(crate) sizes: Vec<usize>,
 
     /// Messages on the way before the receiver answers (bandwidth, bibandwidth, rate)
-    #[arg(long, value_name = "N", default_value_t = 64,
+    #[arg(long, value_name = "N", default_value_t = USUAL_WINDOW,
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) window: u32,
 

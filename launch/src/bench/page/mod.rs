@@ -12,8 +12,10 @@ mod section;
 
 use std::fmt::Write;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
+use super::args::USUAL_WINDOW;
 use super::record::{Entry, Machine, Run};
 use section::Colours;
 
@@ -85,6 +87,11 @@ fn id(run: &Run) -> String {
     if let Some(map) = &run.map {
         let together = map.contains("one core");
         id.push_str(if together { "-together" } else { "-apart" });
+    } else if let Some(pin) = unusual_pin(run) {
+        let _ = write!(id, "-{pin}");
+    }
+    if let Some(window) = run.window.filter(|&window| window != USUAL_WINDOW) {
+        let _ = write!(id, "-window{window}");
     }
     if run.busy > 0 {
         let _ = write!(id, "-busy{}", run.busy);
@@ -96,6 +103,27 @@ fn id(run: &Run) -> String {
         let _ = write!(id, "-threads{threads}");
     }
     id
+}
+
+/// Where the ranks were put, if not where they are by themselves; short enough for the name of a file.
+fn unusual_pin(run: &Run) -> Option<String> {
+    /// Names of files end at 255 bytes.
+    const LONGEST: usize = 60;
+    let pin = run.pin.as_deref()?;
+    let cores = run.machine.as_ref()?.cores;
+    let alone = run.ranks as usize <= cores && run.threads.is_none();
+    let usual = if alone { "core" } else { "none" };
+    match pin {
+        _ if pin == usual => None,
+        "none" => Some("unpinned".to_owned()),
+        "core" => Some("core".to_owned()),
+        list if list.len() <= LONGEST => Some(format!("on-{list}")),
+        list => {
+            let mut hasher = DefaultHasher::new();
+            list.hash(&mut hasher);
+            Some(format!("on-{:016x}", hasher.finish()))
+        }
+    }
 }
 
 /// The runs in a folder, in the order of the page.
@@ -327,6 +355,24 @@ mod tests {
         assert_eq!(html.matches("<section").count(), 2);
         // Nothing is fetched from anywhere.
         assert!(!html.contains("http") && !html.contains("src="), "{html}");
+    }
+
+    #[test]
+    fn what_was_measured_elsewhere_or_otherwise_is_kept_beside() {
+        let id_of = |pin: &str, ranks, window, threads| {
+            let mut run = run();
+            (run.pin, run.ranks) = (Some(pin.to_owned()), ranks);
+            (run.window, run.threads) = (window, threads);
+            id(&run)
+        };
+        assert_eq!(id_of("core", 2, None, None), "latency-2");
+        assert_eq!(id_of("none", 4, None, None), "latency-4");
+        assert_eq!(id_of("none", 2, None, Some(2)), "latency-2-threads2");
+        assert_eq!(id_of("none", 2, None, None), "latency-2-unpinned");
+        assert_eq!(id_of("0,0", 2, Some(64), None), "latency-2-on-0,0");
+        assert_eq!(id_of("core", 2, Some(7), None), "latency-2-window7");
+        let many = vec!["0"; 1000].join(",");
+        assert!(id_of(&many, 1000, None, None).len() < 60);
     }
 
     #[test]
