@@ -107,19 +107,22 @@ pub(super) fn find(job: &Job, args: &BenchArgs) -> Found {
             .extend(tools.into_iter().map(Contender::Tool));
         found.missing.extend(missing);
     }
-    found.only(&args.only)
+    found.only(&args.only, &args.peer_dir)
 }
 
 impl Found {
-    /// Those whose names contain one of `parts`, if there are any parts.
-    fn only(mut self, parts: &[String]) -> Self {
+    /// Those whose names contain one of `parts`, if there are any parts. Folders that were named are said to be
+    /// missing in any case: what would have been in them is not known.
+    fn only(mut self, parts: &[String], named: &[PathBuf]) -> Self {
         if parts.is_empty() {
             return self;
         }
         let wanted = |name: &str| parts.iter().any(|part| name.contains(part.as_str()));
         self.contenders
             .retain(|contender| wanted(&contender.name()));
-        self.missing.retain(|(name, _)| wanted(name));
+        let is_named = |name: &str| named.iter().any(|folder| folder == Path::new(name));
+        self.missing
+            .retain(|(name, _)| wanted(name) || is_named(name));
         for part in parts {
             let has = |name: &str| name.contains(part.as_str());
             let here = self
@@ -196,11 +199,14 @@ mod tests {
     fn a_part_of_a_name_that_nobody_has_is_said_to_be_missing() {
         let found = Found {
             contenders: vec![Contender::Ours(Some("a-1".to_owned()))],
-            missing: vec![("b".to_owned(), "why".to_owned())],
+            missing: ["b", "/here"]
+                .map(|name| (name.to_owned(), "why".to_owned()))
+                .to_vec(),
         };
-        let found = found.only(&["a-1".to_owned(), "c-3".to_owned()]);
+        let parts = ["a-1".to_owned(), "c-3".to_owned()];
+        let found = found.only(&parts, &[PathBuf::from("/here")]);
         assert_eq!(found.contenders.len(), 1);
-        assert_eq!(found.missing.len(), 1);
-        assert_eq!(found.missing[0].0, "c-3");
+        let missing: Vec<_> = found.missing.iter().map(|(name, _)| name).collect();
+        assert_eq!(missing, ["/here", "c-3"]);
     }
 }
