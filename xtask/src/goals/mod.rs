@@ -77,7 +77,8 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
             let run = measure(repo, &program, command, newer.as_deref(), &key.2)?;
             runs.insert(key, run);
         }
-        let part = page::group(group, &how(group.name, args), |command| {
+        let typed = |command: &Command| words(command, args).join(" ");
+        let part = page::group(group, &how(group.name, args), typed, |command| {
             runs.get(&key(command, args))
         });
         println!("{part}");

@@ -14,10 +14,12 @@ const HEAD: &str = "# Figures\n\n\
 
 /// The part of the page that is about a group.
 ///
-/// `how` is the command that measures it. A goal of which something has not been measured is left out.
+/// `how` is the command that measures it, and `words` are the arguments of a run of it as it was made. A goal of which
+/// something has not been measured is left out.
 pub(super) fn group<'a>(
     group: &Group,
     how: &str,
+    words: impl Fn(&Command) -> String,
     run: impl Fn(&Command) -> Option<&'a Run>,
 ) -> String {
     let mut text = format!("## {}\n\n`{how}`\n\n", group.title);
@@ -26,7 +28,7 @@ pub(super) fn group<'a>(
             continue;
         };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{}", section(goal, &runs));
+        let _ = writeln!(text, "{}", section(goal, &words, &runs));
     }
     text
 }
@@ -45,7 +47,7 @@ pub(super) fn with(page: &str, name: &str, part: &str) -> String {
     }
 }
 
-fn section(goal: &Goal, runs: &[&Run]) -> String {
+fn section(goal: &Goal, words: impl Fn(&Command) -> String, runs: &[&Run]) -> String {
     let verdicts = verdict::of(goal, runs);
     let met = verdicts.iter().filter(|verdict| verdict.met).count();
     let mut text = format!("### {}: {}\n\n", goal.what, bound(goal));
@@ -62,7 +64,7 @@ fn section(goal: &Goal, runs: &[&Run]) -> String {
         if command.library == Library::OfTheWheel {
             let _ = write!(text, "{LIBRARY}=WHEEL/lib/mpich/libfabric.so.1 ");
         }
-        let _ = writeln!(text, "portolan bench {}", command.words);
+        let _ = writeln!(text, "portolan {}", words(command));
     }
     text.push_str("```\n");
     text
@@ -211,20 +213,21 @@ mod tests {
             }],
         };
         let run = Run::read(super::super::figure::tests::LINES).unwrap();
-        let text = section(&goal, &[&run]);
+        let words = |command: &Command| format!("bench {} --repeat 3", command.words);
+        let text = section(&goal, words, &[&run]);
         assert!(text.contains("Met by 1 of 2"), "{text}");
         assert!(
             text.contains("| latency | 0.080 · 0.80 | **0.100 · 0.95** |"),
             "{text}"
         );
         assert!(
-            text.contains("A=b PORTOLAN_OFI_LIBRARY=WHEEL/lib/mpich/libfabric.so.1 portolan bench latency --peers"),
+            text.contains("A=b PORTOLAN_OFI_LIBRARY=WHEEL/lib/mpich/libfabric.so.1 portolan bench latency --peers --repeat 3\n"),
             "{text}"
         );
         assert!(text.contains("The best: a-1."), "{text}");
         assert!(text.contains("; 3 samples or more;"), "{text}");
         let one = super::super::figure::tests::LINES.replace("\"samples\":3", "\"samples\":1");
-        let text = section(&goal, &[&Run::read(&one).unwrap()]);
+        let text = section(&goal, words, &[&Run::read(&one).unwrap()]);
         assert!(text.contains("; 1 sample or more;"), "{text}");
     }
 
