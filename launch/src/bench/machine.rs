@@ -1,7 +1,7 @@
 //! What the machine was doing while something was measured.
 
 use std::fs;
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use portolan_benches::machine::{
@@ -38,6 +38,9 @@ const RELAYS: [usize; 9] = [
     1 << 20,
     4 << 20,
 ];
+
+/// How often the machine's limits are measured before it is said that it stays in another phase than that of the samples.
+const TRIALS: usize = 3;
 
 /// Looks at the machine between samples.
 #[derive(Debug)]
@@ -113,14 +116,13 @@ impl Probe {
             };
             COPIES.iter().filter_map(rate).collect()
         };
-        let relay = |&bytes: &usize| {
-            let (one, other) = self.processors?;
-            let twice = relayed(one, other, bytes).ok()?;
-            Some((bytes, twice))
-        };
-        // Once a run, which may have many tables: it takes longer than the rest.
-        static OF_THIS_RUN: OnceLock<Vec<(usize, Relayed)>> = OnceLock::new();
-        let relays = OF_THIS_RUN.get_or_init(|| RELAYS.iter().filter_map(relay).collect());
+        let (copies, pulls) = self.while_in(phase, || -> (Vec<_>, Vec<_>) {
+            (
+                rates(|one, other, bytes| copy_of_fresh_memory(one, other, bytes).ok()),
+                rates(|one, other, bytes| pull_of_fresh_memory(one, other, bytes).ok()),
+            )
+        });
+        let relays = self.relays(phase);
         Machine {
             model: model(),
             system: system(),
@@ -131,7 +133,7 @@ impl Probe {
             one_line_ns: median(|limits| limits.one_line),
             compare_and_swap_ns: median(|limits| limits.compare_and_swap),
             yield_ns: self.first.and_then(|first| yield_to_each_other(first).ok()),
-            copies: rates(|one, other, bytes| copy_of_fresh_memory(one, other, bytes).ok()),
+            copies,
             relays: relays
                 .iter()
                 .map(|(bytes, twice)| (*bytes, twice.stream / 1e6, twice.one_way * 1e6))
@@ -140,10 +142,62 @@ impl Probe {
                 .iter()
                 .map(|(bytes, twice)| (*bytes, twice.both / 1e6))
                 .collect(),
-            pulls: rates(|one, other, bytes| pull_of_fresh_memory(one, other, bytes).ok()),
+            pulls,
         }
     }
+
+    /// What a measurement finds while the machine is in that phase, in which it is before and after; whatever it finds
+    /// where there is no phase, and nothing if the machine is in another one.
+    fn while_in<T: Default>(&self, phase: Option<Phase>, measure: impl Fn() -> T) -> T {
+        while_so(
+            || {
+                let Some(phase) = phase else { return true };
+                let limits = self
+                    .processors
+                    .map(|(one, other)| Limits::measure(one, other));
+                limits.is_some_and(|limits| limits.is_ok_and(|limits| limits.phase() == phase))
+            },
+            measure,
+        )
+    }
+
+    /// What two cores do for messages that are copied twice. Once a run for each phase: a run may have many tables,
+    /// and this takes longer than the rest.
+    fn relays(&self, phase: Option<Phase>) -> Vec<(usize, Relayed)> {
+        static OF_THIS_RUN: Mutex<Vec<OfAPhase>> = Mutex::new(Vec::new());
+        let mut known = OF_THIS_RUN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, relays)) = known.iter().find(|(of, _)| *of == phase) {
+            return relays.clone();
+        }
+        let relay = |&bytes: &usize| {
+            let (one, other) = self.processors?;
+            let twice = relayed(one, other, bytes).ok()?;
+            Some((bytes, twice))
+        };
+        let relays: Vec<_> = self.while_in(phase, || RELAYS.iter().filter_map(relay).collect());
+        if !relays.is_empty() {
+            known.push((phase, relays.clone()));
+        }
+        relays
+    }
 }
+
+/// What a measurement finds if `so` holds before it and after; nothing if it does not in some trials.
+fn while_so<T: Default>(so: impl Fn() -> bool, measure: impl Fn() -> T) -> T {
+    for _ in 0..TRIALS {
+        if !so() {
+            continue;
+        }
+        let found = measure();
+        if so() {
+            return found;
+        }
+    }
+    T::default()
+}
+
+/// What two cores do for messages that are copied twice, by their length, in a phase.
+type OfAPhase = (Option<Phase>, Vec<(usize, Relayed)>);
 
 impl Look {
     /// The phase of what was taken between two looks, if it was the same in both.
@@ -259,6 +313,8 @@ fn group_left() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -274,6 +330,21 @@ mod tests {
         assert_eq!(machine.relays.len(), expected(RELAYS.len()));
         assert_eq!(machine.relays_both.len(), expected(RELAYS.len()));
         assert!(memory_left().is_none_or(|bytes| bytes > 0));
+    }
+
+    #[test]
+    fn limits_are_of_the_phase_of_the_samples_or_not_there() {
+        let of = |phases: &[bool]| {
+            let (looks, measured) = (Cell::new(0), Cell::new(0));
+            let so = || phases[looks.replace(looks.get() + 1)];
+            let found = while_so(so, || measured.replace(measured.get() + 1) + 1);
+            assert_eq!(looks.get(), phases.len());
+            found
+        };
+        assert_eq!(of(&[true, true]), 1);
+        assert_eq!(of(&[true, false, true, true]), 2);
+        assert_eq!(of(&[false, false, true, true]), 1);
+        assert_eq!(of(&[true, false, false, true, false]), 0);
     }
 
     #[test]

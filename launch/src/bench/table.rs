@@ -206,6 +206,9 @@ pub(super) fn state(run: &Run, machine: &Machine) -> String {
     text
 }
 
+/// Where copies have no figures.
+const ELSEWHERE: &str = "\n#   copies were not measured: behind the samples the machine was in another phase than in them";
+
 /// What the machine can do at best, if it was measured.
 pub(super) fn limits(machine: &Machine) -> Option<String> {
     let mut text = format!(
@@ -222,11 +225,15 @@ pub(super) fn limits(machine: &Machine) -> Option<String> {
             .map(|(bytes, rate)| format!(" {:.1} GB/s ({} KiB)", rate / 1e3, bytes >> 10))
             .collect()
     };
-    let _ = write!(
-        text,
-        "\n#   copy of what another core has just written:{}",
-        rates(&machine.copies, 4096)
-    );
+    if machine.copies.is_empty() {
+        text.push_str(ELSEWHERE);
+    } else {
+        let _ = write!(
+            text,
+            "\n#   copy of what another core has just written:{}",
+            rates(&machine.copies, 4096)
+        );
+    }
     if !machine.relays.is_empty() {
         text.push_str("\n#   copied in by one core and out by another, nothing else:");
     }
@@ -276,6 +283,21 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
+    }
+
+    #[test]
+    fn limits_of_another_phase_are_not_shown_as_those_of_this_one() {
+        let mut run = run();
+        assert!(!of(&run).contains("were not measured"));
+        if let Some(machine) = &mut run.machine {
+            machine.copies = Vec::new();
+            machine.relays = Vec::new();
+            machine.relays_both = Vec::new();
+            machine.pulls = Vec::new();
+        }
+        let text = of(&run);
+        assert!(text.ends_with(&format!("{ELSEWHERE}\n")), "{text}");
+        assert!(!text.contains("GB/s"), "{text}");
     }
 
     #[test]
