@@ -83,7 +83,7 @@ fn collectives(c: &mut Criterion) {
         .into_iter()
         .chain(sized)
         .collect();
-    for transport in threads::transports() {
+    for transport in common::transports() {
         for &(name, call, bytes) in &all {
             let mut group = c.benchmark_group(name);
             for ranks in [2, 4] {

@@ -45,7 +45,7 @@ fn past<W>(
 
 fn posted(c: &mut Criterion) {
     let mut group = c.benchmark_group("depth-posted");
-    for transport in threads::transports() {
+    for transport in common::transports() {
         for depth in DEPTHS {
             let fill = |comm: &Comm, peer| {
                 let post = |i| Ok(comm.irecv_owned(vec![0_u8; 8], peer, WAITING + i)?);
@@ -68,7 +68,7 @@ fn posted(c: &mut Criterion) {
 
 fn unexpected(c: &mut Criterion) {
     let mut group = c.benchmark_group("depth-unexpected");
-    for transport in threads::transports() {
+    for transport in common::transports() {
         for depth in DEPTHS {
             let fill = |comm: &Comm, peer| {
                 let mut sends = Vec::new();
@@ -170,7 +170,7 @@ fn matching_drain(c: &mut Criterion) {
 /// The pattern that the others are compared with: nothing waits, and nothing is built up before.
 fn bare(c: &mut Criterion) {
     let mut group = c.benchmark_group("depth-none");
-    for transport in threads::transports() {
+    for transport in common::transports() {
         group.bench_function(BenchmarkId::new(transport, 0), |bencher| {
             bencher.iter_custom(|rounds| {
                 let time = between_two(transport, rounds, |comm, rounds| {

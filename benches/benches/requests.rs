@@ -5,7 +5,6 @@ mod common;
 use common::between_two;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use portolan::{Comm, Result};
-use portolan_benches::threads;
 
 /// Rounds of a form, on either side.
 type Form = fn(&Comm, u64) -> Result<()>;
@@ -85,7 +84,7 @@ fn persistent(comm: &Comm, rounds: u64) -> Result<()> {
 
 fn requests(c: &mut Criterion) {
     let mut group = c.benchmark_group("requests");
-    for transport in threads::transports() {
+    for transport in common::transports() {
         for (name, form) in FORMS {
             group.bench_function(BenchmarkId::new(transport, name), |bencher| {
                 bencher.iter_custom(|rounds| between_two(transport, rounds, form));

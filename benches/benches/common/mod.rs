@@ -3,6 +3,7 @@
 // Each bench is a crate of its own and uses what it needs.
 #![allow(dead_code)]
 
+use std::sync::Once;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
@@ -19,6 +20,43 @@ pub(crate) fn quick() -> Criterion {
         .warm_up_time(Duration::from_millis(100))
         .measurement_time(Duration::from_millis(400))
         .without_plots()
+}
+
+/// Every device that can be compiled in.
+const DEVICES: [&str; 4] = ["shm", "ofi", "t3e-sim", "memory"];
+
+/// The devices that are measured. One that a filter names and that is not among them is said to be missing, once.
+pub(crate) fn transports() -> Vec<&'static str> {
+    static SAID: Once = Once::new();
+    let here = threads::transports();
+    SAID.call_once(|| {
+        for filter in std::env::args().skip(1) {
+            let missing = DEVICES
+                .iter()
+                .filter(|name| filter.contains(*name) && !here.contains(name));
+            missing.for_each(|name| say_missing(name));
+        }
+    });
+    here
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "what is not measured is said to whoever asked for it"
+)]
+fn say_missing(name: &str) {
+    let compiled = portolan::transports();
+    match compiled.iter().find(|info| info.name == name) {
+        None => eprintln!(
+            "{name} is missing: it is not compiled in (cargo bench -p portolan-benches --features {name} -- {name})"
+        ),
+        Some(info) => eprintln!(
+            "{name} is missing: {}",
+            info.unusable
+                .as_deref()
+                .unwrap_or("it cannot join threads of one process here")
+        ),
+    }
 }
 
 /// A body that is measured on two ranks: `run(comm, rounds)` must do the same on both sides.
@@ -39,7 +77,7 @@ pub(crate) fn between_two(
 
 /// A pattern over every transport, for messages of some sizes: `PATTERN/TRANSPORT/BYTES`.
 pub(crate) fn pattern(c: &mut Criterion, pattern: Pattern, sizes: &[usize]) {
-    for transport in threads::transports() {
+    for transport in transports() {
         for &bytes in sizes {
             let mut group = c.benchmark_group(pattern.name());
             match pattern {
