@@ -49,7 +49,16 @@ impl Tags {
                         self.fail_send(number, peer);
                     }
                 }
-                What::Receive(receive) if receive.doom.is_none() => {
+                What::Receive(receive) if receive.doom.is_some() => {
+                    // It has met a message before it could be taken back. Who sends that may die as well.
+                    let from = receive.from;
+                    let source = from.source;
+                    let source = source.and_then(|it| self.contexts.process(from.context, it));
+                    if source == Some(peer) {
+                        self.doom_again(number);
+                    }
+                }
+                What::Receive(receive) => {
                     let from = receive.from;
                     let doomed = self.contexts.is_collective_of(from.context, peer)
                         || match from.source {
@@ -111,6 +120,15 @@ impl Tags {
             return; // The provider has the message, and is to be asked for it: `claim` gives it time then.
         }
         self.retract(ofi, number, End::Failed(peer));
+    }
+
+    /// The provider is given time for a receive that it had not taken back when another death had doomed that.
+    fn doom_again(&mut self, number: u32) {
+        let slot = self.slots.at(number);
+        if slot.under_way {
+            let serial = slot.serial;
+            self.doom(number, serial);
+        }
     }
 
     /// The provider has so long to let go of an operation.

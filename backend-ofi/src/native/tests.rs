@@ -1,6 +1,7 @@
 //! What becomes of memory and requests when ranks die in the middle of a message.
 
 mod inquiries;
+mod outcasts;
 
 use std::sync::Arc;
 

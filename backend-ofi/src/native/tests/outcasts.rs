@@ -1,0 +1,58 @@
+//! Deaths behind other deaths.
+
+use portolan_core::Group;
+use portolan_core::device::CommView;
+
+use super::*;
+
+/// A receive of a collective operation has met a message of one that lives, so that the death of another one does not end it:
+/// the death of its sender does.
+#[test]
+fn a_receive_that_has_outlived_one_death_ends_with_that_of_its_sender() {
+    let message = vec![7; LEN];
+    let mut room = vec![0; LEN];
+    let Some([mut zero, mut one, _two]) = cores() else {
+        return; // It has said why.
+    };
+    zero.tags.contexts().add(&CommView {
+        context: 0,
+        contexts: 2,
+        group: Group::new((0..3).map(ProcId::new).collect::<Vec<_>>()),
+        rank: 0,
+    });
+    // The second context is for collective operations.
+    let pattern = Pattern {
+        context: 1,
+        ..from(FROM)
+    };
+    let args = SendArgs::new(ProcId::new(0), 1, FROM, TAG);
+    // SAFETY: the buffers outlive the ranks.
+    unsafe {
+        let Core { ofi, tags } = &mut zero;
+        let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
+        tags.start_receive(ofi, request(1), &pattern, data);
+        zero.mark();
+        let Core { ofi, tags } = &mut one;
+        let data = Data::Contig(ContigBuf::from_bytes(&message));
+        tags.start_send(ofi, request(2), &args, data);
+    }
+    until("nothing arrives", || {
+        one.step();
+        zero.step();
+        zero.has_begun()
+    });
+    zero.ofi.shared.deaths.declare(2, "its node is gone");
+    until("the death is never noticed", || {
+        zero.step();
+        zero.tags.contexts().is_dead(2)
+    });
+    for _ in 0..10_000 {
+        zero.step();
+        assert!(zero.end().is_none(), "its sender lives");
+    }
+    zero.ofi.shared.deaths.declare(1, "its node is gone");
+    until("the receive never ends", || {
+        zero.step();
+        matches!(zero.end(), Some(End::Failed(_)))
+    });
+}
