@@ -141,7 +141,8 @@ pub(crate) unsafe fn begin(
     if ofi.shared.deaths.count() != ofi.adopted {
         return Begun::Full;
     }
-    match send::absent(ofi, peer) {
+    // Its own memory a rank reaches whatever the others think of it.
+    match send::absent(ofi, peer).filter(|_| peer != ofi.rank) {
         Some(Sent::Gone) => return Begun::Gone,
         Some(_) => return Begun::Refused, // It has left, and its memory with it.
         None => {}
@@ -182,7 +183,8 @@ pub(crate) unsafe fn begin(
 /// elsewhere the provider may never end it, and it keeps its slot.
 #[cold]
 fn no_slot(ofi: &mut Ofi) -> Begun {
-    let dead = |peer| ofi.shared.deaths.reason(peer, ofi.adopted).is_some();
+    let (own, deaths) = (ofi.rank, &ofi.shared.deaths);
+    let dead = |peer| peer != own && deaths.reason(peer, ofi.adopted).is_some();
     let patience = match ofi.link.domain.info.ip() {
         Some(_) => PATIENCE,
         None => 0,
@@ -343,7 +345,11 @@ pub(crate) fn completed<S: Sink>(ofi: &mut Ofi, index: usize, sink: &mut S) -> u
     let Some(slot) = take(ofi, index) else {
         return 0;
     };
-    if ofi.adopted != 0 && ofi.shared.deaths.reason(slot.peer, ofi.adopted).is_some() {
+    // What concerns this rank's own memory the engine waits for, whatever the others think of this rank.
+    if ofi.adopted != 0
+        && slot.peer != ofi.rank
+        && ofi.shared.deaths.reason(slot.peer, ofi.adopted).is_some()
+    {
         return 0;
     }
     let own = ofi.link.memory.remotes.slab.part(index);
@@ -386,7 +392,9 @@ pub(crate) fn failed<S: Sink>(ofi: &mut Ofi, index: usize, error: i32, sink: &mu
         return Failed::Refused;
     };
     let dead = ofi.shared.deaths.is_dead(slot.peer);
-    if !dead && (REFUSALS.contains(&error) || ofi.shared.roster.has_left(slot.peer)) {
+    // That this rank is dead would end nothing that it does with itself.
+    let own = slot.peer == ofi.rank;
+    if own || !dead && (REFUSALS.contains(&error) || ofi.shared.roster.has_left(slot.peer)) {
         sink.finished(slot.id, None);
         return Failed::Refused;
     }

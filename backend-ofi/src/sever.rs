@@ -24,7 +24,9 @@ pub(crate) fn all(ofi: &Ofi) {
 
 fn shut(ofi: &Ofi, leaving: bool) {
     let address = |rank: u32| parse(ofi.addresses.of(rank));
+    // What connects it with itself a rank keeps, whatever the others think of it.
     let dead = ofi.shared.deaths.list(0).into_iter();
+    let dead = dead.filter(|&(rank, _)| rank != ofi.rank);
     let dead: Vec<SocketAddr> = dead.filter_map(|(rank, _)| address(rank)).collect();
     let others = (0..if leaving { ofi.size } else { 0 }).filter(|&rank| rank != ofi.rank);
     let others: Vec<SocketAddr> = others.filter_map(address).collect();
@@ -34,7 +36,8 @@ fn shut(ofi: &Ofi, leaving: bool) {
     // All ranks of a host that are dead: then a connection from there is one of theirs.
     let whole = |ip: IpAddr| {
         let mut all = (0..ofi.size).filter_map(|rank| Some((rank, address(rank)?)));
-        all.all(|(rank, address)| address.ip() != ip || ofi.shared.deaths.is_dead(rank))
+        let gone = |rank| rank != ofi.rank && ofi.shared.deaths.is_dead(rank);
+        all.all(|(rank, address)| address.ip() != ip || gone(rank))
     };
     for Socket { fd, here, there } in sockets() {
         let Some(there) = there else {

@@ -34,7 +34,9 @@ fn in_place(data: &Data, rep: MsgRep) -> Option<(*mut u8, usize)> {
 /// Whether a peer can be sent to; puts its address into the provider's vector if it is not there.
 #[inline]
 fn reach(ofi: &mut Ofi, peer: u32) -> Option<Sent> {
-    if ofi.shared.deaths.count() != 0 || ofi.shared.roster.anyone_left() {
+    // Itself a rank reaches whatever the others think of it.
+    let other = peer != ofi.rank;
+    if other && (ofi.shared.deaths.count() != 0 || ofi.shared.roster.anyone_left()) {
         let verdict = absent(ofi, peer);
         if verdict.is_some() {
             return verdict;
@@ -198,6 +200,8 @@ impl Tags {
             }
             // Lost with whoever has left.
             Some(Sent::Done) => self.finish(number, End::Over(Status::EMPTY)),
+            // The end of this rank would end nothing that it sends to itself.
+            Some(Sent::Gone) if peer == ofi.rank => self.finish(number, End::Failed(peer)),
             // The end of the peer is believed later, and ends this.
             Some(Sent::Full | Sent::Gone) => return false,
         }
@@ -235,7 +239,10 @@ impl Tags {
             }
         }
         if matched.error != 0 && refused(ofi, peer, -(matched.error as isize)) == Sent::Gone {
-            return; // The end of the peer is believed later, and ends this.
+            if peer == ofi.rank {
+                self.finish(matched.index, End::Failed(peer));
+            }
+            return; // The end of another peer is believed later, and ends this.
         }
         if !awaited || matched.error != 0 {
             self.finish(matched.index, End::Over(Status::EMPTY));

@@ -1,5 +1,6 @@
 //! What freed regions and dead peers leave behind.
 
+use portolan_core::transport::remote::{AtomicOp, AtomicWidth};
 use portolan_core::transport::{Begun, Header, Payload, Pulled, Remote, Sent, Sink, Transport};
 
 use super::{PATIENCE, Slot, UNDER_WAY, Way, take};
@@ -301,4 +302,55 @@ fn slots_that_the_dead_never_give_back_are_not_waited_for() {
     for index in 0..UNDER_WAY {
         assert!(take(zero, index).is_some());
     }
+}
+
+/// Atomic operations of an owner on its own region go by the provider, too, whatever the others think of that rank.
+#[test]
+fn who_is_held_to_be_dead_reaches_its_own_memory() {
+    let mut memory = [0_u64; 8];
+    let Some([mut zero, _one]) = ranks::<2>() else {
+        return; // It has said why.
+    };
+    if !zero.link.domain.atomics {
+        return skipped("atomic operations", "the provider has none");
+    }
+    // SAFETY: the memory outlives the ranks.
+    let token = unsafe {
+        zero.register(
+            memory.as_mut_ptr().cast(),
+            64,
+            portolan_core::MemoryKind::Host,
+        )
+    };
+    let token = token.expect("a region");
+    let what = Remote::Atomic {
+        width: AtomicWidth::W64,
+        op: AtomicOp::Add(1),
+    };
+    // One is under way when this rank hears of its death, and one begins after it.
+    for dead in [false, true] {
+        let mut polls = 0;
+        loop {
+            // SAFETY: inside of the region.
+            match unsafe { zero.begin_remote(0, &token, 0, what, 7) } {
+                Begun::Bytes(_) => break,
+                Begun::Full => {}
+                other => panic!("{other:?}, dead: {dead}"),
+            }
+            zero.poll(&mut Count(0));
+            polls += 1;
+            assert!(polls < POLLS, "it never begins, dead: {dead}");
+        }
+        zero.declare_failed(0, "the others say so");
+        assert_eq!(zero.failures(), 1);
+        let mut outcome = Outcome(None);
+        while outcome.0.is_none() {
+            zero.poll(&mut outcome);
+            polls += 1;
+            assert!(polls < POLLS, "it never ends, dead: {dead}");
+        }
+        assert_eq!(outcome.0, Some(true), "dead: {dead}");
+    }
+    zero.deregister(&token);
+    assert_eq!(memory[0], 2);
 }

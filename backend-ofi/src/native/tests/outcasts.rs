@@ -1,4 +1,4 @@
-//! Deaths behind other deaths.
+//! Deaths behind other deaths, and a rank that the others hold to be dead.
 
 use portolan_core::Group;
 use portolan_core::device::CommView;
@@ -55,4 +55,47 @@ fn a_receive_that_has_outlived_one_death_ends_with_that_of_its_sender() {
         zero.step();
         matches!(zero.end(), Some(End::Failed(_)))
     });
+}
+
+/// Whoever is held to be dead talks to nobody else any more; what it sends to itself arrives, or ends.
+#[test]
+fn a_rank_that_is_held_to_be_dead_hears_itself() {
+    let messages = [vec![7; 8], vec![8; 1 << 20]];
+    let mut rooms = [vec![0; 8], vec![0; 1 << 20]];
+    let Some([mut zero, _one]) = pair() else {
+        return; // It has said why.
+    };
+    for dead in [false, true] {
+        if dead {
+            zero.ofi.shared.deaths.declare(0, "the others say so");
+            until("it is never believed", || {
+                zero.step();
+                zero.tags.contexts().is_dead(1)
+            });
+        }
+        for (message, room) in messages.iter().zip(&mut rooms) {
+            room.fill(0);
+            // SAFETY: the buffers outlive the ranks.
+            unsafe {
+                let Core { ofi, tags } = &mut zero;
+                let data = Data::Contig(ContigBuf::from_bytes_mut(room));
+                tags.start_receive(ofi, request(1), &from(0), data);
+                let data = Data::Contig(ContigBuf::from_bytes(message));
+                tags.start_send(ofi, request(2), &args(0, 0), data);
+            }
+            let mut ends = 0;
+            until("a message to oneself never ends", || {
+                zero.step();
+                while let Some(end) = zero.end() {
+                    assert!(
+                        matches!(end, End::Over(status) if status.error.is_none()),
+                        "{end:?}"
+                    );
+                    ends += 1;
+                }
+                ends == 2
+            });
+            assert!(room == message, "dead: {dead}");
+        }
+    }
 }
