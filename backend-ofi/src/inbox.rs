@@ -202,17 +202,22 @@ impl Inbox {
             start
         };
         let inside = (place as usize).checked_sub(start as usize);
-        let enough = entry.len >= Arrival::least(entry);
-        let whole = inside.is_some_and(|offset| enough && offset + entry.len <= room);
-        if entry.flags & FI_RECV == 0 || !whole {
-            // The end of a buffer without a message, or too little to be one of ours.
+        let inside = inside.filter(|offset| offset + entry.len <= room);
+        let Some(offset) = inside.filter(|_| entry.flags & FI_RECV != 0) else {
+            // The end of a buffer without a message.
+            self.reuse(index);
+            return None;
+        };
+        // Whatever it is, it has landed.
+        let buffer = &mut self.buffers[index];
+        buffer.bytes += entry.len as u32;
+        buffer.reach = buffer.reach.max((offset + entry.len) as u32);
+        if entry.len < Arrival::least(entry) {
+            // Too little to be one of ours.
             self.reuse(index);
             return None;
         }
-        let buffer = &mut self.buffers[index];
         buffer.unread += 1;
-        buffer.bytes += entry.len as u32;
-        buffer.reach = buffer.reach.max((inside.unwrap_or(0) + entry.len) as u32);
         // SAFETY: as many bytes have arrived there, inside of the buffer, as was just checked. Nobody
         // writes there any more: the provider has finished, and peers cannot.
         Some(unsafe { Arrival::new(entry, place, index as u32) })

@@ -131,6 +131,40 @@ fn buffers_with_messages_that_broke_off_are_replaced() {
     assert_eq!(inbox.unposted, [0]);
 }
 
+/// Whoever knows the address may send anything: what is no packet takes its bytes of a buffer all the same.
+#[test]
+fn what_is_too_short_to_be_a_packet_keeps_no_buffer() {
+    let Some(mut ranks) = ranks(1) else { return };
+    let inbox = &mut ranks[0].link.inbox;
+    if !inbox.hasty {
+        return crate::testing::skipped(
+            "messages that are no packets",
+            "the provider is not hasty",
+        );
+    }
+    for (index, lens) in [[10, 100], [100, 10], [10, 10]].into_iter().enumerate() {
+        let start = inbox.slab.part(index);
+        let arrived: Vec<Arrival> = [(0, lens[0], 0), (lens[0], lens[1], FI_MULTI_RECV)]
+            .into_iter()
+            .filter_map(|(offset, len, flags)| {
+                // SAFETY: numbers and null pointers, for which zero is a value.
+                let mut entry = unsafe { std::mem::zeroed::<fi_cq_tagged_entry>() };
+                entry.buf = start.wrapping_add(offset).cast();
+                (entry.len, entry.flags) = (len, FI_RECV | flags);
+                inbox.arrived(index, &entry)
+            })
+            .collect();
+        assert_eq!(
+            arrived.len(),
+            lens.iter().filter(|&&len| len == 100).count()
+        );
+        for arrival in &arrived {
+            inbox.read(arrival);
+        }
+        assert_eq!(inbox.unposted.last(), Some(&(index as u32)), "{lens:?}");
+    }
+}
+
 /// A part that goes on, and one that does not, with a header.
 const MORE: Form = Form {
     bare: false,
