@@ -50,12 +50,12 @@ pub(crate) fn wire(word: u64) -> Wire {
 
 /// Completes what a word says by what is known of this job and of the sender.
 pub(crate) fn complete(wire: &mut Wire, job: u32, peer: &Peer) {
-    let nearest = |low: u32, known: u32| {
-        // All of a window may be acknowledged at once: that is ahead, not behind.
-        match low.wrapping_sub(known) & 0xff {
-            ahead @ ..=WINDOW => known.wrapping_add(ahead),
-            behind => known.wrapping_sub(256 - behind),
-        }
+    // What is under way may be acknowledged, all of a window at once if there is so much; more than that is behind: it was
+    // overtaken by what has acknowledged more since.
+    let open = peer.sent.wrapping_sub(peer.acked);
+    let nearest = |low: u32, known: u32| match low.wrapping_sub(known) & 0xff {
+        ahead if ahead <= open => known.wrapping_add(ahead),
+        behind => known.wrapping_sub(256 - behind),
     };
     wire.job = if wire.job == job & 0xffff { job } else { !job };
     // Not before the one that is expected.
@@ -169,6 +169,7 @@ mod tests {
             let peer = Peer {
                 expected,
                 acked,
+                sent: acked.wrapping_add(WINDOW),
                 ..Peer::default()
             };
             for ahead in [0, 1, WINDOW - 1] {
@@ -186,6 +187,23 @@ mod tests {
             complete(&mut old, 2, &peer);
             assert_eq!(old.ack, acked.wrapping_sub(5));
             assert_ne!(old.job, 2, "another job's");
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_that_was_overtaken_by_many_stays_one() {
+        for open in [0, 1, WINDOW] {
+            let peer = Peer {
+                acked: 1000,
+                sent: 1000 + open,
+                ..Peer::default()
+            };
+            for behind in 0..256 - open {
+                let mut old = wire(word(1, 7, 0, 1000 - behind));
+                complete(&mut old, 1, &peer);
+                assert_eq!(old.ack, 1000 - behind, "{open} are under way");
+                assert!({ peer }.acknowledged(old.ack));
+            }
         }
     }
 
