@@ -113,6 +113,13 @@ impl Memory {
         self.pending -= 1;
     }
 
+    /// Nobody asks any more what has become of reads from peers that are dead. None is under way.
+    pub(crate) fn forget(&mut self, dead: impl Fn(u32) -> bool) {
+        for read in &mut self.reads {
+            read.take_if(|read| read.state != State::Pending && dead(read.what.peer));
+        }
+    }
+
     /// What has become of the read of a piece; `None` if it has not been started.
     fn ask(&mut self, piece: &Piece) -> Option<Pulled> {
         let same = |read: &&mut Option<Read>| read.as_ref().is_some_and(|r| r.what == *piece);
@@ -355,6 +362,7 @@ pub(crate) fn describe(ofi: &Ofi) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use portolan_core::config::Settings;
+    use portolan_core::transport::Transport;
 
     use super::*;
     use crate::ofi::Nobody;
@@ -414,5 +422,55 @@ mod tests {
         for place in places {
             withdraw(&mut owner, &place);
         }
+    }
+
+    /// Whoever has been told of a death does not ask any more what has become of reads from the dead.
+    #[test]
+    #[expect(clippy::print_stderr, reason = "skips are counted by the runner")]
+    fn reads_from_the_dead_leave_their_places_to_the_living() {
+        const LEN: usize = 1 << 12;
+        let mut settings = Settings::default();
+        settings.set("OFI_PROVIDER", "tcp").unwrap();
+        settings.set("OFI_INTERFACE", "lo").unwrap();
+        let opened = in_process(3, &settings).map(|ranks| <[Ofi; 3]>::try_from(ranks).unwrap());
+        let [mut reader, mut one, mut two] = match opened {
+            Ok(ranks) if ranks[0].link.domain.rma => ranks,
+            Ok(_) => return eprintln!("skipped: reading a peer's memory: the provider cannot"),
+            Err(why) => return eprintln!("skipped: reading a peer's memory: {why}"),
+        };
+        let source = vec![7_u8; LEN];
+        let mut targets = vec![vec![0_u8; LEN]; READS + 1];
+        let exposed =
+            [&mut one, &mut two].map(|owner| expose(owner, source.as_ptr(), LEN).unwrap());
+        let places: Vec<*mut u8> = targets
+            .iter_mut()
+            .map(|target| target.as_mut_ptr())
+            .collect();
+        // SAFETY: as many bytes are there until the reads are over.
+        let read = |reader: &mut Ofi, peer: u32, at: *mut u8| unsafe {
+            pull(reader, peer, &exposed[peer as usize - 1], 0, at, LEN)
+        };
+        for (number, &at) in places[..READS].iter().enumerate() {
+            while reader.link.memory.reads.iter().flatten().count() == number {
+                assert_eq!(read(&mut reader, 1, at), Pulled::Later);
+                progress::poll(&mut reader, &mut Nobody);
+                progress::poll(&mut one, &mut Nobody);
+            }
+        }
+        while reader.link.memory.is_reading() {
+            progress::poll(&mut reader, &mut Nobody);
+            progress::poll(&mut one, &mut Nobody);
+        }
+        reader.declare_failed(1, "a test says so");
+        assert_eq!(reader.failures(), 1);
+        let mut polls = 0;
+        while read(&mut reader, 2, places[READS]) == Pulled::Later {
+            progress::poll(&mut reader, &mut Nobody);
+            progress::poll(&mut two, &mut Nobody);
+            polls += 1;
+            assert!(polls < 5_000_000, "the dead keep their places");
+        }
+        withdraw(&mut two, &exposed[1]);
+        assert!(targets[READS] == source);
     }
 }

@@ -378,9 +378,9 @@ pub(crate) fn believe(ofi: &mut Ofi) {
     ofi.silence = (0, 0);
     ofi.adopted = ofi.shared.deaths.count();
     let (deaths, adopted) = (&ofi.shared.deaths, ofi.adopted);
-    ofi.link
-        .inbox
-        .forget(|rank| deaths.reason(rank, adopted).is_some());
+    let dead = |rank| deaths.reason(rank, adopted).is_some();
+    ofi.link.inbox.forget(dead);
+    ofi.link.memory.forget(dead);
     ofi.link.inbox.broke();
 }
 
