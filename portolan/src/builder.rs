@@ -126,15 +126,24 @@ impl<L: Level> Builder<L> {
     /// # Errors
     /// As [`init`].
     pub fn device(self) -> Result<Hosted<AnyDevice<L>>> {
+        self.join(&mut None)
+    }
+
+    /// [`device`](Self::device); if there is none, its connection to the launcher stays in `connection`. Launchers such as
+    /// Hydra kill the whole job when that closes: whoever has an error to say says it before.
+    pub(crate) fn join(
+        self,
+        connection: &mut Option<Box<dyn Bootstrap>>,
+    ) -> Result<Hosted<AnyDevice<L>>> {
         let settings = self.settings()?;
-        let mut bootstrap = job::from_environment().map_err(job_error)?;
+        let bootstrap = connection.insert(job::from_environment().map_err(job_error)?);
         let choice = agree(bootstrap.as_mut(), &settings)?;
         let (rank, size, kind) = (bootstrap.rank(), bootstrap.size(), bootstrap.kind());
         if rank == 0 {
             announce(&settings, &choice, size, kind);
         }
         let device = open::<L>(&choice, bootstrap.as_mut(), &settings)?;
-        let launcher: Launcher = Arc::new(Mutex::new(Some(bootstrap)));
+        let launcher: Launcher = Arc::new(Mutex::new(connection.take()));
         device.on_stuck(report_to(&launcher));
         let ending = Ending {
             together: true,

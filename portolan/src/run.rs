@@ -55,7 +55,9 @@ impl<L: Level> Builder<L> {
     where
         E: Into<Box<dyn AnyError + Send + Sync>>,
     {
-        let world = match self.build() {
+        // Open until the error has been said: the launcher may end this process when it closes.
+        let mut connection = None;
+        let world = match self.join(&mut connection).and_then(World::host) {
             Ok(world) => world,
             Err(error) => return report(&error.to_string()),
         };
