@@ -1,6 +1,7 @@
 //! Settings of this transport, taken from the job's settings table and made whole.
 
 use portolan_core::config::{Settings, Switch};
+use portolan_core::lines;
 
 use crate::ring::{CELL, MAX_CELLS, MIN_CELLS};
 use crate::segment::Geometry;
@@ -30,6 +31,8 @@ pub struct Config {
     pub eager: usize,
     /// When a receiver reads a sender's buffer itself.
     pub cma: Cma,
+    /// Whether the lines of a payload are taken by who has read it ([`lines`]).
+    pub take: bool,
     /// Use a fence in every send rather than `membarrier` in every sleep, as if the kernel had
     /// refused the latter.
     pub fenced: bool,
@@ -43,6 +46,7 @@ impl Default for Config {
             max: 0,
             eager: 0,
             cma: Cma::Auto,
+            take: lines::better_taken(),
             fenced: false,
         }
     }
@@ -62,6 +66,7 @@ impl Config {
                 Switch::On => Cma::On,
                 Switch::Off => Cma::Off,
             },
+            take: lines::taken(settings),
             fenced: false,
         }
     }

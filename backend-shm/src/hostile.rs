@@ -198,7 +198,7 @@ fn nonsense_in_a_ring_is_the_end_of_the_peer() {
         sum: 0,
     };
     let control = ranks[1].incoming[0].ring.cells();
-    let lies: Vec<u64> = (0..64).map(|n| ring::forged(n, 1 << 20)).collect();
+    let lies: Vec<u64> = (0..64).map(|n| ring::forged(n, ring::INLINE + 1)).collect();
     // Whatever the receiver's position is, its cell claims a message that is too long.
     for (index, lie) in lies.iter().enumerate() {
         control.control(index as u32).store(*lie, Relaxed);

@@ -12,8 +12,6 @@ use crate::bell::BellWords;
 use crate::inbox::{Inbox, Kind};
 use crate::ring::{Cell, Cells, Ends, Polled, Pushed, RingRx, RingTx};
 
-const CELLS: u32 = 2;
-
 /// Explores with at most three preemptions, or as many as `LOOM_MAX_PREEMPTIONS` says: minutes
 /// become seconds, and the mistakes that loom has found here needed two.
 fn check(steps: impl Fn() + Sync + Send + 'static) {
@@ -28,8 +26,8 @@ struct Ring {
 }
 
 impl Ring {
-    fn new() -> Arc<Self> {
-        let cells = (0..CELLS).map(|_| Cell::new()).collect();
+    fn new(cells: u32) -> Arc<Self> {
+        let cells = (0..cells).map(|_| Cell::new()).collect();
         Arc::new(Self {
             cells,
             ends: Ends::new(),
@@ -38,12 +36,12 @@ impl Ring {
 
     fn cells(&self) -> Cells {
         // SAFETY: each test makes one sender and one receiver, which do not outlive the ring.
-        unsafe { Cells::new(self.cells.as_ptr(), CELLS) }
+        unsafe { Cells::new(self.cells.as_ptr(), self.cells.len() as u32) }
     }
 
-    fn tx(&self) -> RingTx {
+    fn tx(&self, restarts: bool) -> RingTx {
         // SAFETY: as above.
-        unsafe { RingTx::new(self.cells(), &raw const self.ends) }
+        unsafe { RingTx::new(self.cells(), &raw const self.ends, restarts) }
     }
 
     fn rx(&self) -> RingRx {
@@ -82,16 +80,15 @@ fn pop_blocking(rx: &mut RingRx) -> u64 {
     }
 }
 
-/// Two laps and a half through a ring of two cells.
-#[test]
-fn a_ring_hands_over_in_order() {
-    check(|| {
-        let ring = Ring::new();
+/// So many messages through a ring of so many cells arrive in order.
+fn in_order(messages: u64, cells: u32, restarts: bool) {
+    check(move || {
+        let ring = Ring::new(cells);
         let sender = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || {
-                let mut tx = ring.tx();
-                for number in 0..5 {
+                let mut tx = ring.tx(restarts);
+                for number in 0..messages {
                     while push(&mut tx, number) != Pushed::Done {
                         thread::yield_now();
                     }
@@ -99,13 +96,26 @@ fn a_ring_hands_over_in_order() {
             })
         };
         let mut rx = ring.rx();
-        for number in 0..5 {
+        for number in 0..messages {
             assert_eq!(pop_blocking(&mut rx), number);
         }
         assert_eq!(pop(&mut rx), None, "nothing else was sent");
         sender.join().unwrap();
         assert_eq!(pop(&mut rx), None);
     });
+}
+
+/// Two laps and a half through a ring of two cells.
+#[test]
+fn a_ring_hands_over_in_order() {
+    in_order(5, 2, false);
+}
+
+/// The model's beginnings are of one cell: each message may go on in the next cell, or in the first one. (Of five
+/// messages, the last may go where a receiver looks that is still at the second.)
+#[test]
+fn a_ring_that_starts_over_hands_over_in_order() {
+    in_order(5, 4, true);
 }
 
 /// Whoever sleeps after it has announced so and looked once more is woken.
@@ -190,8 +200,8 @@ fn two_sleepers_on_one_bell() {
 #[test]
 fn a_starved_sender_is_woken() {
     check(|| {
-        let shared = Arc::new((Ring::new(), BellWords::new()));
-        let mut tx = shared.0.tx();
+        let shared = Arc::new((Ring::new(2), BellWords::new()));
+        let mut tx = shared.0.tx(false);
         for number in 0..2 {
             assert_eq!(push(&mut tx, number), Pushed::Done);
         }
@@ -249,7 +259,7 @@ fn post(inbox: &Inbox, from: u32, number: u32, kind: Kind) -> crate::inbox::Post
 #[test]
 fn the_switch_from_inbox_to_ring_keeps_the_order() {
     check(|| {
-        let shared = Arc::new((Inbox::new(), Ring::new()));
+        let shared = Arc::new((Inbox::new(), Ring::new(2)));
         let sender = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
@@ -258,7 +268,7 @@ fn the_switch_from_inbox_to_ring_keeps_the_order() {
                 while !inbox.delivered(first) {
                     thread::yield_now();
                 }
-                let mut tx = ring.tx();
+                let mut tx = ring.tx(false);
                 let _ = post(inbox, 0, 1, Kind::Ring);
                 assert_eq!(push(&mut tx, 1), Pushed::Done);
             })

@@ -44,6 +44,7 @@ fn poll_rings<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
         segment,
         fenced,
         geometry,
+        takes,
         ..
     } = shm;
     let count = incoming.len();
@@ -51,7 +52,7 @@ fn poll_rings<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
     let mut at = if shm.turn < count { shm.turn } else { 0 };
     for _ in 0..count {
         let from = &mut incoming[at];
-        let (taken, what) = drain(from, segment, fenced, geometry, sink);
+        let (taken, what) = drain(from, segment, fenced, geometry, takes, sink);
         if taken > 0 {
             outgoing[from.peer as usize].prefetch_next();
         }
@@ -82,6 +83,7 @@ fn drain<S: Sink>(
     segment: &Segment,
     fenced: &bool,
     geometry: &Geometry,
+    takes: &bool,
     sink: &mut S,
 ) -> (usize, Option<&'static str>) {
     let mut delivered = 0;
@@ -115,7 +117,8 @@ fn drain<S: Sink>(
         let payload = unsafe { Payload::new(cells.payload(index), len) };
         let mut piece = None;
         let payload = if bulk {
-            let Some((found, descriptor)) = find_bulk(from, segment, geometry.bulk_bytes, payload)
+            let Some((found, descriptor)) =
+                find_bulk(from, segment, geometry.bulk_bytes, *takes, payload)
             else {
                 return (
                     delivered,
@@ -165,13 +168,21 @@ fn find_bulk<'a>(
     from: &mut Incoming,
     segment: &Segment,
     size: u64,
+    takes: bool,
     payload: Payload<'a>,
 ) -> Option<(Payload<'a>, Descriptor)> {
     let descriptor = Descriptor::from_bytes(payload.first::<DESCRIPTOR>()?);
     let (ptr, len) = from.bulk.find(segment, &descriptor, size, BULK)?;
     // SAFETY: `find` has checked that the bytes lie in the allocated part of the segment; the
-    // sender leaves them alone until `done`.
-    Some((unsafe { Payload::new(ptr, len) }, descriptor))
+    // sender leaves them alone until `done`, and writes all of them anew before they are read again.
+    let payload = unsafe {
+        if takes {
+            Payload::to_take(ptr.cast_mut(), len)
+        } else {
+            Payload::new(ptr, len)
+        }
+    };
+    Some((payload, descriptor))
 }
 
 /// Wakes a sender that sleeps because it had found no room.

@@ -197,10 +197,11 @@ fn grow_bulk(shm: &mut Shm, peer: u32, size: u64, len: usize) -> Result<(), Sent
         Err(error) => return Err(exhausted(shm, peer, &error.to_string())),
     };
     shm.ring_memory += len;
+    let takes = shm.takes;
     let bulk = &mut shm.outgoing[peer as usize].bulk;
     let grown = match bulk {
-        None if first => BulkTx::small(&shm.segment, offset, size),
-        None => BulkTx::new(&shm.segment, offset, size),
+        None if first => BulkTx::small(&shm.segment, offset, size, takes),
+        None => BulkTx::new(&shm.segment, offset, size, takes),
         Some(smaller) => smaller.moved_to(&shm.segment, offset, size),
     };
     match grown {
@@ -236,10 +237,11 @@ fn announce(shm: &mut Shm, peer: u32) -> Ready {
     if !post(shm, peer, Kind::Ring, header, &[]) {
         return Ready::No(no_room(shm, peer));
     }
+    let takes = shm.takes;
     let out = &mut shm.outgoing[peer as usize];
     out.unannounced = None;
     // SAFETY: the ring lies in the segment, which outlives it; this is its one sender.
-    out.ring = Some(unsafe { RingTx::new(memory, ends) });
+    out.ring = Some(unsafe { RingTx::new(memory, ends, takes) });
     Ready::Yes
 }
 

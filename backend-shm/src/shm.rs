@@ -32,6 +32,8 @@ pub struct Shm {
     pub(crate) rank: u32,
     /// Whether some rank cannot use `membarrier`, so that every send fences.
     pub(crate) fenced: bool,
+    /// Whether the lines of payloads are taken by who reads them.
+    pub(crate) takes: bool,
     pub(crate) epoch_seen: u32,
     /// The failure epoch in the segment.
     pub(crate) epoch: *const AtomicU32,
@@ -80,6 +82,7 @@ impl Shm {
         Ok(Self {
             rank,
             fenced,
+            takes: config.take,
             epoch_seen: 0,
             epoch: &raw const segment.head().epoch.0,
             outgoing: outgoing.collect(),

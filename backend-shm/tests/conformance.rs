@@ -33,6 +33,7 @@ impl Transports for Cramped {
 
     fn open(job: &Job) -> Vec<Shm> {
         let job = job.clone().set("SHM_RING", "4k").set("SHM_BULK", "16k");
+        let job = job.set("TAKE_LINES", "off");
         portolan_shm::in_process(job.ranks, &job.settings).expect("shared memory for a job")
     }
 }
@@ -40,6 +41,25 @@ impl Transports for Cramped {
 mod cramped {
     use super::*;
     suite!(Over<Cramped>, few);
+}
+
+/// Lines taken by who has read them, and rings and areas that start over, whatever the processor is.
+struct Taken;
+
+impl Transports for Taken {
+    type Transport = Shm;
+
+    const NAME: &'static str = "shm, lines taken";
+
+    fn open(job: &Job) -> Vec<Shm> {
+        let job = job.clone().set("TAKE_LINES", "on");
+        portolan_shm::in_process(job.ranks, &job.settings).expect("shared memory for a job")
+    }
+}
+
+mod taken {
+    use super::*;
+    suite!(Over<Taken>, few);
 }
 
 /// Messages of every length by the pipelined copy, none read from the sender's memory.
@@ -51,7 +71,7 @@ impl Transports for Streamed {
     const NAME: &'static str = "shm, streamed";
 
     fn open(job: &Job) -> Vec<Shm> {
-        let job = job.clone().set("SHM_CMA", "off");
+        let job = job.clone().set("SHM_CMA", "off").set("TAKE_LINES", "on");
         portolan_shm::in_process(job.ranks, &job.settings).expect("shared memory for a job")
     }
 }

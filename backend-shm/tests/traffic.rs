@@ -86,7 +86,18 @@ fn exchange(shm: &mut Shm, count: u32, seed: u64, asleep: bool) {
     }
 }
 
+/// With lines that are taken and with lines that are not.
 fn run(ranks: u32, count: u32, seed: u64, asleep: bool, config: &Config) {
+    for take in [false, true] {
+        let config = Config {
+            take,
+            ..config.clone()
+        };
+        run_with(ranks, count, seed, asleep, &config);
+    }
+}
+
+fn run_with(ranks: u32, count: u32, seed: u64, asleep: bool, config: &Config) {
     let start = std::time::Instant::now();
     let all = in_process_with(ranks, config).unwrap();
     let barrier = std::sync::Barrier::new(ranks as usize);

@@ -163,15 +163,17 @@ fn main() {
     let config = Config {
         ring: 4096,
         bulk: 64 << 10,
+        take: false,
         ..Config::default()
     };
     all(&config);
     passed("with membarrier");
     all(&Config {
         fenced: true,
+        take: true,
         ..config
     });
-    passed("with fences");
+    passed("with fences, and lines that are taken");
 }
 
 /// A line for whoever counts; the exit code says the same.

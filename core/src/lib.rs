@@ -32,6 +32,7 @@ pub mod error;
 pub mod group;
 pub mod job;
 pub mod level;
+pub mod lines;
 pub mod matching;
 pub mod observe;
 pub mod request;

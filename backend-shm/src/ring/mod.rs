@@ -5,7 +5,7 @@
 //! cell │ control 8 │ header 24 │ up to 32 bytes of payload, or    │
 //!      │           │           │ where in the bulk area it lies   │
 //!      └───────────┴───────────┴──────────────────────────────────┘
-//! control = lap tag (low 32 bits, odd) | length | BULK
+//! control = tag of the position (low 56 bits, odd) | length | BULK
 //! ```
 //!
 //! The control word is written last. The receiver polls the very line in which the message arrives,
@@ -16,8 +16,14 @@
 //! lines, were tried and are slower from 33 bytes on: a poll of one line makes the processor fetch
 //! its neighbour as well, out of the hands of the sender that is writing it. See `docs/shm.md`.)
 //!
-//! **Room.** The receiver publishes its position after each quarter of the ring; the sender reads it only when
-//! what it remembers does not suffice. A drained ring always shows at least three quarters as free.
+//! **Room.** The receiver publishes its position after each quarter of the ring, and after each beginning ([`BEGINNING`]); the
+//! sender reads it only when what it remembers does not suffice. A drained ring always shows at least three quarters as free.
+//!
+//! **Starting over.** On some processors lines are handed over in half the time while both sides still have them in their
+//! first caches. There ([`lines`](portolan_core::lines)) a sender that comes to the end of a beginning, and sees that
+//! everything it sent has been read, goes on at the ring's first cell: its position skips the rest of the lap. The receiver,
+//! which finds nothing at the end of a beginning, looks there, too. The sender never does both: it decides with all of
+//! the ring empty, so that who goes on without skipping has not skipped, and who has skipped left nothing behind.
 
 mod cell;
 mod rx;
@@ -40,14 +46,19 @@ pub(crate) const MAX_CELLS: u32 = 1 << 20;
 /// Set in a control word whose payload lies in the bulk area.
 pub(crate) const BULK: u64 = 1 << 63;
 
-const LEN_SHIFT: u32 = 32;
-const LEN_MASK: u64 = 0xff_ffff;
+/// Cells after which a sender may start over. They, and those of the other way, are to fit the first cache beside all else.
+pub(crate) const BEGINNING: u64 = if cfg!(loom) { 1 } else { 64 };
+
+/// Bits of a tag. (So many that none comes again in years: cells that are skipped keep theirs for as long.)
+const TAG_BITS: u32 = 56;
+const LEN_SHIFT: u32 = TAG_BITS;
+const LEN_MASK: u64 = 0x7f;
 
 /// What the receiver writes and the sender reads, and one word for the other direction.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(128)))]
 pub(crate) struct Ends {
-    /// The receiver's position in cells, published after each quarter of the ring.
+    /// The receiver's position in cells, published often enough that there is room before it runs out.
     pub(crate) consumed: AtomicU64,
     /// The receiver's position in the bulk area, in bytes, published after each packet.
     pub(crate) bulk_consumed: AtomicU64,
@@ -78,16 +89,22 @@ pub(crate) fn forged(pos: u64, len: usize) -> u64 {
     control(pos, len, 0)
 }
 
-/// The tag of position `pos`: odd, and different for positions less than 2^31 cells apart.
+/// The tag of position `pos`: odd, and different for positions less than 2^55 cells apart.
 #[inline(always)]
-fn tag(pos: u64) -> u32 {
-    ((pos as u32) << 1) | 1
+fn tag(pos: u64) -> u64 {
+    ((pos << 1) | 1) & ((1 << TAG_BITS) - 1)
+}
+
+/// Whether a control word is that of a message at `pos`.
+#[inline(always)]
+fn is_at(control: u64, pos: u64) -> bool {
+    (control ^ ((pos << 1) | 1)) << (u64::BITS - TAG_BITS) == 0
 }
 
 /// The control word of a message at `pos`.
 #[inline(always)]
 fn control(pos: u64, len: usize, bulk: u64) -> u64 {
-    u64::from(tag(pos)) | ((len as u64) << LEN_SHIFT) | bulk
+    tag(pos) | ((len as u64) << LEN_SHIFT) | bulk
 }
 
 #[cfg(all(test, not(loom)))]

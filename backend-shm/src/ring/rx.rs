@@ -1,6 +1,6 @@
 //! The receiver's half of a ring.
 
-use super::{BULK, Cells, Ends, INLINE, LEN_MASK, LEN_SHIFT, tag};
+use super::{BEGINNING, BULK, Cells, Ends, INLINE, LEN_MASK, LEN_SHIFT, is_at};
 use crate::sync::Ordering::{Acquire, Release};
 
 /// What the receiver finds at its position.
@@ -31,7 +31,8 @@ pub(crate) struct RingRx {
     ends: *const Ends,
     pos: u64,
     published: u64,
-    quarter: u64,
+    /// Messages after which the position is published.
+    period: u64,
     silent: bool,
 }
 
@@ -44,13 +45,13 @@ impl RingRx {
     /// # Safety
     /// `ends` must be valid as long as the result is used, and belong to the ring of `cells`.
     pub(crate) unsafe fn new(cells: Cells, ends: *const Ends) -> Self {
-        let quarter = u64::from(cells.count()).div_ceil(4);
+        let period = u64::from(cells.count()).div_ceil(4).min(BEGINNING);
         Self {
             cells,
             ends,
             pos: 0,
             published: 0,
-            quarter,
+            period,
             silent: false,
         }
     }
@@ -75,11 +76,18 @@ impl RingRx {
 
     /// Looks at the receiver's position.
     #[inline(always)]
-    pub(crate) fn poll(&self) -> Polled {
-        let index = self.cells.index(self.pos);
-        // SYNC 1: pairs with the Release store in `RingTx::push_marked`.
-        let control = self.cells.control(index).load(Acquire);
-        if control as u32 != tag(self.pos) || self.silent {
+    pub(crate) fn poll(&mut self) -> Polled {
+        let mut control = self.control(self.pos);
+        if !is_at(control, self.pos) {
+            if !self.pos.is_multiple_of(BEGINNING) {
+                return Polled::Empty;
+            }
+            control = self.look_again();
+            if !is_at(control, self.pos) {
+                return Polled::Empty;
+            }
+        }
+        if self.silent {
             return Polled::Empty;
         }
         let len = ((control >> LEN_SHIFT) & LEN_MASK) as usize;
@@ -87,10 +95,36 @@ impl RingRx {
             return Polled::Broken;
         }
         Polled::Message {
-            index,
+            index: self.cells.index(self.pos),
             len,
             bulk: control & BULK != 0,
         }
+    }
+
+    /// Goes past the rest of the lap if the sender has skipped it. Returns the control word of where this side is then.
+    #[inline(always)]
+    fn look_again(&mut self) -> u64 {
+        let next = (self.pos | u64::from(self.cells.count() - 1)) + 1;
+        let first = self.control(next);
+        if !is_at(first, next) {
+            return 0;
+        }
+        // The sender may have come here without skipping, in the time since this side looked: then what it wrote
+        // before is visible now.
+        let control = self.control(self.pos);
+        if is_at(control, self.pos) {
+            return control;
+        }
+        // What is published next is a whole period from here, so that the end of a beginning is always published.
+        (self.pos, self.published) = (next, next);
+        first
+    }
+
+    /// The control word of the cell that belongs to a position.
+    #[inline(always)]
+    fn control(&self, pos: u64) -> u64 {
+        // SYNC 1: pairs with the Release store in `RingTx::push_marked`.
+        self.cells.control(self.cells.index(pos)).load(Acquire)
     }
 
     /// Asks for the cell so many places behind the next one.
@@ -104,10 +138,7 @@ impl RingRx {
     #[inline]
     pub(crate) fn behind(&self, places: usize) -> Option<u32> {
         let pos = self.pos + places as u64;
-        let index = self.cells.index(pos);
-        // SYNC 1: pairs with the Release store in `RingTx::push_marked`.
-        let control = self.cells.control(index).load(Acquire);
-        (control as u32 == tag(pos) && !self.silent).then_some(index)
+        (is_at(self.control(pos), pos) && !self.silent).then(|| self.cells.index(pos))
     }
 
     /// Asks for a cell a little ahead. Only while messages come in bursts: the line of a cell that is
@@ -122,7 +153,7 @@ impl RingRx {
     #[inline(always)]
     pub(crate) fn consume(&mut self) -> bool {
         self.pos += 1;
-        self.pos - self.published >= self.quarter && self.publish()
+        self.pos - self.published >= self.period && self.publish()
     }
 
     #[cold]

@@ -14,6 +14,15 @@ struct Ring {
 
 impl Ring {
     fn new(cells: u32) -> Self {
+        Self::with(cells, false)
+    }
+
+    /// A ring the sender of which starts over if it may.
+    fn restarting(cells: u32) -> Self {
+        Self::with(cells, true)
+    }
+
+    fn with(cells: u32, restarts: bool) -> Self {
         let bytes = size_of::<Ends>() + cells as usize * CELL;
         let layout = Layout::from_size_align(bytes, 4096).unwrap();
         // SAFETY: the layout is not empty; zeroed memory is a fresh ring; both halves are used by
@@ -23,7 +32,7 @@ impl Ring {
             let first = memory.add(size_of::<Ends>()).cast::<Cell>();
             let cells = Cells::new(first, cells);
             let (tx, rx) = (
-                RingTx::new(cells, memory.cast()),
+                RingTx::new(cells, memory.cast(), restarts),
                 RingRx::new(cells, memory.cast()),
             );
             Self {
@@ -116,6 +125,61 @@ fn a_drained_ring_has_room_for_three_quarters() {
     }
 }
 
+/// Sends and takes so many messages, each before the next, and returns how many cells they were in.
+fn one_at_a_time(ring: &mut Ring, messages: u64) -> usize {
+    let mut cells = std::collections::BTreeSet::new();
+    for number in 0..messages {
+        assert_eq!(ring.push(number, b"x"), Pushed::Done);
+        let Polled::Message { index, .. } = ring.rx.poll() else {
+            panic!("message {number} is not there");
+        };
+        cells.insert(index);
+        assert_eq!(ring.pop(), Some((number, b"x".to_vec())));
+        assert_eq!(ring.rx.poll(), Polled::Empty);
+    }
+    cells.len()
+}
+
+#[test]
+fn who_starts_over_uses_the_beginning_only() {
+    assert_eq!(one_at_a_time(&mut Ring::new(256), 2000), 256);
+    let mut ring = Ring::restarting(256);
+    assert_eq!(one_at_a_time(&mut ring, 2000), BEGINNING as usize);
+}
+
+/// From each place of a beginning: a burst that fills the ring, then single messages, which come back to its beginning.
+#[test]
+fn who_starts_over_has_all_of_the_ring() {
+    for before in 0..2 * BEGINNING {
+        let mut ring = Ring::restarting(256);
+        one_at_a_time(&mut ring, before);
+        let mut sent = 0;
+        while ring.push(sent, b"y") == Pushed::Done {
+            sent += 1;
+        }
+        assert!((192..=256).contains(&sent), "{sent} after {before}");
+        for number in 0..sent {
+            assert_eq!(ring.pop(), Some((number, b"y".to_vec())));
+        }
+        one_at_a_time(&mut ring, BEGINNING);
+        let cells = one_at_a_time(&mut ring, 2000);
+        assert_eq!(cells, BEGINNING as usize, "{sent} after {before}");
+    }
+}
+
+/// The receiver looks in two cells at the end of a beginning; neither is one that waits for the other.
+#[test]
+fn who_goes_on_is_not_taken_for_one_who_starts_over() {
+    let mut ring = Ring::restarting(256);
+    for number in 0..BEGINNING + 10 {
+        assert_eq!(ring.push(number, b""), Pushed::Done);
+    }
+    for number in 0..BEGINNING + 10 {
+        assert_eq!(ring.pop(), Some((number, Vec::new())));
+    }
+    assert_eq!(ring.pop(), None);
+}
+
 #[test]
 fn what_fits_is_what_can_be_pushed() {
     let mut ring = Ring::new(32);
@@ -144,10 +208,14 @@ fn every_length_is_copied_whole() {
 }
 
 proptest! {
-    /// Any interleaving of pushes and pops of any sizes is a queue.
+    /// Any interleaving of pushes and pops of any sizes is a queue, whether the sender starts over or not.
     #[test]
-    fn it_is_a_queue(steps in proptest::collection::vec((any::<bool>(), 0..=INLINE), 1..600)) {
-        let mut ring = Ring::new(64);
+    fn it_is_a_queue(
+        cells in prop::sample::select(vec![64_u32, 128, 256]),
+        restarts in any::<bool>(),
+        steps in proptest::collection::vec((any::<bool>(), 0..=INLINE), 1..1500),
+    ) {
+        let mut ring = Ring::with(cells, restarts);
         let mut model = std::collections::VecDeque::new();
         let mut next = 0_u64;
         for (push, len) in steps {

@@ -1,9 +1,9 @@
 //! The sender's half of a ring.
 //!
 //! Budget: no system call, no locked instruction, one cache line written, or two; the receiver's line
-//! is read once in a quarter of the ring.
+//! is read when room runs out, and, by who starts over, at the end of each beginning.
 
-use super::{BULK, Cells, Ends, control};
+use super::{BEGINNING, BULK, Cells, Ends, control};
 use crate::sync::Ordering::{Acquire, Release};
 
 /// What became of a message that was pushed.
@@ -31,6 +31,12 @@ pub(crate) struct RingTx {
     pos: u64,
     /// The first position that may not be written: what was consumed plus the size of the ring.
     limit: u64,
+    /// The position at which this side looks how far the receiver is: the limit, or where it may start over.
+    look_at: u64,
+    /// What the receiver had published when this side looked last.
+    read: u64,
+    /// Whether this side starts over.
+    restarts: bool,
 }
 
 // SAFETY: the pointers lead to memory that is shared between threads by design; there is one
@@ -42,13 +48,18 @@ impl RingTx {
     ///
     /// # Safety
     /// `ends` must be valid as long as the result is used, and belong to the ring of `cells`.
-    pub(crate) unsafe fn new(cells: Cells, ends: *const Ends) -> Self {
-        Self {
+    pub(crate) unsafe fn new(cells: Cells, ends: *const Ends, restarts: bool) -> Self {
+        let mut new = Self {
             cells,
             ends,
             pos: 0,
             limit: u64::from(cells.count()),
-        }
+            look_at: 0,
+            read: 0,
+            restarts,
+        };
+        new.look_later();
+        new
     }
 
     /// The words that both sides share.
@@ -87,13 +98,15 @@ impl RingTx {
     #[cfg(not(loom))]
     #[inline(always)]
     pub(crate) fn prefetch_next(&self) {
-        self.cells.prefetch_for_write(self.cells.index(self.pos));
+        if !self.restarts {
+            self.cells.prefetch_for_write(self.cells.index(self.pos));
+        }
     }
 
     /// Whether a message would find room now.
     #[inline(always)]
     pub(crate) fn room(&mut self) -> Pushed {
-        if self.pos < self.limit {
+        if self.pos < self.look_at {
             Pushed::Done
         } else {
             self.refresh()
@@ -130,27 +143,46 @@ impl RingTx {
             .control(index)
             .store(control(self.pos, len, bulk), Release);
         self.pos += 1;
-        self.cells
-            .prefetch_for_write(self.cells.index(self.pos + AHEAD));
+        if !self.restarts {
+            self.cells
+                .prefetch_for_write(self.cells.index(self.pos + AHEAD));
+        }
         Pushed::Done
     }
 
-    /// Looks how far the receiver is.
+    /// Looks how far the receiver is, and starts over if it may.
     #[cold]
     #[inline(never)]
     fn refresh(&mut self) -> Pushed {
         // SYNC 2: the receiver's Release store in `RingRx::publish` came after its last read of
         // the cells before `consumed`, so they may be overwritten now.
         let consumed = self.ends().consumed.load(Acquire);
-        let limit = consumed.wrapping_add(u64::from(self.cells.count()));
-        if limit < self.limit || consumed > self.pos {
+        if consumed < self.read || consumed > self.pos {
             return Pushed::Broken;
         }
-        self.limit = limit;
-        if self.pos < limit {
+        self.read = consumed;
+        let cells = u64::from(self.cells.count());
+        let beginning_over = self.pos.is_multiple_of(BEGINNING) && self.cells.index(self.pos) != 0;
+        if self.restarts && beginning_over && consumed == self.pos {
+            // All of the ring is empty, whatever is skipped of it; and here the receiver looks in the first cell, too.
+            self.pos = (self.pos | (cells - 1)) + 1;
+            self.limit = self.pos + cells;
+        }
+        self.limit = self.limit.max(consumed + cells);
+        self.look_later();
+        if self.pos < self.limit {
             Pushed::Done
         } else {
             Pushed::Full
         }
+    }
+
+    /// Looks again at the limit, or at the end of this beginning.
+    fn look_later(&mut self) {
+        self.look_at = if self.restarts {
+            self.limit.min((self.pos | (BEGINNING - 1)) + 1)
+        } else {
+            self.limit
+        };
     }
 }

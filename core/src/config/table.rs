@@ -55,6 +55,11 @@ settings! {
     /// measures whether that is the faster way, `on` does so whenever the system allows it, `off` never.
     "SHM_CMA" => shm_cma: Switch, default "auto", unit "";
 
+    /// Whether a rank that has read what another wrote into shared memory takes the cache lines in which it lay, so that their
+    /// writer has them back sooner: `auto` does on processors where that is known to help (AMD's Zen 3 and Zen 4), `on`
+    /// everywhere, `off` nowhere.
+    "TAKE_LINES" => take_lines: Switch, default "auto", unit "";
+
     /// Most that the shared memory of one job on one node may grow to. The file is sparse: what is
     /// not used costs nothing.
     "SHM_MAX" => shm_max: Bytes, default "16G", unit "bytes", range 1 << 20, 1 << 46;

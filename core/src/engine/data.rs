@@ -6,6 +6,7 @@ use portolan_datatype::{Layout, MsgRep, Signature};
 use crate::buffer::{ContigBuf, MemoryKind, TypedBuf};
 use crate::error::{Error, ErrorKind, Result};
 use crate::staging::{Driven, unsupported};
+use crate::transport::Payload;
 
 /// A contiguous buffer, or items of a layout together with a count on the layout, so that freeing
 /// the type before the communication completes is legal (paper, section 3.7).
@@ -207,6 +208,27 @@ impl Data {
             }
             // SAFETY: the caller's promise.
             Self::Driven(data) => unsafe { data.write(position, source, len, rep) },
+        }
+    }
+
+    /// The same out of a packet.
+    ///
+    /// # Safety
+    /// The buffer must be writable, `position + len` at most [`len`](Self::len), and `len` at most the payload's, which is
+    /// apart from the buffer.
+    #[inline]
+    pub unsafe fn unload(&self, position: usize, payload: Payload<'_>, len: usize, rep: MsgRep) {
+        match self {
+            Self::Contig(buf) if rep == MsgRep::Native => {
+                debug_assert!(position + len <= buf.len);
+                // SAFETY: the range lies in the buffer, which the caller vouches for.
+                unsafe { payload.copy_to(buf.ptr.add(position), len) };
+            }
+            _ => {
+                // SAFETY: the caller's promise.
+                unsafe { self.write(position, payload.as_ptr(), len, rep) };
+                payload.take();
+            }
         }
     }
 }

@@ -437,23 +437,18 @@ impl Table {
         Ok(Request::new(0, index, generation))
     }
 
-    /// Ends a receive by what `receive` does, if that gives a good status and the operation owns nothing; `false` if
-    /// the slot keeps something else that has to be seen to before the request is complete.
+    /// Ends a receive well that owns nothing; `false` if the slot keeps something else that has to be seen to before
+    /// the request is complete.
     #[inline(always)]
-    pub(super) fn end_quietly(
-        &mut self,
-        index: u32,
-        receive: impl FnOnce(&Op) -> Option<Status>,
-    ) -> Option<bool> {
+    pub(super) fn end_quietly(&mut self, index: u32, status: Status) -> bool {
         let entry = &mut self.entries[index as usize];
-        let status = receive(&entry.op)?;
         entry.end_plainly();
         entry.end_well(status);
         if entry.rare.is_some() {
-            return Some(false);
+            return false;
         }
         self.shared.words.set_quiet(index);
-        Some(true)
+        true
     }
 
     /// Whether a request is complete and [`take_quiet`](Self::take_quiet) gives all that is to be said: what

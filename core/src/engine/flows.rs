@@ -259,18 +259,20 @@ impl Proto {
         let RecvStage::Transfer(transfer) = &mut op.stage else {
             return;
         };
-        let (from, len) = (payload.as_ptr(), payload.len());
         match op.data.driven() {
             Some(data) if transfer.rep == MsgRep::Native => {
                 let landing = transfer
                     .landing
                     .get_or_insert_with(|| Box::new(Landing::new(&self.flows.stores)));
                 // SAFETY: the caller's promise.
-                unsafe { landing.put(data, position, from, len) };
+                unsafe { landing.put(data, position, payload.as_ptr(), payload.len()) };
                 landing.count(&mut self.counters);
             }
-            // SAFETY: the caller's promise.
-            _ => unsafe { op.data.write(position, from, len, transfer.rep) },
+            _ => {
+                let len = payload.len();
+                // SAFETY: the caller's promise.
+                unsafe { op.data.unload(position, payload, len, transfer.rep) };
+            }
         }
     }
 

@@ -22,7 +22,7 @@ use crate::level::{Level, StateLock};
 use crate::matching::{Envelope, Wanted};
 use crate::request::{Request, State as Stage};
 use crate::status::Status;
-use crate::transport::{Header, Payload, Transport, copy_short};
+use crate::transport::{Header, Payload, Transport};
 
 /// The receive that a thread holds in hand, or its outcome.
 pub(super) struct InHand {
@@ -241,7 +241,7 @@ impl Proto {
         }
         // SAFETY: the receiving thread keeps the buffer until its call returns, and the payload, which is apart from
         // it, fits.
-        unsafe { copy_short(payload.as_ptr(), hand.buf.ptr, sent) };
+        unsafe { payload.copy_to(hand.buf.ptr, sent) };
         (hand.source, hand.tag) = (header.source, header.tag);
         hand.bytes = sent as u64;
         hand.held = Held::Plain;

@@ -376,7 +376,7 @@ impl Proto {
                         // SAFETY: the buffer of a receive is the device's until it is over; `at + part` is at most
                         // `bytes`, which is at most its length, and `part` at most the payload's, which is in the
                         // transport's memory.
-                        unsafe { op.data.write(at, payload.as_ptr(), part, *rep) };
+                        unsafe { op.data.unload(at, payload, part, *rep) };
                     }
                     op.stage = RecvStage::Arriving {
                         peer,

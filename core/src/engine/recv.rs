@@ -18,7 +18,7 @@ use crate::matching::{Envelope, Pattern, Wanted};
 use crate::request::{Request, State as Stage};
 use crate::status::Status;
 use crate::transport::packet::flags;
-use crate::transport::{Header, PacketKind, Payload, Transport, copy_short};
+use crate::transport::{Header, PacketKind, Payload, Transport};
 
 impl<T: Transport, L: Level> Engine<T, L> {
     /// Starts a receive into contiguous memory.
@@ -227,26 +227,22 @@ impl Proto {
     #[inline(always)]
     pub(super) fn deliver(&mut self, index: u32, peer: u32, header: &Header, payload: Payload<'_>) {
         let (check, bytes) = (self.check_signature, payload.len() as u64);
-        let ended = self.table.end_quietly(index, |op| {
-            let Op::Recv(RecvOp {
-                data: Data::Contig(buf),
-                ..
-            }) = op
-            else {
-                return None;
-            };
-            if !fits_plainly(buf, header, payload.len(), check) {
-                return None;
-            }
-            // SAFETY: the buffer of a receive is the device's until it is over, and the payload, which is
-            // apart from it, fits.
-            unsafe { copy_short(payload.as_ptr(), buf.ptr, payload.len()) };
-            Some(Status::received(header.source, header.tag, bytes))
-        });
-        let Some(complete) = ended else {
-            let header = *header;
-            return self.deliver_with_care(index, peer, &header, payload);
+        // Whatever else needs care gets a copy of the header, as in `on_eager`.
+        let Op::Recv(RecvOp {
+            data: Data::Contig(buf),
+            ..
+        }) = &self.table.entry(index).op
+        else {
+            return self.deliver_with_care(index, peer, &{ *header }, payload);
         };
+        if !fits_plainly(buf, header, payload.len(), check) {
+            return self.deliver_with_care(index, peer, &{ *header }, payload);
+        }
+        // SAFETY: the buffer of a receive is the device's until it is over, and the payload, which is
+        // apart from it, fits.
+        unsafe { payload.copy_to(buf.ptr, payload.len()) };
+        let status = Status::received(header.source, header.tag, bytes);
+        let complete = self.table.end_quietly(index, status);
         self.delivered(peer, header, bytes);
         self.trace("complete", header.source, header.tag, bytes as usize);
         if complete {
@@ -313,7 +309,7 @@ pub(super) fn place(data: &Data, header: &Header, payload: Payload<'_>, check: b
     let (status, rep) = verdict(data, header, payload.len(), check);
     // SAFETY: the buffer of a receive is the device's until it is over; `bytes` is at most its length
     // and the payload's; the payload is in the transport's or the heap's memory, apart from it.
-    unsafe { data.write(0, payload.as_ptr(), status.bytes as usize, rep) };
+    unsafe { data.unload(0, payload, status.bytes as usize, rep) };
     status
 }
 

@@ -63,7 +63,7 @@ impl Stored {
         }
         let mut bytes = [0_u8; INLINE];
         // SAFETY: the payload has `len` readable bytes and the array is fresh and long enough.
-        unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), bytes.as_mut_ptr(), len) };
+        unsafe { payload.copy_to(bytes.as_mut_ptr(), len) };
         Self::Inline(len as u8, bytes)
     }
 

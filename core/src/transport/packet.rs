@@ -2,6 +2,8 @@
 
 use std::marker::PhantomData;
 
+use crate::lines::{self, LINE};
+
 /// Number of the wire format; ranks that disagree refuse to talk (checked when a job starts).
 pub const WIRE_VERSION: u32 = 4;
 
@@ -140,6 +142,9 @@ impl Header {
     }
 }
 
+/// Marks a payload the lines of which are to be taken by who copies it; no length has this bit.
+const TAKE: usize = 1 << (usize::BITS - 1);
+
 /// The bytes of a packet where they arrived, in memory that another process may still write.
 ///
 /// Never turned into a slice: a misbehaving peer may change the bytes while they are read, so they
@@ -147,6 +152,7 @@ impl Header {
 #[derive(Clone, Copy)]
 pub struct Payload<'a> {
     ptr: *const u8,
+    /// With the mark [`TAKE`], so that a payload is two words, which go in registers.
     len: usize,
     place: PhantomData<&'a [u8]>,
 }
@@ -177,18 +183,75 @@ impl<'a> Payload<'a> {
         }
     }
 
+    /// The same, in lines that who copies them [takes](crate::lines).
+    ///
+    /// # Safety
+    /// The bytes must be readable and writable for `'a`, and nobody may need them afterwards.
+    #[inline]
+    #[must_use]
+    pub unsafe fn to_take(ptr: *mut u8, len: usize) -> Self {
+        debug_assert!(len & TAKE == 0);
+        Self {
+            ptr,
+            len: len | TAKE,
+            place: PhantomData,
+        }
+    }
+
     /// Number of bytes.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.len & !TAKE
+    }
+
+    /// Copies the first `len` bytes out. Once, for lines that are taken are lost.
+    ///
+    /// # Safety
+    /// `len` is at most [`len`](Self::len), and so many bytes at `to` are writable and apart from the payload.
+    #[inline(always)]
+    pub unsafe fn copy_to(&self, to: *mut u8, len: usize) {
+        debug_assert!(len <= self.len());
+        // SAFETY: the caller's promise, and that of `new` or `to_take`.
+        unsafe {
+            if len <= LINE / 2 {
+                copy_short(self.ptr, to, len);
+            } else {
+                self.copy_long(to, len);
+            }
+        }
+    }
+
+    /// The same for what is too long to be copied in place: a call, so that its callers stay short.
+    ///
+    /// # Safety
+    /// As for [`copy_to`](Self::copy_to).
+    #[inline(never)]
+    unsafe fn copy_long(self, to: *mut u8, len: usize) {
+        // SAFETY: the caller's promise, and that of `new` or `to_take`.
+        unsafe {
+            if len > LINE && self.len & TAKE != 0 {
+                lines::copy_and_take(self.ptr.cast_mut(), to, len);
+            } else {
+                std::ptr::copy_nonoverlapping(self.ptr, to, len);
+            }
+        }
+    }
+
+    /// Takes the lines, if they are to be taken, after their bytes have been copied.
+    #[inline]
+    pub fn take(&self) {
+        if self.len & TAKE != 0 {
+            // SAFETY: the promise of `to_take`.
+            unsafe { lines::take(self.ptr.cast_mut(), self.len()) };
+        }
     }
 
     /// Whether there are no bytes.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Where the bytes are. Read them once, by copying.
@@ -201,13 +264,8 @@ impl<'a> Payload<'a> {
     /// Copies all bytes out.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut copy = Vec::<u8>::with_capacity(self.len);
-        // SAFETY: `new` promised `len` readable bytes, `copy` has room for them, and the two do not
-        // overlap because `copy` is fresh.
-        unsafe {
-            std::ptr::copy_nonoverlapping(self.ptr, copy.as_mut_ptr(), self.len);
-            copy.set_len(self.len);
-        }
+        let mut copy = Vec::new();
+        self.append_to(&mut copy);
         copy
     }
 
@@ -215,7 +273,7 @@ impl<'a> Payload<'a> {
     #[inline]
     #[must_use]
     pub fn first<const N: usize>(&self) -> Option<[u8; N]> {
-        if self.len < N {
+        if self.len() < N {
             return None;
         }
         let mut copy = [0_u8; N];
@@ -226,12 +284,12 @@ impl<'a> Payload<'a> {
 
     /// Appends the bytes to `bytes`.
     pub fn append_to(&self, bytes: &mut Vec<u8>) {
-        bytes.reserve(self.len);
-        // SAFETY: `len` bytes are readable here and, reserved just now, writable behind the vector's end.
+        let len = self.len();
+        bytes.reserve(len);
+        // SAFETY: `len` bytes are, reserved just now, writable behind the vector's end.
         unsafe {
-            let end = bytes.as_mut_ptr().add(bytes.len());
-            std::ptr::copy_nonoverlapping(self.ptr, end, self.len);
-            bytes.set_len(bytes.len() + self.len);
+            self.copy_to(bytes.as_mut_ptr().add(bytes.len()), len);
+            bytes.set_len(bytes.len() + len);
         }
     }
 
@@ -239,15 +297,20 @@ impl<'a> Payload<'a> {
     #[inline]
     #[must_use]
     pub fn after(&self, n: usize) -> Payload<'a> {
-        let n = n.min(self.len);
-        // SAFETY: `n` is at most `len`, so the rest lies in the same readable bytes.
-        unsafe { Payload::new(self.ptr.add(n), self.len - n) }
+        let n = n.min(self.len());
+        Payload {
+            // SAFETY: `n` is at most `len`, so the rest lies in the same bytes.
+            ptr: unsafe { self.ptr.add(n) },
+            // What marks lines to be taken stays.
+            len: self.len - n,
+            place: PhantomData,
+        }
     }
 }
 
 impl std::fmt::Debug for Payload<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Payload({} bytes)", self.len)
+        write!(f, "Payload({} bytes)", self.len())
     }
 }
 
@@ -289,6 +352,47 @@ pub unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Copies of a payload that is to be taken, as a whole and behind a part, and what is left of its lines.
+    #[test]
+    fn what_is_to_be_taken_is_whole_and_taken_once_it_is_copied() {
+        let sent: Vec<u8> = (0..3000_u32).map(|at| at as u8 | 1).collect();
+        for (from, copy) in [(0, true), (100, true), (0, false), (2990, true)] {
+            let mut place = sent.clone();
+            // SAFETY: the vector's bytes, which nobody else uses meanwhile.
+            let payload = unsafe { Payload::to_take(place.as_mut_ptr(), place.len()) };
+            assert_eq!((payload.len(), payload.is_empty()), (3000, false));
+            let rest = payload.after(from);
+            assert_eq!(rest.len(), 3000 - from);
+            assert_eq!(
+                rest.first::<8>().unwrap(),
+                sent[from..].first_chunk::<8>().copied().unwrap()
+            );
+            if copy {
+                assert_eq!(rest.to_vec(), sent[from..], "from {from}");
+            } else {
+                rest.take();
+            }
+            // What fits a line is not worth taking.
+            let lines = if rest.len() > LINE {
+                rest.len().div_ceil(LINE)
+            } else {
+                0
+            };
+            let taken = place.iter().filter(|&&byte| byte == 0).count();
+            assert_eq!(taken, lines, "from {from}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_to_be_taken_stays() {
+        let mut place = vec![7_u8; 1000];
+        // SAFETY: the vector's bytes.
+        let payload = unsafe { Payload::new(place.as_mut_ptr(), place.len()) };
+        assert_eq!(payload.to_vec(), [7; 1000]);
+        payload.take();
+        assert!(place.iter().all(|&byte| byte == 7));
+    }
 
     #[test]
     fn every_length_is_copied_whole_and_nothing_beyond() {
