@@ -2,7 +2,7 @@
 
 use portolan_core::comm::{Communicator, Slot};
 use portolan_core::config::Settings;
-use portolan_core::{Device, Error, ErrorKind, Request, Result};
+use portolan_core::{Device, Error, ErrorKind, Request, Result, lines};
 
 use crate::select::{Table, parse};
 use crate::state::Job;
@@ -23,6 +23,9 @@ pub struct Options {
     /// Whether ranks whose data are of other types than the others' are told, where operations go through memory that ranks
     /// share (the setting `CHECK_SIGNATURE`; messages look at it themselves).
     pub types: bool,
+    /// Whether ranks that have read what another wrote into memory that they share take its cache lines (the setting
+    /// `TAKE_LINES`; [`lines`] says why).
+    pub takes: bool,
     /// Requests that the nonblocking and persistent operations of a rank may have under way together: by default half of
     /// all that there may be. One that would have more is not begun while others are under way, so that none
     /// ends up waiting for requests that the others hold.
@@ -37,6 +40,7 @@ impl Default for Options {
             direct: true,
             reproducible: false,
             types: true,
+            takes: lines::better_taken(),
             requests: Request::MAX_ACTIVE / 2,
         }
     }
@@ -58,6 +62,7 @@ impl Options {
             direct: settings.coll_direct(),
             reproducible: settings.reproducible(),
             types: settings.check_signature(),
+            takes: lines::taken(settings),
             ..Self::default()
         })
     }

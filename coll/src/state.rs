@@ -55,7 +55,7 @@ pub(crate) struct Job {
 impl Job {
     pub(crate) fn new(options: Options) -> Self {
         Self {
-            boards: Arc::new(Pool::new(options.types)),
+            boards: Arc::new(Pool::new(&options)),
             options,
             progress: Progress::default(),
         }

@@ -271,6 +271,7 @@ impl<'a> Along<'a> {
         &self,
         at: impl Fn(u32, Place) -> *mut u8,
         header: impl Fn(u32) -> Header,
+        takes: bool,
     ) -> Result<()> {
         let me = self.rank;
         let is_here = |((from, _), block): &(Edge, Stream<'_>)| {
@@ -287,8 +288,10 @@ impl<'a> Along<'a> {
             let Some(data) = data else {
                 return Err(no_edge(from, me));
             };
+            // A block of a list is that of one edge.
+            let takes = takes && !matches!(self.shown.blocks, Blocks::Same(_));
             // SAFETY: so many bytes are there; the block is the caller's.
-            unsafe { block.write(0, data, block.len()) };
+            unsafe { block.take(0, data, block.len(), takes) };
         }
         Ok(())
     }

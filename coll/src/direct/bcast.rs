@@ -166,6 +166,7 @@ unsafe fn receive<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: 
     let len = data.len();
     let piece = piece(len as u64, steps.chunk()) as usize;
     let pieces = pieces(len as u64, steps.chunk()) as usize;
+    let takes = steps.takes_from_all();
     for number in 0..pieces {
         steps.room(Place::Cell)?;
         steps.post_for_few(Kind::BcastAwaited, len);
@@ -181,7 +182,7 @@ unsafe fn receive<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: 
         let at = number * piece;
         let source = steps.at(root, Place::Chunk);
         // SAFETY: the piece has been posted, and the buffer is the caller's.
-        unsafe { data.write(at, source, piece.min(len - at)) };
+        unsafe { data.take(at, source, piece.min(len - at), takes) };
         steps.next_published();
     }
     Ok(())

@@ -340,7 +340,7 @@ impl Begun {
                 let guard = NoUnwind::new("an operator of a collective operation");
                 // SAFETY: all that are looked at have shown what they have to, and leave it there until this
                 // rank says that the step is behind it; the rest is the caller's promise.
-                let taken = unsafe { call.take(at, header) };
+                let taken = unsafe { call.take(at, header, boards.takes) };
                 guard.done();
                 taken
             }

@@ -499,7 +499,7 @@ impl<'a> Call<'a> {
     }
 
     /// Takes what this rank wants of what the others show; `at` says where a rank has shown so many bytes, and `header` with
-    /// which header.
+    /// which header. `takes` says whether it takes the lines, too, of what it alone reads.
     ///
     /// # Errors
     /// If the operator does not know the layout, which has been checked.
@@ -512,13 +512,17 @@ impl<'a> Call<'a> {
         &self,
         at: impl Fn(u32, Place) -> *mut u8,
         header: impl Fn(u32) -> Header,
+        takes: bool,
     ) -> Result<()> {
+        let takes_from_all = takes && self.size == 2;
         match &self.what {
             What::Nothing => {}
             What::Bcast { data, root } => {
                 if self.rank != *root {
                     // SAFETY: from the caller.
-                    unsafe { data.write(0, at(*root, Place::of(self.len)), self.len) };
+                    unsafe {
+                        data.take(0, at(*root, Place::of(self.len)), self.len, takes_from_all);
+                    }
                 }
             }
             What::Reduce {
@@ -543,7 +547,7 @@ impl<'a> Call<'a> {
                     let block = Stream::block(recv, rank);
                     let len = block.len();
                     // SAFETY: from the caller.
-                    unsafe { block.write(0, at(rank, Place::of(len)), len) };
+                    unsafe { block.take(0, at(rank, Place::of(len)), len, takes_from_all) };
                 }
             }
             What::Alltoall { recv, .. } => {
@@ -551,13 +555,13 @@ impl<'a> Call<'a> {
                 for rank in (0..self.size).filter(|&rank| rank != self.rank) {
                     let from = at(rank, place).wrapping_add(index_of(rank, self.rank) * self.len);
                     // SAFETY: from the caller.
-                    unsafe { Stream::block(recv, rank).write(0, from, self.len) };
+                    unsafe { Stream::block(recv, rank).take(0, from, self.len, takes) };
                 }
             }
             // SAFETY: from the caller.
-            What::Along(along) => unsafe { along.take(at, header)? },
+            What::Along(along) => unsafe { along.take(at, header, takes)? },
             // SAFETY: as above.
-            What::Listed(part) => unsafe { part.take(at, header) },
+            What::Listed(part) => unsafe { part.take(at, header, takes) },
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Buffers of the program, as operations over boards see them.
 
 use portolan_core::buffer::TypedBuf;
-use portolan_core::{Error, ErrorKind, Result};
+use portolan_core::{Error, ErrorKind, Result, lines};
 use portolan_datatype::{Layout, MsgRep, Op};
 
 use super::board::CHUNK;
@@ -121,6 +121,25 @@ impl<'a> Stream<'a> {
         }
     }
 
+    /// The same from a board; `takes` says whether the lines are taken, because nobody else reads them.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write), and what is taken is writable, and has no other reader.
+    #[inline]
+    pub(super) unsafe fn take(&self, at: usize, from: *mut u8, len: usize, takes: bool) {
+        // SAFETY: from the caller.
+        unsafe {
+            if !takes || len <= lines::LINE {
+                self.write(at, from, len);
+            } else if self.layout.is_contiguous() {
+                lines::copy_and_take(from, self.ptr.add(at), len.min(self.len() - at));
+            } else {
+                self.write(at, from, len);
+                lines::take(from, len);
+            }
+        }
+    }
+
     /// Copies the whole stream to another of the same length.
     ///
     /// # Safety
@@ -178,6 +197,9 @@ fn in_parts(len: usize, mut copy: impl FnMut(usize, *mut u8, usize)) {
         copy(at, part.as_mut_ptr(), now);
     }
 }
+
+/// Bytes that are combined before their lines are taken: few enough to be in the first cache still.
+const COMBINED: usize = 4 << 10;
 
 /// Items that are reduced.
 ///
@@ -282,6 +304,59 @@ impl<'a> Items<'a> {
                 from.copy_to(&Stream { ptr: to, ..from });
             }
         }
+    }
+
+    /// Copies all items from a board; `takes` says whether their lines are taken, because nobody else reads them.
+    ///
+    /// # Safety
+    /// As [`copy`](Self::copy), and what is taken is writable, and has no other reader.
+    #[inline]
+    pub(super) unsafe fn copy_shown(&self, from: *mut u8, to: *mut u8, takes: bool) {
+        // SAFETY: from the caller.
+        unsafe {
+            if self.are_taken(takes) {
+                lines::copy_and_take(from, to, self.len());
+            } else {
+                self.copy(from, to);
+            }
+        }
+    }
+
+    /// `right = left op right`, where `left` is on a board; `takes` as in [`copy_shown`](Self::copy_shown).
+    ///
+    /// # Errors
+    /// As [`combine`](Self::combine).
+    ///
+    /// # Safety
+    /// As [`combine`](Self::combine) and [`copy_shown`](Self::copy_shown).
+    #[inline]
+    pub(super) unsafe fn combine_shown(
+        &self,
+        left: *mut u8,
+        right: *mut u8,
+        takes: bool,
+    ) -> Result<()> {
+        if !self.are_taken(takes) {
+            // SAFETY: from the caller.
+            return unsafe { self.combine(left, right) };
+        }
+        let each = self.per(COMBINED);
+        for first in (0..self.count).step_by(each) {
+            let now = self.with(each.min(self.count - first));
+            let left = self.nth(left, first);
+            // SAFETY: from the caller, for some of them.
+            unsafe {
+                now.combine(left, self.nth(right, first))?;
+                lines::take(left, now.len());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether lines in which these lie are taken if `takes`.
+    #[inline]
+    fn are_taken(&self, takes: bool) -> bool {
+        takes && self.contiguous && self.len() > lines::LINE
     }
 
     /// `right = left op right`.

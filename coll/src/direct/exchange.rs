@@ -120,8 +120,11 @@ fn post_and_see<D: Device>(
 /// aside between rounds.
 pub(super) const ASIDE: usize = 2048;
 
+/// Bytes of what two ranks combine both, at most. (Where each combines half of a vector, two thirds of the bytes are moved.)
+pub(super) const PAIR: usize = 16 << 10;
+
 #[repr(C, align(64))]
-struct Aside([MaybeUninit<u8>; ASIDE]);
+struct Aside<const BYTES: usize>([MaybeUninit<u8>; BYTES]);
 
 /// Reduces over all ranks what fits a cell or a chunk, and with more than [`RADIX`] ranks [`ASIDE`] bytes: all
 /// ranks combine, in the order of the ranks, and come to the same bits. `to` is `None` where the result is of
@@ -149,11 +152,52 @@ pub(super) unsafe fn allreduce<D: Device>(
     steps.post(kind, len);
     steps.expect_all(kind, len)?;
     if let Some(to) = to.filter(|_| !steps.disagree()) {
+        let shown = shown_at(&steps, items, place);
         // SAFETY: all have posted as many items, says the caller valid ones.
-        unsafe { combine(0..steps.size(), items, shown_at(&steps, items, place), to)? };
+        unsafe {
+            if place == Place::Chunk && steps.takes_from_all() && items.room() <= PAIR {
+                combine_pair(steps.rank(), items, from, shown(1 - steps.rank()), to)?;
+            } else {
+                combine(0..steps.size(), items, shown, to)?;
+            }
+        };
     }
     steps.next();
     steps.end(kind, len)
+}
+
+/// Combines what two ranks have, where each takes the lines that the other shows: its own items come from the program's buffer.
+///
+/// # Safety
+/// The items are readable at `from`, which may be `to`, and are [`PAIR`] bytes at most; the other rank's have been posted at `theirs`; they
+/// are writable at `to`, and valid for the operator.
+unsafe fn combine_pair(
+    me: u32,
+    items: &Items<'_>,
+    from: *const u8,
+    theirs: *mut u8,
+    to: *mut u8,
+) -> Result<()> {
+    let in_place = std::ptr::eq(from, to);
+    // SAFETY: from the caller; there is room aside.
+    unsafe {
+        if me == 1 {
+            // It is the last, and so at the right.
+            if !in_place {
+                items.copy(from, to);
+            }
+            return items.combine_shown(theirs, to, true);
+        }
+        if !in_place {
+            items.copy_shown(theirs, to, true);
+            return items.combine(from, to);
+        }
+        let mut aside = Aside([MaybeUninit::<u8>::uninit(); PAIR]);
+        let own = items.on_board(aside.0.as_mut_ptr().cast());
+        items.copy(from, own);
+        items.copy_shown(theirs, to, true);
+        items.combine(own, to)
+    }
 }
 
 /// # Safety
@@ -168,7 +212,7 @@ unsafe fn allreduce_in_rounds<D: Device>(
     let (len, place) = (items.len(), Place::of(items.room()));
     let first = steps.number();
     let mut rounds = Round::all(steps.rank(), steps.size()).peekable();
-    let mut aside = Aside([MaybeUninit::uninit(); ASIDE]);
+    let mut aside = Aside([MaybeUninit::<u8>::uninit(); ASIDE]);
     let aside = items.on_board(aside.0.as_mut_ptr().cast());
     let mut shown = from;
     while let Some(round) = rounds.next() {
@@ -223,14 +267,30 @@ pub(super) unsafe fn combine(
     shown: impl Fn(u32) -> *mut u8,
     target: *mut u8,
 ) -> Result<()> {
+    // SAFETY: from the caller.
+    unsafe { combine_and_take(ranks, items, shown, |_| false, target) }
+}
+
+/// The same; `takes` says of whom the lines are taken.
+///
+/// # Safety
+/// As [`combine`], and nobody else reads what is taken.
+#[inline]
+pub(super) unsafe fn combine_and_take(
+    ranks: impl DoubleEndedIterator<Item = u32>,
+    items: &Items<'_>,
+    shown: impl Fn(u32) -> *mut u8,
+    takes: impl Fn(u32) -> bool,
+    target: *mut u8,
+) -> Result<()> {
     let mut ranks = ranks.rev();
     if let Some(last) = ranks.next() {
         // SAFETY: from the caller.
-        unsafe { items.copy(shown(last), target) };
+        unsafe { items.copy_shown(shown(last), target, takes(last)) };
     }
     ranks.try_for_each(|rank| {
         // SAFETY: from the caller.
-        unsafe { items.combine(shown(rank), target) }
+        unsafe { items.combine_shown(shown(rank), target, takes(rank)) }
     })
 }
 

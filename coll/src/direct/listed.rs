@@ -469,6 +469,7 @@ impl<'a> Listed<'a> {
         &self,
         at: impl Fn(u32, Place) -> *mut u8,
         header: impl Fn(u32) -> Header,
+        takes: bool,
     ) {
         for rank in self.others() {
             let len = self.gets_len(rank);
@@ -485,7 +486,7 @@ impl<'a> Listed<'a> {
                 }
             };
             // SAFETY: so many bytes are there; the block is the caller's.
-            unsafe { block.write(0, from, len) };
+            unsafe { block.take(0, from, len, takes) };
         }
     }
 

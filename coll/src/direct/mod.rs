@@ -117,6 +117,8 @@ struct Boards {
     pool: Arc<Pool>,
     /// Whether ranks look if the others' items are of the same sort.
     types: bool,
+    /// Whether all of them take the lines of what one alone reads on a board ([`lines`](portolan_core::lines)).
+    takes: bool,
     /// Which way long operations take.
     choice: Choice,
 }

@@ -43,7 +43,7 @@ pub(super) unsafe fn allgather<D: Device>(
             return steps.end_by(Way::Messages, kind, len);
         }
     }
-    let (place, chunk) = (Place::of(len), steps.chunk());
+    let (place, chunk, takes) = (Place::of(len), steps.chunk(), steps.takes_from_all());
     let (mut at, mut longest) = (0, len as u64);
     // Who chooses, or takes another operation, takes one step here. All others see it in that step, and leave.
     let mut left = false;
@@ -51,12 +51,19 @@ pub(super) unsafe fn allgather<D: Device>(
         steps.room(place)?;
         // SAFETY: from the caller; the place is this rank's, free, and has room for a chunk, or for all.
         unsafe { mine.read(at, steps.mine(place), chunk.min(len - at.min(len))) };
-        steps.post(kind, len);
-        if send.is_some() {
-            // While the others come, and from the place: it is in a cache, and what is read twice from memory
-            // costs more than all else in blocks that no cache can hold.
+        let keep = |steps: &Steps<'_, D>| {
+            // From the place: it is in a cache, and what is read twice from memory costs more than all else in blocks
+            // that no cache can hold.
             // SAFETY: what the place has of this rank's contribution was copied above; the block is the caller's.
             unsafe { own.write(at, steps.mine(place), chunk.min(len - at.min(len))) };
+        };
+        if send.is_some() && takes {
+            keep(&steps);
+        }
+        steps.post(kind, len);
+        if send.is_some() && !takes {
+            // While the others come.
+            keep(&steps);
         }
         for rank in steps.others() {
             let block = Stream::block(recv, rank);
@@ -79,7 +86,7 @@ pub(super) unsafe fn allgather<D: Device>(
                 let source = steps.at(rank, Place::of(block.len()));
                 let now = chunk.min(block.len() - at.min(block.len()));
                 // SAFETY: so many bytes have been posted there; the block is the caller's.
-                unsafe { block.write(at, source, now) };
+                unsafe { block.take(at, source, now, takes) };
             }
         }
         steps.seen_all();
@@ -178,7 +185,7 @@ pub(super) unsafe fn alltoall<D: Device>(
                 .at(rank, theirs.place)
                 .wrapping_add(theirs.of(rank, me));
             // SAFETY: the share has been posted; the block is the caller's.
-            if let Err(odd) = unsafe { theirs.read(&block, at, source) } {
+            if let Err(odd) = unsafe { theirs.take(&block, at, source, steps.takes()) } {
                 steps.note_len(rank, header, odd);
             }
         }
@@ -300,8 +307,14 @@ impl Shares {
     /// The error is the length that the other rank has for the block, if it is another.
     ///
     /// # Safety
-    /// The share at `from` has been posted; `block` is writable.
-    unsafe fn read(&self, block: &Stream<'_>, at: usize, from: *const u8) -> Result<(), u64> {
+    /// The share at `from` has been posted, and is this rank's to read; `block` is writable.
+    unsafe fn take(
+        &self,
+        block: &Stream<'_>,
+        at: usize,
+        from: *mut u8,
+        takes: bool,
+    ) -> Result<(), u64> {
         let len = block.len();
         // SAFETY: from the caller.
         unsafe {
@@ -314,7 +327,7 @@ impl Shares {
                 return Err(theirs);
             }
             let now = self.data.min(len - at.min(len));
-            block.write(at, from.add(self.prefix), now);
+            block.take(at, from.add(self.prefix), now, takes);
         }
         Ok(())
     }

@@ -245,8 +245,10 @@ impl<D: Device> Looks<'_, D> {
         } else if let Some(at) = at.filter(|_| mine > 0) {
             let sort = self.steps.sort_of(block.layout());
             self.steps.see_sort_as(sort, from, header);
+            // A block of a list is that of one edge.
+            let takes = self.steps.takes() && matches!(self.shown.blocks, Blocks::List(_));
             // SAFETY: so many bytes have been posted there; the block is the caller's.
-            unsafe { block.write(0, at, mine) };
+            unsafe { block.take(0, at, mine, takes) };
         }
         if at.is_none() && theirs > 0 && is_short {
             late.receive(from, lane, block);

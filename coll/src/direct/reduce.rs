@@ -10,16 +10,13 @@ use portolan_core::{Device, Result};
 use super::board::{CHUNK, CHUNKS, IN_CELL, Kind, Place};
 use super::counts;
 use super::data::Items;
-use super::exchange::{self, ASIDE, RADIX, shown_at};
+use super::exchange::{self, ASIDE, PAIR, RADIX, shown_at};
 use super::limits::by_messages;
 use super::steps::{Steps, Way};
 use crate::schedule::part;
 
 /// Bytes that a rank reads of others, at most, where all of them combine the same: it saves one wait of two.
 const TOGETHER: usize = 64 << 10;
-
-/// The same in an allreduce of two ranks: where each combines half of the vector, two thirds of the bytes are moved.
-const PAIR: usize = 16 << 10;
 
 /// Ranks that let the root of a long reduction combine everything, at most: others only write then, and nobody
 /// waits for partial results. (Two pinned processes 9 µs instead of 14 to 27 at 256 KiB, 57 instead of 60 at 1 MiB;
@@ -106,9 +103,10 @@ unsafe fn to_root<D: Device>(
             steps.expect(rank, kind, len)?;
         }
         if !steps.disagree() {
-            // SAFETY: all have posted as many items; `to` is the caller's.
+            let (shown, takes) = (shown_at(&steps, items, place), takes(&steps));
+            // SAFETY: all have posted as many items, which this rank alone reads; `to` is the caller's.
             unsafe {
-                exchange::combine(0..steps.size(), items, shown_at(&steps, items, place), to)?;
+                exchange::combine_and_take(0..steps.size(), items, shown, takes, to)?;
             };
         }
     }
@@ -155,19 +153,21 @@ unsafe fn in_chunks<D: Device>(
         }
         if let Some(to) = to {
             let target = items.nth(to, first);
-            // SAFETY: all have posted as many items; `to` is the caller's.
+            let (shown, takes) = (shown_at(&steps, &round, Place::Chunk), takes(&steps));
+            // SAFETY: all have posted as many items, which this rank alone reads; `to` is the caller's.
             unsafe {
-                exchange::combine(
-                    0..steps.size(),
-                    &round,
-                    shown_at(&steps, &round, Place::Chunk),
-                    target,
-                )?;
+                exchange::combine_and_take(0..steps.size(), &round, shown, takes, target)?;
             }
         }
         steps.next_published();
     }
     steps.end(kind, len)
+}
+
+/// Of whom this rank takes the lines, where nobody else reads what it reads: of all others.
+fn takes<D: Device>(steps: &Steps<'_, D>) -> impl Fn(u32) -> bool + use<D> {
+    let (me, takes) = (steps.rank(), steps.takes());
+    move |rank| takes && rank != me
 }
 
 /// Each rank combines a part of every chunk; who has a `to` takes all of them.
@@ -209,28 +209,35 @@ unsafe fn in_parts<D: Device>(
             }
         };
         let mine = items.with(part(me).len());
+        let takes = takes(&steps);
         for rank in (0..ranks).rev() {
-            // SAFETY: all have posted this part of as many items, valid for the operator; the next chunk
-            // of this rank is free.
+            // SAFETY: all have posted this part of as many items, valid for the operator, and for this rank alone; the
+            // next chunk of this rank is free.
             unsafe {
                 if rank + 1 == ranks {
-                    mine.copy(operand(rank), result);
+                    mine.copy_shown(operand(rank), result, takes(rank as u32));
                 } else {
-                    mine.combine(operand(rank), result)?;
+                    mine.combine_shown(operand(rank), result, takes(rank as u32))?;
                 }
             }
+        }
+        let takes = steps.takes_from_all();
+        if let Some(to) = to.filter(|_| takes) {
+            let to = items.nth(to, first + part(me).start);
+            // SAFETY: `to` is the caller's; what was there of this round has been shown, or combined.
+            unsafe { mine.copy(result, to) };
         }
         steps.next();
         steps.post(kind, len);
         if let Some(to) = to {
             steps.expect_all(kind, len)?;
             let target = items.nth(to, first);
-            for rank in 0..ranks {
+            for rank in (0..ranks).filter(|&rank| rank != me || !takes) {
                 let part = part(rank);
                 let chunk = round.on_board(steps.at(rank as u32, Place::Chunk));
                 let (from, to) = (items.nth(chunk, part.start), items.nth(target, part.start));
                 // SAFETY: the results have been posted; `to` is the caller's.
-                unsafe { items.with(part.len()).copy(from, to) };
+                unsafe { items.with(part.len()).copy_shown(from, to, takes) };
             }
         }
         steps.next();
@@ -345,16 +352,17 @@ pub(super) unsafe fn reduce_scatter<D: Device>(
             let place = steps.at(rank as u32, place);
             mine.on_board(place.wrapping_add(skip + me * share))
         };
-        for rank in (0..ranks).rev() {
-            // SAFETY: all have posted shares of the same length, valid for the operator; the result is the
-            // caller's, or aside.
-            unsafe {
-                if rank + 1 == ranks {
-                    mine.copy(at(rank), to);
-                } else {
-                    mine.combine(at(rank), to)?;
-                }
-            }
+        let takes = takes(&steps);
+        // SAFETY: all have posted shares of the same length for this rank alone, valid for the operator; the result is
+        // the caller's, or aside.
+        unsafe {
+            exchange::combine_and_take(
+                0..ranks as u32,
+                &mine,
+                |rank| at(rank as usize),
+                takes,
+                to,
+            )?;
         }
         next(&mut steps);
     }

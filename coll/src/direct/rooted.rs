@@ -129,7 +129,7 @@ unsafe fn collect<D: Device>(
             // SAFETY: so many bytes have been posted there; the block is the caller's.
             unsafe {
                 match steps.place_of(rank, theirs)? {
-                    Some(source) => block.write(0, source, block.len()),
+                    Some(source) => block.take(0, source, block.len(), steps.takes()),
                     None => steps.note(rank, header),
                 }
             }
@@ -304,7 +304,7 @@ unsafe fn take<D: Device>(
                 messages.receive(root, 0, mine);
             } else if part == len {
                 // SAFETY: the parts have been posted, or this one is empty; the buffer is the caller's.
-                unsafe { mine.write(0, list.part(me, usize::MAX), len) };
+                unsafe { mine.take(0, list.part(me, usize::MAX), len, steps.takes()) };
             } else {
                 steps.note_len(root, header, part as u64);
             }

@@ -46,12 +46,47 @@ pub(super) unsafe fn scan<D: Device>(
         return steps.end(kind, len);
     }
     // SAFETY: the ranks before have posted as many items; `to` is the caller's.
-    unsafe { exchange::combine(0..end, items, shown_at(&steps, items, place), to)? };
+    unsafe {
+        let shown = shown_at(&steps, items, place);
+        if place == Place::Chunk && steps.takes_from_all() {
+            pair(me, items, from, shown(0), to, exclusive)?;
+        } else {
+            exchange::combine(0..end, items, shown, to)?;
+        }
+    }
     match place {
         Place::Cell => steps.next(),
         Place::Chunk => steps.next_published(),
     }
     steps.end(kind, len)
+}
+
+/// The part of one of two ranks where the second takes the lines that the first shows: own items come from the program's buffer.
+///
+/// # Safety
+/// As [`scan`]; the second rank has seen as many items of the first, which are at `shown`.
+unsafe fn pair(
+    me: u32,
+    items: &Items<'_>,
+    from: *mut u8,
+    shown: *mut u8,
+    to: *mut u8,
+    exclusive: bool,
+) -> Result<()> {
+    // SAFETY: from the caller.
+    unsafe {
+        if !exclusive && from != to {
+            items.copy(from, to);
+        }
+        match (me, exclusive) {
+            (0, _) => Ok(()),
+            (_, false) => items.combine_shown(shown, to, true),
+            (_, true) => {
+                items.copy_shown(shown, to, true);
+                Ok(())
+            }
+        }
+    }
 }
 
 /// Chunk after chunk goes along the chain of all ranks: each shows the next what the one before it has shown, combined
@@ -85,21 +120,31 @@ unsafe fn along<D: Device>(
         if me > 0 {
             steps.expect(me - 1, kind, len)?;
             let shown = round.on_board(steps.at(me - 1, Place::Chunk));
+            let again = kind == Kind::Exscan;
             if sums {
-                // SAFETY: it has been posted, of the same length, as all have announced; the values are valid.
-                unsafe { round.combine(shown, sum)? };
+                // SAFETY: it has been posted, of the same length, as all have announced; the values are valid, and nobody
+                // else reads them.
+                unsafe { round.combine_shown(shown, sum, steps.takes() && !again)? };
             }
-            if kind == Kind::Exscan {
+            if again {
                 result = Some(shown);
             }
         }
+        let takes = steps.takes();
+        let keep = |result: *mut u8| {
+            // SAFETY: `to` is the caller's; what is in place there has been copied before, if anybody needs it. It is this rank's own
+            // sum, or what it alone reads.
+            unsafe { round.copy_shown(result, target, takes && result != sum) };
+        };
+        // Its own sum is not there any more when the next rank has taken it.
+        let early = result.filter(|&result| takes && result == sum);
+        early.into_iter().for_each(keep);
         steps.post_for_few(kind, len);
         if !last {
             steps.wake(me + 1);
         }
-        if let Some(result) = result {
-            // SAFETY: `to` is the caller's; what is in place there has been copied before, if anybody needs it.
-            unsafe { round.copy(result, target) };
+        if early.is_none() {
+            result.into_iter().for_each(keep);
         }
         steps.next_published();
     }

@@ -23,6 +23,7 @@ use super::edges::Edges;
 use super::hope::Hope;
 use super::long::Long;
 use super::track::Turns;
+use crate::options::Options;
 use crate::state::lock;
 
 /// More ranks than this use messages: one of them would look at that many boards.
@@ -30,8 +31,9 @@ const MOST_RANKS: u32 = 256;
 
 /// Words of a region's key.
 const KEY_WORDS: usize = size_of::<RegionKey>() / 8;
-/// Words that a rank tells the others: whether it has a board, its key, what it tells of its edges, and bytes of a chunk.
-const WORDS: usize = 1 + KEY_WORDS + 4;
+/// Words that a rank tells the others: whether it has a board, its key, what it tells of its edges, whether it takes lines, and
+/// bytes of a chunk.
+const WORDS: usize = 1 + KEY_WORDS + 5;
 
 /// What the boards of a rank's communicators have in common.
 #[derive(Debug)]
@@ -42,6 +44,8 @@ pub(crate) struct Pool {
     spare: Mutex<Vec<Region>>,
     /// Whether ranks look if the others' items are of the same sort.
     pub(super) types: bool,
+    /// Whether it takes lines of boards that it has read.
+    takes: bool,
 }
 
 #[derive(Debug)]
@@ -68,11 +72,12 @@ impl Retired {
 }
 
 impl Pool {
-    pub(crate) fn new(types: bool) -> Self {
+    pub(crate) fn new(options: &Options) -> Self {
         Self {
             retired: Mutex::default(),
             spare: Mutex::default(),
-            types,
+            types: options.types,
+            takes: options.takes,
         }
     }
 
@@ -146,11 +151,12 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
     }
     let neighbours = comm.neighbours();
     let [crowded, most, sources] = Edges::told(neighbours.as_ref());
-    let told = [crowded, most, sources, chunk as u64];
+    let told = [crowded, most, sources, pool.takes.into(), chunk as u64];
     let keys = comm.allgather_words(&words(region.as_ref(), told))?;
     let (told, _) = keys.as_chunks::<WORDS>();
     let least = told.iter().map(|&[.., chunk]| chunk as usize).min();
     let map = Map::new(ranks, least.unwrap_or(CHUNK));
+    let takes = told.iter().all(|&[.., takes, _]| takes == 1);
     let boards = region.as_ref().and_then(|own| mapped(comm, own, &keys));
     let mut all = [u64::from(boards.is_some())];
     comm.and_words(&mut all)?;
@@ -163,7 +169,7 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
                 .contains(Caps::THREAD_MULTIPLE);
             let told = told
                 .iter()
-                .map(|&[.., crowded, most, sources, _]| [crowded, most, sources]);
+                .map(|&[.., crowded, most, sources, _, _]| [crowded, most, sources]);
             Ok(Some(Boards {
                 map,
                 edges: neighbours.map(|neighbours| Edges::new(neighbours, told)),
@@ -185,6 +191,7 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
                 choice: Choice::new(comm.size()),
                 pool: Arc::clone(pool),
                 types: pool.types,
+                takes,
             }))
         }
         (_, Some(region)) => {
@@ -207,7 +214,7 @@ fn shares_memory<D: Device>(comm: &Communicator<D>) -> bool {
 }
 
 /// What a rank tells the others.
-fn words(region: Option<&Region>, told: [u64; 4]) -> [u64; WORDS] {
+fn words(region: Option<&Region>, told: [u64; 5]) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     if let Some(region) = region {
         words[0] = 1;

@@ -164,6 +164,18 @@ impl<'a, D: Device> Steps<'a, D> {
         self.boards.size()
     }
 
+    /// Whether the lines of what this rank alone reads are taken.
+    #[inline]
+    pub(super) fn takes(&self) -> bool {
+        self.boards.takes
+    }
+
+    /// The same for what is shown to all others. Its owner does not look at it then, either, once it has posted.
+    #[inline]
+    pub(super) fn takes_from_all(&self) -> bool {
+        self.boards.takes && self.size() == 2
+    }
+
     /// The communicator's topology, if it has one.
     pub(super) fn edges(&self) -> Option<&'a Edges> {
         self.boards.edges.as_ref()
@@ -343,6 +355,8 @@ impl<'a, D: Device> Steps<'a, D> {
         // SAFETY: a board of this communicator.
         // Release: pairs with the Acquire load in `header_of`: the data is there with it.
         unsafe { self.boards.map.header(own, self.step) }.store(header.0, Ordering::Release);
+        #[cfg(test)]
+        super::tests::lingering::linger();
         // The others have the next cell's line since they last looked at it. It comes back while this
         // rank waits, instead of when it has something to show.
         want(self.boards.map.data(own, self.step.wrapping_add(1)));

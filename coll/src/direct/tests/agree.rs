@@ -1,12 +1,12 @@
 //! What operations cost, how boards come and go, and what becomes of ranks that do not agree.
 
 use portolan_core::transport::TransportCaps;
-use portolan_core::transport::memory::{self, Options};
+use portolan_core::transport::memory;
 use portolan_core::{Device, ErrorKind, Result};
 use portolan_datatype::{Layout, Op, Predefined};
 
 use super::{World, buf, costs, has_boards, on_all, on_network, on_some};
-use crate::{BlocksArg, Counters, Many, Operation, counted, run};
+use crate::{BlocksArg, Counters, Many, Operation, Options, counted, run};
 
 fn sum() -> Op {
     Op::from(Predefined::Sum)
@@ -378,45 +378,57 @@ fn who_takes_steps_of_two_numbers_does_not_leave_others_behind() {
 
 #[test]
 fn ranks_of_two_nodes_send_messages_and_those_of_one_do_not() {
-    let options = Options {
+    let options = memory::Options {
         ranks_per_node: 2,
-        ..Options::default()
+        ..memory::Options::default()
     };
-    on_network(memory::network_with(4, options), |world| {
-        let mut data = [1];
-        allreduce(world, &mut data).unwrap();
-        assert!(data == [4] && !has_boards(world) && counted(world, Counters::Messages) > 0);
-        let node = world.split(Some(world.rank() / 2), 0).unwrap().unwrap();
-        allreduce(&node, &mut data).unwrap();
-        assert_eq!((data, costs(&node)), ([8], [1, 1, 0]));
-        world.barrier().unwrap();
-    });
+    on_network(
+        memory::network_with(4, options),
+        &Options::default(),
+        |world| {
+            let mut data = [1];
+            allreduce(world, &mut data).unwrap();
+            assert!(data == [4] && !has_boards(world) && counted(world, Counters::Messages) > 0);
+            let node = world.split(Some(world.rank() / 2), 0).unwrap().unwrap();
+            allreduce(&node, &mut data).unwrap();
+            assert_eq!((data, costs(&node)), ([8], [1, 1, 0]));
+            world.barrier().unwrap();
+        },
+    );
     // Memory that cannot be stored into directly.
-    let options = Options {
-        caps: Options::default().caps - TransportCaps::DIRECT,
-        ..Options::default()
+    let options = memory::Options {
+        caps: memory::Options::default().caps - TransportCaps::DIRECT,
+        ..memory::Options::default()
     };
-    on_network(memory::network_with(2, options), |world| {
-        let mut data = [1];
-        allreduce(world, &mut data).unwrap();
-        assert!(data == [2] && !has_boards(world));
-        world.barrier().unwrap();
-    });
+    on_network(
+        memory::network_with(2, options),
+        &Options::default(),
+        |world| {
+            let mut data = [1];
+            allreduce(world, &mut data).unwrap();
+            assert!(data == [2] && !has_boards(world));
+            world.barrier().unwrap();
+        },
+    );
 }
 
 #[test]
 fn without_memory_for_a_board_all_do_without() {
-    let options = Options {
+    let options = memory::Options {
         // Enough for two boards, not for three.
         direct: 1 << 20,
-        ..Options::default()
+        ..memory::Options::default()
     };
-    on_network(memory::network_with(3, options), |world| {
-        let mut data = [1];
-        allreduce(world, &mut data).unwrap();
-        assert!(data == [3] && !has_boards(world));
-        world.barrier().unwrap();
-    });
+    on_network(
+        memory::network_with(3, options),
+        &Options::default(),
+        |world| {
+            let mut data = [1];
+            allreduce(world, &mut data).unwrap();
+            assert!(data == [3] && !has_boards(world));
+            world.barrier().unwrap();
+        },
+    );
 }
 
 #[test]

@@ -2,12 +2,13 @@
 //! of the first rank. Without it nobody waits for ever. What follows works.
 
 use portolan_core::ErrorKind;
+use portolan_core::transport::memory;
 
 use super::mixed::take;
 use super::turn::{Form, Turn, WHATS};
-use super::{World, on_all};
+use super::{World, on_all, on_network};
 use crate::simulate::Random;
-use crate::{Operation, Options, configure, run};
+use crate::{Operation, Options, run};
 
 /// Operations in which all ranks give the same count, and those with a root.
 const OF_ONE_COUNT: [usize; 4] = [1, 8, 9, 11];
@@ -43,12 +44,11 @@ fn name(turn: &Turn) -> usize {
 
 /// The debug mode.
 fn compared(ranks: u32, turns: usize, longest: usize, seed: u64) {
-    on_all(ranks, |world| {
-        let options = Options {
-            compare: true,
-            ..Options::default()
-        };
-        configure(world, options).unwrap();
+    let options = Options {
+        compare: true,
+        ..Options::default()
+    };
+    on_network(memory::network(ranks), &options, |world| {
         let mut random = Random::new(seed);
         for number in 0..turns {
             let usual = Turn::draw(&mut random, ranks, longest).in_any_form(&mut random);
@@ -77,6 +77,7 @@ fn compared(ranks: u32, turns: usize, longest: usize, seed: u64) {
                 }
             }
         }
+        world.barrier().unwrap();
     });
 }
 

@@ -6,6 +6,7 @@ mod along;
 mod counts;
 mod differ;
 mod flight;
+pub(super) mod lingering;
 mod mixed;
 mod model;
 mod neighbours;
@@ -25,30 +26,39 @@ use portolan_core::transport::memory::{self, Memory};
 use portolan_core::{Engine, MemoryKind, TypedBuf};
 use portolan_datatype::Layout;
 
-use crate::{Counters, counted, state};
+use crate::{Counters, Options, configure, counted, state};
 
 type World = Communicator<Engine<Memory, Single>>;
 
-/// Runs `body` on `n` ranks, which are threads and end together.
+/// Runs `body` on `n` ranks, which are threads and end together: on boards of which lines are taken, and on others.
 fn on_all(n: u32, body: impl Fn(&World) + Sync) {
-    on_some(n, |world| {
-        body(world);
-        world.barrier().unwrap();
-    });
+    for takes in [false, true] {
+        let options = Options {
+            takes,
+            ..Options::default()
+        };
+        on_network(memory::network(n), &options, |world| {
+            // Who takes lines too early is seen to do so if their owner is late.
+            lingering::begin(if takes { 3 } else { 0 });
+            body(world);
+            world.barrier().unwrap();
+        });
+    }
 }
 
-/// The same for ranks of which not all come to the end.
+/// Runs `body` on ranks of which not all come to the end.
 fn on_some(n: u32, body: impl Fn(&World) + Sync) {
-    on_network(memory::network(n), body);
+    on_network(memory::network(n), &Options::default(), body);
 }
 
-fn on_network(ranks: Vec<Memory>, body: impl Fn(&World) + Sync) {
+fn on_network(ranks: Vec<Memory>, options: &Options, body: impl Fn(&World) + Sync) {
     std::thread::scope(|scope| {
         for transport in ranks {
             let body = &body;
             scope.spawn(move || {
                 let engine = Engine::new(transport, &Settings::default()).unwrap();
                 let world = Communicator::world(Arc::new(engine)).unwrap();
+                configure(&world, options.clone()).unwrap();
                 body(&world);
             });
         }

@@ -80,8 +80,8 @@ pub(crate) fn world<D: Device>(
     rank.barrier();
 }
 
-/// Runs `body` with an operation done by each of its algorithms, as it is done by default, and in the debug
-/// mode.
+/// Runs `body` with an operation done by each of its algorithms, as it is done by default (whether or not lines are taken), and in
+/// the debug mode.
 pub(crate) fn by_every_algorithm<D: Device>(
     rank: &Rank<'_, D>,
     operation: Name,
@@ -105,7 +105,11 @@ pub(crate) fn by_every_algorithm<D: Device>(
         options.direct = false;
         world(rank, options, &body);
     }
-    world(rank, Options::default(), &body);
+    for takes in [false, true] {
+        let mut options = Options::default();
+        options.takes = takes;
+        world(rank, options, &body);
+    }
     world(rank, debug_mode(), &body);
 }
 
