@@ -12,6 +12,8 @@ use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use portolan_core::lines;
+
 use super::turns::{Turns, TwoLines, on_two, until};
 use crate::Buffers;
 use crate::pin::PinError;
@@ -25,10 +27,17 @@ struct Shape {
     room: u64,
     /// Pieces that a core copies one way before it looks at the other way.
     turn: u64,
+    /// Whether who copies out takes the lines ([`lines`]).
+    takes: bool,
 }
 
 const fn shape(piece: usize, room: u64, turn: u64) -> Shape {
-    Shape { piece, room, turn }
+    Shape {
+        piece,
+        room,
+        turn,
+        takes: false,
+    }
 }
 
 /// How a stream travels: the best is quoted. Long pieces, because a copy has a beginning, and few of them, because they
@@ -79,15 +88,22 @@ pub fn relayed(one: usize, other: usize, bytes: usize) -> Result<Relayed, Box<dy
         both: 0.0,
         one_way: f64::INFINITY,
     };
-    for shape in STREAMS {
-        let mut rate = |ways| streamed((one, other), shape, ways, bytes, &mut memory);
-        best.stream = best.stream.max(rate(Ways::One)?);
-        best.both = best.both.max(rate(Ways::Both)?);
-    }
-    for _ in 0..TRIES {
-        best.one_way = best
-            .one_way
-            .min(to_and_fro((one, other), bytes, &mut memory)?);
+    // Where taking lines is known to be the faster way, both are tried: the best is quoted.
+    let ways: &[bool] = match lines::better_taken() {
+        true => &[false, true],
+        false => &[false],
+    };
+    for &takes in ways {
+        for shape in STREAMS.map(|shape| Shape { takes, ..shape }) {
+            let mut rate = |ways| streamed((one, other), shape, ways, bytes, &mut memory);
+            best.stream = best.stream.max(rate(Ways::One)?);
+            best.both = best.both.max(rate(Ways::Both)?);
+        }
+        let alone = Shape { takes, ..ALONE };
+        for _ in 0..TRIES {
+            let one_way = to_and_fro((one, other), alone, bytes, &mut memory)?;
+            best.one_way = best.one_way.min(one_way);
+        }
     }
     Ok(best)
 }
@@ -126,10 +142,11 @@ fn streamed(
 /// Seconds of a message, one way.
 fn to_and_fro(
     (one, other): (usize, usize),
+    shape: Shape,
     bytes: usize,
     [mine, theirs]: &mut [Buffers; 2],
 ) -> Result<f64, PinError> {
-    let (there, back) = (Relay::new(ALONE, bytes), Relay::new(ALONE, bytes));
+    let (there, back) = (Relay::new(shape, bytes), Relay::new(shape, bytes));
     let first = || {
         let (data, answer) = mine.both();
         let (mut out, mut into) = (there.writer(data), back.reader(answer));
@@ -287,7 +304,12 @@ impl<'a> End<'a> {
             Message::Received(data) => {
                 let part = black_box(&mut data[self.at..after]);
                 // SAFETY: as above; the writer has filled the place.
-                unsafe { copy_nonoverlapping(place, part.as_mut_ptr(), part.len()) };
+                unsafe {
+                    match relay.shape.takes {
+                        true => lines::copy_and_take(place, part.as_mut_ptr(), part.len()),
+                        false => copy_nonoverlapping(place, part.as_mut_ptr(), part.len()),
+                    }
+                }
                 // Release: partner of the writer's load in `allowed`.
                 relay.read.0.store(self.done, Ordering::Release);
             }

@@ -44,9 +44,10 @@ pub(crate) struct Args {
     /// Measure with this build of the command `portolan`, instead of building it
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Write what was measured into docs/figures.md, in place of what it says of these groups
-    #[arg(long)]
-    write: bool,
+    /// Write what was measured into a page, in place of what it says of these groups; another page than that of
+    /// the machine whose figures are the project's: --write=docs/figures-zen4.md
+    #[arg(long, value_name = "PAGE", num_args = 0..=1, require_equals = true, default_missing_value = PAGE)]
+    write: Option<String>,
 }
 
 /// Measures the goals of the chosen groups, prints their tables, and writes them if that is asked for.
@@ -82,8 +83,8 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
             runs.get(&key(command, args))
         });
         println!("{part}");
-        if args.write {
-            let path = repo.path(PAGE);
+        if let Some(page) = &args.write {
+            let path = repo.path(page);
             let before = fs::read_to_string(&path).unwrap_or_default();
             fs::write(&path, page::with(&before, group.name, &part))?;
         }
@@ -183,7 +184,7 @@ mod tests {
             seconds: 0.1,
             only: Some("a".to_owned()),
             program: None,
-            write: false,
+            write: None,
         };
         let command = |settings| Command {
             words: "latency --peers --repeat 3",
