@@ -12,10 +12,11 @@ use super::board::{Header, Kind, Place, small};
 use super::counts;
 use super::data::{Items, Stream};
 use super::edges::Edges;
-use super::exchange::combine;
+use super::exchange::{combine, combine_and_take, combine_pair};
 use super::listed::{Form, Listed, longest_part};
 use super::messages::Messages;
 use super::moves::index_of;
+use super::scan;
 use super::sort::Sorts;
 use super::verdict::Verdict;
 use crate::args::{Many, Name, Operation};
@@ -527,10 +528,10 @@ impl<'a> Call<'a> {
             }
             What::Reduce {
                 items,
+                from,
                 part,
                 ranks,
                 to,
-                ..
             } => {
                 if let Some(to) = *to {
                     let (place, skip) = (self.place.unwrap_or(Place::Chunk), self.skip());
@@ -538,8 +539,15 @@ impl<'a> Call<'a> {
                         let all = items.on_board(at(rank, place).wrapping_add(skip));
                         items.nth(all, part.start)
                     };
+                    let now = items.with(part.len());
                     // SAFETY: from the caller.
-                    unsafe { combine(ranks.clone(), &items.with(part.len()), shown, to)? };
+                    unsafe {
+                        if takes && place == Place::Chunk {
+                            self.combine_and_take(&now, *from, ranks.clone(), shown, to)?;
+                        } else {
+                            combine(ranks.clone(), &now, shown, to)?;
+                        }
+                    }
                 }
             }
             What::Allgather { recv, .. } => {
@@ -564,6 +572,39 @@ impl<'a> Call<'a> {
             What::Listed(part) => unsafe { part.take(at, header, takes) },
         }
         Ok(())
+    }
+
+    /// A reduction from chunks of which lines are taken.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    ///
+    /// # Safety
+    /// As [`take`](Self::take).
+    #[inline(never)]
+    unsafe fn combine_and_take(
+        &self,
+        items: &Items<'_>,
+        from: *mut u8,
+        ranks: Range<u32>,
+        shown: impl Fn(u32) -> *mut u8,
+        to: *mut u8,
+    ) -> Result<()> {
+        let me = self.rank;
+        // SAFETY: from the caller; what two ranks both read neither takes but of the other, and neither reads its own part there.
+        unsafe {
+            match self.kind {
+                Kind::Allreduce if self.size == 2 => {
+                    combine_pair(me, items, from, shown(1 - me), to)
+                }
+                Kind::Scan | Kind::Exscan if self.size == 2 => {
+                    scan::pair(me, items, from, shown(0), to, self.kind == Kind::Exscan)
+                }
+                Kind::Allreduce | Kind::Scan | Kind::Exscan => combine(ranks, items, shown, to),
+                // Of a reduction, or of a part of it, one rank alone reads.
+                _ => combine_and_take(ranks, items, shown, |rank| rank != me, to),
+            }
+        }
     }
 }
 

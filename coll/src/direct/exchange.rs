@@ -123,6 +123,7 @@ pub(super) const ASIDE: usize = 2048;
 /// Bytes of what two ranks combine both, at most. (Where each combines half of a vector, two thirds of the bytes are moved.)
 pub(super) const PAIR: usize = 16 << 10;
 
+#[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Aside<const BYTES: usize>([MaybeUninit<u8>; BYTES]);
 
@@ -155,7 +156,7 @@ pub(super) unsafe fn allreduce<D: Device>(
         let shown = shown_at(&steps, items, place);
         // SAFETY: all have posted as many items, says the caller valid ones.
         unsafe {
-            if place == Place::Chunk && steps.takes_from_all() && items.room() <= PAIR {
+            if place == Place::Chunk && steps.takes_from_all() {
                 combine_pair(steps.rank(), items, from, shown(1 - steps.rank()), to)?;
             } else {
                 combine(0..steps.size(), items, shown, to)?;
@@ -169,9 +170,9 @@ pub(super) unsafe fn allreduce<D: Device>(
 /// Combines what two ranks have, where each takes the lines that the other shows: its own items come from the program's buffer.
 ///
 /// # Safety
-/// The items are readable at `from`, which may be `to`, and are [`PAIR`] bytes at most; the other rank's have been posted at `theirs`; they
-/// are writable at `to`, and valid for the operator.
-unsafe fn combine_pair(
+/// The items are readable at `from`, which may be `to`; the other rank's have been posted at `theirs`; they are writable at `to`, and
+/// valid for the operator.
+pub(super) unsafe fn combine_pair(
     me: u32,
     items: &Items<'_>,
     from: *const u8,
@@ -192,11 +193,26 @@ unsafe fn combine_pair(
             items.copy_shown(theirs, to, true);
             return items.combine(from, to);
         }
-        let mut aside = Aside([MaybeUninit::<u8>::uninit(); PAIR]);
-        let own = items.on_board(aside.0.as_mut_ptr().cast());
-        items.copy(from, own);
-        items.copy_shown(theirs, to, true);
-        items.combine(own, to)
+        // Theirs is to be at the right, where the own ones are.
+        let each = items.per(ASIDE);
+        let room = items.with(each).room();
+        let mut aside = Aside([MaybeUninit::<u8>::uninit(); ASIDE]);
+        let mut long = vec![
+            Aside([MaybeUninit::<u8>::uninit(); 64]);
+            if room > ASIDE { room.div_ceil(64) } else { 0 }
+        ];
+        let aside = match long.as_mut_slice() {
+            [] => aside.0.as_mut_ptr(),
+            long => long.as_mut_ptr().cast(),
+        };
+        for first in (0..items.count).step_by(each) {
+            let now = items.with(each.min(items.count - first));
+            let (own, to) = (now.on_board(aside.cast()), items.nth(to, first));
+            now.copy(to, own);
+            now.copy_shown(items.nth(theirs, first), to, true);
+            now.combine(own, to)?;
+        }
+        Ok(())
     }
 }
 

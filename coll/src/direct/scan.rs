@@ -65,7 +65,7 @@ pub(super) unsafe fn scan<D: Device>(
 ///
 /// # Safety
 /// As [`scan`]; the second rank has seen as many items of the first, which are at `shown`.
-unsafe fn pair(
+pub(super) unsafe fn pair(
     me: u32,
     items: &Items<'_>,
     from: *mut u8,
