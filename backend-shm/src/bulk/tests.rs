@@ -57,6 +57,24 @@ fn after_four_fillings_longer_ones_and_bursts_do() {
     }
 }
 
+#[test]
+fn short_pieces_before_do_not_put_off_a_larger_area() {
+    let (segment, area, ends) = pair();
+    let mut sender = BulkTx::small(&segment, area, AREA, true).unwrap();
+    places(&mut sender, 1024, 5000, &ends);
+    let mut taken = 0;
+    while let Some(piece) = sender.piece(4096, &ends).unwrap() {
+        sender.advance(&piece);
+        ends.bulk_consumed.store(sender.pos, Relaxed);
+        taken += 1;
+    }
+    let fillings = 4 * AREA as usize / 4096;
+    assert!(
+        (fillings / 2..=fillings + 8).contains(&taken),
+        "{taken} pieces"
+    );
+}
+
 /// Where so many pieces of `len` bytes lie that are read one by one.
 fn places(sender: &mut BulkTx, len: usize, pieces: usize, ends: &Ends) -> BTreeSet<usize> {
     let read_one = |_| {

@@ -39,6 +39,8 @@ pub(crate) struct BulkTx {
     hinted: usize,
     /// The position at which this side looks whether it may start over.
     restart_at: u64,
+    /// Where it did so last.
+    begun: u64,
 }
 
 // SAFETY: the pointer leads into the segment; there is one sender's half, and it may move.
@@ -76,6 +78,7 @@ impl BulkTx {
                 HINTED_TX
             },
             restart_at: if restarts { BEGINNING } else { u64::MAX },
+            begun: 0,
         })
     }
 
@@ -94,6 +97,7 @@ impl BulkTx {
             pos: self.pos,
             read: self.read,
             limit: self.limit - self.size + size,
+            begun: self.begun,
             ..Self::new(segment, area, size, restarts)?
         })
     }
@@ -122,7 +126,7 @@ impl BulkTx {
                 return Err(Broken);
             }
             if room <= SETTLED && self.pos - read <= SETTLED {
-                self.until = self.until.saturating_add(read - self.read);
+                self.settle(read);
             }
             self.read_to(read);
             if end > self.limit {
@@ -142,6 +146,12 @@ impl BulkTx {
         Ok(Some(Piece { ptr, descriptor }))
     }
 
+    /// What was filled up to this position is no reason for a larger area.
+    fn settle(&mut self, to: u64) {
+        let since = self.read.max(self.begun);
+        self.until = self.until.saturating_add(to.saturating_sub(since));
+    }
+
     /// The receiver has read everything before this position.
     fn read_to(&mut self, read: u64) {
         self.read = read;
@@ -156,9 +166,9 @@ impl BulkTx {
         if ends.bulk_consumed.load(Acquire) == self.pos {
             let next = self.pos.next_multiple_of(self.size);
             // Who gets along with the beginning needs no larger area.
-            self.until = self.until.saturating_add(next - self.read);
+            self.settle(next);
             self.read = self.pos;
-            self.pos = next;
+            (self.pos, self.begun) = (next, next);
             self.limit = next + self.size;
         }
         self.restart_at = self.pos + BEGINNING;

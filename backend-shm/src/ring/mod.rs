@@ -49,8 +49,12 @@ pub(crate) const BULK: u64 = 1 << 63;
 /// Cells after which a sender may start over. They, and those of the other way, are to fit the first cache beside all else.
 pub(crate) const BEGINNING: u64 = if cfg!(loom) { 1 } else { 64 };
 
-/// Bits of a tag. (So many that none comes again in years: cells that are skipped keep theirs for as long.)
-const TAG_BITS: u32 = 56;
+/// Cells of the largest ring the sender of which starts over. Each time it does it skips a lap, so in larger ones
+/// tags would come again too soon: cells that are skipped keep theirs. (With these after a year of nothing else.)
+const RESTARTING: u32 = 4096;
+
+/// Bits of a tag.
+pub(crate) const TAG_BITS: u32 = 56;
 const LEN_SHIFT: u32 = TAG_BITS;
 const LEN_MASK: u64 = 0x7f;
 

@@ -145,6 +145,9 @@ fn who_starts_over_uses_the_beginning_only() {
     assert_eq!(one_at_a_time(&mut Ring::new(256), 2000), 256);
     let mut ring = Ring::restarting(256);
     assert_eq!(one_at_a_time(&mut ring, 2000), BEGINNING as usize);
+    // Of a ring so large that tags would come again too soon it does not.
+    let mut ring = Ring::restarting(2 * RESTARTING);
+    assert_eq!(one_at_a_time(&mut ring, 2000), 2000);
 }
 
 /// From each place of a beginning: a burst that fills the ring, then single messages, which come back to its beginning.

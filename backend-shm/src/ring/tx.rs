@@ -3,7 +3,7 @@
 //! Budget: no system call, no locked instruction, one cache line written, or two; the receiver's line
 //! is read when room runs out, and, by who starts over, at the end of each beginning.
 
-use super::{BEGINNING, BULK, Cells, Ends, control};
+use super::{BEGINNING, BULK, Cells, Ends, RESTARTING, control};
 use crate::sync::Ordering::{Acquire, Release};
 
 /// What became of a message that was pushed.
@@ -56,7 +56,7 @@ impl RingTx {
             limit: u64::from(cells.count()),
             look_at: 0,
             read: 0,
-            restarts,
+            restarts: restarts && cells.count() <= RESTARTING,
         };
         new.look_later();
         new
@@ -115,11 +115,11 @@ impl RingTx {
 
     /// Whether so many messages would find room now.
     pub(crate) fn fits(&mut self, messages: usize) -> bool {
-        let end = self.pos + messages as u64;
-        if end > self.limit && self.refresh() == Pushed::Broken {
+        let messages = messages as u64;
+        if self.pos + messages > self.limit && self.refresh() == Pushed::Broken {
             return false;
         }
-        end <= self.limit
+        self.pos + messages <= self.limit
     }
 
     #[inline(always)]

@@ -15,7 +15,7 @@ use portolan_core::transport::WIRE_VERSION;
 
 use crate::bell::BellWords;
 use crate::inbox::{self, Inbox};
-use crate::ring::{Cell, Ends};
+use crate::ring::{BEGINNING, Cell, Ends, TAG_BITS};
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// First word of every segment.
@@ -151,6 +151,8 @@ pub(crate) const fn layout_hash() -> u64 {
         std::mem::offset_of!(RankArea, inbox),
         std::mem::offset_of!(RankArea, offers),
         inbox::PAYLOAD,
+        TAG_BITS as usize,
+        BEGINNING as usize,
         OFFERS,
         REASON,
     ];

@@ -110,6 +110,8 @@ impl Begun {
         // SAFETY: a board of this communicator.
         // Release: pairs with the Acquire load in `look`: the data is there with it.
         unsafe { boards.map.track_header(own, track, step) }.store(header.0, Ordering::Release);
+        #[cfg(test)]
+        super::tests::lingering::linger();
         want(boards.map.track_data(own, track, step.wrapping_add(1)));
         boards.wake(call.wakes, notify);
         self.shown = true;

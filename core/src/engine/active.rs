@@ -211,11 +211,13 @@ impl Proto {
         let message = ActiveMessage {
             from: ProcId::new(peer),
             args: active_args(header),
-            payload,
+            // A handler may look at it as often as it likes.
+            payload: payload.to_keep(),
         };
         let guard = NoUnwind::new("a handler");
         handler(&mut Context(Inside(self)), message);
         guard.done();
+        payload.take();
         self.active.handlers.insert(header.context, Some(handler));
         if header.flags & flags::REPLY == 0 {
             self.count_handled(peer);

@@ -205,6 +205,16 @@ impl<'a> Payload<'a> {
         self.len & !TAKE
     }
 
+    /// The same, in lines that are not taken: for who may copy them more than once.
+    #[inline]
+    #[must_use]
+    pub fn to_keep(self) -> Self {
+        Self {
+            len: self.len(),
+            ..self
+        }
+    }
+
     /// Copies the first `len` bytes out. Once, for lines that are taken are lost.
     ///
     /// # Safety
@@ -261,7 +271,7 @@ impl<'a> Payload<'a> {
         self.ptr
     }
 
-    /// Copies all bytes out.
+    /// Copies all bytes out. Once, as [`copy_to`](Self::copy_to).
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut copy = Vec::new();
@@ -282,7 +292,7 @@ impl<'a> Payload<'a> {
         Some(copy)
     }
 
-    /// Appends the bytes to `bytes`.
+    /// Appends the bytes to `bytes`. Once, as [`copy_to`](Self::copy_to).
     pub fn append_to(&self, bytes: &mut Vec<u8>) {
         let len = self.len();
         bytes.reserve(len);
@@ -387,10 +397,15 @@ mod tests {
     #[test]
     fn what_is_not_to_be_taken_stays() {
         let mut place = vec![7_u8; 1000];
+        let (at, len) = (place.as_mut_ptr(), place.len());
         // SAFETY: the vector's bytes.
-        let payload = unsafe { Payload::new(place.as_mut_ptr(), place.len()) };
-        assert_eq!(payload.to_vec(), [7; 1000]);
-        payload.take();
+        let payloads = unsafe { [Payload::new(at, len), Payload::to_take(at, len).to_keep()] };
+        for payload in payloads {
+            for _ in 0..2 {
+                assert_eq!(payload.to_vec(), [7; 1000]);
+                payload.take();
+            }
+        }
         assert!(place.iter().all(|&byte| byte == 7));
     }
 
