@@ -22,8 +22,9 @@
 //! **Starting over.** On some processors lines are handed over in half the time while both sides still have them in their
 //! first caches. There ([`lines`](portolan_core::lines)) a sender that comes to the end of a beginning, and sees that
 //! everything it sent has been read, goes on at the ring's first cell: its position skips the rest of the lap. The receiver,
-//! which finds nothing at the end of a beginning, looks there, too. The sender never does both: it decides with all of
-//! the ring empty, so that who goes on without skipping has not skipped, and who has skipped left nothing behind.
+//! which finds nothing at the end of a beginning, looks there, too. The sender decides with all of the ring empty, so who has
+//! skipped left nothing behind; one that goes on without skipping may reach the first cell, too, while its receiver is between the
+//! two looks, which therefore looks at its own cell once more.
 
 mod cell;
 mod rx;
