@@ -336,6 +336,10 @@ pub(super) enum Kind {
     /// The v and w forms.
     AlltoallListed,
     Reduce,
+    /// The root of a reduction.
+    ReduceAwaited,
+    /// A reduction by many ranks. Its length has the root that it names behind it.
+    ReduceInRounds,
     Allreduce,
     ReduceScatter,
     /// The same with blocks of several lengths, by a checksum of which ranks see whether they agree.
@@ -353,7 +357,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 26] = [
+    const ALL: [Self; 28] = [
         Self::Barrier,
         Self::Bcast,
         Self::BcastMore,
@@ -371,6 +375,8 @@ impl Kind {
         Self::Alltoall,
         Self::AlltoallListed,
         Self::Reduce,
+        Self::ReduceAwaited,
+        Self::ReduceInRounds,
         Self::Allreduce,
         Self::ReduceScatter,
         Self::ReduceScatterUneven,
@@ -386,7 +392,7 @@ impl Kind {
     pub(super) fn waits(self) -> bool {
         matches!(
             self,
-            Self::BcastAwaited | Self::GatherAwaited | Self::ScatterAwaited
+            Self::BcastAwaited | Self::GatherAwaited | Self::ScatterAwaited | Self::ReduceAwaited
         )
     }
 
@@ -402,7 +408,7 @@ impl Kind {
             Self::Allgather | Self::AllgatherChosen => "an allgather",
             Self::Alltoall => "an alltoall",
             Self::AlltoallListed => "an alltoallv",
-            Self::Reduce => "a reduce",
+            Self::Reduce | Self::ReduceAwaited | Self::ReduceInRounds => "a reduce",
             Self::Allreduce => "an allreduce",
             Self::ReduceScatter | Self::ReduceScatterUneven => "a reduce-scatter",
             Self::Scan => "a scan",

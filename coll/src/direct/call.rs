@@ -341,6 +341,11 @@ impl<'a> Call<'a> {
             What::Bcast { root, .. } if self.rank != *root && self.place.is_some() => {
                 Kind::BcastAwaited
             }
+            What::Reduce { to: Some(_), .. }
+                if self.kind == Kind::Reduce && self.place.is_some() =>
+            {
+                Kind::ReduceAwaited
+            }
             What::Listed(part) => part.kind(),
             _ => self.kind,
         }

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 use portolan_core::{Device, Result};
 
-use super::board::{Kind, Place};
+use super::board::{Header, Kind, Place};
 use super::data::Items;
 use super::steps::{Steps, Way};
 
@@ -111,7 +111,15 @@ fn post_and_see<D: Device>(
     };
     steps.post(shown, len);
     for partner in round.partners() {
-        steps.expect(partner, kind, len)?;
+        let header = steps.header_of(partner)?;
+        let does = steps.does(partner, header, kind, len);
+        match header.kind() {
+            _ if does => {}
+            Some(shown @ Kind::ReduceInRounds) if shown == kind => {
+                note_other_reduce(steps, partner, header, len);
+            }
+            _ => steps.note(partner, header),
+        }
     }
     Ok(())
 }
@@ -123,13 +131,34 @@ pub(super) const ASIDE: usize = 2048;
 /// Bytes of what two ranks combine both, at most. (Where each combines half of a vector, two thirds of the bytes are moved.)
 pub(super) const PAIR: usize = 16 << 10;
 
+/// Where the root begins behind the length of a reduction in rounds, as ranks show it.
+const ROOT: u32 = ASIDE.ilog2() + 1;
+/// So many roots are told apart; of more ranks some look alike.
+const ROOTS: u32 = 1 << 9;
+const _: () = assert!((ROOTS as usize) << ROOT <= Header::LONG + 1);
+
+/// What ranks show for the length of a reduction in rounds.
+#[inline]
+fn with_root(len: usize, root: u32) -> usize {
+    len | ((root % ROOTS) as usize) << ROOT
+}
+
+/// Notes what is wrong with a rank that shows another such length than `mine`.
+#[cold]
+fn note_other_reduce<D: Device>(steps: &mut Steps<'_, D>, rank: u32, header: Header, mine: usize) {
+    let len = |shown: usize| shown & ((1 << ROOT) - 1);
+    match len(header.len()) {
+        theirs if theirs == len(mine) => steps.note_root(rank),
+        theirs => steps.note_len(rank, header, theirs as u64),
+    }
+}
+
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Aside<const BYTES: usize>([MaybeUninit<u8>; BYTES]);
 
 /// Reduces over all ranks what fits a cell or a chunk, and with more than [`RADIX`] ranks [`ASIDE`] bytes: all
-/// ranks combine, in the order of the ranks, and come to the same bits. `to` is `None` where the result is of
-/// no interest.
+/// ranks combine, in the order of the ranks, and come to the same bits.
 ///
 /// # Safety
 /// `items` are readable at `from`, writable at `to`, and hold valid values for the operator on all ranks. (That the
@@ -140,11 +169,11 @@ pub(super) unsafe fn allreduce<D: Device>(
     items: &Items<'_>,
     kind: Kind,
     from: *const u8,
-    to: Option<*mut u8>,
+    to: *mut u8,
 ) -> Result<Way> {
     if steps.size() > RADIX {
         // SAFETY: from the caller.
-        return unsafe { allreduce_in_rounds(steps, items, kind, from, to) };
+        return unsafe { in_rounds(steps, items, (kind, items.len()), from, Some(to)) };
     }
     let (len, place) = (items.len(), Place::of(items.room()));
     steps.room(place)?;
@@ -152,7 +181,7 @@ pub(super) unsafe fn allreduce<D: Device>(
     unsafe { items.copy(from, items.on_board(steps.mine(place))) };
     steps.post(kind, len);
     steps.expect_all(kind, len)?;
-    if let Some(to) = to.filter(|_| !steps.disagree()) {
+    if !steps.disagree() {
         let shown = shown_at(&steps, items, place);
         // SAFETY: all have posted as many items, says the caller valid ones.
         unsafe {
@@ -216,16 +245,34 @@ pub(super) unsafe fn combine_pair(
     }
 }
 
+/// Reduces for `root` what [`allreduce`] does by more than [`RADIX`] ranks, in the same rounds. `to` is the root's.
+///
 /// # Safety
 /// As [`allreduce`].
-unsafe fn allreduce_in_rounds<D: Device>(
-    mut steps: Steps<'_, D>,
+pub(super) unsafe fn reduce<D: Device>(
+    steps: Steps<'_, D>,
     items: &Items<'_>,
-    kind: Kind,
+    root: u32,
     from: *const u8,
     to: Option<*mut u8>,
 ) -> Result<Way> {
-    let (len, place) = (items.len(), Place::of(items.room()));
+    let what = (Kind::ReduceInRounds, with_root(items.len(), root));
+    // SAFETY: from the caller.
+    unsafe { in_rounds(steps, items, what, from, to) }
+}
+
+/// `to` is `None` where the result is of no interest, and `what` what ranks show.
+///
+/// # Safety
+/// As [`allreduce`].
+unsafe fn in_rounds<D: Device>(
+    mut steps: Steps<'_, D>,
+    items: &Items<'_>,
+    what: (Kind, usize),
+    from: *const u8,
+    to: Option<*mut u8>,
+) -> Result<Way> {
+    let ((kind, len), place) = (what, Place::of(items.room()));
     let first = steps.number();
     let mut rounds = Round::all(steps.rank(), steps.size()).peekable();
     let mut aside = Aside([MaybeUninit::<u8>::uninit(); ASIDE]);
@@ -259,7 +306,7 @@ unsafe fn allreduce_in_rounds<D: Device>(
     if !steps.disagree() {
         steps.all_reached(first);
     }
-    steps.end(kind, len)
+    steps.end(kind, items.len())
 }
 
 /// Where ranks show items that lie at `place` in the current step.

@@ -42,6 +42,7 @@ mod sort;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod to_root;
 mod track;
 mod verdict;
 
@@ -500,7 +501,7 @@ unsafe fn dispatch<D: Device>(
                     unreachable!("`check` has seen a buffer");
                 };
                 let items = Items::new(op, any.layout, any.count);
-                reduce::reduce(steps, &items, any.ptr, recv.map(|recv| recv.ptr))
+                reduce::reduce(steps, &items, root, any.ptr, recv.map(|recv| recv.ptr))
             }
             Operation::ReduceScatter {
                 send,

@@ -131,6 +131,13 @@ pub(super) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd) -> Error 
                 odd.len
             ),
         ),
+        Some(Kind::Disagree) if kind == Kind::ReduceInRounds => (
+            ErrorKind::InvalidArgument,
+            format!(
+                "rank {rank} has seen ranks that take part in {name} with another root, or other lengths than the {len} \
+                 bytes here"
+            ),
+        ),
         Some(Kind::Disagree) => (
             ErrorKind::InvalidCount,
             format!(

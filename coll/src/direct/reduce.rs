@@ -7,12 +7,13 @@
 
 use portolan_core::{Device, Result};
 
-use super::board::{CHUNK, CHUNKS, IN_CELL, Kind, Place};
+use super::board::{IN_CELL, Kind, Place};
 use super::counts;
 use super::data::Items;
-use super::exchange::{self, ASIDE, PAIR, RADIX, shown_at};
+use super::exchange::{self, ASIDE, PAIR, RADIX};
 use super::limits::by_messages;
 use super::steps::{Steps, Way};
+use super::to_root::{self, Goal};
 use crate::schedule::part;
 
 /// Bytes that a rank reads of others, at most, where all of them combine the same: it saves one wait of two.
@@ -56,116 +57,38 @@ pub(super) unsafe fn allreduce<D: Device>(
     unsafe {
         let is_long = steps.size() == 2 && items.room() >= PAIR;
         if is_short(items, steps.size()) && !is_long {
-            exchange::allreduce(steps, items, kind, from, Some(to))
+            exchange::allreduce(steps, items, kind, from, to)
         } else {
-            in_parts(steps, items, kind, from, Some(to))
+            in_parts(steps, items, Goal::All, from, Some(to))
         }
     }
 }
 
-/// A reduction to the root, which alone has a `to`.
+/// A reduction to `root`, which alone has a `to`.
 ///
 /// # Safety
 /// As [`allreduce`].
 pub(super) unsafe fn reduce<D: Device>(
     steps: Steps<'_, D>,
     items: &Items<'_>,
+    root: u32,
     from: *mut u8,
     to: Option<*mut u8>,
 ) -> Result<Way> {
-    let (kind, size) = (Kind::Reduce, steps.size());
+    let size = steps.size();
     // SAFETY: from the caller.
     unsafe {
         match is_short(items, size) {
-            true if size > RADIX => exchange::allreduce(steps, items, kind, from, to),
-            true => to_root(steps, items, from, to),
-            false if size <= FEW => in_chunks(steps, items, from, to),
-            false => in_parts(steps, items, kind, from, to),
+            true if size > RADIX => exchange::reduce(steps, items, root, from, to),
+            true => to_root::at_once(steps, items, root, from, to),
+            false if size <= FEW => to_root::in_chunks(steps, items, root, from, to),
+            false => in_parts(steps, items, Goal::Root(root), from, to),
         }
     }
-}
-
-/// All show the root their contributions. (The root does too, in case that others disagree about the way.)
-unsafe fn to_root<D: Device>(
-    mut steps: Steps<'_, D>,
-    items: &Items<'_>,
-    from: *mut u8,
-    to: Option<*mut u8>,
-) -> Result<Way> {
-    let (kind, len) = (Kind::Reduce, items.len());
-    let place = Place::of(items.room());
-    steps.room(place)?;
-    // SAFETY: from the caller; the place is this rank's, and free.
-    unsafe { items.copy(from, items.on_board(steps.mine(place))) };
-    steps.post(kind, len);
-    if let Some(to) = to {
-        for rank in steps.others() {
-            steps.expect(rank, kind, len)?;
-        }
-        if !steps.disagree() {
-            let (shown, takes) = (shown_at(&steps, items, place), takes(&steps));
-            // SAFETY: all have posted as many items, which this rank alone reads; `to` is the caller's.
-            unsafe {
-                exchange::combine_and_take(0..steps.size(), items, shown, takes, to)?;
-            };
-        }
-    }
-    match place {
-        Place::Cell => steps.next(),
-        Place::Chunk => steps.next_published(),
-    }
-    steps.end(kind, len)
-}
-
-/// All show the root chunk after chunk, and it combines them: the others may be some chunks ahead, so that up to the length of all
-/// chunks they need not wait for it at all, and it not for the whole.
-unsafe fn in_chunks<D: Device>(
-    mut steps: Steps<'_, D>,
-    items: &Items<'_>,
-    from: *mut u8,
-    to: Option<*mut u8>,
-) -> Result<Way> {
-    let (kind, len) = (Kind::Reduce, items.len());
-    let even = (len / CHUNKS as usize).next_multiple_of(4096);
-    let each = items.per(even.clamp(CHUNK, steps.chunk()));
-    for first in (0..items.count).step_by(each) {
-        let round = items.with(each.min(items.count - first));
-        steps.room(Place::Chunk)?;
-        // SAFETY: from the caller; the chunk is this rank's, free, and has room for the round.
-        unsafe {
-            round.copy(
-                items.nth(from, first),
-                round.on_board(steps.mine(Place::Chunk)),
-            );
-        }
-        steps.post(kind, len);
-        if first == 0 {
-            // All of them: whoever has another length takes other steps.
-            steps.expect_all(kind, len)?;
-        } else if to.is_some() {
-            for rank in steps.others() {
-                steps.expect(rank, kind, len)?;
-            }
-        }
-        if steps.disagree() {
-            steps.next_published();
-            break;
-        }
-        if let Some(to) = to {
-            let target = items.nth(to, first);
-            let (shown, takes) = (shown_at(&steps, &round, Place::Chunk), takes(&steps));
-            // SAFETY: all have posted as many items, which this rank alone reads; `to` is the caller's.
-            unsafe {
-                exchange::combine_and_take(0..steps.size(), &round, shown, takes, target)?;
-            }
-        }
-        steps.next_published();
-    }
-    steps.end(kind, len)
 }
 
 /// Of whom this rank takes the lines, where nobody else reads what it reads: of all others.
-fn takes<D: Device>(steps: &Steps<'_, D>) -> impl Fn(u32) -> bool + use<D> {
+pub(super) fn takes<D: Device>(steps: &Steps<'_, D>) -> impl Fn(u32) -> bool + use<D> {
     let (me, takes) = (steps.rank(), steps.takes());
     move |rank| takes && rank != me
 }
@@ -174,11 +97,11 @@ fn takes<D: Device>(steps: &Steps<'_, D>) -> impl Fn(u32) -> bool + use<D> {
 unsafe fn in_parts<D: Device>(
     mut steps: Steps<'_, D>,
     items: &Items<'_>,
-    kind: Kind,
+    goal: Goal,
     from: *mut u8,
     to: Option<*mut u8>,
 ) -> Result<Way> {
-    let len = items.len();
+    let (kind, len) = (goal.kind(steps.rank()), items.len());
     let (me, ranks) = (steps.rank() as usize, steps.size() as usize);
     let each = items.per(steps.chunk());
     for first in (0..items.count).step_by(each) {
@@ -194,7 +117,7 @@ unsafe fn in_parts<D: Device>(
             unsafe { items.with(part.len()).copy(from, to) };
         }
         steps.post(kind, len);
-        steps.expect_all(kind, len)?;
+        goal.expect_all(&mut steps, len)?;
         if steps.disagree() {
             steps.next();
             exchange::give_up(&mut steps)?;
@@ -230,7 +153,7 @@ unsafe fn in_parts<D: Device>(
         steps.next();
         steps.post(kind, len);
         if let Some(to) = to {
-            steps.expect_all(kind, len)?;
+            goal.expect_all(&mut steps, len)?;
             let target = items.nth(to, first);
             for rank in (0..ranks).filter(|&rank| rank != me || !takes) {
                 let part = part(rank);
@@ -242,7 +165,7 @@ unsafe fn in_parts<D: Device>(
         }
         steps.next();
     }
-    steps.end(kind, len)
+    steps.end(goal.operation(), len)
 }
 
 /// The blocks of a reduce-scatter, in items.

@@ -448,12 +448,17 @@ impl<'a, D: Device> Steps<'a, D> {
     #[inline]
     pub(super) fn expect(&mut self, rank: u32, kind: Kind, len: usize) -> Result<()> {
         let header = self.header_of(rank)?;
-        if !self.agrees(rank, header, kind, len)
-            || len >= Header::LONG && self.len_of(rank, header) != len as u64
-        {
+        if !self.does(rank, header, kind, len) {
             self.note(rank, header);
         }
         Ok(())
+    }
+
+    /// Whether a rank that has shown this does the same. Items of another sort are noted.
+    #[inline]
+    pub(super) fn does(&mut self, rank: u32, header: Header, kind: Kind, len: usize) -> bool {
+        self.agrees(rank, header, kind, len)
+            && (len < Header::LONG || self.len_of(rank, header) == len as u64)
     }
 
     /// Whether a rank that has shown this does the same, as far as a header tells. Items of another sort are noted.
@@ -515,9 +520,9 @@ impl<'a, D: Device> Steps<'a, D> {
         }
     }
 
-    /// Waits for the cells of all others, which proves that they have all steps before behind them.
+    /// Lets a moment pass before this rank looks at all others.
     #[inline]
-    pub(super) fn expect_all(&mut self, kind: Kind, len: usize) -> Result<()> {
+    pub(super) fn settle(&self) {
         // Ranks that come here together should not look at once. Whoever looks before the other's store is
         // there takes its line away for nothing: the store has to fetch the line back, and the look is to be
         // done again, which makes the one who was late the early one next time. (A barrier of two ranks
@@ -526,6 +531,12 @@ impl<'a, D: Device> Steps<'a, D> {
         let ahead = !self.looked && self.boards.ahead.load(Ordering::Relaxed);
         let pauses = if ahead { SETTLE_AHEAD } else { SETTLE };
         (0..pauses).for_each(|_| std::hint::spin_loop());
+    }
+
+    /// Waits for the cells of all others, which proves that they have all steps before behind them.
+    #[inline]
+    pub(super) fn expect_all(&mut self, kind: Kind, len: usize) -> Result<()> {
+        self.settle();
         if self.size() == 2 {
             self.expect(1 - self.rank(), kind, len)?;
         } else {
@@ -605,13 +616,24 @@ impl<'a, D: Device> Steps<'a, D> {
         self.note_len(rank, header, len);
     }
 
+    /// Notes that a rank names another root, where all go on as if nothing were wrong.
+    #[cold]
+    pub(super) fn see_root(&mut self, rank: u32) {
+        let header = Header::new(self.step, Kind::Bcast, self.sorts.shown, 0);
+        let odd = Odd {
+            other_root: true,
+            ..self.odd(rank, header, 0)
+        };
+        self.odd.get_or_insert(odd);
+    }
+
     /// Notes that a rank names another root.
     #[cold]
     pub(super) fn note_root(&mut self, rank: u32) {
-        let header = Header::new(self.step, Kind::Bcast, self.sorts.shown, 0);
-        self.note_len(rank, header, 0);
-        if let Some(odd) = self.odd.as_mut().filter(|odd| odd.rank == rank) {
-            odd.other_root = true;
+        if !self.disagree {
+            self.odd = None;
+            self.see_root(rank);
+            self.set_disagree();
         }
     }
 
@@ -619,11 +641,15 @@ impl<'a, D: Device> Steps<'a, D> {
     #[cold]
     pub(super) fn note_len(&mut self, rank: u32, header: Header, len: u64) {
         if !self.disagree {
-            self.disagree = true;
             self.odd = Some(self.odd(rank, header, len));
-            // What this rank has shown may be what another sleeps for, that it did not know of.
-            self.wake_all();
+            self.set_disagree();
         }
+    }
+
+    fn set_disagree(&mut self) {
+        self.disagree = true;
+        // What this rank has shown may be what another sleeps for, that it did not know of.
+        self.wake_all();
     }
 
     /// Whether a rank was seen that does not agree with this one.
@@ -686,7 +712,9 @@ impl<'a, D: Device> Steps<'a, D> {
         self.boards.ahead.store(!self.looked, Ordering::Relaxed);
         match self.odd {
             None => Ok(way),
-            Some(odd) if self.disagree => Err(disagreement(self.comm, (kind, len), odd)),
+            Some(odd) if self.disagree || odd.other_root => {
+                Err(disagreement(self.comm, (kind, len), odd))
+            }
             // They see to types themselves; and a rank with bytes, which match everything, has left for them.
             Some(_) if way == Way::Messages => Ok(way),
             Some(odd) => Err(mismatch(self.comm, kind, odd)),

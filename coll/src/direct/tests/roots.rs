@@ -66,6 +66,7 @@ fn gather_in(world: &World, root: u32, len: usize, blocking: bool) -> Result<()>
     end(world, &operation, blocking)
 }
 
+/// Where it succeeds, it is right.
 fn reduce_in(world: &World, root: u32, len: usize, blocking: bool) -> Result<()> {
     let layout = Layout::of::<u8>();
     let [mut send, mut recv] = [vec![1u8; len], vec![0u8; len]];
@@ -75,7 +76,14 @@ fn reduce_in(world: &World, root: u32, len: usize, blocking: bool) -> Result<()>
         op: &Op::from(Predefined::Sum),
         root,
     };
-    end(world, &operation, blocking)
+    end(world, &operation, blocking)?;
+    let sum = if world.rank() == root {
+        world.size() as u8
+    } else {
+        0
+    };
+    assert!(recv.iter().all(|&byte| byte == sum));
+    Ok(())
 }
 
 fn bcast(world: &World, root: u32, len: usize, blocking: bool) -> Result<()> {
@@ -121,6 +129,78 @@ fn who_waits_for_one_that_waits_is_told() {
             }
             for len in [8, 1000] {
                 is_told(bcast(world, next, len, false), "a bcast");
+                barrier(world);
+            }
+        });
+    }
+}
+
+/// Bytes of a reduction: in a cell, in a chunk, in several or in parts, and as long as a header tells, or longer.
+const REDUCED: [usize; 6] = [8, 1000, 100_000, 1 << 20, (1 << 21) - 1, 3 << 20];
+
+#[test]
+fn two_roots_of_one_reduction_are_told() {
+    for ranks in [2, 3, 4, 5, 8] {
+        on_all(ranks, |world| {
+            barrier(world);
+            let me = world.rank();
+            for (len, blocking) in REDUCED
+                .into_iter()
+                .flat_map(|len| [(len, true), (len, false)])
+            {
+                is_told(reduce_in(world, me, len, blocking), "a reduce");
+                barrier(world);
+                // The first and the last; those between give to the first.
+                let root = if me + 1 == ranks { me } else { 0 };
+                let outcome = reduce_in(world, root, len, blocking);
+                if me == root {
+                    is_told(outcome, "a reduce");
+                }
+                barrier(world);
+                reduce_in(world, ranks - 1, len, blocking).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn all_are_told_of_another_root_who_look_at_all() {
+    // Not those of short reductions, who look at nobody but at the root.
+    for ranks in [2, 3, 4, 5, 8] {
+        on_all(ranks, |world| {
+            barrier(world);
+            let me = world.rank();
+            for len in [200_000, 1 << 20, (1 << 21) - 1, 3 << 20] {
+                // Nobody is the root.
+                is_told(reduce_in(world, (me + 1) % ranks, len, true), "a reduce");
+                barrier(world);
+                // One names another than the rest, who have what they want.
+                let last = me + 1 == ranks;
+                let outcome = reduce_in(world, if last { 1 } else { 0 }, len, true);
+                match last && ranks > 2 {
+                    true => is_told(outcome, "a reduce"),
+                    false if ranks > 2 => outcome.unwrap(),
+                    // Both are.
+                    false => is_told(outcome, "a reduce"),
+                }
+                barrier(world);
+                reduce_in(world, ranks - 1, len, true).unwrap();
+            }
+        });
+    }
+    for ranks in [9, 12] {
+        on_all(ranks, |world| {
+            barrier(world);
+            for len in [8, 1000, 2048] {
+                is_told(reduce_in(world, world.rank(), len, true), "a reduce");
+                barrier(world);
+                reduce_in(world, 3, len, true).unwrap();
+                let longer = len + usize::from(world.rank() == 2);
+                let outcome = reduce_in(world, 0, longer, true);
+                if [0, 2].contains(&world.rank()) {
+                    let error = outcome.unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
+                }
                 barrier(world);
             }
         });
