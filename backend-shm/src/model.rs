@@ -65,6 +65,8 @@ fn pop(rx: &mut RingRx) -> Option<u64> {
             // SAFETY: `poll` has just found the message.
             let [number, payload, _] = unsafe { rx.cells().header(index) };
             assert_eq!((payload, len), (!number, 8));
+            // SAFETY: as above.
+            unsafe { rx.cells().take(index, len) };
             rx.consume();
             Some(number)
         }

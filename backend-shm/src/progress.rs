@@ -11,7 +11,7 @@ use crate::bulk::{DESCRIPTOR, Descriptor};
 use crate::caps::BULK;
 use crate::inbox::{Arrived, Kind};
 use crate::link::Incoming;
-use crate::ring::Polled;
+use crate::ring::{INLINE, Polled};
 use crate::segment::{Geometry, Segment};
 use crate::send;
 use crate::shm::Shm;
@@ -105,6 +105,10 @@ fn drain<S: Sink>(
         if delivered > 0 {
             // The second in a row: a burst.
             from.ring.prefetch();
+            if *takes && !bulk && len < INLINE {
+                // SAFETY: `poll` has seen the message at `index`.
+                unsafe { from.ring.cells().take(index, len) };
+            }
             if sink.looks_ahead() > 0 {
                 look_ahead(from, sink);
             }

@@ -111,6 +111,22 @@ impl Cells {
         self.body(index).wrapping_add(24)
     }
 
+    /// Takes the line of a message with so many bytes of payload, fewer than fit, by a byte behind them: its sender
+    /// has it back sooner than one that both have read.
+    ///
+    /// # Safety
+    /// The caller is the receiver, has seen the control word of that message, and is not past it.
+    #[inline(always)]
+    pub(crate) unsafe fn take(&self, index: u32, len: usize) {
+        debug_assert!(len < super::INLINE);
+        // SAFETY: the cell is the receiver's until it goes past the message, and the byte is no part of it.
+        unsafe {
+            self.body(index)
+                .add(size_of::<Body>() - 1)
+                .write_volatile(0);
+        };
+    }
+
     #[inline(always)]
     fn body(&self, index: u32) -> *mut u8 {
         debug_assert!(index < self.count);
@@ -159,6 +175,14 @@ impl Cells {
                 payload,
             }
         });
+    }
+
+    /// See the other `take`. The payload is read before, with the header.
+    pub(crate) unsafe fn take(&self, index: u32, _len: usize) {
+        // SAFETY: `index` was masked.
+        let cell = unsafe { &*self.first.add(index as usize) };
+        // SAFETY: loom checks that the receiver is alone here.
+        cell.body.with_mut(|body| unsafe { (*body).payload = 0 });
     }
 
     /// See the other `header`; the payload comes behind.

@@ -56,6 +56,9 @@ impl Ring {
         assert!(!bulk);
         // SAFETY: `poll` has just found the message.
         let (header, bytes) = unsafe {
+            if len < INLINE {
+                self.rx.cells().take(index, len);
+            }
             let payload = std::slice::from_raw_parts(self.rx.cells().payload(index), len);
             (self.rx.cells().header(index), payload.to_vec())
         };
