@@ -23,7 +23,7 @@ use crate::args::Operation;
 use crate::check::check;
 use crate::compare::{Form, Stamp, agree};
 use crate::counters::Counters;
-use crate::direct::{self, Kept, Part, Pending, Ready, Start};
+use crate::direct::{self, Kept, Pending, Ready, Start};
 use crate::options::Options;
 use crate::plan::{Plan, plan, plan_checked};
 use crate::schedule::Schedule;
@@ -120,11 +120,8 @@ pub unsafe fn start<D: Device>(
 ) -> Result<Request> {
     let (state, job) = (state::of(comm), state::of_job(comm));
     let tracks = direct::tracks(comm, state, &job.options, operation)?;
-    let part = match tracks {
-        Some(tracks) => tracks.part(operation, 0),
-        None => Part::NONE,
-    };
-    let ready = part.ready();
+    let mut call = None;
+    let ready = tracks.and_then(|tracks| tracks.ready(&mut call, operation, 0));
     let kept = || Arc::new(Kept::of(operation));
     if let Some(ready) = ready.filter(|ready| !ready.has_messages()) {
         // SAFETY: from the caller.
@@ -319,10 +316,10 @@ impl<D: Device> Persistent<D> {
         let (state, job) = (state::of(comm), state::of_job(comm));
         let number = state.reserve();
         let track = direct::keep(comm, state, job, operation, number)?;
-        let part = track.as_ref().map_or(Part::NONE, |(track, _)| {
-            direct::part_of_kept(state, operation, *track)
-        });
-        let ready = part.ready();
+        let mut call = None;
+        let ready = direct::tracks_of_kept(state).zip(track.as_ref());
+        let ready =
+            ready.and_then(|(tracks, (track, _))| tracks.ready(&mut call, operation, *track));
         let over_boards = ready.is_some_and(|ready| !ready.has_messages());
         let some = ready.and_then(|ready| ready.messages(operation.name()));
         let plan = (!over_boards).then(|| {
@@ -390,10 +387,11 @@ impl<D: Device> Persistent<D> {
         let (state, job) = (state::of(comm), state::of_job(comm));
         let track = self.track.as_ref();
         let track = track.map(|(track, kept)| (*track, kept, kept.operation()));
-        let part = track.as_ref().map_or(Part::NONE, |(track, _, operation)| {
-            direct::part_of_kept(state, operation, *track)
-        });
-        let ready = part.ready().zip(track.as_ref());
+        let mut call = None;
+        let ready = direct::tracks_of_kept(state).zip(track.as_ref());
+        let ready = ready
+            .and_then(|(tracks, (track, _, operation))| tracks.ready(&mut call, operation, *track));
+        let ready = ready.zip(track.as_ref());
         let Some(prepared) = &self.prepared else {
             let Some((ready, &(track, kept, _))) = ready else {
                 unreachable!("it is done over a board or by messages");

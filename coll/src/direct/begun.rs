@@ -172,6 +172,34 @@ impl Begun {
         call: &Call<'_>,
         notify: &mut dyn FnMut(ProcId),
     ) -> bool {
+        // Most headers are those that are expected to the bit.
+        if let Some(wanted) = call.wants(self.step) {
+            while self.waiting != 0 {
+                let rank = self.waiting.trailing_zeros();
+                let header = self.header_of(boards, rank);
+                if header != wanted {
+                    if header.step() != self.step {
+                        return false;
+                    }
+                    break;
+                }
+                self.waiting &= self.waiting - 1;
+            }
+            if self.waiting == 0 {
+                return true;
+            }
+        }
+        self.look_closely(boards, call, notify)
+    }
+
+    /// The same, whatever is shown.
+    #[inline(never)]
+    fn look_closely(
+        &mut self,
+        boards: &Boards,
+        call: &Call<'_>,
+        notify: &mut dyn FnMut(ProcId),
+    ) -> bool {
         let mut left = self.waiting;
         while left != 0 {
             let rank = left.trailing_zeros();
@@ -461,7 +489,10 @@ impl Pending {
             return None;
         }
         let operation = self.kept.operation();
-        let call = boards.call(&operation, self.begun.track)?;
+        let mut call = boards.call(&operation);
+        if !boards.describe(&mut call, &operation, self.begun.track) {
+            return None;
+        }
         // SAFETY: from the caller.
         unsafe {
             if !self.begun.show(boards, &call, notify) || !self.begun.look(boards, &call, notify) {
@@ -488,9 +519,10 @@ impl Pending {
             return nothing;
         }
         let operation = self.kept.operation();
-        let Some(call) = boards.call(&operation, self.begun.track) else {
+        let mut call = boards.call(&operation);
+        if !boards.describe(&mut call, &operation, self.begun.track) {
             return nothing;
-        };
+        }
         // SAFETY: from the caller.
         let shown = unsafe { self.begun.show(boards, &call, notify) };
         let all_seen = self.begun.look(boards, &call, notify);

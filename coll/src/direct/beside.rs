@@ -150,7 +150,11 @@ mod tests {
             let alone = [0, 1, 2].map(|rank| waits_alone(operation, rank));
             // The same on a track, where all look at all in a reduce-scatter.
             if !matches!(operation, Operation::ReduceScatter { .. }) {
-                let call = |rank| Call::of(operation, (rank, 3), None, 0, Sorts::ANY).unwrap();
+                let call = |rank| {
+                    let mut call = Call::new((rank, 3), Sorts::ANY);
+                    assert!(call.describe(operation, None, 0), "done on a track");
+                    call
+                };
                 assert_eq!([0, 1, 2].map(|rank| call(rank).waits_alone()), alone);
             }
             alone

@@ -25,7 +25,7 @@ use crate::args::{Many, Name, Operation};
 const AT_ONCE: usize = 32 << 10;
 
 /// One rank's part in an operation.
-pub(super) struct Call<'a> {
+pub(crate) struct Call<'a> {
     pub(super) kind: Kind,
     /// Bytes that ranks compare.
     pub(super) len: usize,
@@ -55,9 +55,8 @@ enum What<'a> {
         /// What each rank shows.
         items: Items<'a>,
         from: *mut u8,
-        /// What of it is combined, of which ranks, and where that goes.
+        /// What of it is combined, and where that goes.
         part: Range<usize>,
-        ranks: Range<u32>,
         to: Option<*mut u8>,
     },
     Allgather {
@@ -73,58 +72,54 @@ enum What<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A rank's part; `None` for an operation that is never done on a track: a question to which all ranks
-    /// have the same answer. `edges` are those of the communicator's topology, and the track tells how long contributions may be; `sorts` is what the operation moves.
+    /// A place for a rank's part, for [`describe`](Self::describe).
     #[inline]
-    pub(super) fn of(
-        operation: &'a Operation<'a>,
-        (rank, size): (u32, u32),
-        edges: Option<&'a Edges>,
-        track: usize,
-        sorts: Sorts,
-    ) -> Option<Self> {
-        let limit = small(track);
-        let all = ((1u32 << size) - 1) & !(1 << rank);
-        let only = |root: u32, is: bool| if is { 1 << root } else { 0 };
-        let new = |kind, len, room, looks, wakes, what| Self {
-            kind,
-            len,
+    pub(super) fn new((rank, size): (u32, u32), sorts: Sorts) -> Self {
+        Self {
+            kind: Kind::Barrier,
+            len: 0,
             sorts,
-            place: (room <= limit).then(|| Place::of(room)),
+            place: None,
             sum: None,
-            looks,
-            wakes,
-            what,
+            looks: 0,
+            wakes: 0,
+            what: What::Nothing,
             root: 0,
             rank,
             size,
-        };
-        let reduce = |kind, items: Items<'a>, from, part, ranks: Range<u32>, to| {
-            let what = What::Reduce {
-                items,
-                from,
-                part,
-                ranks,
-                to,
-            };
-            new(kind, items.len(), items.room(), all, all, what)
-        };
-        let mut call = match *operation {
-            Operation::Barrier => new(Kind::Barrier, 0, 0, all, all, What::Nothing),
+        }
+    }
+
+    /// Makes it a rank's part in an operation; `false` for one that is never done on a track: a question to which all ranks
+    /// have the same answer. `edges` are those of the communicator's topology, and the track tells how long contributions may be.
+    ///
+    /// In place, because it is large: a move right behind the stores that made it stalls the processor for longer than what is
+    /// in it takes to find out.
+    #[inline]
+    pub(super) fn describe(
+        &mut self,
+        operation: &'a Operation<'a>,
+        edges: Option<&'a Edges>,
+        track: usize,
+    ) -> bool {
+        let (limit, rank, size) = (small(track), self.rank, self.size);
+        let all = self.all();
+        match *operation {
+            Operation::Barrier => self.is(Kind::Barrier, 0, 0, What::Nothing),
             Operation::Bcast { data, root } => {
-                let (data, is_root) = (Stream::of(&data), rank == root);
-                let (len, wakes) = (data.len(), if is_root { all } else { 0 });
-                let what = What::Bcast { data, root };
-                Self {
-                    root,
-                    ..new(Kind::Bcast, len, len, only(root, !is_root), wakes, what)
-                }
+                let data = Stream::of(&data);
+                self.is(Kind::Bcast, data.len(), limit, What::Bcast { data, root });
+                self.root = root;
+                (self.looks, self.wakes) = match rank == root {
+                    true => (0, all),
+                    false => (1 << root, 0),
+                };
             }
             Operation::Allreduce { send, recv, op } => {
                 let from = send.map_or(recv.ptr, |send| send.ptr);
                 let items = Items::new(op, recv.layout, recv.count);
-                let (part, to) = (0..items.count, Some(recv.ptr));
-                reduce(Kind::Allreduce, items, from, part, 0..size, to)
+                let part = 0..items.count;
+                self.reduces(Kind::Allreduce, limit, items, from, part, Some(recv.ptr));
             }
             Operation::Reduce {
                 send,
@@ -133,15 +128,17 @@ impl<'a> Call<'a> {
                 root,
             } => {
                 let recv = recv.filter(|_| rank == root);
-                let any = send.or(recv)?;
+                let Some(any) = send.or(recv) else {
+                    return false;
+                };
                 let items = Items::new(op, any.layout, any.count);
                 let (part, to) = (0..items.count, recv.map(|recv| recv.ptr));
-                Self {
-                    looks: if rank == root { all } else { 0 },
-                    wakes: only(root, rank != root),
-                    root,
-                    ..reduce(Kind::Reduce, items, any.ptr, part, 0..size, to)
-                }
+                self.reduces(Kind::Reduce, limit, items, any.ptr, part, to);
+                self.root = root;
+                (self.looks, self.wakes) = match rank == root {
+                    true => (all, 0),
+                    false => (0, 1 << root),
+                };
             }
             Operation::ReduceScatter {
                 send,
@@ -152,21 +149,27 @@ impl<'a> Call<'a> {
                 let from = send.map_or(recv.ptr, |send| send.ptr);
                 let items = Items::new(op, recv.layout, counts.iter().sum());
                 let first = counts[..rank as usize].iter().sum();
-                let (part, to) = (first..first + counts[rank as usize], Some(recv.ptr));
+                let part = first..first + counts[rank as usize];
                 let (kind, sum) = counts::kind(counts);
                 let room = items.room() + sum.map_or(0, |_| counts::TAKEN);
-                Self {
-                    place: (items.room() <= limit).then(|| Place::of(room)),
-                    sum,
-                    ..reduce(kind, items, from, part, 0..size, to)
-                }
+                let fits = items.room() <= limit;
+                self.reduces(kind, limit, items, from, part, Some(recv.ptr));
+                self.place = fits.then(|| Place::of(room));
+                self.sum = sum;
             }
             Operation::ReduceScatterBlock { send, recv, op } => {
                 let from = send.map_or(recv.ptr, |send| send.ptr);
                 let items = Items::new(op, recv.layout, recv.count * size as usize);
                 let first = recv.count * rank as usize;
-                let (part, to) = (first..first + recv.count, Some(recv.ptr));
-                reduce(Kind::ReduceScatter, items, from, part, 0..size, to)
+                let part = first..first + recv.count;
+                self.reduces(
+                    Kind::ReduceScatter,
+                    limit,
+                    items,
+                    from,
+                    part,
+                    Some(recv.ptr),
+                );
             }
             Operation::Scan {
                 send,
@@ -177,32 +180,21 @@ impl<'a> Call<'a> {
                 let kind = if exclusive { Kind::Exscan } else { Kind::Scan };
                 let from = send.map_or(recv.ptr, |send| send.ptr);
                 let items = Items::new(op, recv.layout, recv.count);
-                let (part, end) = (0..items.count, rank + u32::from(!exclusive));
-                let before = (1u32 << rank) - 1;
-                Self {
-                    looks: before,
-                    wakes: all & !before,
-                    ..reduce(kind, items, from, part, 0..end, Some(recv.ptr))
-                }
+                let part = 0..items.count;
+                self.reduces(kind, limit, items, from, part, Some(recv.ptr));
+                self.looks = (1 << rank) - 1;
+                self.wakes = all & !self.looks;
             }
             Operation::Allgather { send, ref recv } => {
                 let own = Stream::block(recv, rank);
                 let send = send.as_ref().map(Stream::of);
                 let len = send.unwrap_or(own).len();
                 let lens = || (0..size).map(|rank| Stream::block(recv, rank).len());
-                let by_messages = lens().fold(len, usize::max) > limit;
-                Self {
-                    place: (!by_messages).then(|| Place::of(len)),
-                    sum: by_messages.then(|| counts::sum_of(lens())),
-                    ..new(
-                        Kind::Allgather,
-                        len,
-                        len,
-                        all,
-                        all,
-                        What::Allgather { send, recv },
-                    )
-                }
+                let longest = lens().fold(len, usize::max);
+                let place = (longest <= limit).then(|| Place::of(len));
+                self.is(Kind::Allgather, len, limit, What::Allgather { send, recv });
+                self.place = place;
+                self.sum = place.is_none().then(|| counts::sum_of(lens()));
             }
             Operation::Gather {
                 send,
@@ -215,16 +207,13 @@ impl<'a> Call<'a> {
                 let form = match (recv, send) {
                     (Some(recv), send) => Form::Collect { send, recv, uneven },
                     (None, Some(block)) => Form::Give { block, root },
-                    (None, None) => return None,
+                    (None, None) => return false,
                 };
                 let part = Listed::new(form, (rank, size), limit);
                 let len = part.len();
                 match uneven || len <= limit {
-                    true => Self::listed(part, sorts),
-                    false => Self {
-                        root,
-                        ..new(Kind::Gather, len, usize::MAX, all, all, What::Nothing)
-                    },
+                    true => self.lists(part),
+                    false => self.goes_by_messages(Kind::Gather, len, root),
                 }
             }
             Operation::Scatter {
@@ -241,14 +230,11 @@ impl<'a> Call<'a> {
                         (Form::Distribute { send, recv }, len)
                     }
                     (None, Some(block)) => (Form::Take { block, root }, block.len()),
-                    (None, None) => return None,
+                    (None, None) => return false,
                 };
                 match uneven || len <= longest_part(size, limit) {
-                    true => Self::listed(Listed::new(form, (rank, size), limit), sorts),
-                    false => Self {
-                        root,
-                        ..new(Kind::Scatter, len, usize::MAX, all, all, What::Nothing)
-                    },
+                    true => self.lists(Listed::new(form, (rank, size), limit)),
+                    false => self.goes_by_messages(Kind::Scatter, len, root),
                 }
             }
             Operation::Alltoall {
@@ -257,7 +243,7 @@ impl<'a> Call<'a> {
             } => {
                 let send = send.as_ref();
                 let form = Form::Exchange { send, recv };
-                Self::listed(Listed::new(form, (rank, size), limit), sorts)
+                self.lists(Listed::new(form, (rank, size), limit));
             }
             Operation::Alltoall {
                 ref send,
@@ -266,25 +252,17 @@ impl<'a> Call<'a> {
                 let send = send.as_ref();
                 let len = Stream::block(recv, rank).len();
                 let room = len.saturating_mul(size as usize - 1);
-                new(
-                    Kind::Alltoall,
-                    len,
-                    room,
-                    all,
-                    all,
-                    What::Alltoall { send, recv },
-                )
+                self.is(Kind::Alltoall, len, limit, What::Alltoall { send, recv });
+                self.place = (room <= limit).then(|| Place::of(room));
             }
             Operation::NeighbourAllgather { .. } | Operation::NeighbourAlltoall { .. } => {
-                match Along::of(operation, rank, edges?, track) {
+                let Some(edges) = edges else { return false };
+                match Along::of(operation, rank, edges, track) {
                     Some(along) => {
-                        let [looks, wakes] = along.looks_and_wakes();
-                        let place = Some(along.place());
-                        let (kind, len) = (along.kind(), along.len());
-                        Self {
-                            place,
-                            ..new(kind, len, 0, looks, wakes, What::Along(along))
-                        }
+                        (self.kind, self.len) = (along.kind(), along.len());
+                        [self.looks, self.wakes] = along.looks_and_wakes();
+                        self.place = Some(along.place());
+                        self.what = What::Along(along);
                     }
                     // Only the ends of an edge know its length, so none is compared.
                     None => {
@@ -292,34 +270,76 @@ impl<'a> Call<'a> {
                             Operation::NeighbourAllgather { .. } => Kind::NeighbourAllgather,
                             _ => Kind::NeighbourAlltoall,
                         };
-                        new(kind, 0, usize::MAX, all, all, What::Nothing)
+                        self.goes_by_messages(kind, 0, 0);
                     }
                 }
             }
+        }
+        self.settle();
+        true
+    }
+
+    /// The other ranks.
+    #[inline]
+    fn all(&self) -> u32 {
+        ((1u32 << self.size) - 1) & !(1 << self.rank)
+    }
+
+    /// One in which all look at all, with contributions of so many bytes.
+    #[inline(always)]
+    fn is(&mut self, kind: Kind, len: usize, limit: usize, what: What<'a>) {
+        (self.kind, self.len) = (kind, len);
+        self.place = (len <= limit).then(|| Place::of(len));
+        (self.looks, self.wakes) = (self.all(), self.all());
+        self.what = what;
+    }
+
+    /// The same for a reduction: of what each rank shows, `part` is combined and goes `to` where it is wanted.
+    #[inline(always)]
+    fn reduces(
+        &mut self,
+        kind: Kind,
+        limit: usize,
+        items: Items<'a>,
+        from: *mut u8,
+        part: Range<usize>,
+        to: Option<*mut u8>,
+    ) {
+        let (len, room) = (items.len(), items.room());
+        let what = What::Reduce {
+            items,
+            from,
+            part,
+            to,
         };
-        call.settle();
-        Some(call)
+        self.is(kind, len, limit, what);
+        self.place = (room <= limit).then(|| Place::of(room));
+    }
+
+    fn goes_by_messages(&mut self, kind: Kind, len: usize, root: u32) {
+        (self.kind, self.len, self.root) = (kind, len, root);
     }
 
     #[inline]
-    fn listed(part: Listed<'a>, sorts: Sorts) -> Self {
-        let [looks, wakes] = part.looks_and_wakes();
-        Self {
-            // Of who gives a block the kind tells what it does with it.
-            kind: match part.kind() {
-                Kind::GatherSent => Kind::Gather,
-                kind => kind,
-            },
-            len: part.len(),
-            sorts,
-            place: Some(part.place()),
-            sum: None,
-            looks,
-            wakes,
-            root: part.root(),
-            rank: part.rank(),
-            size: part.size(),
-            what: What::Listed(part),
+    fn lists(&mut self, part: Listed<'a>) {
+        [self.looks, self.wakes] = part.looks_and_wakes();
+        // Of who gives a block the kind tells what it does with it.
+        self.kind = match part.kind() {
+            Kind::GatherSent => Kind::Gather,
+            kind => kind,
+        };
+        (self.len, self.root) = (part.len(), part.root());
+        self.place = Some(part.place());
+        self.what = What::Listed(part);
+    }
+
+    /// Of which ranks the items of a reduction are combined.
+    #[inline]
+    fn operands(&self) -> Range<u32> {
+        match self.kind {
+            Kind::Scan => 0..self.rank + 1,
+            Kind::Exscan => 0..self.rank,
+            _ => 0..self.size,
         }
     }
 
@@ -327,7 +347,7 @@ impl<'a> Call<'a> {
     /// it: who does not agree may sleep for one that never sees it.
     #[inline]
     fn settle(&mut self) {
-        let all = ((1u32 << self.size) - 1) & !(1 << self.rank);
+        let all = self.all();
         match self.place {
             None => (self.looks, self.wakes) = (all, all),
             Some(_) => self.wakes |= all & !self.looks,
@@ -444,6 +464,18 @@ impl<'a> Call<'a> {
         self.root
     }
 
+    /// The header that each rank has to show that this one looks at, where it is the same for all and there is nothing but the
+    /// header to look at.
+    #[inline]
+    pub(super) fn wants(&self, step: u32) -> Option<Header> {
+        let plain = matches!(
+            self.what,
+            What::Nothing | What::Bcast { .. } | What::Reduce { .. } | What::Alltoall { .. }
+        );
+        (plain && self.place.is_some() && self.sum.is_none())
+            .then(|| Header::new(step, self.kind, self.sorts.taken, self.len))
+    }
+
     /// The length that a rank has to show.
     #[inline]
     pub(super) fn len_of(&self, rank: u32) -> usize {
@@ -535,7 +567,6 @@ impl<'a> Call<'a> {
                 items,
                 from,
                 part,
-                ranks,
                 to,
             } => {
                 if let Some(to) = *to {
@@ -548,9 +579,9 @@ impl<'a> Call<'a> {
                     // SAFETY: from the caller.
                     unsafe {
                         if takes && place == Place::Chunk {
-                            self.combine_and_take(&now, *from, ranks.clone(), shown, to)?;
+                            self.combine_and_take(&now, *from, shown, to)?;
                         } else {
-                            combine(ranks.clone(), &now, shown, to)?;
+                            combine(self.operands(), &now, shown, to)?;
                         }
                     }
                 }
@@ -591,11 +622,10 @@ impl<'a> Call<'a> {
         &self,
         items: &Items<'_>,
         from: *mut u8,
-        ranks: Range<u32>,
         shown: impl Fn(u32) -> *mut u8,
         to: *mut u8,
     ) -> Result<()> {
-        let me = self.rank;
+        let (me, ranks) = (self.rank, self.operands());
         // SAFETY: from the caller; what two ranks both read neither takes but of the other, and neither reads its own part there.
         unsafe {
             match self.kind {
@@ -631,8 +661,9 @@ mod tests {
             memory: MemoryKind::Host,
         };
         let is_short = |operation: &Operation<'_>, rank| {
-            let call = Call::of(operation, (rank, 5), None, 0, Sorts::ANY);
-            call.expect("done on a track").is_short()
+            let mut call = Call::new((rank, 5), Sorts::ANY);
+            assert!(call.describe(operation, None, 0), "done on a track");
+            call.is_short()
         };
         for (block, short) in [(AT_ONCE / 4, true), (AT_ONCE / 4 + 1, false)] {
             let gather = |rank| Operation::Gather {

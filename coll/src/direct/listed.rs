@@ -191,16 +191,6 @@ impl<'a> Listed<'a> {
         }
     }
 
-    #[inline]
-    pub(super) fn rank(&self) -> u32 {
-        self.rank
-    }
-
-    #[inline]
-    pub(super) fn size(&self) -> u32 {
-        self.size
-    }
-
     /// The root of the operation; 0 where there is none.
     #[inline]
     pub(super) fn root(&self) -> u32 {

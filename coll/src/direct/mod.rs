@@ -55,6 +55,7 @@ use portolan_core::device::Region;
 use portolan_core::{Device, Error, ErrorKind, ProcId, Result};
 
 pub(crate) use begun::Pending;
+pub(crate) use call::Call;
 pub(crate) use kept::Kept;
 pub(crate) use setup::Pool;
 pub(crate) use verdict::Refused;
@@ -67,7 +68,6 @@ use crate::plan::Plan;
 use crate::state::{Job, State};
 use begun::Begun;
 use board::{Map, TRACKS};
-use call::Call;
 use choice::Choice;
 use data::{Items, Stream};
 use edges::Edges;
@@ -137,12 +137,21 @@ impl Boards {
         self.boards.len() as u32
     }
 
-    /// This rank's part in an operation on a track.
+    /// A place for this rank's part in an operation on a track.
     #[inline]
-    fn call<'a>(&'a self, operation: &'a Operation<'a>, track: usize) -> Option<Call<'a>> {
-        let at = (self.rank, self.size());
-        let sorts = self.sorts_of(operation);
-        Call::of(operation, at, self.edges.as_ref(), track, sorts)
+    fn call<'a>(&self, operation: &Operation<'_>) -> Call<'a> {
+        Call::new((self.rank, self.size()), self.sorts_of(operation))
+    }
+
+    /// Describes the part there; `false` for an operation that is not done on a track.
+    #[inline]
+    fn describe<'a>(
+        &'a self,
+        call: &mut Call<'a>,
+        operation: &'a Operation<'a>,
+        track: usize,
+    ) -> bool {
+        call.describe(operation, self.edges.as_ref(), track)
     }
 
     /// The sorts of what an operation moves at this rank.
@@ -276,12 +285,6 @@ pub(crate) fn over<D: Device>(comm: &Communicator<D>, state: &State) {
 #[derive(Clone, Copy)]
 pub(crate) struct Tracks<'a>(&'a Arc<Boards>);
 
-/// What an operation does there, if that is a way for it. It is large: callers hold it in place, and go on with a [`Ready`].
-pub(crate) struct Part<'a> {
-    boards: Option<&'a Arc<Boards>>,
-    call: Option<Call<'a>>,
-}
-
 /// An operation that takes a step on a track.
 #[derive(Clone, Copy)]
 pub(crate) struct Ready<'a> {
@@ -338,40 +341,32 @@ pub(crate) fn keep<D: Device>(
     Ok(there.then(|| (track, Arc::new(Kept::of(operation)))))
 }
 
-/// What a persistent operation does that was kept ([`Kept::operation`]).
-pub(crate) fn part_of_kept<'a>(
-    state: &'a State,
-    operation: &'a Operation<'a>,
-    track: usize,
-) -> Part<'a> {
+/// The boards of a persistent operation that was kept ([`Kept::operation`]).
+pub(crate) fn tracks_of_kept(state: &State) -> Option<Tracks<'_>> {
     match state.direct.boards.get() {
-        Some(Some(boards)) => Tracks(boards).part(operation, track),
-        _ => Part::NONE,
+        Some(Some(boards)) => Some(Tracks(boards)),
+        _ => None,
     }
 }
 
 impl<'a> Tracks<'a> {
-    /// What an operation does on a track.
+    /// What an operation does on a track, ready to be started; `None` for one that is not done there. It is large, and stays where
+    /// the caller keeps it.
     #[inline]
-    pub(crate) fn part(self, operation: &'a Operation<'a>, track: usize) -> Part<'a> {
-        Part {
-            boards: Some(self.0),
-            call: self.0.call(operation, track),
-        }
-    }
-}
-
-impl Part<'_> {
-    pub(crate) const NONE: Self = Self {
-        boards: None,
-        call: None,
-    };
-
-    /// `None` for an operation that is not done on a track.
-    #[inline]
-    pub(crate) fn ready(&self) -> Option<Ready<'_>> {
-        let (boards, call) = (self.boards?, self.call.as_ref()?);
-        Some(Ready { boards, call })
+    pub(crate) fn ready<'c>(
+        self,
+        call: &'c mut Option<Call<'a>>,
+        operation: &'a Operation<'a>,
+        track: usize,
+    ) -> Option<Ready<'c>>
+    where
+        'a: 'c,
+    {
+        let call = call.insert(self.0.call(operation));
+        let boards = self.0;
+        boards
+            .describe(call, operation, track)
+            .then_some(Ready { boards, call })
     }
 }
 

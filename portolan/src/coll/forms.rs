@@ -105,6 +105,7 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
     /// As [`Comm::run`] before any message is sent, and [`Exhausted`](crate::ErrorKind::Exhausted) when too
     /// many requests are active. What goes wrong later comes out of [`ScopedCollective::wait`] or the end of
     /// the scope.
+    #[inline]
     pub fn start<C: Collective + 'scope>(
         &'scope self,
         call: C,
@@ -141,6 +142,10 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
     }
 
     /// Starts an operation on the scope's device.
+    ///
+    /// Here and in [`ScopedCollective::wait`] always inline: the call is large, and a move of it right behind the stores that made it
+    /// stalls the processor for longer than a broadcast of a few bytes takes in its start.
+    #[inline(always)]
     fn start_on<C: Collective + 'scope>(
         &'scope self,
         ground: &impl Ground,
@@ -172,6 +177,7 @@ impl<C: Collective, L: Level, D: Device> ScopedCollective<'_, C, L, D> {
     ///
     /// # Errors
     /// As [`Comm::run`] where ranks disagree or fail; the buffers stay borrowed until the scope ends then.
+    #[inline(always)]
     pub fn wait(self) -> Result<Buffers<C>> {
         self.pending.wait()?;
         Ok(self.call.into_sides().into_buffers())

@@ -239,6 +239,7 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
     }
 
     /// The scope waits for the request before it ends.
+    #[inline]
     pub(crate) fn register(
         &'scope self,
         started: Result<Request>,
@@ -288,6 +289,7 @@ pub(crate) struct Registered<'scope, L: Level, D: Device> {
 }
 
 impl<L: Level, D: Device> Registered<'_, L, D> {
+    #[inline]
     pub(crate) fn wait(self) -> Result<Status> {
         let Some(place) = self.place else {
             return Ok(Status::EMPTY);
