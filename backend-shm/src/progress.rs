@@ -106,7 +106,7 @@ fn drain<S: Sink>(
             // The second in a row: a burst.
             from.ring.prefetch();
             if *takes && !bulk && len < INLINE {
-                // SAFETY: `poll` has seen the message at `index`.
+                // SAFETY: `poll` has seen the message at `index`, which leaves the last byte of its cell free.
                 unsafe { from.ring.cells().take(index, len) };
             }
             if sink.looks_ahead() > 0 {

@@ -115,7 +115,8 @@ impl Cells {
     /// has it back sooner than one that both have read.
     ///
     /// # Safety
-    /// The caller is the receiver, has seen the control word of that message, and is not past it.
+    /// The caller is the receiver, has seen the control word of that message, and is not past it; `len` is less than
+    /// [`INLINE`](super::INLINE), and no description of a packet in the bulk area.
     #[inline(always)]
     pub(crate) unsafe fn take(&self, index: u32, len: usize) {
         debug_assert!(len < super::INLINE);

@@ -16,6 +16,9 @@
 //! lines, were tried and are slower from 33 bytes on: a poll of one line makes the processor fetch
 //! its neighbour as well, out of the hands of the sender that is writing it. See `docs/shm.md`.)
 //!
+//! **Taking.** Where lines are taken ([`lines`](portolan_core::lines)) the receiver may write the last byte of a cell whose payload is shorter, while the
+//! cell is its own.
+//!
 //! **Room.** The receiver publishes its position after each quarter of the ring, and after each beginning ([`BEGINNING`]); the
 //! sender reads it only when what it remembers does not suffice. A drained ring always shows at least three quarters as free.
 //!

@@ -161,7 +161,7 @@ impl RingRx {
     fn publish(&mut self) -> bool {
         self.published = self.pos;
         // SYNC 2: pairs with the Acquire load in `RingTx::refresh`; everything before `pos` has
-        // been read.
+        // been read, and written if its line was taken.
         self.ends().consumed.store(self.pos, Release);
         true
     }

@@ -155,7 +155,7 @@ impl RingTx {
     #[inline(never)]
     fn refresh(&mut self) -> Pushed {
         // SYNC 2: the receiver's Release store in `RingRx::publish` came after its last read of
-        // the cells before `consumed`, so they may be overwritten now.
+        // the cells before, and its last byte in them `consumed`, so they may be overwritten now.
         let consumed = self.ends().consumed.load(Acquire);
         if consumed < self.read || consumed > self.pos {
             return Pushed::Broken;

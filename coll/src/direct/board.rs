@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::exchange::RADIX;
+use super::exchange::{ASIDE, RADIX};
 use super::sort::Sort;
 
 /// Cells of a board: as many steps a rank may be ahead of the slowest, at most.
@@ -352,7 +352,7 @@ pub(super) enum Kind {
     NeighbourAlltoall,
     /// Blocks that come as messages, for which a list has no room.
     NeighbourAlltoallSent,
-    /// The rank has seen that ranks do not agree.
+    /// The rank has seen that ranks do not agree: about the root if its length is 1.
     Disagree,
 }
 
@@ -444,6 +444,26 @@ impl Header {
         Self(u64::from(step) | what | len << Self::LEN)
     }
 
+    /// Where the root begins in the length that ranks show of a reduction in rounds.
+    const ROOT: u32 = ASIDE.ilog2() + 1;
+    /// So many roots are told apart; of more ranks some look alike.
+    const ROOTS: u32 = 1 << 9;
+
+    /// The length that ranks show of a reduction in rounds ([`Kind::ReduceInRounds`]), of [`ASIDE`] bytes at most.
+    #[inline]
+    pub(super) fn len_and_root(len: usize, root: u32) -> usize {
+        debug_assert!(len >> Self::ROOT == 0);
+        len | ((root % Self::ROOTS) as usize) << Self::ROOT
+    }
+
+    /// The length of the rank's data, as far as the header tells.
+    pub(super) fn data_len(self) -> usize {
+        match self.kind() {
+            Some(Kind::ReduceInRounds) => self.len() & ((1 << Self::ROOT) - 1),
+            _ => self.len(),
+        }
+    }
+
     /// Whether it is the same but for the sort.
     #[inline]
     pub(super) fn is_but_for_sort(self, other: Self) -> bool {
@@ -507,6 +527,12 @@ mod tests {
             }
         }
         assert_eq!(new(3, Kind::Bcast, usize::MAX).len(), Header::LONG);
+        for (len, root) in [(0, 1), (7, 0), (ASIDE, 511), (ASIDE, 512)] {
+            let shown = Header::len_and_root(len, root);
+            assert!(shown < Header::LONG);
+            assert_eq!(new(3, Kind::ReduceInRounds, shown).data_len(), len);
+            assert_eq!(new(3, Kind::Reduce, shown).data_len(), shown);
+        }
         let sent = new(7, Kind::Exscan, 5).by_messages();
         assert!(sent.is_by_messages() && !new(7, Kind::Exscan, usize::MAX).is_by_messages());
         assert_eq!((sent.step(), sent.len()), (7, 5));

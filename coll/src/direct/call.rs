@@ -90,7 +90,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Makes it a rank's part in an operation; `false` for one that is never done on a track: a question to which all ranks
+    /// Makes what [`new`](Self::new) gave a rank's part in an operation; `false` for one that is never done on a track: a question to which all ranks
     /// have the same answer. `edges` are those of the communicator's topology, and the track tells how long contributions may be.
     ///
     /// In place, because it is large: a move right behind the stores that made it stalls the processor for longer than what is
@@ -103,6 +103,10 @@ impl<'a> Call<'a> {
         track: usize,
     ) -> bool {
         let (limit, rank, size) = (small(track), self.rank, self.size);
+        debug_assert!(
+            self.place.is_none() && self.sum.is_none(),
+            "described already"
+        );
         let all = self.all();
         match *operation {
             Operation::Barrier => self.is(Kind::Barrier, 0, 0, What::Nothing),
@@ -285,7 +289,7 @@ impl<'a> Call<'a> {
         ((1u32 << self.size) - 1) & !(1 << self.rank)
     }
 
-    /// One in which all look at all, with contributions of so many bytes.
+    /// One with contributions of so many bytes, in which all look at all if nothing else is said.
     #[inline(always)]
     fn is(&mut self, kind: Kind, len: usize, limit: usize, what: What<'a>) {
         (self.kind, self.len) = (kind, len);

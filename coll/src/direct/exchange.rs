@@ -104,24 +104,34 @@ fn post_and_see<D: Device>(
     len: usize,
 ) -> Result<()> {
     steps.room(Place::Cell)?;
-    let shown = if steps.disagree() {
-        Kind::Disagree
-    } else {
-        kind
-    };
-    steps.post(shown, len);
+    match steps.disagree() {
+        true => steps.post(Kind::Disagree, steps.about_roots().into()),
+        false => steps.post(kind, len),
+    }
     for partner in round.partners() {
         let header = steps.header_of(partner)?;
-        let does = steps.does(partner, header, kind, len);
-        match header.kind() {
-            _ if does => {}
-            Some(shown @ Kind::ReduceInRounds) if shown == kind => {
-                note_other_reduce(steps, partner, header, len);
-            }
-            _ => steps.note(partner, header),
+        if !steps.does(partner, header, kind, len) {
+            note_in_rounds(steps, partner, header, (kind, len));
         }
     }
     Ok(())
+}
+
+/// Notes what a partner is doing that this rank, which shows `mine`, does not expect.
+#[cold]
+fn note_in_rounds<D: Device>(
+    steps: &mut Steps<'_, D>,
+    partner: u32,
+    header: Header,
+    mine: (Kind, usize),
+) {
+    let own = steps.expected(mine.0, mine.1);
+    let reduces = |header: Header| header.kind() == Some(Kind::ReduceInRounds);
+    if reduces(header) && reduces(own) && header.data_len() == own.data_len() {
+        steps.note_root(partner);
+    } else {
+        steps.note(partner, header);
+    }
 }
 
 /// What an [`allreduce`] by more than [`RADIX`] ranks may have, in bytes: partial results have to be put
@@ -130,28 +140,6 @@ pub(super) const ASIDE: usize = 2048;
 
 /// Bytes of what two ranks combine both, at most. (Where each combines half of a vector, two thirds of the bytes are moved.)
 pub(super) const PAIR: usize = 16 << 10;
-
-/// Where the root begins behind the length of a reduction in rounds, as ranks show it.
-const ROOT: u32 = ASIDE.ilog2() + 1;
-/// So many roots are told apart; of more ranks some look alike.
-const ROOTS: u32 = 1 << 9;
-const _: () = assert!((ROOTS as usize) << ROOT <= Header::LONG + 1);
-
-/// What ranks show for the length of a reduction in rounds.
-#[inline]
-fn with_root(len: usize, root: u32) -> usize {
-    len | ((root % ROOTS) as usize) << ROOT
-}
-
-/// Notes what is wrong with a rank that shows another such length than `mine`.
-#[cold]
-fn note_other_reduce<D: Device>(steps: &mut Steps<'_, D>, rank: u32, header: Header, mine: usize) {
-    let len = |shown: usize| shown & ((1 << ROOT) - 1);
-    match len(header.len()) {
-        theirs if theirs == len(mine) => steps.note_root(rank),
-        theirs => steps.note_len(rank, header, theirs as u64),
-    }
-}
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
@@ -256,7 +244,10 @@ pub(super) unsafe fn reduce<D: Device>(
     from: *const u8,
     to: Option<*mut u8>,
 ) -> Result<Way> {
-    let what = (Kind::ReduceInRounds, with_root(items.len(), root));
+    let what = (
+        Kind::ReduceInRounds,
+        Header::len_and_root(items.len(), root),
+    );
     // SAFETY: from the caller.
     unsafe { in_rounds(steps, items, what, from, to) }
 }
@@ -362,7 +353,7 @@ pub(super) unsafe fn combine_and_take(
 pub(super) fn give_up<D: Device>(steps: &mut Steps<'_, D>) -> Result<()> {
     for _ in 1..rounds(steps.size()) {
         steps.room(Place::Cell)?;
-        steps.post(Kind::Disagree, 0);
+        steps.post(Kind::Disagree, steps.about_roots().into());
         steps.next();
     }
     Ok(())

@@ -23,6 +23,13 @@ pub(super) struct Odd {
     pub(super) awaits: bool,
 }
 
+impl Odd {
+    /// Whether the rank has seen others that name other roots.
+    pub(super) fn hears_of_roots(&self) -> bool {
+        self.header.kind() == Some(Kind::Disagree) && self.header.len() == 1
+    }
+}
+
 /// The error for a rank that takes part with the length `len` in `kind`, and has seen another do otherwise.
 #[cold]
 pub(super) fn disagreement<D: Device>(
@@ -131,11 +138,10 @@ pub(super) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd) -> Error 
                 odd.len
             ),
         ),
-        Some(Kind::Disagree) if kind == Kind::ReduceInRounds => (
+        Some(Kind::Disagree) if odd.hears_of_roots() => (
             ErrorKind::InvalidArgument,
             format!(
-                "rank {rank} has seen ranks that take part in {name} with another root, or other lengths than the {len} \
-                 bytes here"
+                "rank {rank} has seen ranks that take part in {name} with another root than others"
             ),
         ),
         Some(Kind::Disagree) => (

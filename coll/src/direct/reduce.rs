@@ -28,7 +28,8 @@ const FEW: u32 = 4;
 fn is_short(items: &Items<'_>, size: u32) -> bool {
     let room = items.room();
     if size > RADIX {
-        return room <= ASIDE;
+        // (Items may overlap within themselves.)
+        return room.max(items.len()) <= ASIDE;
     }
     room * (size as usize - 1) <= TOGETHER
 }

@@ -470,7 +470,7 @@ impl<'a, D: Device> Steps<'a, D> {
     #[cold]
     fn agrees_but_for_sort(&mut self, rank: u32, header: Header, kind: Kind, len: usize) -> bool {
         let agrees = header.is_but_for_sort(self.expected(kind, len));
-        if agrees && len > 0 {
+        if agrees && header.data_len() > 0 {
             self.see_sort(rank, header);
         }
         agrees
@@ -612,7 +612,10 @@ impl<'a, D: Device> Steps<'a, D> {
     /// Notes what a rank is doing that this one does not expect.
     #[cold]
     pub(super) fn note(&mut self, rank: u32, header: Header) {
-        let len = self.len_of(rank, header);
+        let len = match header.kind() {
+            Some(Kind::ReduceInRounds) => header.data_len() as u64,
+            _ => self.len_of(rank, header),
+        };
         self.note_len(rank, header, len);
     }
 
@@ -650,6 +653,12 @@ impl<'a, D: Device> Steps<'a, D> {
         self.disagree = true;
         // What this rank has shown may be what another sleeps for, that it did not know of.
         self.wake_all();
+    }
+
+    /// Whether what was seen first is about roots: here, or where another has seen it.
+    pub(super) fn about_roots(&self) -> bool {
+        let about = |odd: Odd| odd.other_root || odd.hears_of_roots();
+        self.odd.is_some_and(about)
     }
 
     /// Whether a rank was seen that does not agree with this one.

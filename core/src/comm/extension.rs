@@ -32,6 +32,7 @@ type Close<D> = Box<dyn FnOnce(Box<dyn Any + Send + Sync>, &D) + Send + Sync>;
 /// The extensions of one communicator, or of one job.
 pub(super) struct Extensions<D>([OnceLock<Held<D>>; SLOTS]);
 
+/// A value, of which neither part is ever replaced.
 struct Held<D> {
     /// Of what type the value is: beside it, because to ask it takes as long as the rest of a look.
     of: TypeId,
@@ -52,7 +53,7 @@ impl<D> Extensions<D> {
         if held.of != TypeId::of::<T>() {
             another_type(slot);
         }
-        // SAFETY: the value is of this type, as `plain` and `closed_by` say, who make all of them.
+        // SAFETY: the value is of this type: `of` was made of its type, in `plain` or `closed_by`, and both stay as they are.
         unsafe { &*(&raw const *held.value).cast::<T>() }
     }
 

@@ -164,44 +164,80 @@ fn two_roots_of_one_reduction_are_told() {
 }
 
 #[test]
-fn all_are_told_of_another_root_who_look_at_all() {
+fn who_looks_at_all_sees_how_many_roots_there_are() {
     // Not those of short reductions, who look at nobody but at the root.
-    for ranks in [2, 3, 4, 5, 8] {
+    for ranks in [2, 3, 4, 5, 8, 9, 11] {
         on_all(ranks, |world| {
             barrier(world);
             let me = world.rank();
-            for len in [200_000, 1 << 20, (1 << 21) - 1, 3 << 20] {
-                // Nobody is the root.
+            let last = me + 1 == ranks;
+            for len in [200_000, 1 << 20, (1 << 21) - 1] {
+                // Nobody is the root, or all are.
                 is_told(reduce_in(world, (me + 1) % ranks, len, true), "a reduce");
                 barrier(world);
-                // One names another than the rest, who have what they want.
-                let last = me + 1 == ranks;
+                is_told(reduce_in(world, me, len, true), "a reduce");
+                barrier(world);
+                // One names another than the rest, who have what they want. (Of two, both are the root.)
                 let outcome = reduce_in(world, if last { 1 } else { 0 }, len, true);
-                match last && ranks > 2 {
+                match last || ranks == 2 {
                     true => is_told(outcome, "a reduce"),
-                    false if ranks > 2 => outcome.unwrap(),
-                    // Both are.
-                    false => is_told(outcome, "a reduce"),
+                    false => outcome.unwrap(),
                 }
                 barrier(world);
                 reduce_in(world, ranks - 1, len, true).unwrap();
             }
         });
     }
-    for ranks in [9, 12] {
+}
+
+#[test]
+fn many_ranks_tell_each_other_of_roots_and_of_lengths() {
+    const LENS: [usize; 4] = [0, 8, 1000, 2048];
+    for ranks in [9, 12, 20] {
         on_all(ranks, |world| {
             barrier(world);
-            for len in [8, 1000, 2048] {
-                is_told(reduce_in(world, world.rank(), len, true), "a reduce");
+            let me = world.rank();
+            for len in LENS {
+                is_told(reduce_in(world, me, len, true), "a reduce");
+                barrier(world);
+                // One alone: they hear of it from each other.
+                is_told(
+                    reduce_in(world, if me == 5 { 7 } else { 3 }, len, true),
+                    "a reduce",
+                );
                 barrier(world);
                 reduce_in(world, 3, len, true).unwrap();
-                let longer = len + usize::from(world.rank() == 2);
-                let outcome = reduce_in(world, 0, longer, true);
-                if [0, 2].contains(&world.rank()) {
-                    let error = outcome.unwrap_err();
-                    assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
-                }
+                // Longer, and for the longest in parts where others go in rounds.
+                let longer = len + usize::from(me == 2);
+                let error = reduce_in(world, 3, longer, true).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
+                let text = error.to_string();
+                let told = format!("with {len} bytes where this rank expects {longer}");
+                assert!(me != 2 || text.contains(&told), "{text}");
                 barrier(world);
+            }
+        });
+    }
+}
+
+#[test]
+fn of_reductions_of_nothing_no_type_is_compared() {
+    for ranks in [2, 5, 9, 12] {
+        on_all(ranks, |world| {
+            barrier(world);
+            for root in [0, 1] {
+                let layout = match world.rank() {
+                    1 => Layout::of::<u32>(),
+                    _ => Layout::of::<u8>(),
+                };
+                let [mut send, mut recv] = [[0u32; 0]; 2];
+                let operation = Operation::Reduce {
+                    send: Some(buf(&mut send, &layout)),
+                    recv: (world.rank() == root).then_some(buf(&mut recv, &layout)),
+                    op: &Op::from(Predefined::Sum),
+                    root,
+                };
+                end(world, &operation, true).unwrap();
             }
         });
     }
