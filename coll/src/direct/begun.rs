@@ -14,8 +14,6 @@
 //! own one; with several threads a lock for the step, its place and its end; once in [`board::cells`] steps a load of a word of each
 //! other rank.
 
-use std::mem::ManuallyDrop;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use portolan_core::comm::NoUnwind;
@@ -25,7 +23,6 @@ use super::Boards;
 use super::board::{Header, Place};
 use super::call::Call;
 use super::counts;
-use super::kept::Kept;
 use super::listed::AT_ROOT;
 use super::odd::{Odd, described};
 use super::steps::want;
@@ -33,13 +30,13 @@ use super::verdict::{Refused, Verdict, Wrong};
 
 /// A step of a track, being taken.
 pub(super) struct Begun {
-    track: usize,
-    step: u32,
+    pub(super) track: usize,
+    pub(super) step: u32,
     /// Where its part is shown.
     place: Place,
     /// The ranks whose cells have not been seen.
     waiting: u32,
-    shown: bool,
+    pub(super) shown: bool,
     /// Aside, so that an operation without it is not moved about with it.
     trouble: Option<Box<Trouble>>,
 }
@@ -128,7 +125,7 @@ impl Begun {
 
     /// Whether it is worth building the call for a look.
     #[inline]
-    fn may_move(&self, boards: &Boards) -> bool {
+    pub(super) fn may_move(&self, boards: &Boards) -> bool {
         if !self.shown {
             return self.has_room(boards);
         }
@@ -140,7 +137,7 @@ impl Begun {
     }
 
     /// The same for one that goes by messages, which looks at all that it has not seen.
-    fn may_see(&self, boards: &Boards) -> bool {
+    pub(super) fn may_see(&self, boards: &Boards) -> bool {
         let mut left = self.waiting;
         while left != 0 {
             let rank = left.trailing_zeros();
@@ -311,11 +308,11 @@ impl Begun {
 
     /// What there is to be told, once.
     #[inline]
-    fn take_odd(&mut self) -> Option<(Odd, usize)> {
+    pub(super) fn take_odd(&mut self) -> Option<(Odd, usize)> {
         self.trouble.as_mut()?.odd.take()
     }
 
-    fn take_refused(&mut self) -> Vec<Refused> {
+    pub(super) fn take_refused(&mut self) -> Vec<Refused> {
         let trouble = self.trouble.as_mut();
         trouble.map_or_else(Vec::new, |trouble| std::mem::take(&mut trouble.refused))
     }
@@ -383,7 +380,7 @@ impl Begun {
 
     /// Says that this rank has the step behind it.
     #[inline]
-    fn end(&self, boards: &Boards, seen: u32, notify: &mut dyn FnMut(ProcId)) {
+    pub(super) fn end(&self, boards: &Boards, seen: u32, notify: &mut dyn FnMut(ProcId)) {
         let turns = &boards.tracks[self.track];
         let turn = turns.enter();
         if turns.in_turn() && self.waiting == 0 && seen == boards.others_mask() {
@@ -440,142 +437,5 @@ impl Boards {
         self.others()
             .map(behind)
             .reduce(|a, b| if (a.wrapping_sub(b) as i32) < 0 { a } else { b })
-    }
-}
-
-/// An operation on a track that is not over yet, with all that it needs.
-pub(crate) struct Pending {
-    /// Left alone if the operation never ends: the device is going then, and the boards' memory with it.
-    boards: ManuallyDrop<Arc<Boards>>,
-    kept: Arc<Kept>,
-    begun: Begun,
-    /// Whether nothing of it is on boards.
-    all_by_messages: bool,
-    over: bool,
-}
-
-/// What an operation that has messages has seen on boards.
-pub(crate) struct Seen {
-    /// Messages that will not meet another.
-    pub(crate) refused: Vec<Refused>,
-    /// Whether none of its messages is to be waited for any more.
-    pub(crate) ends: bool,
-    pub(crate) outcome: Result<()>,
-}
-
-impl Pending {
-    pub(super) fn new(
-        boards: &Arc<Boards>,
-        kept: Arc<Kept>,
-        begun: Begun,
-        all_by_messages: bool,
-    ) -> Self {
-        Self {
-            all_by_messages,
-            boards: ManuallyDrop::new(Arc::clone(boards)),
-            kept,
-            begun,
-            over: false,
-        }
-    }
-
-    /// Goes on as far as it can; the outcome, when it is over.
-    ///
-    /// # Safety
-    /// The buffers are the operation's, until it is over.
-    pub(crate) unsafe fn advance(&mut self, notify: &mut dyn FnMut(ProcId)) -> Option<Result<()>> {
-        let boards = &**self.boards;
-        if !self.begun.may_move(boards) {
-            return None;
-        }
-        let operation = self.kept.operation();
-        let mut call = boards.call(&operation);
-        if !boards.describe(&mut call, &operation, self.begun.track) {
-            return None;
-        }
-        // SAFETY: from the caller.
-        unsafe {
-            if !self.begun.show(boards, &call, notify) || !self.begun.look(boards, &call, notify) {
-                return None;
-            }
-            self.over = true;
-            Some(self.begun.take(boards, &call, notify))
-        }
-    }
-
-    /// For an operation that has messages: shows its part, takes what is for it on boards when all is there, and says if a
-    /// rank does not agree.
-    ///
-    /// # Safety
-    /// The buffers are the operation's, until it is over.
-    pub(crate) unsafe fn watch(&mut self, notify: &mut dyn FnMut(ProcId)) -> Seen {
-        let boards = &**self.boards;
-        let nothing = Seen {
-            refused: Vec::new(),
-            ends: false,
-            outcome: Ok(()),
-        };
-        if self.over || !self.begun.may_see(boards) {
-            return nothing;
-        }
-        let operation = self.kept.operation();
-        let mut call = boards.call(&operation);
-        if !boards.describe(&mut call, &operation, self.begun.track) {
-            return nothing;
-        }
-        // SAFETY: from the caller.
-        let shown = unsafe { self.begun.show(boards, &call, notify) };
-        let all_seen = self.begun.look(boards, &call, notify);
-        let outcome = if self.all_by_messages {
-            match self.begun.take_odd() {
-                None => Ok(()),
-                Some((odd, mine)) => Err(described(boards.rank, (call.kind, mine), odd)),
-            }
-        } else if shown && all_seen {
-            self.over = true;
-            // SAFETY: from the caller.
-            unsafe { self.begun.take(boards, &call, notify) }
-        } else {
-            Ok(())
-        };
-        Seen {
-            refused: self.begun.take_refused(),
-            ends: self.all_by_messages && outcome.is_err(),
-            outcome,
-        }
-    }
-
-    /// Whether the others can see by now that it has messages.
-    pub(crate) fn is_shown(&self) -> bool {
-        self.begun.shown
-    }
-
-    /// Whether its step waits for nobody any more.
-    pub(crate) fn may_end(&self) -> bool {
-        self.over || self.begun.shown && self.all_by_messages
-    }
-
-    /// Ends the step of an operation that goes by messages, or that a death has ended.
-    pub(crate) fn give_up(&mut self, notify: &mut dyn FnMut(ProcId)) {
-        if !std::mem::replace(&mut self.over, true) && self.begun.shown {
-            self.begun.end(&self.boards, 0, notify);
-        }
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if self.over {
-            // SAFETY: not used any more.
-            unsafe { ManuallyDrop::drop(&mut self.boards) };
-        }
-    }
-}
-
-impl std::fmt::Debug for Pending {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pending")
-            .field("step", &self.begun.step)
-            .finish_non_exhaustive()
     }
 }

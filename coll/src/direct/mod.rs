@@ -34,6 +34,7 @@ mod messages;
 mod moves;
 mod neighbours;
 mod odd;
+mod pending;
 mod reduce;
 mod rooted;
 mod scan;
@@ -54,9 +55,9 @@ use portolan_core::comm::{Communicator, NoUnwind};
 use portolan_core::device::Region;
 use portolan_core::{Device, Error, ErrorKind, ProcId, Result};
 
-pub(crate) use begun::Pending;
 pub(crate) use call::Call;
 pub(crate) use kept::Kept;
+pub(crate) use pending::Pending;
 pub(crate) use setup::Pool;
 pub(crate) use verdict::Refused;
 

@@ -11,11 +11,13 @@
 //! after every fourth step in any case: often enough for whoever waits for one, because a rank never is
 //! [`CHUNKS`] steps ahead of such a word's owner.
 
+mod looks;
+mod noted;
+
 use std::sync::atomic::Ordering;
 
 use portolan_core::comm::Communicator;
 use portolan_core::{Device, ProcId, Result};
-use portolan_datatype::Layout;
 
 use super::Boards;
 use super::beside::Beside;
@@ -27,15 +29,7 @@ use super::exchange::RADIX;
 use super::odd::{Odd, disagreement, mismatch};
 use super::sort::{Sort, Sorts};
 use crate::counters::Counters;
-use crate::run::Started;
 use crate::state::State;
-
-/// Pauses between posting and the first look, where all post at about the same time. (A pause takes 24 ns on an EPYC of family
-/// 26, where barriers of two ranks one behind the other take 82, 62, 88, 112 and 138 ns with none to four.)
-const SETTLE: u32 = 1;
-/// The same where this rank looked at nobody in the operation before: others may have waited for it, and are behind. (Broadcast
-/// and barrier there, 172 ns with one pause, 120 with two, 154 with three.)
-const SETTLE_AHEAD: u32 = 2;
 
 /// The steps of one operation.
 pub(super) struct Steps<'a, D: Device> {
@@ -125,20 +119,6 @@ impl<'a, D: Device> Steps<'a, D> {
         self.waits_alone(false);
         if !self.gave_way {
             self.comm.device().give_way();
-        }
-    }
-
-    /// Begins to look at some of the others: if one of those has not shown this step, and one on this rank's processor has not either, the
-    /// latter runs first. It may not be one of them, but somebody elsewhere may wait for it, in whose turn this rank's own sources come.
-    pub(super) fn begin_looks(&mut self, mut ranks: impl Iterator<Item = u32>) {
-        if !self.take_turns() || !self.beside.is_any() {
-            return;
-        }
-        let is_late = |rank: u32| rank != self.rank() && self.seen_of(rank).is_none();
-        let beside = |&rank: &u32| self.beside.is_beside(rank);
-        if ranks.any(is_late) && (0..self.size()).filter(beside).any(is_late) {
-            self.comm.device().give_way();
-            self.gave_way = true;
         }
     }
 
@@ -363,12 +343,6 @@ impl<'a, D: Device> Steps<'a, D> {
         self.state.count(Counters::Signals, 1);
     }
 
-    /// The header of a rank that shows in this step what this one expects.
-    #[inline]
-    pub(super) fn expected(&self, kind: Kind, len: usize) -> Header {
-        Header::new(self.step, kind, self.sorts.taken, len)
-    }
-
     /// Wakes a rank that waits for what was posted.
     #[inline]
     pub(super) fn wake(&self, rank: u32) {
@@ -387,167 +361,6 @@ impl<'a, D: Device> Steps<'a, D> {
         self.boards.processes[rank as usize]
     }
 
-    /// Waits for a rank's cell of this step.
-    #[inline]
-    pub(super) fn header_of(&mut self, rank: u32) -> Result<Header> {
-        self.header_such(rank, |_| true)
-    }
-
-    /// Waits until a rank's cell of this step has such a header.
-    #[inline]
-    pub(super) fn header_such(
-        &mut self,
-        rank: u32,
-        such: impl Fn(Header) -> bool,
-    ) -> Result<Header> {
-        // SAFETY: a board of this communicator, mapped as long as it lives.
-        let cell = unsafe { self.boards.map.header(self.boards.board(rank), self.step) };
-        let (mut header, step) = (Header(0), self.step);
-        let ready = || {
-            // Acquire: pairs with the Release store in `post`.
-            header = Header(cell.load(Ordering::Acquire));
-            header.step() == step && such(header)
-        };
-        self.wait(rank, ready)?;
-        Ok(header)
-    }
-
-    /// A rank's header of this step, if it is there.
-    pub(super) fn seen_of(&self, rank: u32) -> Option<Header> {
-        // SAFETY: a board of this communicator, mapped as long as it lives.
-        let cell = unsafe { self.boards.map.header(self.boards.board(rank), self.step) };
-        // Acquire: pairs with the Release store in `post`.
-        let header = Header(cell.load(Ordering::Acquire));
-        (header.step() == self.step).then_some(header)
-    }
-
-    /// Waits for the header of this step of the rank at the other end of a message, or until the message is over.
-    pub(super) fn header_or(&mut self, message: &Started) -> Result<Option<Header>> {
-        let device = self.comm.device();
-        let over = || device.is_complete(message.request);
-        if self.seen_of(message.peer).is_none() && !over() {
-            self.state.count(Counters::Looks, 1);
-            let peer = self.process(message.peer);
-            let ready = || self.seen_of(message.peer).is_some() || over();
-            device.wait_for_peer(self.comm.group(), peer, ready)?;
-        }
-        Ok(self.seen_of(message.peer).filter(|_| !over()))
-    }
-
-    /// The length that a header that was waited for tells.
-    #[inline]
-    pub(super) fn len_of(&self, rank: u32, header: Header) -> u64 {
-        if header.len() < Header::LONG {
-            return header.len() as u64;
-        }
-        // SAFETY: the cell has been posted with the length in its data.
-        unsafe { self.at(rank, Place::Cell).cast::<u64>().read_unaligned() }
-    }
-
-    /// Waits for a rank's cell, and notes if it is doing something else, or with another length.
-    #[inline]
-    pub(super) fn expect(&mut self, rank: u32, kind: Kind, len: usize) -> Result<()> {
-        let header = self.header_of(rank)?;
-        if !self.does(rank, header, kind, len) {
-            self.note(rank, header);
-        }
-        Ok(())
-    }
-
-    /// Whether a rank that has shown this does the same. Items of another sort are noted.
-    #[inline]
-    pub(super) fn does(&mut self, rank: u32, header: Header, kind: Kind, len: usize) -> bool {
-        self.agrees(rank, header, kind, len)
-            && (len < Header::LONG || self.len_of(rank, header) == len as u64)
-    }
-
-    /// Whether a rank that has shown this does the same, as far as a header tells. Items of another sort are noted.
-    #[inline]
-    pub(super) fn agrees(&mut self, rank: u32, header: Header, kind: Kind, len: usize) -> bool {
-        header == self.expected(kind, len) || self.agrees_but_for_sort(rank, header, kind, len)
-    }
-
-    #[cold]
-    fn agrees_but_for_sort(&mut self, rank: u32, header: Header, kind: Kind, len: usize) -> bool {
-        let agrees = header.is_but_for_sort(self.expected(kind, len));
-        if agrees && header.data_len() > 0 {
-            self.see_sort(rank, header);
-        }
-        agrees
-    }
-
-    /// Notes if a rank whose data this one takes has shown items of another sort.
-    #[inline]
-    pub(super) fn see_sort(&mut self, rank: u32, header: Header) {
-        self.see_sort_as(self.sorts.taken, rank, header);
-    }
-
-    /// The same, where what it takes is to be of another sort than what it shows.
-    #[inline]
-    pub(super) fn see_sort_as(&mut self, sort: Sort, rank: u32, header: Header) {
-        if !sort.matches(header.sort()) {
-            self.note_sort(sort, rank, header);
-        }
-    }
-
-    #[cold]
-    fn note_sort(&mut self, sort: Sort, rank: u32, header: Header) {
-        let len = self.len_of(rank, header);
-        let odd = Odd {
-            sort,
-            ..self.odd(rank, header, len)
-        };
-        self.odd.get_or_insert(odd);
-    }
-
-    /// Of what items are that this rank takes, as far as ranks look.
-    #[inline]
-    pub(super) fn sort_of(&self, layout: &Layout) -> Sort {
-        match self.boards.types {
-            true => Sort::of_layout(layout),
-            false => Sort::ANY,
-        }
-    }
-
-    fn odd(&self, rank: u32, header: Header, len: u64) -> Odd {
-        Odd {
-            rank,
-            header,
-            len,
-            sort: self.sorts.taken,
-            awaits: false,
-            other_root: false,
-        }
-    }
-
-    /// Lets a moment pass before this rank looks at all others.
-    #[inline]
-    pub(super) fn settle(&self) {
-        // Ranks that come here together should not look at once. Whoever looks before the other's store is
-        // there takes its line away for nothing: the store has to fetch the line back, and the look is to be
-        // done again, which makes the one who was late the early one next time. (A barrier of two ranks
-        // takes the time of two lines or three without this, and of one with it: 272 and 129 ns, where a line
-        // takes 125.)
-        let ahead = !self.looked && self.boards.ahead.load(Ordering::Relaxed);
-        let pauses = if ahead { SETTLE_AHEAD } else { SETTLE };
-        (0..pauses).for_each(|_| std::hint::spin_loop());
-    }
-
-    /// Waits for the cells of all others, which proves that they have all steps before behind them.
-    #[inline]
-    pub(super) fn expect_all(&mut self, kind: Kind, len: usize) -> Result<()> {
-        self.settle();
-        if self.size() == 2 {
-            self.expect(1 - self.rank(), kind, len)?;
-        } else {
-            for rank in self.others() {
-                self.expect(rank, kind, len)?;
-            }
-        }
-        self.seen_all();
-        Ok(())
-    }
-
     /// Shows a checksum of counts in the cell that is posted next ([`counts`]).
     ///
     /// # Safety
@@ -556,39 +369,6 @@ impl<'a, D: Device> Steps<'a, D> {
     pub(super) unsafe fn write_checksum(&self, sum: u64) {
         // SAFETY: from the caller.
         unsafe { counts::write(self.mine(Place::Cell), sum) };
-    }
-
-    /// Notes if another rank shows another checksum. To be called when all others' cells were seen, and as expected.
-    #[inline]
-    pub(super) fn expect_checksum(&mut self, sum: u64, kind: Kind, len: usize) {
-        for rank in self.others() {
-            // SAFETY: whoever does this operation has written one.
-            if unsafe { counts::read(self.at(rank, Place::Cell)) } != sum {
-                let header = self.expected(kind, len);
-                self.note_len(rank, header, len as u64);
-            }
-        }
-    }
-
-    /// To be called when this rank has waited for the cells of all others.
-    #[inline]
-    pub(super) fn seen_all(&mut self) {
-        self.proved = self.step;
-    }
-
-    /// A step without data, in which all see whether they agree.
-    pub(super) fn announce(&mut self, kind: Kind, len: usize) -> Result<()> {
-        self.room(Place::Cell)?;
-        self.post(kind, len);
-        self.expect_all(kind, len)?;
-        self.next();
-        Ok(())
-    }
-
-    /// What is known after this rank has, directly or not, seen all others in step `step` or later.
-    #[inline]
-    pub(super) fn all_reached(&mut self, step: u32) {
-        self.proved = step;
     }
 
     /// The number of this step.
@@ -607,64 +387,6 @@ impl<'a, D: Device> Steps<'a, D> {
     #[inline]
     pub(super) fn beside(&self) -> Beside {
         self.beside
-    }
-
-    /// Notes what a rank is doing that this one does not expect.
-    #[cold]
-    pub(super) fn note(&mut self, rank: u32, header: Header) {
-        let len = match header.kind() {
-            Some(Kind::ReduceInRounds) => header.data_len() as u64,
-            _ => self.len_of(rank, header),
-        };
-        self.note_len(rank, header, len);
-    }
-
-    /// Notes that a rank names another root, where all go on as if nothing were wrong.
-    #[cold]
-    pub(super) fn see_root(&mut self, rank: u32) {
-        let header = Header::new(self.step, Kind::Bcast, self.sorts.shown, 0);
-        let odd = Odd {
-            other_root: true,
-            ..self.odd(rank, header, 0)
-        };
-        self.odd.get_or_insert(odd);
-    }
-
-    /// Notes that a rank names another root.
-    #[cold]
-    pub(super) fn note_root(&mut self, rank: u32) {
-        if !self.disagree {
-            self.odd = None;
-            self.see_root(rank);
-            self.set_disagree();
-        }
-    }
-
-    /// Notes that a rank has another length for a block than this one.
-    #[cold]
-    pub(super) fn note_len(&mut self, rank: u32, header: Header, len: u64) {
-        if !self.disagree {
-            self.odd = Some(self.odd(rank, header, len));
-            self.set_disagree();
-        }
-    }
-
-    fn set_disagree(&mut self) {
-        self.disagree = true;
-        // What this rank has shown may be what another sleeps for, that it did not know of.
-        self.wake_all();
-    }
-
-    /// Whether what was seen first is about roots: here, or where another has seen it.
-    pub(super) fn about_roots(&self) -> bool {
-        let about = |odd: Odd| odd.other_root || odd.hears_of_roots();
-        self.odd.is_some_and(about)
-    }
-
-    /// Whether a rank was seen that does not agree with this one.
-    #[inline]
-    pub(super) fn disagree(&self) -> bool {
-        self.disagree
     }
 
     /// What is known about ways to go.
