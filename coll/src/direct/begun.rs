@@ -1,7 +1,7 @@
 //! Operations under way on tracks: shown when they start, taken when everybody has shown.
 //!
 //! Whoever starts an operation writes its contribution and looks whether the others have; often that is all. What is
-//! not over then is looked at inside progress. Where a place is not free yet the contribution waits for it there,
+//! not over then is looked at inside progress (`pending.rs`). Where a place is not free yet the contribution waits for it there,
 //! too.
 //!
 //! An operation that goes by messages takes a step all the same, without data, and watches those of the others

@@ -29,7 +29,7 @@ pub(crate) struct Call<'a> {
     pub(super) sorts: Sorts,
     /// Where the contribution is shown; `None` if the operation goes by messages.
     pub(super) place: Option<Place>,
-    /// A checksum of counts that stands in the cell ([`counts`]).
+    /// A checksum of counts that stands in the cell ([`counts`](super::counts)).
     pub(super) sum: Option<u64>,
     /// The ranks that this one looks at, and those that it wakes: who look at it, and who might by mistake.
     pub(super) looks: u32,

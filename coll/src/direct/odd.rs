@@ -64,7 +64,12 @@ fn other_type(kind: Kind, odd: Odd) -> Error {
 
 /// Both wait for the other: of a rank that waits nobody expects anything who agrees about the root.
 fn other_root(me: u32, rank: u32, name: &str) -> Error {
-    let what = format!("rank {rank} took part in {name} with another root than rank {me}");
+    of_roots(format!(
+        "rank {rank} took part in {name} with another root than rank {me}"
+    ))
+}
+
+fn of_roots(what: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, what).remedy(
         "name the same root on every rank; PORTOLAN_COLL_CHECK=on compares them before data moves",
     )
@@ -76,6 +81,11 @@ pub(super) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd) -> Error 
     let (rank, name) = (odd.rank, kind.text());
     if odd.other_root {
         return other_root(me, rank, name);
+    }
+    if odd.hears_of_roots() {
+        return of_roots(format!(
+            "rank {rank} has seen ranks that take part in {name} with another root than others"
+        ));
     }
     let (theirs, mine) = (odd.header.sort(), odd.sort);
     let edges = match kind {
@@ -136,12 +146,6 @@ pub(super) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd) -> Error 
             format!(
                 "rank {rank} took part in {name} with {} bytes where this rank expects {len}",
                 odd.len
-            ),
-        ),
-        Some(Kind::Disagree) if odd.hears_of_roots() => (
-            ErrorKind::InvalidArgument,
-            format!(
-                "rank {rank} has seen ranks that take part in {name} with another root than others"
             ),
         ),
         Some(Kind::Disagree) => (

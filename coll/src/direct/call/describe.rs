@@ -31,8 +31,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Makes what [`new`](Self::new) gave a rank's part in an operation; `false` for one that is never done on a track: a question to which all ranks
-    /// have the same answer. `edges` are those of the communicator's topology, and the track tells how long contributions may be.
+    /// Makes a rank's part in an operation of what [`new`](Self::new) gave; `false` for one that is never done on a track: a
+    /// question to which all ranks have the same answer. `edges` are those of the communicator's topology, and the track tells how long contributions may be.
     ///
     /// In place, because it is large: a move right behind the stores that made it stalls the processor for longer than what is
     /// in it takes to find out.

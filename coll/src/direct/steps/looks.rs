@@ -3,11 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use portolan_core::{Device, Result};
+use portolan_datatype::Layout;
 
 use super::Steps;
 use crate::counters::Counters;
 use crate::direct::board::{Header, Kind, Place};
 use crate::direct::counts;
+use crate::direct::sort::Sort;
 use crate::run::Started;
 
 /// Pauses between posting and the first look, where all post at about the same time. (A pause takes 24 ns on an EPYC of family
@@ -131,18 +133,21 @@ impl<D: Device> Steps<'_, D> {
     }
 
     #[cold]
-    pub(super) fn agrees_but_for_sort(
-        &mut self,
-        rank: u32,
-        header: Header,
-        kind: Kind,
-        len: usize,
-    ) -> bool {
+    fn agrees_but_for_sort(&mut self, rank: u32, header: Header, kind: Kind, len: usize) -> bool {
         let agrees = header.is_but_for_sort(self.expected(kind, len));
         if agrees && header.data_len() > 0 {
             self.see_sort(rank, header);
         }
         agrees
+    }
+
+    /// Of what items are that this rank takes, as far as ranks look.
+    #[inline]
+    pub(in crate::direct) fn sort_of(&self, layout: &Layout) -> Sort {
+        match self.boards.types {
+            true => Sort::of_layout(layout),
+            false => Sort::ANY,
+        }
     }
 
     /// Lets a moment pass before this rank looks at all others.

@@ -1,7 +1,6 @@
 //! What a rank notes of others that do not do what it does, for the error at the end.
 
 use portolan_core::Device;
-use portolan_datatype::Layout;
 
 use super::Steps;
 use crate::direct::board::{Header, Kind};
@@ -24,7 +23,7 @@ impl<D: Device> Steps<'_, D> {
     }
 
     #[cold]
-    pub(super) fn note_sort(&mut self, sort: Sort, rank: u32, header: Header) {
+    fn note_sort(&mut self, sort: Sort, rank: u32, header: Header) {
         let len = self.len_of(rank, header);
         let odd = Odd {
             sort,
@@ -33,16 +32,7 @@ impl<D: Device> Steps<'_, D> {
         self.odd.get_or_insert(odd);
     }
 
-    /// Of what items are that this rank takes, as far as ranks look.
-    #[inline]
-    pub(in crate::direct) fn sort_of(&self, layout: &Layout) -> Sort {
-        match self.boards.types {
-            true => Sort::of_layout(layout),
-            false => Sort::ANY,
-        }
-    }
-
-    pub(super) fn odd(&self, rank: u32, header: Header, len: u64) -> Odd {
+    fn odd(&self, rank: u32, header: Header, len: u64) -> Odd {
         Odd {
             rank,
             header,
@@ -93,7 +83,7 @@ impl<D: Device> Steps<'_, D> {
         }
     }
 
-    pub(super) fn set_disagree(&mut self) {
+    fn set_disagree(&mut self) {
         self.disagree = true;
         // What this rank has shown may be what another sleeps for, that it did not know of.
         self.wake_all();
