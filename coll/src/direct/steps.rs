@@ -2,7 +2,9 @@
 //!
 //! In each step of an operation a rank writes its own cell (and chunk), and posts it: header last. Whoever
 //! needs it waits for the header. All ranks post in every step, whether or not anybody is going to look,
-//! so that ranks that do not agree about an operation notice instead of waiting.
+//! so that ranks that do not agree about an operation notice instead of waiting. All operations of more than [`RADIX`] ranks take as
+//! many steps as an exchange among them has rounds, or several times as many ([`exchange::fill`]): ranks in different ones are in step
+//! behind them.
 //!
 //! **When a cell may be written again.** When all ranks have the step behind them in which it was used
 //! last. A rank knows that from what it sees: the cell of a rank in step `s` proves that this rank has all
@@ -25,7 +27,7 @@ use super::board::{CELLS, CHUNKS, Header, Kind, Place};
 use super::choice::Choice;
 use super::counts;
 use super::edges::Edges;
-use super::exchange::RADIX;
+use super::exchange::{self, RADIX};
 use super::odd::{Odd, disagreement, mismatch};
 use super::sort::{Sort, Sorts};
 use crate::counters::Counters;
@@ -437,6 +439,12 @@ impl<'a, D: Device> Steps<'a, D> {
     pub(super) fn end_by(mut self, way: Way, kind: Kind, len: usize) -> Result<Way> {
         if let Some(odd) = self.odd {
             super::bcast::pass_pieces(&mut self, odd.header)?;
+        }
+        if self.size() > RADIX {
+            // (Relaxed: this thread's own, from the operation before.)
+            let begin = self.boards.step.load(Ordering::Relaxed);
+            let taken = self.step.wrapping_sub(begin);
+            exchange::fill(&mut self, kind, taken)?;
         }
         self.boards.step.store(self.step, Ordering::Relaxed);
         self.boards.proved.store(self.proved, Ordering::Relaxed);

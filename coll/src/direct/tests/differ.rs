@@ -158,3 +158,15 @@ fn over_boards_nobody_waits_for_ever_and_what_follows_works() {
     over_boards(8, 40, 8193, 100, Form::Blocking);
     over_boards(8, 40, 1024, 101, Form::Nonblocking);
 }
+
+#[test]
+fn more_ranks_than_look_at_each_other_at_once_stay_in_step() {
+    for seed in 0..3 {
+        for ranks in [9, 10, 17] {
+            over_boards(ranks, 30, 1024, seed, Form::Blocking);
+        }
+        over_boards(9, 20, 140_000, seed, Form::Blocking);
+    }
+    // In three rounds.
+    over_boards(65, 8, 1024, 100, Form::Blocking);
+}
