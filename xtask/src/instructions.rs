@@ -1,7 +1,7 @@
-//! `cargo xtask instructions`: how many instructions a message of 8 bytes costs, by callgrind, compared
-//! with what was recorded.
+//! `cargo xtask instructions`: how many instructions a message or a collective operation of 8 bytes costs,
+//! by callgrind, compared with what was recorded.
 //!
-//! Both ranks are stepped by one thread in a fixed order, so the counts are the same in every run; they
+//! Ranks are stepped in a fixed order, so the counts are the same in every run; they
 //! differ between compilers, so each has a record of its own. A compiler without one is compared with the
 //! nearest version's, and may take somewhat more.
 
@@ -12,9 +12,23 @@ use crate::{Failure, Repo};
 
 /// Where the counts are recorded.
 const RECORD: &str = "benches/instructions.txt";
-/// What is counted: functions `measured_…` of `benches/examples/step.rs`.
-const STEPS: [&str; 5] = ["send", "recv", "post", "start", "finish"];
-/// Messages that are counted.
+/// What is counted: functions `measured_…` of programs in `benches/examples`. A program of its own for each kind, because what the
+/// compiler calls or copies in a function depends on where else it is used.
+const STEPS: [(&str, &[&str]); 2] = [
+    ("step", &["send", "recv", "post", "start", "finish"]),
+    (
+        "step_collectives",
+        &[
+            "bcast",
+            "gather",
+            "ibcast",
+            "igather",
+            "ibarrier",
+            "iallreduce",
+        ],
+    ),
+];
+/// Messages, or operations, that are counted.
 const ROUNDS: u64 = 2000;
 /// How much a count may grow, in percent.
 const GROWTH: f64 = 5.0;
@@ -66,29 +80,23 @@ pub(crate) fn missing() -> Option<&'static str> {
     (!here).then_some("valgrind is not here (Debian: apt-get install valgrind)")
 }
 
-/// Builds the program whose instructions are counted, as users build theirs.
+/// Builds the programs whose instructions are counted, as users build theirs.
 pub(crate) fn build(repo: &Repo) -> Command {
-    let words = [
-        "build",
-        "--release",
-        "-p",
-        "portolan-benches",
-        "--example",
-        "step",
-        "--locked",
-    ];
+    let mut words = vec!["build", "--release", "--locked", "-p", "portolan-benches"];
+    for (program, _) in STEPS {
+        words.extend(["--example", program]);
+    }
     repo.cargo(&words)
 }
 
-/// The instructions of each step, for one message.
+/// The instructions of each step, for one message or operation.
 pub(crate) fn count(repo: &Repo) -> Result<Vec<(&'static str, f64)>, Failure> {
-    let program = repo.target().join("release/examples/step");
-    let each = |step: &'static str| {
+    let each = |(program, step): (&str, &'static str)| {
         let output = repo
             .command("valgrind")
             .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
             .arg(format!("--toggle-collect=*measured_{step}*"))
-            .arg(&program)
+            .arg(repo.target().join("release/examples").join(program))
             .args([step, &ROUNDS.to_string()])
             .output()?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -103,7 +111,10 @@ pub(crate) fn count(repo: &Repo) -> Result<Vec<(&'static str, f64)>, Failure> {
         let collected = collected.ok_or_else(|| format!("nothing was counted:\n{said}"))?;
         Ok((step, collected as f64 / ROUNDS as f64))
     };
-    STEPS.into_iter().map(each).collect()
+    let all = STEPS
+        .iter()
+        .flat_map(|(program, steps)| steps.iter().map(move |step| (*program, *step)));
+    all.map(each).collect()
 }
 
 /// What is worse than it was recorded for this compiler, or else for that of the nearest version. Where
@@ -241,8 +252,8 @@ impl Record {
 
     fn text(&self) -> String {
         let mut text =
-            "# Instructions of the steps of an 8-byte message over shared memory, for each \
-                        compiler.\n# Written by: cargo xtask instructions --record\n"
+            "# Instructions of the steps of an 8-byte message, and of one rank's part in collective operations of \
+             8 bytes, over shared memory, for each compiler.\n# Written by: cargo xtask instructions --record\n"
                 .to_owned();
         for (compiler, counts) in &self.0 {
             let counts: Vec<_> = counts
