@@ -348,32 +348,19 @@ pub(super) unsafe fn combine_and_take(
     })
 }
 
-/// Goes through the rounds that are left of an exchange after the first, in which ranks were seen that
-/// disagree: others may not have seen them.
-pub(super) fn give_up<D: Device>(steps: &mut Steps<'_, D>) -> Result<()> {
-    for _ in 1..rounds(steps.size()) {
-        steps.room(Place::Cell)?;
-        steps.post(Kind::Disagree, steps.about_roots().into());
-        steps.next();
-    }
-    Ok(())
-}
-
 /// Takes the steps of the rounds that an operation of more than [`RADIX`] ranks has not taken, and waits for nobody in them: all
 /// operations take as many, or several times as many, so that ranks that are in different ones are in step behind them. `taken` is
 /// how many it has taken, and `kind` what it is.
 #[inline]
 pub(super) fn fill<D: Device>(steps: &mut Steps<'_, D>, kind: Kind, taken: u32) -> Result<()> {
     let rounds = rounds(steps.size()) as u32;
-    let last = taken.checked_rem(rounds).unwrap_or(0);
-    let left = if last > 0 { last..rounds } else { 0..0 };
-    for number in left {
+    for number in taken..taken.next_multiple_of(rounds) {
         steps.room(Place::Cell)?;
         match steps.disagree() {
             true => steps.post_for_few(Kind::Disagree, steps.about_roots().into()),
             false => steps.post_for_few(kind, 0),
         }
-        let round = Round::all(steps.rank(), steps.size()).nth(number as usize);
+        let round = Round::all(steps.rank(), steps.size()).nth((number % rounds) as usize);
         let partners = round.into_iter().flat_map(Round::partners);
         partners.for_each(|partner| steps.wake(partner));
         steps.next();

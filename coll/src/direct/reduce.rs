@@ -49,9 +49,6 @@ pub(super) unsafe fn allreduce<D: Device>(
     if by_messages(kind, steps.size(), len as u64) {
         let mut steps = steps;
         steps.announce(kind, len)?;
-        if steps.disagree() {
-            exchange::give_up(&mut steps)?;
-        }
         return steps.end_by(Way::Messages, kind, len);
     }
     // SAFETY: from the caller.
@@ -121,7 +118,6 @@ unsafe fn in_parts<D: Device>(
         goal.expect_all(&mut steps, len)?;
         if steps.disagree() {
             steps.next();
-            exchange::give_up(&mut steps)?;
             break;
         }
         let result = items.nth(round.on_board(steps.ahead(Place::Chunk)), part(me).start);
