@@ -5,12 +5,14 @@
 //! one before it from the same peer has not arrived yet, or if the engine does not want it now; where it
 //! keeps the provider from the last buffer, it is copied out of it.
 
-use std::collections::{BTreeMap, VecDeque};
+mod in_turn;
+
+use std::collections::VecDeque;
 
 use libfabric_sys::{
     FI_ADDR_UNSPEC, FI_MULTI_RECV, FI_RECV, fi_cq_tagged_entry, fi_msg, fi_recv, fi_recvmsg, fid_ep,
 };
-use portolan_core::transport::{Header, Payload, Sink};
+use portolan_core::transport::{Payload, Sink};
 
 use crate::arrival::Arrival;
 use crate::bare;
@@ -20,8 +22,10 @@ use crate::endpoint::Domain;
 use crate::fid::Fid;
 use crate::op::{Kind, Ops};
 use crate::parts::Parts;
-use crate::peer::{Peer, TELL, WINDOW};
+use crate::peer::{Peers, TELL, WINDOW};
 use crate::slab::Slab;
+
+pub(crate) use in_turn::Own;
 
 /// Keys of regions of buffers that are added later, for providers that do not choose keys themselves.
 const SPARES: u64 = 1 << 62;
@@ -46,8 +50,6 @@ pub(crate) struct Inbox {
     held: VecDeque<Arrival>,
     /// What has arrived in parts and is not whole.
     parts: Parts,
-    /// The last header that came from a peer in parts.
-    headers: BTreeMap<u32, Header>,
     /// Who has sent what nobody may, and what that was.
     liar: Option<(u32, &'static str)>,
 }
@@ -115,7 +117,6 @@ impl Inbox {
             unposted: (0..count as u32).collect(),
             held: VecDeque::with_capacity(256),
             parts: Parts::new(bulk),
-            headers: BTreeMap::new(),
             liar: None,
         })
     }
@@ -305,7 +306,7 @@ impl Inbox {
     pub(crate) fn deliver<S: Sink>(
         &mut self,
         mut arrival: Arrival,
-        peers: &mut [Peer],
+        peers: &mut Peers,
         to_tell: &mut VecDeque<u32>,
         sink: &mut S,
     ) -> Fate {
@@ -324,13 +325,19 @@ impl Inbox {
         if peer.expected.wrapping_sub(peer.told) == TELL {
             to_tell.push_back(from);
         }
-        if arrival.form.bare && !self.dress(&mut arrival) {
-            self.read(&arrival);
-        } else if self.parts.concern(&arrival) {
-            self.join(arrival, sink);
+        if arrival.form.bare {
+            let Some(header) = peers.came_with(from) else {
+                self.liar = Some((from, "a packet without a header, and none before it"));
+                self.read(&arrival);
+                return Fate::Delivered;
+            };
+            arrival.wire.header = *header;
+        }
+        if self.parts.concern(&arrival) {
+            self.join(arrival, peers, sink);
         } else {
             if !arrival.form.bare && arrival.len as usize >= bare::LEAST {
-                self.headers.insert(from, arrival.wire.header);
+                peers.has_come_with(from, &arrival.wire.header);
             }
             self.hand_up(&arrival, sink);
         }
@@ -338,7 +345,7 @@ impl Inbox {
     }
 
     /// Takes a part of a packet, and delivers the packet if it is whole.
-    fn join<S: Sink>(&mut self, part: Arrival, sink: &mut S) {
+    fn join<S: Sink>(&mut self, part: Arrival, peers: &mut Peers, sink: &mut S) {
         let from = part.wire.from;
         let joined = self.parts.join(part);
         for buffer in joined.spent.into_iter().flatten() {
@@ -348,27 +355,15 @@ impl Inbox {
             self.liar = Some((from, "a packet in parts that is longer than any"));
         }
         if let Some(whole) = joined.whole {
-            self.headers.insert(from, whole.wire.header);
+            peers.has_come_with(from, &whole.wire.header);
             self.hand_up(&whole, sink);
         }
-    }
-
-    /// Gives what has come without a header the last one of its sender. `false` if there is none.
-    #[inline(never)]
-    fn dress(&mut self, arrival: &mut Arrival) -> bool {
-        let from = arrival.wire.from;
-        let Some(header) = self.headers.get(&from) else {
-            self.liar = Some((from, "a packet without a header, and none before it"));
-            return false;
-        };
-        arrival.wire.header = *header;
-        true
     }
 
     /// Delivers what is held and may be delivered now. Returns how many packets.
     pub(crate) fn deliver_held<S: Sink>(
         &mut self,
-        peers: &mut [Peer],
+        peers: &mut Peers,
         to_tell: &mut VecDeque<u32>,
         sink: &mut S,
     ) -> usize {

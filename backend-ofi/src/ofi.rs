@@ -1,6 +1,6 @@
 //! The transport: a table of contents. What each operation does is in the file named after it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::bell::EventBell;
 use crate::calls::Calls;
 use crate::link::Link;
 use crate::native::Matched;
-use crate::peer::Peer;
+use crate::peer::Peers;
 use crate::room::Rooms;
 use crate::shared::{Contacts, Shared};
 use crate::stream::Stream;
@@ -42,12 +42,12 @@ pub struct Ofi {
     pub(crate) size: u32,
     /// A number that packets of this job carry.
     pub(crate) job: u32,
-    pub(crate) peers: Box<[Peer]>,
+    pub(crate) peers: Peers,
     pub(crate) addresses: Addresses,
     /// Longest packet that the provider copies at once.
     pub(crate) inject: usize,
-    /// The last header that went to a peer in parts.
-    pub(crate) headers: BTreeMap<u32, Header>,
+    /// Whether packets may leave their headers out: the provider takes a word with each.
+    pub(crate) words: bool,
     /// Large slots that are filled and could not be sent yet.
     pub(crate) waiting: VecDeque<u32>,
     /// Peers that are to be told how many of their packets have been delivered.
@@ -97,10 +97,10 @@ impl Ofi {
             rank: place.rank,
             size,
             job: place.job,
-            peers: vec![Peer::default(); size as usize].into(),
+            peers: Peers::new(size),
             addresses: place.addresses,
             inject: link.domain.info.tx_attr().inject_size,
-            headers: BTreeMap::new(),
+            words: link.domain.info.domain_attr().cq_data_size >= 8,
             waiting: VecDeque::with_capacity(64),
             to_tell: VecDeque::with_capacity(64),
             tagged: Vec::new(),

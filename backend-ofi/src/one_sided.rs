@@ -238,6 +238,10 @@ pub(crate) unsafe fn pull(
     target: *mut u8,
     len: usize,
 ) -> Pulled {
+    if let Some(stream) = &mut ofi.stream {
+        // It waits for more than packets.
+        stream.turned();
+    }
     let place = Place::of(exposure);
     let piece = Piece {
         peer,

@@ -104,7 +104,7 @@ fn split(ofi: &mut Ofi, first: usize, peer: u32, header: &Header, rest: Range<us
         }
         ofi.peers[peer as usize].has_left(wire.ack);
     }
-    ofi.headers.insert(peer, *header);
+    ofi.peers.has_left_with(peer, header);
     Sent::Done
 }
 

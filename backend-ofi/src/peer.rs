@@ -1,6 +1,9 @@
 //! What a rank knows of each other rank.
 
+use std::ops::{Deref, DerefMut};
+
 use libfabric_sys::FI_ADDR_NOTAVAIL;
+use portolan_core::transport::Header;
 
 /// Packets of a pair that may be under way: sent, and not known to have been delivered. It bounds what a
 /// receiver that does not look has to keep, or its provider.
@@ -28,6 +31,88 @@ pub(crate) struct Peer {
     pub(crate) injected: bool,
     /// It is to hear of this rank, whatever there is to tell.
     pub(crate) greet: bool,
+    /// Where the headers are that both remember, among those of all pairs; [`NO_HEADERS`] before there is one.
+    headers: u32,
+}
+
+const NO_HEADERS: u32 = u32::MAX;
+
+/// The last headers of a pair, that of each way: the next packet that has the same may go without.
+#[derive(Clone, Copy, Debug, Default)]
+struct Headers {
+    /// In words, which are compared in one go.
+    left: Option<[u64; 3]>,
+    came: Option<Header>,
+}
+
+/// All peers, by rank.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    all: Box<[Peer]>,
+    /// Of those with whom packets were exchanged.
+    headers: Vec<Headers>,
+}
+
+impl Peers {
+    /// Those of a job of so many ranks.
+    pub(crate) fn new(size: u32) -> Self {
+        Self {
+            all: vec![Peer::default(); size as usize].into(),
+            headers: Vec::new(),
+        }
+    }
+
+    /// Whether the last packet to a peer that both sides remember had this header.
+    #[inline]
+    pub(crate) fn remembers(&self, peer: u32, header: &Header) -> bool {
+        let headers = self.headers.get(self.all[peer as usize].headers as usize);
+        headers.is_some_and(|headers| headers.left == Some(header.to_words()))
+    }
+
+    /// A packet with this header has left, which both sides remember.
+    #[inline]
+    pub(crate) fn has_left_with(&mut self, peer: u32, header: &Header) {
+        self.headers_of(peer).left = Some(header.to_words());
+    }
+
+    /// The header of the last packet from a peer that both sides remember.
+    #[inline]
+    pub(crate) fn came_with(&self, peer: u32) -> Option<&Header> {
+        let headers = self.headers.get(self.all[peer as usize].headers as usize)?;
+        headers.came.as_ref()
+    }
+
+    /// A packet with this header has come, which both sides remember.
+    #[inline]
+    pub(crate) fn has_come_with(&mut self, peer: u32, header: &Header) {
+        self.headers_of(peer).came = Some(*header);
+    }
+
+    #[inline]
+    fn headers_of(&mut self, peer: u32) -> &mut Headers {
+        let index = &mut self.all[peer as usize].headers;
+        if *index == NO_HEADERS {
+            *index = self.headers.len() as u32;
+            self.headers.push(Headers::default());
+        }
+        &mut self.headers[*index as usize]
+    }
+}
+
+impl Deref for Peers {
+    type Target = [Peer];
+
+    #[inline]
+    fn deref(&self) -> &[Peer] {
+        &self.all
+    }
+}
+
+impl DerefMut for Peers {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [Peer] {
+        &mut self.all
+    }
 }
 
 impl Default for Peer {
@@ -41,6 +126,7 @@ impl Default for Peer {
             waiting: 0,
             injected: false,
             greet: false,
+            headers: NO_HEADERS,
         }
     }
 }

@@ -11,7 +11,7 @@ use portolan_core::transport::{Bell, Sink};
 
 use crate::arrival::Arrival;
 use crate::bare;
-use crate::inbox::Fate;
+use crate::inbox::{Fate, Own};
 use crate::native::Matched;
 use crate::ofi::Ofi;
 use crate::op::{Kind, Ops};
@@ -35,6 +35,11 @@ const LONG_ENOUGH: u32 = 4096;
 
 /// Delivers what has arrived. Returns how many packets.
 pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
+    if let Some(stream) = &mut ofi.stream {
+        for _ in 0..stream.polls() {
+            std::hint::spin_loop();
+        }
+    }
     let mut delivered = 0;
     if ofi.link.inbox.holds_any() {
         delivered += ofi
@@ -85,9 +90,7 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
         before_sleep(ofi);
     }
     if let Some(stream) = &mut ofi.stream {
-        for _ in 0..stream.polled(delivered) {
-            std::hint::spin_loop();
-        }
+        stream.polled(delivered);
     }
     delivered
 }
@@ -128,6 +131,16 @@ fn completed<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_tagged_entry, sink: &mut S) -
         Kind::Remote => return remote::completed(ofi, index, sink),
         Kind::Tagged => ofi.tagged.push(Matched::of(index, entry)),
         Kind::Receive => {
+            if ofi.adopted == 0 {
+                let own = Own {
+                    job: ofi.job,
+                    rank: ofi.rank,
+                };
+                let (inbox, peers) = (&mut ofi.link.inbox, &mut ofi.peers);
+                if inbox.deliver_in_turn((index, entry), own, peers, &mut ofi.to_tell, sink) {
+                    return 1;
+                }
+            }
             if let Some(arrival) = ofi.link.inbox.arrived(index, entry) {
                 return arrived(ofi, arrival, sink);
             }

@@ -150,6 +150,9 @@ pub(crate) unsafe fn begin(
     if ofi.peers[peer as usize].addr == FI_ADDR_NOTAVAIL && !send::insert(ofi, peer) {
         return Begun::Gone;
     }
+    if let Some(stream) = &mut ofi.stream {
+        stream.turned();
+    }
     let Some(&slot) = ofi.link.memory.remotes.free.last() else {
         return no_slot(ofi);
     };

@@ -111,14 +111,15 @@ unsafe fn hand_over<F: FnOnce(*mut u8)>(
         // SAFETY: the caller's promise; what else is asked for has just been seen to.
         return unsafe { parts::send(ofi, peer, header, len, source, fill) };
     }
-    if len >= bare::LEAST
-        && let Some(data) = source
+    if let Some(data) = source
+        && (bare::LEAST..=ofi.inject).contains(&len)
+        && ofi.words
+        && ofi.peers.remembers(peer, header)
     {
-        // SAFETY: the caller's promise.
-        match unsafe { bare::send(ofi, data, None, peer, header, len) } {
-            Ok(left) if left == len => return Sent::Done,
-            Ok(_) => {}
-            Err(verdict) => return verdict,
+        // SAFETY: the caller's promise. (A packet with a header can wait.)
+        match unsafe { bare::inject(ofi, data, peer, len) } {
+            Sent::Full => {}
+            sent => return sent,
         }
     }
     let slot = match slots(ofi, kind).next() {
@@ -142,7 +143,7 @@ unsafe fn hand_over<F: FnOnce(*mut u8)>(
     if sent == Sent::Done {
         ofi.peers[peer as usize].has_left(wire.ack);
         if len >= bare::LEAST {
-            ofi.headers.insert(peer, *header);
+            ofi.peers.has_left_with(peer, header);
         }
     }
     sent

@@ -1,10 +1,11 @@
 //! How a rank looks for more when packets come one after another.
 //!
 //! libfabric's shm provider of 1.x has a spin lock in each rank's queue: every packet is sent under the receiver's, and every poll
-//! takes it, the one that finds nothing, too. A receiver that is faster than its sender looks into an empty queue without an end, and
-//! its sender waits for the lock more than it sends. So a receiver of a stream leaves the queue alone for a moment when it
-//! finds nothing there: the sender fills it meanwhile, and the next poll takes several packets at once. A stream is what has
-//! come since this rank has sent anything. Who answers each message leaves the queue alone for one hint to the processor.
+//! takes it, the one that finds nothing, too, and holds it for as long as it takes packets out. A receiver that is faster than its sender
+//! looks without an end into a queue with nothing in it, or a packet or two, and
+//! its sender waits for the lock more than it sends. So before a receiver of a stream looks again, it leaves the queue alone for
+//! a moment, unless the last look has found many packets: the sender fills it meanwhile. A stream is what has
+//! come since this rank has sent anything, or asked for other memory. Who answers each message leaves the queue alone for one hint to the processor.
 
 use crate::caps;
 use crate::info::Info;
@@ -16,8 +17,13 @@ const WITHOUT_LOCK: (u32, u32) = (2, 0);
 const STREAM: u32 = 4;
 /// Empty polls, at most, after which it is over.
 const PATIENCE: u32 = 8;
-/// Hints to the processor after an empty poll of a stream: the sender sends a few packets meanwhile.
-const HINTS: u32 = 32;
+/// Packets of one poll behind which the next comes at once.
+const MANY: usize = 16;
+/// Hints to the processor before the next poll of a stream, behind one that has found something: the sender sends some more
+/// packets meanwhile.
+const HINTS: u32 = 64;
+/// The same behind an empty one.
+const HINTS_EMPTY: u32 = 32;
 /// The same where there is no stream.
 const HINT: u32 = 1;
 
@@ -25,6 +31,8 @@ const HINT: u32 = 1;
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     packets: u32,
+    /// Hints to the processor before the next poll.
+    due: u32,
 }
 
 impl Stream {
@@ -33,24 +41,32 @@ impl Stream {
         (version < WITHOUT_LOCK && caps::over(info, "shm")).then(Self::default)
     }
 
-    /// This rank sends.
+    /// This rank sends, or reads or writes memory of another.
     #[inline]
     pub(crate) fn turned(&mut self) {
-        self.packets = 0;
+        *self = Self::default();
     }
 
-    /// Notes a poll. Returns how many hints to give the processor before the next one.
+    /// A poll begins. Returns how many hints to give the processor before it: not at the end of the one before, because what has come is to
+    /// be seen at once.
     #[inline]
-    pub(crate) fn polled(&mut self, delivered: usize) -> u32 {
+    pub(crate) fn polls(&mut self) -> u32 {
+        std::mem::take(&mut self.due)
+    }
+
+    /// Notes what a poll has found.
+    #[inline]
+    pub(crate) fn polled(&mut self, delivered: usize) {
         if delivered > 0 {
             self.packets = self.packets.saturating_add(delivered as u32);
-            return 0;
+            let alone = self.packets >= STREAM && delivered < MANY;
+            self.due = if alone { HINTS } else { 0 };
+        } else if self.packets < STREAM {
+            self.due = HINT;
+        } else {
+            self.packets = self.packets.min(STREAM + PATIENCE) - 1;
+            self.due = HINTS_EMPTY;
         }
-        if self.packets < STREAM {
-            return HINT;
-        }
-        self.packets = self.packets.min(STREAM + PATIENCE) - 1;
-        HINTS
     }
 }
 
@@ -58,32 +74,43 @@ impl Stream {
 mod tests {
     use super::*;
 
+    /// Hints between a poll that has found so many and the next.
+    fn between(stream: &mut Stream, delivered: usize) -> u32 {
+        stream.polled(delivered);
+        stream.polls()
+    }
+
     #[test]
-    fn who_is_sent_a_stream_pauses_when_it_finds_nothing() {
+    fn who_is_sent_a_stream_pauses_when_it_finds_little() {
         let mut stream = Stream::default();
-        assert_eq!(stream.polled(1), 0, "there may be more");
-        assert_eq!(stream.polled(STREAM as usize - 1), 0);
-        assert_eq!(stream.polled(0), HINTS);
-        assert_eq!(stream.polled(0), HINT, "it was a short one");
-        assert_eq!(stream.polled(1), 0);
-        assert_eq!(stream.polled(0), HINTS, "it goes on");
+        assert_eq!(between(&mut stream, 1), 0, "there may be more");
+        assert_eq!(between(&mut stream, STREAM as usize - 1), HINTS);
+        assert_eq!(between(&mut stream, 0), HINTS_EMPTY);
+        assert_eq!(between(&mut stream, 0), HINT, "it was a short one");
+        assert_eq!(between(&mut stream, 1), HINTS);
+        assert_eq!(between(&mut stream, 0), HINTS_EMPTY, "it goes on");
+        assert_eq!(between(&mut stream, MANY), 0);
+        assert_eq!(stream.polls(), 0, "a pause is made once");
     }
 
     #[test]
     fn who_answers_each_message_hardly_pauses() {
         let mut stream = Stream::default();
         for _ in 0..2 * STREAM {
-            assert_eq!(stream.polled(0), HINT);
-            assert_eq!(stream.polled(1), 0);
+            assert_eq!(between(&mut stream, 0), HINT);
+            assert_eq!(between(&mut stream, 1), 0);
             stream.turned();
         }
+        stream.polled(STREAM as usize);
+        stream.turned();
+        assert_eq!(stream.polls(), 0, "nor who answers several");
     }
 
     #[test]
     fn the_end_of_a_stream_shows_in_empty_polls() {
         let mut stream = Stream::default();
         stream.polled(1000);
-        let pauses = (0..100).filter(|_| stream.polled(0) == HINTS).count();
-        assert_eq!(pauses as u32, PATIENCE + 1);
+        let pauses = (0..100).filter(|_| between(&mut stream, 0) == HINTS_EMPTY);
+        assert_eq!(pauses.count() as u32, PATIENCE + 1);
     }
 }
