@@ -66,6 +66,17 @@ pub(crate) fn receive(config: &Config, info: &Info) -> usize {
     }
 }
 
+/// Providers that do not always say that a message came with a word. What `sockets` has no receive buffer for, it keeps; handed
+/// over later, such a message has its word, but not the flag that says so (seen with libfabric 1.17): it could not be told from
+/// one with a header.
+const FORGETFUL: &[&str] = &["sockets"];
+
+/// Whether a word goes with each message of a provider, and whoever receives it is told so.
+pub(crate) fn words(info: &Info) -> bool {
+    let forgets = FORGETFUL.iter().any(|layer| over(info, layer));
+    info.domain_attr().cq_data_size >= 8 && !forgets
+}
+
 /// Capabilities over what a domain says of its provider.
 pub(crate) fn caps(domain: &Domain, processes: bool) -> TransportCaps {
     let mut caps = TransportCaps::empty();

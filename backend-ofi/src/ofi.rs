@@ -46,7 +46,7 @@ pub struct Ofi {
     pub(crate) addresses: Addresses,
     /// Longest packet that the provider copies at once.
     pub(crate) inject: usize,
-    /// Whether packets may leave their headers out: the provider takes a word with each.
+    /// Whether packets may leave their headers out: the provider takes a word with each, and hands it over.
     pub(crate) words: bool,
     /// Large slots that are filled and could not be sent yet.
     pub(crate) waiting: VecDeque<u32>,
@@ -100,7 +100,7 @@ impl Ofi {
             peers: Peers::new(size),
             addresses: place.addresses,
             inject: link.domain.info.tx_attr().inject_size,
-            words: link.domain.info.domain_attr().cq_data_size >= 8,
+            words: caps::words(&link.domain.info),
             waiting: VecDeque::with_capacity(64),
             to_tell: VecDeque::with_capacity(64),
             tagged: Vec::new(),

@@ -37,6 +37,48 @@ pub(crate) struct Peer {
 
 const NO_HEADERS: u32 = u32::MAX;
 
+impl Default for Peer {
+    fn default() -> Self {
+        Self {
+            addr: FI_ADDR_NOTAVAIL,
+            sent: 0,
+            expected: 0,
+            acked: 0,
+            told: 0,
+            waiting: 0,
+            injected: false,
+            greet: false,
+            headers: NO_HEADERS,
+        }
+    }
+}
+
+impl Peer {
+    /// A packet has left, which said that so many of the peer's have been delivered.
+    #[inline]
+    pub(crate) fn has_left(&mut self, ack: u32) {
+        self.sent = self.sent.wrapping_add(1);
+        self.told = ack;
+    }
+
+    /// The peer says that it has delivered so many packets. `false` if that cannot be.
+    #[inline]
+    pub(crate) fn acknowledged(&mut self, ack: u32) -> bool {
+        let (new, open) = (
+            ack.wrapping_sub(self.acked),
+            self.sent.wrapping_sub(self.acked),
+        );
+        if new > open {
+            // Said before what has been heard since: packets may overtake each other.
+            return self.acked.wrapping_sub(ack) < 1 << 31;
+        }
+        self.acked = ack;
+        true
+    }
+}
+
+const _: () = assert!(size_of::<Peer>() == 32);
+
 /// The last headers of a pair, that of each way: the next packet that has the same may go without.
 #[derive(Clone, Copy, Debug, Default)]
 struct Headers {
@@ -114,48 +156,6 @@ impl DerefMut for Peers {
         &mut self.all
     }
 }
-
-impl Default for Peer {
-    fn default() -> Self {
-        Self {
-            addr: FI_ADDR_NOTAVAIL,
-            sent: 0,
-            expected: 0,
-            acked: 0,
-            told: 0,
-            waiting: 0,
-            injected: false,
-            greet: false,
-            headers: NO_HEADERS,
-        }
-    }
-}
-
-impl Peer {
-    /// A packet has left, which said that so many of the peer's have been delivered.
-    #[inline]
-    pub(crate) fn has_left(&mut self, ack: u32) {
-        self.sent = self.sent.wrapping_add(1);
-        self.told = ack;
-    }
-
-    /// The peer says that it has delivered so many packets. `false` if that cannot be.
-    #[inline]
-    pub(crate) fn acknowledged(&mut self, ack: u32) -> bool {
-        let (new, open) = (
-            ack.wrapping_sub(self.acked),
-            self.sent.wrapping_sub(self.acked),
-        );
-        if new > open {
-            // Said before what has been heard since: packets may overtake each other.
-            return self.acked.wrapping_sub(ack) < 1 << 31;
-        }
-        self.acked = ack;
-        true
-    }
-}
-
-const _: () = assert!(size_of::<Peer>() == 32);
 
 #[cfg(test)]
 mod tests {
