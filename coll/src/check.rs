@@ -27,8 +27,21 @@ use crate::state;
 /// counts and displacements, [`InvalidBuffer`](ErrorKind::InvalidBuffer) for buffers that are missing,
 /// [`InvalidLayout`](ErrorKind::InvalidLayout) for layouts that the operator does not know;
 /// [`PeerFailed`](ErrorKind::PeerFailed) if a member is known to be dead.
+#[inline(always)]
 pub fn check<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<()> {
     comm.check_members()?;
+    match operation {
+        Operation::Barrier => Ok(()),
+        Operation::Bcast { data, root }
+            if *root < comm.size() && are_right(data.ptr, data.count, data.layout) =>
+        {
+            Ok(())
+        }
+        _ => check_arguments(comm, operation),
+    }
+}
+
+fn check_arguments<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<()> {
     let check = Check {
         comm,
         name: operation.name(),
@@ -134,6 +147,14 @@ pub fn check<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Re
     }
 }
 
+/// Whether nothing is wrong with items, as with most.
+#[inline]
+fn are_right(ptr: *mut u8, count: usize, layout: &Layout) -> bool {
+    let bytes = layout.size().checked_mul(count);
+    let fits = bytes.is_some_and(|bytes| bytes <= isize::MAX as usize);
+    fits && !ptr.is_null() && layout.is_contiguous()
+}
+
 struct Check<'a, D: Device> {
     comm: &'a Communicator<D>,
     name: Name,
@@ -171,10 +192,16 @@ impl<D: Device> Check<'_, D> {
         ))
     }
 
+    #[inline]
     fn root(&self, root: u32) -> Result<()> {
-        if root < self.comm.size() {
-            return Ok(());
+        match root < self.comm.size() {
+            true => Ok(()),
+            false => self.no_such_root(root),
         }
+    }
+
+    #[cold]
+    fn no_such_root(&self, root: u32) -> Result<()> {
         let what = format!("{}: root", self.name);
         self.comm.check_rank(&what, root)
     }
@@ -194,15 +221,17 @@ impl<D: Device> Check<'_, D> {
         Err(self.error(ErrorKind::InvalidBuffer, &what, "pass the buffer"))
     }
 
+    #[inline]
     fn optional(&self, which: &str, data: Option<&TypedBuf<'_>>) -> Result<()> {
         data.map_or(Ok(()), |data| self.data(which, data))
     }
 
+    #[inline]
     fn data(&self, which: &str, data: &TypedBuf<'_>) -> Result<()> {
         self.items(which, data.ptr, data.count, data.layout)
     }
 
-    #[inline]
+    #[inline(always)]
     fn items(
         &self,
         which: impl Display,
@@ -210,15 +239,14 @@ impl<D: Device> Check<'_, D> {
         count: usize,
         layout: &Layout,
     ) -> Result<()> {
-        let bytes = layout.size().checked_mul(count);
-        let fits = bytes.is_some_and(|bytes| bytes <= isize::MAX as usize);
-        if fits && !ptr.is_null() && layout.is_contiguous() {
-            return Ok(());
+        match are_right(ptr, count, layout) {
+            true => Ok(()),
+            false => self.any_items(which, ptr, count, layout),
         }
-        self.any_items(which, ptr, count, layout)
     }
 
     /// The same for items with gaps, and for those with which something is wrong.
+    #[inline(never)]
     fn any_items(
         &self,
         which: impl Display,
@@ -241,12 +269,14 @@ impl<D: Device> Check<'_, D> {
         Ok(())
     }
 
+    #[inline(always)]
     fn reduction(&self, send: Option<&TypedBuf<'_>>, recv: &TypedBuf<'_>, op: &Op) -> Result<()> {
         self.optional("the contribution", send)?;
         self.data("the receive buffer", recv)?;
         self.operator(op, recv.layout)
     }
 
+    #[inline(always)]
     fn operator(&self, op: &Op, layout: &Layout) -> Result<()> {
         op.check(layout).map_err(|error| {
             // Most of these texts have a remedy already.
@@ -258,6 +288,7 @@ impl<D: Device> Check<'_, D> {
     }
 
     /// Contribution and result have one layout and one count.
+    #[inline(always)]
     fn alike(
         &self,
         send: Option<&TypedBuf<'_>>,
@@ -277,6 +308,7 @@ impl<D: Device> Check<'_, D> {
         self.one_layout(send, recv)
     }
 
+    #[inline]
     fn one_layout(&self, send: &TypedBuf<'_>, recv: &TypedBuf<'_>) -> Result<()> {
         if std::ptr::eq(send.layout, recv.layout) {
             return Ok(());

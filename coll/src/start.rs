@@ -134,19 +134,10 @@ pub unsafe fn start<D: Device>(
     };
     let watch = || {
         // SAFETY: from the caller.
-        let start = |ready: Ready<'_>| unsafe { ready.start(comm, state, 0, kept) };
-        ready.map(start).and_then(watched)
+        ready.map(|ready| unsafe { ready.watch(comm, state, 0, kept()) })
     };
     // SAFETY: from the caller.
     unsafe { start_watched(comm, plan, watch) }
-}
-
-/// What watches an operation that has messages.
-fn watched(start: Start) -> Option<Pending> {
-    match start {
-        Start::Pending(pending) => Some(pending),
-        Start::Over(_) => None,
-    }
 }
 
 /// Starts an operation on a track of the boards. What is over in its start takes no slot.
@@ -178,6 +169,7 @@ unsafe fn start_on_track<D: Device>(
 ///
 /// # Safety
 /// As [`start`].
+#[inline(never)]
 unsafe fn start_with<D: Device>(
     comm: &Communicator<D>,
     at: (&State, &Job),
@@ -407,9 +399,9 @@ impl<D: Device> Persistent<D> {
             return Ok(request);
         };
         self.last = begin(comm, job, prepared)?;
-        let watch = ready.and_then(|(ready, &(track, kept, _))| {
+        let watch = ready.map(|(ready, &(track, kept, _))| {
             // SAFETY: from the caller.
-            watched(unsafe { ready.start(comm, state, track, || Arc::clone(kept)) })
+            unsafe { ready.watch(comm, state, track, Arc::clone(kept)) }
         });
         let prepared = Arc::clone(prepared);
         let task = Active::new(self.last, who(comm), self.tags, prepared, watch);

@@ -174,6 +174,7 @@ impl Tally {
     }
 
     /// The only primitive, if there is one and only one.
+    #[inline]
     pub(crate) fn only(&self) -> Option<Primitive> {
         match self.kind {
             Kind::Only(primitive) => Some(primitive),

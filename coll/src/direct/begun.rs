@@ -11,7 +11,7 @@
 //! had no reason to wake them.
 //!
 //! Budget of an operation that is over when it starts: one load of each rank's cell that it looks at, one store to the
-//! own one; with several threads a lock for the step, its place and its end; once in [`board::cells`] steps a load of a word of each
+//! own one; with several threads a lock for the step, its place and its end; once in as many steps as there are cells a load of a word of each
 //! other rank.
 
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ use portolan_core::comm::NoUnwind;
 use portolan_core::{ProcId, Result};
 
 use super::Boards;
-use super::board::{Header, Place};
+use super::board::{Header, Place, data_of, header_of};
 use super::call::Call;
 use super::counts;
 use super::listed::AT_ROOT;
@@ -32,8 +32,11 @@ use super::verdict::{Refused, Verdict, Wrong};
 pub(super) struct Begun {
     pub(super) track: usize,
     pub(super) step: u32,
-    /// Where its part is shown.
+    /// Where in each board its cell begins.
+    cell: usize,
+    /// Where its part is shown, and whether that was free when it began.
     place: Place,
+    was_free: bool,
     /// The ranks whose cells have not been seen.
     waiting: u32,
     pub(super) shown: bool,
@@ -52,16 +55,20 @@ struct Trouble {
 
 impl Begun {
     /// Takes the next step of a track.
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(boards: &Boards, track: usize, call: &Call<'_>) -> Self {
         let turns = &boards.tracks[track];
+        let place = call.place.unwrap_or(Place::Cell);
         let turn = turns.enter();
         let step = turns.take();
+        let was_free = turns.has_room(step, place, || boards.least_behind(track));
         drop(turn);
         Self {
             track,
             step,
-            place: call.place.unwrap_or(Place::Cell),
+            cell: turns.map.cell(step),
+            place,
+            was_free,
             waiting: call.looks,
             shown: false,
             trouble: None,
@@ -72,7 +79,7 @@ impl Begun {
     ///
     /// # Safety
     /// The buffers of `call` are the operation's.
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn show(
         &mut self,
         boards: &Boards,
@@ -82,18 +89,17 @@ impl Begun {
         if self.shown {
             return true;
         }
-        if !self.has_room(boards) {
+        if !(self.was_free || self.has_room(boards)) {
             return false;
         }
-        let (track, step, own) = (self.track, self.step, boards.board(boards.rank));
-        let mut header = Header::new(step, call.shown_kind(), call.sorts.shown, call.len);
-        if call.place.is_some() {
+        let own = boards.board(boards.rank);
+        let header = call.shown.of_step(self.step);
+        if call.place.is_some() && call.has_data() {
             // SAFETY: from the caller; the place is free.
-            unsafe { call.show(boards.track_place(boards.rank, track, step, self.place)) };
+            unsafe { call.show(self.place_of(boards, boards.rank, self.place)) };
         }
-        if call.is_marked() {
-            header = header.by_messages();
-            let data = boards.map.track_data(own, track, step).cast::<u64>();
+        if header.is_by_messages() {
+            let data = data_of(own, self.cell).cast::<u64>();
             // SAFETY: the cell is this rank's and free, and longer than that.
             unsafe {
                 data.write(call.len as u64);
@@ -102,14 +108,17 @@ impl Begun {
         }
         if let Some(sum) = call.sum {
             // SAFETY: as above; data in it begins behind the checksum.
-            unsafe { counts::write(boards.map.track_data(own, track, step), sum) };
+            unsafe { counts::write(data_of(own, self.cell), sum) };
         }
         // SAFETY: a board of this communicator.
         // Release: pairs with the Acquire load in `look`: the data is there with it.
-        unsafe { boards.map.track_header(own, track, step) }.store(header.0, Ordering::Release);
+        unsafe { header_of(own, self.cell) }.store(header.0, Ordering::Release);
         #[cfg(test)]
         super::tests::lingering::linger();
-        want(boards.map.track_data(own, track, step.wrapping_add(1)));
+        let next = boards.tracks[self.track]
+            .map
+            .cell(self.step.wrapping_add(1));
+        want(data_of(own, next));
         boards.wake(call.wakes, notify);
         self.shown = true;
         true
@@ -149,14 +158,20 @@ impl Begun {
         !self.shown
     }
 
+    /// Where a rank's data is.
+    #[inline]
+    fn place_of(&self, boards: &Boards, rank: u32, place: Place) -> *mut u8 {
+        let board = boards.board(rank);
+        match place {
+            Place::Cell => data_of(board, self.cell),
+            Place::Chunk => board.wrapping_add(boards.tracks[self.track].map.chunk(self.step)),
+        }
+    }
+
     #[inline]
     fn header_of(&self, boards: &Boards, rank: u32) -> Header {
         // SAFETY: a board of this communicator, mapped as long as it lives.
-        let cell = unsafe {
-            boards
-                .map
-                .track_header(boards.board(rank), self.track, self.step)
-        };
+        let cell = unsafe { header_of(boards.board(rank), self.cell) };
         // Acquire: pairs with the Release store in `show`.
         Header(cell.load(Ordering::Acquire))
     }
@@ -170,7 +185,8 @@ impl Begun {
         notify: &mut dyn FnMut(ProcId),
     ) -> bool {
         // Most headers are those that are expected to the bit.
-        if let Some(wanted) = call.wants(self.step) {
+        if let Some(wanted) = call.wanted {
+            let wanted = wanted.of_step(self.step);
             while self.waiting != 0 {
                 let rank = self.waiting.trailing_zeros();
                 let header = self.header_of(boards, rank);
@@ -205,19 +221,19 @@ impl Begun {
             if header.step() != self.step {
                 // Whoever takes data needs all. Who has messages looks for ranks that do not send or take them, behind
                 // one that is late, too: nobody may wake it again.
-                if !call.has_messages() {
+                if !call.has_messages {
                     return false;
                 }
                 continue;
             }
             self.waiting &= !(1 << rank);
             let told = || self.told(boards, rank, header);
-            let at = |place| boards.track_place(rank, self.track, self.step, place);
+            let at = |place| self.place_of(boards, rank, place);
             // SAFETY: it has shown its part.
             if let Some(verdict) = unsafe { call.judge(rank, header, told, at) } {
                 if verdict.wrong.is_some() {
                     self.note_verdict(boards, call, (rank, header), verdict);
-                    boards.wake(u32::MAX, notify);
+                    boards.wake(boards.others_mask(), notify);
                 }
                 continue;
             }
@@ -236,14 +252,12 @@ impl Begun {
                         && self.root_agrees(boards, call, rank)
                 }
             };
-            let cell = boards
-                .map
-                .track_data(boards.board(rank), self.track, self.step);
+            let cell = data_of(boards.board(rank), self.cell);
             // SAFETY: whoever does this operation has shown one.
             let counts_agree = |sum| unsafe { counts::read(cell) } == sum;
             if !(agrees && call.sum.is_none_or(counts_agree)) {
                 self.note(boards, call, rank, header);
-                boards.wake(u32::MAX, notify);
+                boards.wake(boards.others_mask(), notify);
             }
         }
         self.waiting == 0
@@ -266,9 +280,7 @@ impl Begun {
 
     /// The length and the root of a rank that has shown that it goes by messages.
     fn by_messages(&self, boards: &Boards, rank: u32) -> [u64; 2] {
-        let data = boards
-            .map
-            .track_data(boards.board(rank), self.track, self.step);
+        let data = data_of(boards.board(rank), self.cell);
         // SAFETY: the cell has been shown with both in its data.
         unsafe {
             let len = data.cast::<u64>();
@@ -358,10 +370,9 @@ impl Begun {
         call: &Call<'_>,
         notify: &mut dyn FnMut(ProcId),
     ) -> Result<()> {
-        let (track, step) = (self.track, self.step);
         let outcome = match self.take_odd() {
-            None if call.place.is_some() => {
-                let at = |rank, place| boards.track_place(rank, track, step, place);
+            None if call.place.is_some() && call.has_data() => {
+                let at = |rank, place| self.place_of(boards, rank, place);
                 let header = |rank| self.header_of(boards, rank);
                 // Out of an operator of the program a panic would leave the others waiting.
                 let guard = NoUnwind::new("an operator of a collective operation");
@@ -391,10 +402,10 @@ impl Begun {
         // SAFETY: a board of this communicator.
         // Release: pairs with the Acquire load in `least_behind`: whatever this rank has read, it read before.
         // (In its turn, so that of two threads the later one does not store first.)
-        unsafe { boards.map.track_done(own, self.track) }.store(done, Ordering::Release);
+        unsafe { turns.map.done(own) }.store(done, Ordering::Release);
         drop(turn);
         if tell {
-            boards.wake(u32::MAX, notify);
+            boards.wake(boards.others_mask(), notify);
         }
     }
 }
@@ -408,31 +419,21 @@ impl Boards {
 
     /// Wakes some of the others.
     #[inline]
-    fn wake(&self, ranks: u32, notify: &mut dyn FnMut(ProcId)) {
-        let mut ranks = ranks & self.others_mask();
+    fn wake(&self, mut ranks: u32, notify: &mut dyn FnMut(ProcId)) {
         while ranks != 0 {
             notify(self.processes[ranks.trailing_zeros() as usize]);
             ranks &= ranks - 1;
         }
     }
 
-    /// Where a rank's data of a step is.
-    #[inline]
-    fn track_place(&self, rank: u32, track: usize, step: u32, place: Place) -> *mut u8 {
-        let board = self.board(rank);
-        match place {
-            Place::Cell => self.map.track_data(board, track, step),
-            Place::Chunk => self.map.track_chunk(board, track, step),
-        }
-    }
-
     /// The first step of a track that not all others are known to have behind them.
     fn least_behind(&self, track: usize) -> Option<u32> {
+        let map = &self.tracks[track].map;
         let behind = |(board, _)| {
             // SAFETY: a board of this communicator, mapped as long as it lives.
             // Acquire: pairs with the Release store in `end`: what the rank has read of this one's cells and
             // chunks was read before. (0 is where no operation has ended yet.)
-            unsafe { self.map.track_done(board, track) }.load(Ordering::Acquire)
+            unsafe { map.done(board) }.load(Ordering::Acquire)
         };
         self.others()
             .map(behind)

@@ -239,50 +239,67 @@ impl Map {
         board.wrapping_add(self.cells + (step % CELLS) as usize * CELL)
     }
 
-    /// The word in which a rank says how many steps of a track it has behind it.
+    /// Where the places of a track lie.
+    pub(super) fn track(self, track: usize) -> TrackMap {
+        TrackMap {
+            cells: cells(track),
+            chunks: chunks(track),
+            first_cell: self.tracks + cells_before(track),
+            first_chunk: self.small() + chunks_before(track),
+            chunk: small_list(track),
+        }
+    }
+}
+
+/// Where the places of a track lie in each board: found out once, because every operation asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TrackMap {
+    pub(super) cells: u32,
+    pub(super) chunks: u32,
+    first_cell: usize,
+    first_chunk: usize,
+    chunk: usize,
+}
+
+impl TrackMap {
+    /// Where the cell of a step begins.
+    #[inline]
+    pub(super) fn cell(&self, step: u32) -> usize {
+        // (A remainder would divide: how many there are is not known when this is compiled.)
+        self.first_cell + (step & (self.cells - 1)) as usize * CELL
+    }
+
+    /// Where the chunk of a step begins: [`small_list`] bytes.
+    #[inline]
+    pub(super) fn chunk(&self, step: u32) -> usize {
+        self.first_chunk + (step & (self.chunks - 1)) as usize * self.chunk
+    }
+
+    /// The word in which a rank says how many steps of the track it has behind it.
     ///
     /// # Safety
-    /// As [`done`](Self::done); there is such a track.
+    /// As [`Map::done`], for a board that has such a track.
     #[inline]
-    pub(super) unsafe fn track_done<'a>(self, board: *mut u8, track: usize) -> &'a AtomicU32 {
-        let at = self.tracks + cells_before(track) - LINE;
+    pub(super) unsafe fn done<'a>(&self, board: *mut u8) -> &'a AtomicU32 {
         // SAFETY: it lies within the board, aligned to a line; only accessed as an atomic.
-        unsafe { &*board.add(at).cast::<AtomicU32>() }
+        unsafe { &*board.add(self.first_cell - LINE).cast::<AtomicU32>() }
     }
+}
 
-    /// The header of the cell of a step of a track.
-    ///
-    /// # Safety
-    /// As [`track_done`](Self::track_done).
-    #[inline]
-    pub(super) unsafe fn track_header<'a>(
-        self,
-        board: *mut u8,
-        track: usize,
-        step: u32,
-    ) -> &'a AtomicU64 {
-        // SAFETY: the cell lies within the board, aligned to a line; only accessed as an atomic.
-        unsafe { &*self.track_cell(board, track, step).cast::<AtomicU64>() }
-    }
+/// The header of the cell that begins there ([`TrackMap::cell`]).
+///
+/// # Safety
+/// As [`TrackMap::done`].
+#[inline]
+pub(super) unsafe fn header_of<'a>(board: *mut u8, cell: usize) -> &'a AtomicU64 {
+    // SAFETY: the cell lies within the board, aligned to a line; only accessed as an atomic.
+    unsafe { &*board.add(cell).cast::<AtomicU64>() }
+}
 
-    /// The data of the cell of a step of a track: [`IN_CELL`] bytes.
-    #[inline]
-    pub(super) fn track_data(self, board: *mut u8, track: usize, step: u32) -> *mut u8 {
-        self.track_cell(board, track, step).wrapping_add(HEADER)
-    }
-
-    /// The chunk of a step of a track: [`small_list`] bytes.
-    #[inline]
-    pub(super) fn track_chunk(self, board: *mut u8, track: usize, step: u32) -> *mut u8 {
-        let at = chunks_before(track) + (step % chunks(track)) as usize * small_list(track);
-        board.wrapping_add(self.small() + at)
-    }
-
-    #[inline]
-    fn track_cell(self, board: *mut u8, track: usize, step: u32) -> *mut u8 {
-        let index = (step % cells(track)) as usize;
-        board.wrapping_add(self.tracks + cells_before(track) + index * CELL)
-    }
+/// Its data: [`IN_CELL`] bytes.
+#[inline]
+pub(super) fn data_of(board: *mut u8, cell: usize) -> *mut u8 {
+    board.wrapping_add(cell + HEADER)
 }
 
 /// Where the data of a step lies on a board.
@@ -488,6 +505,13 @@ impl Header {
         self.0 >> 63 != 0
     }
 
+    /// The same for a step, where it was made for step 0.
+    #[inline]
+    pub(super) fn of_step(self, step: u32) -> Self {
+        debug_assert_eq!(self.step(), 0);
+        Self(self.0 | u64::from(step))
+    }
+
     #[inline]
     pub(super) fn step(self) -> u32 {
         self.0 as u32
@@ -566,17 +590,15 @@ mod tests {
             let mut end = at(map.data(base, CELLS - 1)) + IN_CELL;
             let mut small = map.small();
             for track in 0..if map.has_tracks { TRACKS } else { 0 } {
+                let of_track = map.track(track);
                 // SAFETY: as above.
-                let done = at(std::ptr::from_ref(unsafe { map.track_done(base, track) }).cast());
+                let done = at(std::ptr::from_ref(unsafe { of_track.done(base) }).cast());
                 assert!(done == end && done.is_multiple_of(LINE));
-                assert_eq!(at(map.track_data(base, track, 0)), done + LINE + HEADER);
-                assert_eq!(
-                    map.track_data(base, track, cells(track)),
-                    map.track_data(base, track, 0)
-                );
-                end = at(map.track_data(base, track, cells(track) - 1)) + IN_CELL;
-                assert_eq!(at(map.track_chunk(base, track, 0)), small);
-                small = at(map.track_chunk(base, track, chunks(track) - 1)) + small_list(track);
+                assert_eq!(of_track.cell(0), done + LINE);
+                assert_eq!(of_track.cell(cells(track)), of_track.cell(0));
+                end = at(data_of(base, of_track.cell(cells(track) - 1))) + IN_CELL;
+                assert_eq!(of_track.chunk(0), small);
+                small = of_track.chunk(chunks(track) - 1) + small_list(track);
             }
             assert!(end <= map.zeroed() && small == map.len());
         }

@@ -34,6 +34,13 @@ pub(crate) struct Call<'a> {
     /// The ranks that this one looks at, and those that it wakes: who look at it, and who might by mistake.
     pub(super) looks: u32,
     pub(super) wakes: u32,
+    /// What the rank shows in the header of its cell, but for the step. It is marked where the cell begins with the length and the root.
+    pub(super) shown: Header,
+    /// The header that each rank has to show that this one looks at, but for the step, where it is the same for all and there is nothing
+    /// but the header to look at.
+    pub(super) wanted: Option<Header>,
+    /// Whether all of its data or some of it goes by messages.
+    pub(super) has_messages: bool,
     what: What<'a>,
     root: u32,
     rank: u32,
@@ -74,43 +81,6 @@ impl<'a> Call<'a> {
         ((1u32 << self.size) - 1) & !(1 << self.rank)
     }
 
-    /// What this rank shows that it does.
-    #[inline]
-    pub(super) fn shown_kind(&self) -> Kind {
-        match &self.what {
-            What::Bcast { root, .. } if self.rank != *root && self.place.is_some() => {
-                Kind::BcastAwaited
-            }
-            What::Reduce { to: Some(_), .. }
-                if self.kind == Kind::Reduce && self.place.is_some() =>
-            {
-                Kind::ReduceAwaited
-            }
-            What::Listed(part) => part.kind(),
-            _ => self.kind,
-        }
-    }
-
-    /// Whether all of its data, some of it or none goes by messages.
-    #[inline]
-    pub(super) fn has_messages(&self) -> bool {
-        match &self.what {
-            What::Listed(part) => part.has_messages(),
-            What::Along(along) => along.has_messages(),
-            _ => self.place.is_none(),
-        }
-    }
-
-    /// Whether its header is marked, and so its cell begins with the length and the root.
-    #[inline]
-    pub(super) fn is_marked(&self) -> bool {
-        match &self.what {
-            What::Listed(part) => part.is_marked(),
-            What::Along(along) => along.has_messages(),
-            _ => self.place.is_none(),
-        }
-    }
-
     /// What this rank thinks of another's part; `None` where its header alone says whether it agrees. `told` is the length that
     /// it tells, and `at` says where its places are.
     ///
@@ -138,6 +108,12 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Whether it has data, to show or to take.
+    #[inline]
+    pub(super) fn has_data(&self) -> bool {
+        !matches!(self.what, What::Nothing)
+    }
+
     /// Whether taking what others show is so little that one call may do all of it.
     #[inline]
     pub(super) fn is_short(&self) -> bool {
@@ -150,7 +126,7 @@ impl<'a> Call<'a> {
 
     /// Bytes that this rank copies or combines when it takes what others show, about.
     fn work(&self) -> usize {
-        let others = self.looks.count_ones() as usize;
+        let others = self.looks_at() as usize;
         match &self.what {
             What::Reduce { items, part, .. } if items.count > 0 => {
                 others * (self.len / items.count * part.len())
@@ -173,6 +149,16 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// How many ranks it looks at.
+    #[inline]
+    pub(super) fn looks_at(&self) -> u32 {
+        // Most look at one, or at all of few. (What counts bits is not in every x86-64.)
+        match self.looks & self.looks.wrapping_sub(1) {
+            0 => u32::from(self.looks != 0),
+            _ => self.looks.count_ones(),
+        }
+    }
+
     /// Whether this rank waits for others that do not wait for it.
     #[inline]
     pub(super) fn waits_alone(&self) -> bool {
@@ -182,18 +168,6 @@ impl<'a> Call<'a> {
     /// The rank that all have to name; 0 where none is named.
     pub(super) fn root(&self) -> u32 {
         self.root
-    }
-
-    /// The header that each rank has to show that this one looks at, where it is the same for all and there is nothing but the
-    /// header to look at.
-    #[inline]
-    pub(super) fn wants(&self, step: u32) -> Option<Header> {
-        let plain = matches!(
-            self.what,
-            What::Nothing | What::Bcast { .. } | What::Reduce { .. } | What::Alltoall { .. }
-        );
-        (plain && self.place.is_some() && self.sum.is_none())
-            .then(|| Header::new(step, self.kind, self.sorts.taken, self.len))
     }
 
     /// The length that a rank has to show.

@@ -24,9 +24,12 @@ impl Hope {
     /// Looks until the others have come, for a bounded while.
     #[inline]
     pub(super) fn look(&self, mut look: impl FnMut() -> bool) -> bool {
-        if look() {
-            return true;
-        }
+        look() || self.look_again(look)
+    }
+
+    /// The same where they were not there at once.
+    #[inline(never)]
+    fn look_again(&self, mut look: impl FnMut() -> bool) -> bool {
         let vain = self.vain.load(Ordering::Relaxed);
         let more = if vain < VAIN || vain.is_multiple_of(AGAIN) {
             LOOKS - 1

@@ -180,7 +180,7 @@ pub(super) fn make<D: Device>(comm: &Communicator<D>, pool: &Arc<Pool>) -> Resul
                 step: AtomicU32::new(FIRST_STEP),
                 proved: AtomicU32::new(FIRST_STEP),
                 tracks: std::array::from_fn::<_, TRACKS, _>(|track| {
-                    Turns::new(track, many_threads)
+                    Turns::new(track, map.track(track), many_threads)
                 }),
                 hope: Hope::default(),
                 waits_alone: AtomicBool::new(false),

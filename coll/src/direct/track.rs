@@ -1,15 +1,14 @@
 //! Whose turn it is on a track: what a rank knows of the steps of the operations that are under way on it.
 //!
 //! An operation on a track is one step. Operations take steps in the order in which they start, and may end in
-//! another. A rank says in a word of its board (`Map::track_done`) before which step it has all behind it; who wants
+//! another. A rank says in a word of its board (`TrackMap::done`) before which step it has all behind it; who wants
 //! to write a cell or a chunk again looks at these words of the others, once in as many steps as the track has
 //! cells, and remembers what it saw.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use super::board;
-use super::board::Place;
+use super::board::{Place, TrackMap};
 use crate::state::lock;
 
 /// What a rank knows of a track.
@@ -19,6 +18,8 @@ use crate::state::lock;
 #[derive(Debug)]
 pub(super) struct Turns {
     track: usize,
+    /// Where its places are.
+    pub(super) map: TrackMap,
     /// The step of the next operation.
     next: AtomicU32,
     /// All other ranks have the steps before this one behind them.
@@ -35,9 +36,10 @@ pub(super) struct Turns {
 const FIRST: u32 = 1;
 
 impl Turns {
-    pub(super) fn new(track: usize, many_threads: bool) -> Self {
+    pub(super) fn new(track: usize, map: TrackMap, many_threads: bool) -> Self {
         Self {
             track,
+            map,
             next: AtomicU32::new(FIRST),
             proved: AtomicU32::new(FIRST),
             done: AtomicU32::new(FIRST),
@@ -64,8 +66,8 @@ impl Turns {
     #[inline]
     fn limit(&self, place: Place) -> u32 {
         match place {
-            Place::Cell => board::cells(self.track),
-            Place::Chunk => board::chunks(self.track),
+            Place::Cell => self.map.cells,
+            Place::Chunk => self.map.chunks,
         }
     }
 
@@ -109,14 +111,21 @@ impl Turns {
     #[inline]
     pub(super) fn end(&self, step: u32) -> (u32, bool) {
         let before = self.done.load(Ordering::Relaxed);
-        let over = self.over.load(Ordering::Relaxed) | 1 << step.wrapping_sub(before);
-        let ended = over.trailing_ones();
-        let left = over.checked_shr(ended).unwrap_or(0);
-        self.over.store(left, Ordering::Relaxed);
+        let over = self.over.load(Ordering::Relaxed);
+        let ended = if over == 0 && step == before {
+            1
+        } else {
+            let over = over | 1 << step.wrapping_sub(before);
+            let ended = over.trailing_ones();
+            let left = over.checked_shr(ended).unwrap_or(0);
+            self.over.store(left, Ordering::Relaxed);
+            ended
+        };
         let done = before.wrapping_add(ended);
         self.done.store(done, Ordering::Relaxed);
-        let each = (board::chunks(self.track) / 2).max(1);
-        (done, before / each != done / each)
+        let each = (self.map.chunks / 2).max(1);
+        // Of numbers that are powers of two: whether one was passed.
+        (done, (before ^ done) & !(each - 1) != 0)
     }
 
     /// Whether operations on the track are started one after the other: then whoever shows a step has all before it
@@ -130,10 +139,15 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::direct::board::{CHUNK, Map};
+
+    fn turns(many_threads: bool) -> Turns {
+        Turns::new(0, Map::new(2, CHUNK).track(0), many_threads)
+    }
 
     #[test]
     fn what_ends_out_of_order_counts_when_all_before_it_have_ended() {
-        let turns = Turns::new(0, false);
+        let turns = turns(false);
         let steps: Vec<u32> = (0..6).map(|_| turns.take()).collect();
         assert_eq!(steps, [1, 2, 3, 4, 5, 6]);
         assert_eq!(turns.end(3).0, 1);
@@ -151,7 +165,7 @@ mod tests {
             next: late(),
             proved: late(),
             done: late(),
-            ..Turns::new(0, true)
+            ..turns(true)
         };
         let (last, first) = (turns.take(), turns.take());
         assert_eq!((last, first), (u32::MAX, 0));
@@ -162,8 +176,8 @@ mod tests {
 
     #[test]
     fn a_place_is_free_when_everybody_has_its_last_step_behind_it() {
-        let turns = Turns::new(0, false);
-        let limit = board::chunks(0);
+        let turns = turns(false);
+        let limit = turns.map.chunks;
         let step = FIRST + limit;
         assert!(!turns.has_room(step, Place::Chunk, || unreachable!("the own step is first")));
         turns.end(FIRST);

@@ -39,22 +39,35 @@ impl<D: Device> Communicator<D> {
     /// if its ranks do nothing together, because they are the remote group of an
     /// [intercommunicator](super::InterCommunicator::messages); [`Finalized`](ErrorKind::Finalized) after
     /// [`end_all`](Self::end_all).
-    #[inline]
+    #[inline(always)]
     pub fn check_members(&self) -> Result<()> {
-        if self.0.contexts < 2 {
-            return Err(self.remote_only());
+        if self.0.contexts < 2 || self.has_been_left() {
+            return self.not_together();
         }
-        self.check_not_ended()?;
         match self.device().dead_member(self.group()) {
             None => Ok(()),
             Some(dead) => Err(self.member_failed(dead)),
         }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn not_together(&self) -> Result<()> {
+        if self.0.contexts < 2 {
+            return Err(self.remote_only());
+        }
+        self.check_not_ended()
+    }
+
+    #[inline]
+    fn has_been_left(&self) -> bool {
+        self.0.job.ended.load(Ordering::Relaxed)
+    }
+
     /// An error after [`end_all`](Self::end_all).
     #[inline]
     pub(super) fn check_not_ended(&self) -> Result<()> {
-        match self.0.job.ended.load(Ordering::Relaxed) {
+        match self.has_been_left() {
             false => Ok(()),
             true => Err(self.has_ended()),
         }

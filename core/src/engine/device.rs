@@ -369,12 +369,9 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
         known.then(|| state.proto.active.failure_text(peer.index()).into())
     }
 
+    #[inline]
     fn dead_member(&self, group: &Group) -> Option<ProcId> {
-        let mut state = self.state.lock();
-        if state.transport.failures() != state.proto.failures_seen {
-            state.progress();
-        }
-        state.proto.first_dead(group).map(ProcId::new)
+        self.state.lock().dead_member(group)
     }
 
     fn declare_self_failed(&self, why: &str) {

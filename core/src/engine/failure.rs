@@ -9,6 +9,7 @@ use super::outgoing::Peer;
 use super::state::{Proto, State};
 use super::unexpected::Arrived;
 use crate::device::ProcId;
+use crate::group::Group;
 use crate::matching::Pattern;
 use crate::transport::Transport;
 
@@ -28,6 +29,25 @@ impl<T: Transport> State<T> {
                 self.fail_peer(peer, why.into());
             }
         }
+    }
+
+    /// The member of `group` that was found dead first.
+    #[inline]
+    pub(super) fn dead_member(&mut self, group: &Group) -> Option<ProcId> {
+        let all_live = self.proto.failed.is_empty();
+        if all_live && self.transport.failures() == self.proto.failures_seen {
+            return None;
+        }
+        self.first_dead_of(group)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first_dead_of(&mut self, group: &Group) -> Option<ProcId> {
+        if self.transport.failures() != self.proto.failures_seen {
+            self.progress();
+        }
+        self.proto.first_dead(group).map(ProcId::new)
     }
 
     /// Peers that sent nonsense during the last poll are as good as dead.

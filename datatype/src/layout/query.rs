@@ -47,6 +47,7 @@ impl Layout {
     }
 
     /// The primitive it is made of, if there is only one.
+    #[inline]
     pub fn homogeneous(&self) -> Option<Primitive> {
         self.0.tally.only()
     }
@@ -59,6 +60,7 @@ impl Layout {
     /// Whether any number of items, each at the extent of the one before, is one run of bytes
     /// that begins at displacement 0 and is in the order of the packed stream. Then
     /// [`pack_range`](Self::pack_range) is a plain copy, and may be left out.
+    #[inline]
     pub fn is_contiguous(&self) -> bool {
         self.commit().is_contiguous()
     }

@@ -80,7 +80,7 @@ macro_rules! integers {
 }
 integers!(i8, u8, i16, u16, i32, u32, i64, u64, i128, u128);
 
-pub(super) fn integer<T: Integer + 'static>(op: Predefined) -> Option<Combine> {
+pub(super) const fn integer<T: Integer + 'static>(op: Predefined) -> Option<Combine> {
     match op {
         Predefined::Sum => combine!(T, T::plus),
         Predefined::Prod => combine!(T, T::times),
@@ -107,7 +107,7 @@ impl Float for f64 {}
 
 /// NaN wins in `min` and `max`, so that the result does not depend on the order of the ranks.
 #[expect(clippy::eq_op, reason = "only NaN differs from itself")]
-pub(super) fn float<T: Float>(op: Predefined) -> Option<Combine> {
+pub(super) const fn float<T: Float>(op: Predefined) -> Option<Combine> {
     match op {
         Predefined::Sum => combine!(T, |a, b| a + b),
         Predefined::Prod => combine!(T, |a, b| a * b),
@@ -117,7 +117,7 @@ pub(super) fn float<T: Float>(op: Predefined) -> Option<Combine> {
     }
 }
 
-pub(super) fn complex<T: Float>(op: Predefined) -> Option<Combine> {
+pub(super) const fn complex<T: Float>(op: Predefined) -> Option<Combine> {
     match op {
         Predefined::Sum => combine!(Complex<T>, |a, b| a + b),
         Predefined::Prod => combine!(Complex<T>, |a, b| a * b),
@@ -126,7 +126,7 @@ pub(super) fn complex<T: Float>(op: Predefined) -> Option<Combine> {
 }
 
 /// On bytes that are 0 or 1, the bitwise operators are the logical ones.
-pub(super) fn boolean(op: Predefined) -> Option<Combine> {
+pub(super) const fn boolean(op: Predefined) -> Option<Combine> {
     match op {
         Predefined::Land => combine!(u8, |a, b| a & b),
         Predefined::Lor => combine!(u8, |a, b| a | b),
@@ -135,7 +135,7 @@ pub(super) fn boolean(op: Predefined) -> Option<Combine> {
     }
 }
 
-pub(super) fn bits(op: Predefined) -> Option<Combine> {
+pub(super) const fn bits(op: Predefined) -> Option<Combine> {
     match op {
         Predefined::Band | Predefined::Bor | Predefined::Bxor => integer::<u8>(op),
         _ => None,

@@ -286,6 +286,7 @@ impl Op {
 ///
 /// # Safety
 /// As [`Op::apply`].
+#[inline(never)]
 unsafe fn apply_in_parts(
     reducer: Reducer,
     layout: &Layout,

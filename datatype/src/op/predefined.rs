@@ -26,6 +26,21 @@ pub enum Predefined {
     NoOp = 14,
 }
 
+/// The loops of [`Predefined::kernel`], by the codes of the operator and of the type.
+static KERNELS: [[Option<Combine>; Primitive::ALL.len() + 1]; Predefined::ALL.len() + 1] = {
+    let mut kernels = [[None; Primitive::ALL.len() + 1]; Predefined::ALL.len() + 1];
+    let mut op = 0;
+    while op < Predefined::ALL.len() {
+        let mut primitive = 0;
+        while primitive < Primitive::ALL.len() {
+            kernels[op + 1][primitive + 1] = Predefined::ALL[op].kernel(Primitive::ALL[primitive]);
+            primitive += 1;
+        }
+        op += 1;
+    }
+    kernels
+};
+
 /// What an operator does to the items of one layout.
 pub(super) enum Action {
     /// Items stay as they are.
@@ -85,7 +100,28 @@ impl Predefined {
     }
 
     /// What it does to items of that layout.
+    #[inline]
     pub(super) fn action(self, layout: &Layout) -> Result<Action, OpError> {
+        // Nearly always; of items without data there is nothing to combine either way.
+        match self.reducer(layout) {
+            Some(reducer) => Ok(Action::Elements(reducer)),
+            None => self.other_action(layout),
+        }
+    }
+
+    /// What it does to each element of that layout, where they are of one type and it is defined on that.
+    #[inline]
+    fn reducer(self, layout: &Layout) -> Option<Reducer> {
+        let primitive = layout.homogeneous()?;
+        let combine = KERNELS[self as usize][primitive as usize]?;
+        Some(Reducer {
+            combine,
+            element: primitive.size(),
+        })
+    }
+
+    #[inline(never)]
+    fn other_action(self, layout: &Layout) -> Result<Action, OpError> {
         use Predefined::*;
         let op = self.name();
         if matches!(self, NoOp) || layout.size() == 0 {
@@ -104,17 +140,11 @@ impl Predefined {
         let Some(primitive) = layout.homogeneous() else {
             return Err(OpError::MixedLayout { op });
         };
-        let Some(combine) = self.kernel(primitive) else {
-            return Err(OpError::NotDefined {
-                op,
-                primitive,
-                remedy: self.domain(),
-            });
-        };
-        Ok(Action::Elements(Reducer {
-            combine,
-            element: primitive.size(),
-        }))
+        Err(OpError::NotDefined {
+            op,
+            primitive,
+            remedy: self.domain(),
+        })
     }
 
     /// The types that it is defined on, for messages.
@@ -131,7 +161,7 @@ impl Predefined {
     }
 
     /// The loop for elements of that primitive, if the operator is defined on it.
-    fn kernel(self, primitive: Primitive) -> Option<Combine> {
+    const fn kernel(self, primitive: Primitive) -> Option<Combine> {
         match primitive {
             Primitive::I8 => kernels::integer::<i8>(self),
             Primitive::U8 => kernels::integer::<u8>(self),

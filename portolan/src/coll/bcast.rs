@@ -115,6 +115,7 @@ impl<B: Sides> Sealed for Bcast<B> {}
 impl<B: Sides> Collective for Bcast<B> {
     has_sides!(B);
 
+    #[inline(always)]
     fn operation<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<Operation<'_>> {
         let root = self.root.rank(comm, NAME)?;
         self.sides.check(comm)?;

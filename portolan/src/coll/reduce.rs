@@ -87,6 +87,7 @@ impl<B: Sides> Sealed for Reduce<B> {}
 impl<B: Sides> Collective for Reduce<B> {
     has_sides!(B);
 
+    #[inline]
     fn operation<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<Operation<'_>> {
         self.sides.check(comm)?;
         let root = self.root.rank(comm, "reduce")?;
@@ -157,6 +158,7 @@ macro_rules! reduction {
         impl<B: Receives> Collective for $name<B> {
             has_sides!(B);
 
+            #[inline]
             fn operation<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<Operation<'_>> {
                 self.sides.check(comm)?;
                 let $arg = (self.sides.send(), self.sides.target(), &self.op);

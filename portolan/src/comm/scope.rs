@@ -64,9 +64,12 @@ impl<L: Level, D: Device> Comm<L, D> {
             env: PhantomData,
         };
         let outcome = catch_unwind(AssertUnwindSafe(|| body(&scope)));
-        let guard = NoUnwind::new("the end of a scope");
-        let finished = scope.finish(matches!(outcome, Ok(Ok(_))));
-        guard.done();
+        let mut finished = Ok(());
+        if !scope.registry.is_empty() {
+            let guard = NoUnwind::new("the end of a scope");
+            finished = scope.finish(matches!(outcome, Ok(Ok(_))));
+            guard.done();
+        }
         match outcome {
             Ok(Ok(value)) => self.raise(finished).map(|()| value),
             Ok(Err(error)) => Err(error),
@@ -254,7 +257,8 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         })
     }
 
-    /// Brings every registered request to its end; the first error of theirs.
+    /// Brings every registered request to its end; the first error of theirs. Most scopes have none left.
+    #[inline(never)]
     fn finish(&self, orderly: bool) -> Result<()> {
         let device = self.comm.hosted();
         let mut outcome: Result<(), Error> = Ok(());

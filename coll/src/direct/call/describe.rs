@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Call, What};
 use crate::args::{Many, Operation};
 use crate::direct::along::Along;
-use crate::direct::board::{Kind, Place, small};
+use crate::direct::board::{Header, Kind, Place, small};
 use crate::direct::counts;
 use crate::direct::data::{Items, Stream};
 use crate::direct::edges::Edges;
@@ -24,6 +24,9 @@ impl<'a> Call<'a> {
             sum: None,
             looks: 0,
             wakes: 0,
+            shown: Header(0),
+            wanted: None,
+            has_messages: false,
             what: What::Nothing,
             root: 0,
             rank,
@@ -50,7 +53,11 @@ impl<'a> Call<'a> {
         );
         let all = self.all();
         match *operation {
-            Operation::Barrier => self.is(Kind::Barrier, 0, 0, What::Nothing),
+            Operation::Barrier => {
+                self.is(Kind::Barrier, 0, 0, What::Nothing);
+                self.announce_as(Kind::Barrier, false, true);
+                return true;
+            }
             Operation::Bcast { data, root } => {
                 let data = Stream::of(&data);
                 self.is(Kind::Bcast, data.len(), limit, What::Bcast { data, root });
@@ -281,5 +288,52 @@ impl<'a> Call<'a> {
             None => (self.looks, self.wakes) = (all, all),
             Some(_) => self.wakes |= all & !self.looks,
         }
+        self.announce();
+    }
+
+    /// Settles what its header says, and what it takes for agreement.
+    #[inline]
+    fn announce(&mut self) {
+        let by_messages = self.place.is_none();
+        let mut kind = self.kind;
+        let (mut has_messages, mut is_marked) = (by_messages, by_messages);
+        let mut is_plain = true;
+        match &self.what {
+            What::Nothing | What::Alltoall { .. } => {}
+            What::Bcast { root, .. } => {
+                if self.rank != *root && !by_messages {
+                    kind = Kind::BcastAwaited;
+                }
+            }
+            What::Reduce { to, .. } => {
+                if kind == Kind::Reduce && to.is_some() && !by_messages {
+                    kind = Kind::ReduceAwaited;
+                }
+            }
+            What::Allgather { .. } => is_plain = false,
+            What::Along(along) => {
+                has_messages = along.has_messages();
+                (is_marked, is_plain) = (has_messages, false);
+            }
+            What::Listed(part) => {
+                kind = part.kind();
+                (has_messages, is_marked) = (part.has_messages(), part.is_marked());
+                is_plain = false;
+            }
+        }
+        self.has_messages = has_messages;
+        self.announce_as(kind, is_marked, is_plain && !by_messages);
+    }
+
+    #[inline(always)]
+    fn announce_as(&mut self, kind: Kind, is_marked: bool, is_plain: bool) {
+        let shown = Header::new(0, kind, self.sorts.shown, self.len);
+        self.shown = if is_marked {
+            shown.by_messages()
+        } else {
+            shown
+        };
+        let wanted = || Header::new(0, self.kind, self.sorts.taken, self.len);
+        self.wanted = (is_plain && self.sum.is_none()).then(wanted);
     }
 }

@@ -2,7 +2,7 @@
 //! in any order, in an order drawn from a seed. No cell or chunk may be written that somebody has yet to read, and
 //! nobody may wait for ever.
 
-use crate::direct::board::{Place, cells, chunks};
+use crate::direct::board::{CHUNK, Map, Place, TrackMap};
 use crate::direct::track::Turns;
 use crate::simulate::Random;
 
@@ -31,6 +31,7 @@ struct Rank {
 
 struct Model {
     track: usize,
+    map: TrackMap,
     kinds: Vec<Kind>,
     ranks: Vec<Rank>,
     /// By rank: the step in each cell, and in each chunk.
@@ -40,17 +41,19 @@ struct Model {
 
 impl Model {
     fn new(track: usize, ranks: usize, kinds: Vec<Kind>) -> Self {
+        let map = Map::new(ranks as u32, CHUNK).track(track);
         let rank = |_| Rank {
-            turns: Turns::new(track, false),
+            turns: Turns::new(track, map, false),
             parts: Vec::new(),
             done: 0,
         };
         Self {
             track,
+            map,
             kinds,
             ranks: (0..ranks).map(rank).collect(),
-            cells: vec![vec![0; cells(track) as usize]; ranks],
-            chunks: vec![vec![0; chunks(track) as usize]; ranks],
+            cells: vec![vec![0; map.cells as usize]; ranks],
+            chunks: vec![vec![0; map.chunks as usize]; ranks],
         }
     }
 
@@ -97,11 +100,11 @@ impl Model {
         if !self.ranks[me].turns.has_room(step, place, || least) {
             return false;
         }
-        let cell = (step % cells(self.track)) as usize;
+        let cell = (step % self.map.cells) as usize;
         self.overwrite(me, self.cells[me][cell]);
         self.cells[me][cell] = step;
         if place == Place::Chunk {
-            let chunk = (step % chunks(self.track)) as usize;
+            let chunk = (step % self.map.chunks) as usize;
             self.overwrite(me, self.chunks[me][chunk]);
             self.chunks[me][chunk] = step;
         }
@@ -124,7 +127,7 @@ impl Model {
 
     fn end(&mut self, me: usize, index: usize, step: u32) -> bool {
         let looks = self.looks(me, step);
-        let cell = (step % cells(self.track)) as usize;
+        let cell = (step % self.map.cells) as usize;
         if looks.iter().any(|&rank| self.cells[rank][cell] != step) {
             return false;
         }

@@ -38,6 +38,12 @@ impl Registry {
         place + more.len() - 1
     }
 
+    /// Whether there is none.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.taken.get() == 0 && self.more.borrow().is_empty()
+    }
+
     /// Gives a place up.
     pub(super) fn remove(&self, place: usize) {
         if place < self.first.len() {
@@ -83,6 +89,7 @@ mod tests {
         for place in [3, 31, 32, 39, 38] {
             registry.remove(place);
         }
+        assert!(!registry.is_empty());
         let mut left = Vec::new();
         registry.each(|request| left.push(request.to_bits() & 63));
         let expected: Vec<u64> = (0..38).filter(|n| ![3, 31, 32].contains(n)).collect();
@@ -90,5 +97,9 @@ mod tests {
         assert_eq!(registry.add(request(50)), 3);
         assert_eq!(registry.add(request(51)), 31);
         assert_eq!(registry.add(request(52)), 38);
+        for place in 0..40 {
+            registry.remove(place);
+        }
+        assert!(registry.is_empty());
     }
 }
