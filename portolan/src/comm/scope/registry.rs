@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(registry.add(request(50)), 3);
         assert_eq!(registry.add(request(51)), 31);
         assert_eq!(registry.add(request(52)), 38);
-        for place in 0..40 {
+        for place in (0..39).filter(|&place| place != 32) {
             registry.remove(place);
         }
         assert!(registry.is_empty());
