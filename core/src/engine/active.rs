@@ -89,6 +89,7 @@ impl<T: Transport> State<T> {
         args: [u64; 2],
         payload: &[u8],
     ) -> Result<bool> {
+        self.proto.found_no_room = false;
         let peer = self.proto.check_active(to, payload.len())?;
         if peer == self.proto.me {
             let header = active_header(id, args, true);
@@ -109,7 +110,11 @@ impl<T: Transport> State<T> {
         let header = active_header(id, args, false);
         // Behind what waits, or active messages would overtake each other.
         let waiting = self.proto.peers[peer as usize].flags & Peer::WAITING != 0;
-        if waiting || !self.hand_over(peer, &header, payload) {
+        if waiting {
+            return Ok(false);
+        }
+        self.proto.found_no_room = !self.hand_over(peer, &header, payload);
+        if self.proto.found_no_room {
             return Ok(false);
         }
         *self.proto.active.used.entry(peer).or_default() += 1;

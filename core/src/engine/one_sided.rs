@@ -298,6 +298,7 @@ impl<T: Transport> State<T> {
         source: *const u8,
         len: usize,
     ) -> Result<usize> {
+        self.proto.found_no_room = false;
         if self.proto.peers[peer as usize].flags & Peer::FAILED != 0 {
             return Err(self.proto.peer_failed(peer));
         }
@@ -319,6 +320,7 @@ impl<T: Transport> State<T> {
                     })
             };
             if sent != crate::transport::Sent::Done {
+                self.proto.found_no_room = true;
                 break;
             }
             done += step;

@@ -95,6 +95,8 @@ pub(super) struct Proto {
     /// World ranks held to be dead.
     pub(super) failed: Vec<u32>,
     pub(super) finalized: bool,
+    /// What a call sends that waits for it found no room, and is in no queue.
+    pub(super) found_no_room: bool,
     /// The device was ended, or a peer has died: receives look twice.
     pub(super) trouble: bool,
     /// Messages sent since the last poll.
@@ -172,6 +174,7 @@ impl<T: Transport> State<T> {
             failures_seen: transport.failures().wrapping_sub(1),
             failed: Vec::new(),
             finalized: false,
+            found_no_room: false,
             trouble: false,
             unpolled: 0,
             exposed: 0,

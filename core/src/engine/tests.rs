@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+mod naps;
 mod queued;
+mod scripted;
 mod slots;
 mod windows;
 
+use self::scripted::{NoBell, Scripted, scripted};
 use super::Engine;
 use crate::config::Settings;
 use crate::device::{Check, CommView, Completion, Device, SendMode};
@@ -21,167 +24,8 @@ use crate::transport::{
 };
 use crate::{Adi, ErrorKind, ProcId, Request, SendArgs, Status};
 
-/// A transport whose peer is a script: the test hands in packets, and sees what was sent.
-struct Scripted {
-    arriving: VecDeque<(u32, Header, Vec<u8>)>,
-    sent: Vec<Header>,
-    failed: Option<String>,
-    ranks: u32,
-    full: bool,
-    /// Whether a poll that brings something makes room.
-    drains: bool,
-    /// Packets that found no room.
-    refused: usize,
-    /// Lengths that were pulled; `None` where nothing can be.
-    pulled: Option<Vec<usize>>,
-    pulls: Pulls,
-    /// Who is absent whatever that says.
-    absent: Vec<u32>,
-    /// Whoever waits for a message in a call sleeps there.
-    sleeps: bool,
-    /// Whether long messages are exposed.
-    exposes: bool,
-    /// How often any peer has looked in passing, and this rank.
-    looks: u32,
-    looked: u32,
-}
-
-struct NoBell(AtomicU32);
-
-impl Bell for NoBell {
-    fn seen(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
-    fn sleep(&self, _seen: u32, _limit: Option<Duration>) {}
-    fn ring(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Transport for Scripted {
-    fn name(&self) -> &'static str {
-        "scripted"
-    }
-    fn caps(&self) -> TransportCaps {
-        match self.pulled {
-            Some(_) => TransportCaps::PULL,
-            None => TransportCaps::empty(),
-        }
-    }
-    fn pulls(&self, peer: u32, _: usize, waited: bool) -> Pulls {
-        match waited && self.sleeps || self.absent.contains(&peer) {
-            true => Pulls::Absent,
-            false => self.pulls,
-        }
-    }
-    fn note_look(&mut self) {
-        self.looked += 1;
-    }
-    fn looks(&self, _: u32) -> u32 {
-        self.looks
-    }
-    unsafe fn expose(&mut self, _: *const u8, _: usize) -> Option<Exposure> {
-        self.exposes.then_some(Exposure([0; 32]))
-    }
-    unsafe fn pull(&mut self, _: u32, _: &Exposure, _: u64, target: *mut u8, len: usize) -> Pulled {
-        // SAFETY: the caller's promise.
-        unsafe { target.write_bytes(1, len) };
-        self.pulled.get_or_insert_default().push(len);
-        Pulled::Done
-    }
-    fn limits(&self) -> Limits {
-        Limits {
-            short: 192,
-            bulk: 1024,
-            eager: 512,
-            piece: 256,
-        }
-    }
-    fn rank(&self) -> u32 {
-        0
-    }
-    fn size(&self) -> u32 {
-        self.ranks
-    }
-    fn node_of(&self, _peer: u32) -> u32 {
-        0
-    }
-    fn node_name(&self) -> String {
-        "here".to_owned()
-    }
-    unsafe fn send_short(&mut self, _: u32, header: &Header, _: *const u8, _: usize) -> Sent {
-        if self.full {
-            return Sent::Full;
-        }
-        self.sent.push(*header);
-        Sent::Done
-    }
-    unsafe fn send_bulk<F: FnOnce(*mut u8)>(
-        &mut self,
-        _: u32,
-        header: &Header,
-        len: usize,
-        fill: F,
-    ) -> Sent {
-        if self.full {
-            self.refused += 1;
-            return Sent::Full;
-        }
-        fill(vec![0_u8; len].as_mut_ptr());
-        self.sent.push(*header);
-        Sent::Done
-    }
-    fn has_room(&mut self, _: u32, _: usize, _: usize) -> bool {
-        !self.full
-    }
-    fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
-        let mut packets = 0;
-        while sink.accepts(1)
-            && let Some((peer, header, bytes)) = self.arriving.pop_front()
-        {
-            sink.packet(peer, &header, Payload::from_slice(&bytes));
-            packets += 1;
-        }
-        self.full &= !(self.drains && packets > 0);
-        packets
-    }
-    fn bell(&self) -> Arc<dyn Bell> {
-        Arc::new(NoBell(AtomicU32::new(0)))
-    }
-    fn arm(&mut self) {}
-    fn disarm(&mut self) {}
-    fn failures(&self) -> u32 {
-        u32::from(self.failed.is_some())
-    }
-    fn failure_of(&self, peer: u32) -> Option<String> {
-        self.failed.clone().filter(|_| peer == 1)
-    }
-    fn declare_failed(&mut self, _peer: u32, why: &str) {
-        self.failed = Some(why.to_owned());
-    }
-}
-
 fn engine() -> Engine<Scripted, Single> {
     engine_with(None)
-}
-
-fn scripted() -> Scripted {
-    Scripted {
-        arriving: VecDeque::new(),
-        sent: Vec::new(),
-        failed: None,
-        ranks: 2,
-        full: false,
-        drains: false,
-        refused: 0,
-        pulled: None,
-        pulls: Pulls::Whole,
-        absent: Vec::new(),
-        sleeps: false,
-        exposes: false,
-        looks: 0,
-        looked: 0,
-    }
 }
 
 /// An engine whose peer has failed before, or not.

@@ -288,7 +288,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
         waiter.slept = true;
         let result = ready(&mut state);
         if result.is_none() && done == 0 {
-            let limit = if state.proto.has_outgoing() {
+            // A provider that is busy tells nobody when it has room again.
+            let limit = if state.proto.has_outgoing() || state.proto.found_no_room {
                 Some(OUTGOING_NAP)
             } else {
                 self.time_to_report(waiter)

@@ -1,0 +1,197 @@
+//! A transport whose peer is a script, and a bell behind which nobody sleeps.
+
+use super::*;
+
+/// A transport whose peer is a script: the test hands in packets, and sees what was sent.
+pub(super) struct Scripted {
+    pub(super) arriving: VecDeque<(u32, Header, Vec<u8>)>,
+    pub(super) sent: Vec<Header>,
+    pub(super) failed: Option<String>,
+    pub(super) ranks: u32,
+    pub(super) full: bool,
+    /// So many more packets find no room.
+    pub(super) refuses: u32,
+    /// Whether a poll that brings something makes room.
+    pub(super) drains: bool,
+    /// Packets that found no room.
+    pub(super) refused: usize,
+    /// Lengths that were pulled; `None` where nothing can be.
+    pub(super) pulled: Option<Vec<usize>>,
+    pub(super) pulls: Pulls,
+    /// Who is absent whatever that says.
+    pub(super) absent: Vec<u32>,
+    /// Whoever waits for a message in a call sleeps there.
+    pub(super) sleeps: bool,
+    /// Whether long messages are exposed.
+    pub(super) exposes: bool,
+    /// How often any peer has looked in passing, and this rank.
+    pub(super) looks: u32,
+    pub(super) looked: u32,
+    pub(super) bell: Arc<NoBell>,
+    /// Whether a rank may sleep.
+    pub(super) has_bell: bool,
+}
+
+/// A bell behind which nobody sleeps.
+#[derive(Default)]
+pub(super) struct NoBell {
+    pub(super) word: AtomicU32,
+    /// Sleeps with a limit, and those without one.
+    pub(super) naps: AtomicU32,
+    pub(super) endless: AtomicU32,
+}
+
+impl Bell for NoBell {
+    fn seen(&self) -> u32 {
+        self.word.load(Ordering::Relaxed)
+    }
+    fn sleep(&self, _seen: u32, limit: Option<Duration>) {
+        let sleeps = if limit.is_some() {
+            &self.naps
+        } else {
+            &self.endless
+        };
+        sleeps.fetch_add(1, Ordering::Relaxed);
+    }
+    fn ring(&self) {
+        self.word.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Transport for Scripted {
+    fn name(&self) -> &'static str {
+        "scripted"
+    }
+    fn caps(&self) -> TransportCaps {
+        let pulls = match self.pulled {
+            Some(_) => TransportCaps::PULL,
+            None => TransportCaps::empty(),
+        };
+        match self.has_bell {
+            true => pulls | TransportCaps::SLEEP,
+            false => pulls,
+        }
+    }
+    fn pulls(&self, peer: u32, _: usize, waited: bool) -> Pulls {
+        match waited && self.sleeps || self.absent.contains(&peer) {
+            true => Pulls::Absent,
+            false => self.pulls,
+        }
+    }
+    fn note_look(&mut self) {
+        self.looked += 1;
+    }
+    fn looks(&self, _: u32) -> u32 {
+        self.looks
+    }
+    unsafe fn expose(&mut self, _: *const u8, _: usize) -> Option<Exposure> {
+        self.exposes.then_some(Exposure([0; 32]))
+    }
+    unsafe fn pull(&mut self, _: u32, _: &Exposure, _: u64, target: *mut u8, len: usize) -> Pulled {
+        // SAFETY: the caller's promise.
+        unsafe { target.write_bytes(1, len) };
+        self.pulled.get_or_insert_default().push(len);
+        Pulled::Done
+    }
+    fn limits(&self) -> Limits {
+        Limits {
+            short: 192,
+            bulk: 1024,
+            eager: 512,
+            piece: 256,
+        }
+    }
+    fn rank(&self) -> u32 {
+        0
+    }
+    fn size(&self) -> u32 {
+        self.ranks
+    }
+    fn node_of(&self, _peer: u32) -> u32 {
+        0
+    }
+    fn node_name(&self) -> String {
+        "here".to_owned()
+    }
+    unsafe fn send_short(&mut self, _: u32, header: &Header, _: *const u8, _: usize) -> Sent {
+        if self.full || self.refuses() {
+            return Sent::Full;
+        }
+        self.sent.push(*header);
+        Sent::Done
+    }
+    unsafe fn send_bulk<F: FnOnce(*mut u8)>(
+        &mut self,
+        _: u32,
+        header: &Header,
+        len: usize,
+        fill: F,
+    ) -> Sent {
+        if self.full || self.refuses() {
+            self.refused += 1;
+            return Sent::Full;
+        }
+        fill(vec![0_u8; len].as_mut_ptr());
+        self.sent.push(*header);
+        Sent::Done
+    }
+    fn has_room(&mut self, _: u32, _: usize, _: usize) -> bool {
+        !self.full
+    }
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
+        let mut packets = 0;
+        while sink.accepts(1)
+            && let Some((peer, header, bytes)) = self.arriving.pop_front()
+        {
+            sink.packet(peer, &header, Payload::from_slice(&bytes));
+            packets += 1;
+        }
+        self.full &= !(self.drains && packets > 0);
+        packets
+    }
+    fn bell(&self) -> Arc<dyn Bell> {
+        Arc::clone(&self.bell) as Arc<dyn Bell>
+    }
+    fn arm(&mut self) {}
+    fn disarm(&mut self) {}
+    fn failures(&self) -> u32 {
+        u32::from(self.failed.is_some())
+    }
+    fn failure_of(&self, peer: u32) -> Option<String> {
+        self.failed.clone().filter(|_| peer == 1)
+    }
+    fn declare_failed(&mut self, _peer: u32, why: &str) {
+        self.failed = Some(why.to_owned());
+    }
+}
+
+impl Scripted {
+    fn refuses(&mut self) -> bool {
+        let refuses = self.refuses > 0;
+        self.refuses = self.refuses.saturating_sub(1);
+        refuses
+    }
+}
+
+/// One with nothing particular about it.
+pub(super) fn scripted() -> Scripted {
+    Scripted {
+        arriving: VecDeque::new(),
+        sent: Vec::new(),
+        failed: None,
+        ranks: 2,
+        full: false,
+        refuses: 0,
+        drains: false,
+        refused: 0,
+        pulled: None,
+        pulls: Pulls::Whole,
+        absent: Vec::new(),
+        sleeps: false,
+        exposes: false,
+        looks: 0,
+        looked: 0,
+        bell: Arc::default(),
+        has_bell: false,
+    }
+}
