@@ -70,13 +70,13 @@ const fn places(track: usize) -> &'static Places {
 
 /// Cells of a track: as many operations may be under way.
 #[inline]
-pub(super) const fn cells(track: usize) -> u32 {
+const fn cells(track: usize) -> u32 {
     places(track).cells
 }
 
 /// Chunks of a track.
 #[inline]
-pub(super) const fn chunks(track: usize) -> u32 {
+const fn chunks(track: usize) -> u32 {
     places(track).chunks
 }
 

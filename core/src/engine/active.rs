@@ -109,8 +109,7 @@ impl<T: Transport> State<T> {
         }
         let header = active_header(id, args, false);
         // Behind what waits, or active messages would overtake each other.
-        let waiting = self.proto.peers[peer as usize].flags & Peer::WAITING != 0;
-        if waiting {
+        if self.proto.peers[peer as usize].flags & Peer::WAITING != 0 {
             return Ok(false);
         }
         self.proto.found_no_room = !self.hand_over(peer, &header, payload);
