@@ -249,7 +249,14 @@ pub(crate) fn agree(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Resul
         votes = poll(bootstrap, &vote(Eager::Yes), "transport.across")?;
         rule_out(&mut votes);
     }
-    decide(&votes)
+    let choice = decide(&votes);
+    if choice.is_err() && votes.len() > 1 {
+        // All ranks came to this. Who has its answers before the others would end, and Hydra, which ends the others for it,
+        // loses what everybody had said where it was about to answer one of them. If the launcher is gone, the error of the
+        // votes is still the one to tell.
+        let _ = bootstrap.fence();
+    }
+    choice
 }
 
 /// Exchanges the votes of all ranks, under this name. Collective.
@@ -531,5 +538,22 @@ mod tests {
             "no transport is usable\n  compiled in: shm     usable here: none\n  shm: no memfd\n  \
              fix: remove one of these causes; `portolan info` shows more"
         );
+    }
+
+    #[test]
+    fn who_refuses_waits_until_everybody_knows_why() {
+        let mut ranks = portolan_core::job::in_process(2);
+        let (mut other, mut refusing) = (ranks.remove(1), ranks.remove(0));
+        let mut settings = Settings::default();
+        settings.set("TRANSPORT", "pigeons").unwrap();
+        let refused = std::thread::spawn(move || agree(refusing.as_mut(), &settings));
+        let candidates = [("memory", None)];
+        let own = vote(Some("pigeons"), &candidates);
+        other.put("transport.1", &own.encode()).unwrap();
+        other.fence().unwrap();
+        // The one that refuses may have all its answers now; this one has none.
+        other.get("transport.0").unwrap();
+        other.fence().expect("the other has not left");
+        assert!(refused.join().unwrap().is_err());
     }
 }
