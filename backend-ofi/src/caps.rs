@@ -19,6 +19,9 @@ const BULK_OF_UNKNOWN: usize = (16 << 10) - 512;
 /// The same over TCP, where whatever is longer than that costs a way there and back. Longer messages are read as fast.
 const BULK_OVER_TCP: usize = 64 << 10;
 
+/// Longest bundle of short messages: what the providers copy at once, or soon more than what a packet costs beside it.
+const BUNDLE: usize = 8 << 10;
+
 /// What layers over connections send at once (`FI_OFI_RXM_BUFFER_SIZE`, unless somebody changes that).
 const AT_ONCE: usize = 16 << 10;
 
@@ -124,6 +127,7 @@ pub(crate) fn limits(config: &Config, info: &Info) -> (Limits, usize) {
         bulk,
         eager: config.eager.min(bulk),
         piece: bulk,
+        bundle: BUNDLE.min(part),
     };
     (limits, part)
 }

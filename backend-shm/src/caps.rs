@@ -38,5 +38,6 @@ pub(crate) fn limits(config: &Config, bulk_bytes: u64) -> Limits {
         bulk,
         eager,
         piece: PIECE.min(bulk),
+        bundle: 0,
     }
 }

@@ -21,6 +21,7 @@ pub(crate) fn limits() -> Limits {
         bulk: PACKET,
         eager: PACKET / 2,
         piece: PACKET,
+        bundle: 0,
     }
 }
 

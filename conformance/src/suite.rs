@@ -40,7 +40,7 @@ macro_rules! with_cases {
                     everybody_to_everybody 1,
                 }
                 order {
-                    across_sizes 1, nonblocking_across_sizes 1, posted_receives 1,
+                    across_sizes 1, nonblocking_across_sizes 1, bursts 1, posted_receives 1,
                     tags_choose 1, wildcards_and_exact 1,
                 }
                 matching {

@@ -38,6 +38,7 @@ impl Transports for Cramped {
             bulk: 1024,
             eager: 500,
             piece: 500,
+            bundle: 1000,
         };
         let (packets, per_poll) = (2, 1);
         let caps = TransportCaps::empty();

@@ -1,10 +1,11 @@
 //! Messages of a pair do not overtake each other (MPI-4 section 3.5).
 
-use portolan_core::Device;
 use portolan_core::transport::decorate::Random;
+use portolan_core::{Device, SendMode};
 
 use crate::bytes::{check, content};
 use crate::case::Verdict;
+use crate::pending::Pending;
 use crate::rank::Rank;
 
 /// Messages per sender.
@@ -115,6 +116,72 @@ pub fn nonblocking_across_sizes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         );
     }
     Ok(())
+}
+
+/// Bursts of short messages that are started with nothing in between, to two ranks by turns, received before or
+/// behind. What is started behind a burst does not overtake it: a long message, one whose sender waits for its
+/// receive, and a call that returns when its message has left.
+pub fn bursts<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    for (round, messages) in [2, 16, 17, 40, 200].into_iter().enumerate() {
+        let mut receives = Vec::new();
+        let posted_before = round % 2 == 0;
+        if posted_before {
+            receives = post_burst(rank, messages);
+        }
+        let mut numbers = [0; 2];
+        let mut sends: Vec<_> = (0..messages)
+            .map(|n| {
+                let back = usize::from(n % 3 == 0);
+                let to = rank.to([rank.next(), rank.previous()][back], back as u32);
+                let number = numbers[back];
+                numbers[back] += 1;
+                rank.isend(&to, content(number as u64, length_in_burst(number)))
+            })
+            .collect();
+        let (ahead, number) = (rank.to(rank.next(), 0), numbers[0] as u64);
+        sends.push(rank.isend(&ahead, content(number, rank.long())));
+        let synchronous = ahead.mode(SendMode::Synchronous);
+        sends.push(rank.isend(&synchronous, content(number + 1, 8)));
+        let last = content(number + 2, 8);
+        if posted_before {
+            rank.send(&ahead, &last).expect("a small send");
+        } else {
+            sends.push(rank.isend(&ahead, last));
+            receives = post_burst(rank, messages);
+        }
+        for (pending, number, len) in receives {
+            let (status, bytes) = rank.done(pending);
+            assert_eq!(status.bytes, len as u64, "{number} of {messages}");
+            check(&bytes, number, "a message of a burst");
+        }
+        for pending in sends {
+            rank.done(pending);
+        }
+        rank.barrier();
+    }
+    Ok(())
+}
+
+fn length_in_burst(number: usize) -> usize {
+    number * 37 % 501
+}
+
+/// Receives of what comes by a burst of so many messages, each with its number in its order and its length.
+fn post_burst<D: Device>(rank: &Rank<'_, D>, messages: usize) -> Vec<(Pending, u64, usize)> {
+    let back = messages.div_ceil(3);
+    let of_burst = |count: usize| (0..count).map(length_in_burst);
+    let ahead = of_burst(messages - back).chain([rank.long(), 8, 8]);
+    let expected: [(u32, Vec<usize>); 2] = [
+        (rank.previous(), ahead.collect()),
+        (rank.next(), of_burst(back).collect()),
+    ];
+    let mut posted = Vec::new();
+    for ((source, lens), tag) in expected.into_iter().zip(0..) {
+        for (len, number) in lens.into_iter().zip(0..) {
+            posted.push((rank.irecv(&rank.from(source, tag), len), number, len));
+        }
+    }
+    posted
 }
 
 /// Receives that all match are served in the order in which they were posted.

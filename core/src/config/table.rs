@@ -44,6 +44,10 @@ settings! {
     /// Compares the type signatures of sender and receiver; a mismatch is an error instead of garbage.
     "CHECK_SIGNATURE" => check_signature: bool, default "on", unit "";
 
+    /// Sends short messages to one rank together, where a packet costs much more than a message: those of a burst of
+    /// nonblocking sends, from the 17th on. They leave when this rank makes progress the next time.
+    "BUNDLE" => bundle: bool, default "on", unit "";
+
     /// Size of one ring of the shared-memory transport: what one rank may have under way to another
     /// in small messages.
     "SHM_RING" => shm_ring: Bytes, default "64k", unit "bytes per pair", range 4 << 10, 64 << 20;

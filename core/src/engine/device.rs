@@ -80,11 +80,15 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
             .proto
             .trace("isend", args.dest.index(), args.envelope.tag, buf.len);
         // Without a slot nothing leaves: it would leave again with the next try.
-        if state.proto.table.has_room()
+        if state.proto.table.has_room() {
+            if state.proto.is_to_be_bundled(args, buf.len) {
+                // SAFETY: the caller's promise.
+                return unsafe { state.start_for_bundle(args, buf) };
+            }
             // SAFETY: the caller's promise.
-            && unsafe { state.try_eager_contig(args, &buf) } == Launched::Yes
-        {
-            return state.launched();
+            if unsafe { state.try_eager_contig(args, &buf) } == Launched::Yes {
+                return state.launched();
+            }
         }
         // SAFETY: the caller's promise.
         unsafe { state.start_contig(args, buf) }
@@ -173,7 +177,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
     }
 
     unsafe fn send_init_unchecked(&self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<Request> {
-        let data = Data::typed(&buf, args.rep)?;
+        let data = Data::of(&buf, args.rep)?;
         let mut state = self.state.lock();
         let request = state.proto.table.claim(Stage::Inactive)?;
         let persistent = Persistent::Send(*args, data);
@@ -182,7 +186,7 @@ impl<T: Transport, L: Level> Device for Engine<T, L> {
     }
 
     unsafe fn recv_init_unchecked(&self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Request> {
-        let data = Data::typed(&buf, portolan_datatype::MsgRep::Native)?;
+        let data = Data::of(&buf, portolan_datatype::MsgRep::Native)?;
         let mut state = self.state.lock();
         let request = state.proto.table.claim(Stage::Inactive)?;
         let persistent = Persistent::Recv(*from, data);

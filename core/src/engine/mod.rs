@@ -2,7 +2,7 @@
 //!
 //! Where to find what: sending in `send.rs`, receiving in `recv.rs` (the two hot paths), long messages
 //! in `rendezvous.rs`, those of middle length that nobody asks for in `pieces.rs` and `unasked.rs`, a rank's messages to itself in `loopback.rs`, early messages in
-//! `unexpected.rs`, what waits for room in `outgoing.rs`, the poll in `progress.rs`, waiting in
+//! `unexpected.rs`, what waits for room in `outgoing.rs`, short messages that leave together in `bundle.rs`, the poll in `progress.rs`, waiting in
 //! `wait.rs`, blocking sends and receives in `blocking.rs`, waiting on memory that peers store into in `memory.rs`, hooks and what they may do in
 //! `hooks.rs`, deaths in `failure.rs` and, where they concern everybody, `collective.rs`, what is said of a wait that is too long in
 //! `stuck.rs`, long messages of senders that are absent in `late.rs`, one-sided operations in `one_sided.rs`, on the regions of `regions.rs`, and by the network's own means in `remote.rs`,
@@ -20,6 +20,7 @@
 
 mod active;
 mod blocking;
+mod bundle;
 mod collective;
 mod complete;
 mod cores;

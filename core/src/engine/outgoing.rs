@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use portolan_datatype::MsgRep;
 
+use super::bundle::Bundled;
 use super::entry::{Op, Queued, SendStage};
 use super::flows::fault;
 use super::loader::Loader;
@@ -17,6 +18,10 @@ use crate::transport::{Header, PacketKind, Sent, Transport};
 pub(super) struct Peer {
     /// Zero for a peer to which messages go straight away.
     pub(super) flags: u8,
+    /// Short nonblocking sends to it since this rank's last progress, and how often this rank had made progress then: see
+    /// [`super::bundle`].
+    pub(super) burst: u8,
+    pub(super) polls: u32,
     pub(super) out: Option<Box<Outgoing>>,
 }
 
@@ -76,7 +81,7 @@ const TURN: usize = 8;
 /// Queued sends to one peer that leave in one step of progress. The peer may take them as fast as
 /// they leave, so that the transport is never full: without a limit this rank would not hear that
 /// it is to hold before all had left.
-const SENDS: usize = 64;
+pub(super) const SENDS: usize = 64;
 
 impl Proto {
     /// Queues a protocol packet; it leaves at the end of this progress step, or when there is room.
@@ -180,22 +185,30 @@ impl<T: Transport> State<T> {
             sent += 1;
         }
         if out.control.is_empty() {
-            for _ in 0..SENDS {
-                let Some(&index) = out.tagged.front() else {
-                    break;
-                };
-                if !self.launch(index) {
-                    break;
-                }
-                out.tagged.pop_front();
-                sent += 1;
-            }
+            sent += self.flush_sends(peer, &mut out.tagged);
         }
         if self.proto.peers[peer as usize].flags & Peer::FAILED != 0 {
             return sent;
         }
         let replaced = self.proto.peers[peer as usize].out.replace(out);
         debug_assert!(replaced.is_none(), "launching a send queues nothing");
+        sent
+    }
+
+    /// Hands over the sends that wait for a peer, until there is no more room.
+    fn flush_sends(&mut self, peer: u32, queue: &mut VecDeque<u32>) -> usize {
+        let mut sent = 0;
+        while sent < SENDS
+            && let Some(&index) = queue.front()
+        {
+            let left = match self.launch_bundle(peer, queue) {
+                Bundled::Left(count) => count,
+                Bundled::Alone if self.launch(index) => 1,
+                Bundled::Alone | Bundled::Full => break,
+            };
+            queue.drain(..left);
+            sent += left;
+        }
         sent
     }
 

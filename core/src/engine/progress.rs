@@ -152,6 +152,7 @@ impl Proto {
         match PacketKind::from_wire(header.kind) {
             Some(PacketKind::Data) => self.on_data(peer, header, payload),
             Some(PacketKind::Next) => self.on_next(peer, payload),
+            Some(PacketKind::Bundle) => self.on_bundle(peer, payload),
             Some(PacketKind::First) => self.on_first(peer, header, payload),
             Some(PacketKind::Offer) => {
                 match OfferBody::parse(payload, header.flags & flags::EXPOSED != 0) {

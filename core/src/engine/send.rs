@@ -360,6 +360,11 @@ impl<T: Transport> State<T> {
         entry.rare().failure = None;
         self.proto.table.set_state(index, Stage::Active);
         match persistent {
+            Persistent::Send(args, Data::Contig(buf))
+                if self.proto.is_to_be_bundled(&args, buf.len) =>
+            {
+                self.queue_for_bundle(index, &args, buf);
+            }
             // SAFETY: the maker of the persistent request promised the buffer from each start until
             // the completion.
             Persistent::Send(args, data) => unsafe {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::active::ActiveState;
+use super::bundle::{self, Bundle};
 use super::entry::Table;
 use super::flows::Flows;
 use super::hooks::Hooks;
@@ -84,6 +85,9 @@ pub(super) struct Proto {
     /// Receives whose transfers have waited for others and may begin.
     pub(super) begins: VecDeque<u32>,
     pub(super) scratch: Vec<u8>,
+    /// The length from which on messages go into no bundle.
+    pub(super) bundled_below: usize,
+    pub(super) bundle: Bundle,
     pub(super) flows: Flows,
 
     pub(super) active: ActiveState,
@@ -127,6 +131,7 @@ impl<T: Transport> State<T> {
     pub(super) fn new(transport: T, settings: &Settings, shared: Arc<Shared>) -> Self {
         let mut limits = transport.limits();
         limits.eager = limits.eager.min(limits.bulk);
+        limits.bundle = limits.bundle.min(limits.bulk);
         // Where nobody has said anything a transport knows best.
         if settings.origin("EAGER_MAX") != Some(Origin::Default) {
             limits.eager = limits.eager.min(settings.eager_max());
@@ -164,6 +169,11 @@ impl<T: Transport> State<T> {
             late: Late::default(),
             begins: VecDeque::new(),
             scratch: Vec::new(),
+            bundled_below: match settings.bundle() {
+                true => bundle::end_of_lengths(&limits),
+                false => 0,
+            },
+            bundle: Bundle::default(),
             flows: Flows::default(),
             active: ActiveState::default(),
             hooks: Hooks::default(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+mod bundles;
 mod naps;
 mod queued;
 mod scripted;
@@ -487,6 +488,7 @@ fn where_nothing_is_set_the_transport_says_what_is_eager() {
             bulk: 64 << 10,
             eager: 32 << 10,
             piece: 2 << 10,
+            bundle: 1 << 10,
         },
         ..Default::default()
     };

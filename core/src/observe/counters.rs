@@ -22,6 +22,8 @@ macro_rules! counters {
 counters! {
     /// Messages sent with their envelope.
     eager_sent,
+    /// Packets that held several of them.
+    bundles_sent,
     /// Messages received that came with their envelope.
     eager_received,
     /// Messages announced.

@@ -59,6 +59,7 @@ impl Default for Options {
                 bulk: 16 << 10,
                 eager: 4 << 10,
                 piece: 2 << 10,
+                bundle: 1 << 10,
             },
             offers: 256,
             per_poll: 32,

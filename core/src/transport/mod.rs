@@ -77,6 +77,9 @@ pub struct Limits {
     /// both sides copy, through memory, one reads a piece while the other writes the next one; where a packet
     /// has its price, that is `bulk`.
     pub piece: usize,
+    /// Longest packet, in bytes, in which short messages leave together; at most `bulk`. 0 where each leaves by itself,
+    /// because a packet costs little more than a message.
+    pub bundle: usize,
 }
 
 impl Limits {
@@ -85,7 +88,7 @@ impl Limits {
     /// ```
     /// use portolan_core::transport::Limits;
     ///
-    /// let limits = Limits { short: 192, bulk: 32 << 10, eager: 16 << 10, piece: 4 << 10 };
+    /// let limits = Limits { short: 192, bulk: 32 << 10, eager: 16 << 10, piece: 4 << 10, bundle: 0 };
     /// assert_eq!(limits.piece_of(16 << 10), 4 << 10);
     /// assert_eq!(limits.piece_of(64 << 10), 16 << 10);
     /// assert_eq!(limits.piece_of(4 << 20), 32 << 10);

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::lines::{self, LINE};
 
 /// Number of the wire format; ranks that disagree refuse to talk (checked when a job starts).
-pub const WIRE_VERSION: u32 = 4;
+pub const WIRE_VERSION: u32 = 5;
 
 /// What a packet is for. The numbers are the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub enum PacketKind {
     First = 11,
     /// The next piece of that message. No other message of the pair comes in between.
     Next = 12,
+    /// Several short messages, each with all of its data.
+    Bundle = 13,
 }
 
 impl PacketKind {
@@ -55,6 +57,7 @@ impl PacketKind {
             10 => Self::Pushed,
             11 => Self::First,
             12 => Self::Next,
+            13 => Self::Bundle,
             _ => return None,
         })
     }
@@ -303,6 +306,16 @@ impl<'a> Payload<'a> {
         }
     }
 
+    /// The first `n` bytes; all when there are fewer. Their lines are not taken.
+    #[inline]
+    #[must_use]
+    pub fn until(&self, n: usize) -> Payload<'a> {
+        Payload {
+            len: n.min(self.len()),
+            ..*self
+        }
+    }
+
     /// What follows the first `n` bytes; empty when there are fewer.
     #[inline]
     #[must_use]
@@ -443,6 +456,8 @@ mod tests {
         assert_eq!(payload.first::<2>(), Some([1, 2]));
         assert_eq!(payload.first::<4>(), None);
         assert_eq!(payload.after(2).to_vec(), [3]);
+        assert_eq!(payload.until(2).to_vec(), [1, 2]);
+        assert_eq!(payload.until(9).to_vec(), [1, 2, 3]);
         assert!(payload.after(9).is_empty());
     }
 
@@ -451,6 +466,6 @@ mod tests {
         let known = (0..=u8::MAX)
             .filter(|&n| PacketKind::from_wire(n).is_some())
             .count();
-        assert_eq!(known, 12);
+        assert_eq!(known, 13);
     }
 }

@@ -6,6 +6,8 @@ use super::*;
 pub(super) struct Scripted {
     pub(super) arriving: VecDeque<(u32, Header, Vec<u8>)>,
     pub(super) sent: Vec<Header>,
+    /// What was behind these headers.
+    pub(super) payloads: Vec<Vec<u8>>,
     pub(super) failed: Option<String>,
     pub(super) ranks: u32,
     pub(super) full: bool,
@@ -28,6 +30,8 @@ pub(super) struct Scripted {
     pub(super) looks: u32,
     pub(super) looked: u32,
     pub(super) bell: Arc<NoBell>,
+    /// Longest bundle.
+    pub(super) bundle: usize,
     /// Whether a rank may sleep.
     pub(super) has_bell: bool,
 }
@@ -99,6 +103,7 @@ impl Transport for Scripted {
             bulk: 1024,
             eager: 512,
             piece: 256,
+            bundle: self.bundle,
         }
     }
     fn rank(&self) -> u32 {
@@ -113,11 +118,14 @@ impl Transport for Scripted {
     fn node_name(&self) -> String {
         "here".to_owned()
     }
-    unsafe fn send_short(&mut self, _: u32, header: &Header, _: *const u8, _: usize) -> Sent {
+    unsafe fn send_short(&mut self, _: u32, header: &Header, data: *const u8, len: usize) -> Sent {
         if self.full || self.refuses() {
             return Sent::Full;
         }
         self.sent.push(*header);
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { Payload::new(data, len) };
+        self.payloads.push(bytes.to_vec());
         Sent::Done
     }
     unsafe fn send_bulk<F: FnOnce(*mut u8)>(
@@ -131,8 +139,10 @@ impl Transport for Scripted {
             self.refused += 1;
             return Sent::Full;
         }
-        fill(vec![0_u8; len].as_mut_ptr());
+        let mut bytes = vec![0_u8; len];
+        fill(bytes.as_mut_ptr());
         self.sent.push(*header);
+        self.payloads.push(bytes);
         Sent::Done
     }
     fn has_room(&mut self, _: u32, _: usize, _: usize) -> bool {
@@ -178,6 +188,7 @@ pub(super) fn scripted() -> Scripted {
     Scripted {
         arriving: VecDeque::new(),
         sent: Vec::new(),
+        payloads: Vec::new(),
         failed: None,
         ranks: 2,
         full: false,
@@ -192,6 +203,7 @@ pub(super) fn scripted() -> Scripted {
         looks: 0,
         looked: 0,
         bell: Arc::default(),
+        bundle: 0,
         has_bell: false,
     }
 }
