@@ -10,7 +10,7 @@ use std::any::Any;
 use std::mem::ManuallyDrop;
 
 use libfabric_sys::{FI_MR_LOCAL, fid_ep};
-use portolan_core::transport::Limits;
+use portolan_core::transport::{Limits, WIRE_VERSION};
 
 use crate::caps;
 use crate::config::Config;
@@ -123,7 +123,7 @@ impl Link {
         self.domain.name(&self.ep)
     }
 
-    /// Which providers can talk to this one: name, protocol and version of the library. Providers of two versions may have one
+    /// Which providers can talk to this one: name, protocol and version of the library, and what packets look like. Providers of two versions may have one
     /// protocol by their numbers and wait for each other for ever (`shm` and `tcp;ofi_rxm` of 1.17 and 2.5 do).
     pub(crate) fn protocol(&self) -> String {
         let (info, attr) = (&self.domain.info, self.domain.info.ep_attr());
@@ -132,10 +132,11 @@ impl Link {
         let told = self.told.as_ref().map(|told| format!(", {told}"));
         let (major, minor) = self.domain.library.version();
         format!(
-            "{} {}.{}{atomics} of libfabric {major}.{minor}, packets of {} bytes{}{}",
+            "{} {}.{}{atomics} of libfabric {major}.{minor}, packets {} of {} bytes{}{}",
             info.provider(),
             attr.protocol,
             attr.protocol_version,
+            WIRE_VERSION,
             self.limits.bulk,
             if self.matches { ", matching" } else { "" },
             told.unwrap_or_default()

@@ -3,7 +3,8 @@
 //! Where packets are dear ([`Limits::bundle`]), a burst of short nonblocking sends leaves so. The first [`AT_ONCE`] of them
 //! leave at once, each by itself. Those that are started behind them before this rank has made progress again wait in the
 //! peer's queue, as sends do that find no room, and the next step of progress hands over together what waits: that is in
-//! the next call that waits, tests, receives or probes, and after 64 messages.
+//! the next call that probes, or waits for something, or tests something, that is not over yet, and after 64 messages.
+//! Whatever else is sent to that peer meanwhile waits behind them.
 //!
 //! ```text
 //! bundle    message | message | …
@@ -15,7 +16,7 @@
 use std::collections::VecDeque;
 
 use super::entry::{Op, Queued};
-use super::outgoing::{Peer, SENDS};
+use super::outgoing::Peer;
 use super::send::header;
 use super::state::{Proto, State};
 use crate::buffer::ContigBuf;
@@ -45,39 +46,40 @@ pub(super) struct Bundle {
 }
 
 impl Bundle {
-    fn clear(&mut self) {
+    /// Begins one of at most so many bytes.
+    fn begin(&mut self, most: usize) {
         self.bytes.clear();
+        self.bytes.reserve(most);
         self.last = None;
     }
 
-    /// Appends a message, if the bundle gets no longer than `most` bytes by that.
+    /// Appends a message, if there is room for it.
     ///
     /// # Safety
     /// `len` bytes must be readable at `data`.
+    #[inline]
     unsafe fn add(&mut self, header: &Header, data: *const u8, len: usize, most: usize) -> bool {
         let same = self.last.as_ref() == Some(header);
         let front = if same { size_of::<u32>() } else { FRONT };
         let at = self.bytes.len();
-        if at + front + len > most {
+        if at + front + len > most.min(self.bytes.capacity()) {
             return false;
         }
-        self.bytes.reserve(front + len);
         let word = len as u32 | if same { SAME } else { 0 };
-        // SAFETY: room for the word, the header if it has to be there, and the message was reserved behind what is there.
+        // SAFETY: there is room for the word, the header if it has to be there, and the message behind what is there.
         // The caller's promise.
         unsafe {
             let place = self.bytes.as_mut_ptr().add(at);
             place.cast::<[u8; 4]>().write(word.to_le_bytes());
             if !same {
-                place
-                    .add(size_of::<u32>())
-                    .cast::<[u64; 3]>()
-                    .write_unaligned(header.to_words().map(u64::to_le));
+                let words = header.to_words().map(u64::to_le);
+                let place = place.add(size_of::<u32>()).cast::<[u64; 3]>();
+                place.write_unaligned(words);
+                self.last = Some(*header);
             }
             copy_short(data, place.add(front), len);
             self.bytes.set_len(at + front + len);
         }
-        self.last = Some(*header);
         true
     }
 }
@@ -95,14 +97,14 @@ impl Proto {
     #[inline]
     pub(super) fn is_to_be_bundled(&mut self, args: &SendArgs, len: usize) -> bool {
         // Without bundles the first test is all.
-        len < self.bundled_below && args.mode != SendMode::Synchronous && self.is_behind(args)
+        len < self.bundled_below && args.mode != SendMode::Synchronous && self.is_behind(args, len)
     }
 
     /// Whether so many sends have left to a peer without progress in between that this one waits.
     #[inline(never)]
-    fn is_behind(&mut self, args: &SendArgs) -> bool {
+    fn is_behind(&mut self, args: &SendArgs, len: usize) -> bool {
         let peer = args.dest.index();
-        if peer == self.me || self.trouble {
+        if peer == self.me || self.trouble || len > self.limits.eager {
             return false;
         }
         let polls = self.shared.polls() as u32;
@@ -220,16 +222,26 @@ impl<T: Transport> State<T> {
         self.poll_if_due();
     }
 
-    /// Hands over in one packet what is at the front of a peer's queue.
-    pub(super) fn launch_bundle(&mut self, peer: u32, queue: &VecDeque<u32>) -> Bundled {
+    /// Hands over in one packet what is at the front of a peer's queue, as many as `most` sends.
+    pub(super) fn launch_bundle(
+        &mut self,
+        peer: u32,
+        queue: &VecDeque<u32>,
+        most: usize,
+    ) -> Bundled {
         let proto = &mut self.proto;
         let holds = proto.peers[peer as usize].flags & Peer::HOLD != 0;
         if queue.len() < 2 || proto.bundled_below == 0 || holds {
             return Bundled::Alone;
         }
-        proto.bundle.clear();
-        let fit = queue.iter().take(SENDS);
-        let count = fit.take_while(|&&index| proto.add_to_bundle(index)).count();
+        proto.bundle.begin(proto.limits.bundle);
+        let mut count = 0;
+        for &index in queue.iter().take(most) {
+            if !proto.add_to_bundle(index) {
+                break;
+            }
+            count += 1;
+        }
         if count < 2 {
             return Bundled::Alone;
         }

@@ -51,7 +51,7 @@ pub(super) struct Rare {
 /// What the request is for.
 pub(super) enum Op {
     Idle,
-    /// A short send that waits for room behind others, as most that wait do.
+    /// A short send that waits behind others, as most that wait do.
     Queued(Queued),
     /// Any other send that did not leave at once. Boxed, like a transfer below, so that a posted receive stays small.
     Send(Box<SendOp>),
@@ -61,8 +61,8 @@ pub(super) enum Op {
     Remote(RemoteOp),
 }
 
-/// A short send of contiguous memory that waits in the peer's queue for room in the transport, to leave in the packet of
-/// its envelope; that no call waits for. It has no memory of its own, as there may be as many of them as there are slots.
+/// A short send of contiguous memory that waits in the peer's queue, for room in the transport or to leave in a bundle, and
+/// goes with its envelope; that no call waits for. It has no memory of its own, as there may be as many of them as there are slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queued {
     pub(super) args: SendArgs,
@@ -98,7 +98,7 @@ pub(super) struct SendOp {
 /// How far a send has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendStage {
-    /// Waits in the peer's queue for room in the transport.
+    /// Waits in the peer's queue.
     Queued,
     /// Leaves in pieces, unasked ([`super::pieces`]): this much has left.
     Unasked { left: usize },
@@ -281,7 +281,7 @@ impl Entry {
                 args.envelope.context,
                 args.envelope.tag,
                 match stage {
-                    SendStage::Queued => "waits for room in the transport",
+                    SendStage::Queued => "waits to leave, for room or for progress",
                     SendStage::Offered => "announced, waits for the receiver",
                     SendStage::Unasked { .. }
                     | SendStage::Streaming
@@ -437,7 +437,7 @@ impl Table {
         Ok(Request::new(0, index, generation))
     }
 
-    /// Ends a receive well that owns nothing; `false` if the slot keeps something else that has to be seen to before
+    /// Ends an operation well that owns nothing; `false` if the slot keeps something else that has to be seen to before
     /// the request is complete.
     #[inline(always)]
     pub(super) fn end_quietly(&mut self, index: u32, status: Status) -> bool {

@@ -26,7 +26,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Packets wait for room.
+    /// Packets wait, for room or for the next step of progress.
     pub(super) const WAITING: u8 = 1;
     /// The peer has no memory for unexpected messages: announce everything.
     pub(super) const HOLD: u8 = 2;
@@ -81,7 +81,7 @@ const TURN: usize = 8;
 /// Queued sends to one peer that leave in one step of progress. The peer may take them as fast as
 /// they leave, so that the transport is never full: without a limit this rank would not hear that
 /// it is to hold before all had left.
-pub(super) const SENDS: usize = 64;
+const SENDS: usize = 64;
 
 impl Proto {
     /// Queues a protocol packet; it leaves at the end of this progress step, or when there is room.
@@ -96,10 +96,16 @@ impl Proto {
     }
 
     /// Queues a send behind the others to its peer.
+    #[inline]
     pub(super) fn queue_send(&mut self, peer: u32, index: u32) {
-        let out = self.peers[peer as usize].out.get_or_insert_default();
+        let state = &mut self.peers[peer as usize];
+        let out = state.out.get_or_insert_default();
         out.tagged.push_back(index);
-        self.mark_waiting(peer);
+        if state.flags & Peer::WAITING == 0 {
+            self.mark_waiting(peer);
+            // Who sleeps, for as long as nothing comes, makes progress for a thread that may make none.
+            self.shared.tell();
+        }
     }
 
     fn mark_waiting(&mut self, peer: u32) {
@@ -201,7 +207,7 @@ impl<T: Transport> State<T> {
         while sent < SENDS
             && let Some(&index) = queue.front()
         {
-            let left = match self.launch_bundle(peer, queue) {
+            let left = match self.launch_bundle(peer, queue, SENDS - sent) {
                 Bundled::Left(count) => count,
                 Bundled::Alone if self.launch(index) => 1,
                 Bundled::Alone | Bundled::Full => break,

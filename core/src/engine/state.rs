@@ -60,7 +60,7 @@ pub(super) struct Proto {
     pub(super) deferred: Option<(u32, Header, OfferBody)>,
     /// Packets wait behind it.
     pub(super) held_up: bool,
-    /// Peers with packets waiting for room.
+    /// Peers with packets that wait.
     pub(super) waiting_peers: Vec<u32>,
     pub(super) streams: VecDeque<Stream>,
     /// Peers that have had no room for a stream since `flush_streams` has begun.
@@ -266,7 +266,7 @@ impl Proto {
             ));
         }
         for peer in &self.waiting_peers {
-            lines.push(format!("packets wait for room to world rank {peer}"));
+            lines.push(format!("packets wait to leave to world rank {peer}"));
         }
         lines
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::buffer::{MemoryKind, TypedBuf};
 use crate::engine::outgoing::Peer;
+use crate::level::Multiple;
 use crate::transport::PacketKind;
 use portolan_datatype::Layout;
 
@@ -204,6 +205,35 @@ fn a_bundle_that_finds_no_room_is_tried_again() {
     }
     assert_eq!(kinds(&engine)[AT_ONCE..], [PacketKind::Bundle]);
     assert_eq!(delivered(&engine), (0..30).collect::<Vec<_>>());
+}
+
+/// A thread that starts a burst may make no progress for long; one that sleeps makes it, and is woken for that.
+#[test]
+fn who_sleeps_is_woken_for_what_waits() {
+    for (burst, rings) in [(AT_ONCE, 0), (AT_ONCE + 1, 1), (AT_ONCE + 9, 1)] {
+        let bell = Arc::<NoBell>::default();
+        let transport = Scripted {
+            bundle: BUNDLE,
+            has_bell: true,
+            bell: Arc::clone(&bell),
+            ..scripted()
+        };
+        let engine =
+            Engine::<_, Multiple>::new(transport, &Settings::default()).expect("an engine");
+        {
+            // As a thread that goes to sleep does.
+            let _state = engine.state.lock();
+            engine.shared.add_sleeper();
+        }
+        for tag in 0..burst as u32 {
+            let to = SendArgs::new(ProcId::new(1), 3, 0, tag);
+            // SAFETY: the bytes are there for ever.
+            unsafe { engine.isend_contig(&to, BYTES[0].as_ptr(), 8) }.expect("a send");
+        }
+        assert_eq!(bell.word.load(Ordering::Relaxed), rings, "{burst} sends");
+        let _state = engine.state.lock();
+        engine.shared.remove_sleeper();
+    }
 }
 
 /// A peer that has no memory for early messages is told of each.

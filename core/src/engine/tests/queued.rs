@@ -89,7 +89,7 @@ fn what_waits_says_for_what_and_fails_with_its_receiver() {
     let lines = engine.state.lock().proto.describe();
     for tag in 0..WAITING {
         let line = format!(
-            "send to world rank 1 (context 3, tag {tag}, 1 bytes): waits for room in the transport"
+            "send to world rank 1 (context 3, tag {tag}, 1 bytes): waits to leave, for room or for progress"
         );
         assert!(lines.contains(&line), "{lines:?}");
     }

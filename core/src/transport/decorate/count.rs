@@ -48,7 +48,7 @@ impl Counters {
 pub struct Count(Arc<[Counters; KINDS]>);
 
 /// The numbers of the kinds, and 0 for whatever else a header says.
-const KINDS: usize = PacketKind::Credit as usize + 1;
+const KINDS: usize = PacketKind::Bundle as usize + 1;
 
 impl Default for Count {
     fn default() -> Self {
@@ -106,5 +106,27 @@ impl Hook for Count {
         let counters = self.counters(arrival.header);
         counters.add(2, 1);
         counters.add(3, arrival.len as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_counted_and_what_is_none_together() {
+        let mut count = Count::new();
+        for kind in 0..=u8::MAX {
+            let header = Header {
+                kind,
+                ..Header::default()
+            };
+            count.sent(0, &header, 10, Sent::Done);
+            if let Some(known) = PacketKind::from_wire(kind) {
+                let tally = count.of(known);
+                assert_eq!((tally.sent, tally.sent_bytes), (1, 10), "{known:?}");
+            }
+        }
+        assert_eq!(count.total().sent, 256);
     }
 }
