@@ -31,7 +31,7 @@ use crate::transport::{Header, Limits, PacketKind, Payload, Sent, Transport};
 /// one rank before they look what has come; who does so and then computes delays the others.
 const AT_ONCE: u8 = 16;
 /// Messages of the greatest length that a bundle holds at least.
-const FEWEST: usize = 4;
+const FEWEST: usize = 3;
 /// A message has the header of the one before it.
 const SAME: u32 = 1 << 31;
 /// Bytes in front of a message with a header.
