@@ -5,7 +5,7 @@
 //! looks without an end into a queue with nothing in it, or a packet or two, and
 //! its sender waits for the lock more than it sends. So before a receiver of a stream looks again, it leaves the queue alone for
 //! a moment, unless the last look has found many packets: the sender fills it meanwhile. A stream is what has
-//! come since this rank has sent anything, or asked for other memory. Who answers each message leaves the queue alone for one hint to the processor.
+//! come since this rank has sent anything, or asked for other memory. Who answers each message leaves the queue alone for two hints to the processor.
 
 use crate::caps;
 use crate::info::Info;
@@ -24,8 +24,8 @@ const MANY: usize = 16;
 const HINTS: u32 = 64;
 /// The same behind an empty one.
 const HINTS_EMPTY: u32 = 32;
-/// The same where there is no stream.
-const HINT: u32 = 1;
+/// The same where there is no stream: as long as the answer to a message is on its way, who waits gives none itself.
+const HINT: u32 = 2;
 
 /// What has come since this rank has sent anything.
 #[derive(Debug, Default)]

@@ -37,6 +37,7 @@ pub fn check<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Re
         {
             Ok(())
         }
+        Operation::Allreduce { send, recv, op } if is_plain(send.as_ref(), recv, op) => Ok(()),
         _ => check_arguments(comm, operation),
     }
 }
@@ -153,6 +154,17 @@ fn are_right(ptr: *mut u8, count: usize, layout: &Layout) -> bool {
     let bytes = layout.size().checked_mul(count);
     let fits = bytes.is_some_and(|bytes| bytes <= isize::MAX as usize);
     fits && !ptr.is_null() && layout.is_contiguous()
+}
+
+/// The same for those of a reduction, which every rank gets.
+#[inline]
+fn is_plain(send: Option<&TypedBuf<'_>>, recv: &TypedBuf<'_>, op: &Op) -> bool {
+    let alike = |send: &TypedBuf<'_>| {
+        send.count == recv.count && !send.ptr.is_null() && std::ptr::eq(send.layout, recv.layout)
+    };
+    send.is_none_or(alike)
+        && are_right(recv.ptr, recv.count, recv.layout)
+        && op.check(recv.layout).is_ok()
 }
 
 struct Check<'a, D: Device> {

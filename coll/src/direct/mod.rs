@@ -504,7 +504,7 @@ unsafe fn run_on<D: Device>(
     outcome
 }
 
-#[inline]
+#[inline(always)]
 unsafe fn dispatch<D: Device>(
     steps: Steps<'_, D>,
     operation: &Operation<'_>,

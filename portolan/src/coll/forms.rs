@@ -70,6 +70,12 @@ impl<L: Level, D: Device> Comm<L, D> {
     pub fn run<C: Collective>(&self, call: C) -> Result<Buffers<C>> {
         self.raise(self.run_checked(call))
     }
+
+    /// Does one whose buffers are lent, where it is: it is large, and to move it takes a good part of a short operation.
+    #[inline]
+    pub(super) fn lend<C: Collective>(&self, call: &mut C) -> Result<()> {
+        self.raise(self.run_lent(call))
+    }
 }
 
 impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {

@@ -32,13 +32,23 @@ pub(super) trait Ground {
 
     /// Runs an operation and gives its buffers back; errors are not raised yet.
     fn run_checked<C: Collective>(&self, mut call: C) -> Result<Buffers<C>> {
-        if !<C::Sides as Private>::ANY_BITS {
+        self.run_lent(&mut call)?;
+        Ok(call.into_sides().into_buffers())
+    }
+
+    /// Runs an operation where it is, because its buffers are lent and nobody wants them back; errors are not raised yet.
+    #[inline]
+    fn run_lent<C: Collective>(&self, call: &mut C) -> Result<()> {
+        let any_bits = <C::Sides as Private>::ANY_BITS;
+        if !any_bits {
             call.sides().shelter(self.comm())?;
         }
         // SAFETY: any bits are values in the buffer, or a copy of it has taken its place.
-        unsafe { self.run(&call) }?;
-        call.sides().adopt(self.comm())?;
-        Ok(call.into_sides().into_buffers())
+        unsafe { self.run(call) }?;
+        match any_bits {
+            true => Ok(()),
+            false => call.sides().adopt(self.comm()),
+        }
     }
 }
 

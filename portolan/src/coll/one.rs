@@ -16,7 +16,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// As [`run`](Self::run).
     pub fn bcast_one<T: Datatype>(&self, value: T, root: u32) -> Result<T> {
         let mut data = [value];
-        self.run(Bcast::new(&mut data, root))?;
+        self.lend(&mut Bcast::new(&mut data, root))?;
         Ok(data[0])
     }
 
@@ -36,7 +36,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// As [`run`](Self::run).
     pub fn allreduce_one<T: Datatype>(&self, value: T, op: &Op) -> Result<T> {
         let mut data = [value];
-        self.run(Allreduce::in_place(&mut data, op.clone()))?;
+        self.lend(&mut Allreduce::in_place(&mut data, op.clone()))?;
         Ok(data[0])
     }
 
@@ -46,7 +46,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// As [`run`](Self::run).
     pub fn reduce_one<T: Datatype>(&self, value: T, op: &Op, root: u32) -> Result<Option<T>> {
         let mut data = [value];
-        self.run(Reduce::in_place(&mut data, op.clone(), root))?;
+        self.lend(&mut Reduce::in_place(&mut data, op.clone(), root))?;
         Ok((self.rank() == root).then_some(data[0]))
     }
 
@@ -56,7 +56,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// As [`run`](Self::run).
     pub fn scan_one<T: Datatype>(&self, value: T, op: &Op) -> Result<T> {
         let mut data = [value];
-        self.run(Scan::in_place(&mut data, op.clone()))?;
+        self.lend(&mut Scan::in_place(&mut data, op.clone()))?;
         Ok(data[0])
     }
 
@@ -80,7 +80,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// As [`run`](Self::run).
     pub fn exscan_one<T: Datatype>(&self, value: T, op: &Op) -> Result<Option<T>> {
         let mut data = [value];
-        self.run(Exscan::in_place(&mut data, op.clone()))?;
+        self.lend(&mut Exscan::in_place(&mut data, op.clone()))?;
         Ok((self.rank() != 0).then_some(data[0]))
     }
 
@@ -91,7 +91,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// As [`run`](Self::run), and [`Exhausted`](crate::ErrorKind::Exhausted) without memory for them.
     pub fn gather_one<T: Datatype>(&self, value: T, root: u32) -> Result<Option<Vec<T>>> {
         if self.rank() != root {
-            self.run(Gather::contribute(&[value], root))?;
+            self.lend(&mut Gather::contribute(&[value], root))?;
             return Ok(None);
         }
         let all = self.raise(Room::new(self, self.size() as usize))?;
@@ -148,7 +148,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// As [`gather_one`](Self::gather_one).
     pub fn gather_vecs<T: Datatype>(&self, data: &[T], root: u32) -> Result<Option<Vec<Vec<T>>>> {
         let Some(counts) = self.gather_one(data.len(), root)? else {
-            self.run(Gather::contribute(data, root).uneven())?;
+            self.lend(&mut Gather::contribute(data, root).uneven())?;
             return Ok(None);
         };
         let total = counts

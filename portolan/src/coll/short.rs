@@ -28,7 +28,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn bcast<T: Datatype>(&self, data: &mut [T], root: u32) -> Result<()> {
-        self.run(Bcast::new(data, root)).map(drop)
+        self.lend(&mut Bcast::new(data, root))
     }
 
     /// The ranks' values go to rank `root`, in the order of the ranks (MPI-4 section 6.5, `MPI_Gather`).
@@ -51,7 +51,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn gather<T: Datatype>(&self, send: &[T], recv: &mut [T], root: u32) -> Result<()> {
-        self.run(Gather::new(send, recv, root)).map(drop)
+        self.lend(&mut Gather::new(send, recv, root))
     }
 
     /// The ranks' values go to rank `root`, `counts[i]` from rank `i`, in the order of the ranks (MPI-4
@@ -67,8 +67,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         counts: &[usize],
         root: u32,
     ) -> Result<()> {
-        self.run(Gather::new(send, recv, root).counts(counts))
-            .map(drop)
+        self.lend(&mut Gather::new(send, recv, root).counts(counts))
     }
 
     /// The values of rank `root` are dealt out to the ranks, equally many to each, in their order (MPI-4
@@ -77,7 +76,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn scatter<T: Datatype>(&self, send: &[T], recv: &mut [T], root: u32) -> Result<()> {
-        self.run(Scatter::new(send, recv, root)).map(drop)
+        self.lend(&mut Scatter::new(send, recv, root))
     }
 
     /// The values of rank `root` are dealt out to the ranks, `counts[i]` to rank `i`, in their order (MPI-4
@@ -93,8 +92,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         recv: &mut [T],
         root: u32,
     ) -> Result<()> {
-        self.run(Scatter::new(send, recv, root).counts(counts))
-            .map(drop)
+        self.lend(&mut Scatter::new(send, recv, root).counts(counts))
     }
 
     /// The ranks' values go to every rank, in the order of the ranks (MPI-4 section 6.7, `MPI_Allgather`).
@@ -103,7 +101,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn allgather<T: Datatype>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
-        self.run(Allgather::new(send, recv)).map(drop)
+        self.lend(&mut Allgather::new(send, recv))
     }
 
     /// The ranks' values go to every rank, `counts[i]` from rank `i`, in the order of the ranks (MPI-4 section
@@ -118,8 +116,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         recv: &mut [T],
         counts: &[usize],
     ) -> Result<()> {
-        self.run(Allgather::new(send, recv).counts(counts))
-            .map(drop)
+        self.lend(&mut Allgather::new(send, recv).counts(counts))
     }
 
     /// Every rank sends every rank as many values: the `i`-th part of `send` goes to rank `i`, the `i`-th
@@ -128,7 +125,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn alltoall<T: Datatype>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
-        self.run(Alltoall::new(send, recv)).map(drop)
+        self.lend(&mut Alltoall::new(send, recv))
     }
 
     /// Every rank sends values to every rank: `send_counts[i]` to rank `i`, and gets `recv_counts[i]` from
@@ -144,7 +141,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         recv_counts: &[usize],
     ) -> Result<()> {
         let call = Alltoall::new(send, recv).send_counts(send_counts);
-        self.run(call.recv_counts(recv_counts)).map(drop)
+        self.lend(&mut call.recv_counts(recv_counts))
     }
 
     /// The ranks' values are combined item by item, and rank `root` gets the result (MPI-4 section 6.9.1,
@@ -159,8 +156,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         op: &Op,
         root: u32,
     ) -> Result<()> {
-        self.run(Reduce::new(send, recv, op.clone(), root))
-            .map(drop)
+        self.lend(&mut Reduce::new(send, recv, op.clone(), root))
     }
 
     /// The ranks' values are combined item by item, and every rank gets the result (MPI-4 section 6.9.6,
@@ -182,7 +178,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn allreduce<T: Datatype>(&self, send: &[T], recv: &mut [T], op: &Op) -> Result<()> {
-        self.run(Allreduce::new(send, recv, op.clone())).map(drop)
+        self.lend(&mut Allreduce::new(send, recv, op.clone()))
     }
 
     /// As [`allreduce`](Self::allreduce), with the result in place of the contribution.
@@ -190,7 +186,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn allreduce_in_place<T: Datatype>(&self, data: &mut [T], op: &Op) -> Result<()> {
-        self.run(Allreduce::in_place(data, op.clone())).map(drop)
+        self.lend(&mut Allreduce::in_place(data, op.clone()))
     }
 
     /// The ranks' values are combined item by item, and the result is dealt out, `counts[i]` items to rank
@@ -205,8 +201,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         counts: &[usize],
         op: &Op,
     ) -> Result<()> {
-        self.run(ReduceScatter::new(send, recv, counts, op.clone()))
-            .map(drop)
+        self.lend(&mut ReduceScatter::new(send, recv, counts, op.clone()))
     }
 
     /// The ranks' values are combined item by item, and the result is dealt out in equal parts (MPI-4 section
@@ -220,8 +215,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         recv: &mut [T],
         op: &Op,
     ) -> Result<()> {
-        self.run(ReduceScatterBlock::new(send, recv, op.clone()))
-            .map(drop)
+        self.lend(&mut ReduceScatterBlock::new(send, recv, op.clone()))
     }
 
     /// Rank `i` gets the combination of the values of ranks 0 to `i` (MPI-4 section 6.11.1, `MPI_Scan`). In
@@ -230,7 +224,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn scan<T: Datatype>(&self, send: &[T], recv: &mut [T], op: &Op) -> Result<()> {
-        self.run(Scan::new(send, recv, op.clone())).map(drop)
+        self.lend(&mut Scan::new(send, recv, op.clone()))
     }
 
     /// Rank `i` gets the combination of the values of ranks 0 to `i` − 1; rank 0's `recv` stays as it is
@@ -239,7 +233,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn exscan<T: Datatype>(&self, send: &[T], recv: &mut [T], op: &Op) -> Result<()> {
-        self.run(Exscan::new(send, recv, op.clone())).map(drop)
+        self.lend(&mut Exscan::new(send, recv, op.clone()))
     }
 
     /// Every rank gets the values of its sources in the topology, equally many of each (MPI-4 section 8.6.1,
@@ -249,7 +243,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// As [`run`](Self::run), and [`InvalidCommunicator`](crate::ErrorKind::InvalidCommunicator) without a
     /// topology.
     pub fn neighbour_allgather<T: Datatype>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
-        self.run(NeighbourAllgather::new(send, recv)).map(drop)
+        self.lend(&mut NeighbourAllgather::new(send, recv))
     }
 
     /// The `i`-th part of `send` goes to destination `i` in the topology, the `i`-th part of `recv` comes from
@@ -258,6 +252,6 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`neighbour_allgather`](Self::neighbour_allgather).
     pub fn neighbour_alltoall<T: Datatype>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
-        self.run(NeighbourAlltoall::new(send, recv)).map(drop)
+        self.lend(&mut NeighbourAlltoall::new(send, recv))
     }
 }

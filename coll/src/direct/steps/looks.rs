@@ -19,6 +19,9 @@ const SETTLE: u32 = 1;
 /// and barrier there, 172 ns with one pause, 120 with two, 154 with three.)
 const SETTLE_AHEAD: u32 = 2;
 
+/// Looks at the other of two ranks before this one begins to wait for it.
+const CLOSELY: u32 = 32;
+
 impl<D: Device> Steps<'_, D> {
     /// Begins to look at some of the others: if one of those has not shown this step, and one on this rank's processor has not either, the
     /// latter runs first. It may not be one of them, but somebody elsewhere may wait for it, in whose turn this rank's own sources come.
@@ -66,6 +69,7 @@ impl<D: Device> Steps<'_, D> {
     }
 
     /// A rank's header of this step, if it is there.
+    #[inline]
     pub(in crate::direct) fn seen_of(&self, rank: u32) -> Option<Header> {
         // SAFETY: a board of this communicator, mapped as long as it lives.
         let cell = unsafe { self.boards.map.header(self.boards.board(rank), self.step) };
@@ -163,13 +167,28 @@ impl<D: Device> Steps<'_, D> {
         (0..pauses).for_each(|_| std::hint::spin_loop());
     }
 
+    /// Looks at a rank again and again, without a pause, for about as long as it takes to show its part at the same time as this one
+    /// does. Who has data to show and to combine is at it for so long that pauses lose more than looks that come too soon (an allreduce of
+    /// two ranks 127 ns so and 147 with them, on an EPYC of family 26).
+    #[inline]
+    fn look_closely(&self, rank: u32) {
+        if !self.take_turns() {
+            let _ = (0..CLOSELY).any(|_| self.seen_of(rank).is_some());
+        }
+    }
+
     /// Waits for the cells of all others, which proves that they have all steps before behind them.
     #[inline]
     pub(in crate::direct) fn expect_all(&mut self, kind: Kind, len: usize) -> Result<()> {
-        self.settle();
         if self.size() == 2 {
-            self.expect(1 - self.rank(), kind, len)?;
+            let other = 1 - self.rank();
+            match kind {
+                Kind::Barrier => self.settle(),
+                _ => self.look_closely(other),
+            }
+            self.expect(other, kind, len)?;
         } else {
+            self.settle();
             for rank in self.others() {
                 self.expect(rank, kind, len)?;
             }
