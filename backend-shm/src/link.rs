@@ -33,6 +33,47 @@ pub(crate) struct Outgoing {
     pub(crate) gone: Option<String>,
     /// What the receiver had consumed when the last send found no room.
     pub(crate) blocked: Option<Seen>,
+    /// Whose turn it is.
+    pub(crate) turns: Turns,
+}
+
+/// How a pair of ranks takes turns in sending: those that answer each message with one send messages that are alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Turns {
+    /// Packets that this rank has sent since the other sent any, and in its turn before that.
+    sent: u32,
+    sent_before: u32,
+    /// Packets that have come since this rank last sent any before those came.
+    came: u32,
+}
+
+impl Turns {
+    /// This rank sends a packet.
+    #[inline(always)]
+    pub(crate) fn sends(&mut self) {
+        self.sent = self.sent.wrapping_add(1);
+    }
+
+    /// So many packets have come.
+    #[inline(always)]
+    pub(crate) fn comes(&mut self, packets: usize) {
+        if self.sent != 0 {
+            (self.sent_before, self.sent, self.came) = (self.sent, 0, 0);
+        }
+        self.came = self.came.wrapping_add(packets as u32);
+    }
+
+    /// Whether the packet that this rank sends next is likely to be alone.
+    #[inline(always)]
+    pub(crate) fn sends_one(&self) -> bool {
+        self.sent == 0 && self.sent_before == 1
+    }
+
+    /// Whether the packet that comes next is.
+    #[inline(always)]
+    pub(crate) fn awaits_one(&self) -> bool {
+        self.sent != 0 && self.came == 1
+    }
 }
 
 /// The receiver's positions at some moment.
@@ -65,6 +106,7 @@ impl Outgoing {
             first_packets: 0,
             gone: None,
             blocked: None,
+            turns: Turns::default(),
         }
     }
 
@@ -143,4 +185,44 @@ pub(crate) fn ring_at(segment: &Segment, offset: u64, cells: u32) -> Option<(Cel
     // that there is one sender and one receiver is what the announcement is for.
     let cells = unsafe { Cells::new(first, cells) };
     Some((cells, base.cast::<Ends>().cast_const()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_answers_each_message_sends_one_that_is_alone() {
+        let mut turns = Turns::default();
+        assert!(
+            !turns.sends_one() && !turns.awaits_one(),
+            "nothing is known"
+        );
+        for round in 0..3 {
+            turns.sends();
+            assert!(!turns.sends_one(), "it would be the second");
+            assert_eq!(turns.awaits_one(), round > 0);
+            turns.comes(1);
+            assert!(turns.sends_one());
+            assert!(!turns.awaits_one(), "nobody has asked for it");
+        }
+    }
+
+    #[test]
+    fn windows_and_their_answers_are_told_from_that() {
+        let (mut sender, mut receiver) = (Turns::default(), Turns::default());
+        for _ in 0..3 {
+            for _ in 0..64 {
+                assert!(!sender.sends_one());
+                sender.sends();
+            }
+            for packets in [1, 16, 47] {
+                assert!(!receiver.awaits_one());
+                receiver.comes(packets);
+            }
+            receiver.sends();
+            sender.comes(1);
+        }
+        assert!(!sender.sends_one() && !receiver.awaits_one());
+    }
 }

@@ -5,12 +5,13 @@
 //! in this core's cache until somebody writes them. A poll that delivers nothing and was refused
 //! nothing means that nothing was there, which is what `arm` relies on.
 
+use portolan_core::lines::is_for_words;
 use portolan_core::transport::{Header, Payload, Sink};
 
 use crate::bulk::{DESCRIPTOR, Descriptor};
 use crate::caps::BULK;
 use crate::inbox::{Arrived, Kind};
-use crate::link::Incoming;
+use crate::link::{Incoming, Turns};
 use crate::ring::{INLINE, Polled};
 use crate::segment::{Geometry, Segment};
 use crate::send;
@@ -45,6 +46,7 @@ fn poll_rings<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
         fenced,
         geometry,
         takes,
+        by_words,
         ..
     } = shm;
     let count = incoming.len();
@@ -52,9 +54,16 @@ fn poll_rings<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
     let mut at = if shm.turn < count { shm.turn } else { 0 };
     for _ in 0..count {
         let from = &mut incoming[at];
-        let (taken, what) = drain(from, segment, fenced, geometry, takes, sink);
+        let out = &mut outgoing[from.peer as usize];
+        let copies = Copies {
+            takes,
+            by_words,
+            turns: &out.turns,
+        };
+        let (taken, what) = drain(from, segment, fenced, geometry, copies, sink);
         if taken > 0 {
-            outgoing[from.peer as usize].prefetch_next();
+            out.turns.comes(taken);
+            out.prefetch_next();
         }
         delivered += taken;
         // A second one is found again by the next poll.
@@ -74,6 +83,17 @@ fn poll_rings<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
     delivered
 }
 
+/// How payloads in the bulk area are to be copied out.
+#[derive(Clone, Copy)]
+struct Copies<'a> {
+    /// Whether their lines are taken.
+    takes: &'a bool,
+    /// Whether some are copied by words.
+    by_words: &'a bool,
+    /// Whether the next is likely to be alone.
+    turns: &'a Turns,
+}
+
 /// Delivers what one ring holds: how many packets, and what no correct peer writes, if it did.
 ///
 /// What only some packets want comes by reference, so that the others do not load it.
@@ -83,7 +103,7 @@ fn drain<S: Sink>(
     segment: &Segment,
     fenced: &bool,
     geometry: &Geometry,
-    takes: &bool,
+    copies: Copies<'_>,
     sink: &mut S,
 ) -> (usize, Option<&'static str>) {
     let mut delivered = 0;
@@ -105,7 +125,7 @@ fn drain<S: Sink>(
         if delivered > 0 {
             // The second in a row: a burst.
             from.ring.prefetch();
-            if *takes && !bulk && len < INLINE {
+            if *copies.takes && !bulk && len < INLINE {
                 // SAFETY: `poll` has seen the message at `index`, which leaves the last byte of its cell free.
                 unsafe { from.ring.cells().take(index, len) };
             }
@@ -121,9 +141,14 @@ fn drain<S: Sink>(
         let payload = unsafe { Payload::new(cells.payload(index), len) };
         let mut piece = None;
         let payload = if bulk {
-            let Some((found, descriptor)) =
-                find_bulk(from, segment, geometry.bulk_bytes, *takes, payload)
-            else {
+            let Some((found, descriptor)) = find_bulk(
+                from,
+                segment,
+                geometry.bulk_bytes,
+                copies,
+                delivered,
+                payload,
+            ) else {
                 return (
                     delivered,
                     Some("it described a packet outside of its bulk area"),
@@ -172,7 +197,8 @@ fn find_bulk<'a>(
     from: &mut Incoming,
     segment: &Segment,
     size: u64,
-    takes: bool,
+    copies: Copies<'_>,
+    delivered: usize,
     payload: Payload<'a>,
 ) -> Option<(Payload<'a>, Descriptor)> {
     let descriptor = Descriptor::from_bytes(payload.first::<DESCRIPTOR>()?);
@@ -180,8 +206,11 @@ fn find_bulk<'a>(
     // SAFETY: `find` has checked that the bytes lie in the allocated part of the segment; the
     // sender leaves them alone until `done`, and writes all of them anew before they are read again.
     let payload = unsafe {
-        if takes {
+        if *copies.takes {
             Payload::to_take(ptr.cast_mut(), len)
+        } else if *copies.by_words && is_for_words(len, delivered == 0 && copies.turns.awaits_one())
+        {
+            Payload::by_words(ptr, len)
         } else {
             Payload::new(ptr, len)
         }

@@ -43,6 +43,7 @@ pub(crate) unsafe fn short(
         }
         // SAFETY: the caller's promise; `len` is at most `INLINE`.
         if unsafe { ring.push(header.to_words(), data, len) } == Pushed::Done {
+            out.turns.sends();
             out.bell().wake_if_asleep(fenced);
             return Sent::Done;
         }
@@ -72,6 +73,7 @@ pub(crate) unsafe fn bulk<F: FnOnce(*mut u8)>(
         // SAFETY: a descriptor is that many bytes long, and fits one cell.
         let pushed = unsafe { push_descriptor(ring, header, &piece) };
         debug_assert_eq!(pushed, Pushed::Done, "there was room");
+        out.turns.sends();
         out.bell().wake_if_asleep(fenced);
         return Sent::Done;
     }

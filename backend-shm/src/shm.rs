@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_core::Result;
+use portolan_core::lines::{better_by_words, copy_by_words, is_for_words};
 use portolan_core::transport::{
     Bell, DirectMemory, Exposure, Header, Limits, Pulled, Pulls, Sent, Sink, Transport,
     TransportCaps,
@@ -34,6 +35,8 @@ pub struct Shm {
     pub(crate) fenced: bool,
     /// Whether the lines of payloads are taken by who reads them.
     pub(crate) takes: bool,
+    /// Whether some payloads are copied by words.
+    pub(crate) by_words: bool,
     pub(crate) epoch_seen: u32,
     /// The failure epoch in the segment.
     pub(crate) epoch: *const AtomicU32,
@@ -83,6 +86,7 @@ impl Shm {
             rank,
             fenced,
             takes: config.take,
+            by_words: better_by_words(),
             epoch_seen: 0,
             epoch: &raw const segment.head().epoch.0,
             outgoing: outgoing.collect(),
@@ -180,6 +184,25 @@ impl Transport for Shm {
     ) -> Sent {
         // SAFETY: the caller's promise, passed on.
         unsafe { send::bulk(self, peer, header, len, fill) }
+    }
+
+    #[inline]
+    unsafe fn send_bulk_from(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        data: *const u8,
+        len: usize,
+    ) -> Sent {
+        let alone = self.outgoing[peer as usize].turns.sends_one();
+        let by_words = self.by_words && is_for_words(len, alone);
+        // SAFETY: the caller's promise; all of the bytes are written.
+        unsafe {
+            self.send_bulk(peer, header, len, |target| match by_words {
+                true => copy_by_words(data, target, len),
+                false => std::ptr::copy_nonoverlapping(data, target, len),
+            })
+        }
     }
 
     fn has_room(&mut self, peer: u32, len: usize, piece: usize) -> bool {

@@ -148,6 +148,9 @@ impl Header {
 /// Marks a payload the lines of which are to be taken by who copies it; no length has this bit.
 const TAKE: usize = 1 << (usize::BITS - 1);
 
+/// Marks a payload that is copied by words.
+const WORDS: usize = TAKE >> 1;
+
 /// The bytes of a packet where they arrived, in memory that another process may still write.
 ///
 /// Never turned into a slice: a misbehaving peer may change the bytes while they are read, so they
@@ -155,7 +158,7 @@ const TAKE: usize = 1 << (usize::BITS - 1);
 #[derive(Clone, Copy)]
 pub struct Payload<'a> {
     ptr: *const u8,
-    /// With the mark [`TAKE`], so that a payload is two words, which go in registers.
+    /// With the marks [`TAKE`] or [`WORDS`], so that a payload is two words, which go in registers.
     len: usize,
     place: PhantomData<&'a [u8]>,
 }
@@ -193,10 +196,25 @@ impl<'a> Payload<'a> {
     #[inline]
     #[must_use]
     pub unsafe fn to_take(ptr: *mut u8, len: usize) -> Self {
-        debug_assert!(len & TAKE == 0);
+        debug_assert!(len & (TAKE | WORDS) == 0);
         Self {
             ptr,
             len: len | TAKE,
+            place: PhantomData,
+        }
+    }
+
+    /// The same, to be copied [by words](lines::copy_by_words) because that is sooner done.
+    ///
+    /// # Safety
+    /// The bytes must be readable for `'a`.
+    #[inline]
+    #[must_use]
+    pub unsafe fn by_words(ptr: *const u8, len: usize) -> Self {
+        debug_assert!(len & (TAKE | WORDS) == 0);
+        Self {
+            ptr,
+            len: len | WORDS,
             place: PhantomData,
         }
     }
@@ -205,7 +223,7 @@ impl<'a> Payload<'a> {
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len & !TAKE
+        self.len & !(TAKE | WORDS)
     }
 
     /// The same, in lines that are not taken: for who may copy them more than once.
@@ -245,6 +263,8 @@ impl<'a> Payload<'a> {
         unsafe {
             if len > LINE && self.len & TAKE != 0 {
                 lines::copy_and_take(self.ptr.cast_mut(), to, len);
+            } else if self.len & WORDS != 0 {
+                lines::copy_by_words(self.ptr, to, len);
             } else {
                 std::ptr::copy_nonoverlapping(self.ptr, to, len);
             }
