@@ -43,6 +43,11 @@ const BELIEVED: usize = 1 << 20;
 /// copies no more than they carry ([`State::take_in`]).
 const POLLS: u32 = 8;
 
+/// Of messages that go in windows the shortest pieces are so many times as long as of others. (Two processes that are apart, windows of
+/// 24, 32 and 48 KiB, pieces of 16 KiB to those of 8: 1.21, 1.36 and 1.13 times as much; near 0.88, 0.94 and 1.00, and with a buffer for
+/// each message 1.07 of 32 KiB.)
+const IN_WINDOWS: usize = 2;
+
 /// Lengths from which on messages change their form.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lengths {
@@ -136,11 +141,16 @@ impl Proto {
     }
 }
 
-/// Bytes of a piece of a message: all of it if it is short.
-fn piece_of(limits: &Limits, len: usize) -> usize {
-    match len <= limits.eager {
-        true => len.max(1),
-        false => limits.piece_of(len),
+/// Bytes of a piece of a message: all of it if it is short. One of a window has long pieces, because the other side has those of the
+/// messages before it to read meanwhile.
+fn piece_of(limits: &Limits, len: usize, waited: bool) -> usize {
+    if len <= limits.eager {
+        return len.max(1);
+    }
+    let piece = limits.piece_of(len);
+    match waited {
+        true => piece,
+        false => piece.max(IN_WINDOWS * limits.piece).min(limits.bulk),
     }
 }
 
@@ -201,7 +211,7 @@ impl<T: Transport> State<T> {
         if peer == proto.me || proto.peers[peer as usize].flags != 0 || !proto.table.has_room() {
             return Launched::No;
         }
-        let piece = piece_of(&proto.limits, len);
+        let piece = piece_of(&proto.limits, len, waited);
         let unasked = match waited {
             true => proto.form(args, len, waited) != Form::Offer,
             false => proto.goes_unasked(args, len, waited) && self.finds_room(peer, len, piece),
@@ -269,7 +279,7 @@ impl<T: Transport> State<T> {
             _ => 0,
         };
         let (peer, len, waited) = (op.args.dest.index(), op.data.len(), op.waited);
-        let piece = piece_of(&proto.limits, len);
+        let piece = piece_of(&proto.limits, len, waited);
         // SAFETY: the sender leaves the buffer to the device until the request completes; `piece` as above.
         let (left, sent) = unsafe { send_pieces(transport, piece, &op.args, &op.data, from) };
         // Also if nothing has left: it is decided.
