@@ -33,6 +33,9 @@ pub struct Config {
     pub cma: Cma,
     /// Whether the lines of a payload are taken by who has read it ([`lines`]).
     pub take: bool,
+    /// Whether payloads of 2 to 4 KiB are copied by words where that is sooner done ([`lines`]). No setting: it is known of
+    /// the processor.
+    pub by_words: bool,
     /// Use a fence in every send rather than `membarrier` in every sleep, as if the kernel had
     /// refused the latter.
     pub fenced: bool,
@@ -47,6 +50,7 @@ impl Default for Config {
             eager: 0,
             cma: Cma::Auto,
             take: lines::better_taken(),
+            by_words: lines::better_by_words(),
             fenced: false,
         }
     }
@@ -67,6 +71,7 @@ impl Config {
                 Switch::Off => Cma::Off,
             },
             take: lines::taken(settings),
+            by_words: lines::better_by_words(),
             fenced: false,
         }
     }

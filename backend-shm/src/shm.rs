@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_core::Result;
-use portolan_core::lines::{better_by_words, copy_by_words, is_for_words};
+use portolan_core::lines::{copy_by_words, is_for_words};
 use portolan_core::transport::{
     Bell, DirectMemory, Exposure, Header, Limits, Pulled, Pulls, Sent, Sink, Transport,
     TransportCaps,
@@ -86,7 +86,7 @@ impl Shm {
             rank,
             fenced,
             takes: config.take,
-            by_words: better_by_words(),
+            by_words: config.by_words,
             epoch_seen: 0,
             epoch: &raw const segment.head().epoch.0,
             outgoing: outgoing.collect(),

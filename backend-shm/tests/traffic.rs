@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Checker, Numbers, send};
-use portolan_core::transport::{Sent, Transport};
+use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
 use portolan_shm::{Config, Shm, in_process_with};
 
 /// Guard against hangs: no test comes near it.
@@ -175,4 +175,61 @@ fn more_ranks_than_slots_in_an_inbox() {
             ..Config::default()
         },
     );
+}
+
+/// A sink that copies payloads out, as the engine does.
+#[derive(Default)]
+struct Copies(Vec<Vec<u8>>);
+
+impl Sink for Copies {
+    fn accepts(&mut self, _: u32) -> bool {
+        true
+    }
+
+    fn packet(&mut self, _: u32, _: &Header, payload: Payload<'_>) {
+        let mut copy = vec![0; payload.len()];
+        // SAFETY: a vector of as many bytes.
+        unsafe { payload.copy_to(copy.as_mut_ptr(), copy.len()) };
+        self.0.push(copy);
+    }
+}
+
+/// Ranks that answer each message with one, and windows: whatever the lengths, and however payloads of those are copied.
+#[test]
+fn answers_and_windows_are_copied_whole() {
+    const LENGTHS: [usize; 9] = [200, 2047, 2048, 2049, 2560, 2561, 4096, 4097, 8192];
+    for by_words in [false, true] {
+        let config = Config {
+            by_words,
+            take: false,
+            ..Config::default()
+        };
+        let mut ranks = in_process_with(2, &config).unwrap();
+        for (round, len) in (0..90).zip(LENGTHS.iter().copied().cycle()) {
+            let window = if round < 45 { 1 } else { 1 + round % 4 };
+            for from in [0, 1] {
+                let bytes: Vec<u8> = (0..len).map(|at| (at / 5 + round + from) as u8).collect();
+                let (to, header) = (1 - from, Header::default());
+                let (mut sink, mut sent) = (Copies::default(), 0);
+                while sent < window {
+                    // SAFETY: the other rank, and a vector of `len` bytes.
+                    match unsafe {
+                        ranks[from].send_bulk_from(to as u32, &header, bytes.as_ptr(), len)
+                    } {
+                        Sent::Done => sent += 1,
+                        // The first ones wait until those before are delivered.
+                        Sent::Full => _ = ranks[to].poll(&mut sink),
+                        Sent::Gone => panic!("nobody leaves"),
+                    }
+                }
+                while sink.0.len() < window {
+                    ranks[to].poll(&mut sink);
+                }
+                assert!(
+                    sink.0.iter().all(|copy| *copy == bytes),
+                    "{len} bytes, {by_words}"
+                );
+            }
+        }
+    }
 }
