@@ -24,7 +24,8 @@ const MANY: usize = 16;
 const HINTS: u32 = 64;
 /// The same behind an empty one.
 const HINTS_EMPTY: u32 = 32;
-/// The same where there is no stream: as long as the answer to a message is on its way, who waits gives none itself.
+/// The same where there is no stream. One more than a lock needs, because a wait gives none itself while the answer to a short
+/// message may be on its way.
 const HINT: u32 = 2;
 
 /// What has come since this rank has sent anything.

@@ -208,10 +208,14 @@ fn answers_and_windows_are_copied_whole() {
         for (round, len) in (0..90).zip(LENGTHS.iter().copied().cycle()) {
             let window = if round < 45 { 1 } else { 1 + round % 4 };
             for from in [0, 1] {
-                let bytes: Vec<u8> = (0..len).map(|at| (at / 5 + round + from) as u8).collect();
+                let message = |number: usize| -> Vec<u8> {
+                    let byte = |at: usize| (at / 5 + 10 * round + 3 * number + from) as u8;
+                    (0..len).map(byte).collect()
+                };
                 let (to, header) = (1 - from, Header::default());
                 let (mut sink, mut sent) = (Copies::default(), 0);
                 while sent < window {
+                    let bytes = message(sent);
                     // SAFETY: the other rank, and a vector of `len` bytes.
                     match unsafe {
                         ranks[from].send_bulk_from(to as u32, &header, bytes.as_ptr(), len)
@@ -225,10 +229,8 @@ fn answers_and_windows_are_copied_whole() {
                 while sink.0.len() < window {
                     ranks[to].poll(&mut sink);
                 }
-                assert!(
-                    sink.0.iter().all(|copy| *copy == bytes),
-                    "{len} bytes, {by_words}"
-                );
+                let expected: Vec<_> = (0..window).map(message).collect();
+                assert!(sink.0 == expected, "{window} of {len} bytes, {by_words}");
             }
         }
     }

@@ -155,7 +155,7 @@ fn what_fits_is_what_pieces_find_room_for() {
     let (mut unread, mut seen, mut wraps) = (VecDeque::new(), [0; 2], 0);
     for step in 0..5000 {
         let len = [200, 4096, 5000, 10_000, 12_345, 16 << 10, 32 << 10, 40_000][step * 5 % 8];
-        let piece = [256, 4096, 8192][step % 3];
+        let piece = [256, 4096, 8192, 16 << 10, 12_288][step % 5];
         let before = sender.pos;
         let fits = sender.fits(len, piece, &ends);
         let all = takes(&mut sender, len, piece, &ends, &mut unread);

@@ -7,8 +7,8 @@ use crate::segment::Segment;
 use crate::sync::Ordering::Acquire;
 
 /// Longest piece after which a sender asks for the lines of the next one. What is longer is copied in a way that
-/// takes whole lines without fetching them first (`rep movsb`); lines that were asked for would only be in
-/// its way, and in that of what comes next.
+/// takes whole lines without fetching them first (`rep movsb`), as a rule; lines that were asked for would only be in
+/// its way, and in that of what comes next. (That they are not for what is copied by words was not measured.)
 const HINTED_TX: usize = 2 << 10;
 /// The same for a sender that starts over: longer pieces cost more by the asking than by the fetching.
 const HINTED_RESTARTING: usize = 4 * LINE;

@@ -142,7 +142,7 @@ impl Proto {
 }
 
 /// Bytes of a piece of a message: all of it if it is short. One of a window has long pieces, because the other side has those of the
-/// messages before it to read meanwhile.
+/// messages before it to read meanwhile; two at least, so that it is seen to be long.
 fn piece_of(limits: &Limits, len: usize, waited: bool) -> usize {
     if len <= limits.eager {
         return len.max(1);
@@ -150,7 +150,10 @@ fn piece_of(limits: &Limits, len: usize, waited: bool) -> usize {
     let piece = limits.piece_of(len);
     match waited {
         true => piece,
-        false => piece.max(IN_WINDOWS * limits.piece).min(limits.bulk),
+        false => {
+            let long = (IN_WINDOWS * limits.piece).min(len.div_ceil(2));
+            piece.max(long).min(limits.bulk)
+        }
     }
 }
 
@@ -439,5 +442,28 @@ impl Proto {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_windows_have_long_pieces_and_two_at_least() {
+        let limits = |eager| Limits {
+            short: 192,
+            bulk: 32 << 10,
+            eager,
+            piece: 8 << 10,
+            bundle: 0,
+        };
+        let pieces = |eager, len| [true, false].map(|waited| piece_of(&limits(eager), len, waited));
+        assert_eq!(pieces(16 << 10, 16 << 10), [16 << 10; 2], "one packet");
+        assert_eq!(pieces(16 << 10, 24 << 10), [8 << 10, 12 << 10]);
+        assert_eq!(pieces(16 << 10, 32 << 10), [8 << 10, 16 << 10]);
+        assert_eq!(pieces(16 << 10, 128 << 10), [32 << 10; 2]);
+        assert_eq!(pieces(8 << 10, 12 << 10), [8 << 10; 2]);
+        assert_eq!(pieces(0, 0), [1; 2]);
     }
 }

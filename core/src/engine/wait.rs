@@ -91,8 +91,8 @@ impl Policy {
     }
 }
 
-/// What a wait does after so many looks in vain, before it looks again: nothing at first, then it gives the processor the hint
-/// that this is a wait.
+/// What a wait that holds the lock does after so many looks in vain, before it looks again: nothing at first, then it gives the processor
+/// the hint that this is a wait. (Others, of several threads or of ranks that take turns, give the hint behind each look.)
 ///
 /// The hint makes room for a sibling thread, and takes 15 to 45 ns, half of which a message waits on average that comes
 /// meanwhile: that counts while a short one is to be expected, which is on its way for no longer than [`CLOSELY`] looks.

@@ -148,7 +148,7 @@ impl Header {
 /// Marks a payload the lines of which are to be taken by who copies it; no length has this bit.
 const TAKE: usize = 1 << (usize::BITS - 1);
 
-/// Marks a payload that is copied by words.
+/// Marks a payload that is copied by words; no length has this bit, either: packets are far shorter.
 const WORDS: usize = TAKE >> 1;
 
 /// The bytes of a packet where they arrived, in memory that another process may still write.
@@ -243,7 +243,7 @@ impl<'a> Payload<'a> {
     #[inline(always)]
     pub unsafe fn copy_to(&self, to: *mut u8, len: usize) {
         debug_assert!(len <= self.len());
-        // SAFETY: the caller's promise, and that of `new` or `to_take`.
+        // SAFETY: the caller's promise, and that of who made the payload.
         unsafe {
             if len <= LINE / 2 {
                 copy_short(self.ptr, to, len);
@@ -259,7 +259,7 @@ impl<'a> Payload<'a> {
     /// As for [`copy_to`](Self::copy_to).
     #[inline(never)]
     unsafe fn copy_long(self, to: *mut u8, len: usize) {
-        // SAFETY: the caller's promise, and that of `new` or `to_take`.
+        // SAFETY: the caller's promise, and that of who made the payload.
         unsafe {
             if len > LINE && self.len & TAKE != 0 {
                 lines::copy_and_take(self.ptr.cast_mut(), to, len);
@@ -424,6 +424,27 @@ mod tests {
             };
             let taken = place.iter().filter(|&&byte| byte == 0).count();
             assert_eq!(taken, lines, "from {from}");
+        }
+    }
+
+    /// Marked or not, the bytes and their number are the same, whole, behind a part, and before one.
+    #[test]
+    fn what_is_copied_by_words_is_whole() {
+        let sent: Vec<u8> = (0..3000_u32).map(|at| (at / 7) as u8).collect();
+        // SAFETY: the vector's bytes.
+        let payload = unsafe { Payload::by_words(sent.as_ptr(), sent.len()) };
+        assert_eq!((payload.len(), payload.is_empty()), (3000, false));
+        assert_eq!(format!("{payload:?}"), "Payload(3000 bytes)");
+        assert_eq!(payload.first::<8>().as_ref(), sent.first_chunk::<8>());
+        payload.take();
+        for payload in [payload, payload.to_keep()] {
+            assert_eq!(payload.to_vec(), sent);
+            assert_eq!(payload.after(600).to_vec(), sent[600..]);
+            assert_eq!(payload.after(2990).len(), 10);
+            let mut copy = [0; 2500];
+            // SAFETY: as many bytes.
+            unsafe { payload.copy_to(copy.as_mut_ptr(), copy.len()) };
+            assert_eq!(copy, sent[..2500]);
         }
     }
 
