@@ -44,8 +44,8 @@ const BELIEVED: usize = 1 << 20;
 const POLLS: u32 = 8;
 
 /// Of messages that go in windows the shortest pieces are so many times as long as of others. (Two processes that are apart, windows of
-/// 24, 32 and 48 KiB, pieces of 16 KiB to those of 8: 1.21, 1.36 and 1.13 times as much; near 0.88, 0.94 and 1.00, and with a buffer for
-/// each message 1.07 of 32 KiB.)
+/// 32 and 48 KiB, pieces of 16 KiB to those of 8: 1.36 and 1.13 times as much; near 0.97 and 1.00, and with a buffer for each message 1.07
+/// of 32 KiB.)
 const IN_WINDOWS: usize = 2;
 
 /// Lengths from which on messages change their form.
