@@ -92,11 +92,11 @@ impl Begun {
         if !(self.was_free || self.has_room(boards)) {
             return false;
         }
-        let own = boards.board(boards.rank);
+        let own = boards.own();
         let header = call.shown.of_step(self.step);
         if call.place.is_some() && call.has_data() {
             // SAFETY: from the caller; the place is free.
-            unsafe { call.show(self.place_of(boards, boards.rank, self.place)) };
+            unsafe { call.show(self.place_on(boards, boards.own(), self.place)) };
         }
         if header.is_by_messages() {
             let data = data_of(own, self.cell).cast::<u64>();
@@ -161,7 +161,11 @@ impl Begun {
     /// Where a rank's data is.
     #[inline]
     fn place_of(&self, boards: &Boards, rank: u32, place: Place) -> *mut u8 {
-        let board = boards.board(rank);
+        self.place_on(boards, boards.board(rank), place)
+    }
+
+    #[inline]
+    fn place_on(&self, boards: &Boards, board: *mut u8, place: Place) -> *mut u8 {
         match place {
             Place::Cell => data_of(board, self.cell),
             Place::Chunk => board.wrapping_add(boards.tracks[self.track].map.chunk(self.step)),
@@ -398,7 +402,7 @@ impl Begun {
             turns.proves(self.step);
         }
         let (done, tell) = turns.end(self.step);
-        let own = boards.board(boards.rank);
+        let own = boards.own();
         // SAFETY: a board of this communicator.
         // Release: pairs with the Acquire load in `least_behind`: whatever this rank has read, it read before.
         // (In its turn, so that of two threads the later one does not store first.)

@@ -169,6 +169,12 @@ impl Boards {
         self.boards[rank as usize].as_ptr()
     }
 
+    /// This rank's.
+    #[inline]
+    fn own(&self) -> *mut u8 {
+        self.region.ptr
+    }
+
     /// The boards of the others, and whose they are.
     #[inline]
     fn others(&self) -> impl Iterator<Item = (*mut u8, ProcId)> + '_ {

@@ -124,11 +124,17 @@ impl<'a, D: Device> Steps<'a, D> {
         }
     }
 
+    /// Notes that this rank looks at another.
+    #[inline]
+    fn note_look(&mut self) {
+        self.state.count(Counters::Looks, 1);
+        self.looked = true;
+    }
+
     /// Waits for a rank: until `ready` holds, which that one makes true.
     #[inline]
     fn wait(&mut self, rank: u32, mut ready: impl FnMut() -> bool) -> Result<()> {
-        self.state.count(Counters::Looks, 1);
-        self.looked = true;
+        self.note_look();
         let device = self.comm.device();
         if self.take_turns() && !ready() {
             self.gave_way |= self.beside.begin_wait(device, rank, &mut ready);
@@ -268,7 +274,7 @@ impl<'a, D: Device> Steps<'a, D> {
     /// Where this rank writes the data of this step.
     #[inline]
     pub(super) fn mine(&self, place: Place) -> *mut u8 {
-        self.at(self.rank(), place)
+        self.on(self.boards.own(), place, self.step)
     }
 
     /// Where this rank will write in the next step, once it has seen all others in this one: its
@@ -276,18 +282,17 @@ impl<'a, D: Device> Steps<'a, D> {
     #[inline]
     pub(super) fn ahead(&self, place: Place) -> *mut u8 {
         debug_assert_eq!(self.proved, self.step);
-        self.at_step(self.rank(), place, self.step.wrapping_add(1))
+        self.on(self.boards.own(), place, self.step.wrapping_add(1))
     }
 
     /// Where the data of a rank is, once it has posted.
     #[inline]
     pub(super) fn at(&self, rank: u32, place: Place) -> *mut u8 {
-        self.at_step(rank, place, self.step)
+        self.on(self.boards.board(rank), place, self.step)
     }
 
     #[inline]
-    fn at_step(&self, rank: u32, place: Place, step: u32) -> *mut u8 {
-        let board = self.boards.board(rank);
+    fn on(&self, board: *mut u8, place: Place, step: u32) -> *mut u8 {
         match place {
             Place::Cell => self.boards.map.data(board, step),
             Place::Chunk => self.boards.map.chunk(board, step),
@@ -307,8 +312,10 @@ impl<'a, D: Device> Steps<'a, D> {
     pub(super) fn post_apart(&mut self, kind: Kind, len: usize, but: u32) {
         self.post_for_few(kind, len);
         if self.size() <= RADIX {
-            let apart = |&rank: &u32| rank != but;
-            self.others().filter(apart).for_each(|rank| self.wake(rank));
+            let apart = |&rank: &u32| rank != but && rank != self.rank();
+            (0..self.size())
+                .filter(apart)
+                .for_each(|rank| self.wake(rank));
         }
     }
 
@@ -322,7 +329,7 @@ impl<'a, D: Device> Steps<'a, D> {
     /// The same with items of another sort than this rank's own: what it has from others and hands on.
     #[inline]
     pub(super) fn post_as(&mut self, sort: Sort, kind: Kind, len: usize) {
-        let own = self.boards.board(self.rank());
+        let own = self.boards.own();
         if len >= Header::LONG {
             // SAFETY: the cell is this rank's, and `room` has found it free.
             unsafe {
@@ -413,7 +420,7 @@ impl<'a, D: Device> Steps<'a, D> {
 
     /// Tells the others how many steps this rank has behind it.
     fn publish(&self) {
-        let own = self.boards.board(self.rank());
+        let own = self.boards.own();
         // SAFETY: a board of this communicator.
         // Release: pairs with the Acquire load in `await_done`: whatever this rank has read, it read before.
         unsafe { self.boards.map.done(own) }.store(self.step, Ordering::Release);

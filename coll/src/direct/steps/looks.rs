@@ -56,6 +56,18 @@ impl<D: Device> Steps<'_, D> {
         rank: u32,
         such: impl Fn(Header) -> bool,
     ) -> Result<Header> {
+        match self.seen_of(rank) {
+            Some(header) if such(header) => {
+                self.note_look();
+                Ok(header)
+            }
+            _ => self.header_later(rank, such),
+        }
+    }
+
+    /// The same for one that is not there at the first look.
+    #[inline(never)]
+    fn header_later(&mut self, rank: u32, such: impl Fn(Header) -> bool) -> Result<Header> {
         // SAFETY: a board of this communicator, mapped as long as it lives.
         let cell = unsafe { self.boards.map.header(self.boards.board(rank), self.step) };
         let (mut header, step) = (Header(0), self.step);
