@@ -67,10 +67,9 @@ impl Heap {
         rank: u32,
         len: usize,
     ) -> Result<DirectMemory> {
-        let total = (len as u64)
-            .max(1)
-            .next_multiple_of(PAGE)
-            .saturating_add(PAGE);
+        // What is longer than any segment is refused where it is extended.
+        let pages = (len as u64).max(1).checked_next_multiple_of(PAGE);
+        let total = pages.map_or(u64::MAX, |len| len.saturating_add(PAGE));
         let offset = match self.take(total) {
             Some(offset) => {
                 if let Err(error) = segment.restore(offset, total, "memory for direct access") {

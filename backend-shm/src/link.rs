@@ -121,6 +121,13 @@ impl Outgoing {
         }
     }
 
+    /// The receiver, `peer`, has left the job.
+    #[cold]
+    pub(crate) fn has_left(&mut self, peer: u32) {
+        let why = || format!("rank {peer} has left the job and takes no more messages");
+        self.gone.get_or_insert_with(why);
+    }
+
     /// The receiver's bell.
     #[inline(always)]
     pub(crate) fn bell(&self) -> &BellWords {

@@ -49,17 +49,13 @@ pub(crate) unsafe fn reach(
     // A number may be given to another process after the rank's death. The watcher's thread sees that
     // event at once, long before the system has given out all other numbers; so it is enough to look at
     // what the thread has written: before anything is written, and after something was read.
-    let life = shm.segment.life(peer);
-    if life != Life::Running {
-        return if life.dead() {
-            Pulled::Gone
-        } else {
-            Pulled::Stream
-        };
+    // Who has left has taken its memory along, and answers nothing any more.
+    if shm.segment.life(peer) != Life::Running {
+        return left(shm, peer);
     }
     let pushes = matches!(local, Local::From(..));
     if pushes && !shm.segment.begin_push(shm.rank, peer) {
-        return Pulled::Gone;
+        return left(shm, peer);
     }
     let probe_at = shm.segment.rank(peer).identity.probe_at.load(Relaxed);
     // SAFETY: the caller's promise.
@@ -68,12 +64,22 @@ pub(crate) unsafe fn reach(
         shm.segment.end_push(shm.rank);
     }
     match read {
-        _ if shm.segment.life(peer).dead() => Pulled::Gone,
+        // Its memory may have been something else by the time that it was read.
+        _ if shm.segment.life(peer) != Life::Running => left(shm, peer),
         Read::Done => Pulled::Done,
         // It may be the rank's end, about to be noticed.
         Read::No if shm.watches_dead(peer) => Pulled::Gone,
         Read::No => Pulled::Stream,
     }
+}
+
+/// A peer is not at work any more.
+#[cold]
+fn left(shm: &mut Shm, peer: u32) -> Pulled {
+    if shm.segment.life(peer) == Life::Finished {
+        shm.outgoing[peer as usize].has_left(peer);
+    }
+    Pulled::Gone
 }
 
 /// One line per fact that a user may want to know.

@@ -111,7 +111,7 @@ impl Puller {
     ) -> Exposure {
         // Not asked from the system: that is a system call.
         let (id, pid) = match self {
-            Self::Within(exposed) => (exposed.insert(data, len, writable), 0),
+            Self::Within(exposed) => (exposed.insert(rank, data, len, writable), 0),
             Self::Across { peers, .. } => (0, peers[rank as usize].pid),
         };
         Place {
@@ -127,6 +127,13 @@ impl Puller {
     pub(crate) fn withdraw(&self, exposure: &Exposure) {
         if let Self::Within(exposed) = self {
             exposed.remove(Place::from_exposure(exposure).id);
+        }
+    }
+
+    /// Withdraws all that `rank`, this one, has exposed. (Other processes see that it has left.)
+    pub(crate) fn close(&self, rank: u32) {
+        if let Self::Within(exposed) = self {
+            exposed.remove_all(rank);
         }
     }
 
@@ -285,17 +292,26 @@ pub(crate) struct Exposed {
 /// A buffer: held for reading while it is copied, for writing to withdraw it.
 #[derive(Debug)]
 struct Span {
+    owner: u32,
     addr: usize,
     len: usize,
     writable: bool,
     open: RwLock<bool>,
 }
 
+impl Span {
+    /// Waits for a copy that is under way; nobody starts another.
+    fn close(&self) {
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = false;
+    }
+}
+
 impl Exposed {
-    fn insert(&self, data: *const u8, len: usize, writable: bool) -> u64 {
+    fn insert(&self, owner: u32, data: *const u8, len: usize, writable: bool) -> u64 {
         // Relaxed: the number only has to be new.
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let span = Span {
+            owner,
             addr: data.expose_provenance(),
             len,
             writable,
@@ -308,8 +324,15 @@ impl Exposed {
     fn remove(&self, id: u64) {
         let span = self.lock().remove(&id);
         if let Some(span) = span {
-            // Waits for a copy that is under way; nobody starts another.
-            *span.open.write().unwrap_or_else(PoisonError::into_inner) = false;
+            span.close();
+        }
+    }
+
+    fn remove_all(&self, owner: u32) {
+        let is_owned = |_: &u64, span: &mut Arc<Span>| span.owner == owner;
+        let spans: Vec<_> = self.lock().extract_if(is_owned).collect();
+        for (_, span) in spans {
+            span.close();
         }
     }
 
@@ -392,6 +415,47 @@ mod tests {
         puller.withdraw(&writable);
         assert_eq!(write(&mut puller, &writable, 0), Read::No);
         assert_eq!(data, [0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn who_leaves_has_nothing_exposed_any_more() {
+        let mut puller = within();
+        let (mine, theirs) = ([1_u8, 2], [3_u8, 4]);
+        let [one, two] = [0, 1].map(|_| puller.expose(3, mine.as_ptr(), 2, false));
+        let other = puller.expose(4, theirs.as_ptr(), 2, false);
+        puller.close(3);
+        for gone in [one, two] {
+            assert_eq!(read(&mut puller, &gone, 0, 2), None);
+        }
+        let Puller::Within(exposed) = &puller else {
+            unreachable!("made so")
+        };
+        assert_eq!(exposed.lock().len(), 1, "another rank's stays");
+        puller.withdraw(&other);
+    }
+
+    /// The end of an exposure waits for the copy that is under way.
+    #[test]
+    fn nothing_is_read_after_the_end() {
+        let exposed = Arc::new(Exposed::default());
+        let len = 1 << 20;
+        for _ in 0..50 {
+            let data = vec![7_u8; len];
+            let owner = Puller::Within(Arc::clone(&exposed));
+            let exposure = owner.expose(3, data.as_ptr(), len, false);
+            std::thread::scope(|scope| {
+                let mut reader = Puller::Within(Arc::clone(&exposed));
+                let copies = scope.spawn(move || {
+                    while let Some(bytes) = read(&mut reader, &exposure, 0, len) {
+                        assert!(bytes.iter().all(|&byte| byte == 7), "read too late");
+                    }
+                });
+                std::thread::yield_now();
+                owner.close(3);
+                drop(data);
+                copies.join().unwrap();
+            });
+        }
     }
 
     #[test]

@@ -301,8 +301,7 @@ fn post(shm: &mut Shm, peer: u32, kind: Kind, header: [u64; 3], bytes: &[u8]) ->
 /// Remembers that a send to `peer` waits for room.
 fn no_room(shm: &mut Shm, peer: u32) -> Sent {
     if shm.segment.life(peer) == Life::Finished {
-        let why = format!("rank {peer} has left the job and takes no more messages");
-        shm.outgoing[peer as usize].gone = Some(why);
+        shm.outgoing[peer as usize].has_left(peer);
         return Sent::Gone;
     }
     let out = &mut shm.outgoing[peer as usize];

@@ -329,6 +329,24 @@ impl Transport for Shm {
         }
     }
 
+    fn close(&mut self) {
+        if std::thread::panicking() {
+            self.segment.fail(self.rank, "it panicked");
+        }
+        // Only a rank at work can finish: one that was declared dead stays so.
+        // Release: everything that this rank has sent is visible to whoever sees that it left.
+        let life = &self.segment.rank(self.rank).identity.life;
+        let _ = life.compare_exchange(
+            Life::Running as u32,
+            Life::Finished as u32,
+            Release,
+            Relaxed,
+        );
+        self.puller.close(self.rank);
+        self.segment
+            .await_pushes(self.rank, |rank| self.watches_dead(rank));
+    }
+
     unsafe fn pull(
         &mut self,
         peer: u32,
@@ -389,19 +407,7 @@ impl Transport for Shm {
 
 impl Drop for Shm {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.segment.fail(self.rank, "it panicked");
-            return;
-        }
-        // Only a rank at work can finish: one that was declared dead stays so.
-        // Release: everything that this rank has sent is visible to whoever sees that it left.
-        let life = &self.segment.rank(self.rank).identity.life;
-        let _ = life.compare_exchange(
-            Life::Running as u32,
-            Life::Finished as u32,
-            Release,
-            Relaxed,
-        );
+        self.close();
         drop(self.watcher.take());
         for peer in 0..self.segment.ranks() {
             self.segment.rank(peer).bell.wake_if_asleep(true);

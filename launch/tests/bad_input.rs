@@ -10,12 +10,18 @@ mod over_ofi;
 #[path = "common/rank.rs"]
 mod rank;
 
+use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 
 use common::Outcome;
 use libtest_mimic::Trial;
 use portolan::coll::Allreduce;
 use portolan::{Op, Result, World};
+use portolan_core::config::Settings;
+use portolan_core::level::Single;
+use portolan_core::matching::Pattern;
+use portolan_core::transport::memory;
+use portolan_core::{Adi, Engine};
 
 fn main() -> ExitCode {
     rank::main(play, trials)
@@ -115,6 +121,15 @@ fn trials() -> Vec<Trial> {
             "was killed by signal 6",
         ]);
         assert!(rank::shared_files().is_empty());
+        Ok(())
+    }));
+    trials.push(Trial::test("report_that_panics_inside_a_receive", || {
+        let outcome = job(&[], 2, "panicking_report");
+        outcome.expect_code(134).expect_err(&[
+            "this report panics",
+            "a panic came out of the device during a wait while a buffer was in use",
+            "was killed by signal 6",
+        ]);
         Ok(())
     }));
     for (name, options, code, says) in SETTINGS {
@@ -229,8 +244,29 @@ fn act(role: &str, world: &World) -> Result<()> {
             comm.start_owned(sum)?.wait()?;
             Ok(())
         }
+        "panicking_report" => {
+            wait_for_ever();
+            Ok(())
+        }
         "types" => comm.send(&[7_u64; 8], 1, 0),
         "truncated" => comm.send(&data, 1, 0),
         _ => Ok(()),
     }
+}
+
+/// Receives into a buffer that a panic would end, on a device of its own, what never comes.
+fn wait_for_ever() {
+    let mut settings = Settings::default();
+    settings.set("STUCK_AFTER", "0.01").expect("a time");
+    let network = memory::network(2).into_iter().next();
+    let device: Engine<_, Single> =
+        Engine::new(network.expect("two ranks"), &settings).expect("two ranks");
+    device.on_stuck(Box::new(|_| panic!("this report panics")));
+    let pattern = Pattern {
+        context: 0,
+        source: Some(1),
+        tag: None,
+    };
+    let receive = || device.recv_contig(&pattern, &mut [0; 8]).map(drop);
+    let _ = std::panic::catch_unwind(AssertUnwindSafe(receive));
 }

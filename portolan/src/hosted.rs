@@ -109,6 +109,11 @@ impl<D: Device> Hosted<D> {
         self.told.load(Ordering::Relaxed)
     }
 
+    /// Whether a rank that fails leaves it to its process's end to say so.
+    pub(crate) fn fails_silently(&self) -> bool {
+        self.fatal_failures
+    }
+
     /// Leaves the job, once; later calls do nothing.
     pub(crate) fn leave(&self, how: Leave) -> Result<()> {
         // Relaxed: the flag carries no data, it only lets one caller in.

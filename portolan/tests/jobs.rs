@@ -199,6 +199,67 @@ fn one_thread_steps_several_ranks() {
     assert_eq!(seen, 0b11111);
 }
 
+/// Its memory is gone with it: nobody reads what is left of a message that it had given up, and nobody waits for it.
+#[test]
+fn what_a_rank_that_left_still_had_to_send_is_an_error() {
+    for transport in common::transports() {
+        let worlds = Jobs::with(&Builder::new().transport(transport), 2).unwrap();
+        let [zero, one] = worlds.try_into().unwrap();
+        let comm = zero.comm();
+        drop(comm.isend_owned(vec![7_u8; 1 << 20], 1, 0).unwrap());
+        drop((comm, zero));
+        let error = one.comm().recv::<u8>(0, 0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PeerFailed, "{transport}: {error}");
+        assert!(
+            error.to_string().contains("left the job"),
+            "{transport}: {error}"
+        );
+    }
+}
+
+/// Whoever copies from its memory has copied what was there, or has an error.
+#[test]
+fn a_rank_that_fails_takes_its_memory_when_nobody_reads_it() {
+    for transport in common::transports() {
+        for round in 0..16 {
+            let outcome = Builder::new().transport(transport).try_threads(2, |world| {
+                let comm = world.comm();
+                if comm.rank() == 0 {
+                    drop(comm.isend_owned(vec![7_u8; 16 << 20], 1, 0)?);
+                    for _ in 0..round * 50 {
+                        std::thread::yield_now();
+                    }
+                    return comm.send(&[0_u8], 99, 0);
+                }
+                match comm.recv::<u8>(0, 0) {
+                    Ok((data, _)) => assert!(data.iter().all(|&byte| byte == 7)),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}"),
+                }
+                Ok(())
+            });
+            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::InvalidRank);
+        }
+    }
+}
+
+/// The first of them finds room at a rank that has left, and ends with the second one, which does not.
+#[cfg(feature = "shm")]
+#[test]
+fn sends_that_find_no_room_at_a_rank_that_left_end() {
+    let worlds = Jobs::with(&Builder::new().transport("shm"), 2).unwrap();
+    let [zero, one] = worlds.try_into().unwrap();
+    let comm = one.comm();
+    drop(zero);
+    let sends = [0, 1].map(|tag| comm.isend_owned(vec![7_u8; 1 << 20], 0, tag).unwrap());
+    for send in sends {
+        let failed = send.wait().unwrap_err();
+        assert_eq!(failed.error.kind(), ErrorKind::PeerFailed);
+        assert_eq!(failed.buf.len(), 1 << 20);
+        let text = failed.error.to_string();
+        assert!(text.contains("left the job"), "{text}");
+    }
+}
+
 #[test]
 fn worlds_live_side_by_side() {
     jobs(&[2], |outer| {

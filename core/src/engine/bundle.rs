@@ -260,8 +260,8 @@ impl<T: Transport> State<T> {
         };
         match sent {
             Sent::Full => return Bundled::Full,
-            // They fail when the death is noticed.
-            Sent::Gone => {}
+            // They fail when that is noticed.
+            Sent::Gone => self.proto.note_gone(peer),
             Sent::Done => {
                 self.proto.counters.bundles_sent += 1;
                 for &index in queue.iter().take(count) {

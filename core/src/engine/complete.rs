@@ -302,9 +302,10 @@ impl<T: Transport> State<T> {
         }
         // What waits in its slot has shown nothing to anybody.
         if let Op::Send(op) = &mut self.proto.table.entry(index).op {
-            let queued = op.stage == super::entry::SendStage::Queued;
+            use super::entry::SendStage::{Queued, Unasked};
+            let is_untold = matches!(op.stage, Queued | Unasked { .. });
             if let Some(word) = op.word.take()
-                && queued
+                && is_untold
             {
                 self.transport.offer_close(word);
             }

@@ -64,6 +64,35 @@ impl<T: Transport> State<T> {
         }
     }
 
+    /// Peers that take no more packets are dead, or have left the job while something was still to go to them: what waits
+    /// for them ends. Returns how many there were.
+    pub(super) fn fail_gone(&mut self) -> usize {
+        let gone = std::mem::take(&mut self.proto.gone);
+        for &peer in &gone {
+            if self.proto.peers[peer as usize].flags & Peer::FAILED != 0 {
+                continue;
+            }
+            let why = self.why_gone(peer);
+            self.fail_peer(peer, why);
+        }
+        gone.len()
+    }
+
+    fn why_gone(&self, peer: u32) -> Box<str> {
+        let why = self.transport.failure_of(peer);
+        why.unwrap_or_else(|| "it has left the job".to_owned())
+            .into()
+    }
+
+    /// What was to be read from a peer is gone with it: fails the receive.
+    pub(super) fn fail_pull(&mut self, index: u32, peer: u32) {
+        let why = self.why_gone(peer);
+        self.proto.active.reasons.entry(peer).or_insert(why);
+        self.proto.note_gone(peer);
+        self.release_offer(index);
+        self.proto.fail_request(index, peer);
+    }
+
     fn fail_peer(&mut self, peer: u32, why: Box<str>) {
         tracing::warn!(
             rank = self.proto.me,
@@ -98,6 +127,15 @@ impl<T: Transport> State<T> {
 }
 
 impl Proto {
+    /// A packet was refused because its peer is gone. What waits for it ends with the next step of progress.
+    #[cold]
+    pub(super) fn note_gone(&mut self, peer: u32) {
+        if !self.gone.contains(&peer) {
+            self.gone.push(peer);
+        }
+        self.work = true;
+    }
+
     /// Notes that a peer sent something that no correct peer sends.
     #[cold]
     pub(super) fn misbehaves(&mut self, peer: u32, what: &'static str) {

@@ -166,7 +166,7 @@ pub(super) struct Context<S>(pub(super) S);
 pub(super) struct Inside<'a>(pub(super) &'a mut Proto);
 
 /// The device after a poll, for hooks.
-struct Whole<'a, T>(&'a mut State<T>);
+struct Whole<'a, T: Transport>(&'a mut State<T>);
 
 /// In what handlers and hooks differ.
 trait Access {

@@ -171,6 +171,9 @@ impl<T: Transport> State<T> {
             };
             if result != Sent::Done {
                 loader.was_refused();
+                if result == Sent::Gone {
+                    self.proto.note_gone(stream.peer);
+                }
                 break;
             }
             stream.position += len;

@@ -16,7 +16,7 @@ use crate::request::{Request, State as Stage};
 use crate::staging::Driven;
 use crate::status::Status;
 use crate::transport::remote::apply;
-use crate::transport::{Header, PacketKind, Payload, Remote, Transport, TransportCaps};
+use crate::transport::{Header, PacketKind, Payload, Remote, Sent, Transport, TransportCaps};
 
 /// What a one-sided packet asks or answers ([`Header::flags`]).
 pub(super) mod step {
@@ -319,8 +319,11 @@ impl<T: Transport> State<T> {
                         std::ptr::copy_nonoverlapping(source.add(done), data, step);
                     })
             };
-            if sent != crate::transport::Sent::Done {
+            if sent != Sent::Done {
                 self.proto.found_no_room = true;
+                if sent == Sent::Gone {
+                    self.proto.note_gone(peer);
+                }
                 break;
             }
             done += step;

@@ -237,6 +237,9 @@ impl<T: Transport> State<T> {
                     })
             }
         };
+        if sent == Sent::Gone {
+            self.proto.note_gone(peer);
+        }
         sent != Sent::Full
     }
 
@@ -299,6 +302,9 @@ impl<T: Transport> State<T> {
             };
             if result != Sent::Done {
                 self.proto.full_peers.push(stream.peer);
+                if result == Sent::Gone {
+                    self.proto.note_gone(stream.peer);
+                }
                 break;
             }
             stream.position += len;
@@ -324,7 +330,10 @@ impl<T: Transport> State<T> {
         // transport was checked when it was queued.
         match unsafe { self.transport.send_short(peer, &header, ptr, len) } {
             Sent::Full => Some(false),
-            Sent::Gone => Some(true),
+            Sent::Gone => {
+                self.proto.note_gone(peer);
+                Some(true)
+            }
             Sent::Done => {
                 self.proto.counters.eager_sent += 1;
                 self.proto.counters.bytes_sent += len as u64;
@@ -346,6 +355,10 @@ impl<T: Transport> State<T> {
         if let SendStage::Unasked { left } = op.stage
             && (left > 0 || self.proto.peers[peer as usize].flags & Peer::HOLD == 0)
         {
+            // It may have been to be announced while the peer wanted that, and found no room.
+            if op.word.is_some() || op.exposure.is_some() {
+                self.release_offer(index);
+            }
             return self.launch_pieces(index);
         }
         let len = op.data.len();
@@ -391,13 +404,16 @@ impl<T: Transport> State<T> {
         };
         match sent {
             Sent::Full => false,
-            Sent::Gone => true,
+            Sent::Gone => {
+                self.proto.note_gone(peer);
+                true
+            }
             Sent::Done => {
                 self.proto.counters.eager_sent += 1;
-                self.proto.counters.bytes_sent += len as u64;
                 if synchronous {
                     op.stage = SendStage::Unmatched;
                 } else {
+                    self.proto.counters.bytes_sent += len as u64;
                     self.proto.complete_send(index);
                 }
                 true
@@ -416,7 +432,10 @@ impl<T: Transport> State<T> {
                 self.transport.withdraw(&exposure);
             }
             let (peer, len) = (op.args.dest.index(), op.data.len());
-            self.proto.ways.given(peer, len);
+            // What left with its envelope was not taken in one of the ways of long messages.
+            if op.stage != SendStage::Unmatched {
+                self.proto.ways.given(peer, len);
+            }
             self.proto.counters.bytes_sent += len as u64;
             if let Some(why) = fault(&op.data) {
                 return self.proto.fail_driven(index, why);

@@ -296,6 +296,9 @@ impl<T: Transport> State<T> {
             proto.complete_send(index);
         }
         // To the dead nothing leaves any more: the request ends when that is noticed.
+        if sent == Sent::Gone {
+            proto.note_gone(peer);
+        }
         sent != Sent::Full
     }
 }

@@ -69,6 +69,7 @@ impl<T: Transport> State<T> {
             done += 1;
         }
         self.declare_misbehaved();
+        done += self.fail_gone();
         done += self.advance_pulls();
         done += self.begin_late();
         while let Some(index) = self.proto.begins.pop_front() {
@@ -83,7 +84,8 @@ impl<T: Transport> State<T> {
         done += self.run_hooks();
         done += self.flush_outgoing();
         self.proto.has_pulled = false;
-        self.proto.work = self.proto.has_outgoing() || self.proto.hooks.awake();
+        let proto = &mut self.proto;
+        proto.work = proto.has_outgoing() || proto.hooks.awake() || !proto.gone.is_empty();
         done
     }
 

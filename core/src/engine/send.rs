@@ -327,7 +327,10 @@ impl<T: Transport> State<T> {
                 .send_short(peer, &header, bytes.as_ptr(), bytes.len())
         } {
             Sent::Full => false,
-            Sent::Gone => true,
+            Sent::Gone => {
+                self.proto.note_gone(peer);
+                true
+            }
             Sent::Done => {
                 op.stage = SendStage::Offered;
                 self.proto.counters.offers_sent += 1;

@@ -27,9 +27,16 @@ use crate::observe::{Counters, Event, Tracer};
 use crate::transport::{Exposure, Header, Limits, Transport, TransportCaps};
 
 /// A channel's state.
-pub(super) struct State<T> {
+pub(super) struct State<T: Transport> {
     pub(super) transport: T,
     pub(super) proto: Proto,
+}
+
+impl<T: Transport> Drop for State<T> {
+    /// Requests that the program gave up have left their buffers here, and operations under way: peers may be reading them.
+    fn drop(&mut self) {
+        self.transport.close();
+    }
 }
 
 /// Everything of a channel but its transport.
@@ -98,6 +105,8 @@ pub(super) struct Proto {
     pub(super) failures_seen: u32,
     /// World ranks held to be dead.
     pub(super) failed: Vec<u32>,
+    /// World ranks that take no more packets, which may be known here alone: some have left the job.
+    pub(super) gone: Vec<u32>,
     pub(super) finalized: bool,
     /// What a call sends that waits for it found no room, and is in no queue.
     pub(super) found_no_room: bool,
@@ -183,6 +192,7 @@ impl<T: Transport> State<T> {
             // Different from now: peers that died before this rank came so far are noticed, too.
             failures_seen: transport.failures().wrapping_sub(1),
             failed: Vec::new(),
+            gone: Vec::new(),
             finalized: false,
             found_no_room: false,
             trouble: false,

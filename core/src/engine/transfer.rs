@@ -320,8 +320,7 @@ impl<T: Transport> State<T> {
             Turn::Later => return Pulling::Later,
             Turn::Gone => {
                 let peer = transfer.peer;
-                self.release_offer(index);
-                self.proto.fail_request(index, peer);
+                self.fail_pull(index, peer);
             }
             Turn::Whole => {
                 let (peer, cookie) = (transfer.peer, transfer.header.cookie);
@@ -422,7 +421,7 @@ impl<T: Transport> State<T> {
             };
             match self.push_turn(&mut push) {
                 Turn::More | Turn::Later => self.proto.pushes.push_back(push),
-                Turn::Gone => {}
+                Turn::Gone => self.proto.note_gone(push.peer),
                 Turn::Whole => {
                     let header = Header {
                         kind: PacketKind::Pushed as u8,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::Engine;
 use super::patience::Looks;
 use super::state::State;
+use crate::comm::NoUnwind;
 use crate::config::{Settings, WaitMode};
 use crate::error::Result;
 use crate::level::{Level, StateLock};
@@ -165,8 +166,23 @@ impl<T: Transport, L: Level> Engine<T, L> {
 
     /// Makes progress until `ready` gives something. `ready` is tried before the first poll, and
     /// after each that did something.
+    ///
+    /// What the caller waits for may have its buffer, and progress calls what is not the engine's: who is told of long waits, drivers
+    /// of accelerators, a subscriber of `tracing`. None of them may end the caller's frame.
     #[inline]
     pub(super) fn block_until<R>(
+        &self,
+        target: Target,
+        ready: impl FnMut(&mut State<T>) -> Option<R>,
+    ) -> R {
+        let guard = NoUnwind::new("a wait");
+        let result = self.poll_until(target, ready);
+        guard.done();
+        result
+    }
+
+    #[inline(always)]
+    fn poll_until<R>(
         &self,
         target: Target,
         mut ready: impl FnMut(&mut State<T>) -> Option<R>,
@@ -216,6 +232,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
     /// Polls until the receive in hand is done, as long as a wait spins with the lock held.
     #[inline]
     pub(super) fn poll_in_hand(&self, state: &mut State<T>) {
+        // As in `block_until`: the message goes into the caller's buffer.
+        let guard = NoUnwind::new("a receive");
         state.transport.set_present(true);
         let turns = if L::MULTIPLE { 1 } else { self.policy.spin };
         let mut polls = 0;
@@ -228,6 +246,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
             polls += 1;
         }
         state.transport.set_present(false);
+        guard.done();
     }
 
     #[cold]

@@ -362,6 +362,14 @@ impl Transport for Memory {
             .remove(&(self.rank, number_of(&exposure.0)));
     }
 
+    /// The lock that peers hold while they copy is waited for here.
+    fn close(&mut self) {
+        let mut state = self.network.state();
+        state.left[self.rank as usize] = true;
+        state.registered.retain(|&(owner, _), _| owner != self.rank);
+        state.exposed.retain(|&(owner, _), _| owner != self.rank);
+    }
+
     fn pulls(&self, _peer: u32, _len: usize, _inside: bool) -> Pulls {
         self.network.options.pulls
     }
@@ -382,7 +390,7 @@ impl Transport for Memory {
             return Pulled::Stream;
         }
         let state = self.network.state();
-        if state.failed[peer as usize].is_some() {
+        if state.failed[peer as usize].is_some() || state.left[peer as usize] {
             return Pulled::Gone;
         }
         let Some(span) = state.exposed.get(&(peer, number_of(&exposure.0))) else {
@@ -545,9 +553,8 @@ impl Drop for Memory {
             // The others would wait for what will never come.
             self.declare_failed(self.rank, "it panicked");
         }
+        self.close();
         let mut state = self.network.state();
-        state.left[self.rank as usize] = true;
-        state.registered.retain(|&(owner, _), _| owner != self.rank);
         for from in 0..self.network.size {
             let queue = self.network.queue(from, self.rank);
             state.queues[queue].packets.clear();

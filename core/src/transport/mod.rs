@@ -108,7 +108,7 @@ pub enum Sent {
     Done,
     /// There was no room; nothing was sent.
     Full,
-    /// The peer is dead; nothing was sent.
+    /// The peer is dead, or has left the job; nothing was sent.
     Gone,
 }
 
@@ -124,7 +124,7 @@ pub enum Pulled {
     Done,
     /// Not a possible way: the data has to be streamed.
     Stream,
-    /// The peer is dead.
+    /// The peer is dead, or has left the job.
     Gone,
     /// It is under way, by the network's own means: call again with the same arguments after a later
     /// poll, until it is over. Until then the memory of this side is the transport's.
@@ -372,6 +372,11 @@ pub trait Transport: Send + 'static {
     fn withdraw(&mut self, exposure: &Exposure) {
         let _ = exposure;
     }
+
+    /// The device ends, in whatever way, and its buffers are about to be freed: no peer begins any more to read or write what
+    /// this rank has exposed, and none is at it when this returns. Nothing else is called behind it. (Where peers reach
+    /// into memory only while this rank polls, there is nothing to do.)
+    fn close(&mut self) {}
 
     /// Whether memory of an accelerator may be exposed and pulled into like the host's: at this address, which
     /// its driver says is of this kind. Where it may not, it goes through memory of the host.

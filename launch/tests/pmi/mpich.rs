@@ -59,6 +59,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     let test = move || refusal_is_heard(&launcher);
     let trial = Trial::test("refusal_under_hydra_is_heard", test);
     trials.push(trial.with_ignored_flag(hydra.is_none()));
+    let launcher = hydra.clone();
+    let test = move || failure_is_noticed(&launcher);
+    let trial = Trial::test("failure_where_nobody_ends_the_job_is_noticed", test);
+    trials.push(trial.with_ignored_flag(hydra.is_none()));
     let compiler_here = compiler.clone();
     let test = move || {
         let outcome = run_mpich(&compiler_here, 3, &["1"]);
@@ -82,6 +86,17 @@ fn refusal_is_heard(launcher: &Option<PathBuf>) -> Result<(), Failed> {
         assert_ne!(outcome.code, Some(0), "{outcome:#?}");
         outcome.expect_err(&["transport `pigeons`"]);
     }
+    Ok(())
+}
+
+/// A rank whose program ends with an error says nothing, because its launcher hears of that. Under one that does not end the job
+/// then, the others see that its process has ended, and abort. (Hydra ends a job that hangs with another code. What they say it
+/// does not always hand on: it kills all as soon as the first aborts.)
+fn failure_is_noticed(launcher: &Option<PathBuf>) -> Result<(), Failed> {
+    let mut command = under_hydra(launcher, &["-disable-auto-cleanup"]);
+    command.env("MPIEXEC_TIMEOUT", "60");
+    let outcome = play(command, 3, "fails");
+    outcome.expect_code(1).expect_err(&["rank 2: out of paper"]);
     Ok(())
 }
 

@@ -14,6 +14,12 @@ pub(crate) fn play(role: &str) -> ExitCode {
     if role == "refused" {
         return portolan::run(|_| -> portolan::Result<()> { Ok(()) });
     }
+    if role == "fails" {
+        // Hydra sends it to the others when one has failed.
+        // SAFETY: to ignore a signal runs no code.
+        unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
+        return portolan::run(fails);
+    }
     let result = job::from_environment().and_then(|job| act(role, job));
     match result {
         Ok(code) => code,
@@ -22,6 +28,18 @@ pub(crate) fn play(role: &str) -> ExitCode {
             ExitCode::from(99)
         }
     }
+}
+
+/// The last rank ends with an error, and the others wait for a message of it.
+fn fails(world: portolan::World) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let comm = world.comm();
+    comm.barrier()?;
+    let last = comm.size() - 1;
+    if comm.rank() == last {
+        return Err("out of paper".into());
+    }
+    comm.recv_one::<u8>(last, 0)?;
+    Ok(())
 }
 
 fn act(role: &str, mut job: Box<dyn Bootstrap>) -> Result<ExitCode, JobError> {

@@ -232,6 +232,10 @@ impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         self.inner.withdraw(exposure);
     }
 
+    fn close(&mut self) {
+        self.inner.close();
+    }
+
     fn serves(&self, address: *const u8, memory: MemoryKind) -> bool {
         self.inner.serves(address, memory)
     }
