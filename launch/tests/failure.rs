@@ -146,6 +146,10 @@ fn over_ofi() -> Vec<Trial> {
     trials.push(Trial::test("killed_launcher_over_ofi_on_shm", || {
         killed_launcher(on_shm("asleep"))
     }));
+    trials.push(Trial::test(
+        "killed_behind_a_script_over_ofi_on_shm",
+        killed_behind_a_script,
+    ));
     trials.push(Trial::test("killed_in_the_provider_shm", || {
         let (outcome, pids) = end_of(on_shm("barrier"), "barrier", 3)?;
         // Nobody stands still, nor in a lock that the dead rank has left taken.
@@ -196,6 +200,29 @@ fn killed_in(command: Command, role: &str, size: u32, on_failure: &str) -> Resul
         everybody_was_told(&outcome, role, size - 1);
     }
     nothing_is_left(&outcome, &pids)
+}
+
+/// The ranks' processes are their scripts'. All that they leave is removed, although the launcher has started others.
+fn killed_behind_a_script() -> Result<(), Failed> {
+    let job = ["--transport", "ofi", "-n", "3", "sh", "-c"];
+    let script = ["\"$0\" \"$1\"; exit $?"];
+    let mut command = common::portolan(&[&["run"], &options("abort")[..], &job, &script].concat());
+    command.arg(std::env::current_exe()?).arg("role:asleep");
+    command.env("PORTOLAN_OFI_PROVIDER", "shm");
+    let (child, said) = started(command, 3);
+    let pids: Vec<&str> = said.iter().filter_map(|l| l.rsplit(' ').next()).collect();
+    for pid in &pids {
+        assert_ne!(rank::files_of(pid), [""; 0], "nothing to remove");
+    }
+    signal(pids[0].parse()?, libc::SIGKILL);
+    let outcome = finish(child);
+    // The script's, or that of a rank that saw the death before the script did.
+    assert!(matches!(outcome.code, Some(137 | 1)), "{outcome:#?}");
+    for pid in pids {
+        assert!(!is_alive(pid), "{pid} is left: {outcome:#?}");
+        assert_eq!(rank::files_of(pid), [""; 0], "of {pid}");
+    }
+    Ok(())
 }
 
 /// The launcher is killed, and cannot remove what its three ranks leave.

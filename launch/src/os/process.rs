@@ -75,7 +75,25 @@ pub(crate) fn adopt_orphans() -> io::Result<()> {
 /// Empty where the kernel does not tell.
 pub(crate) fn adopted_children() -> Vec<i32> {
     let me = std::process::id();
-    let list = fs::read_to_string(format!("/proc/{me}/task/{me}/children")).unwrap_or_default();
+    children_of(&format!("/proc/{me}/task/{me}"))
+}
+
+/// The processes that have come of one, as they are now. Empty where the kernel does not tell.
+pub(crate) fn descendants(pid: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let mut all: Vec<i32> = threads
+        .flat_map(|thread| children_of(&thread.path().to_string_lossy()))
+        .collect();
+    for child in all.clone() {
+        all.extend(descendants(child));
+    }
+    all
+}
+
+/// The children that a thread has started or taken in.
+fn children_of(thread: &str) -> Vec<i32> {
+    let list = fs::read_to_string(format!("{thread}/children")).unwrap_or_default();
     list.split_whitespace()
         .filter_map(|pid| pid.parse().ok())
         .collect()

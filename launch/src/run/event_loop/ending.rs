@@ -116,7 +116,8 @@ impl EventLoop {
             }
             left.into_iter().for_each(os::kill_and_wait);
         }
-        let pids: Vec<i32> = self.job.ranks.iter().map(|rank| rank.pid).collect();
+        let mut pids = std::mem::take(&mut self.inner);
+        pids.extend(self.job.ranks.iter().map(|rank| rank.pid));
         leftovers::remove(&pids);
         self.job.terminal = None;
         if let Some(text) = self.last_words.take() {

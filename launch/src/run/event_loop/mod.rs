@@ -49,6 +49,7 @@ pub(super) fn run(job: Job) -> u8 {
         code: 0,
         last_words: None,
         passed_on: None,
+        inner: Vec::new(),
     };
     while !state.is_over() {
         if let Err(error) = state.turn() {
@@ -93,6 +94,8 @@ struct EventLoop {
     last_words: Option<String>,
     /// The last signal from outside that asks for the end, passed on to the ranks.
     passed_on: Option<i32>,
+    /// Processes that ranks' scripts have started, by whose numbers what they leave is found.
+    inner: Vec<i32>,
 }
 
 impl EventLoop {

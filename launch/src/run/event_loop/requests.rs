@@ -50,6 +50,7 @@ impl EventLoop {
                         rank.pmi = None;
                     }
                 }
+                Reaction::Joins(rank) => self.find_processes(rank),
                 Reaction::Abort { rank, code, reason } => {
                     // A rank may abort because it has seen another die: that one is the culprit.
                     self.await_the_dying(rank);
@@ -66,6 +67,18 @@ impl EventLoop {
                     self.fail(Failure::violation(rank, pid, &why), Some(rank as usize));
                 }
             }
+        }
+    }
+
+    /// A rank that a script has started is another process than the launcher's child. It lives now, waiting for an answer,
+    /// and so is found among those that have come of that one.
+    fn find_processes(&mut self, rank: u32) {
+        let child = self.job.ranks[rank as usize].pid;
+        for pid in os::descendants(child) {
+            if let Some(guard) = &self.job.guard {
+                guard.tell(pid);
+            }
+            self.inner.push(pid);
         }
     }
 

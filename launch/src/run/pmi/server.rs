@@ -18,6 +18,8 @@ const KEY_MAX: usize = 64;
 pub(in super::super) enum Reaction {
     /// Send this to that rank.
     Reply(u32, Message),
+    /// That rank is about to join.
+    Joins(u32),
     /// That rank ends the job with this code.
     Abort {
         /// The rank.
@@ -129,7 +131,10 @@ impl Server {
         }
         let reply = |answer| vec![Reaction::Reply(rank, answer)];
         match message.command() {
-            "init" => reply(self.init(rank, message)),
+            "init" => {
+                let answer = self.init(rank, message);
+                vec![Reaction::Joins(rank), Reaction::Reply(rank, answer)]
+            }
             "get_maxes" => reply(
                 Message::new("maxes")
                     .with("rc", 0)

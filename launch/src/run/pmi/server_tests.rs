@@ -15,6 +15,11 @@ fn say(server: &mut Server, rank: u32, line: &str) -> Vec<Reaction> {
 fn answer(server: &mut Server, rank: u32, line: &str) -> String {
     match say(server, rank, line).as_slice() {
         [Reaction::Reply(to, message)] if *to == rank => message.to_string(),
+        [Reaction::Joins(who), Reaction::Reply(to, message)]
+            if [*who, *to] == [rank; 2] && line.starts_with("cmd=init") =>
+        {
+            message.to_string()
+        }
         other => panic!("{line}: {other:?}"),
     }
 }
