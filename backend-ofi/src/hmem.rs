@@ -192,7 +192,8 @@ mod tests {
     /// A device that has the second half of some bytes of the host.
     struct Fake(std::ops::Range<usize>);
 
-    impl Accelerator for Fake {
+    // SAFETY: its memory is the host's, and its copies are over when they return.
+    unsafe impl Accelerator for Fake {
         fn kind(&self) -> MemoryKind {
             MemoryKind::Neuron
         }

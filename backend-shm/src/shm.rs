@@ -129,7 +129,9 @@ impl Shm {
     }
 }
 
-impl Transport for Shm {
+// SAFETY: packets, regions and what is mapped lie in the segment, which stays mapped while `self` lives, at positions that are
+// checked against it; exposures end with `withdraw` and `close`, which wait for copies under way (`pull.rs`, `segment/push.rs`).
+unsafe impl Transport for Shm {
     fn name(&self) -> &'static str {
         "shm"
     }

@@ -88,7 +88,8 @@ impl Packets {
     }
 }
 
-impl Transport for Packets {
+// SAFETY: packets lie in the emulated machine's memory, which lives as long as the device; nothing is lent beyond a call.
+unsafe impl Transport for Packets {
     fn name(&self) -> &'static str {
         "t3e-sim"
     }

@@ -107,7 +107,8 @@ macro_rules! whole {
     }};
 }
 
-impl Device for Erased<'_> {
+// SAFETY: every call goes to a device that keeps the contract.
+unsafe impl Device for Erased<'_> {
     fn wait_for(&self, group: &Group, mut ready: impl FnMut() -> bool) -> Result<()> {
         self.0.wait_for(group, &mut ready)
     }

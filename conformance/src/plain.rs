@@ -19,13 +19,15 @@ macro_rules! borrowed {
     }};
 }
 
-impl<D: Device> Device for Plain<'_, D> {
+// SAFETY: every call goes to a device that keeps the contract.
+unsafe impl<D: Device> Device for Plain<'_, D> {
     delegate_device! { borrowed:
         lifecycle, leaving, contiguous, driven, persistent, queues, requests, active_messages,
         registrations, one_sided, stores,
     }
 }
 
-impl<D: Device> Device for Lent<'_, D> {
+// SAFETY: every call goes to a device that keeps the contract.
+unsafe impl<D: Device> Device for Lent<'_, D> {
     delegate_device! { borrowed: everything }
 }

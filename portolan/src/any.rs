@@ -85,6 +85,7 @@ impl<L: Level> AnyDevice<L> {
         reason = "there is no device to hand the arguments to"
     )
 )]
-impl<L: Level> Device for AnyDevice<L> {
+// SAFETY: every call goes to a device that keeps the contract.
+unsafe impl<L: Level> Device for AnyDevice<L> {
     delegate_device! { each_variant: everything }
 }

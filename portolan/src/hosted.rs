@@ -201,7 +201,8 @@ macro_rules! inner {
     }};
 }
 
-impl<D: Device> Device for Hosted<D> {
+// SAFETY: every call goes to a device that keeps the contract.
+unsafe impl<D: Device> Device for Hosted<D> {
     delegate_device! { inner:
         lifecycle, contiguous, datatypes, driven, persistent, queues, requests, packing, active_messages,
         registrations, one_sided, stores,

@@ -362,7 +362,8 @@ macro_rules! engine {
     }};
 }
 
-impl<L: Level> Device for Native<L> {
+// SAFETY: the engine keeps the contract, and what the provider matches is lent to nobody: it is copied on both sides.
+unsafe impl<L: Level> Device for Native<L> {
     // ---- Tagged messages: the provider's ----------------------------------------------------------
 
     #[inline]

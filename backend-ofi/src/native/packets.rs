@@ -214,7 +214,8 @@ impl Drop for Core {
 /// Packets of the engine, over the endpoint.
 pub(super) struct Packets(pub(super) Arc<Shared>);
 
-impl Transport for Packets {
+// SAFETY: that of the transport behind it, which does all that touches memory.
+unsafe impl Transport for Packets {
     fn name(&self) -> &'static str {
         self.0.lock().ofi.name()
     }

@@ -166,7 +166,8 @@ macro_rules! engine {
     }};
 }
 
-impl Device for T3e {
+// SAFETY: the engine keeps the contract; the memory of regions is the emulated machine's, which outlives the device.
+unsafe impl Device for T3e {
     // ---- Tagged messages: MP_Lite's ---------------------------------------------------------------
 
     unsafe fn send_contig_unchecked(&self, args: &SendArgs, buf: ContigBuf) -> Result<()> {

@@ -22,7 +22,7 @@ pub mod named {
 }
 
 /// Writes methods of [`Device`](crate::Device) that hand their call on to another device: inside
-/// an `impl Device for …`, `delegate_device! { to: words }`.
+/// an `unsafe impl Device for …`, `delegate_device! { to: words }`.
 ///
 /// `to` is a macro of the caller's that finds the other device: `to!(self, device => call)` is to
 /// give what `call` gives with `device` bound to a reference to it. Each word is the name of a
@@ -60,7 +60,8 @@ pub mod named {
 ///     }};
 /// }
 ///
-/// impl<D: Device> Device for Timeless<D> {
+/// // SAFETY: every call goes to a device that keeps the contract.
+/// unsafe impl<D: Device> Device for Timeless<D> {
 ///     fn wtime(&self) -> f64 {
 ///         0.0
 ///     }
@@ -508,7 +509,7 @@ mod tests {
     /// The names of the methods that the trait declares, in its order.
     fn declared() -> Vec<&'static str> {
         let text = include_str!("mod.rs");
-        let (_, body) = text.split_once("pub trait Device {\n").unwrap();
+        let (_, body) = text.split_once("pub unsafe trait Device {\n").unwrap();
         let (body, _) = body.split_once("\n}\n").unwrap();
         let line = |line: &'static str| {
             let words = line.strip_prefix("    ")?;

@@ -58,7 +58,16 @@ use crate::status::Status;
 /// The buffer of a nonblocking operation belongs to the device from the start of the operation
 /// until the request completes. Where [`Caps::CANCEL_LOCAL`] is set, a successful cancel of a
 /// receive completes it inside the call.
-pub trait Device {
+///
+/// # Safety
+/// What stands on a device uses memory on its word:
+/// - A request that is said to be complete, or to be cancelled or failed, has no use for its buffers any more, nor has a blocking
+///   call that has returned, or failed.
+/// - Memory that it hands out (of regions, of peers that may be reached directly) is there until it is freed, as long as it says.
+/// - What it says of a message (how long it is, whether its bytes are all there) is true.
+///
+/// Who hands all calls on to another device keeps that.
+pub unsafe trait Device {
     // ---- Lifecycle and attributes -------------------------------------------------------------
 
     /// The device's attributes.

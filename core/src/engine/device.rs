@@ -29,7 +29,8 @@ use crate::staging::{DrivenBuf, unsupported};
 use crate::status::Status;
 use crate::transport::{Remote, Transport};
 
-impl<T: Transport, L: Level> Device for Engine<T, L> {
+// SAFETY: a request ends when its transport has let go of its buffer, by that one's contract; regions are the transport's memory.
+unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
     #[inline]
     unsafe fn send_contig_unchecked(&self, args: &SendArgs, buf: ContigBuf) -> Result<()> {
         {

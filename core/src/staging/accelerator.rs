@@ -5,7 +5,11 @@ use crate::buffer::MemoryKind;
 /// The driver of one kind of memory.
 ///
 /// Its methods may be called by any thread.
-pub trait Accelerator: Send + Sync {
+///
+/// # Safety
+/// A copy that has succeeded has written all of its bytes, and one that is over, well or not, touches none of its memory any
+/// more. [`owns`](Self::owns) is true only of memory of its kind.
+pub unsafe trait Accelerator: Send + Sync {
     /// Which kind of memory it is.
     fn kind(&self) -> MemoryKind;
 
@@ -82,7 +86,10 @@ pub trait Accelerator: Send + Sync {
 /// A copy that is under way. Whoever has it finishes it before its memory goes.
 ///
 /// After an error nobody knows whether it is over: its memory of the host must never be used for anything else.
-pub trait Copying: Send {
+///
+/// # Safety
+/// When it says that it is over, it touches its memory no more.
+pub unsafe trait Copying: Send {
     /// Whether it is over. Is not asked again after that, or after an error.
     ///
     /// # Errors

@@ -175,7 +175,8 @@ mod tests {
     /// A copy that says so often that it is under way, and then that nobody knows.
     struct Doubtful(usize);
 
-    impl Copying for Doubtful {
+    // SAFETY: it copies nothing.
+    unsafe impl Copying for Doubtful {
         fn is_over(&mut self) -> Result<bool, String> {
             match self.0.checked_sub(1) {
                 Some(left) => self.0 = left,

@@ -72,7 +72,8 @@ impl Cuda {
 /// A copy of which nobody can tell whether it is over, or was ever begun.
 struct Unknown(String);
 
-impl Copying for Unknown {
+// SAFETY: it never says that it is over.
+unsafe impl Copying for Unknown {
     fn is_over(&mut self) -> Result<bool, String> {
         Err(self.0.clone())
     }
@@ -92,7 +93,8 @@ struct UnderWay {
 // SAFETY: contexts and events belong to no thread.
 unsafe impl Send for UnderWay {}
 
-impl Copying for UnderWay {
+// SAFETY: the driver says when it is over.
+unsafe impl Copying for UnderWay {
     fn is_over(&mut self) -> Result<bool, String> {
         let Self { driver, event, .. } = self;
         driver.within(self.context, || {
@@ -142,7 +144,8 @@ impl Drop for Pinned {
     }
 }
 
-impl Accelerator for Cuda {
+// SAFETY: the driver tells whose an address is; a copy is over when its call returns, or the event behind it in its stream has come.
+unsafe impl Accelerator for Cuda {
     fn kind(&self) -> MemoryKind {
         MemoryKind::Cuda
     }

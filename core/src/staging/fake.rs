@@ -245,7 +245,8 @@ struct Slow {
 // SAFETY: addresses that whoever started the copy leaves to it.
 unsafe impl Send for Slow {}
 
-impl Copying for Slow {
+// SAFETY: the copy is made in the call that says that it is over.
+unsafe impl Copying for Slow {
     fn is_over(&mut self) -> Result<bool, String> {
         match self.left {
             Some(left) if left > 0 => {
@@ -308,7 +309,8 @@ impl Drop for Pin {
     }
 }
 
-impl Accelerator for Fake {
+// SAFETY: its memory is the host's, of which it knows its own; copies are over when they return, or when `Slow` says so.
+unsafe impl Accelerator for Fake {
     fn kind(&self) -> MemoryKind {
         match self.inner.is_reachable() {
             true => MemoryKind::Host,

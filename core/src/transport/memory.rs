@@ -205,7 +205,8 @@ impl Memory {
     }
 }
 
-impl Transport for Memory {
+// SAFETY: packets are vectors; what is exposed or registered is touched under the lock under which that ends.
+unsafe impl Transport for Memory {
     fn name(&self) -> &'static str {
         "memory"
     }

@@ -215,7 +215,15 @@ pub trait Bell: Send + Sync {
 /// What only moves bytes between ranks. See the [module](self) for the contract.
 ///
 /// Peers are numbers below [`size`](Self::size); the engine never assumes more about them.
-pub trait Transport: Send + 'static {
+///
+/// # Safety
+/// The engine uses memory as a transport says, and gives a program its buffers back on its word:
+/// - What it hands out is there: `len` writable bytes where a packet is to be filled in, readable ones in the packets of a poll, and what
+///   [`alloc`](Self::alloc) and [`map`](Self::map) return, until it is freed.
+/// - What it was lent (a buffer that is exposed or registered, the target of a pull, the memory of an operation by the network's means) it
+///   leaves alone, and so do its peers, when it has said that the use is over: in the answer, or by the return of the call that ends it.
+/// - [`limits`](Self::limits) do not change, and are at least what [`Limits`] says.
+pub unsafe trait Transport: Send + 'static {
     /// Short name, as in `PORTOLAN_TRANSPORT`.
     fn name(&self) -> &'static str;
 

@@ -62,7 +62,8 @@ impl Bell for NoBell {
     }
 }
 
-impl Transport for Scripted {
+// SAFETY: packets are vectors of this process, and nothing that is lent is used.
+unsafe impl Transport for Scripted {
     fn name(&self) -> &'static str {
         "scripted"
     }

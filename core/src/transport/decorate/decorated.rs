@@ -84,7 +84,8 @@ impl<S: Sink, H: Hook> Sink for Watched<'_, S, H> {
     }
 }
 
-impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
+// SAFETY: every call that touches memory goes to the transport inside; a hook sees copies of headers, or holds packets back.
+unsafe impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
     unsafe fn send_short(
         &mut self,
         peer: u32,
