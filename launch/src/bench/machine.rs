@@ -10,6 +10,7 @@ use portolan_benches::machine::{
 };
 use portolan_benches::process::{Whose, processor_seconds};
 
+use super::place::Spinners;
 use super::record::{Machine, Taken};
 use super::stats::Summary;
 use crate::run;
@@ -51,6 +52,8 @@ pub(super) struct Probe {
     cores: usize,
     load: Option<f64>,
     seen: Vec<Limits>,
+    /// Other work beside the samples, which stands still while the machine is looked at.
+    beside: Spinners,
 }
 
 /// What a [`Probe`] sees in one moment.
@@ -81,7 +84,13 @@ impl Probe {
             cores: cores.len(),
             load: load(),
             seen: Vec::new(),
+            beside: Spinners::default(),
         }
+    }
+
+    /// The same with other work beside the samples, to the end.
+    pub(super) fn beside(self, beside: Spinners) -> Self {
+        Self { beside, ..self }
     }
 
     /// The cores that ranks can have.
@@ -92,7 +101,9 @@ impl Probe {
     /// The machine now.
     pub(super) fn look(&mut self) -> Look {
         let measure = |(one, other)| Limits::measure(one, other).ok();
-        let limits = self.processors.and_then(measure);
+        let limits = self
+            .beside
+            .while_stopped(|| self.processors.and_then(measure));
         self.seen.extend(limits);
         Look {
             limits,
@@ -100,8 +111,16 @@ impl Probe {
         }
     }
 
-    /// The end: what was seen, in that phase if there is one.
-    pub(super) fn finish(self, phase: Option<Phase>) -> Machine {
+    /// The end, also of other work: what was seen, in that phase if there is one.
+    pub(super) fn finish(mut self, phase: Option<Phase>) -> Machine {
+        // What the machine can do at best it does with nothing else to do.
+        drop(std::mem::take(&mut self.beside));
+        self.limits(phase)
+    }
+
+    /// The machine's limits, and what was seen.
+    fn limits(&self, phase: Option<Phase>) -> Machine {
+        debug_assert!(self.beside.are_none(), "there is something else to do");
         let seen = self
             .seen
             .iter()
@@ -315,14 +334,19 @@ fn group_left() -> Option<u64> {
 mod tests {
     use std::cell::Cell;
 
+    use super::super::place::tests::spinner;
     use super::*;
+    use crate::os;
 
     #[test]
     fn a_probe_tells_what_it_saw() {
-        let mut probe = Probe::new();
+        let (spinners, pid) = spinner();
+        let mut probe = Probe::new().beside(spinners);
         let (before, after) = (probe.look(), probe.look());
         let taken = before.until(&after);
+        assert!(!os::has_gone(pid));
         let machine = probe.finish(None);
+        assert!(os::has_gone(pid), "limits are measured alone");
         assert!(machine.cores >= 1);
         assert_eq!(machine.load_store_ns.is_some(), taken.before_ns.is_some());
         let expected = |all: usize| if taken.before_ns.is_some() { all } else { 0 };

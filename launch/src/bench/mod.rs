@@ -137,9 +137,8 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String
         bar.inc(1);
     };
     let mut run = Run::about(args, Some(pattern), ranks, Some(&pin));
-    let spinners = Spinners::start(args.busy)?;
+    let probe = probe.beside(Spinners::start(args.busy)?);
     let conducted = suite::conduct(&job, &contenders, repeat, probe, &mut step);
-    drop(spinners);
     bar.finish_and_clear();
     let conducted = conducted?;
     if !conducted.remarks.is_empty() {

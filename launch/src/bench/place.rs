@@ -78,6 +78,24 @@ impl Spinners {
         }
         Ok(spinners)
     }
+
+    /// Whether there are none.
+    pub(super) fn are_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What `look` finds while they do nothing.
+    pub(super) fn while_stopped<T>(&self, look: impl FnOnce() -> T) -> T {
+        let all = || {
+            self.0
+                .iter()
+                .filter_map(|child| i32::try_from(child.id()).ok())
+        };
+        all().for_each(os::stop);
+        let found = look();
+        all().for_each(|pid| os::kill(pid, libc::SIGCONT));
+        found
+    }
 }
 
 impl Drop for Spinners {
@@ -103,7 +121,7 @@ pub(crate) fn spin(processor: Option<usize>) -> ! {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     #[test]
@@ -116,10 +134,30 @@ mod tests {
         assert_eq!(Map::Apart.spread(8, &cores), [4, 6, 4, 6, 6, 4, 6, 4]);
     }
 
+    /// A process that spins: the tests' own program has no command that does.
+    pub(in crate::bench) fn spinner() -> (Spinners, i32) {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do :; done"]);
+        os::end_with_this_process(&mut command);
+        let child = command.spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        (Spinners(vec![child]), pid)
+    }
+
+    fn is_stopped(pid: i32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(") ").unwrap().1.starts_with('T')
+    }
+
     #[test]
-    fn spinners_end() {
-        // The tests' own program is started, which ends at once: no command of that name.
-        drop(Spinners::start(0).unwrap());
+    fn spinners_stand_still_while_somebody_looks_and_end() {
+        let (spinners, pid) = spinner();
+        assert!(!is_stopped(pid));
+        assert!(spinners.while_stopped(|| is_stopped(pid)));
+        assert!(!is_stopped(pid));
+        assert!(spinners.while_stopped(|| is_stopped(pid)), "once more");
+        drop(spinners);
+        assert!(os::has_gone(pid));
         assert!(first_processors().is_none_or(|cores| !cores.is_empty()));
     }
 }

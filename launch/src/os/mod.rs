@@ -20,8 +20,8 @@ pub(crate) use limits::{CpuSet, allowed_cpus, limit_memlock, limit_open_files};
 pub(crate) use memory_file::memory_file;
 pub(crate) use poll::{Interest, poll};
 pub(crate) use process::{
-    Status, adopt_orphans, adopted_children, catches, descendants, group_of, has_gone, is_exiting,
-    is_in_foreground, is_root, kill, kill_and_wait, kill_group, reap, stop_self,
+    Status, adopt_orphans, adopted_children, await_end, catches, descendants, group_of, has_gone,
+    is_exiting, is_in_foreground, is_root, kill, kill_and_wait, kill_group, reap, stop, stop_self,
 };
 pub(crate) use signals::{SignalMask, Signals, signal_name};
 

@@ -44,6 +44,33 @@ pub(crate) fn kill(pid: i32, signal: i32) {
     unsafe { libc::kill(pid, signal) };
 }
 
+/// Waits until a child has ended, and leaves it to be reaped.
+pub(crate) fn await_end(pid: i32) {
+    await_change(pid, libc::WEXITED);
+}
+
+/// Stops a child, and waits until it has stopped, or ended.
+pub(crate) fn stop(pid: i32) {
+    kill(pid, libc::SIGSTOP);
+    await_change(pid, libc::WSTOPPED | libc::WEXITED);
+}
+
+/// Waits for one of these changes of a child, and leaves what it tells to whoever reaps it.
+fn await_change(pid: i32, changes: libc::c_int) {
+    debug_assert!(pid > 1);
+    // SAFETY: a siginfo_t is numbers and pointers, for which zero is valid.
+    let mut told: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `told` is a valid place for what is told. That there is no such child is as good as its end.
+    let _ = retry(|| unsafe {
+        libc::waitid(
+            libc::P_PID,
+            pid.unsigned_abs(),
+            &raw mut told,
+            changes | libc::WNOWAIT,
+        )
+    });
+}
+
 /// Ends a child and waits until it has gone.
 pub(crate) fn kill_and_wait(pid: i32) {
     kill(pid, libc::SIGKILL);
