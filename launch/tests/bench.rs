@@ -316,6 +316,7 @@ fn a_rank_of_another_launcher_refuses_what_it_would_not_do() {
         (&["latency", "-n", "4"], "--ranks is for jobs that"),
         (&["barrier", "--sizes", "8"], "barrier has no sizes"),
         (&["drain-random", "--sizes", "0"], "of no messages"),
+        (&["latency", "--sizes", "8,4096T"], "use smaller --sizes"),
     ] {
         let job = portolan(&[&["run", "-n", "2", "--", me, "bench"], words].concat());
         let outcome = outcome(job, b"");
@@ -494,6 +495,12 @@ fn what_makes_no_sense_is_refused() {
             .expect_code(2)
             .expect_err(&["--seconds", seconds, "not a time in seconds above 0"]);
     }
+    bench(&["tune", "--sizes", "8,4096T"])
+        .expect_code(2)
+        .expect_err(&[
+            "operations on blocks of 4503599627370496 bytes",
+            "smaller --sizes",
+        ]);
     bench(&["latency", "--sizes", "4096T"])
         .expect_code(2)
         .expect_err(&["4503599627370496 bytes", "are left here", "smaller --sizes"]);

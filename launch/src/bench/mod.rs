@@ -8,7 +8,7 @@
 //! - [`args`]: the command line. [`place`]: where ranks run, and what else does.
 //! - [`job`]: one sample, and what it says. [`rank`]: its ranks, if they are ours. [`peers`]: if not.
 //! - [`suite`]: samples in turn, and what they come to. [`stats`]: medians.
-//! - [`machine`]: its limits and its state.
+//! - [`machine`]: its limits and its state. [`memory`]: whether it has enough.
 //! - [`record`]: what a run found out; shown as a [`table`], as [`lines`] of JSON, as a [`page`].
 //! - [`tune`]: the fastest algorithms of collective operations. [`failure`]: how long a death goes unnoticed.
 
@@ -17,6 +17,7 @@ mod failure;
 mod job;
 mod lines;
 mod machine;
+mod memory;
 mod page;
 mod peers;
 mod place;
@@ -32,7 +33,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use portolan_benches::{Axis, Form, Pattern};
+use portolan_benches::{Axis, Pattern};
 
 use args::BenchKind;
 pub(crate) use args::{BenchArgs, BenchRankArgs};
@@ -52,7 +53,7 @@ pub(crate) fn main(args: &BenchArgs) -> ExitCode {
     if again::is_rank() {
         return rank::in_a_job(args);
     }
-    let ranks = match args.ranks().and_then(|ranks| check_memory(args, ranks)) {
+    let ranks = match args.ranks().and_then(|ranks| memory::check(args, ranks)) {
         Ok(ranks) => ranks,
         Err(why) => {
             table::complain(&why);
@@ -202,72 +203,5 @@ fn bar(pattern: Pattern, figures: usize) -> ProgressBar {
     match ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}") {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
-    }
-}
-
-/// How many blocks an operation has each way at most; the persistent one owns copies.
-fn blocks(pattern: Pattern, ranks: u32) -> u128 {
-    match pattern {
-        Pattern::Collective(which, form) => {
-            let blocks = if which.is_of_neighbours() { 2 } else { ranks };
-            let copies = if form == Form::Persistent { 2 } else { 1 };
-            u128::from(blocks) * copies
-        }
-        _ => 1,
-    }
-}
-
-/// Refuses messages for which there is no memory; otherwise the number of ranks again.
-fn check_memory(args: &BenchArgs, ranks: u32) -> Result<u32, String> {
-    /// What an entry that waits costs about, in whichever implementation.
-    const ENTRY: u128 = 256;
-    const PAGE: u128 = 4096;
-    let patterns = args.kind.patterns();
-    let Some(&pattern) = patterns.last() else {
-        return Ok(ranks);
-    };
-    // The usual sizes are modest, but not so many times.
-    let usual = (args.buffers > 1).then(|| args.plans(pattern));
-    let usual = usual.iter().flatten().map(|plan| plan.bytes).max();
-    let Some(largest) = args.sizes.iter().max().copied().or(usual) else {
-        return Ok(ranks);
-    };
-    // Every rank has a buffer to send from and one to receive into, and so has each of its threads.
-    let threads = if pattern == Pattern::Multithread {
-        args.threads
-    } else {
-        1
-    };
-    let (each, what) = match pattern.axis() {
-        Axis::Bytes if matches!(pattern, Pattern::Collective(..)) => {
-            let most = patterns.iter().map(|pattern| blocks(*pattern, ranks)).max();
-            (
-                2 * largest as u128 * most.unwrap_or(1),
-                "operations on blocks of",
-            )
-        }
-        // Each begins at a page.
-        Axis::Bytes if args.buffers > 1 => (
-            2 * (largest.max(1) as u128).next_multiple_of(PAGE) * u128::from(args.buffers),
-            "several --buffers for messages of",
-        ),
-        Axis::Bytes => (2 * largest as u128 * u128::from(threads), "messages of"),
-        Axis::Waiting => (ENTRY * largest as u128, "queues of"),
-        Axis::None => return Ok(ranks),
-    };
-    let need = each * u128::from(ranks);
-    let of = if pattern.axis() == Axis::Bytes {
-        "bytes"
-    } else {
-        "entries"
-    };
-    match machine::memory_left() {
-        Some(left) if need > u128::from(left) => Err(format!(
-            "{what} {largest} {of} need {} MiB in {ranks} ranks, and {} MiB are left here: use \
-             smaller --sizes",
-            need >> 20,
-            left >> 20
-        )),
-        _ => Ok(ranks),
     }
 }

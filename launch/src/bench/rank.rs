@@ -9,7 +9,7 @@ use portolan_benches::{Pattern, Plan, Sample, Setup, measure, measure_threads};
 use super::args::{BenchArgs, BenchRankArgs};
 use super::job::{SAMPLE, TRANSPORT};
 use super::record::Run;
-use super::{failure, suite, table};
+use super::{failure, memory, suite, table};
 
 /// `portolan bench-rank`: takes one sample of each size and tells it to `portolan bench`.
 pub(crate) fn main(args: &BenchRankArgs) -> ExitCode {
@@ -72,7 +72,8 @@ pub(super) fn in_a_job(args: &BenchArgs) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if let Err(why) = args.check_in_a_job() {
+    let fits = || memory::check(args, memory::ranks_here());
+    if let Err(why) = args.check_in_a_job().and_then(|()| fits()) {
         table::complain(&why);
         return ExitCode::from(2);
     }

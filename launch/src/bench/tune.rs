@@ -45,6 +45,11 @@ pub(super) fn measure(args: &BenchArgs, ranks: u32) -> Result<String, String> {
     Ok(text)
 }
 
+/// Everything that is measured.
+pub(super) fn patterns() -> Vec<Pattern> {
+    Name::ALL.into_iter().filter_map(pattern).collect()
+}
+
 /// How an operation is measured; `None` where there is nothing to choose.
 fn pattern(operation: Name) -> Option<Pattern> {
     let collective = match operation {
