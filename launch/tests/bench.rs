@@ -253,6 +253,68 @@ fn several_buffers_are_told_and_kept_apart() {
 }
 
 #[test]
+fn settings_are_told_and_kept_apart() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("report-settings-{}", std::process::id()));
+    let words = |more: &[&str]| {
+        let least = [
+            "bench",
+            "latency",
+            "--sizes",
+            "8",
+            "--repeat",
+            "1",
+            "--iterations",
+            "3",
+        ];
+        portolan(&[&least[..], more].concat())
+    };
+    for set in [false, true] {
+        let mut command = words(&["--report", folder.to_str().unwrap()]);
+        if set {
+            command.env("PORTOLAN_SHM_CMA", "off");
+        }
+        let outcome = outcome(command, b"");
+        outcome.expect_code(0);
+        assert_eq!(
+            outcome.out.contains(", PORTOLAN_SHM_CMA=off\n"),
+            set,
+            "{outcome:#?}"
+        );
+    }
+    let files = std::fs::read_dir(&folder).unwrap();
+    let names: Vec<_> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".json"))
+        .collect();
+    let page = std::fs::read_to_string(folder.join("index.html")).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(
+        names.iter().any(|name| name == "latency-2.json"),
+        "{names:?}"
+    );
+    assert!(page.contains(">portolan bench latency"), "{page}");
+    assert!(
+        page.contains(">PORTOLAN_SHM_CMA=off portolan bench latency"),
+        "{page}"
+    );
+
+    let mut command = words(&["--json"]);
+    command.env("PORTOLAN_SHM_CMA", "off");
+    let (set, _) = rows(&outcome(command, b""));
+    assert_eq!(set[0]["settings"]["PORTOLAN_SHM_CMA"], "off");
+    // What a launcher sets for its ranks is nobody's setting.
+    let me = env!("CARGO_BIN_EXE_portolan");
+    let rank = [
+        "run", "-n", "2", "--", me, "bench", "latency", "--sizes", "8", "--json",
+    ];
+    let least = ["--repeat", "1", "--iterations", "3"];
+    let (plain, _) = rows(&outcome(portolan(&[&rank[..], &least].concat()), b""));
+    assert!(plain[0].get("settings").is_none(), "{plain:?}");
+}
+
+#[test]
 fn the_table_has_a_row_per_size_and_says_what_the_machine_did() {
     let outcome = bench(&["latency", "--sizes", "0,8,1k"]);
     outcome.expect_code(0);

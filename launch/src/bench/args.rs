@@ -1,12 +1,16 @@
 //! The command line of `portolan bench`.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use portolan_benches::{Axis, Collective, Form, Pattern, Plan};
+use portolan_core::config;
 
 use super::place::Map;
+use crate::again;
 use crate::cli::{bytes, positive};
 use crate::run::Bind;
 
@@ -431,20 +435,51 @@ impl BenchArgs {
         !self.transport.is_empty() && self.transport.iter().all(|name| name == "t3e-sim")
     }
 
-    /// The command, as it would be typed.
+    /// The command, as it would be typed, with the settings in front of it.
     pub(super) fn typed() -> String {
-        let mut words = std::env::args();
-        words.next();
-        let quoted = |word: String| {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+.,:/@%".contains(c);
-            if word.chars().all(plain) && !word.is_empty() {
-                word
-            } else {
-                format!("'{}'", word.replace('\'', "'\\''"))
-            }
-        };
-        let words: Vec<_> = words.map(quoted).collect();
-        format!("portolan {}", words.join(" "))
+        let words: Vec<_> = std::env::args().skip(1).map(|word| quoted(&word)).collect();
+        format!("{}portolan {}", in_front(&settings()), words.join(" "))
+    }
+}
+
+/// Settings of ours that the environment has: variables and their values.
+pub(super) type Settings = BTreeMap<String, String>;
+
+/// Those that somebody has set, and not a launcher for its ranks.
+pub(super) fn settings() -> Settings {
+    let text = |text: OsString| text.to_string_lossy().into_owned();
+    let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+    chosen(variables, again::is_rank())
+}
+
+fn chosen(variables: impl Iterator<Item = (String, String)>, by_launcher: bool) -> Settings {
+    let of_launchers = |name: &str| {
+        let own = || portolan::rank_variables().iter().map(|(name, _)| *name);
+        by_launcher && (name == "PORTOLAN_ON_FAILURE" || own().any(|own| own == name))
+    };
+    let is_setting = |name: &str| {
+        let setting = name.strip_prefix(config::PREFIX);
+        setting.is_some_and(|setting| !config::RESERVED.contains(&setting)) && !of_launchers(name)
+    };
+    // What is empty is as good as not set.
+    variables
+        .filter(|(name, value)| is_setting(name) && !value.is_empty())
+        .collect()
+}
+
+/// Settings as they stand in front of a command.
+fn in_front(settings: &Settings) -> String {
+    let one = |(name, value): (&String, &String)| format!("{name}={} ", quoted(value));
+    settings.iter().map(one).collect()
+}
+
+/// A word as a shell takes it for one.
+pub(super) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+.,:/@%".contains(c);
+    if word.chars().all(plain) && !word.is_empty() {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }
 
@@ -486,6 +521,31 @@ fn usual_sizes(pattern: Pattern) -> &'static [usize] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_are_those_that_somebody_has_set() {
+        let variables = || {
+            [
+                ("PORTOLAN_SHM_CMA", "off"),
+                ("PORTOLAN_COLL_TABLE", "bcast linear"),
+                ("PORTOLAN_ON_FAILURE", "return"),
+                ("PORTOLAN_JOB_ID", "portolan-1"),
+                ("PORTOLAN_SHM_FD", "5"),
+                ("PORTOLAN_WAIT", ""),
+                ("PATH", "/bin"),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into_iter()
+        };
+        assert_eq!(
+            in_front(&chosen(variables(), false)),
+            "PORTOLAN_COLL_TABLE='bcast linear' PORTOLAN_ON_FAILURE=return PORTOLAN_SHM_CMA=off "
+        );
+        assert_eq!(
+            in_front(&chosen(variables(), true)),
+            "PORTOLAN_COLL_TABLE='bcast linear' PORTOLAN_SHM_CMA=off "
+        );
+    }
 
     #[test]
     fn every_pattern_can_be_asked_for() {

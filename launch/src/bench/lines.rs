@@ -1,9 +1,11 @@
 //! A run for programs: one JSON object per line.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
 
+use super::args::Settings;
 use super::record::{Entry, Figure, Machine, Run, Taken};
 
 /// A figure, its fields in the order in which people read them.
@@ -36,6 +38,8 @@ struct Row<'a> {
     pin: Option<&'a str>,
     #[serde(skip_serializing_if = "is_zero")]
     busy: u32,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    settings: &'a Settings,
     #[serde(skip_serializing_if = "Option::is_none")]
     phase: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -155,6 +159,7 @@ fn row<'a>(run: &'a Run, entry: &'a Entry, figure: &'a Figure) -> Row<'a> {
         threads: run.threads,
         pin: run.pin.as_deref(),
         busy: run.busy,
+        settings: &run.settings,
         phase: run.phase.as_deref(),
         ratio: ratio.map(|(ratio, _)| ratio),
         best_peer: ratio.map(|(_, name)| name),
@@ -180,5 +185,10 @@ mod tests {
         assert_eq!(lines[0]["ratio"], 0.5);
         assert_eq!(lines[0]["best_peer"], "a-1");
         assert!(lines[1].get("ratio").is_none() && lines[1]["peer"] == "a-1");
+        assert!(lines[0].get("settings").is_none());
+        let mut set = run();
+        set.settings
+            .insert("PORTOLAN_SHM_CMA".to_owned(), "off".to_owned());
+        assert!(of(&set).contains(r#""settings":{"PORTOLAN_SHM_CMA":"off"}"#));
     }
 }

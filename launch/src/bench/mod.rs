@@ -176,6 +176,7 @@ impl Run {
             pin: pin.map(ToString::to_string),
             map: args.map.map(|map| map.name().to_owned()),
             busy: args.busy,
+            settings: args::settings(),
             command: BenchArgs::typed(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             began: since.map_or(0, |since| since.as_secs()),

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::args::Settings;
 use super::stats::Summary;
 
 /// A run.
@@ -29,7 +30,10 @@ pub(super) struct Run {
     pub(super) map: Option<String>,
     /// Processes that spun beside.
     pub(super) busy: u32,
-    /// The command that made it.
+    /// What was set in the environment.
+    #[serde(default)]
+    pub(super) settings: Settings,
+    /// The command that made it, with what was set.
     pub(super) command: String,
     /// Of Portolan.
     pub(super) version: String,
@@ -259,6 +263,7 @@ pub(super) mod tests {
             pin: Some("core".to_owned()),
             map: None,
             busy: 0,
+            settings: Settings::new(),
             command: "portolan bench latency --peers".to_owned(),
             version: "0.1.0".to_owned(),
             began: 0,

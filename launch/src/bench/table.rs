@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use portolan_benches::Pattern;
 
+use super::args::quoted;
 use super::record::{Entry, Figure, Machine, Run};
 
 /// How many contenders stand side by side.
@@ -115,6 +116,9 @@ pub(super) fn manner(run: &Run) -> String {
     }
     if run.busy > 0 {
         let _ = write!(text, ", {} spinning loops beside", run.busy);
+    }
+    for (name, value) in &run.settings {
+        let _ = write!(text, ", {name}={}", quoted(value));
     }
     text
 }

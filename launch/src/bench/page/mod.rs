@@ -102,6 +102,9 @@ fn id(run: &Run) -> String {
     if let Some(threads) = run.threads {
         let _ = write!(id, "-threads{threads}");
     }
+    if !run.settings.is_empty() {
+        let _ = write!(id, "-set{:08x}", hash(&run.settings) as u32);
+    }
     id
 }
 
@@ -118,12 +121,15 @@ fn unusual_pin(run: &Run) -> Option<String> {
         "none" => Some("unpinned".to_owned()),
         "core" => Some("core".to_owned()),
         list if list.len() <= LONGEST => Some(format!("on-{list}")),
-        list => {
-            let mut hasher = DefaultHasher::new();
-            list.hash(&mut hasher);
-            Some(format!("on-{:016x}", hasher.finish()))
-        }
+        list => Some(format!("on-{:016x}", hash(list))),
     }
+}
+
+/// A number that stands for what is too long for the name of a file.
+fn hash(what: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The runs in a folder, in the order of the page.
@@ -371,6 +377,14 @@ mod tests {
         assert_eq!(id_of("none", 2, None, None), "latency-2-unpinned");
         assert_eq!(id_of("0,0", 2, Some(64), None), "latency-2-on-0,0");
         assert_eq!(id_of("core", 2, Some(7), None), "latency-2-window7");
+        let id_set = |value: &str| {
+            let mut run = run();
+            let name = "PORTOLAN_SHM_CMA".to_owned();
+            run.settings.insert(name, value.to_owned());
+            id(&run)
+        };
+        assert!(id_set("off").starts_with("latency-2-set"));
+        assert_ne!(id_set("off"), id_set("on"));
         let many = vec!["0"; 1000].join(",");
         assert!(id_of(&many, 1000, None, None).len() < 60);
     }
