@@ -87,8 +87,8 @@ pub(super) struct Taken {
     pub(super) stolen: Option<f64>,
     /// Whether it is among those that are compared.
     pub(super) counts: bool,
-    /// A value for each size.
-    pub(super) values: Vec<f64>,
+    /// A value for each size; nothing where a tool cannot do that size.
+    pub(super) values: Vec<Option<f64>>,
 }
 
 /// The machine's limits, and what it was doing.
@@ -125,6 +125,17 @@ impl Run {
     /// The figure of an entry for a size.
     pub(super) fn figure(entry: &Entry, bytes: usize) -> Option<&Figure> {
         entry.figures.iter().find(|figure| figure.bytes == bytes)
+    }
+
+    /// All sizes that anybody has a figure for.
+    pub(super) fn sizes(&self) -> Vec<usize> {
+        let mut sizes = Vec::new();
+        for figure in self.entries.iter().flat_map(|entry| &entry.figures) {
+            if !sizes.contains(&figure.bytes) {
+                sizes.push(figure.bytes);
+            }
+        }
+        sizes
     }
 
     /// The best peer's median for a size, and its name.
@@ -241,7 +252,7 @@ pub(super) mod tests {
                 Taken {
                     counts: true,
                     others: Some(0.01),
-                    values: vec![median],
+                    values: vec![Some(median)],
                     ..Taken::default()
                 },
                 Taken::default(),

@@ -15,7 +15,7 @@ pub(super) struct Conducted {
     pub(super) machine: Machine,
     /// The machine's phase in the samples that count, if they have one in common.
     pub(super) phase: Option<Phase>,
-    /// What our own ranks remarked.
+    /// What our own ranks remarked, and which sizes tools cannot do.
     pub(super) remarks: String,
 }
 
@@ -25,7 +25,7 @@ struct Record {
     name: String,
     peer: bool,
     /// Each with the phase that the machine was in, if it was the same before and after, and notes.
-    taken: Vec<(Option<Phase>, Vec<Sample>, Taken)>,
+    taken: Vec<(Option<Phase>, Vec<Option<Sample>>, Taken)>,
     failed: Option<String>,
 }
 
@@ -82,8 +82,9 @@ pub(super) fn conduct(
 /// Of one job that took all samples itself: each of `samples` has all sizes.
 pub(super) fn of_one(transport: &str, samples: Vec<Vec<Sample>>) -> Entry {
     let note = |samples: Vec<Sample>| {
+        let samples: Vec<_> = samples.into_iter().map(Some).collect();
         let notes = Taken {
-            values: samples.iter().map(|sample| sample.value).collect(),
+            values: values(&samples),
             ..Taken::default()
         };
         (None, samples, notes)
@@ -95,6 +96,12 @@ pub(super) fn of_one(transport: &str, samples: Vec<Vec<Sample>>) -> Entry {
         failed: None,
     };
     record.entry(None)
+}
+
+/// A value for each size, where there is one.
+fn values(samples: &[Option<Sample>]) -> Vec<Option<f64>> {
+    let value = |sample: &Option<Sample>| sample.map(|sample| sample.value);
+    samples.iter().map(value).collect()
 }
 
 impl Record {
@@ -114,12 +121,14 @@ impl Record {
         outcome: Outcome,
         remarks: &mut String,
     ) {
-        if !self.peer && self.taken.is_empty() {
+        if self.taken.is_empty() {
             // Once is enough: every sample would say the same.
             remarks.push_str(&outcome.remarks);
+        }
+        if !self.peer && self.taken.is_empty() {
             self.name = outcome.transport.unwrap_or(std::mem::take(&mut self.name));
         }
-        notes.values = outcome.samples.iter().map(|sample| sample.value).collect();
+        notes.values = values(&outcome.samples);
         self.taken.push((phase, outcome.samples, notes));
     }
 
@@ -139,11 +148,11 @@ impl Record {
         let counting = || self.taken.iter().filter(|(of, ..)| counts(*of));
         let sizes = counting().next().map_or(0, |(_, samples, _)| samples.len());
         let figure = |at: usize| {
-            let of_size = counting().map(|(_, samples, _)| samples[at]);
+            let of_size = counting().filter_map(|(_, samples, _)| samples[at]);
             Some(Figure {
                 bytes: of_size.clone().next()?.bytes,
                 summary: Summary::of(of_size.clone().map(|sample| sample.value).collect())?,
-                samples: counting().count(),
+                samples: of_size.clone().count(),
                 dropped: self.taken.len() - counting().count(),
                 rounds: of_size.map(|sample| sample.rounds).min()?,
             })
@@ -200,7 +209,8 @@ mod tests {
             value,
             rounds: 10,
         };
-        let each = |&(phase, value): &(_, f64)| (phase, vec![sample(value)], Taken::default());
+        let each =
+            |&(phase, value): &(_, f64)| (phase, vec![Some(sample(value))], Taken::default());
         Record {
             name: name.to_owned(),
             peer: true,

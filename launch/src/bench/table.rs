@@ -57,17 +57,16 @@ fn rows(text: &mut String, run: &Run, shown: &[&Entry], compared: bool) {
     } else {
         "\n"
     });
-    let sizes = shown.first().map_or(&[][..], |entry| &entry.figures[..]);
-    for size in sizes {
+    for bytes in run.sizes() {
         let named = if run.axis.is_empty() {
             String::new()
         } else {
-            size.bytes.to_string()
+            bytes.to_string()
         };
         let _ = write!(text, "{named:>10}");
         let mut ratios = String::new();
         for entry in shown {
-            let figure = Run::figure(entry, size.bytes);
+            let figure = Run::figure(entry, bytes);
             let cell = figure.map_or_else(String::new, cell);
             let _ = write!(text, "{cell:>0$}", width(entry));
             if let Some((ratio, peer)) = figure.and_then(|figure| run.ratio(entry, figure)) {

@@ -4,10 +4,14 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use portolan_benches::{Form, Pattern};
+
+use crate::bench::job::{Watch, start};
 
 macro_rules! sources {
     ($($name:literal),* $(,)?) => {
@@ -142,14 +146,39 @@ pub(super) fn said_by(command: &mut Command) -> Result<String, String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    // Compilers say much; what matters comes first, or last.
-    let said = String::from_utf8_lossy(&output.stderr);
+    let why = shortened(&String::from_utf8_lossy(&output.stderr));
+    Err(format!("{name} failed ({}): {why}", output.status))
+}
+
+/// The same where it ends in so much time; else it is ended.
+pub(super) fn said_within(command: Command, time: Duration) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let (mut child, remarks) = start(command)?;
+    let watch = Watch::over(&child, time);
+    let mut said = Vec::new();
+    if let Some(mut out) = child.stdout.take() {
+        // What cannot be read is not said.
+        let _ = out.read_to_end(&mut said);
+    }
+    let in_time = watch.until_end_of(&child);
+    let status = child
+        .wait()
+        .map_err(|error| format!("cannot wait for {name}: {error}"))?;
+    let why = shortened(&remarks.text());
+    in_time.map_err(|late| format!("{name}: {late}: {why}"))?;
+    if status.success() {
+        return Ok(String::from_utf8_lossy(&said).into_owned());
+    }
+    Err(format!("{name} failed ({status}): {why}"))
+}
+
+/// Compilers say much; what matters comes first, or last.
+fn shortened(said: &str) -> String {
     let lines: Vec<_> = said.trim_end().lines().collect();
-    let why = match &lines[..] {
+    match &lines[..] {
         [first, second, .., last] if lines.len() > 4 => [*first, *second, "...", *last].join("\n"),
         few => few.join("\n"),
-    };
-    Err(format!("{name} failed ({}): {why}", output.status))
+    }
 }
 
 /// A command that can be called by its name.
@@ -163,6 +192,23 @@ pub(super) fn on_path(command: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_that_does_not_end_is_ended() {
+        let mut endless = Command::new("sh");
+        endless.args(["-c", "echo why >&2; exec sleep 100000"]);
+        let error = said_within(endless, Duration::from_millis(20)).unwrap_err();
+        assert!(
+            error.starts_with("sh: it had not ended after 20ms"),
+            "{error}"
+        );
+        let mut brief = Command::new("echo");
+        brief.arg("here");
+        let said = said_within(brief, Duration::from_secs(600));
+        assert_eq!(said.as_deref(), Ok("here\n"));
+        let failed = said_within(Command::new("false"), Duration::from_secs(600)).unwrap_err();
+        assert!(failed.starts_with("false failed"), "{failed}");
+    }
 
     #[test]
     fn every_pattern_has_its_program() {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::build::said_by;
 use super::network::Network;
-use crate::bench::job::{Job, PATIENCE};
+use crate::bench::job::{Job, patience};
 use crate::os;
 use crate::run::Bind;
 
@@ -227,14 +227,14 @@ impl Peer {
         let core = job.pin == Bind::Core && !job.crowded;
         match self.family {
             Family::Mpich => {
-                command.env("MPIEXEC_TIMEOUT", PATIENCE);
+                command.env("MPIEXEC_TIMEOUT", patience());
                 command.args(["-bind-to", if core { "core" } else { "none" }]);
             }
             Family::OpenMpi => {
                 if os::is_root() {
                     command.arg("--allow-run-as-root");
                 }
-                command.args(["--timeout", PATIENCE]);
+                command.args(["--timeout", &patience()]);
                 command.args(["--bind-to", if core { "core" } else { "none" }]);
                 if job.crowded && self.major() < 5 {
                     command.arg("--oversubscribe");

@@ -1,21 +1,25 @@
 //! Libraries below MPI, measured by programs of their own: `ucx_perftest` and `fi_pingpong`.
 
+use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use portolan_benches::{Pattern, Plan, Sample};
 
-use super::build::{on_path, said_by};
+use super::build::{on_path, said_by, said_within};
 use super::network::Network;
 use super::processors;
-use crate::bench::job::Job;
+use crate::bench::job::{Job, Outcome, PATIENCE};
 use crate::os;
 
 /// How often a client is started until its server is there, and the time in between.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// Why there is no figure for 0 bytes.
+const NO_EMPTY: &str = "it sends no empty messages";
 
 /// A program that measures a library between two processes.
 #[derive(Clone, Debug)]
@@ -69,6 +73,10 @@ pub(super) fn find(
             missing.push((program.to_owned(), why));
             continue;
         }
+        if job.plans.iter().all(|plan| plan.bytes == 0) {
+            missing.push((program.to_owned(), NO_EMPTY.to_owned()));
+            continue;
+        }
         if on_path(program).is_none() {
             let why = format!("it is not on the path (Debian: apt-get install {package})");
             missing.push((program.to_owned(), why));
@@ -108,21 +116,27 @@ impl Tool {
         &self.name
     }
 
-    /// Measures every size; `step` is called for each. A size that it cannot do has no figure.
+    /// Measures every size; `step` is called for each. A size that it cannot do has no figure, which is remarked.
+    ///
+    /// # Errors
+    /// If it can do none of them, or all together take longer than a sample may.
     pub(in crate::bench) fn sample(
         &self,
         job: &Job,
         step: &mut dyn FnMut(),
-    ) -> Result<Vec<Sample>, String> {
-        let mut samples = Vec::new();
-        for plan in &job.plans {
-            samples.push(self.one(job, plan)?);
+    ) -> Result<Outcome, String> {
+        let until = Instant::now() + PATIENCE;
+        each(&self.name, &job.plans, |plan| {
             step();
-        }
-        Ok(samples)
+            let one = match plan.bytes {
+                0 => Err(NO_EMPTY.to_owned()),
+                _ => self.one(job, plan, until),
+            };
+            one.map_err(|why| (why, Instant::now() >= until))
+        })
     }
 
-    fn one(&self, job: &Job, plan: &Plan) -> Result<Sample, String> {
+    fn one(&self, job: &Job, plan: &Plan, until: Instant) -> Result<Sample, String> {
         let (test, column, unit) = self
             .kind
             .columns(job.pattern)
@@ -138,14 +152,13 @@ impl Tool {
             match self.kind {
                 Kind::Ucx => {
                     command.env("UCX_TLS", "posix,self");
-                    // Nothing is no size to it.
-                    command.args(["-t", test, "-s", &plan.bytes.max(1).to_string(), "-f", "-v"]);
+                    command.args(["-t", test, "-s", &plan.bytes.to_string(), "-f", "-v"]);
                     command.args(["-n", &messages.to_string(), "-w", &plan.warm_up.to_string()]);
                     command.args(["-p", &port.to_string()]);
                 }
                 Kind::Libfabric => {
                     command.args(["-p", &self.provider, "-e", "rdm", "-m", test]);
-                    command.args(["-S", &plan.bytes.max(1).to_string()]);
+                    command.args(["-S", &plan.bytes.to_string()]);
                     command.args(["-I", &messages.to_string()]);
                     let which = if rank == 0 { "-B" } else { "-P" };
                     command.args([which, &port.to_string()]);
@@ -154,9 +167,12 @@ impl Tool {
             command
         };
         let server = Server::start(command(0))?;
-        let mut client = command(1);
-        client.arg("127.0.0.1");
-        let said = server.ask(&mut client)?;
+        let client = || {
+            let mut client = command(1);
+            client.arg("127.0.0.1");
+            client
+        };
+        let said = server.ask(client, until)?;
         let last = said
             .lines()
             .rfind(|line| !line.trim().is_empty())
@@ -167,6 +183,40 @@ impl Tool {
             value: value * unit,
             rounds: plan.rounds,
         })
+    }
+}
+
+/// A sample of each size that `one` can do, with a remark on the others; an error where it can do none, or says that its
+/// time has run out.
+fn each(
+    name: &str,
+    plans: &[Plan],
+    mut one: impl FnMut(&Plan) -> Result<Sample, (String, bool)>,
+) -> Result<Outcome, String> {
+    let (mut samples, mut remarks) = (Vec::new(), String::new());
+    let mut first = None;
+    for plan in plans {
+        samples.push(match one(plan) {
+            Ok(sample) => Some(sample),
+            Err((why, true)) => return Err(why),
+            Err((why, false)) => {
+                let _ = writeln!(
+                    remarks,
+                    "{name} has no figure for {} bytes: {why}",
+                    plan.bytes
+                );
+                first.get_or_insert(why);
+                None
+            }
+        });
+    }
+    match first {
+        Some(why) if samples.iter().all(Option::is_none) => Err(why),
+        _ => Ok(Outcome {
+            transport: None,
+            samples,
+            remarks,
+        }),
     }
 }
 
@@ -222,14 +272,17 @@ impl Server {
             .map_err(|error| format!("cannot start it: {error}"))
     }
 
-    /// What the client says, once the server is there.
-    fn ask(mut self, client: &mut Command) -> Result<String, String> {
+    /// What the client says, once the server is there; it has to have said it at a moment.
+    fn ask(mut self, client: impl Fn() -> Command, until: Instant) -> Result<String, String> {
         let mut why = String::new();
         for _ in 0..ATTEMPTS {
             thread::sleep(PAUSE);
-            match said_by(client) {
+            match said_within(client(), until.saturating_duration_since(Instant::now())) {
                 Ok(said) => return Ok(said),
                 Err(error) => why = error,
+            }
+            if Instant::now() >= until {
+                break;
             }
             if let Ok(Some(status)) = self.0.try_wait() {
                 return Err(format!("the other side has ended ({status}); {why}"));
@@ -250,6 +303,46 @@ impl Drop for Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn sampled(can: &[usize], in_time: bool) -> Result<Outcome, String> {
+        let plans = [0, 1, 8].map(|bytes| Plan::with_rounds(bytes, 3));
+        each("tool", &plans, |plan| match plan.bytes {
+            bytes if can.contains(&bytes) => Ok(Sample {
+                bytes,
+                value: 1.0,
+                rounds: plan.rounds,
+            }),
+            bytes => Err((format!("no {bytes}"), !in_time)),
+        })
+    }
+
+    #[test]
+    fn a_size_that_a_tool_cannot_do_has_no_figure() {
+        let outcome = sampled(&[1, 8], true).unwrap();
+        let sizes: Vec<_> = outcome
+            .samples
+            .iter()
+            .map(|sample| sample.map(|sample| sample.bytes))
+            .collect();
+        assert_eq!(sizes, [None, Some(1), Some(8)]);
+        assert_eq!(outcome.remarks, "tool has no figure for 0 bytes: no 0\n");
+        assert_eq!(sampled(&[], true).unwrap_err(), "no 0");
+        // Where the time is over, nothing more is tried.
+        assert_eq!(sampled(&[0, 8], false).unwrap_err(), "no 1");
+    }
+
+    #[test]
+    fn a_client_that_does_not_end_is_ended() {
+        let endless = || {
+            let mut command = Command::new("sleep");
+            command.arg("100000");
+            command
+        };
+        let server = Server::start(endless()).unwrap();
+        let until = Instant::now() + 2 * PAUSE;
+        let error = server.ask(endless, until).unwrap_err();
+        assert!(error.contains("it had not ended"), "{error}");
+    }
 
     #[test]
     fn figures_are_found_in_their_columns() {
