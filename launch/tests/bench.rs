@@ -414,7 +414,12 @@ fn peers_are_measured_or_said_to_be_missing() {
                     row["peer"].as_str().unwrap().contains('.'),
                     "no version: {row}"
                 );
-                assert!(ours["ratio"].as_f64().unwrap() > 0.0, "{ours}");
+                // Of few samples none may be of the same phase.
+                let uncommon = others
+                    .iter()
+                    .any(|row| row["machine"]["load_store_ns"].is_f64());
+                let compared = ours["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0);
+                assert!(compared || ours["phase"].is_null() && uncommon, "{ours}");
             }
             (None, Some(row)) => {
                 assert!(

@@ -153,14 +153,48 @@ impl Run {
         }
     }
 
-    /// Ours over that of the best peer, and the peer's name.
+    /// Ours over that of the best peer, and the peer's name; nothing where they cannot be compared.
     pub(super) fn ratio(&self, entry: &Entry, figure: &Figure) -> Option<(f64, &str)> {
-        if entry.peer {
+        if entry.peer || !self.is_comparable() {
             return None;
         }
         let (best, name) = self.best_peer(figure.bytes)?;
         let ratio = figure.summary.median / best;
         ratio.is_finite().then_some((ratio, name))
+    }
+
+    /// Whether the figures can be compared: not if the machine has phases and none of them has samples of everybody.
+    pub(super) fn is_comparable(&self) -> bool {
+        let looked_at = |machine: &Machine| machine.load_store_ns.is_some();
+        self.phase.is_some() || !self.machine.as_ref().is_some_and(looked_at)
+    }
+
+    /// In which phases the samples of each contender were taken: `shm: 3 near, 1 changing; a-1: 4 far`.
+    pub(super) fn phases_seen(&self) -> String {
+        let of = |entry: &Entry| {
+            let mut counts: Vec<(&str, usize)> = Vec::new();
+            for taken in &entry.taken {
+                let phase = taken.phase.as_deref().unwrap_or("changing");
+                match counts.iter_mut().find(|(name, _)| *name == phase) {
+                    Some((_, count)) => *count += 1,
+                    None => counts.push((phase, 1)),
+                }
+            }
+            let counts: Vec<_> = counts
+                .iter()
+                .map(|(name, n)| format!("{n} {name}"))
+                .collect();
+            format!("{}: {}", entry.name, counts.join(", "))
+        };
+        let alive = self.entries.iter().filter(|entry| entry.failed.is_none());
+        alive.map(of).collect::<Vec<_>>().join("; ")
+    }
+
+    /// The fewest samples that a figure has, ours or a peer's, and the most.
+    pub(super) fn samples(&self) -> (usize, usize) {
+        let figures = || self.entries.iter().flat_map(|entry| &entry.figures);
+        let counts = || figures().map(|figure| figure.samples);
+        (counts().min().unwrap_or(0), counts().max().unwrap_or(0))
     }
 
     /// How many samples do not count.
@@ -301,6 +335,31 @@ pub(super) mod tests {
         let peer = &run.entries[1];
         assert_eq!(run.ratio(peer, &peer.figures[0]), None);
         assert_eq!((run.dropped(), run.disturbance()), (3, (Some(0.01), None)));
+    }
+
+    #[test]
+    fn without_a_common_phase_there_is_no_ratio() {
+        let mut run = run();
+        run.phase = None;
+        let ours = &run.entries[0];
+        assert_eq!(run.ratio(ours, &ours.figures[0]), None);
+        for (entry, phases) in run.entries.iter_mut().zip([
+            [Some("near"), None],
+            [Some("far"), Some("far")],
+            [Some("near"), Some("far")],
+        ]) {
+            for (taken, phase) in entry.taken.iter_mut().zip(phases) {
+                taken.phase = phase.map(str::to_owned);
+            }
+        }
+        let seen = "shm: 1 near, 1 changing; a-1: 2 far; b-2: 1 near, 1 far";
+        assert_eq!(run.phases_seen(), seen);
+        // Where nobody can look, there are no phases to tell apart.
+        if let Some(machine) = &mut run.machine {
+            machine.load_store_ns = None;
+        }
+        let ours = &run.entries[0];
+        assert_eq!(run.ratio(ours, &ours.figures[0]), Some((0.5, "a-1")));
     }
 
     #[test]

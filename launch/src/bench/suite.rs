@@ -173,9 +173,8 @@ impl Record {
 
 /// Whether every contender has its samples in one phase.
 fn enough(records: &[Record], repeat: usize) -> bool {
-    let unknown = records
-        .iter()
-        .all(|record| record.taken.iter().all(|(phase, ..)| phase.is_none()));
+    let mut taken = records.iter().flat_map(|record| &record.taken);
+    let unknown = taken.all(|(phase, _, notes)| phase.is_none() && notes.before_ns.is_none());
     let alive = || records.iter().filter(|record| record.failed.is_none());
     // Where phases cannot be told, there is nothing to wait for.
     unknown
@@ -184,7 +183,8 @@ fn enough(records: &[Record], repeat: usize) -> bool {
             .any(|&phase| alive().all(|record| record.in_phase(phase) >= repeat))
 }
 
-/// The phase in which every contender has samples, and of which there are most.
+/// The phase in which every contender has samples: that in which who has the fewest has most, and of several such the one
+/// of which there are most in total.
 fn common_phase(records: &[Record]) -> Option<Phase> {
     let alive = || records.iter().filter(|record| record.failed.is_none());
     let fewest = |phase| {
@@ -193,10 +193,13 @@ fn common_phase(records: &[Record]) -> Option<Phase> {
             .min()
             .unwrap_or(0)
     };
+    let total = |phase| -> usize { alive().map(|record| record.in_phase(phase)).sum() };
+    // The last of equals is taken: the nearest.
     Phase::ALL
         .into_iter()
+        .rev()
         .filter(|&phase| fewest(phase) > 0)
-        .max_by_key(|&phase| fewest(phase))
+        .max_by_key(|&phase| (fewest(phase), total(phase)))
 }
 
 #[cfg(test)]
@@ -257,6 +260,42 @@ mod tests {
         let counts: Vec<_> = records.into_iter().map(|r| figure(r).samples).collect();
         assert_eq!(counts, [1, 1]);
         assert!(enough(&[record("a", &[(None, 1.0)])], 1));
+    }
+
+    #[test]
+    fn of_phases_with_as_many_samples_of_everybody_the_one_with_most_in_total_counts() {
+        let mine = [(NEAR, 1.0), (NEAR, 1.0), (FAR, 2.0)];
+        let records = [record("a", &mine), record("b", &[(NEAR, 1.0), (FAR, 2.0)])];
+        assert_eq!(common_phase(&records), NEAR);
+        let even = [record("a", &mine[1..]), record("b", &mine[1..])];
+        assert_eq!(common_phase(&even), NEAR);
+    }
+
+    #[test]
+    fn samples_are_taken_again_where_the_machine_changed_in_all_of_them() {
+        let mut changing = record("a", &[(None, 1.0)]);
+        changing.taken[0].2.before_ns = Some(50.0);
+        assert!(!enough(&[changing], 1));
+    }
+
+    #[test]
+    fn a_size_that_a_sample_does_not_have_is_left_out_of_its_figure() {
+        let mut record = record("a", &[(NEAR, 1.0), (NEAR, 3.0), (NEAR, 5.0)]);
+        for (_, samples, _) in &mut record.taken[..2] {
+            samples.insert(0, None);
+        }
+        let small = Sample {
+            bytes: 1,
+            value: 7.0,
+            rounds: 10,
+        };
+        record.taken[2].1.insert(0, Some(small));
+        let figures = record.entry(NEAR).figures;
+        let facts: Vec<_> = figures
+            .iter()
+            .map(|figure| (figure.bytes, figure.summary.median, figure.samples))
+            .collect();
+        assert_eq!(facts, [(1, 7.0, 1), (8, 3.0, 3)]);
     }
 
     #[test]

@@ -28,16 +28,17 @@ pub(super) fn of(run: &Run) -> String {
         .filter(|entry| entry.failed.is_none())
         .collect();
     let (ours, peers): (Vec<&Entry>, Vec<&Entry>) = shown.iter().partition(|entry| !entry.peer);
+    let compared = !peers.is_empty() && run.is_comparable();
     // Few stand side by side; of many, the peers stand below ours, some at a time.
     if shown.len() <= ABREAST {
-        rows(&mut text, run, &shown, !peers.is_empty());
+        rows(&mut text, run, &shown, compared);
     } else {
-        rows(&mut text, run, &ours, !peers.is_empty());
+        rows(&mut text, run, &ours, compared);
         for some in peers.chunks(ABREAST) {
             rows(&mut text, run, some, false);
         }
     }
-    if !peers.is_empty() {
+    if compared {
         let better = if run.less_is_better { "below" } else { "above" };
         let _ = writeln!(text, "# a ratio {better} 1 is in favour of portolan");
     }
@@ -95,6 +96,13 @@ pub(super) fn samples(count: usize) -> String {
     }
 }
 
+/// How many samples the figures of a run have: so many, or at least so many.
+pub(super) fn samples_of(run: &Run) -> String {
+    let (fewest, most) = run.samples();
+    let more = if fewest < most { " or more" } else { "" };
+    format!("{}{more}", samples(fewest))
+}
+
 /// How it was measured, in half a sentence.
 pub(super) fn manner(run: &Run) -> String {
     let mut text = match (&run.map, run.pin.as_deref()) {
@@ -125,7 +133,6 @@ pub(super) fn manner(run: &Run) -> String {
 fn title(run: &Run) -> String {
     let ours = run.entries.iter().filter(|entry| !entry.peer);
     let names: Vec<_> = ours.map(|entry| entry.name.as_str()).collect();
-    let figure = run.entries.iter().find_map(|entry| entry.figures.first());
     format!(
         "# {} over {}, {}{}\n# {}: median of {} ± half the distance of the quartiles\n",
         run.bench,
@@ -133,7 +140,7 @@ fn title(run: &Run) -> String {
         crew(run),
         manner(run),
         run.unit,
-        samples(figure.map_or(0, |figure| figure.samples)),
+        samples_of(run),
     )
 }
 
@@ -194,8 +201,12 @@ pub(super) fn state(run: &Run, machine: &Machine) -> String {
         Some(phase) => {
             let _ = write!(text, ", phase {phase}");
         }
-        None if machine.load_store_ns.is_some() => {
-            text.push_str(", no phase in common: the figures cannot be compared");
+        None if !run.is_comparable() => {
+            let _ = write!(
+                text,
+                ", no phase in common: the figures cannot be compared ({}); run this again with a larger --repeat",
+                run.phases_seen()
+            );
         }
         None if machine.cores == 1 => {
             text.push_str(", one core: its limits cannot be measured");
@@ -322,6 +333,35 @@ mod tests {
     fn one_sample_is_not_called_samples() {
         assert!(of(&run()).contains("median of 1 sample ±"));
         assert_eq!([samples(0), samples(2)], ["0 samples", "2 samples"]);
+    }
+
+    #[test]
+    fn the_fewest_samples_of_anybody_are_told() {
+        let mut run = run();
+        run.entries[0].figures[0].samples = 5;
+        run.entries[1].figures[0].samples = 4;
+        assert!(of(&run).contains("median of 1 sample or more ±"));
+        run.entries[2].figures[0].samples = 4;
+        assert!(of(&run).contains("median of 4 samples or more ±"));
+    }
+
+    #[test]
+    fn what_cannot_be_compared_has_no_ratio_and_the_reason() {
+        let mut run = run();
+        run.phase = None;
+        for entry in &mut run.entries {
+            entry.taken.truncate(1);
+            let phase = if entry.peer { "far" } else { "near" };
+            entry.taken[0].phase = Some(phase.to_owned());
+        }
+        let text = of(&run);
+        assert!(
+            !text.contains("best peer") && !text.contains("ratio"),
+            "{text}"
+        );
+        let why = "no phase in common: the figures cannot be compared (shm: 1 near; a-1: 1 far; b-2: 1 far); run this \
+                   again with a larger --repeat";
+        assert!(text.contains(why), "{text}");
     }
 
     #[test]

@@ -96,7 +96,6 @@ pub(super) fn of(run: &Run, id: &str, colours: &Colours) -> String {
         "<section id=\"{id}\">\n<h2>{}</h2>\n",
         escape(&heading(run))
     );
-    let samples = run.entries.iter().find_map(|entry| entry.figures.first());
     let phase = run
         .phase
         .as_deref()
@@ -105,7 +104,7 @@ pub(super) fn of(run: &Run, id: &str, colours: &Colours) -> String {
         html,
         "<p class=\"soft\">Medians of {} with quartiles; every sample is a job, all contenders \
          in turn{phase}.</p>",
-        table::samples(samples.map_or(0, |figure| figure.samples))
+        table::samples_of(run)
     );
     html.push_str("<div class=\"pictures\">\n");
     let single = run.entries.iter().any(|entry| entry.figures.len() == 1);
@@ -248,20 +247,20 @@ fn point(figure: &Figure, scale: f64) -> Point {
 
 /// What the machine allows, at the sizes that were measured, and what that is.
 fn limit(run: &Run, scale: f64) -> Option<(Curve, &'static str)> {
-    let machine = run.machine.as_ref()?;
-    let sizes = run.entries.iter().find(|entry| !entry.figures.is_empty())?;
+    // Limits are of one phase, as what is compared with them has to be.
+    let machine = run.machine.as_ref().filter(|_| run.is_comparable())?;
     let latency = run.bench == "latency";
     let value = |bytes: usize| match run.bench.as_str() {
         "latency" => machine.least_latency(bytes),
         "bandwidth" if bytes >= 64 => machine.copy_rate(bytes as f64),
         _ => None,
     };
-    let points: Vec<_> = sizes
-        .figures
-        .iter()
-        .filter_map(|figure| {
-            let y = value(figure.bytes)? / scale;
-            let x = figure.bytes as f64;
+    let points: Vec<_> = run
+        .sizes()
+        .into_iter()
+        .filter_map(|bytes| {
+            let y = value(bytes)? / scale;
+            let x = bytes as f64;
             Some(Point {
                 x,
                 y,
@@ -313,9 +312,10 @@ fn numbers(run: &Run) -> String {
     let (unit, scale) = unit(run);
     let shown = run.entries.iter().filter(|entry| !entry.figures.is_empty());
     let (peers, ours): (Vec<_>, Vec<_>) = shown.partition(|entry| entry.peer);
-    let Some(first) = ours.first().or(peers.first()) else {
+    if ours.is_empty() && peers.is_empty() {
         return String::new();
-    };
+    }
+    let compared = !peers.is_empty() && run.is_comparable();
     let mut html = format!(
         "<details open><summary>Figures in {unit}</summary><div class=\"wide\"><table><tr><th>{}</th>",
         run.axis
@@ -326,14 +326,14 @@ fn numbers(run: &Run) -> String {
         }
     };
     heads(&mut html, &ours);
-    if !peers.is_empty() {
+    if compared {
         html.push_str("<th>ratio</th><th>best peer</th>");
     }
     heads(&mut html, &peers);
     html.push_str("</tr>\n");
-    let cells = |html: &mut String, entries: &[&Entry], size: &Figure| {
+    let cells = |html: &mut String, entries: &[&Entry], size: usize| {
         for entry in entries {
-            let cell = Run::figure(entry, size.bytes).map(|figure| {
+            let cell = Run::figure(entry, size).map(|figure| {
                 let spread = figure.summary.spread() * 100.0;
                 let value = table::number(figure.summary.median / scale);
                 format!("{value} <small>±{spread:.0}%</small>")
@@ -341,15 +341,15 @@ fn numbers(run: &Run) -> String {
             let _ = write!(html, "<td>{}</td>", cell.unwrap_or_default());
         }
     };
-    for size in &first.figures {
+    for size in run.sizes() {
         let named = if run.axis.is_empty() {
             String::new()
         } else {
-            short(size.bytes as f64, run.axis == "bytes")
+            short(size as f64, run.axis == "bytes")
         };
         let _ = write!(html, "<tr><td>{named}</td>");
         cells(&mut html, &ours, size);
-        if !peers.is_empty() {
+        if compared {
             html.push_str(&ratio_cells(run, &ours, size));
         }
         cells(&mut html, &peers, size);
@@ -359,9 +359,9 @@ fn numbers(run: &Run) -> String {
     html
 }
 
-fn ratio_cells(run: &Run, shown: &[&Entry], size: &Figure) -> String {
+fn ratio_cells(run: &Run, shown: &[&Entry], size: usize) -> String {
     let ratios = shown.iter().filter_map(|entry| {
-        let figure = Run::figure(entry, size.bytes)?;
+        let figure = Run::figure(entry, size)?;
         run.ratio(entry, figure)
     });
     let mut cells = Vec::new();
