@@ -221,7 +221,8 @@ pub(super) fn state(run: &Run, machine: &Machine) -> String {
 }
 
 /// Where copies have no figures.
-const ELSEWHERE: &str = "\n#   copies were not measured: behind the samples the machine was in another phase than in them";
+pub(super) const ELSEWHERE: &str =
+    "copies were not measured: behind the samples the machine was in another phase than in them";
 
 /// What the machine can do at best, if it was measured.
 pub(super) fn limits(machine: &Machine) -> Option<String> {
@@ -240,7 +241,7 @@ pub(super) fn limits(machine: &Machine) -> Option<String> {
             .collect()
     };
     if machine.copies.is_empty() {
-        text.push_str(ELSEWHERE);
+        let _ = write!(text, "\n#   {ELSEWHERE}");
     } else {
         let _ = write!(
             text,
@@ -310,7 +311,7 @@ mod tests {
             machine.pulls = Vec::new();
         }
         let text = of(&run);
-        assert!(text.ends_with(&format!("{ELSEWHERE}\n")), "{text}");
+        assert!(text.ends_with(&format!("\n#   {ELSEWHERE}\n")), "{text}");
         assert!(!text.contains("GB/s"), "{text}");
     }
 

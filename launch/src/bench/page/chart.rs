@@ -64,7 +64,7 @@ impl Chart<'_> {
         );
         self.axes(&mut svg, &x, &y);
         for curve in self.curves {
-            draw(&mut svg, curve, &x, &y);
+            self.draw(&mut svg, curve, &x, &y);
         }
         self.labels(&mut svg, &y);
         svg.push_str("</svg>\n");
@@ -146,35 +146,36 @@ impl Chart<'_> {
             );
         }
     }
-}
 
-fn draw(svg: &mut String, curve: &Curve, x: &Scale, y: &Scale) {
-    let place = |point: &Point| (x.place(point.x), y.place(point.y));
-    let mut path = String::new();
-    for (at, point) in curve.points.iter().enumerate() {
-        let (left, top) = place(point);
-        let _ = write!(
-            path,
-            "{}{left:.1} {top:.1}",
-            if at == 0 { 'M' } else { 'L' }
-        );
-    }
-    let class = &curve.class;
-    let _ = writeln!(svg, "<path class=\"curve {class}\" d=\"{path}\"/>");
-    if class == "limit" {
-        return;
-    }
-    for point in &curve.points {
-        let (left, top) = place(point);
-        let (low, high) = (y.place(point.low), y.place(point.high));
-        let size = short(point.x, true);
-        let _ = writeln!(
-            svg,
-            "<path class=\"spread {class}\" d=\"M{left:.1} {low:.1}V{high:.1}\"/>\
-             <circle class=\"{class}\" cx=\"{left:.1}\" cy=\"{top:.1}\" r=\"2.6\">\
-             <title>{}, {size}: {:.4}</title></circle>",
-            curve.name, point.y
-        );
+    /// A curve, its quartiles, and what is told of each point.
+    fn draw(&self, svg: &mut String, curve: &Curve, x: &Scale, y: &Scale) {
+        let place = |point: &Point| (x.place(point.x), y.place(point.y));
+        let mut path = String::new();
+        for (at, point) in curve.points.iter().enumerate() {
+            let (left, top) = place(point);
+            let _ = write!(
+                path,
+                "{}{left:.1} {top:.1}",
+                if at == 0 { 'M' } else { 'L' }
+            );
+        }
+        let class = &curve.class;
+        let _ = writeln!(svg, "<path class=\"curve {class}\" d=\"{path}\"/>");
+        if class == "limit" {
+            return;
+        }
+        for point in &curve.points {
+            let (left, top) = place(point);
+            let (low, high) = (y.place(point.low), y.place(point.high));
+            let size = short(point.x, self.binary);
+            let _ = writeln!(
+                svg,
+                "<path class=\"spread {class}\" d=\"M{left:.1} {low:.1}V{high:.1}\"/>\
+                 <circle class=\"{class}\" cx=\"{left:.1}\" cy=\"{top:.1}\" r=\"2.6\">\
+                 <title>{}, {size}: {:.4}</title></circle>",
+                curve.name, point.y
+            );
+        }
     }
 }
 
@@ -218,5 +219,26 @@ mod tests {
             ..chart
         };
         assert_eq!(empty.svg(), "");
+    }
+
+    #[test]
+    fn numbers_that_are_no_sizes_have_no_powers_of_two() {
+        let mut waiting = curve(&[1.0]);
+        waiting.points[0].x = 100_000.0;
+        let told = |binary| {
+            let chart = Chart {
+                title: "t",
+                x_name: "x",
+                y_name: "y",
+                binary,
+                curves: std::slice::from_ref(&waiting),
+                width: 600.0,
+                names: 150.0,
+                line: None,
+            };
+            chart.svg()
+        };
+        assert!(told(false).contains("<title>a, 100 k: 1.0000</title>"));
+        assert!(told(true).contains("<title>a, 97.656 Ki: 1.0000</title>"));
     }
 }

@@ -3,10 +3,12 @@
 //! A folder keeps one file of figures for each thing that was measured, and the page is made anew from
 //! all of them: so `latency`, `bandwidth` and `rate` can be measured one after the other into one page.
 //!
-//! - [`section`]: a run. [`chart`] and [`bars`]: its pictures. [`scale`]: their axes.
+//! - [`head`]: what was measured when and where, and what the machine can do. [`section`]: a run. [`chart`] and [`bars`]:
+//!   its pictures. [`scale`]: their axes.
 
 mod bars;
 mod chart;
+mod head;
 mod scale;
 mod section;
 
@@ -16,7 +18,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 use super::args::USUAL_WINDOW;
-use super::record::{Entry, Machine, Run};
+use super::record::{Entry, Run};
 use section::Colours;
 
 /// Benches in the order in which people read about them.
@@ -160,85 +162,12 @@ fn page(runs: &[Run]) -> String {
          <h1>Portolan: measured</h1>\n",
         include_str!("style.css")
     );
-    html.push_str(&head(runs));
+    html.push_str(&head::of(runs));
     html.push_str(&overview(runs));
     for run in runs {
         html.push_str(&section::of(run, &id(run), &colours));
     }
     html.push_str("</body></html>\n");
-    html
-}
-
-/// Where and when.
-fn head(runs: &[Run]) -> String {
-    let mut html = String::new();
-    let Some(last) = runs.iter().max_by_key(|run| run.began) else {
-        return html;
-    };
-    let machine = runs.iter().rev().find_map(|run| run.machine.as_ref());
-    let _ = write!(
-        html,
-        "<p class=\"soft\">Portolan {}, {}",
-        escape(&last.version),
-        day(last.began)
-    );
-    if let Some(machine) = machine {
-        for part in [&machine.model, &machine.system].into_iter().flatten() {
-            let _ = write!(html, "; {}", escape(part));
-        }
-        let _ = write!(html, "; {} cores", machine.cores);
-    }
-    html.push_str(".</p>\n");
-    if let Some(machine) = machine {
-        html.push_str(&limits(machine));
-    }
-    html
-}
-
-/// What the machine can do at best.
-fn limits(machine: &Machine) -> String {
-    let mut html = String::new();
-    let line = [
-        ("load and store", machine.load_store_ns),
-        ("the same on one line", machine.one_line_ns),
-        ("compare-and-swap", machine.compare_and_swap_ns),
-        ("sched_yield on one core", machine.yield_ns),
-    ];
-    html.push_str("<div class=\"pictures\"><table><tr><th>hand-over, one way</th><th>ns</th></tr>");
-    for (what, ns) in line {
-        if let Some(ns) = ns {
-            let _ = write!(html, "<tr><td>{what}</td><td>{ns:.0}</td></tr>");
-        }
-    }
-    html.push_str(
-        "</table>\n<table><tr><th>what another core has just written</th><th>copy, GB/s</th>\
-         <th>process_vm_readv, GB/s</th></tr>",
-    );
-    for &(bytes, rate) in &machine.copies {
-        let pulled = machine.pulls.iter().find(|pull| pull.0 == bytes);
-        let pulled = pulled.map_or_else(String::new, |pull| format!("{:.1}", pull.1 / 1e3));
-        let size = scale::short(bytes as f64, true);
-        let _ = write!(
-            html,
-            "<tr><td>{size}B</td><td>{:.1}</td><td>{pulled}</td></tr>",
-            rate / 1e3
-        );
-    }
-    html.push_str(
-        "</table>\n<table><tr><th>copied in by one core, out by another</th><th>stream, GB/s</th>\
-         <th>one way, µs</th><th>streams both ways, GB/s</th></tr>",
-    );
-    for &(bytes, rate, one_way) in &machine.relays {
-        let both = machine.relays_both.iter().find(|both| both.0 == bytes);
-        let both = both.map_or_else(String::new, |both| format!("{:.1}", both.1 / 1e3));
-        let size = scale::short(bytes as f64, true);
-        let _ = write!(
-            html,
-            "<tr><td>{size}B</td><td>{:.1}</td><td>{one_way:.2}</td><td>{both}</td></tr>",
-            rate / 1e3
-        );
-    }
-    html.push_str("</table></div>\n");
     html
 }
 
@@ -306,40 +235,10 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// The day of a moment in seconds since 1970, in universal time.
-fn day(seconds: u64) -> String {
-    // Years that begin in March, so that a leap day is the last of one.
-    let days = seconds / 86_400 + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
-    format!("{:04}-{month:02}-{day:02}", year + 400 * era + next)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::record::tests::run;
     use super::*;
-
-    #[test]
-    fn days_are_those_of_the_calendar() {
-        for (seconds, expected) in [
-            (0, "1970-01-01"),
-            (951_782_400, "2000-02-29"),
-            (1_709_251_199, "2024-02-29"),
-            (1_735_689_599, "2024-12-31"),
-            (4_107_542_400, "2100-03-01"),
-        ] {
-            assert_eq!(day(seconds), expected);
-        }
-    }
 
     #[test]
     fn a_folder_keeps_what_was_measured_before() {
@@ -419,6 +318,50 @@ mod tests {
         let mut alone = run();
         alone.entries.retain(|entry| !entry.peer);
         assert_eq!(overview(&[alone]), "");
+    }
+
+    /// How much lighter the one colour is than the other, as WCAG counts it.
+    fn contrast(one: &str, other: &str) -> f64 {
+        let luminance = |colour: &str| {
+            let digits = colour.trim_start_matches('#');
+            let long: String = match digits.len() {
+                3 => digits.chars().flat_map(|c| [c, c]).collect(),
+                _ => digits.to_owned(),
+            };
+            let part = |at: usize| {
+                let share = f64::from(u8::from_str_radix(&long[at..at + 2], 16).unwrap()) / 255.0;
+                match share {
+                    s if s <= 0.03928 => s / 12.92,
+                    s => ((s + 0.055) / 1.055).powf(2.4),
+                }
+            };
+            0.2126 * part(0) + 0.7152 * part(2) + 0.0722 * part(4)
+        };
+        let (one, other) = (luminance(one), luminance(other));
+        (one.max(other) + 0.05) / (one.min(other) + 0.05)
+    }
+
+    #[test]
+    fn everything_that_is_written_can_be_read() {
+        /// Nothing is written in these.
+        const LINES: [&str; 3] = ["paper", "line", "axis"];
+        let themes = include_str!("style.css").split(":root {").skip(1);
+        let mut seen = 0;
+        for theme in themes {
+            let declared = theme.split('}').next().unwrap().split(';');
+            let colours: Vec<_> = declared
+                .filter_map(|part| part.trim().strip_prefix("--")?.split_once(": "))
+                .collect();
+            let paper = colours.iter().find(|(name, _)| *name == "paper").unwrap().1;
+            for (name, colour) in colours.iter().filter(|(name, _)| !LINES.contains(name)) {
+                assert!(
+                    contrast(paper, colour) >= 4.5,
+                    "{name}: {colour} on {paper}"
+                );
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, 2 * 16);
     }
 
     #[test]

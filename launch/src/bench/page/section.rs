@@ -107,11 +107,10 @@ pub(super) fn of(run: &Run, id: &str, colours: &Colours) -> String {
         table::samples_of(run)
     );
     html.push_str("<div class=\"pictures\">\n");
-    let single = run.entries.iter().any(|entry| entry.figures.len() == 1);
-    html.push_str(&if run.axis.is_empty() || single {
-        bar_picture(run, colours)
-    } else {
-        pictures(run, colours)
+    html.push_str(&match run.sizes()[..] {
+        [] => String::new(),
+        [size] => bar_picture(run, size, colours),
+        _ => pictures(run, colours),
     });
     html.push_str("</div>\n");
     html.push_str(&numbers(run));
@@ -130,10 +129,24 @@ fn figure(class: &str, svg: &str, caption: &str) -> String {
     )
 }
 
-fn bar_picture(run: &Run, colours: &Colours) -> String {
+/// The one size of a run, as a caption says it behind the rest; nothing where there are no sizes.
+fn of_size(run: &Run, size: usize) -> String {
+    let one = size == 1;
+    let size = short(size as f64, run.axis == "bytes");
+    match run.axis.as_str() {
+        "bytes" if one => ", 1 byte".to_owned(),
+        // `64 KiB`, and `8 bytes`.
+        "bytes" if size.ends_with('i') => format!(", {size}B"),
+        "bytes" => format!(", {size} bytes"),
+        "waiting" => format!(", {size} waiting"),
+        _ => String::new(),
+    }
+}
+
+fn bar_picture(run: &Run, size: usize, colours: &Colours) -> String {
     let (unit, scale) = unit(run);
     let bars = run.entries.iter().filter_map(|entry| {
-        let summary = entry.figures.first()?.summary;
+        let summary = Run::figure(entry, size)?.summary;
         Some(Bar {
             name: escape(&entry.name),
             class: colours.class(&entry.name),
@@ -145,10 +158,12 @@ fn bar_picture(run: &Run, colours: &Colours) -> String {
     });
     let bars: Vec<_> = bars.collect();
     let better = if run.less_is_better { "less" } else { "more" };
+    let size = of_size(run, size);
+    let title = format!("{}{size}, {unit}", heading(run));
     figure(
         "",
-        &bars::svg(&run.bench, unit, &bars),
-        &format!("{unit}; {better} is better"),
+        &bars::svg(&escape(&title), unit, &bars),
+        &format!("{unit}{size}; {better} is better"),
     )
 }
 
@@ -172,8 +187,11 @@ fn pictures(run: &Run, colours: &Colours) -> String {
         .map(|(limit, what)| (over(&curves, limit), *what));
     curves.extend(limit.map(|(limit, _)| limit));
     let binary = run.axis == "bytes";
+    let heading = escape(&heading(run));
+    let titles =
+        [unit, "over the limit", "ratio to the best peer"].map(|what| format!("{heading}, {what}"));
     let chart = Chart {
-        title: &run.bench,
+        title: &titles[0],
         x_name: if binary { "bytes" } else { "entries that wait" },
         y_name: unit,
         binary,
@@ -190,7 +208,7 @@ fn pictures(run: &Run, colours: &Colours) -> String {
     let mut html = figure("", &chart.svg(), &caption);
     if let Some((curves, what)) = relative {
         let chart = Chart {
-            title: "over the limit",
+            title: &titles[1],
             y_name: "over the limit",
             curves: &curves,
             line: Some(1.0),
@@ -205,7 +223,7 @@ fn pictures(run: &Run, colours: &Colours) -> String {
         .filter_map(|entry| ratio(run, entry, colours))
         .collect();
     let chart = Chart {
-        title: "ratio to the best peer",
+        title: &titles[2],
         y_name: "ratio to the best peer",
         curves: &ratios,
         names: 60.0,
@@ -433,5 +451,72 @@ mod tests {
         let copy = "one copy of data that another core has just written";
         assert_eq!(bandwidth.matches(copy).count(), 2, "{bandwidth}");
         assert!(!curves("rate").contains("dashed"));
+    }
+
+    #[test]
+    fn a_picture_says_to_all_what_it_shows() {
+        let html = curves("latency");
+        let heading = "Latency: half a round trip, 2 ranks, each on a core";
+        for what in ["µs", "over the limit", "ratio to the best peer"] {
+            let label = format!("aria-label=\"{heading}, {what}\"");
+            assert!(html.contains(&label), "{label}: {html}");
+        }
+    }
+
+    #[test]
+    fn the_one_size_of_a_run_is_named() {
+        let of_one = |axis: &str, bytes: usize| {
+            let mut run = run();
+            run.axis = axis.to_owned();
+            for entry in &mut run.entries {
+                entry.figures[0].bytes = bytes;
+            }
+            of(&run, "x", &Colours::default())
+        };
+        for (axis, bytes, named) in [
+            ("bytes", 1, ", 1 byte"),
+            ("bytes", 8, ", 8 bytes"),
+            ("bytes", 64 << 10, ", 64 KiB"),
+            ("waiting", 100_000, ", 100 k waiting"),
+            ("", 0, ""),
+        ] {
+            let html = of_one(axis, bytes);
+            let caption = format!("<figcaption>µs{named}; less is better</figcaption>");
+            assert!(html.contains(&caption), "{caption}: {html}");
+            assert!(
+                html.contains(&format!("each on a core{named}, µs\"")),
+                "{html}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_tool_with_fewer_sizes_has_its_place_among_curves() {
+        let mut run = run();
+        let mut larger = run.entries[0].figures[0];
+        larger.bytes = 1024;
+        run.entries[0].figures.push(larger);
+        run.entries[1].figures.push(larger);
+        let html = of(&run, "x", &Colours::default());
+        assert!(
+            html.contains("class=\"curve") && !html.contains("<rect"),
+            "{html}"
+        );
+        assert!(html.contains("<tr><td>1 Ki</td>"), "{html}");
+    }
+
+    #[test]
+    fn what_cannot_be_compared_has_neither_ratios_nor_a_limit() {
+        let mut run = run();
+        run.phase = None;
+        let html = of(&run, "x", &Colours::default());
+        assert!(
+            !html.contains("best peer") && !html.contains("limit"),
+            "{html}"
+        );
+        assert!(
+            html.contains("run this again with a larger --repeat"),
+            "{html}"
+        );
     }
 }
