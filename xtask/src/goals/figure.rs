@@ -11,8 +11,6 @@ pub(super) struct Run {
     pub(super) figures: Vec<Figure>,
     /// The peers'.
     pub(super) peers: Vec<Figure>,
-    /// The phase of the machine in which most was measured.
-    pub(super) phase: Option<String>,
     /// The most that others used of the machine meanwhile, in cores.
     pub(super) others: f64,
     /// One way of a cache line between two cores, by storing and loading, in ns.
@@ -23,6 +21,8 @@ pub(super) struct Run {
     pub(super) relays_both: Vec<(u64, f64)>,
     /// Model of the processor, and how many cores there are.
     pub(super) machine: Option<String>,
+    /// The benches between whose samples the machine was looked at.
+    looked_at: Vec<String>,
 }
 
 /// A figure.
@@ -39,6 +39,18 @@ pub(super) struct Figure {
     /// That peer.
     pub(super) peer: Option<String>,
     pub(super) samples: u64,
+    pub(super) phase: Phase,
+}
+
+/// In which phase of the machine the samples of a figure were taken, and those of everybody beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// In this one.
+    One(String),
+    /// In several, so that they cannot be compared.
+    None,
+    /// The machine could not be looked at.
+    Unknown,
 }
 
 impl Run {
@@ -51,6 +63,7 @@ impl Run {
             })?;
             run.take(&line);
         }
+        run.find_phases();
         if run.figures.is_empty() {
             return Err("nothing was measured".into());
         }
@@ -71,12 +84,10 @@ impl Run {
                 ratio: line["ratio"].as_f64(),
                 peer: name("best_peer"),
                 samples: line["samples"].as_u64().unwrap_or(0),
+                phase: name("phase").map_or(Phase::Unknown, Phase::One),
             })
         };
-        if let Some(ours) = name("transport").and_then(figure) {
-            self.figures.push(ours);
-            self.phase = name("phase").or(self.phase.take());
-        }
+        self.figures.extend(name("transport").and_then(figure));
         self.peers.extend(name("peer").and_then(figure));
         for taken in line["taken"].as_array().into_iter().flatten() {
             let others = taken["others"].as_f64().unwrap_or(0.0);
@@ -85,7 +96,10 @@ impl Run {
             }
         }
         if let Some(machine) = line["machine"].as_object() {
-            self.line = machine["load_store_ns"].as_f64();
+            self.line = machine.get("load_store_ns").and_then(Value::as_f64);
+            if self.line.is_some() {
+                self.looked_at.extend(name("bench"));
+            }
             let relays = machine["relays"].as_array().into_iter().flatten();
             self.relays = relays.filter_map(relay).collect();
             // Earlier records have none.
@@ -93,6 +107,22 @@ impl Run {
             self.relays_both = both.into_iter().flatten().filter_map(rate).collect();
             let model = machine["model"].as_str().unwrap_or("unknown");
             self.machine = Some(format!("{model}, {} cores", machine["cores"]));
+        }
+    }
+}
+
+impl Run {
+    /// Ours and the peers'.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Figure> {
+        self.figures.iter().chain(&self.peers)
+    }
+
+    /// Where the machine was looked at and a figure is of no phase, there was none that everybody had.
+    fn find_phases(&mut self) {
+        for figure in self.figures.iter_mut().chain(&mut self.peers) {
+            if figure.phase == Phase::Unknown && self.looked_at.contains(&figure.bench) {
+                figure.phase = Phase::None;
+            }
         }
     }
 }
@@ -111,7 +141,8 @@ pub(super) mod tests {
 
     pub(in super::super) const LINES: &str = r#"{"bench":"latency","transport":"shm","ranks":2,"bytes":8,"value":0.08,"unit":"us","samples":3,"phase":"near","ratio":0.8,"best_peer":"a-1"}
 {"bench":"latency","transport":"shm","ranks":2,"bytes":64,"value":0.1,"unit":"us","samples":3,"phase":"near","ratio":0.95,"best_peer":"a-1"}
-{"bench":"latency","peer":"a-1","ranks":2,"bytes":8,"value":0.1,"unit":"us","samples":3}
+{"bench":"latency","peer":"a-1","ranks":2,"bytes":8,"value":0.1,"unit":"us","samples":3,"phase":"near"}
+{"bench":"latency","peer":"a-1","ranks":2,"bytes":64,"value":0.11,"unit":"us","samples":3,"phase":"near"}
 {"bench":"latency","transport":"shm","taken":[{"others":0.2,"counts":true},{"others":0.9,"counts":false}]}
 {"bench":"latency","machine":{"model":"X","cores":2,"load_store_ns":55.0,"relays":[[8,50.0,0.04],[64,400.0,0.05]],"relays_both":[[64,500.0]]}}"#;
 
@@ -122,12 +153,19 @@ pub(super) mod tests {
         assert_eq!(run.figures[1].size, 64);
         assert_eq!(run.figures[1].ratio, Some(0.95));
         let whose = |figures: &[Figure]| figures[0].whose.clone();
-        assert_eq!((run.peers.len(), run.peers[0].size), (1, 8));
+        assert_eq!((run.peers.len(), run.peers[0].size), (2, 8));
         assert_eq!(
             (whose(&run.figures), whose(&run.peers)),
             ("shm".to_owned(), "a-1".to_owned())
         );
-        assert_eq!(run.phase.as_deref(), Some("near"));
+        let phase = |text: &str| Run::read(text).unwrap().figures[0].phase.clone();
+        assert_eq!(phase(LINES), Phase::One("near".to_owned()));
+        let without = LINES.replace("\"phase\":\"near\"", "\"dropped\":0");
+        assert_eq!(phase(&without), Phase::None);
+        assert_eq!(
+            phase(&without.replace("load_store_ns", "x")),
+            Phase::Unknown
+        );
         assert!(
             (run.others - 0.2).abs() < 1e-9,
             "what does not count is left out"

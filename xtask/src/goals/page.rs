@@ -3,14 +3,15 @@
 use std::fmt::Write;
 
 use super::LIBRARY;
-use super::figure::Run;
+use super::figure::{Phase, Run};
 use super::list::{Bound, Command, Goal, Group, Library, Of};
-use super::verdict::{self, Verdict};
+use super::verdict::{self, Judgement, Verdict};
 
 /// The beginning of the page.
 const HEAD: &str = "# Figures\n\n\
     Made by `cargo xtask goals --write`, a group at a time; [benchmarks.md](benchmarks.md) says how it is measured, [limits.md](limits.md) what limits it.\n\
-    A cell has what was measured and, behind the point, what the goal is about; what misses it is **bold**. Figures of different groups are of different runs.\n";
+    A cell has what was measured and, behind the point, what the goal is about; what misses it is **bold**. A (?) is behind what decides nothing, \
+    because somebody has fewer than 3 samples or not all are of one phase of the machine. Figures of different groups are of different runs.\n";
 
 /// The part of the page that is about a group.
 ///
@@ -40,21 +41,40 @@ pub(super) fn with(page: &str, name: &str, part: &str) -> String {
         format!("<!-- end of {name} -->\n"),
     );
     let part = format!("{begin}{}\n{end}", part.trim_end());
-    let page = if page.is_empty() { HEAD } else { page };
+    let page = with_head(page);
     match (page.find(&begin), page.find(&end)) {
         (Some(from), Some(to)) => format!("{}{part}{}", &page[..from], &page[to + end.len()..]),
         _ => format!("{page}\n{part}"),
     }
 }
 
+/// The page with the beginning as it is now, unless it has one of its own.
+fn with_head(page: &str) -> String {
+    let title = HEAD.lines().next().unwrap_or_default();
+    let parts = page.find("\n<!-- ").unwrap_or(page.len());
+    if page.is_empty() || page.lines().next() == Some(title) {
+        format!("{HEAD}{}", &page[parts..])
+    } else {
+        page.to_owned()
+    }
+}
+
 fn section(goal: &Goal, words: impl Fn(&Command) -> String, runs: &[&Run]) -> String {
     let verdicts = verdict::of(goal, runs);
-    let met = verdicts.iter().filter(|verdict| verdict.met).count();
+    let count = |judgement| {
+        let same = verdicts.iter().filter(|v| v.judgement == judgement);
+        same.count()
+    };
+    let (met, undecided) = (count(Judgement::Met), count(Judgement::Undecided));
     let mut text = format!("### {}: {}\n\n", goal.what, bound(goal));
     if goal.bound != Bound::Shown {
-        let _ = write!(text, "Met by {met} of {}. ", verdicts.len());
+        let _ = write!(text, "Met by {met} of {}", verdicts.len());
+        if undecided > 0 {
+            let _ = write!(text, ", {undecided} undecided");
+        }
+        text.push_str(". ");
     }
-    let _ = writeln!(text, "{}.\n", circumstances(runs));
+    let _ = writeln!(text, "{}.\n", circumstances(goal, runs));
     text.push_str(&table(goal, &verdicts));
     text.push_str("\n```\n");
     for command in goal.commands() {
@@ -86,24 +106,27 @@ fn bound(goal: &Goal) -> String {
     }
 }
 
-fn circumstances(runs: &[&Run]) -> String {
-    let mut phases: Vec<&str> = runs.iter().filter_map(|run| run.phase.as_deref()).collect();
-    phases.dedup();
+fn circumstances(goal: &Goal, runs: &[&Run]) -> String {
+    let all = || runs.iter().flat_map(|run| run.all());
+    let figures = || all().filter(|figure| goal.concerns(figure.size));
+    let mut phases: Vec<&str> = Vec::new();
+    for figure in figures() {
+        let phase = match &figure.phase {
+            Phase::One(phase) => phase,
+            Phase::None => "none in common",
+            Phase::Unknown => "unknown",
+        };
+        if !phases.contains(&phase) {
+            phases.push(phase);
+        }
+    }
     let others = runs.iter().map(|run| run.others).fold(0.0, f64::max);
-    let samples = runs
-        .iter()
-        .flat_map(|run| &run.figures)
-        .map(|figure| figure.samples);
-    let samples = samples.min().unwrap_or(0);
+    let samples = figures().map(|figure| figure.samples).min().unwrap_or(0);
     let machine = runs.iter().find_map(|run| run.machine.as_deref());
     format!(
         "{}; phase {}; {samples} sample{} or more; others used up to {:.0} % of a core",
         machine.unwrap_or("machine not looked at"),
-        if phases.is_empty() {
-            "unknown".to_owned()
-        } else {
-            phases.join(", ")
-        },
+        phases.join(", "),
         if samples == 1 { "" } else { "s" },
         others * 100.0,
     )
@@ -159,10 +182,11 @@ fn said(goal: &Goal, verdict: &Verdict) -> String {
         Some(measure) => format!("{value} · {measure:.2}"),
         None => format!("{value} · ?"),
     };
-    if verdict.met || goal.bound == Bound::Shown {
-        text
-    } else {
-        format!("**{text}**")
+    match verdict.judgement {
+        _ if goal.bound == Bound::Shown => text,
+        Judgement::Met => text,
+        Judgement::Missed => format!("**{text}**"),
+        Judgement::Undecided => format!("{text} (?)"),
     }
 }
 
@@ -197,6 +221,16 @@ mod tests {
         assert!(page.starts_with("# Figures"));
         assert!(page.contains("three") && page.contains("two") && !page.contains("one\n<"));
         assert!(page.find("three") < page.find("two"));
+        // The beginning is the one that is written now, unless the page has its own.
+        let earlier = page.replace("Made by", "Written by");
+        assert_eq!(with(&earlier, "a", "three\n"), page);
+        let other = page.replace("# Figures\n", "# Figures of another\n");
+        assert_eq!(with(&other, "a", "three\n"), other);
+    }
+
+    #[test]
+    fn the_beginning_says_how_many_samples_decide() {
+        assert!(HEAD.contains(&format!("fewer than {} samples", verdict::LEAST)));
     }
 
     #[test]
@@ -229,6 +263,22 @@ mod tests {
         let one = super::super::figure::tests::LINES.replace("\"samples\":3", "\"samples\":1");
         let text = section(&goal, words, &[&Run::read(&one).unwrap()]);
         assert!(text.contains("; 1 sample or more;"), "{text}");
+        assert!(text.contains("Met by 0 of 2, 2 undecided. "), "{text}");
+        assert!(
+            text.contains("| latency | 0.080 · 0.80 (?) | 0.100 · 0.95 (?) |"),
+            "{text}"
+        );
+        // The peer's are fewer.
+        let peers = super::super::figure::tests::LINES.replace(
+            "\"samples\":3,\"phase\":\"near\"}",
+            "\"samples\":2,\"phase\":\"near\"}",
+        );
+        let text = section(&goal, words, &[&Run::read(&peers).unwrap()]);
+        assert!(text.contains("; 2 samples or more;"), "{text}");
+        let none = super::super::figure::tests::LINES.replace("\"phase\":\"near\"", "\"x\":0");
+        let text = section(&goal, words, &[&Run::read(&none).unwrap()]);
+        assert!(text.contains("; phase none in common; "), "{text}");
+        assert!(text.contains("Met by 0 of 2, 2 undecided. "), "{text}");
     }
 
     #[test]

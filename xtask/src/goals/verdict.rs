@@ -1,7 +1,10 @@
 //! Whether a goal is met.
 
-use super::figure::{Figure, Run};
+use super::figure::{Figure, Phase, Run};
 use super::list::{Command, Goal, Of};
+
+/// Samples of each side below which nothing is decided: the median of fewer is a mean. No run of the goals asks for fewer.
+pub(super) const LEAST: u64 = 3;
 
 /// A figure of a goal: what was measured, and what it is measured by.
 #[derive(Debug)]
@@ -14,7 +17,24 @@ pub(super) struct Verdict {
     /// What the goal is about: a ratio, or the value itself.
     pub(super) measure: Option<f64>,
     pub(super) peer: Option<String>,
-    pub(super) met: bool,
+    pub(super) judgement: Judgement,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Judgement {
+    Met,
+    Missed,
+    /// There is nothing to compare with, or what there is was measured in another phase of the machine, or has few samples.
+    Undecided,
+}
+
+/// What a figure comes to beside another, and what that is worth.
+struct Measure {
+    value: f64,
+    /// Samples of who has the fewest.
+    samples: u64,
+    /// Whether both sides may be compared.
+    one_phase: bool,
 }
 
 /// The verdicts of a goal, given its runs in their order.
@@ -46,9 +66,9 @@ pub(super) fn of(goal: &Goal, runs: &[&Run]) -> Vec<Verdict> {
                     row: row(goal, command, figure),
                     size: figure.size,
                     value: figure.value,
-                    measure,
+                    judgement: judge(goal, measure.as_ref()),
+                    measure: measure.map(|measure| measure.value),
                     peer: figure.peer.clone(),
-                    met: measure.is_some_and(|measure| goal.bound.holds(measure)),
                 }
             })
         })
@@ -67,43 +87,88 @@ fn row(goal: &Goal, command: &Command, figure: &Figure) -> String {
     words.unwrap_or(command.words).to_owned()
 }
 
-fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Option<f64> {
-    match goal.of {
-        Of::BestPeer => figure.ratio,
-        Of::Itself => Some(figure.value),
-        Of::FirstSize => {
-            let same = run.figures.iter().find(|other| other.bench == figure.bench);
-            same.map(|other| figure.value / other.value)
+fn judge(goal: &Goal, measure: Option<&Measure>) -> Judgement {
+    match measure {
+        Some(measure) if measure.one_phase && measure.samples >= LEAST => {
+            if goal.bound.holds(measure.value) {
+                Judgement::Met
+            } else {
+                Judgement::Missed
+            }
         }
-        Of::FirstSizeOfEach => {
-            let all = || run.figures.iter().chain(&run.peers);
+        _ => Judgement::Undecided,
+    }
+}
+
+fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Option<Measure> {
+    let alone = |value| Measure {
+        value,
+        samples: figure.samples,
+        one_phase: figure.phase != Phase::None,
+    };
+    let beside = |value, other: &Figure| Measure {
+        value,
+        samples: figure.samples.min(other.samples),
+        one_phase: figure.phase == other.phase && figure.phase != Phase::None,
+    };
+    match goal.of {
+        Of::BestPeer => {
+            let best = |other: &&Figure| {
+                (&other.bench, other.size) == (&figure.bench, figure.size)
+                    && Some(&other.whose) == figure.peer.as_ref()
+            };
+            Some(beside(figure.ratio?, run.peers.iter().find(best)?))
+        }
+        // It is compared with nothing.
+        Of::Itself => Some(Measure {
+            one_phase: true,
+            ..alone(figure.value)
+        }),
+        Of::FirstSize | Of::FirstSizeOfEach => {
             let same =
                 |other: &&Figure| (&other.bench, &other.whose) == (&figure.bench, &figure.whose);
-            all().find(same).map(|other| figure.value / other.value)
+            let first = run.all().find(same)?;
+            Some(beside(figure.value / first.value, first))
         }
-        Of::Line => run.line.map(|line| figure.value * 1e3 / line),
-        Of::TwoCopies => Some(figure.value / two_copies(run, figure)?),
+        Of::Line => run.line.map(|line| alone(figure.value * 1e3 / line)),
+        Of::TwoCopies => Some(alone(figure.value / two_copies(run, figure)?)),
         Of::Blocking => {
             let blocking = figure.bench.strip_prefix('i')?;
             let same = |other: &&Figure| other.bench == blocking && other.size == figure.size;
             let other = before?.figures.iter().find(same)?;
-            Some(figure.value / other.value)
+            Some(beside(figure.value / other.value, other))
         }
     }
 }
 
 /// What a figure would be if messages cost nothing but two copies.
 fn two_copies(run: &Run, figure: &Figure) -> Option<f64> {
-    if figure.bench == "bibandwidth" {
-        let same = |both: &&(u64, f64)| both.0 == figure.size;
-        return run.relays_both.iter().find(same).map(|both| both.1);
+    let size = figure.size;
+    let rates = |of: fn(&(u64, f64, f64)) -> f64| -> Vec<(u64, f64)> {
+        let relays = run.relays.iter();
+        relays.map(|relay| (relay.0, of(relay))).collect()
+    };
+    match figure.bench.as_str() {
+        "bibandwidth" => between(&run.relays_both, size),
+        "latency" => {
+            let speeds = rates(|&(bytes, _, one_way)| bytes as f64 / one_way);
+            Some(size as f64 / between(&speeds, size)?)
+        }
+        _ => between(&rates(|relay| relay.1), size),
     }
-    let same = |relay: &&(u64, f64, f64)| relay.0 == figure.size;
-    let &(_, stream, one_way) = run.relays.iter().find(same)?;
-    Some(match figure.bench.as_str() {
-        "latency" => one_way,
-        _ => stream,
-    })
+}
+
+/// The rate at a size: between two that were measured by a straight line over the logarithm, and none beyond them.
+fn between(rates: &[(u64, f64)], size: u64) -> Option<f64> {
+    let at = rates.iter().position(|rate| rate.0 >= size)?;
+    let (bytes, above) = rates[at];
+    if bytes == size {
+        return Some(above);
+    }
+    let (before, below) = rates[at.checked_sub(1)?];
+    let log = |bytes: u64| (bytes as f64).ln();
+    let share = (log(size) - log(before)) / (log(bytes) - log(before));
+    Some(below + share * (above - below))
 }
 
 #[cfg(test)]
@@ -131,7 +196,11 @@ mod tests {
     #[test]
     fn each_size_is_judged_by_itself() {
         let run = Run::read(LINES).unwrap();
-        let met = |goal: &Goal| -> Vec<bool> { of(goal, &[&run]).iter().map(|v| v.met).collect() };
+        let met = |goal: &Goal| -> Vec<bool> {
+            let verdicts = of(goal, &[&run]);
+            let met = verdicts.iter().map(|v| v.judgement == Judgement::Met);
+            met.collect()
+        };
         assert_eq!(met(&goal(Of::BestPeer, Bound::AtMost(0.8))), [true, false]);
         assert_eq!(met(&goal(Of::BestPeer, Bound::AtLeast(0.9))), [false, true]);
         assert_eq!(met(&goal(Of::FirstSize, Bound::AtMost(1.1))), [true, false]);
@@ -144,6 +213,63 @@ mod tests {
         let mut small = goal(Of::BestPeer, Bound::AtMost(0.8));
         small.sizes = Some((0, 8));
         assert_eq!(met(&small), [true]);
+    }
+
+    fn judged(of_what: Of, text: &str) -> Vec<Judgement> {
+        let run = Run::read(text).unwrap();
+        let verdicts = of(&goal(of_what, Bound::AtMost(0.8)), &[&run]);
+        verdicts.iter().map(|verdict| verdict.judgement).collect()
+    }
+
+    #[test]
+    fn few_samples_of_either_side_decide_nothing() {
+        use Judgement::{Met, Missed, Undecided};
+        assert_eq!(judged(Of::BestPeer, LINES), [Met, Missed]);
+        for of_whom in ["\"transport\":\"shm\"", "\"peer\":\"a-1\""] {
+            let less = |line: &str| {
+                if line.contains(of_whom) && line.contains("\"bytes\":8,") {
+                    line.replace("\"samples\":3", "\"samples\":2")
+                } else {
+                    line.to_owned()
+                }
+            };
+            let lines: Vec<_> = LINES.lines().map(less).collect();
+            let found = judged(Of::BestPeer, &lines.join("\n"));
+            assert_eq!(found, [Undecided, Missed], "{of_whom}");
+        }
+    }
+
+    #[test]
+    fn what_is_of_no_phase_or_of_another_one_decides_nothing() {
+        use Judgement::{Missed, Undecided};
+        let none = LINES.replace("\"phase\":\"near\"", "\"dropped\":0");
+        for of_what in [Of::BestPeer, Of::Line, Of::TwoCopies, Of::FirstSize] {
+            assert_eq!(judged(of_what, &none), [Undecided; 2], "{of_what:?}");
+        }
+        // Where nobody can look there are no phases.
+        let unknown = none.replace("load_store_ns", "x");
+        assert!(judged(Of::BestPeer, &unknown).contains(&Missed));
+        // A figure by itself is not compared.
+        assert!(!judged(Of::Itself, &none).contains(&Undecided));
+        let run = |bench: &str, phase: &str| {
+            let row = format!(
+                r#"{{"bench":"{bench}","transport":"shm","bytes":8,"value":1,"samples":5,"phase":"{phase}"}}"#
+            );
+            Run::read(&row).unwrap()
+        };
+        let blocking = goal(Of::Blocking, Bound::AtMost(1.3));
+        for (phase, judgement) in [("near", Judgement::Met), ("far", Undecided)] {
+            let verdicts = of(&blocking, &[&run("bcast", "near"), &run("ibcast", phase)]);
+            assert_eq!(verdicts[0].judgement, judgement, "{phase}");
+        }
+    }
+
+    #[test]
+    fn rates_between_those_that_were_measured_are_on_a_line() {
+        let rates = [(1 << 10, 100.0), (4 << 10, 300.0)];
+        let rate = |size| between(&rates, size).map(f64::round);
+        let at = [512, 1 << 10, 2 << 10, 4 << 10, 8 << 10].map(rate);
+        assert_eq!(at, [None, Some(100.0), Some(200.0), Some(300.0), None]);
     }
 
     #[test]
@@ -187,7 +313,7 @@ mod tests {
     fn the_nonblocking_form_is_compared_with_the_blocking_one() {
         let row = |bench: &str, value: f64| {
             format!(
-                r#"{{"bench":"{bench}","transport":"shm","bytes":8,"value":{value},"samples":1}}"#
+                r#"{{"bench":"{bench}","transport":"shm","bytes":8,"value":{value},"samples":3}}"#
             )
         };
         let blocking = Run::read(&row("bcast", 2.0)).unwrap();
@@ -198,6 +324,6 @@ mod tests {
         );
         assert_eq!(verdicts.len(), 1);
         assert_eq!(verdicts[0].measure, Some(1.5));
-        assert!(!verdicts[0].met);
+        assert_eq!(verdicts[0].judgement, Judgement::Missed);
     }
 }
