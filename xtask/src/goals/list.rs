@@ -145,15 +145,15 @@ const fn part(
 }
 
 const LATENCY: &[Command] = &[run(
-    "latency --peers --tuned --sizes 0,8,64,256,1k,4k,8k,16k,32k,64k,256k,1M,4M",
+    "latency --peers --tuned --sizes 0,8,64,256,512,1k,2k,4k,8k,16k,32k,64k,256k,1M,4M",
 )];
 // Windows depend most on how far apart the cores are, so of few samples one or two are of a phase: many
 // short ones instead.
 const ONE_WAY: &[Command] = &[run(
-    "bandwidth --peers --tuned --repeat 6 --seconds 0.02 --sizes 1k,4k,8k,16k,32k,64k,256k,1M,4M",
+    "bandwidth --peers --tuned --repeat 6 --seconds 0.02 --sizes 1k,2k,4k,8k,16k,32k,64k,128k,256k,512k,1M,2M,4M",
 )];
 const BOTH_WAYS: &[Command] = &[run(
-    "bibandwidth --peers --tuned --repeat 6 --seconds 0.02 --sizes 1k,4k,8k,16k,32k,64k,256k,1M,4M",
+    "bibandwidth --peers --tuned --repeat 6 --seconds 0.02 --sizes 1k,2k,4k,8k,16k,32k,64k,128k,256k,512k,1M,2M,4M",
 )];
 const ONE_WAY_MANY: &[Command] = &[run(
     "bandwidth --peers --tuned --buffers 64 --repeat 6 --seconds 0.02 --sizes 64k,256k,1M",
@@ -548,3 +548,30 @@ pub(super) const GROUPS: &[Group] = &[
         ],
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(runs: &[Command]) -> Vec<&str> {
+        let words = runs[0].words.split_once("--sizes ").unwrap().1;
+        words.split(' ').next().unwrap().split(',').collect()
+    }
+
+    #[test]
+    fn windows_have_every_power_of_two() {
+        let named = |power: u32| match power {
+            10..20 => format!("{}k", 1 << (power - 10)),
+            _ => format!("{}M", 1 << (power - 20)),
+        };
+        let all: Vec<String> = (10..=22).map(named).collect();
+        assert_eq!(sizes(ONE_WAY), all);
+        assert_eq!(sizes(BOTH_WAYS), all);
+        let latency = sizes(LATENCY);
+        let short = ["256", "512", "1k", "2k", "4k", "8k", "16k", "32k", "64k"];
+        assert!(
+            short.iter().all(|size| latency.contains(size)),
+            "{latency:?}"
+        );
+    }
+}
