@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use portolan_core::Device;
-use portolan_core::comm::{Communicator, Neighbours, Slot, Tag};
+use portolan_core::comm::{Communicator, FIRST_FREE_TAG, Neighbours, Slot, Tag};
 
 use crate::counters::Counters;
 use crate::direct::{Direct, Pool};
@@ -15,7 +15,7 @@ use crate::schedule::{LANES, Lane, Schedule};
 use crate::start::Progress;
 
 /// First tag of this crate on the collective context; core's own collectives are below.
-const FIRST_TAG: u32 = 0x400;
+const FIRST_TAG: u32 = FIRST_FREE_TAG;
 
 /// Of one communicator.
 #[derive(Debug)]

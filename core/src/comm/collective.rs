@@ -3,18 +3,13 @@
 
 use std::sync::atomic::Ordering;
 
+use super::tags::Of;
 use super::{Communicator, NoUnwind, Tag};
 use crate::buffer::ContigBuf;
 use crate::device::{Device, ProcId, SendArgs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::Pattern;
 use crate::status::Status;
-
-/// Tags on the collective context. Rounds of one operation add their number, at most 32.
-const BARRIER: u32 = 0x100;
-const AND: u32 = 0x120;
-const BCAST: u32 = 0x140;
-const GATHER: u32 = 0x160;
 
 impl<D: Device> Communicator<D> {
     /// Returns when every rank has called it (`MPI_Barrier`). Collective.
@@ -25,7 +20,7 @@ impl<D: Device> Communicator<D> {
     /// [`PeerFailed`](ErrorKind::PeerFailed).
     pub fn barrier(&self) -> Result<()> {
         self.check_members()?;
-        self.disseminate(BARRIER, |to, from, tag| {
+        self.disseminate(Of::Barrier, |to, from, tag| {
             self.exchange(to, &[], from, &mut [], tag)
         })
     }
@@ -113,7 +108,7 @@ impl<D: Device> Communicator<D> {
     pub fn and_words(&self, words: &mut [u64]) -> Result<()> {
         self.check_members()?;
         let mut received = vec![0; words.len() * 8];
-        self.disseminate(AND, |to, from, tag| {
+        self.disseminate(Of::And, |to, from, tag| {
             let sent: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             self.exchange(to, &sent, from, &mut received, tag)?;
             let (theirs, _) = received.as_chunks::<8>();
@@ -138,16 +133,17 @@ impl<D: Device> Communicator<D> {
         let block = mine.len() * 8;
         // Blocks of this rank and of those that follow it, around.
         let mut bytes: Vec<u8> = mine.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let (mut distance, mut tag) = (1, GATHER);
+        let (mut distance, mut round) = (1, 0);
         while distance < size {
             let blocks = distance.min(size - distance) as usize;
             let mut theirs = vec![0; blocks * block];
             let to = ((rank + size - distance) % size) as u32;
             let from = ((rank + distance) % size) as u32;
-            self.exchange(to, &bytes[..blocks * block], from, &mut theirs, Tag(tag))?;
+            let tag = Of::Gather.in_round(round);
+            self.exchange(to, &bytes[..blocks * block], from, &mut theirs, tag)?;
             bytes.extend_from_slice(&theirs);
             distance *= 2;
-            tag += 1;
+            round += 1;
         }
         bytes.rotate_right(rank as usize * block);
         let (words, _) = bytes.as_chunks::<8>();
@@ -164,27 +160,27 @@ impl<D: Device> Communicator<D> {
         self.check_members()?;
         let tree = Binomial::new(self.rank(), self.size(), root);
         if let Some(parent) = tree.parent() {
-            self.receive_on(&self.collective_pattern(parent, Tag(BCAST))?, data)?;
+            self.receive_on(&self.collective_pattern(parent, Of::Bcast.tag())?, data)?;
         }
         for child in tree.children() {
-            self.send_on(&self.collective_args(child, Tag(BCAST))?, data)?;
+            self.send_on(&self.collective_args(child, Of::Bcast.tag())?, data)?;
         }
         Ok(())
     }
 
     fn disseminate(
         &self,
-        first_tag: u32,
+        of: Of,
         mut round: impl FnMut(u32, u32, Tag) -> Result<()>,
     ) -> Result<()> {
         let (rank, size) = (u64::from(self.rank()), u64::from(self.size()));
-        let (mut distance, mut tag) = (1, first_tag);
+        let (mut distance, mut number) = (1, 0);
         while distance < size {
             let to = ((rank + distance) % size) as u32;
             let from = ((rank + size - distance) % size) as u32;
-            round(to, from, Tag(tag))?;
+            round(to, from, of.in_round(number))?;
             distance *= 2;
-            tag += 1;
+            number += 1;
         }
         Ok(())
     }

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::attributes::Attributes;
 use super::context::{Claim, Key, Offer, Pool, WORDS, Whom, lowest, no_id_left};
 use super::gate::Gate;
-use super::{Communicator, Errors, Lease, lock};
+use super::tags::Of;
+use super::{Communicator, Errors, Lease, Tag, lock};
 use crate::buffer::{MemoryKind, TypedBuf};
 use crate::device::{Check, Device, HookId, Port, SendArgs, Turn, Upper};
 use crate::error::{Error, ErrorKind, Result};
@@ -20,9 +21,8 @@ use crate::request::Request;
 use crate::status::Status;
 use portolan_datatype::Layout;
 
-/// Tag on the collective context. Between two ranks goes one message per intersection at most, so it need not tell
-/// rounds apart.
-const TAG: u32 = 0x180;
+/// Between two ranks goes one message per intersection at most, so the tag need not tell rounds apart.
+const TAG: Tag = Of::Later.tag();
 /// Bytes of a message.
 const LEN: usize = size_of::<Offer>();
 
@@ -389,11 +389,11 @@ impl Agreement {
             ));
         };
         let context = self.context + 1;
-        let args = SendArgs::new(process, context, self.rank, TAG);
+        let args = SendArgs::new(process, context, self.rank, TAG.0);
         let pattern = Pattern {
             context,
             source: Some(from as u32),
-            tag: Some(TAG),
+            tag: Some(TAG.0),
         };
         let buf = |bytes: &mut Vec<u8>| TypedBuf {
             ptr: bytes.as_mut_ptr(),

@@ -14,8 +14,7 @@
 //!
 //! The few collectives here ([`barrier`](Communicator::barrier), [`bcast`](Communicator::bcast),
 //! [`and_words`](Communicator::and_words), [`allgather_words`](Communicator::allgather_words)) are
-//! what creation needs; the real ones are `coll`'s. Their tags are below 0x200; others on the
-//! collective context use tags from there on.
+//! what creation needs; the real ones are `coll`'s. `tags.rs` says who has which tags on the collective context.
 
 mod among;
 mod args;
@@ -30,6 +29,7 @@ mod inter;
 mod later;
 mod meet;
 mod select;
+mod tags;
 #[cfg(test)]
 mod tests;
 mod topology;
@@ -46,6 +46,7 @@ pub use guard::NoUnwind;
 pub use inter::{InterCommunicator, PendingInterDup, RemoteLeader};
 pub use later::PendingDup;
 pub use select::{Source, Tag, Tags};
+pub use tags::FIRST_FREE_TAG;
 pub use topology::{
     Cartesian, Dimension, DistGraph, Edges, Graph, Neighbour, Neighbours, Shift, Topology,
     dims_create,

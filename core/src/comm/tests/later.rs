@@ -1,6 +1,8 @@
 //! Duplicates in the background.
 
 use super::*;
+use crate::buffer::ContigBuf;
+use crate::device::Adi;
 
 #[test]
 fn duplicates_in_the_background_are_like_others() {
@@ -143,6 +145,43 @@ fn a_death_ends_duplicates_in_the_background() {
             }
             assert_eq!(world.live(), 1);
             assert_eq!(world.idup().unwrap_err().kind(), ErrorKind::PeerFailed);
+        });
+    }
+}
+
+/// The duplicates of rank 0 begin when its part of the graph is done, so the other's first words lie in front of those about
+/// the graph's edges.
+#[test]
+fn messages_of_duplicates_are_not_those_of_graphs() {
+    for n in [2, 3, 4, 5] {
+        on_all(n, |world| {
+            let me = world.rank();
+            let own = world.pattern(Source::Rank(me), Tags::Any).unwrap();
+            // SAFETY: the pattern is the communicator's, and there is no byte to write.
+            let gate = unsafe {
+                let nothing = ContigBuf::from_bytes_mut(&mut []);
+                world.device().irecv_contig_unchecked(&own, nothing)
+            };
+            let gate = gate.unwrap();
+            let open = || {
+                let args = world.send_args(SendMode::Standard, me, Tag(1)).unwrap();
+                world.device().send_contig(&args, &[]).unwrap();
+            };
+            if me != 0 {
+                open();
+            }
+            let later = [world.idup_after(gate).unwrap(), world.idup().unwrap()];
+            let edges = [(me, Edges::from([(me + 1) % n]))];
+            let graph = world.dist_graph_create(&edges, false).unwrap();
+            if me == 0 {
+                open();
+            }
+            for later in later {
+                later.wait().unwrap().barrier().unwrap();
+            }
+            graph.barrier().unwrap();
+            let neighbours = graph.neighbours().unwrap();
+            assert_eq!(neighbours.sources[0].rank, Some((me + n - 1) % n));
         });
     }
 }

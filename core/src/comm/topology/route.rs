@@ -1,12 +1,9 @@
 //! Words for ranks that do not expect them: how the edges of a distributed graph get to their ends.
 
-use super::super::{Communicator, Tag};
+use super::super::Communicator;
+use super::super::tags::Of;
 use crate::device::Device;
 use crate::error::{ErrorKind, Result};
-
-/// Tags on the collective context: of lengths, and of what is routed. Rounds add their number.
-const LENGTH: u32 = 0x180;
-const ROUTE: u32 = 0x1a0;
 
 /// What is routed: the rank that it is for, then anything.
 pub(super) type Parcel<const N: usize> = [u64; N];
@@ -28,14 +25,14 @@ impl<D: Device> Communicator<D> {
             let from = ((rank + size - distance) % size) as u32;
             let mut count = [0; 8];
             let sent = (leaving.len() as u64).to_le_bytes();
-            self.exchange(to, &sent, from, &mut count, Tag(LENGTH + round))?;
+            self.exchange(to, &sent, from, &mut count, Of::RouteLength.in_round(round))?;
             let bytes: Vec<u8> = leaving
                 .iter()
                 .flatten()
                 .flat_map(|w| w.to_le_bytes())
                 .collect();
             let mut coming = self.room(u64::from_le_bytes(count), N * 8, from)?;
-            self.exchange(to, &bytes, from, &mut coming, Tag(ROUTE + round))?;
+            self.exchange(to, &bytes, from, &mut coming, Of::Route.in_round(round))?;
             parcels = staying;
             let (words, _) = coming.as_chunks::<8>();
             let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
