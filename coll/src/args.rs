@@ -89,10 +89,12 @@ pub enum Operation<'a> {
     Allgather {
         /// The own contribution; `None`: it is in its block already.
         send: Option<TypedBuf<'a>>,
-        /// Where contributions go. [`Many::Layouts`] is not allowed.
+        /// Where contributions go: of the same lengths on all ranks, each of which may give them in either form.
+        /// [`Many::Layouts`] is not allowed.
         recv: Many<'a>,
     },
-    /// Alltoall, alltoallv and alltoallw (MPI-4 section 6.8).
+    /// Alltoall, alltoallv and alltoallw (MPI-4 section 6.8). All ranks give blocks of one length ([`Many::Equal`]), or
+    /// none does.
     Alltoall {
         /// What goes to each rank, in the same form as `recv`; `None`: what is in `recv` is exchanged.
         send: Option<Many<'a>>,

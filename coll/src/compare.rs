@@ -40,6 +40,7 @@ const VERDICT: usize = 512;
 pub(crate) struct Stamp {
     name: u8,
     form: Form,
+    blocks_as: BlocksAs,
     has_root: bool,
     root: u32,
     /// Bytes that all ranks have to agree on, if there are such.
@@ -73,6 +74,52 @@ pub(crate) enum Form {
     Blocking = 0,
     Nonblocking,
     Persistent,
+}
+
+/// How the blocks of an operation are given, where other algorithms fit for it: one length does not match several. In an
+/// allgather all ranks know all lengths, and how each gives them makes no difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum BlocksAs {
+    /// All of one length, or it makes no difference.
+    Equal = 0,
+    /// The v forms.
+    Counts,
+    /// The w forms, which match the v forms.
+    Layouts,
+}
+
+impl BlocksAs {
+    fn of(operation: &Operation<'_>) -> Self {
+        match operation {
+            Operation::Gather { uneven, .. } | Operation::Scatter { uneven, .. } if *uneven => {
+                Self::Counts
+            }
+            Operation::Alltoall { recv, .. } => match recv {
+                Many::Equal(_) => Self::Equal,
+                Many::Blocks(_) => Self::Counts,
+                Many::Layouts(_) => Self::Layouts,
+            },
+            _ => Self::Equal,
+        }
+    }
+
+    fn from_byte(byte: u8) -> Self {
+        match byte {
+            0 => Self::Equal,
+            1 => Self::Counts,
+            _ => Self::Layouts,
+        }
+    }
+
+    /// What comes behind the name of an operation.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Equal => "",
+            Self::Counts => "v",
+            Self::Layouts => "w",
+        }
+    }
 }
 
 impl Form {
@@ -249,17 +296,19 @@ fn judge(stamps: &[Stamp]) -> Option<String> {
 }
 
 impl Stamp {
-    pub(crate) fn new(operation: &Operation<'_>, form: Form) -> Self {
+    /// Of an operation of so many ranks.
+    pub(crate) fn new(operation: &Operation<'_>, ranks: u32, form: Form) -> Self {
         let (root, data, op) = facts(operation);
         Self {
             name: operation.name() as u8,
             form,
+            blocks_as: BlocksAs::of(operation),
             has_root: root.is_some(),
             root: root.unwrap_or_default(),
             bytes: data.map(|(bytes, _)| bytes),
             signature: data.map_or(0, |(_, signature)| signature.bits()),
             op: short_name(op),
-            blocks: blocks(operation),
+            blocks: blocks(operation, ranks),
             side: None,
         }
     }
@@ -274,6 +323,7 @@ impl Stamp {
             to[2] |= 4 | u8::from(side.low) << 3 | u8::from(side.roots) << 4;
             to[48..52].copy_from_slice(&side.world_rank.to_le_bytes());
         }
+        to[3] = self.blocks_as as u8;
         to[4..8].copy_from_slice(&self.root.to_le_bytes());
         to[8..16].copy_from_slice(&self.bytes.unwrap_or_default().to_le_bytes());
         to[16..20].copy_from_slice(&self.signature.to_le_bytes());
@@ -292,6 +342,7 @@ impl Stamp {
         Self {
             name: from[0],
             form: Form::from_byte(from[1]),
+            blocks_as: BlocksAs::from_byte(from[3]),
             has_root: from[2] & 1 != 0,
             root: word(4),
             bytes: (from[2] & 2 != 0).then_some(bytes),
@@ -306,11 +357,11 @@ impl Stamp {
         }
     }
 
-    fn operation(&self) -> &'static str {
+    fn operation(&self) -> String {
         let name = Name::ALL.into_iter().find(|&name| name as u8 == self.name);
-        let name = name.map(Name::text);
-        name.or_else(|| creation::text(self.name))
-            .unwrap_or("an unknown operation")
+        let name = name.map(Name::text).or_else(|| creation::text(self.name));
+        let name = name.unwrap_or("an unknown operation");
+        format!("{name}{}", self.blocks_as.suffix())
     }
 
     /// What this rank and another call, in words, where that differs.
@@ -337,7 +388,11 @@ impl Stamp {
     }
 
     fn differs_in_call(&self, other: &Self) -> Option<Differing> {
-        let differ = self.name != other.name || self.form != other.form;
+        let call = |stamp: &Self| {
+            let one_length = stamp.blocks_as == BlocksAs::Equal;
+            (stamp.name, stamp.form, one_length)
+        };
+        let differ = call(self) != call(other);
         let text = |stamp: &Self| format!("{} {}", stamp.form.text(), stamp.operation());
         differ.then(|| self.both(other, text))
     }
@@ -453,10 +508,10 @@ fn facts<'a>(operation: &Operation<'a>) -> Facts<'a> {
 }
 
 /// A number for the lengths of all ranks' blocks, where every rank knows them all; 0 where not.
-fn blocks(operation: &Operation<'_>) -> u64 {
+fn blocks(operation: &Operation<'_>, ranks: u32) -> u64 {
     match operation {
         Operation::ReduceScatter { recv, counts, .. } => mark(scattered(recv, counts)),
-        Operation::Allgather { recv, .. } => gathered(recv),
+        Operation::Allgather { recv, .. } => gathered(recv, ranks),
         _ => 0,
     }
 }
@@ -467,10 +522,13 @@ fn scattered(recv: &TypedBuf<'_>, counts: &[usize]) -> impl Iterator<Item = usiz
     counts.iter().map(move |count| count * size)
 }
 
-/// A number for the lengths of gathered blocks; 0 for equal ones, which some ranks may give so, and others one by one.
-fn gathered(recv: &Many<'_>) -> u64 {
+/// A number for the lengths of the gathered blocks of so many ranks: some may give one for all, others one by one.
+fn gathered(recv: &Many<'_>, ranks: u32) -> u64 {
     match recv {
-        Many::Equal(_) => 0,
+        Many::Equal(buf) => {
+            let each = buf.count * buf.layout.size();
+            mark((0..ranks).map(|_| each))
+        }
         Many::Blocks(blocks) => {
             let size = blocks.layout.size();
             mark(blocks.counts.iter().map(|count| count * size))
@@ -506,7 +564,7 @@ mod tests {
     }
 
     fn verdict(zero: &Operation<'_>, one: &Operation<'_>) -> Option<String> {
-        let stamp = |operation| Stamp::decode(&Stamp::new(operation, Form::Blocking).encode());
+        let stamp = |operation| Stamp::decode(&Stamp::new(operation, 2, Form::Blocking).encode());
         judge(&[stamp(zero), stamp(one)])
     }
 
@@ -576,7 +634,9 @@ mod tests {
             send: None,
             recv: Many::Equal(buf(&ints, 3)),
         };
-        assert_eq!(verdict(&zero, &equal), None);
+        assert_eq!(verdict(&gathered(&ints, &[3, 3]), &equal), None);
+        let said = verdict(&equal, &zero).unwrap();
+        assert!(said.contains("allgather with other counts"), "{said}");
     }
 
     #[test]
@@ -591,7 +651,10 @@ mod tests {
         for size in 1..9 {
             let messages = (0..size).map(|rank| {
                 let mut b = Builder::new(crate::Team::all(rank, size));
-                prelude(&mut b, &Stamp::new(&Operation::Barrier, Form::Blocking));
+                prelude(
+                    &mut b,
+                    &Stamp::new(&Operation::Barrier, size, Form::Blocking),
+                );
                 let schedule = b.finish();
                 let sends = schedule.steps().iter();
                 sends.filter(|s| matches!(s, Step::Send { .. })).count()

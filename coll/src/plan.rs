@@ -55,7 +55,7 @@ pub(crate) fn plan_checked<D: Device>(
     if options.compare {
         // A persistent one has been compared when it was made.
         if form != Form::Persistent {
-            prelude(&mut b, &Stamp::new(operation, form));
+            prelude(&mut b, &Stamp::new(operation, comm.size(), form));
         }
         b.keep_empty();
     }

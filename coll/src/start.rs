@@ -304,7 +304,9 @@ impl<D: Device> Persistent<D> {
     pub fn new(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<Self> {
         // Before the number: one that is refused here has none, so that the next has the same on all ranks.
         check(comm, operation)?;
-        agree(comm, || Stamp::new(operation, Form::Persistent))?;
+        agree(comm, || {
+            Stamp::new(operation, comm.size(), Form::Persistent)
+        })?;
         let (state, job) = (state::of(comm), state::of_job(comm));
         let number = state.reserve();
         let track = direct::keep(comm, state, job, operation, number)?;

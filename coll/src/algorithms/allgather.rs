@@ -1,6 +1,6 @@
 //! Allgathers: every rank's block to every rank.
 
-use super::around::{pieces, recv_around, send_around};
+use super::around::{pack, recv_around, send_around, unpack, whole};
 use super::{Algorithm, after, before};
 use crate::levels;
 use crate::problem::Allgather;
@@ -134,7 +134,20 @@ fn neighbour_exchange(b: &mut Builder, p: &Allgather) {
     b.recv(inner, p.blocks.of(inner));
     b.send(inner, p.blocks.of(rank));
     b.wait();
-    let mut last = pair;
+    // Both blocks of a pair are one message, wherever each rank has them, so that those who give their blocks one by one
+    // understand those who do not. Where they do not lie side by side they travel in scratch memory, of which two pieces are
+    // enough: what came last is what leaves next.
+    let of_pair = |pair: u32| whole(&p.blocks, 2 * pair, 2);
+    let longest = (0..pairs).filter_map(|pair| of_pair(pair).err()).max();
+    let parcels = [0; 2].map(|_| b.scratch(longest.unwrap_or(0)));
+    let place = |pair: u32, round: u32| match of_pair(pair) {
+        Ok(span) => (span, false),
+        Err(len) => (parcels[round as usize % 2].items(0, len), true),
+    };
+    let (mut leaving, packed) = place(pair, 0);
+    if packed && pairs > 1 {
+        pack(b, &p.blocks, 2 * pair, 2, leaving);
+    }
     for round in 1..pairs {
         let distance = round.div_ceil(2);
         let outwards = round % 2 == 1;
@@ -144,11 +157,14 @@ fn neighbour_exchange(b: &mut Builder, p: &Allgather) {
         } else {
             after(pair, distance, pairs)
         };
-        // Both blocks are one message where they lie side by side, for all ranks alike, or else two.
-        pieces(&p.blocks, 2 * next, 2).for_each(|piece| b.recv(partner, piece));
-        pieces(&p.blocks, 2 * last, 2).for_each(|piece| b.send(partner, piece));
+        let (coming, packed) = place(next, round);
+        b.recv(partner, coming);
+        b.send(partner, leaving);
         b.wait();
-        last = next;
+        if packed {
+            unpack(b, &p.blocks, 2 * next, 2, coming);
+        }
+        leaving = coming;
     }
 }
 
@@ -171,6 +187,20 @@ mod tests {
                     for in_place in [false, true] {
                         allgathered(algorithm, in_place, &shape, &mut random);
                     }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ranks_may_give_their_blocks_in_different_forms() {
+        let mut random = Random::new(9);
+        for algorithm in ALL {
+            for size in SIZES {
+                for units in [0, 1, 5] {
+                    let mut shape = Shape::new(Form::Equal, 1, vec![units; size as usize]);
+                    shape.mixed = true;
+                    allgathered(algorithm, units == 5, &shape, &mut random);
                 }
             }
         }

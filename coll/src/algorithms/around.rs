@@ -9,11 +9,7 @@ pub(super) fn send_around(b: &mut Builder, to: u32, blocks: &Blocks, first: u32,
         Ok(span) => b.send(to, span),
         Err(len) => {
             let parcel = b.scratch(len);
-            let mut at = 0;
-            for piece in pieces(blocks, first, count) {
-                b.copy(piece, parcel.items(at, piece.len()));
-                at += piece.len();
-            }
+            pack(b, blocks, first, count, parcel);
             b.send(to, parcel);
         }
     }
@@ -58,16 +54,30 @@ impl Incoming {
     /// Puts the blocks in their places, if the message did not.
     pub(super) fn unpack(self, b: &mut Builder, blocks: &Blocks) {
         let Some(parcel) = self.parcel else { return };
-        let mut at = 0;
-        for piece in pieces(blocks, self.first, self.count) {
-            b.copy(parcel.items(at, piece.len()), piece);
-            at += piece.len();
-        }
+        unpack(b, blocks, self.first, self.count, parcel);
+    }
+}
+
+/// Copies the blocks to where they are one behind the other.
+pub(super) fn pack(b: &mut Builder, blocks: &Blocks, first: u32, count: u32, parcel: Span) {
+    let mut at = 0;
+    for piece in pieces(blocks, first, count) {
+        b.copy(piece, parcel.items(at, piece.len()));
+        at += piece.len();
+    }
+}
+
+/// The way back.
+pub(super) fn unpack(b: &mut Builder, blocks: &Blocks, first: u32, count: u32, parcel: Span) {
+    let mut at = 0;
+    for piece in pieces(blocks, first, count) {
+        b.copy(parcel.items(at, piece.len()), piece);
+        at += piece.len();
     }
 }
 
 /// The blocks as one span, if they are; otherwise their bytes.
-fn whole(blocks: &Blocks, first: u32, count: u32) -> Result<Span, usize> {
+pub(super) fn whole(blocks: &Blocks, first: u32, count: u32) -> Result<Span, usize> {
     let mut pieces = pieces(blocks, first, count);
     let one = pieces
         .next()
@@ -78,8 +88,9 @@ fn whole(blocks: &Blocks, first: u32, count: u32) -> Result<Span, usize> {
     }
 }
 
-/// The blocks in as few spans as there may be, empty ones left out.
-pub(super) fn pieces(blocks: &Blocks, first: u32, count: u32) -> impl Iterator<Item = Span> {
+/// The blocks in as few spans as there may be, empty ones left out. How many there are is this rank's affair: others may
+/// have their blocks elsewhere.
+fn pieces(blocks: &Blocks, first: u32, count: u32) -> impl Iterator<Item = Span> {
     let before_end = count.min(blocks.ranks() - first);
     let runs = [(first, before_end), (0, count - before_end)];
     let of_run = |(first, count)| {
@@ -89,7 +100,21 @@ pub(super) fn pieces(blocks: &Blocks, first: u32, count: u32) -> impl Iterator<I
         whole.into_iter().chain(one_by_one)
     };
     let spans = runs.into_iter().flat_map(of_run);
-    spans.filter(|span| !span.is_empty())
+    let mut spans = spans.filter(|span| !span.is_empty());
+    let mut next = None;
+    std::iter::from_fn(move || {
+        let mut one: Span = next.take().or_else(|| spans.next())?;
+        for other in spans.by_ref() {
+            match one.joined(&other) {
+                Some(both) => one = both,
+                None => {
+                    next = Some(other);
+                    break;
+                }
+            }
+        }
+        Some(one)
+    })
 }
 
 #[cfg(test)]
@@ -113,5 +138,11 @@ mod tests {
         let listed = Blocks::Listed(vec![expected[0], empty, expected[1]]);
         let got: Vec<_> = pieces(&listed, 2, 3).collect();
         assert_eq!(got, [expected[1], expected[0]]);
+        // Side by side, although each is given by itself.
+        let listed = Blocks::Listed((0..5).map(|rank| blocks.of(rank)).collect());
+        let got: Vec<_> = pieces(&listed, 1, 3).collect();
+        assert_eq!(got, [Span::bytes(Base::Recv, 10, 30)]);
+        let got: Vec<_> = pieces(&listed, 3, 4).collect();
+        assert_eq!(got, expected);
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Shape {
     /// Of each rank's block.
     pub(crate) units: Vec<usize>,
     pub(crate) levels: Option<Arc<Levels>>,
+    /// Every other rank gives equal blocks one by one.
+    pub(crate) mixed: bool,
 }
 
 impl Shape {
@@ -28,6 +30,7 @@ impl Shape {
             layout,
             units,
             levels: None,
+            mixed: false,
         }
     }
 
@@ -46,6 +49,15 @@ impl Shape {
 
     fn all(&self, random: &mut Random) -> Buffer {
         Buffer::new(self.form, &self.units, self.layout, random)
+    }
+
+    /// The same at a rank.
+    fn all_at(&self, rank: u32, random: &mut Random) -> Buffer {
+        let form = match self.mixed && rank % 2 == 1 {
+            true => Form::Blocks,
+            false => self.form,
+        };
+        Buffer::new(form, &self.units, self.layout, random)
     }
 
     fn lower(&self, b: &mut Builder, operation: &Operation<'_>) -> Lowered {
@@ -152,7 +164,7 @@ pub(crate) fn allgathered(
         .collect();
     let side = |rank: u32| {
         let mut side = Side {
-            recv: Some(shape.all(random)),
+            recv: Some(shape.all_at(rank, random)),
             expected: all.clone(),
             ..Side::default()
         };

@@ -4,7 +4,9 @@ use portolan_core::Device;
 use portolan_core::comm::InterCommunicator;
 use portolan_datatype::{Op, Signature};
 
-use super::{Differing, Form, Side, Stamp, gathered, items, many, mark, of, scattered, short_name};
+use super::{
+    BlocksAs, Differing, Form, Side, Stamp, gathered, items, many, mark, of, scattered, short_name,
+};
 use crate::args::Name;
 use crate::inter::{InterOperation, Root};
 
@@ -25,6 +27,8 @@ impl Stamp {
         Self {
             name: operation.name() as u8,
             form,
+            // Between two groups there is one way for all of them.
+            blocks_as: BlocksAs::Equal,
             has_root: named.is_some(),
             root: named.unwrap_or_default(),
             bytes: data.map(|(bytes, _)| bytes),
@@ -32,7 +36,7 @@ impl Stamp {
             op: short_name(op),
             blocks: match operation {
                 InterOperation::ReduceScatter { recv, counts, .. } => mark(scattered(recv, counts)),
-                InterOperation::Allgather { recv, .. } => gathered(recv),
+                InterOperation::Allgather { recv, .. } => gathered(recv, comm.remote_size()),
                 _ => 0,
             },
             side: Some(Side {

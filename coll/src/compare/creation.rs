@@ -4,7 +4,7 @@
 use portolan_core::comm::{Communicator, Dimension, Graph, InterCommunicator, SplitBy};
 use portolan_core::{Device, Request, Result};
 
-use super::{Form, Side, Stamp, agree, mark, start_agreeing};
+use super::{BlocksAs, Form, Side, Stamp, agree, mark, start_agreeing};
 use crate::state;
 
 /// How a communicator is made: what the debug mode compares of it.
@@ -98,6 +98,7 @@ impl Creation<'_> {
         Stamp {
             name: self.number(),
             form,
+            blocks_as: BlocksAs::Equal,
             has_root: leader.is_some(),
             root: leader.unwrap_or_default(),
             bytes: None,

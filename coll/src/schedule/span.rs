@@ -86,6 +86,17 @@ impl Span {
         }
     }
 
+    /// Both as one, if the other's items are those that follow.
+    #[must_use]
+    pub fn joined(&self, next: &Self) -> Option<Self> {
+        let all = Self {
+            count: self.count.checked_add(next.count)?,
+            ..*self
+        };
+        let first = all.items(self.count, next.count);
+        (first == *next).then_some(all)
+    }
+
     /// The items in `parts` parts of nearly equal length: part number `index`. Parts that come later
     /// are not longer.
     #[must_use]

@@ -61,6 +61,11 @@ fn an_allgather_crosses_between_nodes_as_seldom_as_it_can() {
         let algorithm = named(ALLGATHER, name);
         placed(&mut Random::new(23), |shape, levels, random| {
             for in_place in [false, true] {
+                let mixed = Shape {
+                    mixed: shape.form == Form::Equal,
+                    ..shape.clone()
+                };
+                allgathered(algorithm, in_place, &mixed, random).expect("it fits");
                 let run = allgathered(algorithm, in_place, shape, random).expect("it fits");
                 if !tells(shape, levels) {
                     continue;
