@@ -62,6 +62,7 @@ fn check_arguments<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>)
             check.root(root)?;
             check.rooted(root, "receive", recv.is_some(), send.is_some())?;
             check.optional("the contribution", send.as_ref())?;
+            check.parcel("the contribution", send.as_ref().filter(|_| !uneven))?;
             let Some(recv) = recv.filter(|_| comm.rank() == root) else {
                 return Ok(());
             };
@@ -78,6 +79,7 @@ fn check_arguments<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>)
             check.root(root)?;
             check.rooted(root, "send", send.is_some(), recv.is_some())?;
             check.optional("the receive buffer", recv.as_ref())?;
+            check.parcel("the receive buffer", recv.as_ref().filter(|_| !uneven))?;
             let Some(send) = send.filter(|_| comm.rank() == root) else {
                 return Ok(());
             };
@@ -151,9 +153,14 @@ fn check_arguments<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>)
 /// Whether nothing is wrong with items, as with most.
 #[inline]
 fn are_right(ptr: *mut u8, count: usize, layout: &Layout) -> bool {
-    let bytes = layout.size().checked_mul(count);
-    let fits = bytes.is_some_and(|bytes| bytes <= isize::MAX as usize);
-    fits && !ptr.is_null() && layout.is_contiguous()
+    fit(count, layout.size()) && !ptr.is_null() && layout.is_contiguous()
+}
+
+/// Whether so many things of so many bytes are no longer than the address space, so that sums of their parts do not overflow.
+#[inline]
+fn fit(count: usize, each: usize) -> bool {
+    let bytes = each.checked_mul(count);
+    bytes.is_some_and(|bytes| bytes <= isize::MAX as usize)
 }
 
 /// The same for those of a reduction, which every rank gets.
@@ -267,8 +274,7 @@ impl<D: Device> Check<'_, D> {
         layout: &Layout,
     ) -> Result<()> {
         let reach = layout.span(count).map_err(Error::from)?;
-        let bytes = layout.size().checked_mul(count);
-        if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
+        if !fit(count, layout.size()) {
             let what = format!("{which} of {count} items is longer than the address space");
             return Err(self.wrong(&what, "use fewer items"));
         }
@@ -346,10 +352,26 @@ impl<D: Device> Check<'_, D> {
     /// As many blocks fit into memory.
     fn all_blocks(&self, block: &TypedBuf<'_>, blocks: usize) -> Result<()> {
         let all = block.count.checked_mul(blocks);
-        match all.map(|all| block.layout.span(all).is_ok()) {
-            Some(true) => Ok(()),
-            _ => Err(self.wrong("the blocks overflow the address space", "use fewer items")),
+        // Items that lie over each other have more bytes than they reach over.
+        let fits = |&all: &usize| block.layout.span(all).is_ok() && fit(all, block.layout.size());
+        match all.filter(fits) {
+            Some(_) => Ok(()),
+            None => Err(self.wrong("the blocks overflow the address space", "use fewer items")),
         }
+    }
+
+    /// As many blocks as there are ranks, of the length of this rank's own one, fit into memory: what a rank of a tree may
+    /// have to pass on.
+    fn parcel(&self, which: &str, own: Option<&TypedBuf<'_>>) -> Result<()> {
+        let Some(own) = own else { return Ok(()) };
+        let (each, ranks) = (own.count * own.layout.size(), self.comm.size());
+        if fit(ranks as usize, each) {
+            return Ok(());
+        }
+        let what = format!(
+            "{which} of {each} bytes on each of {ranks} rank(s) is longer than the address space"
+        );
+        Err(self.wrong(&what, "use fewer items"))
     }
 
     /// Every rank gets a block of what all contribute; `rank` of `size` is the caller.

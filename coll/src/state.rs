@@ -213,6 +213,9 @@ const _: () = assert!(align_of::<Line>() == crate::schedule::ALIGN);
 
 impl Scratch {
     /// At least `len` bytes; what is in them is of no interest.
+    ///
+    /// # Panics
+    /// If there are not so many addresses.
     pub(crate) fn at_least(&mut self, len: usize) -> *mut u8 {
         let lines = len.div_ceil(size_of::<Line>());
         if self.0.len() < lines {

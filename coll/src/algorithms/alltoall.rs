@@ -28,13 +28,19 @@ pub const ALL: &[Algorithm<Alltoall>] = &[
     Algorithm {
         name: "two-level",
         summary: "by one leader per node, one message between any two nodes: the shortest blocks of one length",
-        fits: |p, _| p.send.are_equal() && p.recv.are_equal(),
+        fits: |p, ask| p.send.are_equal() && p.recv.are_equal() && leaders_have_room(p, ask.ranks),
         build: |b, p| levels::alltoall(b, p),
     },
 ];
 
 /// Peers that the linear algorithm talks to at a time: requests, and unexpected messages, stay bounded.
 const PEERS: u32 = 32;
+
+/// Whether all blocks of all ranks, which a leader may have at once, fit into memory.
+fn leaders_have_room(p: &Alltoall, ranks: u32) -> bool {
+    let all = p.recv.len().checked_mul(ranks as usize);
+    all.is_some_and(|bytes| bytes <= isize::MAX as usize)
+}
 
 fn own_block(b: &mut Builder, p: &Alltoall) {
     let rank = b.rank();
@@ -186,6 +192,24 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_leader_whose_blocks_would_not_fit_into_memory_is_not_asked() {
+        let two_level = &ALL[3];
+        let whole = |len| Blocks::Equal {
+            whole: Span::bytes(Base::Recv, 0, len),
+            ranks: 4,
+        };
+        for (len, fits) in [(1 << 60, true), (1 << 61, false), (1 << 62, false)] {
+            let (send, recv) = (whole(len), whole(len));
+            let ask = crate::algorithms::Ask {
+                ranks: 4,
+                bytes: len / 4,
+                items: 0,
+            };
+            assert_eq!((two_level.fits)(&Alltoall { send, recv }, &ask), fits);
         }
     }
 

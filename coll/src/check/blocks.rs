@@ -72,21 +72,40 @@ impl<D: Device> Check<'_, D> {
             }
             Many::Blocks(of) => {
                 listed(of.counts, of.displacements, size)?;
-                (0..size).try_for_each(|at| {
+                let block = |at: usize| {
                     let which = BlockOf { one, at, which };
                     self.items(which, of.ptr, of.counts[at], of.layout)?;
-                    self.place(which, of.displacements[at], of.layout.extent())
-                })
+                    self.place(which, of.displacements[at], of.layout.extent())?;
+                    Ok(of.counts[at] * of.layout.size())
+                };
+                self.total(which, (0..size).map(block))
             }
             Many::Layouts(of) => {
                 listed(of.counts, of.displacements, of.layouts.len())?;
-                (0..size).try_for_each(|at| {
+                let block = |at: usize| {
                     let which = BlockOf { one, at, which };
                     self.items(which, of.ptr, of.counts[at], &of.layouts[at])?;
-                    self.place(which, of.displacements[at], 1)
-                })
+                    self.place(which, of.displacements[at], 1)?;
+                    Ok(of.counts[at] * of.layouts[at].size())
+                };
+                self.total(which, (0..size).map(block))
             }
         }
+    }
+
+    /// Blocks of so many bytes have no more together than the address space. (They may lie over each other where they are
+    /// read, or have items that do; what they are copied to has a place for each.)
+    #[inline]
+    fn total(&self, which: &str, blocks: impl Iterator<Item = Result<usize>>) -> Result<()> {
+        let mut total = 0_usize;
+        for bytes in blocks {
+            total = total.saturating_add(bytes?);
+        }
+        if total <= isize::MAX as usize {
+            return Ok(());
+        }
+        let what = format!("all blocks in {which} together are longer than the address space");
+        Err(self.wrong(&what, "use fewer items"))
     }
 
     fn place(&self, which: impl Display, displacement: isize, unit: isize) -> Result<()> {

@@ -132,7 +132,7 @@ impl<'a> Call<'a> {
                 others * (self.len / items.count * part.len())
             }
             What::Bcast { .. } | What::Allgather { .. } | What::Alltoall { .. } => {
-                others * self.len
+                others.saturating_mul(self.len)
             }
             What::Along(along) => along.work(),
             What::Listed(part) => part.work(),

@@ -210,7 +210,7 @@ impl Builder {
         let layout = self.schedule.layout(span.layout);
         let reach = layout.span(count).expect("the reach was validated");
         let first = self.take((reach.end - reach.start) as usize);
-        let offset = first as isize - reach.start;
+        let offset = (first as isize).wrapping_sub(reach.start);
         Span {
             base: Base::Scratch,
             offset,
@@ -234,7 +234,10 @@ impl Builder {
 
     fn take(&mut self, len: usize) -> usize {
         let first = self.taken;
-        self.taken += len.next_multiple_of(ALIGN);
+        // More than there are addresses remains too much: whoever asks for that memory gets none.
+        let end = first.checked_add(len);
+        let end = end.and_then(|end| end.checked_next_multiple_of(ALIGN));
+        self.taken = end.unwrap_or(usize::MAX);
         self.schedule.scratch = self.schedule.scratch.max(self.taken);
         first
     }

@@ -71,11 +71,11 @@ impl Span {
     /// `count` of the items, from number `first` on.
     ///
     /// # Panics
-    /// In debug builds, if there are fewer.
+    /// If there are fewer.
     #[must_use]
     pub fn items(&self, first: usize, count: usize) -> Self {
-        debug_assert!(
-            first + count <= self.count,
+        assert!(
+            first <= self.count && count <= self.count - first,
             "items {first}+{count} of {}",
             self.count
         );
