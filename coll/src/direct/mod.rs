@@ -113,7 +113,7 @@ struct Boards {
     waits_alone: AtomicBool,
     /// Whether this rank looked at nobody in the last operation.
     ahead: AtomicBool,
-    /// Whether a thread is at it, where several might be by mistake.
+    /// Whether a blocking operation is at it.
     busy: AtomicBool,
     many_threads: bool,
     pool: Arc<Pool>,
@@ -126,7 +126,7 @@ struct Boards {
 }
 
 // SAFETY: the addresses are of memory that is accessed as atomics, or by the protocol of `steps`
-// by the one thread that `busy` lets in, or by that of tracks: a place there is its step's, a step is one
+// by the one operation that `busy` lets in, or by that of tracks: a place there is its step's, a step is one
 // operation's (the track gives each once, to one thread at a time), and an operation is one thread's at a time.
 unsafe impl Send for Boards {}
 // SAFETY: as above.
@@ -184,22 +184,27 @@ impl Boards {
             .map(|(_, (board, process))| (board.as_ptr(), *process))
     }
 
-    /// Lets one thread in.
+    /// Lets one operation in. With one thread another may want to, too: an operator can come to the communicator.
     #[inline]
     fn enter<D: Device>(&self, comm: &Communicator<D>) -> Result<()> {
-        // Acquire: pairs with the Release store in `leave`, of another thread of this rank.
-        if self.many_threads && self.busy.swap(true, Ordering::Acquire) {
-            return Err(two_at_once(comm));
+        let busy = if self.many_threads {
+            // Acquire: pairs with the Release store in `leave`, of another thread of this rank.
+            self.busy.swap(true, Ordering::Acquire)
+        } else {
+            let busy = self.busy.load(Ordering::Relaxed);
+            self.busy.store(true, Ordering::Relaxed);
+            busy
+        };
+        match busy {
+            false => Ok(()),
+            true => Err(two_at_once(comm)),
         }
-        Ok(())
     }
 
     #[inline]
     fn leave(&self) {
-        if self.many_threads {
-            // Release: pairs with the Acquire swap in `enter`.
-            self.busy.store(false, Ordering::Release);
-        }
+        // Release: pairs with the Acquire swap in `enter`.
+        self.busy.store(false, Ordering::Release);
     }
 }
 
@@ -207,8 +212,9 @@ impl Boards {
 fn two_at_once<D: Device>(comm: &Communicator<D>) -> Error {
     comm.error(
         ErrorKind::InvalidCommunicator,
-        "two threads call collective operations on one communicator at once".to_owned(),
-        "let them take turns, or give each a communicator of its own (dup)",
+        "a collective operation is called on a communicator while another is at it: by a second thread, or by the other's operator"
+            .to_owned(),
+        "let threads take turns, or give each a communicator of its own (dup); operators must not communicate",
     )
 }
 

@@ -14,7 +14,8 @@ use crate::state::lock;
 /// What a rank knows of a track.
 ///
 /// Atomics for what threads of one rank share, each by plain loads and stores: whoever uses them has the turn
-/// ([`enter`](Self::enter)), which orders them.
+/// ([`enter`](Self::enter)), which orders them. Nobody has it while an operator runs, so one that starts an operation of its
+/// own takes the next step, as any other start would, and ends it before the step that the operator belongs to.
 #[derive(Debug)]
 pub(super) struct Turns {
     track: usize,

@@ -10,6 +10,7 @@ pub(super) mod lingering;
 mod mixed;
 mod model;
 mod neighbours;
+mod nested;
 mod numbers;
 mod roots;
 mod tracks;
