@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::Communicator;
 use super::among::Stray;
 use super::context::Pool;
+use super::inter::Attempts;
 use super::later::Later;
 use crate::device::Device;
 
@@ -110,6 +111,7 @@ fn closed_by<D: 'static, T: Send + Sync + 'static>(
 pub(super) struct Job<D: Device> {
     pub(super) pool: Arc<Pool>,
     pub(super) strays: Mutex<Vec<Stray>>,
+    pub(super) attempts: Attempts,
     pub(super) later: Later,
     /// See [`Communicator::end_all`].
     pub(super) ended: AtomicBool,
@@ -122,6 +124,7 @@ impl<D: Device> Job<D> {
         Self {
             pool: Arc::new(Pool::new(device.attributes().max_context_id)),
             strays: Mutex::default(),
+            attempts: Attempts::default(),
             later: Later::default(),
             ended: AtomicBool::new(false),
             extensions: Extensions::default(),

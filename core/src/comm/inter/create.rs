@@ -41,7 +41,8 @@ impl<D: Device> InterCommunicator<D> {
     /// another kind;
     /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if the leaders' communicator is of
     /// another job; [`Exhausted`](ErrorKind::Exhausted); [`PeerFailed`](ErrorKind::PeerFailed). What
-    /// is wrong with a leader's arguments its whole group is told.
+    /// is wrong with a leader's arguments its whole group is told. After an error both groups may try again, with the same
+    /// tag, too: the calls of one leader with it belong to those of the other in their order.
     pub fn create(
         local: &Communicator<D>,
         leader: u32,
@@ -110,13 +111,18 @@ impl<'a, D: Device> Sides<'a, D> {
         let head = [self.local.context(), leader.map_or(0, ProcId::index)];
         let members = self.local.group().iter().map(ProcId::index);
         let words = head.into_iter().chain(members);
+        if self.local.rank() == self.leader
+            && let Ok(link) = &mut self.link
+        {
+            link.begin();
+        }
         // The other side is waiting even if this one cannot begin.
         let able = self.local.check_members();
         if able.is_ok()
             && let Err(error) = self.local.meet(Call::IntercommCreate)
         {
             // All ranks here know of this, and the other side's leader may be waiting; or it never comes, so that this one
-            // does not wait for its word. That lies there until another creation with this tag, which cannot use it.
+            // does not wait for its word. That lies there until the next attempt with this tag, which drops it.
             if self.local.rank() == self.leader
                 && let Ok(link) = &mut self.link
             {

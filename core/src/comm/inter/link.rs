@@ -1,6 +1,9 @@
 //! What the leaders of two groups say to each other, and to their groups.
 
-use super::super::{Communicator, NoUnwind, Tag};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use super::super::{Communicator, NoUnwind, Tag, lock};
 use crate::buffer::ContigBuf;
 use crate::device::{Completion, Device, ProcId, SendArgs};
 use crate::error::{Error, ErrorKind, Result};
@@ -9,19 +12,36 @@ use crate::matching::Pattern;
 /// Which context of the peer communicator leaders talk in. The device knows nothing about it: ranks
 /// are processes there.
 const CONTEXT: u32 = 3;
-/// Round, outcome, length of what follows.
-type Head = [u8; 24];
+/// Attempt, round, outcome, length of what follows.
+type Head = [u8; 32];
 /// Longest text of an error that is passed on, in bytes.
 const TEXT: usize = 1000;
 
 /// The outcome of something: data, or an error in so many words.
 type Said = std::result::Result<Vec<u8>, Error>;
 
+/// How often this rank, as a leader, has talked to others: by context, the other's process and tag. Both leaders count
+/// alike, because the calls of one pair with those of the other in their order, whatever comes of them.
+#[derive(Debug, Default)]
+pub(in super::super) struct Attempts(Mutex<BTreeMap<(u32, u32, u32), u64>>);
+
+impl Attempts {
+    /// The number of one more.
+    fn next(&self, context: u32, process: ProcId, tag: Tag) -> u64 {
+        let mut all = lock(&self.0);
+        let count = all.entry((context, process.index(), tag.0)).or_default();
+        *count += 1;
+        *count
+    }
+}
+
 /// One leader's connection to the other.
 pub(super) struct Link<'a, D: Device> {
     peer: &'a Communicator<D>,
     process: ProcId,
     tag: Tag,
+    /// 0 before it has [begun](Self::begin).
+    attempt: u64,
     round: u64,
 }
 
@@ -31,13 +51,20 @@ impl<'a, D: Device> Link<'a, D> {
             peer,
             process,
             tag,
+            attempt: 0,
             round: 0,
         }
     }
 
+    /// Begins an attempt: on the leader only, and before anything is said.
+    pub(super) fn begin(&mut self) {
+        let attempts = &self.peer.0.job.attempts;
+        self.attempt = attempts.next(self.peer.context(), self.process, self.tag);
+    }
+
     /// Says how it went here, and hears how it went there.
     ///
-    /// Rounds are counted: what was said last in an attempt that failed is still there when the next
+    /// Attempts are counted: what was said last in one that failed is still there when the next
     /// one begins, and is dropped then. So a leader may have to hear twice before the other hears it once: what is said
     /// here waits for nobody.
     pub(super) fn swap(&mut self, mine: &Said) -> Said {
@@ -46,14 +73,17 @@ impl<'a, D: Device> Link<'a, D> {
         let (outcome, body) = loop {
             let mut head = Head::default();
             self.peer.receive_on(&pattern, &mut head)?;
-            let [round, outcome, len] = numbers(&head);
+            let [attempt, round, outcome, len] = numbers(&head);
             let mut body = self.room(len)?;
             self.peer.receive_on(&pattern, &mut body)?;
-            if round == self.round {
+            if (attempt, round) == (self.attempt, self.round) {
                 break (outcome, body);
             }
-            if self.round != 0 {
-                return Err(self.nonsense(format!("round {round} instead of {}", self.round)));
+            if attempt >= self.attempt {
+                return Err(self.nonsense(format!(
+                    "round {round} of attempt {attempt} instead of round {} of attempt {}",
+                    self.round, self.attempt
+                )));
             }
         };
         self.round += 1;
@@ -77,12 +107,8 @@ impl<'a, D: Device> Link<'a, D> {
     fn words(&self, said: &Said) -> (Head, Vec<u8>) {
         let (outcome, body) = spoken(said);
         let mut head = Head::default();
-        for (place, word) in
-            head.as_chunks_mut::<8>()
-                .0
-                .iter_mut()
-                .zip([self.round, outcome, body.len() as u64])
-        {
+        let words = [self.attempt, self.round, outcome, body.len() as u64];
+        for (place, word) in head.as_chunks_mut::<8>().0.iter_mut().zip(words) {
             *place = word.to_le_bytes();
         }
         (head, body)
@@ -213,7 +239,7 @@ fn heard<D: Device>(comm: &Communicator<D>, outcome: u64, body: Vec<u8>) -> Said
     })
 }
 
-fn numbers(head: &Head) -> [u64; 3] {
+fn numbers(head: &Head) -> [u64; 4] {
     let (words, _) = head.as_chunks::<8>();
-    [words[0], words[1], words[2]].map(u64::from_le_bytes)
+    [words[0], words[1], words[2], words[3]].map(u64::from_le_bytes)
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 pub use create::RemoteLeader;
 pub use later::PendingInterDup;
+pub(super) use link::Attempts;
 
 use super::meet::Call;
 use super::{Communicator, Errors, New};

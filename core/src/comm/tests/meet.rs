@@ -156,3 +156,42 @@ fn who_does_not_make_an_intercommunicator_is_named_and_the_other_group_told() {
         });
     }
 }
+
+/// What leaders have said in vain does not get in the way of their next attempt.
+#[test]
+fn intercommunicators_are_made_after_attempts_that_failed() {
+    for (n, tags) in [(4, [7, 7, 7]), (5, [7, 8, 7])] {
+        on_all(n, |world| {
+            let (me, cut) = (world.rank(), n / 2);
+            let half = world.split(Some(u32::from(me < cut)), 0).unwrap().unwrap();
+            // Who is not the leader need not know the other one, and may say so.
+            let create = |tag| {
+                let remote = RemoteLeader {
+                    peer: &world,
+                    rank: if me < cut { cut } else { 0 },
+                    tag: Tag(tag),
+                };
+                InterCommunicator::create(&half, 0, Some(remote))
+            };
+            // One side fails, the other one, both of them.
+            for (turn, tag) in tags.into_iter().enumerate() {
+                let fails = [turn != 1, turn != 0][usize::from(me < cut)];
+                let outcome = match fails && half.rank() == 1 {
+                    true => half.dup().map(drop),
+                    false => create(tag).map(drop),
+                };
+                let what = if fails { "calls dup" } else { "a leader says" };
+                refused(outcome, what);
+                if turn != 1 {
+                    continue;
+                }
+                let inter = create(tag).unwrap();
+                assert_eq!(inter.merge(me >= cut).unwrap().size(), n);
+            }
+            for tag in tags {
+                let inter = create(tag).unwrap();
+                assert_eq!(inter.merge(me >= cut).unwrap().size(), n);
+            }
+        });
+    }
+}
