@@ -11,8 +11,8 @@ use super::board::{Header, Kind, Place, small, small_list};
 use super::data::Stream;
 use super::edges::{Blocks, ENTRY, Edge, Edges, Shown, WORD, edges, find, word_of};
 use super::messages::Messages;
-use super::sort::Sort;
-use super::verdict::Verdict;
+use super::sort::{Sort, Sorts};
+use super::verdict::{Verdict, Wrong};
 use crate::args::{Many, Name, Operation};
 use crate::neighbour::lane_of;
 
@@ -140,12 +140,39 @@ impl<'a> Along<'a> {
             }
             self.shown.write(self.to(), to);
             for (edge, to) in self.received().filter(|(edge, _)| edge.0 == me) {
-                let same_edge = |&(other, _): &(Edge, Stream<'_>)| other == edge;
-                if let Some((_, from)) = self.sent().find(same_edge) {
+                if let Some(from) = self.to_itself(edge) {
                     from.copy_to(&to);
                 }
             }
         }
+    }
+
+    /// What goes along an edge from this rank to itself, if it is given as one to it, too.
+    #[inline]
+    fn to_itself(&self, edge: Edge) -> Option<Stream<'a>> {
+        match self.shown.blocks {
+            Blocks::Same(block) => Some(block),
+            _ => self
+                .sent()
+                .find(|&(other, _)| other == edge)
+                .map(|(_, block)| block),
+        }
+    }
+
+    /// What is wrong with the blocks that this rank has for itself: what [`judge`](Self::judge) says of others.
+    pub(super) fn judge_itself(&self, sorts: Sorts) -> Option<Wrong> {
+        let own = self.received().filter(|(edge, _)| edge.0 == self.rank);
+        own.into_iter().find_map(|(edge, block)| {
+            let given = self.to_itself(edge).map_or(0, |given| given.len());
+            let (theirs, mine) = (given as u64, block.len() as u64);
+            let right = theirs == mine && (mine == 0 || sorts.taken.matches(sorts.shown));
+            let awaits = false;
+            (!right).then_some(Wrong {
+                theirs,
+                mine,
+                awaits,
+            })
+        })
     }
 
     /// Writes how long the block of each source is to be; returns what is behind that.

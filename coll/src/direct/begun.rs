@@ -25,6 +25,7 @@ use super::call::Call;
 use super::counts;
 use super::listed::AT_ROOT;
 use super::odd::{Odd, described};
+use super::sort::Sort;
 use super::steps::want;
 use super::verdict::{Refused, Verdict, Wrong};
 
@@ -264,7 +265,14 @@ impl Begun {
                 boards.wake(boards.others_mask(), notify);
             }
         }
-        self.waiting == 0
+        if self.waiting != 0 {
+            return false;
+        }
+        if let Some(wrong) = call.judge_itself() {
+            let own = (boards.rank, call.shown.of_step(self.step));
+            self.note_wrong(own, call.sorts.taken, wrong);
+        }
+        true
     }
 
     /// Whether a rank that goes by messages, as this one does, has the length that this one expects. Messages alone do not always tell: ranks with
@@ -347,17 +355,22 @@ impl Begun {
             awaits: false,
         };
         let wrong = verdict.wrong.unwrap_or(told);
+        self.note_wrong((rank, header), call.sorts.taken, wrong);
+        self.trouble().refused.extend(verdict.refused);
+    }
+
+    #[cold]
+    fn note_wrong(&mut self, (rank, header): (u32, Header), sort: Sort, wrong: Wrong) {
         let odd = Odd {
             rank,
             header,
             len: wrong.theirs,
-            sort: call.sorts.taken,
+            sort,
             other_root: false,
             awaits: wrong.awaits,
         };
-        let trouble = self.trouble();
-        trouble.odd.get_or_insert((odd, wrong.mine as usize));
-        trouble.refused.extend(verdict.refused);
+        let mine = wrong.mine as usize;
+        self.trouble().odd.get_or_insert((odd, mine));
     }
 
     /// Takes the result and ends the step, when all have been seen.

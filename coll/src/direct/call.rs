@@ -14,7 +14,7 @@ use super::data::{Items, Stream};
 use super::listed::Listed;
 use super::messages::Messages;
 use super::sort::Sorts;
-use super::verdict::Verdict;
+use super::verdict::{Verdict, Wrong};
 use crate::args::{Many, Name};
 
 /// Bytes that the call that starts an operation takes from boards at once: a few microseconds. More is left to the next poll.
@@ -105,6 +105,15 @@ impl<'a> Call<'a> {
                 What::Along(along) => Some(along.judge(rank, header, told(), taken, at)),
                 _ => None,
             }
+        }
+    }
+
+    /// What is wrong with what this rank has for itself, where nothing has been checked before.
+    #[inline]
+    pub(super) fn judge_itself(&self) -> Option<Wrong> {
+        match &self.what {
+            What::Along(along) => along.judge_itself(self.sorts),
+            _ => None,
         }
     }
 

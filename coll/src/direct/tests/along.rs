@@ -6,7 +6,7 @@ use portolan_datatype::Layout;
 
 use super::{World, buf, costs, on_all};
 use crate::simulate::Random;
-use crate::{Many, Operation, Persistent, run, start};
+use crate::{BlocksArg, Many, Operation, Persistent, run, start};
 
 /// Items of 4 bytes: none, in a cell, in a chunk, near the limit of one block and of lists, and messages.
 const LENS: [usize; 9] = [0, 1, 7, 300, 2048, 4096, 8192, 16_385, 40_000];
@@ -243,4 +243,79 @@ fn who_does_something_else_is_told_and_nobody_hangs() {
             unsafe { run(&ring, &Operation::Barrier) }.unwrap();
         }
     });
+}
+
+/// A rank's own two ends of an edge are found to differ in every form, as those of two ranks are.
+#[test]
+fn a_rank_that_does_not_agree_with_itself_is_told() {
+    for ranks in [2, 3] {
+        on_all(ranks, |world| {
+            let (me, layout) = (world.rank(), Layout::of::<u32>());
+            let next = (me + 1) % ranks;
+            let before = (me + ranks - 1) % ranks;
+            // Also where it has no such edge from itself.
+            for destinations in [vec![me, next], vec![next]] {
+                let mut send = [7; 60_000];
+                let mut recv = [0; 60_000];
+                let lens = [0, 1, 300, 20_000];
+                let differ = lens.into_iter().flat_map(|one| lens.map(|two| (one, two)));
+                for ((sent, expected), turn) in differ.flat_map(|lens| [(lens, 0), (lens, 1)]) {
+                    // Tracks are for the first persistent operations of each.
+                    let comm = graph(world, &[me, before], &destinations);
+                    let (alltoall, counts, given) = match turn {
+                        0 => (
+                            true,
+                            [[sent, 1], [expected, 1]],
+                            sent * (destinations.len() - 1),
+                        ),
+                        // The block goes to all, and to the rank itself if that has a place for it.
+                        _ => (false, [[sent, sent], [expected, sent]], sent),
+                    };
+                    let places = counts.map(|[first, _]| [0, first as isize]);
+                    let blocks = |data: &mut [u32], at: usize, used: usize| {
+                        Many::Blocks(BlocksArg {
+                            ptr: data.as_mut_ptr().cast(),
+                            counts: &counts[at][2 - used..],
+                            displacements: &places[at][2 - used..],
+                            layout: &layout,
+                        })
+                    };
+                    let to = blocks(&mut recv, 1, 2);
+                    let operation = match alltoall {
+                        true => Operation::NeighbourAlltoall {
+                            send: blocks(&mut send, 0, destinations.len()),
+                            recv: to,
+                        },
+                        false => Operation::NeighbourAllgather {
+                            send: buf(&mut send[..sent], &layout),
+                            recv: to,
+                        },
+                    };
+                    // SAFETY: the buffers outlive the calls and the waits.
+                    let outcomes = unsafe {
+                        [
+                            run(&comm, &operation),
+                            start(&comm, &operation).and_then(|request| wait(&comm, request)),
+                            Persistent::new(&comm, &operation)
+                                .and_then(|mut plan| wait(&comm, plan.start()?)),
+                        ]
+                    };
+                    for outcome in outcomes {
+                        let text =
+                            format!("{given} for {expected} of {ranks}, alltoall {alltoall}");
+                        if given == expected {
+                            outcome.expect(&text);
+                            continue;
+                        }
+                        let error = outcome.expect_err(&text);
+                        let kind = match given > expected {
+                            true => ErrorKind::Truncated,
+                            false => ErrorKind::InvalidCount,
+                        };
+                        assert_eq!(error.kind(), kind, "{text}: {error}");
+                    }
+                }
+            }
+        });
+    }
 }
