@@ -5,7 +5,7 @@
 
 use portolan_core::{Device, Result, TypedBuf};
 
-use super::turn::{Form, GAP, Items, Turn, displacements, operator};
+use super::turn::{Form, GAP, Items, Lie, Turn, displacements, operator};
 use super::{World, costs, has_boards, on_all};
 use crate::simulate::Random;
 use crate::{BlocksArg, LayoutsArg, Many, Operation, Persistent, run, start};
@@ -45,8 +45,8 @@ pub(super) fn take(world: &World, turn: &Turn) -> Result<()> {
 
 fn bcast(world: &World, turn: &Turn) -> Result<()> {
     let mut data = match world.rank() == turn.root {
-        true => Items::with(turn.gaps, turn.values(turn.root, 0, turn.count)),
-        false => Items::new(turn.gaps, turn.count),
+        true => Items::with(turn.lie, turn.values(turn.root, 0, turn.count)),
+        false => Items::new(turn.lie, turn.count),
     };
     let data_buf = data.buf(turn.count);
     go(
@@ -75,16 +75,16 @@ fn gather(world: &World, turn: &Turn) -> Result<()> {
     };
     let places = displacements(&counts);
     let own = counts[rank as usize];
-    let mut send = Items::with(turn.gaps, turn.values(rank, 0, own));
+    let mut send = Items::with(turn.lie, turn.values(rank, 0, own));
     let total: usize = counts.iter().map(|count| count + 1).sum();
-    let mut recv = Items::new(false, total);
+    let mut recv = Items::new(Lie::Plain, total);
     let in_place = turn.in_place && rank == turn.root;
     if in_place {
         recv.set(places[rank as usize] as usize, turn.values(rank, 0, own));
     }
-    let even = Items::new(false, 0).layout;
+    let even = Items::new(Lie::Plain, 0).layout;
     let target = BlocksArg {
-        ptr: recv.data.as_mut_ptr().cast(),
+        ptr: recv.ptr(),
         counts: &counts,
         displacements: &places,
         layout: &even,
@@ -117,8 +117,8 @@ fn gather(world: &World, turn: &Turn) -> Result<()> {
 
 fn even_gather(world: &World, turn: &Turn) -> Result<()> {
     let (rank, size, count) = (world.rank(), world.size(), turn.count);
-    let mut send = Items::with(turn.gaps, turn.values(rank, 0, count));
-    let mut recv = Items::new(!turn.gaps, count * size as usize);
+    let mut send = Items::with(turn.lie, turn.values(rank, 0, count));
+    let mut recv = Items::new(turn.lie.other(), count * size as usize);
     let in_place = turn.in_place && rank == turn.root;
     if in_place {
         recv.set(rank as usize * count, turn.values(rank, 0, count));
@@ -140,8 +140,8 @@ fn even_gather(world: &World, turn: &Turn) -> Result<()> {
 fn scatter(world: &World, turn: &Turn) -> Result<()> {
     let (rank, size) = (world.rank(), world.size());
     let count = turn.count;
-    let mut send = Items::with(turn.gaps, turn.values(turn.root, 0, count * size as usize));
-    let mut recv = Items::new(false, count);
+    let mut send = Items::with(turn.lie, turn.values(turn.root, 0, count * size as usize));
+    let mut recv = Items::new(Lie::Plain, count);
     let in_place = turn.in_place && rank == turn.root;
     go(
         world,
@@ -168,17 +168,17 @@ fn scatterv(world: &World, turn: &Turn) -> Result<()> {
     let rank = world.rank() as usize;
     let places = displacements(&turn.counts);
     let total: usize = turn.counts.iter().map(|count| count + 1).sum();
-    let mut send = Items::new(turn.gaps, total);
+    let mut send = Items::new(turn.lie, total);
     if world.rank() == turn.root {
         for (to, (&at, &count)) in places.iter().zip(&turn.counts).enumerate() {
             send.set(at as usize, turn.values(turn.root, to * 100_000, count));
         }
     }
     let own = turn.counts[rank];
-    let mut recv = Items::new(!turn.gaps, own);
+    let mut recv = Items::new(turn.lie.other(), own);
     let in_place = turn.in_place && world.rank() == turn.root;
     let source = BlocksArg {
-        ptr: send.data.as_mut_ptr().cast(),
+        ptr: send.ptr(),
         counts: &turn.counts,
         displacements: &places,
         layout: &send.layout,
@@ -214,9 +214,9 @@ fn allgather(world: &World, turn: &Turn, listed: bool) -> Result<()> {
             .collect(),
     };
     let own = counts[rank as usize];
-    let mut send = Items::with(!turn.gaps, turn.values(rank, 0, own));
+    let mut send = Items::with(turn.lie.other(), turn.values(rank, 0, own));
     let total = counts.iter().map(|count| count + usize::from(listed)).sum();
-    let mut recv = Items::new(turn.gaps, total);
+    let mut recv = Items::new(turn.lie, total);
     if turn.in_place {
         recv.set(places[rank as usize] as usize, turn.values(rank, 0, own));
     }
@@ -227,7 +227,7 @@ fn allgather(world: &World, turn: &Turn, listed: bool) -> Result<()> {
             ..recv.buf(turn.count)
         }),
         true => Many::Blocks(BlocksArg {
-            ptr: recv.data.as_mut_ptr().cast(),
+            ptr: recv.ptr(),
             counts: &counts,
             displacements: &places,
             layout: &layout,
@@ -264,12 +264,12 @@ fn alltoall(world: &World, turn: &Turn, listed: bool) -> Result<()> {
             items.set(at as usize, turn.values(rank, to * 100_000, count));
         }
     };
-    let mut send = Items::new(!turn.gaps, total);
-    let mut recv = Items::new(turn.gaps, total);
+    let mut send = Items::new(turn.lie.other(), total);
+    let mut recv = Items::new(turn.lie, total);
     fill(if turn.in_place { &mut recv } else { &mut send });
     let blocks = |items: &mut Items, layout| {
         Many::Blocks(BlocksArg {
-            ptr: items.data.as_mut_ptr().cast(),
+            ptr: items.ptr(),
             counts: &counts,
             displacements: &places,
             layout,
@@ -283,7 +283,7 @@ fn alltoall(world: &World, turn: &Turn, listed: bool) -> Result<()> {
     });
     let each = |items: &mut Items, displacements, layouts| {
         Many::Layouts(LayoutsArg {
-            ptr: items.data.as_mut_ptr().cast(),
+            ptr: items.ptr(),
             counts: &counts,
             displacements,
             layouts,
@@ -314,8 +314,8 @@ fn alltoall(world: &World, turn: &Turn, listed: bool) -> Result<()> {
 
 fn even_alltoall(world: &World, turn: &Turn) -> Result<()> {
     let (rank, size, count) = (world.rank(), world.size() as usize, turn.count);
-    let mut send = Items::with(turn.gaps, turn.values(rank, 0, count * size));
-    let mut recv = Items::new(!turn.gaps, count * size);
+    let mut send = Items::with(turn.lie, turn.values(rank, 0, count * size));
+    let mut recv = Items::new(turn.lie.other(), count * size);
     let (from, to) = (send.buf(count), recv.buf(count));
     let send = Some(Many::Equal(from));
     go(
@@ -334,11 +334,11 @@ fn even_alltoall(world: &World, turn: &Turn) -> Result<()> {
 
 fn reduce(world: &World, turn: &Turn) -> Result<()> {
     let (op, rank) = (operator(), world.rank());
-    let mut send = Items::with(turn.gaps, turn.values(rank, 0, turn.count));
+    let mut send = Items::with(turn.lie, turn.values(rank, 0, turn.count));
     let in_place = turn.in_place && rank == turn.root;
     let mut recv = match in_place {
-        true => Items::with(turn.gaps, turn.values(rank, 0, turn.count)),
-        false => Items::new(turn.gaps, turn.count),
+        true => Items::with(turn.lie, turn.values(rank, 0, turn.count)),
+        false => Items::new(turn.lie, turn.count),
     };
     go(
         world,
@@ -351,13 +351,18 @@ fn reduce(world: &World, turn: &Turn) -> Result<()> {
         },
     )?;
     if rank == turn.root {
-        check(turn, &recv, 0, 0..world.size());
+        check(turn, &recv, 0..world.size());
     }
     Ok(())
 }
 
-fn check(turn: &Turn, recv: &Items, first: usize, ranks: std::ops::Range<u32>) {
-    for (index, got) in recv.get().into_iter().enumerate() {
+fn check(turn: &Turn, recv: &Items, ranks: std::ops::Range<u32>) {
+    check_from(turn, &recv.get(), 0, ranks);
+}
+
+/// The same where the first is another one.
+fn check_from(turn: &Turn, got: &[u64], first: usize, ranks: std::ops::Range<u32>) {
+    for (index, &got) in got.iter().enumerate() {
         assert_eq!(
             Some(got),
             turn.reduced(ranks.clone(), first + index),
@@ -368,10 +373,10 @@ fn check(turn: &Turn, recv: &Items, first: usize, ranks: std::ops::Range<u32>) {
 
 fn allreduce(world: &World, turn: &Turn) -> Result<()> {
     let (op, rank) = (operator(), world.rank());
-    let mut send = Items::with(turn.gaps, turn.values(rank, 0, turn.count));
+    let mut send = Items::with(turn.lie, turn.values(rank, 0, turn.count));
     let mut recv = match turn.in_place {
-        true => Items::with(turn.gaps, turn.values(rank, 0, turn.count)),
-        false => Items::new(turn.gaps, turn.count),
+        true => Items::with(turn.lie, turn.values(rank, 0, turn.count)),
+        false => Items::new(turn.lie, turn.count),
     };
     let send = (!turn.in_place).then(|| send.buf(turn.count));
     let recv_buf = recv.buf(turn.count);
@@ -384,7 +389,7 @@ fn allreduce(world: &World, turn: &Turn) -> Result<()> {
             op: &op,
         },
     )?;
-    check(turn, &recv, 0, 0..world.size());
+    check(turn, &recv, 0..world.size());
     Ok(())
 }
 
@@ -392,10 +397,10 @@ fn reduce_scatter(world: &World, turn: &Turn) -> Result<()> {
     let (op, rank) = (operator(), world.rank() as usize);
     let (total, own) = (turn.counts.iter().sum(), turn.counts[rank]);
     let first = turn.counts[..rank].iter().sum();
-    let mut send = Items::with(turn.gaps, turn.values(world.rank(), 0, total));
+    let mut send = Items::with(turn.lie, turn.values(world.rank(), 0, total));
     let mut recv = match turn.in_place {
-        true => Items::with(turn.gaps, turn.values(world.rank(), 0, total)),
-        false => Items::new(turn.gaps, own),
+        true => Items::with(turn.lie, turn.values(world.rank(), 0, total)),
+        false => Items::new(turn.lie, own),
     };
     let operation = Operation::ReduceScatter {
         send: (!turn.in_place).then(|| send.buf(total)),
@@ -404,16 +409,15 @@ fn reduce_scatter(world: &World, turn: &Turn) -> Result<()> {
         op: &op,
     };
     go(world, turn, &operation)?;
-    recv.data.truncate(own * recv.stride);
-    check(turn, &recv, first, 0..world.size());
+    check_from(turn, &recv.get()[..own], first, 0..world.size());
     Ok(())
 }
 
 fn scan(world: &World, turn: &Turn) -> Result<()> {
     let (op, rank) = (operator(), world.rank());
     let exclusive = turn.seed.is_multiple_of(2);
-    let mut send = Items::with(turn.gaps, turn.values(rank, 0, turn.count));
-    let mut recv = Items::with(turn.gaps, turn.values(rank, 0, turn.count));
+    let mut send = Items::with(turn.lie, turn.values(rank, 0, turn.count));
+    let mut recv = Items::with(turn.lie, turn.values(rank, 0, turn.count));
     let send = (!turn.in_place).then(|| send.buf(turn.count));
     let recv_buf = recv.buf(turn.count);
     go(
@@ -427,9 +431,9 @@ fn scan(world: &World, turn: &Turn) -> Result<()> {
         },
     )?;
     match (exclusive, rank) {
-        (true, 0) => check(turn, &recv, 0, 0..1),
-        (true, _) => check(turn, &recv, 0, 0..rank),
-        (false, _) => check(turn, &recv, 0, 0..rank + 1),
+        (true, 0) => check(turn, &recv, 0..1),
+        (true, _) => check(turn, &recv, 0..rank),
+        (false, _) => check(turn, &recv, 0..rank + 1),
     }
     Ok(())
 }

@@ -5,54 +5,114 @@ use portolan_datatype::{Layout, Op};
 
 use crate::simulate::Random;
 
-/// Items of a buffer, perhaps with gaps.
+/// How items lie in a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lie {
+    /// Side by side.
+    Plain,
+    /// With gaps between them.
+    Gaps,
+    /// The first is the last: the extent is negative.
+    Backwards,
+    /// Each begins with a gap: the lower bound is above 0.
+    Behind,
+}
+
+impl Lie {
+    /// Another one, for the other buffer.
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::Plain => Self::Gaps,
+            Self::Gaps => Self::Plain,
+            Self::Backwards => Self::Behind,
+            Self::Behind => Self::Backwards,
+        }
+    }
+
+    /// The layout of an item, how many words it is from one to the next, and from an item's beginning to its number.
+    fn of_item(self) -> (Layout, isize, usize) {
+        let item = Layout::of::<u64>();
+        let resized = |old, lb, extent| Layout::resized(old, lb, extent).unwrap();
+        match self {
+            Self::Plain => (item, 1, 0),
+            Self::Gaps => (resized(&item, 0, 24), 3, 0),
+            Self::Backwards => (resized(&item, 0, -16), -2, 0),
+            Self::Behind => {
+                let behind = Layout::hindexed_block(1, &[8], &item).unwrap();
+                (resized(&behind, 8, 24), 3, 1)
+            }
+        }
+    }
+}
+
+/// Items of a buffer.
 pub(super) struct Items {
     pub(super) layout: Layout,
-    pub(super) stride: usize,
-    pub(super) data: Vec<u64>,
+    count: usize,
+    stride: isize,
+    /// Words before the first item's beginning, and from there to its number.
+    origin: usize,
+    lead: usize,
+    data: Vec<u64>,
 }
 
 pub(super) const GAP: u64 = 0xdead_beef;
 
 impl Items {
-    pub(super) fn new(gaps: bool, count: usize) -> Self {
-        let item = Layout::of::<u64>();
-        let (layout, stride) = match gaps {
-            true => (Layout::resized(&item, 0, 24).unwrap(), 3),
-            false => (item, 1),
+    pub(super) fn new(lie: Lie, count: usize) -> Self {
+        let (layout, stride, lead) = lie.of_item();
+        let words = count * stride.unsigned_abs();
+        let origin = match stride < 0 {
+            true => words.saturating_sub(stride.unsigned_abs()),
+            false => 0,
         };
         Self {
             layout,
+            count,
             stride,
-            data: vec![GAP; count * stride],
+            origin,
+            lead,
+            data: vec![GAP; words],
         }
     }
 
-    pub(super) fn with(gaps: bool, values: impl ExactSizeIterator<Item = u64>) -> Self {
-        let mut items = Self::new(gaps, values.len());
+    pub(super) fn with(lie: Lie, values: impl ExactSizeIterator<Item = u64>) -> Self {
+        let mut items = Self::new(lie, values.len());
         items.set(0, values);
         items
     }
 
+    /// Where an item's number is.
+    fn place(&self, item: usize) -> usize {
+        let first = self.origin + self.lead;
+        first
+            .checked_add_signed(item as isize * self.stride)
+            .unwrap()
+    }
+
     pub(super) fn set(&mut self, first: usize, values: impl Iterator<Item = u64>) {
-        let places = self.data.chunks_mut(self.stride).skip(first);
-        places
-            .zip(values)
-            .for_each(|(place, value)| place[0] = value);
+        for (item, value) in (first..self.count).zip(values) {
+            let place = self.place(item);
+            self.data[place] = value;
+        }
     }
 
     pub(super) fn get(&self) -> Vec<u64> {
-        assert!(
-            self.data
-                .chunks(self.stride)
-                .all(|item| item[1..].iter().all(|&gap| gap == GAP))
-        );
-        self.data.chunks(self.stride).map(|item| item[0]).collect()
+        let mut left = self.data.clone();
+        let take = |item| std::mem::replace(&mut left[self.place(item)], GAP);
+        let got = (0..self.count).map(take).collect();
+        assert!(left.iter().all(|&gap| gap == GAP), "a gap was written");
+        got
+    }
+
+    /// The address of the first item.
+    pub(super) fn ptr(&mut self) -> *mut u8 {
+        self.data.as_mut_ptr().wrapping_add(self.origin).cast()
     }
 
     pub(super) fn buf(&mut self, count: usize) -> TypedBuf<'_> {
         TypedBuf {
-            ptr: self.data.as_mut_ptr().cast(),
+            ptr: self.ptr(),
             count,
             layout: &self.layout,
             memory: MemoryKind::Host,
@@ -77,7 +137,7 @@ pub(super) struct Turn {
     pub(super) count: usize,
     pub(super) root: u32,
     pub(super) in_place: bool,
-    pub(super) gaps: bool,
+    pub(super) lie: Lie,
     pub(super) form: Form,
     /// Counts per rank, for the v forms.
     pub(super) counts: Vec<usize>,
@@ -104,7 +164,12 @@ impl Turn {
             count,
             root: random.below(ranks as usize) as u32,
             in_place: random.below(3) == 0,
-            gaps: random.below(4) == 0,
+            lie: match random.below(8) {
+                0 => Lie::Gaps,
+                1 => Lie::Backwards,
+                2 => Lie::Behind,
+                _ => Lie::Plain,
+            },
             form: Form::Blocking,
             counts,
         }
@@ -157,17 +222,17 @@ pub(super) fn compose(left: u64, right: u64) -> u64 {
     u64::from(a.wrapping_mul(c)) | u64::from(b.wrapping_mul(c).wrapping_add(d)) << 32
 }
 
-/// [`compose`] for items with and without gaps.
+/// [`compose`] for items however they lie.
 pub(super) fn operator() -> Op {
     let each = |layout: &Layout, count: usize, left: *const u8, right: *mut u8| {
         for item in 0..count {
-            let at = item as isize * layout.extent();
+            let at = item as isize * layout.extent() + layout.true_lb();
             let (left, right) = (
                 left.wrapping_offset(at).cast::<u64>(),
                 right.wrapping_offset(at),
             );
             let right = right.cast::<u64>();
-            // SAFETY: both are items that begin with a number, says `Op::apply`.
+            // SAFETY: both are items that are a number, says `Op::apply`.
             unsafe {
                 right.write_unaligned(compose(left.read_unaligned(), right.read_unaligned()));
             };
