@@ -70,7 +70,7 @@ fn edges(neighbours: &[Neighbour], data: impl Fn(u32) -> Span) -> Vec<(u32, Lane
 mod tests {
     use super::*;
     use crate::algorithms::NEIGHBOUR;
-    use crate::algorithms::moving::{Buffer, Form, Side, run_lowered};
+    use crate::algorithms::moving::{Buffer, Form, LAYOUTS, Side, run_lowered};
     use crate::simulate::{Random, SIZES};
 
     /// The neighbours of each rank from the edges of a graph, in any order.
@@ -137,7 +137,7 @@ mod tests {
                 .map(|place| (place, received[place]));
             let lengths = |of: &[(u32, u32, usize)]| of.iter().map(|m| m.2).collect::<Vec<_>>();
             let form = [Form::Layouts, Form::Blocks][usize::from(!alltoall)];
-            let layout = random.below(4);
+            let layout = random.below(LAYOUTS);
             let send = match alltoall {
                 true => Buffer::new(form, &lengths(&sent), layout, random),
                 false => {

@@ -26,10 +26,14 @@ pub(crate) fn layouts() -> Vec<(Layout, usize)> {
     let woven = Layout::resized(&column, 0, 4).expect("a legal extent");
     let below = Layout::hindexed(&[1, 1], &[-8, 4], &int).expect("legal displacements");
     let below = Layout::resized(&below, -8, 16).expect("a legal extent");
+    let backwards = Layout::resized(&int, 0, -8).expect("a legal extent");
+    let above = Layout::hindexed_block(1, &[8], &int).expect("legal displacements");
+    let above = Layout::resized(&above, 8, 12).expect("a legal extent");
     let counts = [0, 1, 2, 3, 5, 16, 37, 400];
     let mut all: Vec<_> = counts.iter().map(|&n| (int.clone(), n)).collect();
     all.extend([(Layout::byte(), 70_001), (column.clone(), 1), (column, 23)]);
     all.extend([(woven, 4), (below.clone(), 1), (below, 19)]);
+    all.extend([(backwards.clone(), 1), (backwards, 17), (above, 18)]);
     all
 }
 

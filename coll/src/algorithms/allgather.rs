@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
     use crate::algorithms::moved::{Shape, allgathered, shapes};
-    use crate::algorithms::moving::Form;
+    use crate::algorithms::moving::{Form, LAYOUTS};
     use crate::simulate::{Random, SIZES};
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         #[test]
         fn any_blocks(
             units in vec(0_usize..9, 1..20),
-            layout in 0_usize..4,
+            layout in 0..LAYOUTS,
             in_place in any::<bool>(),
             seed in any::<u64>(),
         ) {

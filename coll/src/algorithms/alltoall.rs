@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
     use crate::algorithms::moved::{Shape, exchanged};
-    use crate::algorithms::moving::Form;
+    use crate::algorithms::moving::{Form, LAYOUTS};
     use crate::simulate::{Random, SIZES};
 
     fn shape(form: Form, layout: usize, size: u32) -> Shape {
@@ -174,11 +174,11 @@ mod tests {
         for algorithm in ALL {
             for size in SIZES {
                 for in_place in [false, true] {
-                    for (units, layout) in [(0, 0), (1, 1), (3, 2), (2, 3)] {
+                    for (units, layout) in [(0, 0), (1, 1), (3, 2), (2, 3), (2, 4), (3, 5)] {
                         let shape = shape(Form::Equal, layout, size);
                         exchanged(algorithm, in_place, &shape, |_, _| units, &mut random);
                     }
-                    for layout in 0..4 {
+                    for layout in 0..LAYOUTS {
                         for form in [Form::Blocks, Form::Layouts] {
                             // In place what goes to a rank is as long as what comes from it.
                             let units = |from: u32, to: u32| {
@@ -244,7 +244,7 @@ mod tests {
         fn any_blocks(
             size in 1_u32..12,
             units in vec(0_usize..9, 12 * 12),
-            layout in 0_usize..4,
+            layout in 0..LAYOUTS,
             in_place in any::<bool>(),
             seed in any::<u64>(),
         ) {

@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
     use crate::algorithms::moved::{Shape, gathered, shapes};
-    use crate::algorithms::moving::Form;
+    use crate::algorithms::moving::{Form, LAYOUTS};
     use crate::simulate::{Random, SIZES};
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
         #[test]
         fn any_blocks_at_any_root(
             units in vec(0_usize..9, 1..20),
-            layout in 0_usize..4,
+            layout in 0..LAYOUTS,
             root in any::<prop::sample::Index>(),
             in_place in any::<bool>(),
             seed in any::<u64>(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Algorithm;
-use super::moving::{Buffer, Form, Side, run_lowered};
+use super::moving::{Buffer, Form, LAYOUTS, Side, run_lowered};
 use crate::args::Operation;
 use crate::levels::Levels;
 use crate::lower::{Lowered, Problem, lower};
@@ -44,7 +44,7 @@ impl Shape {
     }
 
     fn layout_of(&self, rank: u32) -> usize {
-        (self.layout + rank as usize) % 4
+        (self.layout + rank as usize) % LAYOUTS
     }
 
     fn all(&self, random: &mut Random) -> Buffer {
@@ -245,9 +245,13 @@ pub(crate) fn exchanged(
 
 /// How blocks may be given to `size` ranks: equal ones, and uneven ones with zeros.
 pub(crate) fn shapes(size: u32, random: &mut Random) -> Vec<Shape> {
-    let equal = |(at, units)| Shape::new(Form::Equal, at % 4, vec![units; size as usize]);
-    let mut all: Vec<_> = [0, 1, 5, 2].into_iter().enumerate().map(equal).collect();
-    for layout in 0..4 {
+    let equal = |(at, units)| Shape::new(Form::Equal, at % LAYOUTS, vec![units; size as usize]);
+    let mut all: Vec<_> = [0, 1, 5, 2, 3, 3]
+        .into_iter()
+        .enumerate()
+        .map(equal)
+        .collect();
+    for layout in 0..LAYOUTS {
         let units = |_| [0, 1, 2, 7][random.below(4)];
         all.push(Shape::new(
             Form::Blocks,

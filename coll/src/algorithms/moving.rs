@@ -16,14 +16,20 @@ use crate::simulate::{Random, Simulation};
 /// Blocks are so many bytes or a multiple, which all layouts here can hold.
 pub(crate) const UNIT: usize = 24;
 
+/// Number of [`layouts`].
+pub(crate) const LAYOUTS: usize = 6;
+
 /// Layouts of which a number of items is [`UNIT`] bytes: without gaps, with gaps, with a lower bound
-/// below 0, plain bytes.
-pub(crate) fn layouts() -> [Layout; 4] {
+/// below 0, plain bytes, with a negative extent, with a lower bound above 0.
+pub(crate) fn layouts() -> [Layout; LAYOUTS] {
     let int = Layout::of::<u32>();
     let column = Layout::vector(3, 1, 4, &int).expect("a legal vector");
     let below = Layout::hindexed(&[1, 1], &[-8, 4], &int).expect("legal displacements");
     let below = Layout::resized(&below, -8, 16).expect("a legal extent");
-    [int, column, below, Layout::byte()]
+    let backwards = Layout::resized(&int, 0, -8).expect("a legal extent");
+    let above = Layout::hindexed_block(1, &[8], &int).expect("legal displacements");
+    let above = Layout::resized(&above, 8, 12).expect("a legal extent");
+    [int, column, below, Layout::byte(), backwards, above]
 }
 
 /// In which form blocks are given.
@@ -47,7 +53,7 @@ impl Buffer {
     /// Blocks of so many units each, in the order of the ranks or in any other, side by side or with gaps.
     pub(crate) fn new(form: Form, units: &[usize], layout: usize, random: &mut Random) -> Self {
         let of = |rank: usize| match form {
-            Form::Layouts => layouts()[(layout + rank) % 4].clone(),
+            Form::Layouts => layouts()[(layout + rank) % LAYOUTS].clone(),
             _ => layouts()[layout].clone(),
         };
         let layouts: Vec<_> = (0..units.len()).map(of).collect();
@@ -60,15 +66,18 @@ impl Buffer {
         let mut displacements = vec![0; units.len()];
         let mut next = 0;
         for rank in order {
-            displacements[rank] = next;
-            let mut room = counts[rank] as isize;
-            if form != Form::Equal {
-                room += random.below(3) as isize;
-            }
-            next += match form {
-                Form::Layouts => room * layouts[rank].extent() + 16,
-                _ => room,
+            let gap = match form {
+                Form::Equal => 0,
+                _ => random.below(3),
             };
+            if form == Form::Layouts {
+                let reach = layouts[rank].span(counts[rank] + gap).expect("small");
+                displacements[rank] = next - reach.start;
+                next += reach.len() as isize + 16;
+            } else {
+                displacements[rank] = next;
+                next += (counts[rank] + gap) as isize;
+            }
         }
         Self {
             form,

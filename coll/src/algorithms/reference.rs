@@ -131,10 +131,14 @@ pub(crate) fn cases() -> Vec<Case> {
     let woven = Layout::resized(&column, 0, 4).expect("a legal extent");
     let below = Layout::hindexed(&[1, 1], &[-8, 4], &int).expect("legal displacements");
     let below = Layout::resized(&below, -8, 16).expect("a legal extent");
+    let backwards = Layout::resized(&int, 0, -8).expect("a legal extent");
+    let above = Layout::hindexed_block(1, &[8], &int).expect("legal displacements");
+    let above = Layout::resized(&above, 8, 12).expect("a legal extent");
     let sum = |layout: &Layout, count| Case::new("sum", Op::SUM, layout.clone(), count);
     let mut all: Vec<_> = [0, 1, 2, 5, 16, 37].map(|count| sum(&int, count)).into();
     all.extend([0, 1, 3, 16, 50].map(affine));
     all.extend([sum(&column, 1), sum(&column, 19), sum(&below, 23)]);
+    all.extend([sum(&backwards, 21), sum(&above, 17)]);
     all.push(Case {
         woven: true,
         ..sum(&woven, 4)

@@ -5,7 +5,7 @@ use portolan_datatype::Layout;
 
 use super::{Groups, InterOperation, Root, write};
 use crate::algorithms::moved::{Shape, shapes};
-use crate::algorithms::moving::{Buffer, Form, Side, exchange};
+use crate::algorithms::moving::{Buffer, Form, LAYOUTS, Side, exchange};
 use crate::algorithms::reference::{Case, Forms, affine, cases};
 use crate::options::Options;
 use crate::schedule::Base;
@@ -141,7 +141,7 @@ fn roots_gather_from_the_other_group_and_scatter_to_it() {
                         }
                         Root::Remote(_) => {
                             let (_, what) = all[place(rank) as usize];
-                            let one = Some(Buffer::one(what.2, (layout + 1) % 4));
+                            let one = Some(Buffer::one(what.2, (layout + 1) % LAYOUTS));
                             if gather {
                                 (side.send, side.sent) = (one, vec![what]);
                             } else {
@@ -196,7 +196,7 @@ fn each_group_gathers_the_other_s_contributions() {
                 let from = others(sizes, rank);
                 let lens: Vec<_> = from.clone().map(units).collect();
                 Side {
-                    send: Some(Buffer::one(units(rank), (layout + 1) % 4)),
+                    send: Some(Buffer::one(units(rank), (layout + 1) % LAYOUTS)),
                     sent: vec![what(rank)],
                     recv: Some(Buffer::new(form, &lens, layout, &mut random)),
                     expected: from.map(what).enumerate().collect(),

@@ -132,10 +132,19 @@ pub fn structure<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Data before the address that the displacements count from.
+/// Data before the address that the displacements count from; items of which each lies before the one before it, or begins
+/// with a gap.
 pub fn negative_displacements<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let backwards = Layout::hvector(4, 1, -24, &Layout::of::<f64>()).expect("a vector");
     both_sides(rank, &backwards);
+    let number = Layout::of::<f64>();
+    let descending = Layout::resized(&number, 0, -16).expect("a resized layout");
+    both_sides(rank, &descending);
+    let late = Layout::hindexed_block(1, &[8], &number).expect("an indexed layout");
+    let late = Layout::resized(&late, 8, 24).expect("a resized layout");
+    let [out, into] = [late, descending].map(|layout| Sample::new(layout, 300));
+    exchange(rank, &out, &into, true);
+    exchange(rank, &into, &out, false);
     let overlapping = Layout::resized(&columns(), -8, 16).expect("a resized layout");
     // Items of a receive must not overlap; those of a send may.
     let out = Sample::new(overlapping, 9);
