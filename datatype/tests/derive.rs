@@ -139,8 +139,33 @@ struct Checked {
     count: NonZero<u32>,
 }
 
+/// How an enum gets an alignment.
+#[derive(Clone, Copy, Debug, PartialEq, Datatype)]
+#[repr(C, align(8))]
+struct AlignedEnum(Signed);
+
+/// The representation is the compiler's `u8`, whatever the program calls by that name.
+mod renamed {
+    use portolan_datatype::Datatype;
+
+    #[expect(
+        non_camel_case_types,
+        dead_code,
+        reason = "to be mistaken for the primitive"
+    )]
+    type u8 = u64;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Datatype)]
+    #[repr(u8)]
+    pub(super) enum Small {
+        One = 1,
+    }
+}
+
 #[test]
 fn promises() {
+    keeps_its_promises::<AlignedEnum>();
+    keeps_its_promises::<renamed::Small>();
     keeps_its_promises::<Padded>();
     keeps_its_promises::<Dense>();
     keeps_its_promises::<Tuple>();
@@ -237,6 +262,17 @@ fn what_is_no_value_is_refused() {
         bad[at..at + bytes.len()].copy_from_slice(&bytes);
         assert_eq!(unpacked::<Checked>(&bad), Err(0), "{bytes:?} at {at}");
     }
+}
+
+#[test]
+fn an_aligned_enum_sends_no_padding() {
+    let values = [AlignedEnum(Signed::Below), AlignedEnum(Signed::Above)];
+    const { assert!(!AlignedEnum::CONTIGUOUS) };
+    let bytes = packed(&values);
+    assert_eq!(bytes.len(), 4);
+    assert_eq!(unpacked::<AlignedEnum>(&bytes[2..]), Ok(values[1]));
+    assert_eq!(unpacked::<AlignedEnum>(&1i16.to_ne_bytes()), Err(0));
+    assert_eq!(unpacked::<renamed::Small>(&[2]), Err(0));
 }
 
 #[test]

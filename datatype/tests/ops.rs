@@ -394,6 +394,36 @@ fn results_are_values() {
     assert_eq!(inout[0], Light::Red);
 }
 
+/// An implementation by hand whose layout is not as long as its values.
+#[cfg(debug_assertions)]
+#[derive(Clone, Copy)]
+#[repr(align(4))]
+struct Longer(#[expect(dead_code, reason = "what is in it does not matter")] u8);
+
+#[cfg(debug_assertions)]
+// SAFETY: it is not kept; `Op::new` notices before anything is read.
+unsafe impl Datatype for Longer {
+    const CONTIGUOUS: bool = true;
+    const PACKED_SIZE: usize = 1;
+    const ANY_BITS: bool = true;
+    const HOMOGENEOUS: Option<Primitive> = Some(Primitive::U8);
+
+    fn layout() -> Layout {
+        u8::layout()
+    }
+
+    unsafe fn is_valid(_: *const Self) -> bool {
+        true
+    }
+}
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic(expected = "the layout's extent is not the size")]
+fn an_operator_steps_by_the_size_of_its_type() {
+    let _ = Op::new(true, |a: Longer, _: Longer| a);
+}
+
 #[test]
 fn operators_do_not_see_what_is_no_value() {
     let never = Op::new(true, |_: bool, _: bool| unreachable!("77 is neither"));

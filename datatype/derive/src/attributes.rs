@@ -13,6 +13,8 @@ pub(crate) struct Attributes {
     pub(crate) bound: Option<Punctuated<WherePredicate, Token![,]>>,
     /// The integer type among the arguments of `#[repr]`.
     pub(crate) repr: Option<Ident>,
+    /// The `align` among the arguments of `#[repr]`.
+    pub(crate) align: Option<Path>,
 }
 
 const INTEGERS: [&str; 12] = [
@@ -56,7 +58,10 @@ impl Attributes {
             {
                 self.repr = Some(ident.clone());
             }
-            // `align(8)` and `packed(2)` have an argument, which is of no interest here.
+            if meta.path.is_ident("align") {
+                self.align = Some(meta.path.clone());
+            }
+            // `align(8)` and `packed(2)` have an argument: how much does not matter.
             if meta.input.peek(syn::token::Paren) {
                 let argument;
                 parenthesized!(argument in meta.input);

@@ -34,7 +34,23 @@ pub(crate) fn expand(
             ),
         ));
     };
+    if let Some(align) = &attributes.align {
+        return Err(Error::new_spanned(
+            align,
+            format!(
+                "`{name}` cannot be a `Datatype` with `align`, which puts padding behind its \
+                 number, and padding is not sent: leave `align` out, or derive `Datatype` without \
+                 it and hold the enum in a struct with `#[repr(align(…))]`"
+            ),
+        ));
+    }
     let krate = datatype_crate(attributes);
+    // By its full name: the program may have given the short one to another type.
+    let repr = quote!(::core::primitive::#repr);
+    let size = format!(
+        "`{name}` is not of the size of its integer representation; nothing may be added to it \
+         behind `#[derive(Datatype)]`"
+    );
     let variants = data.variants.iter().map(|variant| &variant.ident);
     Ok(quote! {
         const _: () = {
@@ -60,6 +76,9 @@ pub(crate) fn expand(
                     #(number == #name::#variants as #repr)||*
                 }
             }
+
+            // Another attribute's macro may have changed the enum since.
+            assert!(::core::mem::size_of::<#name>() == ::core::mem::size_of::<#repr>(), #size);
         };
     })
 }

@@ -18,7 +18,7 @@ use attributes::Attributes;
 /// The type must be `Copy`. The layout has the fields in the order of declaration, each at the
 /// place that the compiler gave it, so any `repr` will do; with `#[repr(C)]` the place is the same
 /// in every program. Type parameters get a `Datatype` bound. Enums need an integer representation,
-/// such as `#[repr(u8)]`, and are checked when they are received.
+/// such as `#[repr(u8)]`, and are checked when they are received; they have no `align`.
 ///
 /// Attributes, on the type:
 ///

@@ -79,6 +79,11 @@ impl Op {
         function: impl Fn(T, T) -> T + Send + Sync + 'static,
     ) -> Op {
         let (layout, name, id) = (T::layout(), type_name::<T>(), TypeId::of::<T>());
+        debug_assert_eq!(
+            usize::try_from(layout.extent()),
+            Ok(size_of::<T>()),
+            "the implementation of Datatype for {name} is wrong: the layout's extent is not the size"
+        );
         let unit = layout.clone();
         let item = Item {
             layout,
