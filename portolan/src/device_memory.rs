@@ -69,7 +69,7 @@ pub use portolan_core::staging::{Accelerator, Cuda};
 
 use crate::any::AnyDevice;
 use crate::comm::raw::{all_bytes, any_bits};
-use crate::comm::{Comm, Registered, Scope};
+use crate::comm::{Comm, Registered, Scope, any_request};
 use crate::world::World;
 
 /// Values in memory of a device, to be sent.
@@ -383,6 +383,8 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
 pub struct ScopedTransfer<'scope, L: Level = Single, D: Device = AnyDevice<L>>(
     Registered<'scope, L, D>,
 );
+
+any_request!(['scope, L: Level, D: Device] ScopedTransfer<'scope, L, D>, 0);
 
 impl<L: Level, D: Device> ScopedTransfer<'_, L, D> {
     /// Waits until it is over (MPI-4 section 3.7.3, `MPI_Wait`).

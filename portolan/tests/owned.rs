@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use common::{SIZES, jobs};
-use portolan::{ErrorKind, Jobs, Source, Tags};
+use portolan::coll::Allreduce;
+use portolan::{ErrorKind, Jobs, Op, Source, Tags, wait_any_of};
 
 #[test]
 fn buffers_come_back_with_the_status() {
@@ -164,6 +165,59 @@ fn wait_any_and_wait_some_lose_nothing() {
         assert!(portolan::wait_any(&mut requests)?.is_none());
         assert!(portolan::wait_some(&mut requests)?.is_empty());
         Ok(())
+    });
+}
+
+#[test]
+fn requests_of_different_types_are_waited_for_together() {
+    jobs(&[2], |world| {
+        let comm = world.comm();
+        let mut sum = comm.persistent(Allreduce::new(vec![2], vec![0], Op::SUM))?;
+        if comm.rank() == 1 {
+            // One thing after the other, each when the one before has been noticed.
+            for tag in 0..5u32 {
+                match tag {
+                    0 => comm.send(&[1.5], 0, tag)?,
+                    1 => assert_eq!(comm.recv::<u8>(0, tag)?.0.len(), 1 << 20),
+                    2 => {
+                        sum.start()?;
+                        sum.wait()?;
+                    }
+                    3 => comm.send(&[7u64], 0, tag)?,
+                    _ => comm.send(b"end", 0, tag)?,
+                }
+                comm.recv_one::<u32>(0, 9)?;
+            }
+            return comm.idup()?.wait().map(drop);
+        }
+        let mut text = [0u8; 3];
+        comm.scope(|s| {
+            let mut values = Some(comm.irecv_owned(vec![0.0], 1, 0)?);
+            let mut long = Some(comm.issend_owned(vec![1u8; 1 << 20], 1, 1)?);
+            let mut again = comm.recv_init(vec![0u64], 1, 3)?;
+            let mut text = Some(s.recv(&mut text, 1, 4)?);
+            sum.start()?;
+            again.start()?;
+            let mut order = Vec::new();
+            while let Some(index) = wait_any_of(&[&text, &again, &sum, &long, &values])? {
+                order.push(index);
+                match index {
+                    0 => assert_eq!(text.take().expect("it was there").wait()?.0, b"end"),
+                    1 => assert_eq!(again.wait()?.source, 1),
+                    2 => sum.wait()?,
+                    3 => drop(long.take().expect("it was there").wait()?),
+                    _ => drop(values.take().expect("it was there").wait()?),
+                }
+                comm.send_one(&0u32, 1, 9)?;
+            }
+            assert_eq!(order, [4, 3, 2, 1, 0]);
+            assert_eq!((again.buf()?, &*sum.values()?.1), (&[7][..], &[4][..]));
+            Ok(())
+        })?;
+        let duplicate = comm.idup()?;
+        assert_eq!(wait_any_of(&[&duplicate])?, Some(0));
+        assert_eq!(wait_any_of(&[])?, None);
+        duplicate.wait().map(drop)
     });
 }
 

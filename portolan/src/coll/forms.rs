@@ -10,7 +10,7 @@ use super::call::{Buffers, Collective};
 use super::ground::Ground;
 use super::sides::{Private, Sides};
 use crate::any::AnyDevice;
-use crate::comm::{Comm, InterComm, Registered, Scope};
+use crate::comm::{Comm, InterComm, Registered, Scope, any_request};
 
 /// Refuses, when the program is compiled, to receive in the background into a type with invalid bit
 /// patterns.
@@ -170,6 +170,8 @@ pub struct ScopedCollective<'scope, C, L: Level = Single, D: Device = AnyDevice<
     pending: Registered<'scope, L, D>,
     call: C,
 }
+
+any_request!(['scope, C, L: Level, D: Device] ScopedCollective<'scope, C, L, D>, pending);
 
 impl<C, L: Level, D: Device> fmt::Debug for ScopedCollective<'_, C, L, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

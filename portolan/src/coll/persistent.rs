@@ -11,7 +11,7 @@ use super::forms::any_bits;
 use super::ground::{Ground, Plan};
 use super::sides::Sides;
 use crate::any::AnyDevice;
-use crate::comm::{Comm, Failed, abandon};
+use crate::comm::{AnyRequest, Comm, Failed, Host, Sealed, abandon};
 
 impl<L: Level, D: Device> Comm<L, D> {
     /// Plans a collective operation that can be started again and again (MPI-4 section 6.13,
@@ -192,6 +192,22 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
             "wait for it first",
         )))
     }
+}
+
+impl<C: Collective + Send + 'static, L: Level, D: Device> Sealed for PersistentCollective<C, L, D> {
+    fn host(&self) -> Option<&dyn Host> {
+        self.active.then(|| self.comm.hosted() as &dyn Host)
+    }
+
+    fn is_over(&self) -> bool {
+        // An error is the next call's.
+        self.active && !matches!(self.comm.hosted().peek(self.request), Ok(None))
+    }
+}
+
+impl<C: Collective + Send + 'static, L: Level, D: Device> AnyRequest
+    for PersistentCollective<C, L, D>
+{
 }
 
 impl<C: Collective + Send + 'static, L: Level, D: Device> Drop for PersistentCollective<C, L, D> {

@@ -11,8 +11,9 @@ use super::forms::any_bits;
 use super::ground::Ground;
 use super::sides::Sides;
 use crate::any::AnyDevice;
-use crate::comm::{Comm, Completion, Failed, OwnedRequest, RequestFuture, Sealed, abandon};
-use crate::hosted::Hosted;
+use crate::comm::{
+    AnyRequest, Comm, Completion, Failed, Host, OwnedRequest, RequestFuture, Sealed, abandon,
+};
 
 impl<L: Level, D: Device> Comm<L, D> {
     /// Starts a collective operation that owns its buffers until it is over (MPI-4 section 6.12,
@@ -139,11 +140,18 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> Drop for CollectiveReq
 }
 
 impl<C: Collective + Send + 'static, L: Level, D: Device> Sealed for CollectiveRequest<C, L, D> {
-    type Device = Hosted<D>;
-
-    fn parts(&self) -> (&Hosted<D>, Request) {
-        (self.comm.hosted(), self.request)
+    fn host(&self) -> Option<&dyn Host> {
+        Some(self.comm.hosted())
     }
+
+    fn is_over(&self) -> bool {
+        self.is_complete()
+    }
+}
+
+impl<C: Collective + Send + 'static, L: Level, D: Device> AnyRequest
+    for CollectiveRequest<C, L, D>
+{
 }
 
 impl<C: Collective + Send + 'static, L: Level, D: Device> OwnedRequest

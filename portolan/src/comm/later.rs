@@ -8,7 +8,7 @@ use portolan_core::comm::{PendingDup, PendingInterDup};
 use portolan_core::level::{Level, Single};
 use portolan_core::{Device, Result};
 
-use super::{Comm, InterComm};
+use super::{AnyRequest, Comm, Host, InterComm, Sealed};
 use crate::any::AnyDevice;
 use crate::hosted::Hosted;
 
@@ -70,6 +70,19 @@ impl<L: Level, D: Device> DupRequest<L, D> {
         self.inner.is_complete()
     }
 }
+
+impl<L: Level, D: Device> Sealed for DupRequest<L, D> {
+    fn host(&self) -> Option<&dyn Host> {
+        let device: &Hosted<D> = self.inner.parent().device();
+        Some(device)
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_complete()
+    }
+}
+
+impl<L: Level, D: Device> AnyRequest for DupRequest<L, D> {}
 
 impl<L: Level, D: Device> fmt::Debug for DupRequest<L, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -141,6 +154,19 @@ impl<L: Level, D: Device> InterDupRequest<L, D> {
         self.inner.is_complete()
     }
 }
+
+impl<L: Level, D: Device> Sealed for InterDupRequest<L, D> {
+    fn host(&self) -> Option<&dyn Host> {
+        let device: &Hosted<D> = self.inner.parent().messages().device();
+        Some(device)
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_complete()
+    }
+}
+
+impl<L: Level, D: Device> AnyRequest for InterDupRequest<L, D> {}
 
 impl<L: Level, D: Device> fmt::Debug for InterDupRequest<L, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

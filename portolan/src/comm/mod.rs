@@ -31,7 +31,7 @@ pub(crate) use buffered::Budget;
 pub(crate) use owned::abandon;
 pub(crate) use parts::Held;
 pub(crate) use scope::Registered;
-pub(crate) use wait::Sealed;
+pub(crate) use wait::{Host, Sealed, any_request};
 
 pub use inter::{InterComm, RemoteLeader};
 pub use late::Message;
@@ -41,7 +41,7 @@ pub use parts::{Buffer, BufferMut, Parts, StableBuf, StableBufMut};
 pub use persistent::{PersistentRecv, PersistentSend};
 pub use scope::{Scope, ScopedRecv, ScopedSend};
 pub use topology::CartComm;
-pub use wait::{OwnedRequest, wait_all, wait_any, wait_some};
+pub use wait::{AnyRequest, OwnedRequest, wait_all, wait_any, wait_any_of, wait_some};
 
 /// A communicator: some ranks of the job, and messages that stay among them.
 ///

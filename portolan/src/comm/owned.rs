@@ -11,9 +11,8 @@ use portolan_core::{Device, Error, Request, Result, SendMode, Status, device};
 
 use super::parts::Held;
 use super::raw::any_bits;
-use super::{Comm, OwnedRequest, StableBuf, StableBufMut};
+use super::{Comm, Host, OwnedRequest, Sealed, StableBuf, StableBufMut, any_request};
 use crate::any::AnyDevice;
-use crate::hosted::Hosted;
 
 /// An operation that is over, with its buffer.
 #[derive(Debug)]
@@ -203,6 +202,16 @@ impl<B: StableBuf, L: Level, D: Device> Pending<B, L, D> {
     }
 }
 
+impl<B: StableBuf, L: Level, D: Device> Sealed for Pending<B, L, D> {
+    fn host(&self) -> Option<&dyn Host> {
+        Some(self.comm.hosted())
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_complete()
+    }
+}
+
 impl<B: StableBuf, L: Level, D: Device> Drop for Pending<B, L, D> {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
@@ -269,13 +278,7 @@ macro_rules! request {
             }
         }
 
-        impl<B: $buf, L: Level, D: Device> super::wait::Sealed for $name<B, L, D> {
-            type Device = Hosted<D>;
-
-            fn parts(&self) -> (&Hosted<D>, Request) {
-                (self.0.comm.hosted(), self.0.request)
-            }
-        }
+        any_request!([B: $buf, L: Level, D: Device] $name<B, L, D>, 0);
 
         impl<B: $buf, L: Level, D: Device> OwnedRequest for $name<B, L, D> {
             type Buf = B;

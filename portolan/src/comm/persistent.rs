@@ -7,7 +7,7 @@ use portolan_core::{Device, ErrorKind, Request, Result, SendMode, Status};
 use super::owned::abandon;
 use super::parts::Held;
 use super::raw::any_bits;
-use super::{Comm, Failed, StableBuf, StableBufMut};
+use super::{Comm, Failed, Host, Sealed, StableBuf, StableBufMut, any_request};
 use crate::any::AnyDevice;
 
 impl<L: Level, D: Device> Comm<L, D> {
@@ -189,6 +189,17 @@ impl<B: StableBufMut, L: Level, D: Device> Persistent<B, L, D> {
     }
 }
 
+impl<B: StableBuf, L: Level, D: Device> Sealed for Persistent<B, L, D> {
+    fn host(&self) -> Option<&dyn Host> {
+        self.active.then(|| self.comm.hosted() as &dyn Host)
+    }
+
+    fn is_over(&self) -> bool {
+        // As for requests that are started once, an error is the next call's.
+        self.active && !matches!(self.comm.hosted().peek(self.request), Ok(None))
+    }
+}
+
 impl<B: StableBuf, L: Level, D: Device> Drop for Persistent<B, L, D> {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
@@ -208,6 +219,8 @@ macro_rules! persistent {
         pub struct $name<B: StableBufMut, L: Level = Single, D: Device = AnyDevice<L>>(
             Persistent<B, L, D>,
         );
+
+        any_request!([B: StableBufMut, L: Level, D: Device] $name<B, L, D>, 0);
 
         impl<B: StableBufMut, L: Level, D: Device> $name<B, L, D> {
             /// Starts the operation (MPI-4 section 3.9, `MPI_Start`).

@@ -18,8 +18,8 @@ use portolan_core::level::{Level, Single};
 use portolan_core::{Device, Error, Request, Result, SendMode, Status};
 use portolan_datatype::{Datatype, Layout};
 
-use super::Comm;
 use super::raw::{all_bytes, any_bits};
+use super::{Comm, Host, Sealed, any_request};
 use crate::any::AnyDevice;
 use registry::Registry;
 
@@ -313,6 +313,19 @@ impl<L: Level, D: Device> Registered<'_, L, D> {
         self.comm.raise(self.comm.hosted().cancel(self.request))
     }
 }
+
+impl<L: Level, D: Device> Sealed for Registered<'_, L, D> {
+    fn host(&self) -> Option<&dyn Host> {
+        Some(self.comm.hosted())
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_complete()
+    }
+}
+
+any_request!(['scope, L: Level, D: Device] ScopedSend<'scope, L, D>, 0);
+any_request!(['scope, T, L: Level, D: Device] ScopedRecv<'scope, T, L, D>, pending);
 
 /// A send in a [`Scope`]. Dropping it leaves the send to the scope.
 #[derive(Debug)]

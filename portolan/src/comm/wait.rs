@@ -1,22 +1,83 @@
-//! Waiting for several owned requests. Each has its own result; nothing is lost on an error.
+//! Waiting for several requests. Each has its own result; nothing is lost on an error.
 
 use portolan_core::device::Check;
-use portolan_core::{Device, Request, Result};
+use portolan_core::{Device, Result};
 
 use super::{Completion, Failed};
+use crate::hosted::Hosted;
 
 /// What the functions of this module need of a request.
+///
+/// Whoever has a bound on a trait can call the methods of its private parts. So these hand out neither the device
+/// nor the handle, with which safe code could free a request under its owner.
 pub trait Sealed {
-    /// The device that knows the request.
-    type Device: Device;
+    /// Who makes progress; `None` if there is nothing to wait for.
+    fn host(&self) -> Option<&dyn Host>;
 
-    /// The device and its handle on the request.
-    fn parts(&self) -> (&Self::Device, Request);
+    /// Whether there was something to wait for, and it is over. Makes progress.
+    fn is_over(&self) -> bool;
 }
+
+/// What waiting needs of a device.
+pub trait Host {
+    /// See [`Device::completion_epoch`].
+    fn epoch(&self) -> u64;
+
+    /// See [`Device::device_check`].
+    fn check(&self, check: Check) -> Result<()>;
+}
+
+impl<D: Device> Host for Hosted<D> {
+    fn epoch(&self) -> u64 {
+        self.completion_epoch()
+    }
+
+    fn check(&self, check: Check) -> Result<()> {
+        self.device_check(check)
+    }
+}
+
+/// A request of whatever kind: [`wait_any_of`] takes those of different types together.
+///
+/// Sealed. It is implemented by requests that own their buffers, by those in a [`Scope`](crate::Scope), by persistent
+/// ones (for which nobody waits while they are not active), by communicators that are being made, and by an
+/// `Option` of any of these, whose `None` is MPI's null request.
+pub trait AnyRequest: Sealed {}
+
+impl<R: Sealed> Sealed for Option<R> {
+    fn host(&self) -> Option<&dyn Host> {
+        self.as_ref()?.host()
+    }
+
+    fn is_over(&self) -> bool {
+        self.as_ref().is_some_and(R::is_over)
+    }
+}
+
+impl<R: AnyRequest> AnyRequest for Option<R> {}
+
+/// Makes a request out of a field that is waited for.
+macro_rules! any_request {
+    ([$($generics:tt)*] $request:ty, $field:tt) => {
+        impl<$($generics)*> $crate::comm::Sealed for $request {
+            fn host(&self) -> Option<&dyn $crate::comm::Host> {
+                $crate::comm::Sealed::host(&self.$field)
+            }
+
+            fn is_over(&self) -> bool {
+                $crate::comm::Sealed::is_over(&self.$field)
+            }
+        }
+
+        impl<$($generics)*> $crate::AnyRequest for $request {}
+    };
+}
+
+pub(crate) use any_request;
 
 /// A request that owns its buffers: [`SendRequest`](super::SendRequest),
 /// [`RecvRequest`](super::RecvRequest) or [`CollectiveRequest`](crate::coll::CollectiveRequest).
-pub trait OwnedRequest: Sealed + Sized {
+pub trait OwnedRequest: AnyRequest + Sized {
     /// The buffer, or the buffers.
     type Buf;
 
@@ -61,13 +122,47 @@ pub fn wait_all<R: OwnedRequest>(requests: impl IntoIterator<Item = R>) -> Vec<O
 /// Waits until one of the requests is complete, removes it and returns its former index and result
 /// (MPI-4 section 3.7.5, `MPI_Waitany`). The others keep their order; `None` if there are none.
 ///
+/// Requests of different types go to [`wait_any_of`].
+///
 /// # Errors
 /// [`Aborted`](crate::ErrorKind::Aborted) when the job ends; the requests stay as they are.
 pub fn wait_any<R: OwnedRequest>(requests: &mut Vec<R>) -> Result<Option<(usize, Outcome<R>)>> {
-    let found = wait_for(requests, |requests| {
-        requests.iter().position(R::is_complete)
-    })?;
+    let found = wait_for(requests.iter())?;
     Ok(found.map(|index| (index, requests.remove(index).wait())))
+}
+
+/// Waits until one of the requests, which may be of different types, is over, and returns its index, or the first of
+/// several (MPI-4 section 3.7.5, `MPI_Waitany`). Its own `wait` returns at once then, with its result. `None` if there is
+/// nothing to wait for.
+///
+/// ```
+/// use portolan::coll::Allreduce;
+/// use portolan::{Op, wait_any_of};
+///
+/// portolan::try_threads(2, |world| {
+///     let comm = world.comm();
+///     let other = 1 - comm.rank();
+///     let mut values = Some(comm.irecv_owned(vec![0.0; 3], other, 0)?);
+///     let mut text = Some(comm.isend_owned(b"ahoy".to_vec(), other, 1)?);
+///     let mut sum = Some(comm.start_owned(Allreduce::new(vec![1], vec![0], Op::SUM))?);
+///     comm.send(&[1.0, 2.0, 3.0], other, 0)?;
+///     while let Some(index) = wait_any_of(&[&values, &text, &sum])? {
+///         match index {
+///             0 => assert_eq!(values.take().expect("it was there").wait()?.buf, [1.0, 2.0, 3.0]),
+///             1 => drop(text.take().expect("it was there").wait()?),
+///             _ => assert_eq!(sum.take().expect("it was there").wait()?.buf.1, [2]),
+///         }
+///     }
+///     assert_eq!(comm.recv::<u8>(other, 1)?.0, b"ahoy");
+///     Ok(())
+/// })?;
+/// # Ok::<(), portolan::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Aborted`](crate::ErrorKind::Aborted) when the job ends.
+pub fn wait_any_of(requests: &[&dyn AnyRequest]) -> Result<Option<usize>> {
+    wait_for(requests.iter().copied())
 }
 
 /// Waits until at least one of the requests is complete, removes all that are and returns their
@@ -77,9 +172,7 @@ pub fn wait_any<R: OwnedRequest>(requests: &mut Vec<R>) -> Result<Option<(usize,
 /// # Errors
 /// [`Aborted`](crate::ErrorKind::Aborted) when the job ends; the requests stay as they are.
 pub fn wait_some<R: OwnedRequest>(requests: &mut Vec<R>) -> Result<Vec<(usize, Outcome<R>)>> {
-    wait_for(requests, |requests| {
-        requests.iter().position(R::is_complete)
-    })?;
+    wait_for(requests.iter())?;
     let (mut done, mut rest) = (Vec::new(), Vec::with_capacity(requests.len()));
     for (index, request) in requests.drain(..).enumerate() {
         if request.is_complete() {
@@ -92,24 +185,22 @@ pub fn wait_some<R: OwnedRequest>(requests: &mut Vec<R>) -> Result<Vec<(usize, O
     Ok(done)
 }
 
-/// Makes progress until `find` finds something, or there is nothing to wait for.
-fn wait_for<R: OwnedRequest, T>(
-    requests: &[R],
-    find: impl Fn(&[R]) -> Option<T>,
-) -> Result<Option<T>> {
-    let Some((device, _)) = requests.first().map(R::parts) else {
+/// Makes progress until a request is over, and returns the first that is; `None` if there is nothing to wait for.
+fn wait_for<'r, R: Sealed + ?Sized + 'r>(
+    requests: impl Iterator<Item = &'r R> + Clone,
+) -> Result<Option<usize>> {
+    let mut hosts = requests.clone().filter_map(R::host);
+    let Some(host) = hosts.next() else {
         return Ok(None);
     };
     // Requests of several ranks in one thread: sleeping on one device would not hear of the others.
-    let alone = requests
-        .iter()
-        .all(|request| std::ptr::eq(request.parts().0, device));
+    let alone = hosts.all(|other| std::ptr::addr_eq(other, host));
     loop {
-        let epoch = device.completion_epoch();
-        if let Some(found) = find(requests) {
+        let epoch = host.epoch();
+        if let Some(found) = requests.clone().position(R::is_over) {
             return Ok(Some(found));
         }
-        device.device_check(if alone {
+        host.check(if alone {
             Check::Blocking(epoch)
         } else {
             Check::NonBlocking
