@@ -146,6 +146,13 @@ impl Error {
         self
     }
 
+    /// Says in front of what happened what it happened to.
+    #[must_use]
+    pub fn during(mut self, what: impl fmt::Display) -> Self {
+        self.0.what = format!("{what}: {}", self.0.what);
+        self
+    }
+
     /// Adds the world rank on which the error was noticed.
     #[must_use]
     pub fn on_rank(mut self, rank: u32) -> Self {

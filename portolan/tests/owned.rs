@@ -3,6 +3,7 @@
 mod common;
 
 use std::future::IntoFuture;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -341,7 +342,9 @@ fn buffered_sends_respect_the_attached_buffer() {
     let error = zero.bsend(&message, 1, 0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Exhausted);
     assert!(
-        error.to_string().contains("3145728 of 3145728 are in use"),
+        error
+            .to_string()
+            .contains("no room to buffer 1048576 bytes for rank 1: 3145728 of 3145728 are in use"),
         "{error}"
     );
     let incoming = one.irecv_owned(vec![0u8; 1 << 20], 0, 0).unwrap();
@@ -364,4 +367,32 @@ fn buffered_sends_respect_the_attached_buffer() {
     }
     assert_eq!(zero.detach_buffer().unwrap(), 3 << 20);
     assert_eq!(zero.detach_buffer().unwrap(), 0);
+}
+
+#[test]
+fn a_lost_buffered_send_is_told_at_the_flush() {
+    let mut worlds = Jobs::in_process(2).unwrap();
+    let one = worlds.pop().unwrap();
+    let zero = worlds[0].comm();
+    zero.attach_buffer(3 << 20).unwrap();
+    for _ in 0..2 {
+        zero.bsend(&vec![1u8; 1 << 20], 1, 0).unwrap();
+    }
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _one = one;
+        panic!("on purpose");
+    }));
+    assert!(panicked.is_err());
+    let error = zero.detach_buffer().unwrap_err();
+    assert_eq!(
+        (error.kind(), error.peer()),
+        (ErrorKind::PeerFailed, Some(1))
+    );
+    let text = error.to_string();
+    let lost = "a buffered message of 1048576 bytes to rank 1 was lost: world rank 1 has failed: ";
+    assert!(text.contains(lost), "{text}");
+    // It is told once, and the buffer is detached.
+    zero.flush_buffer().unwrap();
+    zero.attach_buffer(1).unwrap();
+    assert_eq!(zero.detach_buffer().unwrap(), 1);
 }

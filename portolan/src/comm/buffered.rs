@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use portolan_core::comm::Tag;
 use portolan_core::device::{Check, SendArgs};
 use portolan_core::level::Level;
-use portolan_core::{Device, ErrorKind, Request, Result, SendMode};
+use portolan_core::{Device, Error, ErrorKind, Request, Result, SendMode};
 use portolan_datatype::{Datatype, MsgRep};
 
 use super::Comm;
@@ -24,12 +24,16 @@ struct Aside {
     attached: Option<usize>,
     used: usize,
     messages: Vec<Copied>,
+    /// Why the first of those that were lost was, until the program is told.
+    lost: Option<Error>,
 }
 
 /// A message that was copied. Dropped only when its request is over, or with the device.
 #[derive(Debug)]
 struct Copied {
     request: Request,
+    /// As the program gave it.
+    dest: u32,
     bytes: Held<Vec<u8>>,
 }
 
@@ -39,6 +43,7 @@ impl Budget {
             attached: None,
             used: 0,
             messages: Vec::new(),
+            lost: None,
         };
         Self {
             automatic,
@@ -52,19 +57,27 @@ impl Budget {
 }
 
 impl Aside {
-    /// Lets go of messages that have left.
-    fn reap<D: Device>(&mut self, device: &D) {
-        let used = &mut self.used;
+    /// Lets go of messages that have left, or never will: a buffered send is complete when it is called, so what
+    /// becomes of it is told at the next flush. A failure that ends the job ends it here.
+    fn reap<L: Level, D: Device>(&mut self, comm: &Comm<L, D>) {
+        let device = comm.hosted();
+        let (used, lost) = (&mut self.used, &mut self.lost);
         self.messages.retain(|message| {
             if !device.is_complete(message.request) {
                 return true;
             }
-            // Nobody waits for an error here: a buffered send is complete when it is called.
-            let over = !matches!(device.test(message.request), Ok(None));
-            if over {
-                *used -= message.bytes.len();
+            let outcome = device.test(message.request);
+            if matches!(outcome, Ok(None)) {
+                return true;
             }
-            !over
+            let bytes = message.bytes.len();
+            *used -= bytes;
+            if let Err(error) = outcome {
+                let dest = message.dest;
+                let what = format!("a buffered message of {bytes} bytes to rank {dest} was lost");
+                lost.get_or_insert(comm.fail(error.during(what)));
+            }
+            false
         });
     }
 }
@@ -76,7 +89,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`send`](Self::send), and [`Exhausted`](ErrorKind::Exhausted) when there is no room for
-    /// the copy.
+    /// the copy. They are about this message: that an earlier copy was lost, because its receiver failed,
+    /// [`flush_buffer`](Self::flush_buffer) says.
     #[inline]
     pub fn bsend<T: Datatype>(&self, data: &[T], dest: u32, tag: impl Into<Tag>) -> Result<()> {
         let args = self.raise(self.inner.send_args(SendMode::Buffered, dest, tag.into()))?;
@@ -84,7 +98,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         match unsafe { self.send_values(&args, data) } {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == ErrorKind::MayBlock => {
-                self.raise(self.send_aside(&args.mode(SendMode::Standard), data))
+                self.raise(self.send_aside(&args.mode(SendMode::Standard), dest, data))
             }
             Err(error) => Err(self.fail(error)),
         }
@@ -92,19 +106,18 @@ impl<L: Level, D: Device> Comm<L, D> {
 
     #[cold]
     #[inline(never)]
-    fn send_aside<T: Datatype>(&self, args: &SendArgs, data: &[T]) -> Result<()> {
+    fn send_aside<T: Datatype>(&self, args: &SendArgs, dest: u32, data: &[T]) -> Result<()> {
         let layout = T::layout();
         let size = layout.packed_size(data.len(), args.rep)?;
         let device = self.hosted();
         let mut aside = device.budget.lock();
-        aside.reap(device);
+        aside.reap(self);
         let limit = aside.attached.unwrap_or(device.budget.automatic);
         if size > limit.saturating_sub(aside.used) {
             return Err(self.inner.error(
                 ErrorKind::Exhausted,
                 format!(
-                    "no room to buffer {size} bytes for process {}: {} of {limit} are in use",
-                    args.dest.index(),
+                    "no room to buffer {size} bytes for rank {dest}: {} of {limit} are in use",
                     aside.used
                 ),
                 "attach a larger buffer, set PORTOLAN_BUFFER_MAX, or let the receiver catch up",
@@ -123,8 +136,12 @@ impl<L: Level, D: Device> Comm<L, D> {
         // over, or longer than the device.
         let request = unsafe { self.start_send_packed(args, slice, layout.signature(size)) }?;
         aside.used += bytes.len();
-        aside.messages.push(Copied { request, bytes });
-        aside.reap(device);
+        aside.messages.push(Copied {
+            request,
+            dest,
+            bytes,
+        });
+        aside.reap(self);
         Ok(())
     }
 
@@ -152,16 +169,18 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// section 3.6, `MPI_Buffer_detach`). Returns how many bytes were attached.
     ///
     /// # Errors
-    /// As [`flush_buffer`](Self::flush_buffer).
+    /// As [`flush_buffer`](Self::flush_buffer); the buffer is detached all the same.
     pub fn detach_buffer(&self) -> Result<usize> {
-        self.flush_buffer()?;
-        Ok(self.hosted().budget.lock().attached.take().unwrap_or(0))
+        let flushed = self.flush_buffer();
+        let bytes = self.hosted().budget.lock().attached.take().unwrap_or(0);
+        flushed.map(|()| bytes)
     }
 
     /// Waits until every buffered message of this rank has left (MPI-4.1 section 3.6,
-    /// `MPI_Buffer_flush`).
+    /// `MPI_Buffer_flush`), or is known to be lost.
     ///
     /// # Errors
+    /// That of the first message that was lost since the last flush, [`PeerFailed`](ErrorKind::PeerFailed) as a rule;
     /// [`Aborted`](ErrorKind::Aborted) when the job ends.
     pub fn flush_buffer(&self) -> Result<()> {
         let device = self.hosted();
@@ -169,9 +188,9 @@ impl<L: Level, D: Device> Comm<L, D> {
             // Read before the last look, so that no completion in between is slept through.
             let epoch = device.completion_epoch();
             let mut aside = device.budget.lock();
-            aside.reap(device);
+            aside.reap(self);
             if aside.messages.is_empty() {
-                return Ok(());
+                return aside.lost.take().map_or(Ok(()), Err);
             }
             drop(aside);
             self.raise(device.device_check(Check::Blocking(epoch)))?;
