@@ -1,10 +1,11 @@
 //! Thread levels: what they cost is decided when a device is made, by type.
 //!
-//! [`Single`] pays a flag that catches re-entry; [`Multiple`] pays a mutex. A device of level
+//! [`Single`] pays a flag that catches re-entry; [`Multiple`] pays a mutex, which catches it, too. A device of level
 //! `Single` is not `Sync`, so a program cannot share it between threads by mistake.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 mod sealed {
@@ -54,8 +55,8 @@ pub trait StateLock<S> {
     /// `_LOCK_FREE`).
     ///
     /// # Panics
-    /// At level [`Single`], when the caller has access already: a handler or hook entered the
-    /// device by another way than the context that it was given.
+    /// When the caller's thread has access already: a handler, a hook or an operator entered the device
+    /// by another way than the context that it was given.
     fn lock(&self) -> Self::Guard<'_>;
 
     /// Access, unless somebody has it.
@@ -106,7 +107,11 @@ impl<S> StateLock<S> for CellLock<S> {
 #[cold]
 #[inline(never)]
 fn reentered() -> ! {
-    panic!("the device was entered from one of its own handlers; use the context it hands over")
+    panic!(
+        "the device was entered from one of its own handlers, hooks or operators, which run within a call; \
+         handlers and hooks use the context that they are handed, and an operator (`Op::new`) makes no \
+         calls at all: it combines its two values, and drops nothing that makes any"
+    )
 }
 
 impl<S> Deref for CellGuard<'_, S> {
@@ -135,35 +140,103 @@ impl<S> Drop for CellGuard<'_, S> {
     }
 }
 
-/// The lock of level [`Multiple`]: a mutex.
+/// The lock of level [`Multiple`]: a mutex, and who holds it.
 ///
 /// Poisoning is ignored: a panic can only come from a handler of a crate above, which runs while
 /// the engine's own state is consistent.
 #[derive(Debug)]
-pub struct MutexLock<S>(Mutex<S>);
+pub struct MutexLock<S> {
+    state: Mutex<S>,
+    /// The thread with access, as [`this_thread`] says; 0 while there is none. Relaxed everywhere: a thread looks
+    /// for its own number, which nobody else stores, and sees its own stores in order.
+    holder: AtomicUsize,
+}
+
+/// Access to a [`MutexLock`]'s state.
+#[derive(Debug)]
+pub struct HeldGuard<'a, S> {
+    state: MutexGuard<'a, S>,
+    holder: &'a AtomicUsize,
+}
+
+impl<S> MutexLock<S> {
+    #[inline]
+    fn held<'a>(&'a self, state: MutexGuard<'a, S>) -> HeldGuard<'a, S> {
+        let holder = &self.holder;
+        holder.store(this_thread(), Ordering::Relaxed);
+        HeldGuard { state, holder }
+    }
+
+    /// Waits for access, unless this thread itself has it and would wait for ever.
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) -> HeldGuard<'_, S> {
+        if self.holder.load(Ordering::Relaxed) == this_thread() {
+            reentered();
+        }
+        self.held(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A number that no other live thread has, and that costs a load.
+#[inline]
+fn this_thread() -> usize {
+    // SAFETY: it has no preconditions.
+    unsafe { libc::pthread_self() as usize }
+}
 
 impl<S> StateLock<S> for MutexLock<S> {
     type Guard<'a>
-        = MutexGuard<'a, S>
+        = HeldGuard<'a, S>
     where
         S: 'a;
 
     fn new(state: S) -> Self {
-        Self(Mutex::new(state))
+        Self {
+            state: Mutex::new(state),
+            holder: AtomicUsize::new(0),
+        }
     }
 
     #[inline]
-    fn lock(&self) -> MutexGuard<'_, S> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> HeldGuard<'_, S> {
+        match self.try_lock() {
+            Some(guard) => guard,
+            None => self.wait(),
+        }
     }
 
     #[inline]
-    fn try_lock(&self) -> Option<MutexGuard<'_, S>> {
-        match self.0.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+    fn try_lock(&self) -> Option<HeldGuard<'_, S>> {
+        match self.state.try_lock() {
+            Ok(guard) => Some(self.held(guard)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(self.held(poisoned.into_inner())),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+}
+
+impl<S> Deref for HeldGuard<'_, S> {
+    type Target = S;
+
+    #[inline]
+    fn deref(&self) -> &S {
+        &self.state
+    }
+}
+
+impl<S> DerefMut for HeldGuard<'_, S> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut S {
+        &mut self.state
+    }
+}
+
+impl<S> Drop for HeldGuard<'_, S> {
+    #[inline]
+    fn drop(&mut self) {
+        // The mutex opens behind this, when the field is dropped.
+        self.holder.store(0, Ordering::Relaxed);
     }
 }
 
@@ -187,6 +260,28 @@ mod tests {
         let lock = CellLock::new(());
         let _guard = lock.lock();
         let _again = lock.lock();
+    }
+
+    #[test]
+    #[should_panic(expected = "entered from one of its own handlers")]
+    fn re_entry_panics_where_a_mutex_would_wait_for_ever() {
+        let lock = MutexLock::new(());
+        let _guard = lock.lock();
+        let _again = lock.lock();
+    }
+
+    #[test]
+    fn another_thread_waits_for_a_mutex() {
+        let lock = MutexLock::new(0);
+        std::thread::scope(|scope| {
+            let mut guard = lock.lock();
+            let other = scope.spawn(|| *lock.lock());
+            assert!(lock.try_lock().is_none());
+            *guard = 7;
+            drop(guard);
+            assert_eq!(other.join().expect("it waits and reads"), 7);
+        });
+        assert_eq!(*lock.lock(), 7);
     }
 
     #[test]

@@ -66,6 +66,10 @@ impl Op {
     /// of the ranks. It is applied to buffers of `T`, or of arrays of `T`. Data that is no value of
     /// `T` (of a `bool`, `char` or enum) never reaches it: the result is that data.
     ///
+    /// It runs inside of calls of the device that carries the values, so it may not call a device or a communicator
+    /// itself, nor may what it has captured when that is dropped: a device that is at work panics then, which ends
+    /// the process where others wait.
+    ///
     /// ```
     /// use portolan_datatype::Op;
     /// let hypot = Op::new(true, |a: f64, b: f64| a.hypot(b));

@@ -66,7 +66,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// given away are dropped.
     ///
     /// # Panics
-    /// A panic in an operator while others wait for its result ends the process.
+    /// A panic in an operator while others wait for its result ends the process. An operator that makes calls itself
+    /// panics where the device is at work.
     pub fn run<C: Collective>(&self, call: C) -> Result<Buffers<C>> {
         self.raise(self.run_checked(call))
     }
@@ -84,7 +85,7 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
     ///
     /// All ranks start the same operations on a communicator in the same order; any number may be under way.
     /// The type must be one for which every bit pattern is valid; that is checked when the program is
-    /// compiled.
+    /// compiled. An operator of the program's own runs in any call that makes progress, and makes none itself.
     ///
     /// ```
     /// use portolan::coll::Allreduce;

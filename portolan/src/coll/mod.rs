@@ -21,6 +21,9 @@
 //!   otherwise: the v forms of MPI are [`counts`](Gather::counts) and [`counts_at`](Gather::counts_at).
 //! - `in_place` is for one buffer that is sent from and received into.
 //! - Part of a buffer, or its items in another order, are a [`strided`] one.
+//! - An operator of the program's own ([`Op::new`](crate::Op::new)) runs within calls, of whatever form and on whatever
+//!   communicator, that make progress. It makes no calls on communicators itself, nor does what it has captured when
+//!   that is dropped: where the device is at work, they panic.
 //! - An operator that panics, and values that others wait for, would leave them waiting: the process ends.
 
 mod alltoall;

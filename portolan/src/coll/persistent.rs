@@ -19,7 +19,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// a communicator may wait until all ranks have made it.
     ///
     /// All ranks plan the same operations on a communicator in the same order. The type must be one for
-    /// which every bit pattern is valid; that is checked when the program is compiled.
+    /// which every bit pattern is valid; that is checked when the program is compiled. An operator of the program's own
+    /// runs in any call that makes progress, and makes none itself.
     ///
     /// ```
     /// use portolan::coll::Allreduce;

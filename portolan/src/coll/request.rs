@@ -21,7 +21,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// All ranks start the same operations on a communicator in the same order; any number may be under way.
     /// The type must be one for which every bit pattern is valid; that is checked when the program is
-    /// compiled.
+    /// compiled. An operator of the program's own runs in any call that makes progress, and makes none itself.
     ///
     /// ```
     /// use portolan::coll::{Allreduce, Bcast};
@@ -43,6 +43,9 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run) before any message is sent, and [`Exhausted`](crate::ErrorKind::Exhausted) when
     /// too many requests are active. The error has the buffers.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
     pub fn start_owned<C: Collective + Send + 'static>(
         &self,
         call: C,

@@ -1,11 +1,12 @@
 //! The lives of nonblocking and persistent operations.
 
 use std::pin::pin;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use portolan::coll::{Allreduce, Bcast};
-use portolan::{Comm, ErrorKind, Op, wait_all, wait_any};
+use portolan::{Builder, Comm, ErrorKind, Op, wait_all, wait_any};
 
 use crate::common::jobs;
 
@@ -163,4 +164,43 @@ fn an_operation_in_a_scope_goes_on_when_the_scope_fails() {
         world.finalize().map(drop)
     });
     assert!(failed.into_inner());
+}
+
+/// Names this program as the one whose operator calls, in the process that the next test starts.
+const CALLS: &str = "PORTOLAN_TEST_OPERATOR_CALLS";
+
+/// At level Multiple a thread would wait for itself for ever.
+#[test]
+fn an_operator_that_calls_the_device_ends_the_process_with_a_reason() {
+    if std::env::var_os(CALLS).is_some() {
+        let builder = Builder::new().multiple();
+        let outcome = builder.threads(2, |world| {
+            let comm = world.comm();
+            let captured = comm.clone();
+            let op = Op::new(true, move |a: u64, b: u64| {
+                a + b + u64::from(captured.iprobe(0, 9).is_err())
+            });
+            let (mine, sum) = (vec![1u64; 100_000], vec![0; 100_000]);
+            let request = comm.start_owned(Allreduce::new(mine, sum, op));
+            request.expect("it starts").wait().map(drop)
+        });
+        unreachable!("{outcome:?}");
+    }
+    let me = std::env::current_exe().expect("a test has a program");
+    let name = "requests::an_operator_that_calls_the_device_ends_the_process_with_a_reason";
+    let output = Command::new(me)
+        .args(["--exact", name, "--nocapture"])
+        .env(CALLS, "1")
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        said.contains("one of its own handlers, hooks or operators"),
+        "{said}"
+    );
+    assert!(
+        said.contains("an operator (`Op::new`) makes no calls at all"),
+        "{said}"
+    );
 }
