@@ -139,6 +139,20 @@ impl Error {
         }))
     }
 
+    /// The error of whatever needs a rank that has died; `why` says of what.
+    #[cold]
+    pub fn peer_failed(peer: u32, why: &str) -> Self {
+        Self::new(
+            ErrorKind::PeerFailed,
+            format!("world rank {peer} has failed: {why}"),
+        )
+        .remedy(
+            "look at the output of the rank that failed; under PORTOLAN_ON_FAILURE=return the others can go on \
+             without it, on a communicator of those that live",
+        )
+        .about_peer(peer)
+    }
+
     /// Adds what to try.
     #[must_use]
     pub fn remedy(mut self, text: impl Into<String>) -> Self {

@@ -597,3 +597,29 @@ fn the_clock_counts_seconds() {
         "{inner} s, {ours} s, {outer} s"
     );
 }
+
+/// What a peer is to blame for has a remedy, too.
+#[test]
+fn a_damaged_message_has_a_remedy() {
+    let devices = ranks(2);
+    let args = to(1, 5);
+    let byte = 7_u8;
+    // SAFETY: the byte outlives the request, which is complete before this returns.
+    let request = unsafe { devices[0].isend_contig(&args, &raw const byte, 1) }.unwrap();
+    assert!(devices[0].is_complete(request), "it has left");
+    let completion = device::Completion {
+        keep: Box::new(()),
+        then: Some(|_, status| Status {
+            error: Some(ErrorKind::PeerMisbehaved),
+            ..status
+        }),
+    };
+    devices[0].attach(request, completion).unwrap();
+    let error = devices[0].wait(request).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PeerMisbehaved);
+    let text = error.to_string();
+    assert!(
+        text.contains(" is damaged; run the same build of the program on all ranks"),
+        "{text}"
+    );
+}

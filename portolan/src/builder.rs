@@ -275,6 +275,7 @@ fn not_here(name: &str) -> Error {
         ErrorKind::Internal,
         format!("transport {name} was chosen but cannot be opened"),
     )
+    .remedy("please report it; until then choose another with PORTOLAN_TRANSPORT")
 }
 
 /// Warnings for misspelt settings, and the line that `PORTOLAN_REPORT` asks for.

@@ -61,6 +61,19 @@ fn a_panic_ends_the_waiting_of_the_others_and_names_its_rank() {
                     (error.kind(), error.peer()),
                     (ErrorKind::PeerFailed, Some(2))
                 );
+                let others = [
+                    comm.send(&[0u8], 2, 0).unwrap_err(),
+                    comm.probe(2, 0).unwrap_err(),
+                    comm.barrier().unwrap_err(),
+                    comm.dup().unwrap_err(),
+                ];
+                for error in others.iter().chain([&error]) {
+                    let (text, rank) = (error.to_string(), world.rank());
+                    let what = format!("rank {rank} ({transport}): world rank 2 has failed: ");
+                    assert!(text.starts_with(&what), "{text}");
+                    let remedy = "; look at the output of the rank that failed; under PORTOLAN_ON";
+                    assert!(text.contains(remedy), "{text}");
+                }
                 failures.fetch_add(1, Ordering::Relaxed);
             })
         });

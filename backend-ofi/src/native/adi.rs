@@ -247,10 +247,7 @@ impl<L: Level> Native<L> {
         };
         let why = self.engine.failure_of(ProcId::new(peer));
         let why = why.unwrap_or_else(|| "it has died".to_owned());
-        let what = format!("world rank {peer} has failed: {why}");
-        Err(Error::new(ErrorKind::PeerFailed, what)
-            .about_peer(peer)
-            .on_rank(self.attributes.world_rank))
+        Err(Error::peer_failed(peer, &why).on_rank(self.attributes.world_rank))
     }
 
     /// Looks until there is something to see.

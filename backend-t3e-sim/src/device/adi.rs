@@ -115,12 +115,7 @@ impl T3e {
     fn peer_failed(&self, peer: u32) -> Error {
         let why = self.failure_of(ProcId::new(peer));
         let why = why.unwrap_or_else(|| "it has died".to_owned());
-        Error::new(
-            ErrorKind::PeerFailed,
-            format!("world rank {peer} has failed: {why}"),
-        )
-        .about_peer(peer)
-        .on_rank(self.attributes.world_rank)
+        Error::peer_failed(peer, &why).on_rank(self.attributes.world_rank)
     }
 
     fn check_live(&self) -> Result<()> {

@@ -102,6 +102,7 @@ fn unavailable(what: String) -> Error {
 fn gone(error: &io::Error) -> Error {
     let what = format!("the process of PE 0, which emulates the machine, has gone: {error}");
     Error::new(ErrorKind::PeerFailed, what)
+        .remedy("look at the output of PE 0")
         .about_peer(0)
         .on_device("t3e-sim")
 }

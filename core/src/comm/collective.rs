@@ -91,11 +91,12 @@ impl<D: Device> Communicator<D> {
 
     #[cold]
     pub(super) fn member_failed(&self, dead: ProcId) -> Error {
-        let why = self.device().failure_of(dead).unwrap_or_default();
-        let what = format!("world rank {} has failed: {why}", dead.index());
-        let remedy = "look at the output of the rank that failed";
-        self.error(ErrorKind::PeerFailed, what, remedy)
-            .about_peer(dead.index())
+        let why = self.device().failure_of(dead);
+        let why = why.unwrap_or_else(|| "it has died".to_owned());
+        let attributes = self.device().attributes();
+        Error::peer_failed(dead.index(), &why)
+            .on_rank(attributes.world_rank)
+            .on_device(attributes.name)
     }
 
     /// Bitwise and of `words` over all ranks, which all get. Collective, with one length.

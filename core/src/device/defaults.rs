@@ -199,10 +199,7 @@ pub(super) fn wait_for<D: Device>(
             let dead = dead.index();
             let why = device.failure_of(super::ProcId::new(dead));
             let why = why.unwrap_or_else(|| "it has died".to_owned());
-            let what = format!("world rank {dead} has failed: {why}");
-            return Err(Error::new(ErrorKind::PeerFailed, what)
-                .about_peer(dead)
-                .on_rank(device.attributes().world_rank));
+            return Err(Error::peer_failed(dead, &why).on_rank(device.attributes().world_rank));
         }
     }
 }

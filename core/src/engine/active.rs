@@ -153,12 +153,7 @@ impl Proto {
     #[cold]
     pub(super) fn peer_failed(&self, peer: u32) -> Error {
         let why = self.active.failure_text(peer);
-        Error::new(
-            ErrorKind::PeerFailed,
-            format!("world rank {peer} has failed: {why}"),
-        )
-        .about_peer(peer)
-        .on_rank(self.me)
+        Error::peer_failed(peer, &why).on_rank(self.me)
     }
 
     pub(super) fn register_handler(&mut self, id: HandlerId, handler: Handler) -> Result<()> {

@@ -129,12 +129,9 @@ impl Proto {
         }
         let rare = self.table.entry(index).rare.as_ref();
         match rare.and_then(|rare| rare.failure.clone()) {
-            Some((peer, why)) if kind == ErrorKind::PeerFailed => {
-                Error::new(kind, format!("world rank {peer} has failed: {why}"))
-                    .about_peer(peer)
-                    .with_status(status)
-                    .on_rank(self.me)
-            }
+            Some((peer, why)) if kind == ErrorKind::PeerFailed => Error::peer_failed(peer, &why)
+                .with_status(status)
+                .on_rank(self.me),
             _ => self.status_error(kind, status),
         }
     }
@@ -165,7 +162,8 @@ impl Proto {
                 format!("{what} is of another type than the receive; its data was dropped"),
             )
             .remedy("use the same element type on both sides, or bytes to receive anything"),
-            ErrorKind::PeerMisbehaved => Error::new(kind, format!("{what} is damaged")),
+            ErrorKind::PeerMisbehaved => Error::new(kind, format!("{what} is damaged"))
+                .remedy("run the same build of the program on all ranks; if they do, what is between them damages data"),
             ErrorKind::RemoteAccess => {
                 Error::new(kind, "the peer refused the access: its region is gone")
                     .remedy("free regions after the last access, with a barrier between")
