@@ -11,6 +11,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What kind of thing went wrong.
 ///
 /// The names follow MPI's error classes where there is one.
+///
+/// Under the crate `portolan` a rank that was given an error of any kind but [`Aborted`](Self::Aborted),
+/// [`Finalized`](Self::Finalized), [`MayBlock`](Self::MayBlock) and [`PeerFailed`](Self::PeerFailed), and that ends
+/// without saying how, counts as failed: `World` has the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {

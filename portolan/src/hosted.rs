@@ -131,6 +131,10 @@ impl<D: Device> Hosted<D> {
             Leave::Dropped | Leave::Orderly => None,
         };
         if let Some(why) = why {
+            if how == Leave::Dropped {
+                let rank = self.device.attributes().world_rank;
+                tracing::warn!(rank, "declared failed: {why}; what it had started is lost");
+            }
             self.device.declare_self_failed(why);
             return Ok(());
         }

@@ -17,6 +17,11 @@ use crate::{Builder, World};
 ///
 /// Tests, benches and examples use it: it needs no launcher, and every rank is a real rank.
 ///
+/// What `body` returns does not say whether the rank has failed. So a rank to which a call has returned an error, and
+/// which has not called [`World::finalize`], is declared failed to the others when it returns, and messages of its that are
+/// still under way are lost ([`World`] says why). One that has dealt with the error calls that, or is a rank of
+/// [`try_threads`], which go by the result.
+///
 /// ```
 /// let ranks = portolan::threads(3, |world| world.rank())?;
 /// assert_eq!(ranks, [0, 1, 2]);
@@ -36,7 +41,7 @@ pub fn threads<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Result<Vec<
 /// Runs a job whose ranks are `n` threads of this process and may fail.
 ///
 /// A rank that returns an error is declared failed to the others, so that nobody waits for it, and
-/// the error that came first is the job's.
+/// the error that came first is the job's. One that returns `Ok` ends in good order, whatever errors it has dealt with.
 ///
 /// ```
 /// let error = portolan::try_threads(2, |world| {
@@ -108,7 +113,8 @@ impl Jobs {
 }
 
 impl<L: Level> Builder<L> {
-    /// Runs a job whose ranks are `n` threads of this process. See [`threads`].
+    /// Runs a job whose ranks are `n` threads of this process. See [`threads`], also for what becomes of a rank that has
+    /// dealt with an error.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if `n` is 0,

@@ -19,7 +19,9 @@ use crate::hosted::{Ending, Hosted, Launcher, Leave};
 /// will never come, and the rank is declared failed to them instead:
 /// - a panic is under way;
 /// - a call of this rank has returned an error (other than that another rank has failed): the
-///   program may be on its way out by `?`. A program that goes on after an error calls `finalize`.
+///   program may be on its way out by `?`, and what it had started is lost. A program that goes on after an error
+///   calls `finalize`. The kind does not matter: a message that was not sent for its rank, or its buffer, is one that
+///   another rank waits for.
 ///
 /// Errors of the program's own (a file that is missing) are not seen here: a program that may have
 /// some leaves its body to [`run`](crate::run), which treats all errors alike.

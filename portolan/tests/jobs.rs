@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::{SIZES, jobs, jobs_with};
-use portolan::{Builder, ErrorKind, Errors, Jobs, Key, Op, Source, Tags};
+use portolan::{Builder, ErrorKind, Errors, Jobs, Key, Op, Source, Tags, World};
 
 #[test]
 fn a_job_needs_a_rank() {
@@ -182,6 +182,29 @@ fn a_rank_that_gives_up_after_an_error_does_not_wait_and_is_not_waited_for() {
         (ErrorKind::PeerFailed, Some(0))
     );
     assert!(error.to_string().contains("left after an error"), "{error}");
+}
+
+/// A rank that has dealt with an error and says so loses nothing of what it had started.
+#[test]
+fn a_rank_that_deals_with_an_error_and_says_so_is_waited_for() {
+    let body = |world: &World| -> portolan::Result<()> {
+        let comm = world.comm();
+        if comm.rank() == 1 {
+            comm.send(&[1u8, 2], 0, 0)?;
+            assert_eq!(comm.recv::<u8>(0, 1)?.0.len(), 1 << 20);
+            return Ok(());
+        }
+        let error = comm.recv_into(&mut [0u8; 1], 1, 0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Truncated);
+        drop(comm.isend_owned(vec![0u8; 1 << 20], 1, 1)?);
+        Ok(())
+    };
+    portolan::try_threads(2, |world| body(&world)).unwrap();
+    let ends = portolan::threads(2, |world| {
+        body(&world).unwrap();
+        world.finalize().map(drop)
+    });
+    assert_eq!(ends.unwrap().into_iter().filter(Result::is_ok).count(), 2);
 }
 
 #[test]
