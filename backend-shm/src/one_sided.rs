@@ -1,5 +1,6 @@
 //! What a rank does with a peer's memory without the peer, and what it can say of it.
 
+use portolan_core::comm::NoUnwind;
 use portolan_core::transport::{Exposure, Pulled, Pulls};
 
 use crate::config::Cma;
@@ -58,8 +59,11 @@ pub(crate) unsafe fn reach(
         return left(shm, peer);
     }
     let probe_at = shm.segment.rank(peer).identity.probe_at.load(Relaxed);
+    // The first copy says what it finds, and a subscriber that panics there would leave the owner waiting for this rank's word.
+    let guard = NoUnwind::new("a copy between ranks");
     // SAFETY: the caller's promise.
     let read = unsafe { shm.puller.copy(peer, exposure, offset, local, probe_at) };
+    guard.done();
     if pushes {
         shm.segment.end_push(shm.rank);
     }
@@ -68,7 +72,7 @@ pub(crate) unsafe fn reach(
         _ if shm.segment.life(peer) != Life::Running => left(shm, peer),
         Read::Done => Pulled::Done,
         // It may be the rank's end, about to be noticed.
-        Read::No if shm.watches_dead(peer) => Pulled::Gone,
+        Read::No if shm.finds_dead(peer) => Pulled::Gone,
         Read::No => Pulled::Stream,
     }
 }

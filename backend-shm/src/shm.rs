@@ -64,6 +64,8 @@ pub struct Shm {
     pub(crate) ring_memory: u64,
     bell: Arc<RankBell>,
     watcher: Option<Watcher>,
+    /// Whether the end of this rank's process is to say how it has ended.
+    silent: bool,
 }
 
 // SAFETY: `epoch`, `inbox` and `presence` point to atomics in the segment, which `segment` keeps mapped.
@@ -109,6 +111,7 @@ impl Shm {
                 unsure: std::sync::atomic::AtomicBool::new(false),
             }),
             watcher,
+            silent: false,
             segment,
         })
     }
@@ -118,6 +121,15 @@ impl Shm {
         self.watcher
             .as_ref()
             .is_some_and(|watcher| watcher.has_ended(peer))
+    }
+
+    /// The same, and if so everybody is told.
+    pub(crate) fn finds_dead(&self, peer: u32) -> bool {
+        let dead = self.watches_dead(peer);
+        if let (true, Some(watcher)) = (dead, &self.watcher) {
+            watcher.note_end(peer);
+        }
+        dead
     }
 
     /// The word that counts dead ranks.
@@ -331,19 +343,22 @@ unsafe impl Transport for Shm {
         }
     }
 
+    fn end_silently(&mut self) {
+        self.silent = true;
+    }
+
     fn close(&mut self) {
         if std::thread::panicking() {
             self.segment.fail(self.rank, "it panicked");
         }
+        let end = match self.silent {
+            true => Life::Ending,
+            false => Life::Finished,
+        };
         // Only a rank at work can finish: one that was declared dead stays so.
         // Release: everything that this rank has sent is visible to whoever sees that it left.
         let life = &self.segment.rank(self.rank).identity.life;
-        let _ = life.compare_exchange(
-            Life::Running as u32,
-            Life::Finished as u32,
-            Release,
-            Relaxed,
-        );
+        let _ = life.compare_exchange(Life::Running as u32, end as u32, Release, Relaxed);
         self.puller.close(self.rank);
         self.segment
             .await_pushes(self.rank, |rank| self.watches_dead(rank));

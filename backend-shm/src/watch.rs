@@ -80,6 +80,12 @@ impl Watcher {
         // SAFETY: one entry, no waiting.
         unsafe { libc::poll(&raw mut asked, 1, 0) > 0 }
     }
+
+    /// Says that the process of `rank` has ended, if the thread has not got to that yet.
+    pub(crate) fn note_end(&self, rank: u32) {
+        let process = self.shared.processes[rank as usize];
+        died(&self.shared.segment, rank, process);
+    }
 }
 
 impl Drop for Watcher {

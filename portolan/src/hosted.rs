@@ -109,11 +109,6 @@ impl<D: Device> Hosted<D> {
         self.told.load(Ordering::Relaxed)
     }
 
-    /// Whether a rank that fails leaves it to its process's end to say so.
-    pub(crate) fn fails_silently(&self) -> bool {
-        self.fatal_failures
-    }
-
     /// Leaves the job, once; later calls do nothing.
     pub(crate) fn leave(&self, how: Leave) -> Result<()> {
         // Relaxed: the flag carries no data, it only lets one caller in.
@@ -125,7 +120,10 @@ impl<D: Device> Hosted<D> {
             Leave::Panicked => Some("it panicked"),
             // The process is about to end, and the job with it: its launcher is to hear of that from
             // this rank's exit code, not from a rank that was told before.
-            Leave::Failed if self.fatal_failures => return Ok(()),
+            Leave::Failed if self.fatal_failures => {
+                self.device.end_silently();
+                return Ok(());
+            }
             Leave::Failed => Some("it ended with an error"),
             Leave::Dropped if troubled => Some("it left after an error, without World::finalize"),
             Leave::Dropped | Leave::Orderly => None,

@@ -78,11 +78,6 @@ impl<L: Level> Builder<L> {
                 let code = report(&describe(error.into(), rank));
                 // Nothing is waited for, and nothing can be done about an error in it.
                 let _ = kept.leave(Leave::Failed);
-                if kept.hosted().fails_silently() {
-                    // A device that is dropped has left in good order, as far as others can see. This one stays until its
-                    // process ends, which they notice where no launcher ends the job for that.
-                    std::mem::forget(kept);
-                }
                 code
             }
         }

@@ -576,7 +576,7 @@ unsafe impl<L: Level> Device for Native<L> {
     // ---- What the engine does as it is --------------------------------------------------------------
 
     delegate_device! { engine:
-        wtime, wtick, abort, failure_of, dead_member, declare_self_failed, node_of, set_packet_size,
+        wtime, wtick, abort, failure_of, dead_member, declare_self_failed, end_silently, node_of, set_packet_size,
         set_trace_file, set_debug, device_check, completion_epoch, packing, active_send,
         wake_hook, has_request_room, upper_request, one_sided, stores,
     }

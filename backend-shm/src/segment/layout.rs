@@ -111,6 +111,8 @@ pub(crate) enum Life {
     Failing = 3,
     /// Dead; the reason is there.
     Failed = 4,
+    /// Its program has failed, and its process is about to end, which is its death.
+    Ending = 5,
 }
 
 impl Life {
@@ -121,6 +123,7 @@ impl Life {
             1 => Self::Running,
             2 => Self::Finished,
             3 => Self::Failing,
+            5 => Self::Ending,
             _ => Self::Failed,
         }
     }

@@ -95,7 +95,8 @@ impl Segment {
     /// it has left in an orderly way.
     pub(crate) fn fail(&self, rank: u32, why: &str) -> bool {
         let identity = &self.rank(rank).identity;
-        let claimed = [Life::Running, Life::Unborn].into_iter().any(|life| {
+        let living = [Life::Running, Life::Unborn, Life::Ending];
+        let claimed = living.into_iter().any(|life| {
             // The one who moves the word writes the reason. A killed writer leaves `Failing`,
             // which counts as dead as well.
             identity

@@ -464,7 +464,7 @@ unsafe impl Device for T3e {
     // ---- What the engine does as it is ----------------------------------------------------------
 
     delegate_device! { engine:
-        abort, failure_of, dead_member, declare_self_failed, node_of, set_packet_size,
+        abort, failure_of, dead_member, declare_self_failed, end_silently, node_of, set_packet_size,
         set_trace_file, set_debug, completion_epoch, active_send, wake_hook, has_request_room, upper_request, flush,
     }
 }

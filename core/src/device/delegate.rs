@@ -69,7 +69,7 @@ pub mod named {
 ///     delegate_device! { inner:
 ///         // Of its family all the others, each by its name.
 ///         attributes, wtick, comm_init, comm_free, failure_of, dead_member, declare_self_failed,
-///         node_of, set_packet_size, set_trace_file, set_debug, describe_state, counters,
+///         end_silently, node_of, set_packet_size, set_trace_file, set_debug, describe_state, counters,
 ///         leaving, contiguous, datatypes, driven, persistent, queues, requests, packing, active_messages,
 ///         registrations, one_sided, stores,
 ///     }
@@ -97,8 +97,8 @@ macro_rules! delegate_device {
     }};
     (@lifecycle $to:ident) => { $crate::delegate_device! { $to:
         attributes, wtime, wtick, comm_init, comm_free, failure_of, dead_member,
-        declare_self_failed, node_of, set_packet_size, set_trace_file, set_debug, describe_state,
-        counters,
+        declare_self_failed, end_silently, node_of, set_packet_size, set_trace_file, set_debug,
+        describe_state, counters,
     }};
     (@leaving $to:ident) => { $crate::delegate_device! { $to: end, abort }};
     (@contiguous $to:ident) => { $crate::delegate_device! { $to:
@@ -174,6 +174,9 @@ macro_rules! delegate_device {
     }};
     (@declare_self_failed $to:ident) => { $crate::delegate_device! { $to
         fn declare_self_failed(why: &str)
+    }};
+    (@end_silently $to:ident) => { $crate::delegate_device! { $to
+        fn end_silently()
     }};
     (@node_of $to:ident) => { $crate::delegate_device! { $to
         fn node_of(peer: $crate::device::named::ProcId) -> u32

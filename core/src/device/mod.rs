@@ -115,6 +115,10 @@ pub unsafe trait Device {
     /// Declares this rank failed to the other ranks of its job (a thread that was a rank panicked).
     fn declare_self_failed(&self, why: &str);
 
+    /// The program of this rank has failed, and its process is about to end, which its launcher hears of: the device is dropped without
+    /// saying to the other ranks that it has left in good order. Those of a launcher that goes on notice that the process ends.
+    fn end_silently(&self) {}
+
     /// Number of the node on which a peer runs; ranks with equal numbers share memory.
     fn node_of(&self, peer: ProcId) -> u32;
 

@@ -3,6 +3,7 @@
 use super::Engine;
 use super::data::Data;
 use super::send::{Launched, may_block};
+use crate::comm::NoUnwind;
 use crate::device::{Device, SendArgs, SendMode};
 use crate::error::Result;
 use crate::level::{Level, StateLock};
@@ -16,6 +17,17 @@ impl<T: Transport, L: Level> Engine<T, L> {
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn send_slowly(&self, args: &SendArgs, data: Data) -> Result<()> {
+        // As in `block_until`: the receiver may be copying from the caller's buffer.
+        let guard = NoUnwind::new("a send");
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { self.send_guarded(args, data) };
+        guard.done();
+        outcome
+    }
+
+    /// # Safety
+    /// As above.
+    unsafe fn send_guarded(&self, args: &SendArgs, data: Data) -> Result<()> {
         let request = {
             let mut state = self.state.lock();
             if args.mode == SendMode::Buffered {

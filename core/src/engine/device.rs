@@ -383,6 +383,10 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
         self.state.lock().declare_self_failed(why);
     }
 
+    fn end_silently(&self) {
+        self.state.lock().transport.end_silently();
+    }
+
     fn node_of(&self, peer: ProcId) -> u32 {
         self.state.lock().transport.node_of(peer.index())
     }

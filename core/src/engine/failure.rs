@@ -13,6 +13,9 @@ use crate::group::Group;
 use crate::matching::Pattern;
 use crate::transport::Transport;
 
+/// Polls after which what a peer that has gone had sent is here, although others send still: there is room for so many packets at most.
+const DRAIN: u32 = 4096;
+
 impl<T: Transport> State<T> {
     /// The transport has found peers dead.
     pub(super) fn notice_failures(&mut self) {
@@ -65,29 +68,30 @@ impl<T: Transport> State<T> {
     }
 
     /// Peers that take no more packets are dead, or have left the job while something was still to go to them: what waits
-    /// for them ends. Returns how many there were.
-    pub(super) fn fail_gone(&mut self) -> usize {
-        let gone = std::mem::take(&mut self.proto.gone);
-        for &peer in &gone {
-            if self.proto.peers[peer as usize].flags & Peer::FAILED != 0 {
-                continue;
+    /// for them ends. Not before the transport says so, which may have lent memory for what they do; nor before what they have sent
+    /// is here, as far as polls may tell. `packets` were brought by the last one. Returns how many there were.
+    pub(super) fn fail_gone(&mut self, packets: usize) -> usize {
+        let mut done = 0;
+        for (peer, polls) in std::mem::take(&mut self.proto.gone) {
+            let known = self.proto.peers[peer as usize].flags & Peer::FAILED != 0;
+            let why = self.transport.failure_of(peer).filter(|_| !known);
+            match why {
+                Some(why) if packets == 0 || polls >= DRAIN => {
+                    self.fail_peer(peer, why.into());
+                    done += 1;
+                }
+                _ if known => {}
+                _ => self.proto.gone.push((peer, polls.saturating_add(1))),
             }
-            let why = self.why_gone(peer);
-            self.fail_peer(peer, why);
         }
-        gone.len()
-    }
-
-    fn why_gone(&self, peer: u32) -> Box<str> {
-        let why = self.transport.failure_of(peer);
-        why.unwrap_or_else(|| "it has left the job".to_owned())
-            .into()
+        done
     }
 
     /// What was to be read from a peer is gone with it: fails the receive.
     pub(super) fn fail_pull(&mut self, index: u32, peer: u32) {
-        let why = self.why_gone(peer);
-        self.proto.active.reasons.entry(peer).or_insert(why);
+        if let Some(why) = self.transport.failure_of(peer) {
+            self.proto.active.reasons.entry(peer).or_insert(why.into());
+        }
         self.proto.note_gone(peer);
         self.release_offer(index);
         self.proto.fail_request(index, peer);
@@ -127,11 +131,11 @@ impl<T: Transport> State<T> {
 }
 
 impl Proto {
-    /// A packet was refused because its peer is gone. What waits for it ends with the next step of progress.
+    /// A packet was refused because its peer is gone. What waits for it ends soon.
     #[cold]
     pub(super) fn note_gone(&mut self, peer: u32) {
-        if !self.gone.contains(&peer) {
-            self.gone.push(peer);
+        if !self.gone.iter().any(|&(gone, _)| gone == peer) {
+            self.gone.push((peer, 0));
         }
         self.work = true;
     }

@@ -16,6 +16,7 @@ use super::recv::{fits_plainly, place};
 use super::state::{Proto, State};
 use super::unexpected::envelope;
 use crate::buffer::{ContigBuf, MemoryKind};
+use crate::comm::NoUnwind;
 use crate::device::Device;
 use crate::error::Result;
 use crate::level::{Level, StateLock};
@@ -115,6 +116,18 @@ impl<T: Transport, L: Level> Engine<T, L> {
             signature,
             memory,
         };
+        // As in `block_until`: the message goes into the caller's buffer.
+        let guard = NoUnwind::new("a receive");
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { self.recv_buf_in_hand(wanted, buf) };
+        guard.done();
+        outcome
+    }
+
+    /// # Safety
+    /// As above.
+    #[inline(always)]
+    unsafe fn recv_buf_in_hand(&self, wanted: Wanted, buf: ContigBuf) -> Result<Status> {
         let request = {
             let mut state = self.state.lock();
             if state.may_take_in_hand() {
@@ -143,6 +156,16 @@ impl<T: Transport, L: Level> Engine<T, L> {
     /// # Safety
     /// As [`recv_contig_in_hand`](Self::recv_contig_in_hand).
     pub(super) unsafe fn recv_data_in_hand(&self, wanted: Wanted, data: Data) -> Result<Status> {
+        let guard = NoUnwind::new("a receive");
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { self.recv_typed_in_hand(wanted, data) };
+        guard.done();
+        outcome
+    }
+
+    /// # Safety
+    /// As above.
+    unsafe fn recv_typed_in_hand(&self, wanted: Wanted, data: Data) -> Result<Status> {
         let request = {
             let mut state = self.state.lock();
             if state.may_take_in_hand() {

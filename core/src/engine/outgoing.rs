@@ -237,7 +237,9 @@ impl<T: Transport> State<T> {
                     })
             }
         };
-        if sent == Sent::Gone {
+        // What answers the peer is of no use to it any more, nor to anybody here.
+        let asks = [PacketKind::Take as u8, PacketKind::OneSided as u8];
+        if sent == Sent::Gone && asks.contains(&header.kind) {
             self.proto.note_gone(peer);
         }
         sent != Sent::Full

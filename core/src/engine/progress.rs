@@ -19,7 +19,7 @@ impl<T: Transport> State<T> {
         self.proto.unpolled = 0;
         let packets = self.transport.poll(&mut Inbound(&mut self.proto));
         if self.proto.work || self.transport.failures() != self.proto.failures_seen {
-            return packets + self.work();
+            return packets + self.work(packets);
         }
         packets
     }
@@ -50,10 +50,11 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// The slow part: deferred offers, queued packets, streams, pulls, pushes, hooks, failures.
+    /// The slow part, after a poll that has brought so many packets: deferred offers, queued packets, streams, pulls, pushes, hooks,
+    /// failures.
     #[cold]
     #[inline(never)]
-    fn work(&mut self) -> usize {
+    fn work(&mut self, packets: usize) -> usize {
         self.proto.has_pulled = false;
         self.proto.has_pulled_absent = false;
         if self.attends() {
@@ -69,7 +70,7 @@ impl<T: Transport> State<T> {
             done += 1;
         }
         self.declare_misbehaved();
-        done += self.fail_gone();
+        done += self.fail_gone(packets);
         done += self.advance_pulls();
         done += self.begin_late();
         while let Some(index) = self.proto.begins.pop_front() {

@@ -26,7 +26,7 @@ use crate::matching::{PostedQueue, UnexpectedQueue};
 use crate::observe::{Counters, Event, Tracer};
 use crate::transport::{Exposure, Header, Limits, Transport, TransportCaps};
 
-/// A channel's state.
+/// A channel's state. (In this order: a transport that peers reach without this rank is gone before what they may reach.)
 pub(super) struct State<T: Transport> {
     pub(super) transport: T,
     pub(super) proto: Proto,
@@ -105,8 +105,8 @@ pub(super) struct Proto {
     pub(super) failures_seen: u32,
     /// World ranks held to be dead.
     pub(super) failed: Vec<u32>,
-    /// World ranks that take no more packets, which may be known here alone: some have left the job.
-    pub(super) gone: Vec<u32>,
+    /// World ranks that take no more packets, which may be known here alone: some have left the job. With polls since.
+    pub(super) gone: Vec<(u32, u32)>,
     pub(super) finalized: bool,
     /// What a call sends that waits for it found no room, and is in no queue.
     pub(super) found_no_room: bool,

@@ -232,8 +232,6 @@ impl<T: Transport, L: Level> Engine<T, L> {
     /// Polls until the receive in hand is done, as long as a wait spins with the lock held.
     #[inline]
     pub(super) fn poll_in_hand(&self, state: &mut State<T>) {
-        // As in `block_until`: the message goes into the caller's buffer.
-        let guard = NoUnwind::new("a receive");
         state.transport.set_present(true);
         let turns = if L::MULTIPLE { 1 } else { self.policy.spin };
         let mut polls = 0;
@@ -246,7 +244,6 @@ impl<T: Transport, L: Level> Engine<T, L> {
             polls += 1;
         }
         state.transport.set_present(false);
-        guard.done();
     }
 
     #[cold]

@@ -15,6 +15,7 @@ mod block;
 mod network;
 mod remote;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -129,6 +130,7 @@ pub fn network_with(n: u32, mut options: Options) -> Vec<Memory> {
             rank,
             next: 0,
             ends: Ends::default(),
+            missed: BTreeSet::new(),
         })
         .collect()
 }
@@ -141,6 +143,8 @@ pub struct Memory {
     /// The peer with which the next poll begins, so that none is starved.
     next: u32,
     ends: Ends,
+    /// Peers that have left the job with something that this rank still wanted.
+    missed: BTreeSet<u32>,
 }
 
 impl Memory {
@@ -328,7 +332,10 @@ unsafe impl Transport for Memory {
     }
 
     fn failure_of(&self, peer: u32) -> Option<String> {
-        self.network.state().failed.get(peer as usize)?.clone()
+        let state = self.network.state();
+        let failed = state.failed.get(peer as usize)?.clone();
+        let left = || format!("rank {peer} has left the job");
+        failed.or_else(|| self.missed.contains(&peer).then(left))
     }
 
     fn declare_failed(&mut self, peer: u32, why: &str) {
@@ -391,7 +398,11 @@ unsafe impl Transport for Memory {
             return Pulled::Stream;
         }
         let state = self.network.state();
-        if state.failed[peer as usize].is_some() || state.left[peer as usize] {
+        if state.failed[peer as usize].is_some() {
+            return Pulled::Gone;
+        }
+        if state.left[peer as usize] {
+            self.missed.insert(peer);
             return Pulled::Gone;
         }
         let Some(span) = state.exposed.get(&(peer, number_of(&exposure.0))) else {

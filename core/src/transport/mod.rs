@@ -381,6 +381,10 @@ pub unsafe trait Transport: Send + 'static {
         let _ = exposure;
     }
 
+    /// The program has failed, and the process is about to end: what ends from here on does not say that this rank has left in good
+    /// order, so that the others take the end of the process for its death. (Where they do not see that, there is nothing to do.)
+    fn end_silently(&mut self) {}
+
     /// The device ends, in whatever way, and its buffers are about to be freed: no peer begins any more to read or write what
     /// this rank has exposed, and none is at it when this returns. Nothing else is called behind it. (Where peers reach
     /// into memory only while this rank polls, there is nothing to do.)

@@ -57,6 +57,11 @@ impl Guard {
         self.pid
     }
 
+    /// Tells it of a process that a rank's script has started. Where that has left the group, the guard does not wait for it.
+    pub(crate) fn tell_of_inner(&self, pid: i32) {
+        self.tell(-pid);
+    }
+
     /// Tells it of a rank that has been started.
     pub(crate) fn tell(&self, pid: i32) {
         // A guard that somebody has killed hears nothing; the job runs all the same.
@@ -97,9 +102,10 @@ fn watch(pipe: RawFd, clean_up: CleanUp) -> ! {
     }
     // A panic must not unwind into the launcher's frames, of which this is a copy.
     let _ = catch_unwind(|| {
-        let ranks = ranks_until_the_end(pipe);
-        end(&ranks);
-        clean_up(&ranks);
+        let told = told_until_the_end(pipe);
+        end(&told);
+        let pids: Vec<i32> = told.iter().map(|pid| pid.abs()).collect();
+        clean_up(&pids);
     });
     // SAFETY: neither touches memory of this process.
     unsafe {
@@ -108,9 +114,9 @@ fn watch(pipe: RawFd, clean_up: CleanUp) -> ! {
     }
 }
 
-/// The pids that the launcher tells, until it is gone or closes the pipe.
-fn ranks_until_the_end(pipe: RawFd) -> Vec<i32> {
-    let mut ranks = Vec::new();
+/// The pids that the launcher tells, until it is gone or closes the pipe; those of inner processes are negative.
+fn told_until_the_end(pipe: RawFd) -> Vec<i32> {
+    let mut told = Vec::new();
     loop {
         let mut pid = 0_i32.to_ne_bytes();
         // SAFETY: `pid` has room for its length. Pids are written as a whole, so they are read so.
@@ -119,25 +125,30 @@ fn ranks_until_the_end(pipe: RawFd) -> Vec<i32> {
             libc::read(pipe, pid.as_mut_ptr().cast(), pid.len()) as libc::c_int
         });
         if !read.is_ok_and(|read| read == 4) {
-            return ranks;
+            return told;
         }
-        ranks.push(i32::from_ne_bytes(pid));
+        told.push(i32::from_ne_bytes(pid));
     }
 }
 
-/// Kills the ranks of this group, and waits until all have gone.
-fn end(ranks: &[i32]) {
-    for &rank in ranks {
+/// Kills those of this group, and waits until they and all ranks have gone.
+fn end(told: &[i32]) {
+    let mut awaited = Vec::new();
+    for &told in told {
+        let pid = told.abs();
         // SAFETY: none of these touches memory of this process. A pid that somebody else has by now
         // is in another group. Who has left the group ends with the launcher (`PR_SET_PDEATHSIG`).
-        unsafe {
-            if libc::getpgid(rank) == libc::getpgrp() {
-                libc::kill(rank, libc::SIGKILL);
-            }
+        let ours = unsafe { libc::getpgid(pid) == libc::getpgrp() };
+        if ours {
+            // SAFETY: as above.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+        if ours || told > 0 {
+            awaited.push(pid);
         }
     }
     let mut looks = 0..LOOKS;
-    while !ranks.iter().all(|&rank| has_gone(rank)) && looks.next().is_some() {
+    while !awaited.iter().all(|&pid| has_gone(pid)) && looks.next().is_some() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }

@@ -105,17 +105,20 @@ pub(crate) fn adopted_children() -> Vec<i32> {
     children_of(&format!("/proc/{me}/task/{me}"))
 }
 
+/// No more descendants than about so many are looked for: no script of a rank has as many.
+const MANY: usize = 256;
+
 /// The processes that have come of one, as they are now. Empty where the kernel does not tell.
 pub(crate) fn descendants(pid: i32) -> Vec<i32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task"));
-    let threads = threads.into_iter().flatten().flatten();
-    let mut all: Vec<i32> = threads
-        .flat_map(|thread| children_of(&thread.path().to_string_lossy()))
-        .collect();
-    for child in all.clone() {
-        all.extend(descendants(child));
+    let (mut all, mut next) = (vec![pid], 0);
+    while next < all.len() && all.len() < MANY {
+        let threads = fs::read_dir(format!("/proc/{}/task", all[next]));
+        for thread in threads.into_iter().flatten().flatten() {
+            all.extend(children_of(&thread.path().to_string_lossy()));
+        }
+        next += 1;
     }
-    all
+    all.split_off(1)
 }
 
 /// The children that a thread has started or taken in.

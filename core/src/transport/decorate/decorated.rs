@@ -233,6 +233,10 @@ unsafe impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         self.inner.withdraw(exposure);
     }
 
+    fn end_silently(&mut self) {
+        self.inner.end_silently();
+    }
+
     fn close(&mut self) {
         self.inner.close();
     }

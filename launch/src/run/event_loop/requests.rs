@@ -76,7 +76,7 @@ impl EventLoop {
         let child = self.job.ranks[rank as usize].pid;
         for pid in os::descendants(child) {
             if let Some(guard) = &self.job.guard {
-                guard.tell(pid);
+                guard.tell_of_inner(pid);
             }
             self.inner.push(pid);
         }

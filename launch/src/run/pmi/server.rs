@@ -133,7 +133,9 @@ impl Server {
         match message.command() {
             "init" => {
                 let answer = self.init(rank, message);
-                vec![Reaction::Joins(rank), Reaction::Reply(rank, answer)]
+                let joins = answer.field("rc") == Some("0");
+                let joins = joins.then_some(Reaction::Joins(rank));
+                joins.into_iter().chain(reply(answer)).collect()
             }
             "get_maxes" => reply(
                 Message::new("maxes")
