@@ -343,16 +343,12 @@ unsafe fn write(
     unsafe { fi_writemsg(ep.get(), &raw const message, flags) }
 }
 
-/// An operation is over. Tells the engine, unless its peer is dead already. Returns how much news that is.
+/// An operation is over. Tells the engine, unless that has been told of its end. Returns how much news that is.
 pub(crate) fn completed<S: Sink>(ofi: &mut Ofi, index: usize, sink: &mut S) -> usize {
     let Some(slot) = take(ofi, index) else {
         return 0;
     };
-    // What concerns this rank's own memory the engine waits for, whatever the others think of this rank.
-    if ofi.adopted != 0
-        && slot.peer != ofi.rank
-        && ofi.shared.deaths.reason(slot.peer, ofi.adopted).is_some()
-    {
+    if ofi.adopted != 0 && has_been_told(ofi, slot.peer) {
         return 0;
     }
     let own = ofi.link.memory.remotes.slab.part(index);
@@ -360,7 +356,7 @@ pub(crate) fn completed<S: Sink>(ofi: &mut Ofi, index: usize, sink: &mut S) -> u
         Way::Long | Way::Out => 0,
         Way::In(target, len) => {
             // SAFETY: the bytes have been read into the slot; the target is writable until the engine
-            // hears of the end, because the peer's death has not been reported.
+            // hears of the end, because neither the peer's death nor this rank's has been reported.
             unsafe { std::ptr::copy_nonoverlapping(own, target, len) };
             0
         }
@@ -369,6 +365,14 @@ pub(crate) fn completed<S: Sink>(ofi: &mut Ofi, index: usize, sink: &mut S) -> u
     };
     sink.finished(slot.id, Some(value));
     1
+}
+
+/// Whether the engine has ended what concerns `peer` and has given memory back: it has heard of a death, that of the peer or
+/// of this rank, which then talks to nobody. What concerns this rank's own memory it waits for, whatever the others think.
+#[cold]
+fn has_been_told(ofi: &Ofi, peer: u32) -> bool {
+    let told = |rank| ofi.shared.deaths.reason(rank, ofi.adopted).is_some();
+    peer != ofi.rank && (told(peer) || told(ofi.rank))
 }
 
 /// What a failed operation says of its peer.

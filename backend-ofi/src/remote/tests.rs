@@ -304,6 +304,56 @@ fn slots_that_the_dead_never_give_back_are_not_waited_for() {
     }
 }
 
+/// Whom the others hold to be dead has its buffers back, though those from whom it reads live.
+#[test]
+fn what_comes_after_its_own_death_is_not_copied() {
+    const LEN: usize = 4 << 10;
+    let (mut source, mut target) = (vec![7_u8; LEN], vec![0_u8; LEN]);
+    let Some(mut ranks) = ranks::<2>() else {
+        return; // It has said why.
+    };
+    meet(&mut ranks, 0, 1);
+    let [zero, one] = &mut ranks;
+    // SAFETY: the source outlives the ranks.
+    let token = unsafe { one.register(source.as_mut_ptr(), LEN, portolan_core::MemoryKind::Host) };
+    let get = Remote::Get {
+        target: target.as_mut_ptr(),
+        len: LEN,
+    };
+    // SAFETY: writable bytes, inside of the region.
+    let begun = unsafe { zero.begin_remote(1, &token.expect("a region"), 0, get, 7) };
+    assert_eq!(begun, Begun::Bytes(LEN));
+    zero.declare_failed(0, "the others say so");
+    assert_eq!(
+        zero.failures(),
+        1,
+        "what is short keeps no death from being told"
+    );
+    let slot = |zero: &Ofi| {
+        zero.link
+            .memory
+            .remotes
+            .slots
+            .iter()
+            .position(Option::is_some)
+    };
+    let index = slot(zero).expect("it is under way");
+    let mut outcome = Outcome(None);
+    let mut polls = 0;
+    while slot(zero).is_some() {
+        one.poll(&mut Count(0));
+        zero.poll(&mut outcome);
+        polls += 1;
+        assert!(polls < POLLS, "the read never ends");
+    }
+    let part = zero.link.memory.remotes.slab.part(index);
+    // SAFETY: a part has room for as much, and nothing is under way there.
+    let came = unsafe { std::slice::from_raw_parts(part, LEN) };
+    assert!(came == source, "it has been cut off");
+    assert!(target.iter().all(|&byte| byte == 0), "it has been copied");
+    assert_eq!(outcome.0, None, "the engine has been told twice");
+}
+
 /// Atomic operations of an owner on its own region go by the provider, too, whatever the others think of that rank.
 #[test]
 fn who_is_held_to_be_dead_reaches_its_own_memory() {
