@@ -107,11 +107,24 @@ impl Process {
     }
 }
 
-/// When a process started, from `/proc/PID/stat`: the 22nd field, counted behind the name.
+/// When a process started, in `/proc/PID/stat`.
 fn start_of(pid: u32) -> Option<u64> {
+    field(pid, 22)
+}
+
+/// Whether a process has lost its memory, or is about to: the kernel notes that first of all.
+pub(crate) fn is_ending(pid: u32) -> bool {
+    /// `PF_EXITING` of the kernel.
+    const EXITING: u64 = 4;
+    let gone = || !fs::exists(format!("/proc/{pid}")).unwrap_or(true);
+    field(pid, 9).map_or_else(gone, |flags| flags & EXITING != 0)
+}
+
+/// A field of `/proc/PID/stat` behind the second, which is a name that may have anything in it.
+fn field(pid: u32, number: usize) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let behind = &stat[stat.rfind(')')? + 1..];
-    behind.split_whitespace().nth(19)?.parse().ok()
+    behind.split_whitespace().nth(number - 3)?.parse().ok()
 }
 
 /// On which node this process is.
@@ -213,6 +226,18 @@ mod tests {
             (all.of(0), all.of(1), all.of(2)),
             (&b"one"[..], &b""[..], &b"three"[..])
         );
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_told_from_one_that_runs() {
+        assert!(!is_ending(std::process::id()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        // It has a number until it is waited for.
+        while !is_ending(child.id()) {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(is_ending(child.id()));
     }
 
     #[test]

@@ -80,6 +80,9 @@ pub(crate) fn words(info: &Info) -> bool {
     info.domain_attr().cq_data_size >= 8 && !forgets
 }
 
+/// What a rank cannot do any more that is not told how operations on peers' memory end.
+pub(crate) const OF_REMOTES: TransportCaps = TransportCaps::REMOTE.union(TransportCaps::ATOMICS);
+
 /// Capabilities over what a domain says of its provider.
 pub(crate) fn caps(domain: &Domain, processes: bool) -> TransportCaps {
     let mut caps = TransportCaps::empty();

@@ -11,6 +11,10 @@ pub(crate) struct Deaths {
     /// How many, so that a poll need not lock.
     count: AtomicU32,
     list: Mutex<Vec<(u32, String)>>,
+    /// Those of whom nothing runs any more, and copies anything.
+    ended: Mutex<Vec<u32>>,
+    /// How many these are.
+    ends: AtomicU32,
     bells: Mutex<Vec<Weak<crate::bell::EventBell>>>,
 }
 
@@ -36,6 +40,36 @@ impl Deaths {
         for bell in bells.iter().filter_map(Weak::upgrade) {
             bell.ring();
         }
+    }
+
+    /// The process of a rank that is dead, or is about to be declared so, has ended; or its transport has, in a job of threads.
+    pub(crate) fn note_end(&self, rank: u32) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if !ended.contains(&rank) {
+            ended.push(rank);
+            // Release: pairs with the Acquire in `ends`.
+            self.ends.store(ended.len() as u32, Ordering::Release);
+        }
+    }
+
+    /// The process of a rank has ended, or is ending, which has not left before.
+    pub(crate) fn died(&self, rank: u32, pid: u32) {
+        self.note_end(rank);
+        let why = format!("the process of rank {rank} (pid {pid}) has died");
+        self.declare(rank, &why);
+    }
+
+    /// How many have ended.
+    #[inline]
+    pub(crate) fn ends(&self) -> u32 {
+        // Acquire: pairs with the Release in `note_end`: what has ended wrote before.
+        self.ends.load(Ordering::Acquire)
+    }
+
+    /// The ranks of whom that is known.
+    pub(crate) fn ended(&self) -> Vec<u32> {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.clone()
     }
 
     /// Why `rank` is dead, if it is among the first `known`.

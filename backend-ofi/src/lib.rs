@@ -51,6 +51,7 @@
 //! }
 //! ```
 
+mod abandon;
 mod acquaint;
 mod addr;
 mod arrival;

@@ -237,7 +237,10 @@ unsafe impl Transport for Ofi {
     }
 
     fn caps(&self) -> TransportCaps {
-        self.caps
+        match self.link.memory.stuck {
+            true => self.caps - caps::OF_REMOTES,
+            false => self.caps,
+        }
     }
 
     fn limits(&self) -> Limits {
@@ -448,6 +451,11 @@ impl Drop for Ofi {
         let busy = link.memory.is_reading() || link.lent.is_some();
         if !busy && !hangs_up {
             self.shared.retire(link);
+        } else {
+            drop(link);
+        }
+        if died {
+            self.shared.deaths.note_end(self.rank);
         }
     }
 }

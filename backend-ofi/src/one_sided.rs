@@ -11,6 +11,7 @@ use std::sync::Arc;
 use libfabric_sys::{FI_ADDR_NOTAVAIL, FI_EAGAIN, FI_READ, FI_REMOTE_READ, fi_read, fid_mr};
 use portolan_core::transport::{Exposure, Pulled, Pulls, Sent, Token};
 
+use crate::abandon::{self, Open, What};
 use crate::endpoint::{Domain, desc};
 use crate::fid::Fid;
 use crate::ofi::Ofi;
@@ -30,6 +31,13 @@ pub(crate) struct Memory {
     reads: Box<[Option<Read>]>,
     /// Reads that have not completed.
     pending: usize,
+    /// Reads and remote operations that have begun, ever.
+    pub(crate) begun: u64,
+    /// The provider tells no more how they end.
+    pub(crate) stuck: bool,
+    /// How many ranks had ended when it was last looked what they have left, and when all of that was seen to.
+    pub(crate) seen: u32,
+    pub(crate) settled: u32,
     /// By number.
     pub(crate) exposed: BTreeMap<u64, Arc<Fid<fid_mr>>>,
     pub(crate) registrations: Registrations,
@@ -41,6 +49,8 @@ pub(crate) struct Memory {
 struct Read {
     what: Piece,
     state: State,
+    /// How many operations of this rank had begun when it did.
+    begun: u64,
     /// Of the target, where the provider wants that.
     region: Option<Arc<Fid<fid_mr>>>,
 }
@@ -63,6 +73,8 @@ enum State {
     Pending,
     Done,
     Failed,
+    /// Nobody waits for it any more.
+    Abandoned,
 }
 
 impl Memory {
@@ -71,6 +83,10 @@ impl Memory {
             ops: Ops::new(Kind::Read, READS),
             reads: (0..READS).map(|_| None).collect(),
             pending: 0,
+            begun: 0,
+            stuck: false,
+            seen: 0,
+            settled: 0,
             exposed: BTreeMap::new(),
             registrations: Registrations::new(),
             remotes: Remotes::new(domain)?,
@@ -80,6 +96,25 @@ impl Memory {
     /// Whether the provider may use memory of the program.
     pub(crate) fn is_reading(&self) -> bool {
         self.pending > 0 || self.remotes.uses_memory()
+    }
+
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending == 0 && self.remotes.is_idle()
+    }
+
+    /// What has not ended, and has not been abandoned.
+    pub(crate) fn open(&self) -> impl Iterator<Item = Open> {
+        let reads = self.reads.iter().enumerate();
+        let reads = reads.filter_map(|(index, read)| {
+            let read = read.as_ref().filter(|read| read.state == State::Pending)?;
+            Some(Open {
+                begun: read.begun,
+                peer: read.what.peer,
+                what: What::Read(index),
+            })
+        });
+        reads.chain(self.remotes.open())
     }
 
     /// As if a read had begun.
@@ -108,15 +143,28 @@ impl Memory {
         let Some(read) = &mut self.reads[index] else {
             return;
         };
+        if read.state == State::Abandoned {
+            self.reads[index] = None;
+            return;
+        }
         read.state = if well { State::Done } else { State::Failed };
         read.region = None;
         self.pending -= 1;
     }
 
+    /// Nobody waits for a read any more; its place stays the provider's.
+    pub(crate) fn abandon(&mut self, index: usize) {
+        if let Some(read) = &mut self.reads[index] {
+            read.state = State::Abandoned;
+            self.pending -= 1;
+        }
+    }
+
     /// Nobody asks any more what has become of reads from peers that are dead. None is under way.
     pub(crate) fn forget(&mut self, dead: impl Fn(u32) -> bool) {
+        let over = |state| matches!(state, State::Done | State::Failed);
         for read in &mut self.reads {
-            read.take_if(|read| read.state != State::Pending && dead(read.what.peer));
+            read.take_if(|read| over(read.state) && dead(read.what.peer));
         }
     }
 
@@ -128,6 +176,7 @@ impl Memory {
             State::Pending => return Some(Pulled::Later),
             State::Done => Pulled::Done,
             State::Failed => Pulled::Stream,
+            State::Abandoned => return Some(Pulled::Stream),
         };
         *place = None;
         Some(answer)
@@ -220,7 +269,7 @@ pub(crate) fn withdraw(ofi: &mut Ofi, exposure: &Exposure) {
 
 /// Which ways long messages may take.
 pub(crate) fn pulls(ofi: &Ofi) -> Pulls {
-    match ofi.link.domain.rma {
+    match ofi.link.domain.rma && !ofi.link.memory.stuck {
         true => Pulls::Contiguous,
         false => Pulls::Never,
     }
@@ -257,8 +306,8 @@ pub(crate) unsafe fn pull(
         .checked_add(len as u64)
         .is_some_and(|end| end <= place.len);
     // While a death waits to be believed, nothing is begun that would have to end before.
-    let trouble = ofi.shared.deaths.count() != ofi.adopted;
-    let possible = ofi.link.domain.rma && inside && !trouble;
+    let trouble = ofi.shared.deaths.count() != ofi.adopted || abandon::is_open(ofi);
+    let possible = ofi.link.domain.rma && inside && !trouble && !ofi.link.memory.stuck;
     if !possible || len > ofi.link.domain.info.ep_attr().max_msg_size {
         return Pulled::Stream;
     }
@@ -285,7 +334,11 @@ unsafe fn start(ofi: &mut Ofi, piece: Piece) -> Pulled {
     let addr = ofi.peers[peer as usize].addr;
     let link = &mut *ofi.link;
     let Some(index) = link.memory.reads.iter().position(Option::is_none) else {
-        return Pulled::Later;
+        let waits = |read: &Read| read.state != State::Abandoned;
+        return match link.memory.reads.iter().flatten().any(waits) {
+            true => Pulled::Later,
+            false => Pulled::Stream, // None is ever given back.
+        };
     };
     let registrations = &mut link.memory.registrations;
     let alone = (FI_READ, u64::MAX - index as u64);
@@ -308,9 +361,11 @@ unsafe fn start(ofi: &mut Ofi, piece: Piece) -> Pulled {
         return Pulled::Stream;
     }
     link.memory.pending += 1;
+    link.memory.begun += 1;
     link.memory.reads[index] = Some(Read {
         what: piece,
         state: State::Pending,
+        begun: link.memory.begun,
         region,
     });
     Pulled::Later

@@ -4,13 +4,16 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 
 use libfabric_sys::{
-    FI_EAGAIN, FI_EAVAIL, fi_cq_err_entry, fi_cq_read, fi_cq_readerr, fi_cq_strerror,
-    fi_cq_tagged_entry,
+    FI_EAGAIN, FI_EAVAIL, FI_REMOTE_READ, FI_REMOTE_WRITE, fi_cq_err_entry, fi_cq_read,
+    fi_cq_readerr, fi_cq_strerror, fi_cq_tagged_entry,
 };
-use portolan_core::transport::{Bell, Sink};
+use portolan_core::transport::{Bell, Sink, Transport};
 
+use crate::abandon::{self, What};
+use crate::addr;
 use crate::arrival::Arrival;
 use crate::bare;
+use crate::caps;
 use crate::inbox::{Fate, Own};
 use crate::native::Matched;
 use crate::ofi::Ofi;
@@ -83,8 +86,8 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     if ofi.rooms.is_some() {
         room::make(ofi);
     }
-    if ofi.shared.deaths.count() != ofi.adopted {
-        adopt(ofi, delivered);
+    if ofi.shared.deaths.count() != ofi.adopted || abandon::is_open(ofi) {
+        adopt(ofi, delivered, sink);
     }
     if ofi.listens() {
         before_sleep(ofi);
@@ -281,9 +284,7 @@ fn read_error<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
         return 0;
     }
     if entry.op_context.is_null() {
-        let why = words(ofi, &entry);
-        tracing::warn!(rank = ofi.rank, why, "an injected packet was lost");
-        return 0;
+        return nameless(ofi, &entry, sink);
     }
     // SAFETY: as in `completed`.
     let (kind, index) = unsafe { Ops::of(entry.op_context) };
@@ -299,13 +300,7 @@ fn read_error<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
             ofi.tagged.push(Matched::of_error(index, &entry));
             return 0;
         }
-        Kind::Remote => {
-            match remote::failed(ofi, index, entry.err, sink) {
-                Failed::Refused => return 1,
-                Failed::Lost(peer) => lost(ofi, peer, "reach memory of it", &entry),
-            }
-            return 0;
-        }
+        Kind::Remote => return remote_failed(ofi, index, &entry, sink),
         Kind::Receive => {
             // Whether the provider lets go of the buffer its flags say, and nothing else: what is left of
             // it may be posted still.
@@ -323,6 +318,66 @@ fn read_error<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     // A connection that is broken, for example. What else was under way on it, handed over and not yet
     // delivered, is lost as well, and nobody else has it any more.
     lost(ofi, peer, "send to it", &entry);
+    0
+}
+
+/// Something has failed, and the provider does not say what.
+fn nameless<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_err_entry, sink: &mut S) -> usize {
+    let why = words(ofi, entry);
+    if entry.flags & (FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 {
+        tracing::warn!(
+            rank = ofi.rank,
+            why,
+            "what a peer did to memory here failed"
+        );
+        return 0;
+    }
+    // What libfabric's shared memory copies within the call that begins it ends with that call. So all that began before this
+    // one have been seen to end.
+    let reads = |open: &abandon::Open| !matches!(open.what, What::Remote(_, false));
+    let shm = caps::over(&ofi.link.domain.info, "shm");
+    let open = ofi.link.memory.open().filter(|open| shm && reads(open));
+    match open.min_by_key(|open| open.begun).map(|open| open.what) {
+        Some(What::Read(index)) => {
+            ofi.link.memory.completed(index, false);
+            0
+        }
+        Some(What::Remote(index, _)) => {
+            if let Some(peer) = ofi.link.memory.remotes.peer(index) {
+                notice_end(ofi, peer);
+            }
+            remote_failed(ofi, index, entry, sink)
+        }
+        None => {
+            tracing::warn!(rank = ofi.rank, why, "an injected packet was lost");
+            0
+        }
+    }
+}
+
+/// A read from a peer has failed as if the peer refused it. Perhaps its process is ending, and the thread that watches it has
+/// not been told yet.
+fn notice_end(ofi: &Ofi, peer: u32) {
+    let Some(pid) = ofi.process_of(peer).filter(|_| peer != ofi.rank) else {
+        return;
+    };
+    if addr::is_ending(pid) && !ofi.shared.roster.has_left(peer) {
+        ofi.shared.deaths.died(peer, pid);
+    }
+}
+
+/// An operation on memory of a peer has failed.
+fn remote_failed<S: Sink>(
+    ofi: &mut Ofi,
+    index: usize,
+    entry: &fi_cq_err_entry,
+    sink: &mut S,
+) -> usize {
+    // Some of libfabric's shared memory are negative.
+    match remote::failed(ofi, index, entry.err.abs(), sink) {
+        Failed::Refused => return 1,
+        Failed::Lost(peer) => lost(ofi, peer, "reach memory of it", entry),
+    }
     0
 }
 
@@ -363,16 +418,17 @@ fn broken(ofi: &mut Ofi, what: &str, error: isize) {
 /// Believes what is known of deaths, once nothing of the dead is on its way any more.
 #[cold]
 #[inline(never)]
-fn adopt(ofi: &mut Ofi, delivered: usize) {
+fn adopt<S: Sink>(ofi: &mut Ofi, delivered: usize, sink: &mut S) {
     let (quiet, polls) = &mut ofi.silence;
     *quiet = if delivered == 0 { *quiet + 1 } else { 0 };
     *polls += 1;
     if *quiet > SILENCE || *polls > LONG_ENOUGH {
+        abandon::all(ofi, sink);
         believe(ofi);
     }
 }
 
-/// Believes what is known of deaths, unless something is being read: whoever is told of a death takes
+/// Believes what is known of deaths, unless something is being read, or is to be abandoned: whoever is told of a death takes
 /// buffers back.
 pub(crate) fn believe(ofi: &mut Ofi) {
     let memory = &ofi.link.memory;
@@ -384,7 +440,7 @@ pub(crate) fn believe(ofi: &mut Ofi) {
         // writes no more into memory of this rank.
         sever::connections(ofi);
     }
-    if reading {
+    if reading || abandon::is_due(ofi) {
         ofi.silence = (0, 0);
         return;
     }

@@ -2,8 +2,8 @@
 //!
 //! What is short passes through memory of the transport's own, like the words of an atomic operation: the
 //! provider may keep that for as long as it likes, even if the peer dies and nobody will ever say how the
-//! operation ended. What is long lies where the program has it; then the operation has to end before a
-//! death is believed.
+//! operation ended. What is long lies where the program has it; then the operation has to end, or to be
+//! [abandoned](crate::abandon), before a death is believed.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use libfabric_sys::{
 use portolan_core::transport::remote::AtomicWidth;
 use portolan_core::transport::{Begun, Remote, Sent, Sink, Token};
 
+use crate::abandon::{self, Open, What};
 use crate::atomics::{self, Goal, Words};
 use crate::endpoint::{Domain, desc};
 use crate::fid::Fid;
@@ -27,8 +28,7 @@ use crate::slab::Slab;
 
 /// Operations that may be under way from one rank.
 const UNDER_WAY: usize = 64;
-/// Longest operation that passes through the transport's memory. No less than what the shm provider
-/// hands to its peer in pieces of its own; beyond, that provider moves everything within the call.
+/// Longest operation that passes through the transport's memory.
 const SHORT: usize = 8 << 10;
 /// Longest part of an operation, where the provider would take more.
 const LONG: usize = 1 << 30;
@@ -56,19 +56,31 @@ struct Slot {
     id: u32,
     peer: u32,
     kind: Way,
+    /// How many operations of this rank had begun when it did.
+    begun: u64,
     /// Of memory of the program, where the provider wants that.
     region: Option<Arc<Fid<fid_mr>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// From or to memory of the program.
+    /// Out of memory of the program.
     Long,
+    /// Into memory of the program.
+    LongIn,
     /// Out of the slab.
     Out,
     /// Into the slab, and from there to where it is wanted.
     In(*mut u8, usize),
     Atomic(AtomicWidth),
+    /// Nobody waits for it any more.
+    Abandoned,
+}
+
+impl Way {
+    fn uses_memory(self) -> bool {
+        matches!(self, Self::Long | Self::LongIn)
+    }
 }
 
 // SAFETY: the pointer is used under `Transport::begin_remote`'s promise, whatever the thread; regions belong
@@ -116,6 +128,37 @@ impl Remotes {
         self.slots.iter().flatten().any(|slot| peers(slot.peer))
     }
 
+    /// What has not ended, and has not been abandoned.
+    pub(crate) fn open(&self) -> impl Iterator<Item = Open> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(index, slot)| {
+            let slot = slot.as_ref()?;
+            let reads = match slot.kind {
+                Way::LongIn | Way::In(..) => true,
+                Way::Long | Way::Out | Way::Atomic(_) => false,
+                Way::Abandoned => return None,
+            };
+            Some(Open {
+                begun: slot.begun,
+                peer: slot.peer,
+                what: What::Remote(index, reads),
+            })
+        })
+    }
+
+    /// On whose memory an operation is under way.
+    pub(crate) fn peer(&self, index: usize) -> Option<u32> {
+        Some(self.slots[index].as_ref()?.peer)
+    }
+
+    /// Nobody waits for an operation any more; the slot stays the provider's. The engine's name for it.
+    pub(crate) fn abandon(&mut self, index: usize) -> Option<u32> {
+        let slot = self.slots[index].as_mut()?;
+        let kind = std::mem::replace(&mut slot.kind, Way::Abandoned);
+        self.long -= usize::from(kind.uses_memory());
+        Some(slot.id)
+    }
+
     pub(crate) fn memory(&self) -> usize {
         self.slab.len()
     }
@@ -134,11 +177,11 @@ pub(crate) unsafe fn begin(
     id: u32,
 ) -> Begun {
     let atomic = matches!(what, Remote::Atomic { .. });
-    if !ofi.link.domain.remote || (atomic && !ofi.link.domain.atomics) {
+    if !ofi.link.domain.remote || (atomic && !ofi.link.domain.atomics) || ofi.link.memory.stuck {
         return Begun::Refused;
     }
     // While a death waits to be believed, nothing is begun that would have to end before.
-    if ofi.shared.deaths.count() != ofi.adopted {
+    if ofi.shared.deaths.count() != ofi.adopted || abandon::is_open(ofi) {
         return Begun::Full;
     }
     // Its own memory a rank reaches whatever the others think of it.
@@ -274,7 +317,7 @@ unsafe fn start(
                 if short {
                     Way::In(target, len)
                 } else {
-                    Way::Long
+                    Way::LongIn
                 },
                 result,
             )
@@ -295,12 +338,14 @@ unsafe fn start(
         }
     };
     if result == 0 {
+        memory.begun += 1;
         let remotes = &mut memory.remotes;
-        remotes.long += usize::from(matches!(kind, Way::Long));
+        remotes.long += usize::from(kind.uses_memory());
         remotes.slots[slot] = Some(Slot {
             id,
             peer,
             kind,
+            begun: memory.begun,
             region,
         });
     }
@@ -353,7 +398,7 @@ pub(crate) fn completed<S: Sink>(ofi: &mut Ofi, index: usize, sink: &mut S) -> u
     }
     let own = ofi.link.memory.remotes.slab.part(index);
     let value = match slot.kind {
-        Way::Long | Way::Out => 0,
+        Way::Long | Way::LongIn | Way::Out => 0,
         Way::In(target, len) => {
             // SAFETY: the bytes have been read into the slot; the target is writable until the engine
             // hears of the end, because neither the peer's death nor this rank's has been reported.
@@ -362,6 +407,7 @@ pub(crate) fn completed<S: Sink>(ofi: &mut Ofi, index: usize, sink: &mut S) -> u
         }
         // SAFETY: the words were written by `start`, and the provider has added the former value.
         Way::Atomic(width) => unsafe { own.cast::<Words>().read() }.former(width),
+        Way::Abandoned => return 0,
     };
     sink.finished(slot.id, Some(value));
     1
@@ -398,6 +444,9 @@ pub(crate) fn failed<S: Sink>(ofi: &mut Ofi, index: usize, error: i32, sink: &mu
     let Some(slot) = take(ofi, index) else {
         return Failed::Refused;
     };
+    if matches!(slot.kind, Way::Abandoned) {
+        return Failed::Refused;
+    }
     let dead = ofi.shared.deaths.is_dead(slot.peer);
     // That this rank is dead would end nothing that it does with itself.
     let own = slot.peer == ofi.rank;
@@ -411,7 +460,7 @@ pub(crate) fn failed<S: Sink>(ofi: &mut Ofi, index: usize, error: i32, sink: &mu
 fn take(ofi: &mut Ofi, index: usize) -> Option<Slot> {
     let remotes = &mut ofi.link.memory.remotes;
     let slot = remotes.slots[index].take()?;
-    remotes.long -= usize::from(matches!(slot.kind, Way::Long));
+    remotes.long -= usize::from(slot.kind.uses_memory());
     remotes.free.push(index as u32);
     remotes.waited = 0;
     Some(slot)

@@ -321,8 +321,7 @@ impl Heart {
 fn ended(shared: &Shared, rank: u32, process: Process) -> bool {
     let died = !shared.roster.has_left(rank);
     if died {
-        let why = format!("the process of rank {rank} (pid {}) has died", process.pid);
-        shared.deaths.declare(rank, &why);
+        shared.deaths.died(rank, process.pid);
     }
     died
 }

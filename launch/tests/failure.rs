@@ -50,6 +50,13 @@ const OVER_OFI: [(&[&str], [u32; 2]); 2] = [
     (&["broadcasting-large", "summing"], [3, 5]),
 ];
 
+/// Over libfabric's shared memory: what is under way with the dying rank, which does not look any more. No connection breaks
+/// there that would end it.
+const ON_SHM: [&str; 4] = ["putting", "getting", "announcing", "deaf"];
+
+/// Names a second version of libfabric: `cargo xtask test` sets it where there is one.
+const NEWER: &str = "PORTOLAN_TEST_LIBFABRIC";
+
 /// Where in its start a rank kills itself.
 const ATTACHING: [&str; 3] = ["before", "joined", "mapped"];
 
@@ -139,19 +146,42 @@ fn over_ofi() -> Vec<Trial> {
         }
     }
     trials.extend(across::trials());
+    let newer = std::env::var_os(NEWER);
+    if newer.is_none() {
+        eprintln!("skipped: deaths over a second version of libfabric: {NEWER} names none");
+    }
+    for role in ON_SHM {
+        for size in [2, 3] {
+            trials.push(Trial::test(
+                format!("killed_on_shm_of_libfabric_{role}_{size}_ranks"),
+                move || killed_in(on_shm(role, size), role, size, "return"),
+            ));
+            let Some(library) = newer.clone() else {
+                continue;
+            };
+            trials.push(Trial::test(
+                format!("killed_on_shm_of_newer_libfabric_{role}_{size}_ranks"),
+                move || {
+                    let mut command = on_shm(role, size);
+                    command.env("PORTOLAN_OFI_LIBRARY", &library);
+                    killed_in(command, role, size, "return")
+                },
+            ));
+        }
+    }
     // Its files are the launcher's to remove.
     trials.push(Trial::test("killed_over_ofi_on_shm", || {
-        killed_in(on_shm("outside"), "outside", 3, "return")
+        killed_in(on_shm("outside", 3), "outside", 3, "return")
     }));
     trials.push(Trial::test("killed_launcher_over_ofi_on_shm", || {
-        killed_launcher(on_shm("asleep"))
+        killed_launcher(on_shm("asleep", 3))
     }));
     trials.push(Trial::test(
         "killed_behind_a_script_over_ofi_on_shm",
         killed_behind_a_script,
     ));
     trials.push(Trial::test("killed_in_the_provider_shm", || {
-        let (outcome, pids) = end_of(on_shm("barrier"), "barrier", 3)?;
+        let (outcome, pids) = end_of(on_shm("barrier", 3), "barrier", 3)?;
         // Nobody stands still, nor in a lock that the dead rank has left taken.
         for rank in 0..2 {
             let told = outcome.out.contains(&format!("done {rank}\n"));
@@ -170,9 +200,9 @@ fn over_ofi() -> Vec<Trial> {
 }
 
 /// On libfabric's shared memory, in which a rank that polls holds a lock of its queue most of the time.
-fn on_shm(role: &str) -> Command {
+fn on_shm(role: &str, size: u32) -> Command {
     let words = [&options("return")[..], &["--transport", "ofi"]].concat();
-    let mut command = rank::command(&words, 3, role);
+    let mut command = rank::command(&words, size, role);
     command.env("PORTOLAN_OFI_PROVIDER", "shm");
     command
 }

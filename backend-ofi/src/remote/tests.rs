@@ -286,6 +286,7 @@ fn slots_that_the_dead_never_give_back_are_not_waited_for() {
             id: 0,
             peer: 1,
             kind: Way::Out,
+            begun: 0,
             region: None,
         })
     });

@@ -20,6 +20,8 @@ impl<T: Transport> State<T> {
     /// The transport has found peers dead.
     pub(super) fn notice_failures(&mut self) {
         self.proto.failures_seen = self.transport.failures();
+        // It may have lost with a peer what it could do before.
+        self.proto.caps = self.transport.caps();
         // Whom the others hold to be dead can talk to none of them: what it waits for has to end.
         let outcast = self.transport.failure_of(self.proto.me);
         let outcast = outcast.map(|why| format!("this rank was declared failed: {why}"));

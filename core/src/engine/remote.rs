@@ -177,6 +177,11 @@ impl Remotes {
     }
 }
 
+/// Whether there are remote operations, still.
+fn reaches(transport: &impl Transport) -> bool {
+    transport.caps().contains(TransportCaps::REMOTE)
+}
+
 impl<T: Transport> State<T> {
     /// Starts an operation on a peer's region; `None` if that region is reached by packets. For an atomic
     /// operation the peer may be this rank.
@@ -319,6 +324,12 @@ impl<T: Transport> State<T> {
                 Begun::Full | Begun::Gone => return true,
                 // Perhaps because the device's memory could not be registered.
                 Begun::Refused if op.is_driven() && op.begun == 0 => self.copy_driven(index),
+                // It reaches nobody's memory any more.
+                Begun::Refused
+                    if op.parts == 0 && peer != self.proto.me && !reaches(&self.transport) =>
+                {
+                    self.proto.remotes.known.insert(name, Known::ByPackets);
+                }
                 Begun::Refused => {
                     op.failed = true;
                     self.proto.end_remote(index);

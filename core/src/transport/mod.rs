@@ -227,7 +227,8 @@ pub unsafe trait Transport: Send + 'static {
     /// Short name, as in `PORTOLAN_TRANSPORT`.
     fn name(&self) -> &'static str;
 
-    /// What the transport can do beyond moving packets.
+    /// What the transport can do beyond moving packets. It may lose [`REMOTE`](TransportCaps::REMOTE) and
+    /// [`ATOMICS`](TransportCaps::ATOMICS) when it tells of a death, and nothing else ever; what has begun is told the end of first.
     fn caps(&self) -> TransportCaps;
 
     /// Sizes that the engine has to respect.

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use portolan::coll::Bcast;
 use portolan::{Comm, Error, ErrorKind, Errors, Group, Op, Result, Source, World};
-use portolan_core::{ProcId, job};
+use portolan_core::device::RegionKey;
+use portolan_core::{Device, ProcId, job};
 
 const LARGE: usize = 4 << 20;
 
@@ -25,7 +26,9 @@ pub(crate) fn calls(role: &str, rank: u32) -> Vec<&str> {
     let first = match (role, rank) {
         ("barrier" | "outside", _) => "barrier",
         (role, _) if is_collective(role) => role,
-        ("receiving", 0) => "send",
+        ("receiving" | "deaf", 0) => "send",
+        ("putting", 0) => "put",
+        ("getting", 0) => "get",
         ("asleep", 0) => "receive",
         (_, 0) => "receive",
         (_, 1) => "wildcard",
@@ -71,8 +74,21 @@ fn act(role: &str, world: &World) -> Result<()> {
             collective(role, &comm, &mut large, round)?;
         }
     }
+    let key = match role {
+        "putting" | "getting" => share(&comm, victim)?,
+        _ => None,
+    };
+    // What the victim has announced before it stops.
+    let announced = match role {
+        "announcing" if comm.rank() == victim => Some(
+            comm.isend_owned(vec![1_u8; LARGE], 0, 1)
+                .map_err(Error::from)?,
+        ),
+        _ => None,
+    };
     say(format!("ready {} {}", world.rank(), std::process::id()));
     if world.rank() == victim {
+        let _waits = announced;
         let outcome = suffer(role, &comm);
         if cut_off {
             // It lives, and nobody can see that.
@@ -83,7 +99,7 @@ fn act(role: &str, world: &World) -> Result<()> {
         return outcome;
     }
     for call in calls(role, world.rank()) {
-        let error = until_it_fails(call, &comm, victim);
+        let error = until_it_fails(call, &comm, victim, key.as_ref());
         say(format!(
             "told {} {call}: {:?}: {error}",
             world.rank(),
@@ -129,7 +145,7 @@ fn suffer(role: &str, comm: &Comm) -> Result<()> {
             role if is_collective(role) => collective(role, comm, &mut large, round)?,
             "sending-large" => comm.send(&large, 0, 1)?,
             "sending-small" => comm.send(&large[..8], 0, 1)?,
-            "outside" => std::thread::park(),
+            "outside" | "putting" | "getting" | "announcing" | "deaf" => std::thread::park(),
             "receiving" => drop(comm.recv_into(&mut large, 0, 1)?),
             // From a rank that never sends with this tag.
             _ => drop(comm.recv_into(&mut large, 0, 99)?),
@@ -139,13 +155,14 @@ fn suffer(role: &str, comm: &Comm) -> Result<()> {
 }
 
 /// Makes one call again and again: the error with which it ends.
-fn until_it_fails(call: &str, comm: &Comm, victim: u32) -> Error {
+fn until_it_fails(call: &str, comm: &Comm, victim: u32, key: Option<&RegionKey>) -> Error {
     let mut large = vec![0_u8; LARGE];
     let mut round = comm.size();
     loop {
         let outcome = match call {
             call if is_collective(call) => collective(call, comm, &mut large, round),
             "barrier" => comm.barrier(),
+            "put" | "get" => reach(call, comm, victim, key.expect("a region"), &mut large),
             "broadcast" => comm.bcast(&mut large[..64], victim),
             "receive" => comm.recv_into(&mut large, victim, 1).map(drop),
             "send" => comm.send(&large, victim, 1),
@@ -158,6 +175,45 @@ fn until_it_fails(call: &str, comm: &Comm, victim: u32) -> Error {
         }
         round += 1;
     }
+}
+
+/// The victim's memory, which rank 0 reaches.
+fn share(comm: &Comm, victim: u32) -> Result<Option<RegionKey>> {
+    if comm.rank() == victim {
+        // SAFETY: no request of the communicator's is touched.
+        let device = unsafe { comm.communicator() }.device();
+        let region = device.alloc_region(LARGE)?;
+        comm.send(&region.key.0, 0, 9)?;
+        // It looks until it has been reached.
+        comm.recv_one::<u8>(0, 9)?;
+    }
+    if comm.rank() != 0 {
+        return Ok(None);
+    }
+    let mut key = [0_u8; 56];
+    comm.recv_into(&mut key, victim, 9)?;
+    let key = RegionKey(key);
+    for call in ["put", "get"] {
+        reach(call, comm, victim, &key, &mut [0; 8])?;
+    }
+    comm.send_one(&0_u8, victim, 9)?;
+    Ok(Some(key))
+}
+
+/// Puts bytes into the victim's memory, or gets them from there.
+fn reach(call: &str, comm: &Comm, victim: u32, key: &RegionKey, bytes: &mut [u8]) -> Result<()> {
+    // SAFETY: only requests that are made here are completed.
+    let device = unsafe { comm.communicator() }.device();
+    let (to, at, len) = (ProcId::new(victim), bytes.as_mut_ptr(), bytes.len());
+    // SAFETY: the bytes are there until the request is over.
+    let request = unsafe {
+        match call {
+            "put" => device.put(to, key, 0, at, len),
+            _ => device.get(to, key, 0, at, len),
+        }
+    }?;
+    device.wait(request)?;
+    device.flush(to)
 }
 
 /// Who is left still has a working communicator: a ring without the dead rank.

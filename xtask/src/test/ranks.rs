@@ -83,16 +83,18 @@ pub(super) fn conformance(run: &mut Run<'_>) -> Result<(), Failure> {
 }
 
 /// Tests over a second version of libfabric, which loads before the system's: of the library itself, of its endpoints, with room
-/// and without, and the suite with threads as ranks over shared memory, as endpoints of one process are not what those of two
-/// processes are to it.
+/// and without, of what the dead leave under way, and the suite with threads as ranks over shared memory, as endpoints of one
+/// process are not what those of two processes are to it.
 fn over_newer(run: &mut Run<'_>, library: &Path) -> Result<(), Failure> {
     let Some(folder) = library.parent() else {
         return Ok(());
     };
-    let parts: [(&str, &[&str]); 4] = [
+    let parts: [(&str, &[&str]); 6] = [
         ("the library", &["--test=library", "--"]),
         ("endpoints", &["--lib", "--", "endpoint::tests::"]),
         ("without room", &["--lib", "--", "busy::"]),
+        ("what never ends", &["--lib", "--", "abandon::"]),
+        ("the dead on shm", &["--test=deaths", "--"]),
         ("threads on shm", &["--test=conformance", "--", "shm::"]),
     ];
     for (part, words) in parts {
