@@ -4,8 +4,11 @@
 //! then its target is the provider's. libfabric has no call for that: the sockets below it are shut down,
 //! whereupon the provider itself ends what was under way, as if the peer had hung up.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use portolan_core::transport::Transport;
 
 use crate::ofi::Ofi;
 
@@ -16,7 +19,8 @@ pub(crate) fn connections(ofi: &Ofi) {
 }
 
 /// The same for a rank that has left, with all ranks: the provider ends what is under way there. An endpoint of
-/// `ofi_rxm` that is closed while a message is being read crashes (1.17).
+/// `ofi_rxm` that is closed while a message is being read crashes (1.17). Where other ranks are in this process, what connects those
+/// with each other stays.
 #[cold]
 pub(crate) fn all(ofi: &Ofi) {
     shut(ofi, true);
@@ -39,12 +43,23 @@ fn shut(ofi: &Ofi, leaving: bool) {
         let gone = |rank| rank != ofi.rank && ofi.shared.deaths.is_dead(rank);
         all.all(|(rank, address)| address.ip() != ip || gone(rank))
     };
-    for Socket { fd, here, there } in sockets() {
+    let mine = match leaving && has_company(ofi) {
+        true => Some(watched(ofi, own)),
+        false => None,
+    };
+    for Socket {
+        number,
+        fd,
+        here,
+        there,
+    } in sockets()
+    {
         let Some(there) = there else {
             continue;
         };
         // This side has called such a rank, or has been called by one.
         let called = dead.contains(&there) || others.contains(&there);
+        let called = called && mine.as_ref().is_none_or(|mine| mine.contains(&number));
         let own_ip = here.ip() == own.ip() || own.ip().is_unspecified();
         let calls = here.port() == own.port() && own_ip;
         let by_the_dead = || dead.iter().any(|dead| dead.ip() == there.ip()) && whole(there.ip());
@@ -55,8 +70,46 @@ fn shut(ofi: &Ofi, leaving: bool) {
     }
 }
 
+/// Whether this process has sockets of other ranks.
+fn has_company(ofi: &Ofi) -> bool {
+    let own = std::process::id();
+    let here = |peer| peer != ofi.rank && ofi.process_of(peer) == Some(own);
+    // Of ranks that were made together nobody has noted that they are in one process.
+    ofi.process_of(ofi.rank).is_none() || (0..ofi.size).any(here)
+}
+
+/// The sockets that this rank's endpoint has, by their numbers: the descriptor on which it sleeps watches them, through others as a
+/// rule. None where that cannot be seen, because there is no such descriptor, or another kind: then the socket on which
+/// the endpoint listens is not among them.
+fn watched(ofi: &Ofi, own: SocketAddr) -> BTreeSet<RawFd> {
+    let mut found = BTreeSet::new();
+    let mut new: Vec<RawFd> = ofi.link.domain.wait.into_iter().collect();
+    while let Some(number) = new.pop() {
+        if found.insert(number) {
+            let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}"));
+            let text = text.unwrap_or_default();
+            let lines = text.lines().filter_map(|line| line.strip_prefix("tfd:"));
+            new.extend(lines.filter_map(|line| {
+                let number = line.split_whitespace().next()?;
+                number.parse::<RawFd>().ok()
+            }));
+        }
+    }
+    let listens = |&number: &RawFd| {
+        let here = end(number, libc::getsockname);
+        here.is_some_and(|here| here.port() == own.port())
+            && end(number, libc::getpeername).is_none()
+    };
+    match found.iter().any(listens) {
+        true => found,
+        false => BTreeSet::new(),
+    }
+}
+
 /// A socket over IP that this process has open.
 pub(crate) struct Socket {
+    /// The descriptor that was found.
+    number: RawFd,
     /// Another descriptor of it: the one that was found may be closed by another thread, and its number opened anew.
     pub(crate) fd: OwnedFd,
     pub(crate) here: SocketAddr,
@@ -74,7 +127,12 @@ pub(crate) fn sockets() -> impl Iterator<Item = Socket> {
         let fd = copy(number)?;
         let here = end(fd.as_raw_fd(), libc::getsockname)?;
         let there = end(fd.as_raw_fd(), libc::getpeername);
-        Some(Socket { fd, here, there })
+        Some(Socket {
+            number,
+            fd,
+            here,
+            there,
+        })
     })
 }
 
@@ -117,7 +175,8 @@ mod tests {
     use std::net::{TcpListener, TcpStream, UdpSocket};
 
     use crate::progress::SILENCE;
-    use portolan_core::transport::{Header, Payload, Pulled, Sent, Sink, Transport};
+    use portolan_core::config::MatchMode;
+    use portolan_core::transport::{Header, Payload, Pulled, Sent, Sink};
 
     use super::*;
     use crate::config::Config;
@@ -221,6 +280,79 @@ mod tests {
         }
         assert_eq!(zero.failure_of(1).as_deref(), Some("it panicked"));
         after(&mut zero, &mut others);
+    }
+
+    /// Ranks of one process, each of which has called another: one of them leaves.
+    fn one_hangs_up(matching: MatchMode) {
+        let config = Config {
+            provider: Some("tcp".to_owned()),
+            interface: Some("lo".to_owned()),
+            matching,
+            ..Config::default()
+        };
+        let Some(mut ranks) = opened_or_skipped("a rank that hangs up", 3, &config) else {
+            return; // It has said why.
+        };
+        for (from, to) in [(0, 1), (1, 2), (2, 0)] {
+            let [from, to] = ranks.get_disjoint_mut([from, to]).expect("two ranks");
+            tell(from, to);
+        }
+        let address = |rank: u32| parse(ranks[0].addresses.of(rank));
+        let all: Vec<_> = (0..3).filter_map(address).collect();
+        assert_eq!(all.len(), 3);
+        let joins = |Socket { here, there, .. }: &Socket| {
+            all.contains(here) || there.is_some_and(|there| all.contains(&there))
+        };
+        let before: Vec<Socket> = sockets()
+            .filter(|s| s.there.is_some() && joins(s))
+            .collect();
+        super::all(&ranks[0]);
+        let hung_up = |socket: &Socket| {
+            let fd = socket.fd.as_raw_fd();
+            let mut entry = libc::pollfd {
+                fd,
+                events: 0,
+                revents: 0,
+            };
+            // SAFETY: one entry, as said.
+            unsafe { libc::poll(&raw mut entry, 1, 0) };
+            entry.revents & libc::POLLHUP != 0
+        };
+        // Rank 0 called rank 1, and was called by rank 2.
+        let others = before.iter().filter(|s| {
+            let ends = [Some(s.here), s.there];
+            ends.contains(&Some(all[2])) && !ends.contains(&Some(all[0]))
+        });
+        assert!(
+            others.clone().count() >= 2,
+            "ranks 1 and 2 have a connection"
+        );
+        for socket in others {
+            assert!(!hung_up(socket), "{} {:?}", socket.here, socket.there);
+        }
+        for (own, there) in [(false, all[1]), (true, all[0])] {
+            let cut = |s: &&Socket| {
+                hung_up(s)
+                    && if own {
+                        s.here == there
+                    } else {
+                        s.there == Some(there)
+                    }
+            };
+            assert!(before.iter().any(|s| cut(&s)), "{there} is not cut");
+        }
+        let [_, one, two] = &mut ranks[..] else {
+            unreachable!("there are three");
+        };
+        tell(one, two);
+        tell(two, one);
+        assert_eq!(one.failures() + two.failures(), 0);
+    }
+
+    #[test]
+    fn who_hangs_up_cuts_nobody_elses_connections() {
+        one_hangs_up(MatchMode::Software);
+        one_hangs_up(MatchMode::Native);
     }
 
     #[test]
