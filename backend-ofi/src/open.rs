@@ -453,6 +453,8 @@ fn job_failed(error: JobError) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use portolan_core::transport::WIRE_VERSION;
+
     use super::*;
 
     fn card(node: &str, protocol: &str) -> Card {
@@ -490,6 +492,16 @@ mod tests {
         assert!(error.contains(wanted), "{error}");
         assert!(error.contains(Config::RXM_AT_ONCE), "{error}");
         assert!(error.contains("the same libfabric"), "{error}");
+    }
+
+    #[test]
+    fn ranks_whose_packets_look_different_are_named() {
+        let said = |wire| format!("tcp 1.1 of libfabric 2.5, packets {wire} of 65536 bytes");
+        let (own, next) = (said(WIRE_VERSION), said(WIRE_VERSION + 1));
+        let cards = [card("a", &own), card("a", &own), card("b", &next)];
+        let error = judge(&cards, true).unwrap_err().to_string();
+        let wanted = format!("has {own}, rank 2 (on host-of-b) {next}");
+        assert!(error.contains(&wanted), "{error}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use libfabric_sys::{
 use portolan_core::config::Settings;
 use portolan_core::device::{AtomicOp, AtomicWidth, Check};
 use portolan_core::level::Single;
-use portolan_core::transport::{Header, Payload, Pulled, Sent, Sink, Transport as _};
+use portolan_core::transport::{Header, Payload, Pulled, Sent, Sink, Transport as _, WIRE_VERSION};
 use portolan_core::{Device as _, Engine, ProcId, Request};
 
 use super::*;
@@ -55,6 +55,9 @@ fn what_a_layer_was_told_is_said_to_peers() {
         let (major, minor) = Library::open(None).expect("it was opened").version();
         let version = format!(" of libfabric {major}.{minor},");
         assert!(said.contains(&version), "{said}");
+        // Builds whose packets look different refuse each other.
+        let packets = format!(", packets {WIRE_VERSION} of ");
+        assert!(said.contains(&packets), "{said}");
     }
     let differ = |provider| Some(said(provider, None)? != said(provider, Some("8192"))?);
     assert_ne!(differ("tcp;ofi_rxm"), Some(false));
