@@ -31,6 +31,15 @@ fn at_once_over_tcp(told: Option<&str>) -> usize {
     told.unwrap_or(AT_ONCE).max(AT_ONCE)
 }
 
+/// Whether no packet to a rank overtakes another: over TCP, where a layer above does not announce what is longer than it was told.
+pub(crate) fn keeps_order(config: &Config, info: &Info) -> bool {
+    over(info, "tcp") && (!over(info, "ofi_rxm") || at_once_is_enough(config.at_once.as_deref()))
+}
+
+fn at_once_is_enough(told: Option<&str>) -> bool {
+    told.is_none_or(|told| told.trim().parse().is_ok_and(|told: usize| told >= AT_ONCE))
+}
+
 /// What `ofi_rxm` was told of that, in the words of whoever told it, where it heeds it: it connects only to who was told the
 /// same.
 pub(crate) fn told_of_rxm(config: &Config, info: &Info) -> Option<String> {
@@ -150,6 +159,19 @@ mod tests {
             (Some(" 131072"), BULK_OVER_TCP, BULK_OVER_TCP),
         ] {
             assert_eq!(over_rxm(at_once_over_tcp(told)), (part, bulk), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn layers_that_were_told_too_little_announce() {
+        for (told, enough) in [
+            (None, true),
+            (Some(" 131072"), true),
+            (Some("16384"), true),
+            (Some("100"), false),
+            (Some("many"), false),
+        ] {
+            assert_eq!(at_once_is_enough(told), enough, "{told:?}");
         }
     }
 

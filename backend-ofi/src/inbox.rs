@@ -24,6 +24,7 @@ use crate::op::{Kind, Ops};
 use crate::parts::Parts;
 use crate::peer::{Peers, TELL, WINDOW};
 use crate::slab::Slab;
+use crate::wire::Wire;
 
 pub(crate) use in_turn::Own;
 
@@ -388,6 +389,18 @@ impl Inbox {
     /// Whether packets wait for something.
     pub(crate) fn holds_any(&self) -> bool {
         !self.held.is_empty()
+    }
+
+    /// A packet that has not come, though one behind it has: whose, and its number.
+    pub(crate) fn missing(&self, peers: &Peers) -> Option<(u32, u32)> {
+        let behind = |arrival: &&Arrival| {
+            let Wire { from, seq, .. } = arrival.wire;
+            let expected = peers[from as usize].expected;
+            let it = |other: &Arrival| other.wire.from == from && other.wire.seq == expected;
+            seq != expected && !self.held.iter().any(it)
+        };
+        let from = self.held.iter().find(behind)?.wire.from;
+        Some((from, peers[from as usize].expected))
     }
 
     /// Whether nothing is held, and no packet waits for its other parts.

@@ -67,6 +67,7 @@ mod config;
 mod deaths;
 mod endpoint;
 mod fid;
+mod gap;
 mod hmem;
 mod inbox;
 mod info;

@@ -39,6 +39,8 @@ pub(crate) struct Link {
     pub(crate) limits: Limits,
     /// Longest payload of one of the provider's messages that this rank sends.
     pub(crate) part: usize,
+    /// No packet overtakes another to the same rank.
+    pub(crate) in_order: bool,
     /// The provider matches.
     pub(crate) matches: bool,
     /// What a layer of the provider was told that peers must have been told, too.
@@ -57,6 +59,7 @@ impl Link {
     ) -> Result<Self, String> {
         let (limits, part) = caps::limits(config, &info);
         let told = caps::told_of_rxm(config, &info);
+        let in_order = caps::keeps_order(config, &info);
         if limits.bulk < 1024 {
             let provider = info.provider();
             return Err(format!(
@@ -93,6 +96,7 @@ impl Link {
             domain: ManuallyDrop::new(domain),
             limits,
             part,
+            in_order,
             matches: config.native(),
             told,
         };

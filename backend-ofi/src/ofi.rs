@@ -14,6 +14,7 @@ use portolan_core::transport::{
 use crate::addr::Addresses;
 use crate::bell::EventBell;
 use crate::calls::Calls;
+use crate::gap::Gap;
 use crate::link::Link;
 use crate::native::Matched;
 use crate::peer::Peers;
@@ -58,6 +59,8 @@ pub struct Ofi {
     pub(crate) rooms: Option<Rooms>,
     /// What comes without an answer, where a rank that looks keeps others from sending.
     pub(crate) stream: Option<Stream>,
+    /// A packet before those that have come, where that is lost if it does not come.
+    pub(crate) gap: Option<Gap>,
     /// How many deaths this rank believes.
     pub(crate) adopted: u32,
     /// Polls since others are known of: without any news, and all.
@@ -106,6 +109,7 @@ impl Ofi {
             tagged: Vec::new(),
             rooms: Rooms::of(&link.domain.info.provider()),
             stream: Stream::of(link.domain.library.version(), &link.domain.info),
+            gap: link.in_order.then(Gap::default),
             adopted: 0,
             silence: (0, 0),
             armed: false,

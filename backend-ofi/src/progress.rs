@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
+use std::time::Instant;
 
 use libfabric_sys::{
     FI_EAGAIN, FI_EAVAIL, FI_REMOTE_READ, FI_REMOTE_WRITE, fi_cq_err_entry, fi_cq_read,
@@ -14,6 +15,7 @@ use crate::addr;
 use crate::arrival::Arrival;
 use crate::bare;
 use crate::caps;
+use crate::gap::Gap;
 use crate::inbox::{Fate, Own};
 use crate::native::Matched;
 use crate::ofi::Ofi;
@@ -44,7 +46,8 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
         }
     }
     let mut delivered = 0;
-    if ofi.link.inbox.holds_any() {
+    let held = ofi.link.inbox.holds_any();
+    if held {
         delivered += ofi
             .link
             .inbox
@@ -81,6 +84,9 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     }
     if let Some((from, what)) = ofi.link.inbox.liar() {
         lied(ofi, from, what);
+    }
+    if held {
+        look_for_gaps(ofi);
     }
     give(ofi);
     if ofi.rooms.is_some() {
@@ -232,6 +238,22 @@ fn impossible(ofi: &Ofi, wire: &Wire) {
 #[inline(never)]
 fn lied(ofi: &Ofi, from: u32, what: &str) {
     ofi.shared.deaths.declare(from, &format!("it sent {what}"));
+}
+
+/// Packets were held before this poll: they may wait for one that never comes.
+#[cold]
+#[inline(never)]
+fn look_for_gaps(ofi: &mut Ofi) {
+    let Some(gap) = &mut ofi.gap else {
+        return;
+    };
+    let missing = ofi.link.inbox.missing(&ofi.peers);
+    if gap.look(missing, Instant::now)
+        && let Some((from, number)) = missing
+    {
+        let why = format!("packet {number} of it was lost, with a connection that broke");
+        ofi.shared.deaths.declare(from, &why);
+    }
 }
 
 /// The receive buffers are as good as used up, by what lies in them.
@@ -449,6 +471,9 @@ pub(crate) fn believe(ofi: &mut Ofi) {
     let (deaths, adopted) = (&ofi.shared.deaths, ofi.adopted);
     let dead = |rank| deaths.reason(rank, adopted).is_some();
     ofi.link.inbox.forget(dead);
+    if let Some(gap) = &mut ofi.gap {
+        *gap = Gap::default();
+    }
     ofi.link.memory.forget(dead);
     ofi.link.inbox.broke();
 }
@@ -461,6 +486,7 @@ fn before_sleep(ofi: &mut Ofi) {
         || !ofi.to_tell.is_empty()
         || ofi.link.inbox.has_unposted()
         || ofi.shared.deaths.count() != ofi.adopted
+        || ofi.gap.as_ref().is_some_and(Gap::is_open)
         // What a network does to this memory by itself wakes nobody.
         || !ofi.link.memory.registrations.is_empty();
     ofi.bell

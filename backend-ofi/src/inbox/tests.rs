@@ -278,3 +278,50 @@ fn parts_of_the_dead_are_thrown_away() {
     assert_eq!(inbox.buffers[0].unread, 0);
     inbox.parts.open().clear();
 }
+
+/// Over TCP nothing overtakes what was sent before it.
+#[test]
+fn whoever_loses_a_packet_with_a_connection_has_failed() {
+    let Some(mut ranks) = ranks(3) else { return };
+    let mut sink = Picky {
+        refused: 2,
+        taken: Vec::new(),
+    };
+    let [zero, one, two] = &mut ranks[..] else {
+        unreachable!("three were made")
+    };
+    // As if the first packet of rank 0 had gone with a connection; those of rank 2 are not wanted.
+    zero.peers[1].sent += 1;
+    let mut sent = [false; 2];
+    let mut polls = 0;
+    while one.link.inbox.held.len() < 4 {
+        for (sent, rank) in sent.iter_mut().zip([&mut *zero, &mut *two]) {
+            if !*sent {
+                *sent = send(rank, 1, 1, 8) && send(rank, 1, 2, 8);
+            }
+            rank.poll(&mut sink);
+        }
+        one.poll(&mut sink);
+        polls += 1;
+        assert!(polls < MANY, "nothing arrives");
+    }
+    one.poll(&mut sink);
+    assert_eq!(one.link.inbox.missing(&one.peers), Some((0, 0)));
+    assert_eq!(one.shared.deaths.count(), 0, "it may come still");
+    let gap = one.gap.as_mut().expect("it is TCP");
+    assert!(gap.is_open());
+    gap.pretend_to_wait();
+    while one.failures() == 0 {
+        one.poll(&mut sink);
+        polls += 1;
+        assert!(polls < MANY, "it is waited for without an end");
+    }
+    let why = one.failure_of(0).expect("rank 0 has failed");
+    assert!(why.contains("packet 0 of it was lost"), "{why}");
+    assert!(one.gap.as_ref().is_some_and(|gap| !gap.is_open()));
+    for _ in 0..100 {
+        one.poll(&mut sink);
+    }
+    assert_eq!(one.failures(), 1, "what is not wanted is not lost");
+    assert_eq!(one.link.inbox.missing(&one.peers), None);
+}
