@@ -76,6 +76,8 @@ pub struct Ofi {
     /// Where calls of the provider are counted that may never come back.
     pub(crate) calls: Option<Arc<Calls>>,
     watcher: Option<Watcher>,
+    /// Whether the end of this rank's process is to say how it has ended.
+    silent: bool,
 }
 
 /// What a rank needs to know of its job.
@@ -121,6 +123,7 @@ impl Ofi {
             caps: caps::caps(&link.domain, watcher.is_some()),
             calls: watcher.as_ref().and_then(Watcher::calls),
             watcher,
+            silent: false,
             link: ManuallyDrop::new(link),
         })
     }
@@ -357,6 +360,10 @@ unsafe impl Transport for Ofi {
         one_sided::withdraw(self, exposure);
     }
 
+    fn end_silently(&mut self) {
+        self.silent = true;
+    }
+
     fn serves(&self, address: *const u8, memory: MemoryKind) -> bool {
         let hmem = self
             .link
@@ -438,7 +445,7 @@ impl Drop for Ofi {
         }
         let watcher = self.watcher.take();
         let died = self.shared.deaths.is_dead(self.rank);
-        if !died {
+        if !died && !self.silent {
             if let Some(watcher) = watcher {
                 watcher.leave();
             }

@@ -321,6 +321,10 @@ unsafe impl Transport for Packets {
         self.0.lock().ofi.withdraw(exposure);
     }
 
+    fn end_silently(&mut self) {
+        self.0.lock().ofi.end_silently();
+    }
+
     fn pulls(&self, peer: u32, len: usize, inside: bool) -> Pulls {
         self.0.lock().ofi.pulls(peer, len, inside)
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 mod bundles;
+mod gone;
 mod naps;
 mod queued;
 mod scripted;

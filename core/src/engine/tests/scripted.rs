@@ -9,6 +9,9 @@ pub(super) struct Scripted {
     /// What was behind these headers.
     pub(super) payloads: Vec<Vec<u8>>,
     pub(super) failed: Option<String>,
+    /// The peer takes nothing any more, and why, once the transport says it, which counts as no failure.
+    pub(super) gone: bool,
+    pub(super) why_gone: Option<String>,
     pub(super) ranks: u32,
     pub(super) full: bool,
     /// So many more packets find no room.
@@ -120,6 +123,9 @@ unsafe impl Transport for Scripted {
         "here".to_owned()
     }
     unsafe fn send_short(&mut self, _: u32, header: &Header, data: *const u8, len: usize) -> Sent {
+        if self.gone {
+            return Sent::Gone;
+        }
         if self.full || self.refuses() {
             return Sent::Full;
         }
@@ -136,6 +142,9 @@ unsafe impl Transport for Scripted {
         len: usize,
         fill: F,
     ) -> Sent {
+        if self.gone {
+            return Sent::Gone;
+        }
         if self.full || self.refuses() {
             self.refused += 1;
             return Sent::Full;
@@ -169,7 +178,8 @@ unsafe impl Transport for Scripted {
         u32::from(self.failed.is_some())
     }
     fn failure_of(&self, peer: u32) -> Option<String> {
-        self.failed.clone().filter(|_| peer == 1)
+        let why = self.failed.clone().or_else(|| self.why_gone.clone());
+        why.filter(|_| peer == 1)
     }
     fn declare_failed(&mut self, _peer: u32, why: &str) {
         self.failed = Some(why.to_owned());
@@ -191,6 +201,8 @@ pub(super) fn scripted() -> Scripted {
         sent: Vec::new(),
         payloads: Vec::new(),
         failed: None,
+        gone: false,
+        why_gone: None,
         ranks: 2,
         full: false,
         refuses: 0,
