@@ -5,11 +5,13 @@
 
 mod common;
 
-use common::{finish, is_alive, portolan, signal, started, wait_until};
+use std::process::{Child, Command};
+
+use common::{finish, is_alive, of_ours, portolan, signal, started, wait_until};
 
 const WAIT: &str = "echo up $$; exec sleep 1000";
 
-fn running(options: &[&str], script: &str, ranks: usize) -> (std::process::Child, Vec<String>) {
+fn running(options: &[&str], script: &str, ranks: usize) -> (Child, Vec<String>) {
     let count = ranks.to_string();
     let args = [&["run", "-n", &count], options, &["--", "sh", "-c", script]].concat();
     started(portolan(&args), ranks)
@@ -152,4 +154,59 @@ fn a_job_stops_and_goes_on_with_its_launcher() {
     let outcome = finish(child);
     outcome.expect_code(0);
     assert_eq!(outcome.out, "went on\n");
+}
+
+/// A launcher that a shell turns into, behind this script, says so many lines with its ranks.
+fn behind(script: &str, options: &[&str], rank: &str, lines: usize) -> (Child, Vec<String>) {
+    let mut command = of_ours(Command::new("sh"));
+    let shell = format!("{script}; exec \"$@\"");
+    command.args(["-c", &shell, "sh", env!("CARGO_BIN_EXE_portolan"), "run"]);
+    command.args(options).args(["--", "sh", "-c", rank]);
+    started(command, lines)
+}
+
+#[test]
+fn children_from_before_the_launcher_are_left_alone() {
+    let other = "sleep 1000 > /dev/null 2>&1 & echo other $!";
+    let (child, said) = behind(other, &["-n", "2"], "exit 0", 1);
+    finish(child).expect_code(0);
+    let other = pid(&said[0]);
+    assert!(
+        is_alive(other),
+        "the launcher has ended what it did not start"
+    );
+    signal(other.parse().unwrap(), libc::SIGKILL);
+}
+
+/// As under `nohup`, and for interrupts of what a script runs in the background.
+#[test]
+fn signals_that_are_to_be_ignored_are() {
+    let rank = "trap 'echo done; exit 7' TERM; echo up $$; while :; do sleep 0.01; done";
+    let (child, _) = behind("trap '' HUP INT", &["-n", "1"], rank, 1);
+    for number in [libc::SIGHUP, libc::SIGINT, libc::SIGHUP, libc::SIGINT] {
+        signal(child.id(), number);
+    }
+    // It is the first that counts, and so asks politely.
+    signal(child.id(), libc::SIGTERM);
+    let outcome = finish(child);
+    assert_eq!(outcome.out, "done\n", "{outcome:#?}");
+}
+
+#[test]
+fn a_parent_that_does_not_care_for_its_children_does_no_harm() {
+    let mut command = of_ours(Command::new("env"));
+    command.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_portolan")]);
+    command.args([
+        "run",
+        "--timeout",
+        "60",
+        "-n",
+        "2",
+        "--",
+        "sh",
+        "-c",
+        "echo up $$; exit 3",
+    ]);
+    let (child, _) = started(command, 2);
+    finish(child).expect_code(3);
 }

@@ -11,16 +11,16 @@ use super::{check, retry};
 ///
 /// `SIGTTIN` and `SIGTTOU` are blocked so that using the terminal from the background is an error
 /// instead of a stop.
-const WATCHED: &[libc::c_int] = &[
-    libc::SIGCHLD,
-    libc::SIGCONT,
+const WATCHED: &[libc::c_int] = &[libc::SIGCHLD, libc::SIGCONT, libc::SIGTTIN, libc::SIGTTOU];
+
+/// The same, unless whoever started the launcher wants it to ignore them: `nohup`, or a shell that starts it in the background. (A
+/// blocked signal is kept to be read even if it is ignored.)
+const ASKED_FOR: &[libc::c_int] = &[
     libc::SIGHUP,
     libc::SIGINT,
     libc::SIGQUIT,
     libc::SIGTERM,
     libc::SIGTSTP,
-    libc::SIGTTIN,
-    libc::SIGTTOU,
     libc::SIGUSR1,
     libc::SIGUSR2,
 ];
@@ -51,7 +51,11 @@ impl Signals {
         let mut set = MaybeUninit::uninit();
         // SAFETY: sigemptyset initialises the set that it is given.
         unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-        for &signal in WATCHED {
+        // The kernel says nothing of the end of children to whom this is ignored, as some parents leave it to theirs.
+        // SAFETY: no handler is set.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+        let asked_for = ASKED_FOR.iter().filter(|&&signal| !is_ignored(signal));
+        for &signal in WATCHED.iter().chain(asked_for) {
             // SAFETY: the set has been initialised above; the signal numbers exist.
             unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
         }
@@ -98,6 +102,14 @@ impl Signals {
             Err(error) => Err(error),
         }
     }
+}
+
+fn is_ignored(signal: libc::c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: nothing is changed; there is room for what is.
+    let told = check(unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) });
+    // SAFETY: the call has succeeded, so it has written that.
+    told.is_ok() && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
 impl Drop for Signals {

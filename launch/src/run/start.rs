@@ -45,6 +45,8 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
     let output = Output::open().map_err(cannot("use the standard output"))?;
     let memory = shm::create().map_err(cannot("make the job's memory file"))?;
     let (stdin, terminal) = stdin::for_rank_0().map_err(cannot("use the standard input"))?;
+    // Whoever was here before may have had children: a shell that replaces itself by this program has what it writes to (`> >(tee log)`).
+    let strangers = os::adopted_children();
     os::adopt_orphans().map_err(cannot("adopt the ranks' processes"))?;
     let signals = Signals::watch().map_err(cannot("watch for signals"))?;
     let guard = Guard::start(leftovers::remove).map_err(cannot("start the guard process"))?;
@@ -80,6 +82,7 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
         ranks,
         signals,
         guard: Some(guard),
+        strangers,
         output,
         terminal,
         on_failure,

@@ -1,5 +1,7 @@
 //! Who failed first, and what is said about it.
 
+use std::io::{self, Write};
+
 use super::pmi::StuckFence;
 use crate::os::{Status, signal_name};
 
@@ -149,13 +151,9 @@ fn signal_code(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }
 
-/// Says something before there is a job.
-#[expect(
-    clippy::print_stderr,
-    reason = "this is where the command talks to its user"
-)]
+/// Says something before there is a job, if anybody reads it.
 pub(crate) fn say(text: &str) {
-    eprintln!("portolan run: {text}");
+    let _ = writeln!(io::stderr(), "portolan run: {text}");
 }
 
 #[cfg(test)]

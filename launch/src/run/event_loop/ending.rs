@@ -110,7 +110,8 @@ impl EventLoop {
         // A killed process hands its own children over, so look again until there are none. The
         // limit is for a kernel that refuses the signal: there is nothing more to be done then.
         for _ in 0..64 {
-            let left = os::adopted_children();
+            let mut left = os::adopted_children();
+            left.retain(|pid| !self.job.strangers.contains(pid));
             if left.is_empty() {
                 break;
             }

@@ -31,6 +31,8 @@ pub(super) struct Job {
     pub(super) signals: Signals,
     /// Until the ranks have ended.
     pub(super) guard: Option<Guard>,
+    /// Children that this process had before it was the launcher, and that are none of its business.
+    pub(super) strangers: Vec<i32>,
     pub(super) output: Output,
     pub(super) terminal: Option<Terminal>,
     pub(super) on_failure: OnFailure,
