@@ -9,6 +9,9 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use crate::os::{self, Interest};
 
 /// Bytes kept for a slow reader before the ranks have to wait.
 const KEEP: usize = 1 << 20;
@@ -109,6 +112,11 @@ impl Sink {
 
     /// Writes what can be written without waiting, after `poll` has said that something can.
     pub(super) fn write_some(&mut self) {
+        // Asked again: both streams may be one pipe, which the other has filled since.
+        let asked = [(self.file.as_fd(), Interest::Write, ())];
+        if os::poll(&asked, Some(Duration::ZERO)).is_ok_and(|ready| ready.is_empty()) {
+            return;
+        }
         let (front, _) = self.waiting.as_slices();
         match self.file.write(&front[..front.len().min(PAGE)]) {
             Ok(n) => drop(self.waiting.drain(..n)),
@@ -209,6 +217,33 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Both streams may be one pipe: what `poll` has said of it is no longer true when the first has been written to.
+    #[test]
+    fn two_sinks_of_one_pipe_do_not_wait_for_each_other() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let file = |writer: io::PipeWriter| File::from(std::os::fd::OwnedFd::from(writer));
+        let mut sinks = [writer.try_clone().unwrap(), writer].map(|pipe| Sink::new(file(pipe)));
+        for sink in &mut sinks {
+            sink.add(&[b'x'; 1 << 20]);
+        }
+        let mut written = 0;
+        loop {
+            // Both, as after one `poll`: the second would wait here if there was room for one page alone.
+            sinks.iter_mut().for_each(Sink::write_some);
+            let left: usize = sinks.iter().map(|sink| sink.waiting.len()).sum();
+            match (2 << 20) - left {
+                now if now == written => break,
+                now => written = now,
+            }
+        }
+        reader.read_exact(&mut [0; PAGE]).unwrap();
+        sinks.iter_mut().for_each(Sink::write_some);
+        assert_eq!(
+            sinks[0].waiting.len() + sinks[1].waiting.len(),
+            (2 << 20) - written - PAGE
+        );
+    }
 
     fn label(pieces: &[&[u8]]) -> Vec<u8> {
         let mut labeller = Labeller::new(7);
