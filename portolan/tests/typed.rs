@@ -96,7 +96,8 @@ fn structs_enums_bools_chars_and_arrays_go_and_come() {
             comm.send(&[true, false, true], 1, 2)?;
             comm.send(&['é', '∞'], 1, 3)?;
             comm.send(&[[1u16, 2], [3, 4]], 1, 4)?;
-            comm.send_one(&(1u8, 2.5f64), 1, 5)
+            comm.send_one(&(1u8, 2.5f64), 1, 5)?;
+            comm.send_one(&(), 1, 6)
         } else {
             let (particles, _) = comm.recv::<Particle>(0, 0)?;
             assert!(particles.into_iter().eq((0..100).map(particle)));
@@ -111,6 +112,8 @@ fn structs_enums_bools_chars_and_arrays_go_and_come() {
             assert_eq!(comm.recv::<char>(0, 3)?.0, ['é', '∞']);
             assert_eq!(comm.recv::<u16>(0, 4)?.0, [1, 2, 3, 4]);
             assert_eq!(comm.recv_one::<(u8, f64)>(0, 5)?.0, (1, 2.5));
+            // Nothing is a value, too.
+            comm.recv_one::<()>(0, 6)?;
             Ok(())
         }
     });

@@ -203,6 +203,13 @@ impl Bootstrap for Rank {
         if self.shared.stepwise {
             return Ok(());
         }
+        if let Some(gone) = state.gone {
+            // It will not come to this one.
+            return Err(JobError::RankGone {
+                rank: self.rank,
+                gone,
+            });
+        }
         let mine = state.fences;
         state.arrived += 1;
         if state.arrived == self.shared.size {
@@ -304,7 +311,14 @@ mod tests {
     #[test]
     fn a_rank_that_is_dropped_fails_the_fence_of_the_others() {
         let outcomes = on_threads(in_process(3), |mut me| {
-            if me.rank() == 1 { Ok(()) } else { me.fence() }
+            if me.rank() == 1 {
+                return Ok(());
+            }
+            // The next is no better, although as many have come to it as there are ranks.
+            let first = me.fence().unwrap_err().to_string();
+            let again = me.fence();
+            assert_eq!(again.as_ref().unwrap_err().to_string(), first);
+            again
         });
         assert!(outcomes[1].is_ok());
         for rank in [0, 2] {

@@ -64,7 +64,12 @@ impl<L: Level, D: Device> Comm<L, D> {
         // SAFETY: the pattern is this communicator's, and there is room for one value.
         let status = unsafe { self.recv_values(&pattern, value.as_mut_ptr(), 1) };
         let status = self.raise(status)?;
-        if status.count::<T>() != Some(1) {
+        // Of types without data, no byte is a value.
+        let is_one = match T::PACKED_SIZE {
+            0 => status.bytes == 0,
+            _ => status.count::<T>() == Some(1),
+        };
+        if !is_one {
             return self.raise(Err(self.not_whole::<T>(&status, "exactly one value")));
         }
         // SAFETY: the data of one value has arrived.
