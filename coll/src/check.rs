@@ -62,7 +62,7 @@ fn check_arguments<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>)
             check.root(root)?;
             check.rooted(root, "receive", recv.is_some(), send.is_some())?;
             check.optional("the contribution", send.as_ref())?;
-            check.parcel("the contribution", send.as_ref().filter(|_| !uneven))?;
+            check.parcel("the contribution", send.as_ref(), uneven)?;
             let Some(recv) = recv.filter(|_| comm.rank() == root) else {
                 return Ok(());
             };
@@ -79,7 +79,7 @@ fn check_arguments<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>)
             check.root(root)?;
             check.rooted(root, "send", send.is_some(), recv.is_some())?;
             check.optional("the receive buffer", recv.as_ref())?;
-            check.parcel("the receive buffer", recv.as_ref().filter(|_| !uneven))?;
+            check.parcel("the receive buffer", recv.as_ref(), uneven)?;
             let Some(send) = send.filter(|_| comm.rank() == root) else {
                 return Ok(());
             };
@@ -362,12 +362,18 @@ impl<D: Device> Check<'_, D> {
 
     /// As many blocks as there are ranks, of the length of this rank's own one, fit into memory: what a rank of a tree may
     /// have to pass on.
-    fn parcel(&self, which: &str, own: Option<&TypedBuf<'_>>) -> Result<()> {
+    #[inline]
+    fn parcel(&self, which: &str, own: Option<&TypedBuf<'_>>, uneven: bool) -> Result<()> {
         let Some(own) = own else { return Ok(()) };
         let (each, ranks) = (own.count * own.layout.size(), self.comm.size());
-        if fit(ranks as usize, each) {
+        if uneven || fit(ranks as usize, each) {
             return Ok(());
         }
+        self.too_long(which, each, ranks)
+    }
+
+    #[cold]
+    fn too_long(&self, which: &str, each: usize, ranks: u32) -> Result<()> {
         let what = format!(
             "{which} of {each} bytes on each of {ranks} rank(s) is longer than the address space"
         );
