@@ -444,3 +444,49 @@ fn codes() {
     assert_eq!(Predefined::from_code(0), None);
     assert_eq!(Predefined::from_code(15), None);
 }
+
+/// Ranks may combine the same values in any order, and all of them are to have the same bits.
+#[test]
+fn extremes_are_the_same_to_the_last_bit_in_any_order() {
+    let odd = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        -f64::NAN,
+        f64::from_bits(f64::NAN.to_bits() | 7),
+    ];
+    let combined = |op: &Op, a: f64, b: f64| {
+        let mut result = [b];
+        op.apply_slices(&[a], &mut result).expect("defined");
+        let mut short = [b as f32];
+        op.apply_slices(&[a as f32], &mut short).expect("defined");
+        (result[0].to_bits(), short[0].to_bits())
+    };
+    let pair = |op: &Op, a: Pair<f64>, b: Pair<f64>| {
+        let mut result = [b];
+        op.apply_slices(&[a], &mut result).expect("defined");
+        (result[0].value.to_bits(), result[0].index)
+    };
+    for a in odd {
+        for b in odd {
+            for op in [Op::MIN, Op::MAX] {
+                assert_eq!(combined(&op, a, b), combined(&op, b, a), "{op:?} {a} {b}");
+            }
+            for (i, j) in [(3, 3), (3, 5), (5, 3)] {
+                let (one, other) = (Pair { value: a, index: i }, Pair { value: b, index: j });
+                for op in [Op::MINLOC, Op::MAXLOC] {
+                    let found = pair(&op, one, other);
+                    assert_eq!(found, pair(&op, other, one), "{op:?} {a} {b}");
+                    let given = [(a.to_bits(), i), (b.to_bits(), j)];
+                    assert!(given.contains(&found), "{op:?} {a} {b}: a pair of nobody's");
+                }
+            }
+        }
+    }
+    assert_eq!(combined(&Op::MAX, -0.0, 0.0).0, 0.0_f64.to_bits());
+    assert_eq!(combined(&Op::MIN, 0.0, -0.0).0, (-0.0_f64).to_bits());
+}

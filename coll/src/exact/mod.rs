@@ -6,12 +6,10 @@
 //!
 //! - [`SUM`](portolan_datatype::Op::SUM) of floating-point and complex numbers is exact ([`Sum`]): operands are
 //!   widened before they travel, and the result is rounded once.
-//! - `MIN`, `MAX`, `MINLOC` and `MAXLOC` keep the order of the ranks, so that of equal operands
-//!   (+0 and -0, two NaN) the same one is the result. Only the data decide, not the algorithm.
 //! - `PROD`, and operators of the program, keep the order of the ranks and one way to set the
 //!   brackets. That is independent of placement and of settings, and the same from run to run, but not the same for
 //!   another number of ranks: nothing is known about the rounding of such an operator.
-//! - Everything else is exact as it is.
+//! - Everything else is exact as it is, extremes too: which of +0 and -0, or of two NaN, they give depends on the data only.
 //!
 //! [`treatment`] tells which of these an operation gets. A program can have exact sums without the mode:
 //! [`sum`] adds all elements of all ranks, and [`Sum`] is a datatype with an operator ([`Sum::op`]).

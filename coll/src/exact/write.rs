@@ -17,9 +17,7 @@ use crate::select::Table;
 pub enum Treatment {
     /// Nothing: the operator is exact.
     AsIs,
-    /// Operands keep the order of the ranks.
-    Ordered,
-    /// They keep it, and brackets are always set the same way for the same number of ranks.
+    /// Operands keep the order of the ranks, and brackets are always set the same way for the same number of ranks.
     Fixed,
     /// The sum is exact, and rounded once.
     Exact(Kind),
@@ -41,11 +39,9 @@ pub fn treatment(op: &Op, layout: &Layout) -> Treatment {
         return Treatment::Fixed;
     };
     match (op, layout.homogeneous()) {
-        (Predefined::Maxloc | Predefined::Minloc, _) => Treatment::Ordered,
         (Predefined::Sum, Some(F32 | C32)) => Treatment::Exact(Kind::Single),
         (Predefined::Sum, Some(F64 | C64)) => Treatment::Exact(Kind::Double),
         (Predefined::Prod, Some(F32 | F64 | C32 | C64)) => Treatment::Fixed,
-        (Predefined::Min | Predefined::Max, Some(F32 | F64)) => Treatment::Ordered,
         _ => Treatment::AsIs,
     }
 }
@@ -73,7 +69,6 @@ pub(crate) fn write(
 ) -> &'static str {
     match treatment(op, layout) {
         Treatment::AsIs => write_any(b, table, name, problem, ask),
-        Treatment::Ordered => write_any(b, table, name, &ordered(problem), ask),
         Treatment::Fixed => fixed(b, &ordered(problem)),
         Treatment::Exact(kind) => {
             b.set_op(&match kind {

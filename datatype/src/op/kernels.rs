@@ -1,7 +1,7 @@
 //! The loops of the predefined operators: one simple loop for each operator and primitive, which
 //! the compiler turns into vector instructions. Elements need no alignment.
 
-use std::ops::{Add, Mul, Sub};
+use std::ops::{Add, BitAnd, BitOr, Mul, Not, Sub};
 
 use super::Predefined;
 use crate::Complex;
@@ -100,19 +100,76 @@ pub(super) const fn integer<T: Integer + 'static>(op: Predefined) -> Option<Comb
 pub(super) trait Float:
     Copy + PartialOrd + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + 'static
 {
+    type Bits: BitAnd<Output = Self::Bits>
+        + BitOr<Output = Self::Bits>
+        + Not<Output = Self::Bits>
+        + Copy;
+
+    fn bits(self) -> Self::Bits;
+    fn from_bits(bits: Self::Bits) -> Self;
+    /// All bits, or none.
+    fn mask(all: bool) -> Self::Bits;
 }
 
-impl Float for f32 {}
-impl Float for f64 {}
+impl Float for f32 {
+    type Bits = u32;
 
-/// NaN wins in `min` and `max`, so that the result does not depend on the order of the ranks.
+    #[inline(always)]
+    fn bits(self) -> u32 {
+        self.to_bits()
+    }
+
+    #[inline(always)]
+    fn from_bits(bits: u32) -> Self {
+        Self::from_bits(bits)
+    }
+
+    #[inline(always)]
+    fn mask(all: bool) -> u32 {
+        if all { !0 } else { 0 }
+    }
+}
+
+impl Float for f64 {
+    type Bits = u64;
+
+    #[inline(always)]
+    fn bits(self) -> u64 {
+        self.to_bits()
+    }
+
+    #[inline(always)]
+    fn from_bits(bits: u64) -> Self {
+        Self::from_bits(bits)
+    }
+
+    #[inline(always)]
+    fn mask(all: bool) -> u64 {
+        if all { !0 } else { 0 }
+    }
+}
+
+/// The maximum of two, or their minimum: the same to the last bit whatever their order, because ranks may combine the same values
+/// in different orders and are to have the same result. NaN wins; +0 is more than −0.
+#[inline(always)]
 #[expect(clippy::eq_op, reason = "only NaN differs from itself")]
+fn extreme<T: Float, const MAX: bool>(a: T, b: T) -> T {
+    let wins = |a: T, b: T| if MAX { a > b } else { a < b };
+    let of = |a: T, b: T| if wins(a, b) { a } else { b };
+    // Of two numbers both are the same but for zeros of different signs.
+    let (one, other) = (of(a, b).bits(), of(b, a).bits());
+    let number = if MAX { one & other } else { one | other };
+    // (In bits, of which two NaNs have a share each: all of it is a few instructions on vectors.)
+    let (nan, other_nan) = (T::mask(a != a), T::mask(b != b));
+    T::from_bits(number & !(nan | other_nan) | a.bits() & nan | b.bits() & other_nan)
+}
+
 pub(super) const fn float<T: Float>(op: Predefined) -> Option<Combine> {
     match op {
         Predefined::Sum => combine!(T, |a, b| a + b),
         Predefined::Prod => combine!(T, |a, b| a * b),
-        Predefined::Min => combine!(T, |a, b| if (a < b) | (a != a) { a } else { b }),
-        Predefined::Max => combine!(T, |a, b| if (a > b) | (a != a) { a } else { b }),
+        Predefined::Min => combine!(T, extreme::<T, false>),
+        Predefined::Max => combine!(T, extreme::<T, true>),
         _ => None,
     }
 }

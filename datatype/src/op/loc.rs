@@ -132,10 +132,39 @@ unsafe fn each<V: Copy + PartialOrd, I: Copy + PartialOrd, const MAX: bool>(
                     b.write_unaligned(a.read_unaligned());
                     b_index.write_unaligned(place.0);
                 }
-                Verdict::Tie if place.0 < place.1 => b_index.write_unaligned(place.0),
+                // Values that tie may differ in their bits (+0 and −0), so the pair goes as a whole.
+                Verdict::Tie if comes_first((a, a_index), (b, b_index)) => {
+                    b.write_unaligned(a.read_unaligned());
+                    b_index.write_unaligned(place.0);
+                }
                 Verdict::Tie | Verdict::Inout => {}
             }
         }
+    }
+}
+
+/// Which of two pairs whose values tie wins: that of the lower index, and if that does not tell, by its bytes: the same one whatever
+/// their order.
+///
+/// # Safety
+/// All are readable.
+#[inline(always)]
+unsafe fn comes_first<V, I: Copy + PartialOrd>(
+    a: (*const V, *const I),
+    b: (*mut V, *mut I),
+) -> bool {
+    // SAFETY: from the caller; numbers have no padding.
+    unsafe {
+        let (one, other) = (a.1.read_unaligned(), b.1.read_unaligned());
+        if one < other || other < one {
+            return one < other;
+        }
+        let bytes = |value: *const V, index: *const I| {
+            let value = std::slice::from_raw_parts(value.cast::<u8>(), size_of::<V>());
+            let index = std::slice::from_raw_parts(index.cast::<u8>(), size_of::<I>());
+            (value, index)
+        };
+        bytes(a.0, a.1) < bytes(b.0, b.1)
     }
 }
 
