@@ -15,7 +15,7 @@ use crate::caps;
 use crate::ofi::Ofi;
 
 /// The first version in which each answer comes for itself.
-const WITHOUT_ORDER: (u32, u32) = (2, 0);
+pub(crate) const WITHOUT_ORDER: (u32, u32) = (2, 0);
 
 /// An operation that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -59,7 +59,8 @@ impl Link {
     ) -> Result<Self, String> {
         let (limits, part) = caps::limits(config, &info);
         let told = caps::told_of_rxm(config, &info);
-        let in_order = caps::keeps_order(config, &info);
+        // The parts of a packet may overtake each other while a connection is made.
+        let in_order = caps::keeps_order(config, &info) && part >= limits.bulk;
         if limits.bulk < 1024 {
             let provider = info.provider();
             return Err(format!(

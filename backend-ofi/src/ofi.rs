@@ -221,7 +221,7 @@ impl Ofi {
         } = &*self.link;
         let there = |peer| send::absent(self, peer).is_none();
         let heard = !small.concern(there) && !large.concern(there);
-        heard && !memory.is_reading() && memory.remotes.is_idle()
+        heard && !memory.is_reading() && memory.remotes.open().next().is_none()
     }
 }
 

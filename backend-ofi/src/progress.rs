@@ -357,8 +357,10 @@ fn nameless<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_err_entry, sink: &mut S) -> us
     // What libfabric's shared memory copies within the call that begins it ends with that call. So all that began before this
     // one have been seen to end.
     let reads = |open: &abandon::Open| !matches!(open.what, What::Remote(_, false));
-    let shm = caps::over(&ofi.link.domain.info, "shm");
-    let open = ofi.link.memory.open().filter(|open| shm && reads(open));
+    // (Not of 2.x, whose copies may outlast it: there nothing is said of which one it was.)
+    let within = caps::over(&ofi.link.domain.info, "shm")
+        && ofi.link.domain.library.version() < abandon::WITHOUT_ORDER;
+    let open = ofi.link.memory.open().filter(|open| within && reads(open));
     match open.min_by_key(|open| open.begun).map(|open| open.what) {
         Some(What::Read(index)) => {
             ofi.link.memory.completed(index, false);

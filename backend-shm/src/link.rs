@@ -128,6 +128,13 @@ impl Outgoing {
         self.gone.get_or_insert_with(why);
     }
 
+    /// The receiver's program has failed, and its process has not ended yet.
+    #[cold]
+    pub(crate) fn is_ending(&mut self, peer: u32) {
+        let why = || format!("the program of rank {peer} has failed");
+        self.gone.get_or_insert_with(why);
+    }
+
     /// The receiver's bell.
     #[inline(always)]
     pub(crate) fn bell(&self) -> &BellWords {

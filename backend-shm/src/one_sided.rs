@@ -80,8 +80,11 @@ pub(crate) unsafe fn reach(
 /// A peer is not at work any more.
 #[cold]
 fn left(shm: &mut Shm, peer: u32) -> Pulled {
-    if shm.segment.life(peer) == Life::Finished {
-        shm.outgoing[peer as usize].has_left(peer);
+    let out = &mut shm.outgoing[peer as usize];
+    match shm.segment.life(peer) {
+        Life::Finished => out.has_left(peer),
+        Life::Ending => out.is_ending(peer),
+        _ => {}
     }
     Pulled::Gone
 }

@@ -290,6 +290,8 @@ fn whoever_loses_a_packet_with_a_connection_has_failed() {
     let [zero, one, two] = &mut ranks[..] else {
         unreachable!("three were made")
     };
+    // As where no packet goes in parts.
+    one.gap.get_or_insert_default();
     // As if the first packet of rank 0 had gone with a connection; those of rank 2 are not wanted.
     zero.peers[1].sent += 1;
     let mut sent = [false; 2];

@@ -49,24 +49,17 @@ use crate::status::Status;
 /// The abstract device interface. See the [module](self).
 ///
 /// # Completion
-/// A request is complete when [`is_complete`](Self::is_complete) says so; [`test`](Self::test) and
-/// [`wait`](Self::wait) complete it in MPI's sense too: they return its status and free it (a
-/// persistent request becomes inactive instead). Errors of an operation come out of the call that
-/// completes it; the request is freed all the same.
+/// A request is complete when [`is_complete`](Self::is_complete) says so; [`test`](Self::test) and [`wait`](Self::wait) complete it in
+/// MPI's sense too: they return its status and free it (a persistent request becomes inactive instead). Errors of an operation come
+/// out of the call that completes it; the request is freed all the same.
 ///
 /// # Buffers
-/// The buffer of a nonblocking operation belongs to the device from the start of the operation
-/// until the request completes. Where [`Caps::CANCEL_LOCAL`] is set, a successful cancel of a
-/// receive completes it inside the call.
+/// The buffer of a nonblocking operation belongs to the device from the start of the operation until the request completes. Where
+/// [`Caps::CANCEL_LOCAL`] is set, a successful cancel of a receive completes it inside the call.
 ///
 /// # Safety
-/// What stands on a device uses memory on its word:
-/// - A request that is said to be complete, or to be cancelled or failed, has no use for its buffers any more, nor has a blocking
-///   call that has returned, or failed.
-/// - Memory that it hands out (of regions, of peers that may be reached directly) is there until it is freed, as long as it says.
-/// - What it says of a message (how long it is, whether its bytes are all there) is true.
-///
-/// Who hands all calls on to another device keeps that.
+/// What stands on a device uses memory on its word. A request that is said to be over, however it ended, has no use for its buffers any more,
+/// nor has a blocking call that has returned; memory that it hands out is there until it is freed; what it says of a message is true.
 pub unsafe trait Device {
     // ---- Lifecycle and attributes -------------------------------------------------------------
 
@@ -115,15 +108,14 @@ pub unsafe trait Device {
     /// Declares this rank failed to the other ranks of its job (a thread that was a rank panicked).
     fn declare_self_failed(&self, why: &str);
 
-    /// The program of this rank has failed, and its process is about to end, which its launcher hears of: the device is dropped without
-    /// saying to the other ranks that it has left in good order. Those of a launcher that goes on notice that the process ends.
+    /// The program of this rank has failed and its process is about to end, which is how others hear of it: the device that
+    /// is dropped does not say that it has left in good order.
     fn end_silently(&self) {}
 
     /// Number of the node on which a peer runs; ranks with equal numbers share memory.
     fn node_of(&self, peer: ProcId) -> u32;
 
-    /// Sets the largest eager message, in bytes (`MPID_SetPktSize`). Capped by what the transport
-    /// can take.
+    /// Sets the largest eager message, in bytes (`MPID_SetPktSize`). Capped by what the transport can take.
     fn set_packet_size(&self, bytes: usize);
 
     /// Records every protocol event into `path` from now on, or stops (`MPID_Set_tracefile`).
@@ -133,8 +125,7 @@ pub unsafe trait Device {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the file cannot be written.
     fn set_trace_file(&self, path: Option<&std::path::Path>) -> Result<()>;
 
-    /// Debug events go to standard error (`MPID_SetDebugFlag`), or to a file
-    /// (`MPID_SetDebugFile`); `None` switches them off.
+    /// Debug events go to standard error (`MPID_SetDebugFlag`), or to a file (`MPID_SetDebugFile`); `None` switches them off.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the file cannot be written.

@@ -178,21 +178,13 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
     }
 
     unsafe fn send_init_unchecked(&self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<Request> {
-        let data = Data::of(&buf, args.rep)?;
-        let mut state = self.state.lock();
-        let request = state.proto.table.claim(Stage::Inactive)?;
-        let persistent = Persistent::Send(*args, data);
-        state.proto.table.entry(request.index()).rare().persistent = Some(persistent);
-        Ok(request)
+        let send = Persistent::Send(*args, Data::of(&buf, args.rep)?);
+        self.state.lock().make_persistent(send)
     }
 
     unsafe fn recv_init_unchecked(&self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Request> {
-        let data = Data::of(&buf, portolan_datatype::MsgRep::Native)?;
-        let mut state = self.state.lock();
-        let request = state.proto.table.claim(Stage::Inactive)?;
-        let persistent = Persistent::Recv(*from, data);
-        state.proto.table.entry(request.index()).rare().persistent = Some(persistent);
-        Ok(request)
+        let receive = Persistent::Recv(*from, Data::of(&buf, portolan_datatype::MsgRep::Native)?);
+        self.state.lock().make_persistent(receive)
     }
 
     fn start(&self, request: Request) -> Result<()> {

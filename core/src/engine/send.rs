@@ -339,6 +339,13 @@ impl<T: Transport> State<T> {
         }
     }
 
+    /// A request that is to be started again and again.
+    pub(super) fn make_persistent(&mut self, persistent: Persistent) -> Result<Request> {
+        let request = self.proto.table.claim(Stage::Inactive)?;
+        self.proto.table.entry(request.index()).rare().persistent = Some(persistent);
+        Ok(request)
+    }
+
     /// Starts a persistent request again.
     pub(super) fn start_persistent(&mut self, request: Request) -> Result<()> {
         self.proto.check_live()?;
