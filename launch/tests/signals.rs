@@ -201,12 +201,12 @@ fn a_parent_that_does_not_care_for_its_children_does_no_harm() {
         "--timeout",
         "60",
         "-n",
-        "2",
+        "1",
         "--",
         "sh",
         "-c",
         "echo up $$; exit 3",
     ]);
-    let (child, _) = started(command, 2);
+    let (child, _) = started(command, 1);
     finish(child).expect_code(3);
 }
