@@ -372,6 +372,10 @@ unsafe impl Transport for Memory {
 
     /// The lock that peers hold while they copy is waited for here.
     fn close(&mut self) {
+        if std::thread::panicking() {
+            // The others would wait for what will never come.
+            self.declare_failed(self.rank, "it panicked");
+        }
         let mut state = self.network.state();
         state.left[self.rank as usize] = true;
         state.registered.retain(|&(owner, _), _| owner != self.rank);
@@ -561,10 +565,6 @@ unsafe impl Transport for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            // The others would wait for what will never come.
-            self.declare_failed(self.rank, "it panicked");
-        }
         self.close();
         let mut state = self.network.state();
         for from in 0..self.network.size {

@@ -111,43 +111,29 @@ pub(super) trait Float:
     fn mask(all: bool) -> Self::Bits;
 }
 
-impl Float for f32 {
-    type Bits = u32;
+macro_rules! floats {
+    ($($t:ty, $bits:ty;)*) => {$(
+        impl Float for $t {
+            type Bits = $bits;
 
-    #[inline(always)]
-    fn bits(self) -> u32 {
-        self.to_bits()
-    }
+            #[inline(always)]
+            fn bits(self) -> $bits {
+                self.to_bits()
+            }
 
-    #[inline(always)]
-    fn from_bits(bits: u32) -> Self {
-        Self::from_bits(bits)
-    }
+            #[inline(always)]
+            fn from_bits(bits: $bits) -> Self {
+                Self::from_bits(bits)
+            }
 
-    #[inline(always)]
-    fn mask(all: bool) -> u32 {
-        if all { !0 } else { 0 }
-    }
+            #[inline(always)]
+            fn mask(all: bool) -> $bits {
+                if all { !0 } else { 0 }
+            }
+        }
+    )*};
 }
-
-impl Float for f64 {
-    type Bits = u64;
-
-    #[inline(always)]
-    fn bits(self) -> u64 {
-        self.to_bits()
-    }
-
-    #[inline(always)]
-    fn from_bits(bits: u64) -> Self {
-        Self::from_bits(bits)
-    }
-
-    #[inline(always)]
-    fn mask(all: bool) -> u64 {
-        if all { !0 } else { 0 }
-    }
-}
+floats! { f32, u32; f64, u64; }
 
 /// The maximum of two, or their minimum: the same to the last bit whatever their order, because ranks may combine the same values
 /// in different orders and are to have the same result. NaN wins; +0 is more than −0.

@@ -115,6 +115,22 @@ fn groups_in_another_order_are_named_among_their_members() {
     }
 }
 
+/// An intercommunicator of the halves of a communicator, of which this rank is in one.
+fn create_across<D: Device>(
+    world: &Communicator<D>,
+    half: &Communicator<D>,
+    tag: u32,
+) -> Result<InterCommunicator<D>> {
+    let cut = world.size() / 2;
+    // (Who is not the leader need not know the other one, and may say so.)
+    let remote = RemoteLeader {
+        peer: world,
+        rank: if world.rank() < cut { cut } else { 0 },
+        tag: Tag(tag),
+    };
+    InterCommunicator::create(half, 0, Some(remote))
+}
+
 /// Who creates something else is named in his group, and the other group hears of it from its leader.
 #[test]
 fn who_does_not_make_an_intercommunicator_is_named_and_the_other_group_told() {
@@ -123,14 +139,7 @@ fn who_does_not_make_an_intercommunicator_is_named_and_the_other_group_told() {
         on_all(n, |world| {
             let (me, cut) = (world.rank(), n / 2);
             let half = world.split(Some(u32::from(me < cut)), 0).unwrap().unwrap();
-            let create = |tag| {
-                let remote = RemoteLeader {
-                    peer: &world,
-                    rank: if me < cut { cut } else { 0 },
-                    tag: Tag(tag),
-                };
-                InterCommunicator::create(&half, 0, Some(remote))
-            };
+            let create = |tag| create_across(&world, &half, tag);
             if me < cut {
                 let outcome = match callers.contains(&me) {
                     true => create(7).map(drop),
@@ -164,15 +173,7 @@ fn intercommunicators_are_made_after_attempts_that_failed() {
         on_all(n, |world| {
             let (me, cut) = (world.rank(), n / 2);
             let half = world.split(Some(u32::from(me < cut)), 0).unwrap().unwrap();
-            // Who is not the leader need not know the other one, and may say so.
-            let create = |tag| {
-                let remote = RemoteLeader {
-                    peer: &world,
-                    rank: if me < cut { cut } else { 0 },
-                    tag: Tag(tag),
-                };
-                InterCommunicator::create(&half, 0, Some(remote))
-            };
+            let create = |tag| create_across(&world, &half, tag);
             // One side fails, the other one, both of them.
             for (turn, tag) in tags.into_iter().enumerate() {
                 let fails = [turn != 1, turn != 0][usize::from(me < cut)];
