@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Number of the format in which ranks introduce themselves, and of what they say to each other.
@@ -109,20 +110,30 @@ impl Process {
 
 /// When a process started, in `/proc/PID/stat`.
 fn start_of(pid: u32) -> Option<u64> {
-    field(pid, 22)
+    field(Path::new(&format!("/proc/{pid}")), 22)
 }
 
 /// Whether a process has lost its memory, or is about to: the kernel notes that first of all.
 pub(crate) fn is_ending(pid: u32) -> bool {
-    /// `PF_EXITING` of the kernel.
-    const EXITING: u64 = 4;
-    let gone = || !fs::exists(format!("/proc/{pid}")).unwrap_or(true);
-    field(pid, 9).map_or_else(gone, |flags| flags & EXITING != 0)
+    all_threads_end(Path::new(&format!("/proc/{pid}")))
 }
 
-/// A field of `/proc/PID/stat` behind the second, which is a name that may have anything in it.
-fn field(pid: u32, number: usize) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+/// A thread that ends alone, be it the first one, takes nothing with it.
+fn all_threads_end(process: &Path) -> bool {
+    /// `PF_EXITING` of the kernel.
+    const EXITING: u64 = 4;
+    let gone = |path: &Path| !fs::exists(path).unwrap_or(true);
+    let ends =
+        |thread: &Path| field(thread, 9).map_or_else(|| gone(thread), |flags| flags & EXITING != 0);
+    match fs::read_dir(process.join("task")) {
+        Ok(threads) => threads.flatten().all(|thread| ends(&thread.path())),
+        Err(_) => gone(process),
+    }
+}
+
+/// A field of `stat` in the directory of a process or thread, behind the second, which is a name that may have anything in it.
+fn field(process: &Path, number: usize) -> Option<u64> {
+    let stat = fs::read_to_string(process.join("stat")).ok()?;
     let behind = &stat[stat.rfind(')')? + 1..];
     behind.split_whitespace().nth(number - 3)?.parse().ok()
 }
@@ -238,6 +249,24 @@ mod tests {
         }
         child.wait().unwrap();
         assert!(is_ending(child.id()));
+    }
+
+    #[test]
+    fn a_thread_that_ends_alone_ends_no_process() {
+        let process = std::env::temp_dir().join(format!("portolan-threads-{}", std::process::id()));
+        let thread = |number: u32, flags: u32| {
+            let thread = process.join(format!("task/{number}"));
+            fs::create_dir_all(&thread).unwrap();
+            let stat = format!("{number} (a (name)) R 1 1 1 0 -1 {flags} 0 0\n");
+            fs::write(thread.join("stat"), stat).unwrap();
+        };
+        thread(1, 0x40_0004);
+        assert!(all_threads_end(&process));
+        thread(2, 0x40_0040);
+        assert!(!all_threads_end(&process), "the second goes on");
+        thread(2, 0x40_0044);
+        assert!(all_threads_end(&process));
+        fs::remove_dir_all(&process).unwrap();
     }
 
     #[test]

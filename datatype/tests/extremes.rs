@@ -33,10 +33,14 @@ proptest! {
             (0usize..11, counts(), counts(), places_of_any_size(), places_of_any_size()), 1..6,
         ),
         n in counts(),
+        nothing in any::<bool>(),
     ) {
-        let mut old = Layout::structure(
-            &[1, 1], &[0, 8], &[Layout::of::<u16>(), Layout::of::<f64>()],
-        ).expect("small");
+        let mut old = match nothing {
+            true => Layout::contiguous(0, &Layout::of::<f64>()),
+            false => Layout::structure(
+                &[1, 1], &[0, 8], &[Layout::of::<u16>(), Layout::of::<f64>()],
+            ),
+        }.expect("small");
         for (which, a, b, c, d) in steps {
             let dim = |size, distribution, ranks| DarrayDim { size, distribution, ranks };
             let built = match which {
@@ -101,6 +105,23 @@ fn sizes_that_do_not_fit_are_errors() {
     assert!(most.span(2).is_err());
     // Nothing at all fits anywhere.
     assert!(Layout::hvector(0, 5, isize::MAX, &double).is_ok());
+    let nothing = Layout::contiguous(0, &double).expect("nothing");
+    let many = Layout::contiguous(usize::MAX, &nothing).expect("nothing, however often");
+    assert_eq!((many.size(), many.extent()), (0, 0));
+    let sizes = [usize::MAX, 2];
+    assert!(Layout::subarray(&sizes, &sizes, &[0, 0], Order::C, &nothing).is_ok());
+    // All of a short array is in the first part of a long block, and none of it in the second.
+    for (rank, bytes) in [(0, 5 * 8), (1, 0)] {
+        let distribution = Distribution::BlockOf(usize::MAX);
+        let (size, ranks) = (5, 2);
+        let dims = [DarrayDim {
+            size,
+            distribution,
+            ranks,
+        }];
+        let part = Layout::darray(2, rank, &dims, Order::C, &double).expect("it fits");
+        assert_eq!((part.size(), part.extent()), (bytes, 40));
+    }
     let mut deep = double.clone();
     let error = loop {
         match deep.dup() {

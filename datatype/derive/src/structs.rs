@@ -25,6 +25,13 @@ pub(crate) fn expand(
 
     let contiguous = contiguous(input, &members, &types, attributes);
     let layout = layout(&members, &types, input.generics.params.is_empty());
+    // A macro that comes later may add a field, of which nothing here would know: the compiler points at this pattern then.
+    let all_fields = quote! {
+        #[allow(dead_code, non_snake_case, clippy::all)]
+        fn fields_of #impl_generics (value: &#name #type_generics) #where_clause {
+            let #name { #(#members: _),* } = value;
+        }
+    };
     // Evaluated here for a type without parameters, else when the type is used.
     let check = (attributes.no_padding && input.generics.params.is_empty())
         .then(|| quote!(const _: bool = <#name as __portolan::Datatype>::CONTIGUOUS;));
@@ -70,6 +77,7 @@ pub(crate) fn expand(
                     })*
                 }
             }
+            #all_fields
             #check
         };
     })

@@ -234,6 +234,9 @@ impl Grid {
     }
 
     fn bytes(&self, indices: usize) -> Result<isize, LayoutError> {
+        if self.stride == 0 {
+            return Ok(0);
+        }
         let overflow = LayoutError::Overflow {
             constructor: self.constructor,
             what: "the array's size",
@@ -269,15 +272,16 @@ impl Grid {
         let (turns, rest) = (mine / stride, mine % stride);
         let whole = turns + usize::from(rest >= block);
         let short = if rest < block { rest } else { 0 };
+        // The stride of a single block may lie far outside the array, as may a block of which nothing is here.
+        let stride_of_many = if whole > 1 { stride } else { 0 };
+        let (start_of_whole, block) = if whole > 0 { (start, block) } else { (0, 0) };
         if short == 0 {
-            // The stride of a single block may lie far outside the array.
-            let stride = if whole > 1 { stride } else { 0 };
-            return self.runs(if whole > 0 { start } else { 0 }, block, whole, stride);
+            return self.runs(start_of_whole, block, whole, stride_of_many);
         }
         let inner = self.layout.clone();
         let last = Layout::hvector(short, 1, self.stride, &inner)?;
         let last_start = self.bytes(start + turns * stride)?;
-        self.runs(start, block, whole, if whole > 1 { stride } else { 0 })?;
+        self.runs(start_of_whole, block, whole, stride_of_many)?;
         let both = [self.layout.clone(), last];
         self.layout = Layout::structure(&[1, 1], &[0, last_start], &both)?;
         Ok(())

@@ -266,9 +266,11 @@ impl<'a> Part<'a> {
     pub(crate) fn shifts(&self) -> Option<(isize, isize)> {
         let (mut low, mut high) = (self.disp, self.disp);
         for (count, stride) in [self.outer, self.inner] {
-            let last = isize::try_from(count.checked_sub(1)?)
-                .ok()?
-                .checked_mul(stride)?;
+            // However many there are, those without a stride lie in one place.
+            let last = match count.checked_sub(1)? {
+                _ if stride == 0 => 0,
+                last => isize::try_from(last).ok()?.checked_mul(stride)?,
+            };
             low = low.checked_add(last.min(0))?;
             high = high.checked_add(last.max(0))?;
         }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, PoisonError};
 
 use super::super::environment::Variables;
 use super::super::{Bootstrap, JobError};
@@ -169,6 +170,9 @@ fn take_over(variable: &str, fd: u32) -> Result<OwnedFd, JobError> {
         )
     };
     let raw = RawFd::try_from(fd).map_err(|_| not_open())?;
+    // Looking at the mark and setting it are one step for whoever joins at the same time.
+    static TAKING: Mutex<()> = Mutex::new(());
+    let _one = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: F_GETFD only reads the descriptor's flags; any number may be asked about.
     let flags = unsafe { libc::fcntl(raw, libc::F_GETFD) };
     if flags == -1 {
