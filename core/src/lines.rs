@@ -5,7 +5,6 @@
 //! line behind the other, where reading a line that was just written takes 1.5. If the reader has written into the line,
 //! the line is in one cache only, and goes back to the first writer for 1.1 to 1.5 ns. So a reader *takes* what it has
 //! read: it stores a byte into each line while that is still at hand, which costs it 0.6 ns.
-
 //!
 //! How lines are copied matters as well. From about 2 KiB on the C library copies by `rep movsb`, which takes lines for writing without
 //! fetching them first, and needs a while before it begins. Many messages behind each other gain by it; a short one, or one that is alone, is

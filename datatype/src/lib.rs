@@ -45,10 +45,11 @@ mod registry;
 mod represent;
 mod signature;
 
-pub use complex::Complex;
 pub use datatype::{Datatype, first_invalid, same_primitive};
 pub use error::{LayoutError, OpError};
 pub use layout::{Combiner, Contents, DarrayDim, Distribution, Envelope, Layout, Order};
+/// A complex number, `re` and `im`: the type of the `num-complex` crate, which `rustfft`, `ndarray` and others use, too.
+pub use num_complex::Complex;
 pub use op::{Op, Predefined};
 pub use pair::Pair;
 #[cfg(feature = "derive")]

@@ -160,7 +160,10 @@ pub(super) const fn float<T: Float>(op: Predefined) -> Option<Combine> {
     }
 }
 
-pub(super) const fn complex<T: Float>(op: Predefined) -> Option<Combine> {
+pub(super) const fn complex<T: Float>(op: Predefined) -> Option<Combine>
+where
+    Complex<T>: Add<Output = Complex<T>> + Mul<Output = Complex<T>>,
+{
     match op {
         Predefined::Sum => combine!(Complex<T>, |a, b| a + b),
         Predefined::Prod => combine!(Complex<T>, |a, b| a * b),
