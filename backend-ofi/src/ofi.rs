@@ -1,6 +1,6 @@
 //! The transport: a table of contents. What each operation does is in the file named after it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +30,10 @@ pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
 
 /// The same where ranks are dead.
 pub(crate) const FAREWELL_FROM_THE_DEAD: Duration = Duration::from_millis(100);
+
+/// Time after which what a rank of this node had sent is here, although polls may have brought nothing meanwhile: a provider over
+/// sockets has handed it to the system before that rank says that it leaves.
+const ARRIVAL: Duration = Duration::from_secs(1);
 
 /// One rank's end of a libfabric network.
 ///
@@ -70,6 +74,8 @@ pub struct Ofi {
     pub(crate) lookers: u32,
     pub(crate) bell: Arc<EventBell>,
     pub(crate) shared: Arc<Shared>,
+    /// When it was first seen of ranks of this node that they have left.
+    leavers: BTreeMap<u32, Instant>,
     nodes: Arc<[u32]>,
     processes: Box<[Option<u32>]>,
     caps: TransportCaps,
@@ -118,6 +124,7 @@ impl Ofi {
             lookers: 0,
             bell,
             shared: place.shared,
+            leavers: BTreeMap::new(),
             nodes: place.nodes,
             processes: place.processes,
             caps: caps::caps(&link.domain, watcher.is_some()),
@@ -343,6 +350,18 @@ unsafe impl Transport for Ofi {
 
     fn failure_of(&self, peer: u32) -> Option<String> {
         self.shared.deaths.reason(peer, self.adopted)
+    }
+
+    fn has_left(&mut self, peer: u32) -> bool {
+        if peer >= self.size
+            || self.shared.deaths.is_dead(peer)
+            || !self.shared.roster.has_left(peer)
+        {
+            return false;
+        }
+        let seen = self.leavers.entry(peer).or_insert_with(Instant::now);
+        let open = self.link.memory.open().any(|open| open.peer == peer);
+        !open && seen.elapsed() >= ARRIVAL
     }
 
     fn declare_failed(&mut self, peer: u32, why: &str) {

@@ -300,6 +300,11 @@ unsafe impl Transport for Shm {
             .or_else(|| self.outgoing[peer as usize].gone.clone())
     }
 
+    fn has_left(&mut self, peer: u32) -> bool {
+        // What it had sent is seen by who sees this: see `close`.
+        peer < self.size() && self.segment.life(peer) == Life::Finished
+    }
+
     fn declare_failed(&mut self, peer: u32, why: &str) {
         if peer < self.size() {
             self.segment.fail(peer, why);

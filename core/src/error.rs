@@ -5,6 +5,9 @@ use std::fmt;
 
 use crate::status::Status;
 
+/// The reason for which nothing can be had of a rank that has left in good order.
+pub(crate) const LEFT: &str = "it has left the job";
+
 /// A result of the device layer.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -48,7 +51,7 @@ pub enum ErrorKind {
     Job,
     /// A buffered send cannot be buffered without blocking (`MPIR_ERR_MAY_BLOCK` of the paper).
     MayBlock,
-    /// A peer process has died (`MPIX_ERR_PROC_FAILED`).
+    /// A peer process has died (`MPIX_ERR_PROC_FAILED`), or has left while something was still wanted of it.
     PeerFailed,
     /// A peer sent something that no correct peer sends.
     PeerMisbehaved,
@@ -143,9 +146,17 @@ impl Error {
         }))
     }
 
-    /// The error of whatever needs a rank that has died; `why` says of what.
+    /// The error of whatever needs a rank that has died, or that has left; `why` says of what, as the device does.
     #[cold]
     pub fn peer_failed(peer: u32, why: &str) -> Self {
+        if why == LEFT {
+            return Self::new(
+                ErrorKind::PeerFailed,
+                format!("world rank {peer} has left the job"),
+            )
+            .remedy("receive, or send, all messages before a rank finalizes")
+            .about_peer(peer);
+        }
         Self::new(
             ErrorKind::PeerFailed,
             format!("world rank {peer} has failed: {why}"),

@@ -278,21 +278,51 @@ fn a_rank_that_fails_takes_its_memory_when_nobody_reads_it() {
     }
 }
 
-/// The first of them finds room at a rank that has left, and ends with the second one, which does not.
-#[cfg(feature = "shm")]
+/// Whether what goes to it found room first or not.
 #[test]
-fn sends_that_find_no_room_at_a_rank_that_left_end() {
-    let worlds = Jobs::with(&Builder::new().transport("shm"), 2).unwrap();
-    let [zero, one] = worlds.try_into().unwrap();
-    let comm = one.comm();
-    drop(zero);
-    let sends = [0, 1].map(|tag| comm.isend_owned(vec![7_u8; 1 << 20], 0, tag).unwrap());
-    for send in sends {
-        let failed = send.wait().unwrap_err();
-        assert_eq!(failed.error.kind(), ErrorKind::PeerFailed);
-        assert_eq!(failed.buf.len(), 1 << 20);
-        let text = failed.error.to_string();
-        assert!(text.contains("left the job"), "{text}");
+fn sends_to_a_rank_that_left_end() {
+    for transport in common::transports() {
+        for sends in [1, 2] {
+            let worlds = Jobs::with(&Builder::new().transport(transport), 2).unwrap();
+            let [zero, one] = worlds.try_into().unwrap();
+            let comm = one.comm();
+            drop(zero);
+            let sends: Vec<_> = (0..sends)
+                .map(|tag| comm.isend_owned(vec![7_u8; 1 << 20], 0, tag).unwrap())
+                .collect();
+            for send in sends {
+                let failed = send.wait().unwrap_err();
+                assert_eq!(failed.error.kind(), ErrorKind::PeerFailed, "{transport}");
+                assert_eq!(failed.buf.len(), 1 << 20);
+                let text = failed.error.to_string();
+                assert!(text.contains("world rank 0 has left the job"), "{text}");
+            }
+            let error = comm.send(&[7_u8; 1 << 20], 0, 0).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PeerFailed, "{transport}: {error}");
+        }
+    }
+}
+
+/// What it had sent is received; what it has not sent nobody waits for.
+#[test]
+fn receives_from_a_rank_that_left_end() {
+    for transport in common::transports() {
+        let worlds = Jobs::with(&Builder::new().transport(transport), 3).unwrap();
+        let [zero, one, two] = worlds.try_into().unwrap();
+        zero.comm().send(&[7_u8; 100], 1, 0).unwrap();
+        drop(zero);
+        let comm = one.comm();
+        let any = comm.irecv_owned(vec![0_u8; 8], Source::Any, 9).unwrap();
+        assert_eq!(comm.recv::<u8>(0, 0).unwrap().0, [7; 100]);
+        let error = comm.recv::<u8>(0, 0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PeerFailed, "{transport}: {error}");
+        let text = error.to_string();
+        let remedy = "receive, or send, all messages before a rank finalizes";
+        assert!(text.contains("world rank 0 has left the job"), "{text}");
+        assert!(text.contains(remedy), "{text}");
+        // The others are there.
+        two.comm().send(&[1_u8; 8], 1, 9).unwrap();
+        assert_eq!(any.wait().unwrap().buf, [1; 8], "{transport}");
     }
 }
 

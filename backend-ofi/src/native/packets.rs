@@ -308,6 +308,10 @@ unsafe impl Transport for Packets {
         self.0.lock().ofi.failure_of(peer)
     }
 
+    fn has_left(&mut self, peer: u32) -> bool {
+        self.0.lock().ofi.has_left(peer)
+    }
+
     fn declare_failed(&mut self, peer: u32, why: &str) {
         self.0.lock().ofi.declare_failed(peer, why);
     }

@@ -87,7 +87,7 @@ impl Segment {
 
     /// What has become of `rank`.
     pub(crate) fn life(&self, rank: u32) -> Life {
-        // SYNC: pairs with the Release in `fail`, so that the reason is visible.
+        // SYNC: pairs with the Release in `fail`, so that the reason is visible, and with that in `Shm::close`.
         Life::from_word(self.rank(rank).identity.life.load(Acquire))
     }
 

@@ -52,6 +52,12 @@ impl ActiveState {
             .unwrap_or_else(|| "it has died".into())
     }
 
+    /// Peers to which no active message may go before they have handled some.
+    pub(super) fn without_credit(&self) -> impl Iterator<Item = u32> {
+        let used = self.used.iter();
+        used.filter_map(|(&peer, &used)| (used >= CREDITS).then_some(peer))
+    }
+
     pub(super) fn forget(&mut self, peer: u32) {
         self.used.remove(&peer);
         self.handled.remove(&peer);

@@ -3,12 +3,17 @@
 //! A receive from any source is told of each failure in its communicator once: it ends with the
 //! error, and later ones wait for the living. (A receive that only the dead could satisfy would
 //! wait for ever; the caller knows now, and has to decide.)
+//!
+//! A peer that has left in good order is none of these, until a wait needs it: then it counts as dead, except to receives
+//! from any source, which wait for the others. Transports tell of no such end; waits ask, before they sleep.
 
 use super::entry::{Op, RecvStage};
 use super::outgoing::Peer;
 use super::state::{Proto, State};
 use super::unexpected::Arrived;
+use super::wait::Target;
 use crate::device::ProcId;
+use crate::error::LEFT;
 use crate::group::Group;
 use crate::matching::Pattern;
 use crate::transport::Transport;
@@ -30,7 +35,9 @@ impl<T: Transport> State<T> {
             if known || peer == self.proto.me {
                 continue;
             }
-            if let Some(why) = self.transport.failure_of(peer).or_else(|| outcast.clone()) {
+            let left = self.transport.has_left(peer);
+            let why = self.transport.failure_of(peer).filter(|_| !left);
+            if let Some(why) = why.or_else(|| outcast.clone()) {
                 self.fail_peer(peer, why.into());
             }
         }
@@ -76,10 +83,10 @@ impl<T: Transport> State<T> {
         let mut done = 0;
         for (peer, polls) in std::mem::take(&mut self.proto.gone) {
             let known = self.proto.peers[peer as usize].flags & Peer::FAILED != 0;
-            let why = self.transport.failure_of(peer).filter(|_| !known);
+            let why = if known { None } else { self.why_gone(peer) };
             match why {
                 Some(why) if packets == 0 || polls >= DRAIN => {
-                    self.fail_peer(peer, why.into());
+                    self.fail_peer(peer, why);
                     done += 1;
                 }
                 _ if known => {}
@@ -91,22 +98,56 @@ impl<T: Transport> State<T> {
 
     /// What was to be read from a peer is gone with it: fails the receive.
     pub(super) fn fail_pull(&mut self, index: u32, peer: u32) {
-        if let Some(why) = self.transport.failure_of(peer) {
-            self.proto.active.reasons.entry(peer).or_insert(why.into());
+        if let Some(why) = self.why_gone(peer) {
+            self.proto.active.reasons.entry(peer).or_insert(why);
         }
         self.proto.note_gone(peer);
         self.release_offer(index);
         self.proto.fail_request(index, peer);
     }
 
+    /// Why nothing can be had of a peer any more, if the transport says so.
+    fn why_gone(&mut self, peer: u32) -> Option<Box<str>> {
+        if self.transport.has_left(peer) {
+            return Some(LEFT.into());
+        }
+        self.transport.failure_of(peer).map(Into::into)
+    }
+
+    /// Looks whether a peer that a wait needs has left in good order, which no failure tells of: what waits for it ends with one of the
+    /// next polls. `false` if the wait is for nobody in particular.
+    #[cold]
+    pub(super) fn look_for_leavers(&mut self, target: Target, group: Option<&Group>) -> bool {
+        let needed = self.proto.needed(target, group);
+        for &peer in &needed {
+            let known = self.proto.peers[peer as usize].flags & Peer::FAILED != 0;
+            if !known && self.transport.has_left(peer) {
+                self.proto.note_gone(peer);
+            }
+        }
+        !needed.is_empty()
+    }
+
     fn fail_peer(&mut self, peer: u32, why: Box<str>) {
-        tracing::warn!(
-            rank = self.proto.me,
-            peer,
-            "world rank {peer} has failed: {why}"
-        );
+        let left = &*why == LEFT;
+        match left {
+            true => tracing::warn!(
+                rank = self.proto.me,
+                peer,
+                "world rank {peer} has left the job, and something is still wanted of it"
+            ),
+            false => tracing::warn!(
+                rank = self.proto.me,
+                peer,
+                "world rank {peer} has failed: {why}"
+            ),
+        }
         self.proto.active.reasons.insert(peer, why);
-        self.proto.peers[peer as usize].flags |= Peer::FAILED;
+        let flags = &mut self.proto.peers[peer as usize].flags;
+        *flags |= Peer::FAILED;
+        if left {
+            *flags |= Peer::LEFT;
+        }
         self.proto.clear_outgoing(peer);
         self.proto.active.forget(peer);
         self.proto.remotes.forget(peer);
@@ -151,6 +192,7 @@ impl Proto {
 
     /// The active requests that cannot end well without `peer`. Receives are unlinked.
     fn requests_of(&mut self, peer: u32) -> Vec<u32> {
+        let left = self.has_left(peer);
         let mut doomed = Vec::new();
         let mut wildcards = Vec::new();
         for (index, entry) in self.table.active() {
@@ -181,7 +223,7 @@ impl Proto {
                             }
                         }
                         Pattern { context, .. } => {
-                            if self.is_member(context, peer) {
+                            if !left && self.is_member(context, peer) {
                                 wildcards.push(context);
                                 doomed.push((index, Some(*id)));
                             }
@@ -210,6 +252,37 @@ impl Proto {
             queue.retain(stays);
         }
         doomed.into_iter().map(|(index, _)| index).collect()
+    }
+
+    /// Whether a peer that counts as dead has left in good order.
+    fn has_left(&self, peer: u32) -> bool {
+        self.peers[peer as usize].flags & Peer::LEFT != 0
+    }
+
+    /// The peers that a wait needs, or one of them: whoever waits for anything waits for all that is under way.
+    fn needed(&self, target: Target, group: Option<&Group>) -> Vec<u32> {
+        let by_all = || {
+            let of_requests = self.table.active();
+            let of_requests = of_requests.filter_map(|(_, entry)| self.needed_by(&entry.op));
+            of_requests.chain(self.active.without_credit()).collect()
+        };
+        let mut peers: Vec<u32> = match target {
+            Target::Any => by_all(),
+            Target::Request(request) => match self.table.active_op(request) {
+                // Another crate's, which may be for any of the others.
+                None | Some(Op::Upper(_)) => by_all(),
+                Some(op) => self.needed_by(op).into_iter().collect(),
+            },
+            Target::Memory(None) => {
+                let members = group.into_iter().flat_map(Group::iter);
+                members.map(ProcId::index).collect()
+            }
+            Target::Memory(_) | Target::Message(_) => self.awaited(target).into_iter().collect(),
+        };
+        peers.retain(|&peer| peer != self.me && (peer as usize) < self.peers.len());
+        peers.sort_unstable();
+        peers.dedup();
+        peers
     }
 
     fn is_member(&self, context: u32, peer: u32) -> bool {
@@ -241,7 +314,7 @@ impl Proto {
             .iter()
             .skip(told)
             .copied()
-            .find(|&peer| self.is_member(pattern.context, peer))?;
+            .find(|&peer| !self.has_left(peer) && self.is_member(pattern.context, peer))?;
         let all = self.failed.len();
         if let Some(known) = self.context_mut(pattern.context) {
             known.acknowledged = all;

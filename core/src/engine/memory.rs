@@ -64,9 +64,10 @@ impl<T: Transport, L: Level> Engine<T, L> {
         }
         let mut polls = 0;
         let result = loop {
-            if polls >= self.policy.spin {
+            if polls >= self.policy.closely {
                 let target = Target::Memory(peer.or_else(|| self.only_other(group)));
                 let mut waiter = Waiter::after_spinning(target, polls, self.shared.polls());
+                waiter.group = Some(group.clone());
                 let mut look = |state: &mut State<T>| look(state, ready);
                 break self.block_patiently(&mut waiter, &mut look);
             }

@@ -30,10 +30,12 @@ impl Peer {
     pub(super) const WAITING: u8 = 1;
     /// The peer has no memory for unexpected messages: announce everything.
     pub(super) const HOLD: u8 = 2;
-    /// The peer is dead.
+    /// The peer is dead, or has left while something was still wanted of it.
     pub(super) const FAILED: u8 = 4;
     /// This rank has ended its use of the device.
     pub(super) const ENDED: u8 = 8;
+    /// With `FAILED`: the peer has left in good order.
+    pub(super) const LEFT: u8 = 16;
 }
 
 /// The queues of a peer to which something is waiting to leave.

@@ -13,7 +13,6 @@ use super::state::Proto;
 use super::wait::{Target, Waiter};
 use super::{Engine, cores};
 use crate::level::{Level, StateLock};
-use crate::request::Request;
 use crate::transport::Transport;
 
 /// Polls at the least: as long as an answer is on its way from a rank that only waits for this one.
@@ -139,17 +138,18 @@ impl<T: Transport, L: Level> Engine<T, L> {
 
 impl Proto {
     /// The peer that a wait is for, if that is one.
-    fn awaited(&self, target: Target) -> Option<u32> {
+    pub(super) fn awaited(&self, target: Target) -> Option<u32> {
         match target {
-            Target::Request(request) => self.awaited_by(request),
+            Target::Request(request) => self.needed_by(self.table.active_op(request)?),
             Target::Message(pattern) => self.process_of(pattern.context, pattern.source?),
             Target::Memory(peer) => peer,
             Target::Any => None,
         }
     }
 
-    fn awaited_by(&self, request: Request) -> Option<u32> {
-        match self.table.active_op(request)? {
+    /// The peer that an operation needs, if that is one.
+    pub(super) fn needed_by(&self, op: &Op) -> Option<u32> {
+        match op {
             Op::Recv(op) => match &op.stage {
                 RecvStage::Transfer(transfer) => Some(transfer.peer),
                 RecvStage::Arriving { peer, .. } => Some(*peer),
@@ -172,6 +172,7 @@ mod tests {
     use crate::config::Settings;
     use crate::level::Single;
     use crate::matching::Pattern;
+    use crate::request::Request;
     use crate::transport::memory::{self, Memory};
     use crate::{Adi, ProcId, SendArgs, SendMode};
 

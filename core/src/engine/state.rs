@@ -103,7 +103,7 @@ pub(super) struct Proto {
     pub(super) remotes: Remotes,
     pub(super) contexts: BTreeMap<u32, Context>,
     pub(super) failures_seen: u32,
-    /// World ranks held to be dead.
+    /// World ranks held to be dead, and those that have left while something was wanted of them.
     pub(super) failed: Vec<u32>,
     /// World ranks that take no more packets, which may be known here alone: some have left the job. With polls since.
     pub(super) gone: Vec<(u32, u32)>,

@@ -12,6 +12,7 @@ use super::state::State;
 use crate::comm::NoUnwind;
 use crate::config::{Settings, WaitMode};
 use crate::error::Result;
+use crate::group::Group;
 use crate::level::{Level, StateLock};
 use crate::matching::Pattern;
 use crate::request::{Request, State as RequestState};
@@ -23,6 +24,8 @@ use crate::transport::{Transport, TransportCaps};
 pub(super) struct Policy {
     /// Polls before the core is given away.
     pub(super) spin: u32,
+    /// How many of them a wait makes before it is one that may take long.
+    pub(super) closely: u32,
     /// Times the core is given away before sleeping.
     yields: u32,
     /// Whether to sleep at all.
@@ -38,6 +41,14 @@ const CLOSELY: u32 = 32;
 /// Times that the core is given away, in the mode `auto`, before sleeping. On an oversubscribed node
 /// a hand-over by `sched_yield` takes about a microsecond, a sleep and its end twenty.
 const YIELDS: u32 = 400;
+/// Polls after which a wait that only spins looks at more than its polls, as waits do that give the core away.
+const SPINS: u32 = 1 << 16;
+/// Polls in vain of a wait that may take long, for each look at who has left; before a sleep there is one always.
+const TURNS: u32 = 256;
+/// Time between two such looks.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Sleep of a wait that needs peers, before it looks whether they have left: no bell says so.
+const LEAVERS_NAP: Duration = Duration::from_millis(250);
 /// Sleep while something waits to leave, which no bell announces.
 const OUTGOING_NAP: Duration = Duration::from_micros(200);
 /// Sleep of a thread that relies on another thread's polls, before it looks whether there are any.
@@ -62,6 +73,7 @@ impl Policy {
         };
         Self {
             spin,
+            closely: spin.min(SPINS),
             yields,
             sleep,
             takes_turns: crowded && yields > 0,
@@ -128,6 +140,12 @@ pub(super) struct Waiter {
     slept: bool,
     pub(super) since: Option<Instant>,
     pub(super) reported: bool,
+    /// Whose memory it is that [`Target::Memory`] waits for.
+    pub(super) group: Option<Group>,
+    /// Polls in vain, when this wait last looked who has left, and whether it needs anybody.
+    turns: u32,
+    looked: Option<Instant>,
+    needs_peers: bool,
 }
 
 impl Waiter {
@@ -142,6 +160,10 @@ impl Waiter {
             slept: false,
             since: None,
             reported: false,
+            group: None,
+            turns: 0,
+            looked: None,
+            needs_peers: false,
         }
     }
 
@@ -149,6 +171,17 @@ impl Waiter {
     /// looks at it.
     fn parks(&self) -> bool {
         self.slept && !matches!(self.target, Target::Memory(_))
+    }
+
+    /// Looks whether somebody whom it needs has left, unless it has just looked.
+    #[cold]
+    fn look_for_leavers<T: Transport>(&mut self, state: &mut State<T>) {
+        let now = Instant::now();
+        if self.looked.is_some_and(|at| now - at < LOOK_EVERY) {
+            return;
+        }
+        self.looked = Some(now);
+        self.needs_peers = state.look_for_leavers(self.target, self.group.as_ref());
     }
 }
 
@@ -196,7 +229,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
             state.transport.set_present(true);
             // At level Single nobody else wants the state: spin with it in hand. At Multiple let
             // others in between polls.
-            let turns = if L::MULTIPLE { 1 } else { self.policy.spin };
+            let turns = if L::MULTIPLE { 1 } else { self.policy.closely };
             while polls < turns {
                 if state.progress() != 0 {
                     if let Some(result) = ready(&mut state) {
@@ -233,7 +266,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
     #[inline]
     pub(super) fn poll_in_hand(&self, state: &mut State<T>) {
         state.transport.set_present(true);
-        let turns = if L::MULTIPLE { 1 } else { self.policy.spin };
+        let turns = if L::MULTIPLE { 1 } else { self.policy.closely };
         let mut polls = 0;
         while polls < turns {
             if state.progress() == 0 {
@@ -259,6 +292,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
                 if let Some(result) = self.park(waiter, ready) {
                     return result;
                 }
+                waiter.look_for_leavers(&mut self.state.lock());
                 self.report_if_stuck(waiter);
                 continue;
             }
@@ -277,6 +311,11 @@ impl<T: Transport, L: Level> Engine<T, L> {
                     waiter.yields = 0;
                     waiter.looks = self.patience.renewed(waiter.looks);
                     waiter.since = None;
+                } else {
+                    waiter.turns = waiter.turns.wrapping_add(1);
+                    if waiter.turns.is_multiple_of(TURNS) {
+                        waiter.look_for_leavers(&mut state);
+                    }
                 }
             }
             if waiter.polls < self.policy.spin {
@@ -313,16 +352,20 @@ impl<T: Transport, L: Level> Engine<T, L> {
         // Every sleeper for itself, after it has read the bell's word: an older announcement may be
         // used up already by a ring that is in that word.
         state.transport.arm();
+        waiter.look_for_leavers(&mut state);
         let done = state.progress();
         waiter.seen = self.shared.polls();
         waiter.slept = true;
         let result = ready(&mut state);
         if result.is_none() && done == 0 {
             // A provider that is busy tells nobody when it has room again.
-            let limit = if state.proto.has_outgoing() || state.proto.found_no_room {
+            let proto = &state.proto;
+            let limit = if proto.has_outgoing() || proto.found_no_room || !proto.gone.is_empty() {
                 Some(OUTGOING_NAP)
             } else {
-                self.time_to_report(waiter)
+                let nap = waiter.needs_peers.then_some(LEAVERS_NAP);
+                let limits = [nap, self.time_to_report(waiter)];
+                limits.into_iter().flatten().min()
             };
             state.transport.set_present(false);
             drop(state);

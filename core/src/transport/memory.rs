@@ -8,14 +8,13 @@
 //! Ranks may be threads, or one thread may step them all: nothing here waits for a peer.
 //!
 //! A rank that is dropped while its thread panics has failed. Otherwise it has left in an orderly
-//! way: what is sent to it afterwards is lost, and it does not count as failed.
+//! way: it takes nothing any more, and does not count as failed.
 
 mod bell;
 mod block;
 mod network;
 mod remote;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -130,7 +129,6 @@ pub fn network_with(n: u32, mut options: Options) -> Vec<Memory> {
             rank,
             next: 0,
             ends: Ends::default(),
-            missed: BTreeSet::new(),
         })
         .collect()
 }
@@ -143,8 +141,6 @@ pub struct Memory {
     /// The peer with which the next poll begins, so that none is starved.
     next: u32,
     ends: Ends,
-    /// Peers that have left the job with something that this rank still wanted.
-    missed: BTreeSet<u32>,
 }
 
 impl Memory {
@@ -163,7 +159,7 @@ impl Memory {
         let queue = self.network.queue(self.rank, peer);
         let mut bytes = {
             let mut state = self.network.state();
-            if state.failed[peer as usize].is_some() || state.failed[self.rank as usize].is_some() {
+            if state.failed[self.rank as usize].is_some() || state.is_gone(peer) {
                 return Sent::Gone;
             }
             if state.queues[queue].packets.len() >= self.network.options.packets {
@@ -179,6 +175,7 @@ impl Memory {
 
         let mut state = self.network.state();
         if state.left[peer as usize] {
+            // It has left meanwhile.
             return Sent::Done;
         }
         state.queues[queue].packets.push_back((*header, bytes));
@@ -332,10 +329,14 @@ unsafe impl Transport for Memory {
     }
 
     fn failure_of(&self, peer: u32) -> Option<String> {
+        self.network.state().failed.get(peer as usize)?.clone()
+    }
+
+    fn has_left(&mut self, peer: u32) -> bool {
+        // Under the lock under which it has sent and left: what it sent is in its queue.
         let state = self.network.state();
-        let failed = state.failed.get(peer as usize)?.clone();
-        let left = || format!("rank {peer} has left the job");
-        failed.or_else(|| self.missed.contains(&peer).then(left))
+        let left = state.left.get(peer as usize) == Some(&true);
+        left && state.failed[peer as usize].is_none()
     }
 
     fn declare_failed(&mut self, peer: u32, why: &str) {
@@ -402,11 +403,7 @@ unsafe impl Transport for Memory {
             return Pulled::Stream;
         }
         let state = self.network.state();
-        if state.failed[peer as usize].is_some() {
-            return Pulled::Gone;
-        }
-        if state.left[peer as usize] {
-            self.missed.insert(peer);
+        if state.is_gone(peer) {
             return Pulled::Gone;
         }
         let Some(span) = state.exposed.get(&(peer, number_of(&exposure.0))) else {

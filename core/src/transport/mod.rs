@@ -104,11 +104,13 @@ impl Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Sent {
-    /// The packet is on its way and its bytes have been read: the buffer is the caller's again.
+    /// The packet is on its way and its bytes have been read: the buffer is the caller's again. (On its way to a peer that
+    /// has left in good order it is lost: a transport that does not see that as it sends may say this.)
     Done,
     /// There was no room; nothing was sent.
     Full,
-    /// The peer is dead, or has left the job; nothing was sent.
+    /// The peer is dead, or has left the job; nothing was sent. Why, [`Transport::failure_of`] or [`Transport::has_left`] says now
+    /// or after some more polls.
     Gone,
 }
 
@@ -124,7 +126,7 @@ pub enum Pulled {
     Done,
     /// Not a possible way: the data has to be streamed.
     Stream,
-    /// The peer is dead, or has left the job.
+    /// The peer is dead, or has left the job. Why is said as after [`Sent::Gone`].
     Gone,
     /// It is under way, by the network's own means: call again with the same arguments after a later
     /// poll, until it is over. Until then the memory of this side is the transport's.
@@ -362,7 +364,19 @@ pub unsafe trait Transport: Send + 'static {
     fn failures(&self) -> u32;
 
     /// Why `peer` is held to be dead, if it is.
+    ///
+    /// The engine ends nothing without a reason. After a [`Sent::Gone`] or [`Pulled::Gone`] about a peer, polls come to the point
+    /// where this gives one or [`has_left`](Self::has_left) is `true`, whether or not [`failures`](Self::failures) has changed;
+    /// and a reason, once given, stays.
     fn failure_of(&self, peer: u32) -> Option<String>;
+
+    /// Whether `peer` has left the job in good order. If it has, it stays so, whatever it had sent is delivered by polls that follow
+    /// (before one of them delivers nothing), and nothing of this side is lent for what it does. Asked by waits in vain, when they
+    /// have polled for a while and before they sleep; a transport that cannot tell says `false`.
+    fn has_left(&mut self, peer: u32) -> bool {
+        let _ = peer;
+        false
+    }
 
     /// Declares `peer` dead, for every rank that shares this knowledge (the engine found that it
     /// misbehaves, or a thread that was a rank panicked).

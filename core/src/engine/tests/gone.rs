@@ -82,3 +82,101 @@ fn answers_that_nobody_takes_end_nothing() {
     (0..10).for_each(|_| progress(&engine));
     assert!(engine.state.lock().proto.failed.is_empty());
 }
+
+/// An engine that waits as a setting says, and whose peer has left in good order.
+fn left_alone(wait: &str) -> Engine<Scripted, Single> {
+    let (settings, wrong) = Settings::inspect([("PORTOLAN_WAIT", wait)]);
+    assert!(wrong.is_empty(), "{wrong:?}");
+    let transport = Scripted {
+        left: true,
+        has_bell: true,
+        ..scripted()
+    };
+    Engine::new(transport, &settings).expect("an engine over a script")
+}
+
+fn from(source: Option<u32>) -> Pattern {
+    Pattern {
+        context: 3,
+        source,
+        tag: None,
+    }
+}
+
+fn eager() -> Header {
+    Header {
+        kind: PacketKind::Eager as u8,
+        context: 3,
+        source: 1,
+        tag: 5,
+        ..Header::default()
+    }
+}
+
+#[track_caller]
+fn assert_left<R: std::fmt::Debug>(outcome: crate::Result<R>) {
+    let error = outcome.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.peer()),
+        (ErrorKind::PeerFailed, Some(1))
+    );
+    let text = error.to_string();
+    assert!(text.contains("world rank 1 has left the job; "), "{text}");
+}
+
+/// Nobody says so: waits find out, however they wait, once what it had sent is here.
+#[test]
+fn waits_for_who_has_left_end() {
+    for wait in ["auto", "spin", "yield", "park"] {
+        let engine = left_alone(wait);
+        arrives(&engine, eager(), &[7; 8]);
+        let mut bytes = [0_u8; 8];
+        let status = engine.recv_contig(&from(Some(1)), &mut bytes).unwrap();
+        assert_eq!((status.bytes, bytes), (8, [7; 8]), "{wait}");
+        assert_left(engine.recv_contig(&from(Some(1)), &mut bytes));
+
+        let engine = left_alone(wait);
+        assert_left(engine.probe(&from(Some(1))));
+
+        let engine = left_alone(wait);
+        let to = SendArgs::new(ProcId::new(1), 3, 0, 0);
+        assert_left(engine.send_contig(&to.mode(SendMode::Synchronous), &[7; 8]));
+        // From then on it is known.
+        assert_left(engine.send_contig(&to, &[7; 8]));
+        assert_left(engine.recv_contig(&from(Some(1)), &mut bytes));
+    }
+}
+
+/// Others may send.
+#[test]
+fn who_has_left_ends_no_receive_from_any_source() {
+    let engine = left_alone("park");
+    let mut bytes = [[0_u8; 8]; 2];
+    let [first, second] = &mut bytes;
+    let receive = |source, bytes: &mut [u8; 8]| {
+        // SAFETY: the bytes outlive the engine's use of them: both requests end below.
+        unsafe { engine.irecv_contig(&from(source), bytes.as_mut_ptr(), 8) }.unwrap()
+    };
+    let any = receive(None, first);
+    assert_left(engine.wait(receive(Some(1), second)));
+    assert!(engine.test(any).unwrap().is_none());
+    let later = receive(None, second);
+    assert!(engine.test(later).unwrap().is_none());
+    for request in [any, later] {
+        engine.cancel(request).unwrap();
+        assert!(engine.wait(request).unwrap().cancelled);
+    }
+}
+
+/// What was sent to it counts as sent, and nobody says that it was handled.
+#[test]
+fn active_messages_to_who_has_left_end() {
+    use crate::device::HandlerId;
+
+    let engine = left_alone("park");
+    let send = || engine.active_send(ProcId::new(1), HandlerId(7), [0; 2], &[]);
+    let outcomes: Vec<_> = (0..257).map(|_| send()).collect();
+    let (last, sent) = outcomes.split_last().unwrap();
+    assert!(sent.iter().all(Result::is_ok));
+    assert_left(last.clone());
+}

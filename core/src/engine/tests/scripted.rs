@@ -12,6 +12,8 @@ pub(super) struct Scripted {
     /// The peer takes nothing any more, and why, once the transport says it, which counts as no failure.
     pub(super) gone: bool,
     pub(super) why_gone: Option<String>,
+    /// It has left in good order.
+    pub(super) left: bool,
     pub(super) ranks: u32,
     pub(super) full: bool,
     /// So many more packets find no room.
@@ -181,6 +183,9 @@ unsafe impl Transport for Scripted {
         let why = self.failed.clone().or_else(|| self.why_gone.clone());
         why.filter(|_| peer == 1)
     }
+    fn has_left(&mut self, peer: u32) -> bool {
+        self.left && peer == 1
+    }
     fn declare_failed(&mut self, _peer: u32, why: &str) {
         self.failed = Some(why.to_owned());
     }
@@ -203,6 +208,7 @@ pub(super) fn scripted() -> Scripted {
         failed: None,
         gone: false,
         why_gone: None,
+        left: false,
         ranks: 2,
         full: false,
         refuses: 0,

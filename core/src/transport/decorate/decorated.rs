@@ -220,6 +220,10 @@ unsafe impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         self.inner.failure_of(peer)
     }
 
+    fn has_left(&mut self, peer: u32) -> bool {
+        self.inner.has_left(peer)
+    }
+
     fn declare_failed(&mut self, peer: u32, why: &str) {
         self.inner.declare_failed(peer, why);
     }

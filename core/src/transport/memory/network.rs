@@ -84,6 +84,11 @@ impl State {
         self.numbers
     }
 
+    /// Whether a rank takes nothing any more.
+    pub(super) fn is_gone(&self, rank: u32) -> bool {
+        self.failed[rank as usize].is_some() || self.left[rank as usize]
+    }
+
     pub(super) fn word(&mut self, rank: u32, word: u32) -> Option<&mut Word> {
         self.offers[rank as usize].get_mut(word as usize)
     }
