@@ -47,9 +47,7 @@ impl<L: Level, D: Device> World<L, D> {
     /// communicator already.
     ///
     /// # Safety
-    /// The device keeps the contract of [`Device`]: it does not touch a buffer after the request is
-    /// over, `wait` and `test` return only then, and a receive reports no more bytes than it wrote.
-    /// Nobody else completes, frees or cancels requests on it. If `L` is
+    /// Nobody else completes, frees or cancels requests on the device. If `L` is
     /// [`Multiple`](crate::level::Multiple), it may be used by several threads at once.
     pub unsafe fn from_device(device: D, settings: &Settings) -> Result<Self> {
         let ending = Ending {
