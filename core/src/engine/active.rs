@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::request::{Request, State as Stage};
 use crate::status::Status;
 use crate::transport::packet::flags;
-use crate::transport::{Header, PacketKind, Payload, Transport};
+use crate::transport::{Header, PacketKind, Payload, Sent, Transport};
 
 /// Active messages to one peer that may be under way, or not yet handled.
 const CREDITS: u32 = 256;
@@ -118,7 +118,8 @@ impl<T: Transport> State<T> {
         if self.proto.peers[peer as usize].flags & Peer::WAITING != 0 {
             return Ok(false);
         }
-        self.proto.found_no_room = !self.hand_over(peer, &header, payload);
+        // If the peer is gone the next try, or one of those after it, is told why.
+        self.proto.found_no_room = self.hand_over(peer, &header, payload) != Sent::Done;
         if self.proto.found_no_room {
             return Ok(false);
         }

@@ -172,7 +172,8 @@ impl<T: Transport> State<T> {
             if result != Sent::Done {
                 loader.was_refused();
                 if result == Sent::Gone {
-                    self.proto.note_gone(stream.peer);
+                    self.proto.breaks_off(stream);
+                    return sent;
                 }
                 break;
             }
@@ -190,7 +191,7 @@ impl<T: Transport> State<T> {
                 flags,
                 ..stream.header
             };
-            if self.hand_over(stream.peer, &header, &[]) {
+            if self.hand_over(stream.peer, &header, &[]) != Sent::Full {
                 stream.position = stream.end;
                 sent += 1;
             }

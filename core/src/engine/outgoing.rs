@@ -8,9 +8,11 @@ use super::bundle::Bundled;
 use super::entry::{Op, Queued, SendStage};
 use super::flows::fault;
 use super::loader::Loader;
+use super::one_sided::step;
 use super::pieces::Form;
 use super::state::{Proto, State};
 use crate::device::SendMode;
+use crate::transport::packet::flags;
 use crate::transport::{Header, PacketKind, Sent, Transport};
 
 /// What the engine knows of a peer. Small, because there is one per rank of the job.
@@ -140,6 +142,15 @@ impl Proto {
         out.tagged.len() != before
     }
 
+    /// A stream's peer takes no more. Nobody waits for what was to answer a get; it is over.
+    #[cold]
+    pub(super) fn breaks_off(&mut self, stream: &mut Stream) {
+        match stream.source {
+            StreamSource::Send(_) => self.note_gone(stream.peer),
+            StreamSource::Region { .. } => stream.end = stream.position,
+        }
+    }
+
     /// Forgets what waits for a peer that has died.
     pub(super) fn clear_outgoing(&mut self, peer: u32) {
         let state = &mut self.peers[peer as usize];
@@ -149,6 +160,24 @@ impl Proto {
         self.streams.retain(|stream| stream.peer != peer);
         self.pushes.retain(|push| push.peer != peer);
     }
+}
+
+/// Whether this rank waits for what comes of a packet.
+fn asks(header: &Header) -> bool {
+    match PacketKind::from_wire(header.kind) {
+        Some(PacketKind::Take) => true,
+        Some(PacketKind::Active) => header.flags & flags::REPLY == 0,
+        Some(PacketKind::OneSided) => {
+            let asking = [step::PUT, step::GET, step::ATOMIC, step::FLUSH, step::ASK];
+            is_step(header, &asking)
+        }
+        _ => false,
+    }
+}
+
+/// Whether it is a one-sided packet of one of these steps.
+fn is_step(header: &Header, steps: &[u8]) -> bool {
+    header.kind == PacketKind::OneSided as u8 && steps.contains(&header.flags)
 }
 
 impl<T: Transport> State<T> {
@@ -186,7 +215,7 @@ impl<T: Transport> State<T> {
             return 0;
         };
         while let Some((header, payload)) = out.control.front() {
-            if !self.hand_over(peer, header, payload) {
+            if self.hand_over(peer, header, payload) == Sent::Full {
                 break;
             }
             out.control.pop_front();
@@ -220,8 +249,9 @@ impl<T: Transport> State<T> {
         sent
     }
 
-    /// Hands a packet over; `false` if there is no room. A packet to a dead peer is dropped.
-    pub(super) fn hand_over(&mut self, peer: u32, header: &Header, payload: &[u8]) -> bool {
+    /// Hands a packet over, which is not in one of the queues any more unless there is no room. If the peer is gone, what waits for
+    /// an answer ends with it.
+    pub(super) fn hand_over(&mut self, peer: u32, header: &Header, payload: &[u8]) -> Sent {
         let sent = if payload.len() <= self.proto.limits.short {
             // SAFETY: the payload is a live slice of at most `short` bytes; packets to this rank
             // itself never reach the queues.
@@ -239,12 +269,21 @@ impl<T: Transport> State<T> {
                     })
             }
         };
-        // What answers the peer is of no use to it any more, nor to anybody here.
-        let asks = [PacketKind::Take as u8, PacketKind::OneSided as u8];
-        if sent == Sent::Gone && asks.contains(&header.kind) {
-            self.proto.note_gone(peer);
+        if sent == Sent::Gone {
+            self.is_lost(peer, header, payload);
         }
-        sent != Sent::Full
+        sent
+    }
+
+    /// A packet cannot be handed over any more. What answers the peer is of no use to it, nor to anybody here.
+    #[cold]
+    fn is_lost(&mut self, peer: u32, header: &Header, payload: &[u8]) {
+        if asks(header) {
+            self.proto.note_gone(peer);
+        } else if is_step(header, &[step::WITHDRAWN]) && self.transport.has_left(peer) {
+            // It reaches nobody's memory any more.
+            self.proto.is_forgotten(peer, payload);
+        }
     }
 
     /// Moves every stream on, in the order in which they were asked for. Behind one that finds no room there
@@ -307,7 +346,7 @@ impl<T: Transport> State<T> {
             if result != Sent::Done {
                 self.proto.full_peers.push(stream.peer);
                 if result == Sent::Gone {
-                    self.proto.note_gone(stream.peer);
+                    self.proto.breaks_off(stream);
                 }
                 break;
             }
@@ -392,7 +431,7 @@ impl<T: Transport> State<T> {
         let mut header =
             super::send::header(PacketKind::Eager, &op.args, op.data.signature(len).bits());
         if synchronous {
-            header.flags |= crate::transport::packet::flags::SYNCHRONOUS;
+            header.flags |= flags::SYNCHRONOUS;
             header.cookie = table.handle(index).to_short();
         }
         let Some(op) = self.proto.table.send(index) else {

@@ -177,6 +177,12 @@ impl Remotes {
     }
 }
 
+/// The region that a packet is about: index and generation.
+fn region_in(head: &[u8; PREFIX]) -> (u32, u32) {
+    let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("4 bytes"));
+    (number(0), number(4))
+}
+
 /// Whether there are remote operations, still.
 fn reaches(transport: &impl Transport) -> bool {
     transport.caps().contains(TransportCaps::REMOTE)
@@ -499,8 +505,7 @@ impl Proto {
         let Some(head) = payload.first::<PREFIX>() else {
             return self.misbehaves(peer, "sent a packet about a region that is too short");
         };
-        let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("4 bytes"));
-        let region = (number(0), number(4));
+        let region = region_in(&head);
         let name = (peer, region.0, region.1);
         match header.flags {
             step::ASK => self.tell_of_region(peer, region),
@@ -529,6 +534,14 @@ impl Proto {
                 self.remotes.has_forgotten(peer, region);
                 self.work = true;
             }
+        }
+    }
+
+    /// A peer that was to forget a region, as this packet says, has left.
+    pub(super) fn is_forgotten(&mut self, peer: u32, withdrawn: &[u8]) {
+        if let Some(head) = withdrawn.first_chunk() {
+            self.remotes.has_forgotten(peer, region_in(head));
+            self.work = true;
         }
     }
 

@@ -1,7 +1,11 @@
 //! A peer that takes no packets any more, and of which nobody says that it is dead.
 
 use super::*;
+use crate::device::HandlerId;
+use crate::engine::one_sided::{one_sided, prefix, step};
+use crate::engine::regions::KeyParts;
 use crate::transport::PacketKind;
+use crate::transport::packet::flags;
 
 /// A send that is refused for good, of a short message or of a long one, and a receive from the same peer.
 fn refused(len: usize) -> (Engine<Scripted, Single>, [Request; 2]) {
@@ -67,20 +71,89 @@ fn nothing_ends_before_its_packets_are_here() {
     assert_eq!(error.kind(), ErrorKind::PeerFailed);
 }
 
-/// An answer that it does not take is nothing that this rank waits for.
-#[test]
-fn answers_that_nobody_takes_end_nothing() {
+/// A rank whose peer takes nothing any more, and for a reason.
+fn lonely() -> Engine<Scripted, Single> {
     let engine = engine();
     progress(&engine);
     engine.state.lock().transport.gone = true;
     engine.state.lock().transport.why_gone = Some("it has gone home".to_owned());
-    let done = Header {
-        kind: PacketKind::Done as u8,
+    engine
+}
+
+/// An answer that it does not take is nothing that this rank waits for.
+#[test]
+fn answers_that_nobody_takes_end_nothing() {
+    let answer = |kind: PacketKind, flags| Header {
+        kind: kind as u8,
+        flags,
         ..Header::default()
     };
-    engine.state.lock().proto.queue_control(1, done, &[]);
+    let answers = [
+        answer(PacketKind::Done, 0),
+        answer(PacketKind::Active, flags::REPLY),
+        one_sided(step::VALUE, 0, 0),
+        one_sided(step::TOLD, 0, 0),
+        one_sided(step::REFUSED, 0, 0),
+        one_sided(step::WITHDRAWN, 0, 0),
+        one_sided(step::FORGOTTEN, 0, 0),
+    ];
+    for header in answers {
+        let engine = lonely();
+        engine.state.lock().proto.queue_control(1, header, &[0; 40]);
+        (0..10).for_each(|_| progress(&engine));
+        assert!(engine.state.lock().proto.failed.is_empty(), "{header:?}");
+    }
+    let questions = [
+        answer(PacketKind::Take, 0),
+        answer(PacketKind::Active, 0),
+        one_sided(step::PUT, 0, 0),
+        one_sided(step::GET, 0, 0),
+        one_sided(step::ATOMIC, 0, 0),
+        one_sided(step::FLUSH, 0, 0),
+        one_sided(step::ASK, 0, 0),
+    ];
+    for header in questions {
+        let engine = lonely();
+        engine.state.lock().proto.queue_control(1, header, &[0; 40]);
+        (0..10).for_each(|_| progress(&engine));
+        assert_eq!(engine.state.lock().proto.failed, [1], "{header:?}");
+    }
+}
+
+/// Nor is what it wanted to read of this rank.
+#[test]
+fn a_get_that_nobody_waits_for_any_more_ends_nothing() {
+    let engine = lonely();
+    let region = engine.alloc_region(3000).unwrap();
+    let get = prefix(&KeyParts::of(&region.key), 0, 3000, 0);
+    arrives(&engine, one_sided(step::GET, 7, 0), &get);
     (0..10).for_each(|_| progress(&engine));
-    assert!(engine.state.lock().proto.failed.is_empty());
+    let state = engine.state.lock();
+    assert!(state.proto.failed.is_empty() && state.proto.streams.is_empty());
+}
+
+/// It has not left, so it takes no credit, which nobody would give back.
+#[test]
+fn an_active_message_that_nobody_takes_is_not_sent() {
+    let engine = lonely();
+    engine.state.lock().transport.why_gone = None;
+    let to = ProcId::new(1);
+    for _ in 0..300 {
+        let tried = engine
+            .state
+            .lock()
+            .try_active(to, HandlerId(7), [0; 2], &[]);
+        assert!(!tried.unwrap());
+    }
+    let state = engine.state.lock();
+    assert_eq!(state.proto.counters.active_sent, 0);
+    assert_eq!(state.proto.active.without_credit().count(), 0);
+    drop(state);
+    engine.state.lock().transport.why_gone = Some("it has gone home".to_owned());
+    let error = engine
+        .active_send(to, HandlerId(7), [0; 2], &[])
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
 }
 
 /// An engine that waits as a setting says, and whose peer has left in good order.
@@ -171,8 +244,6 @@ fn who_has_left_ends_no_receive_from_any_source() {
 /// What was sent to it counts as sent, and nobody says that it was handled.
 #[test]
 fn active_messages_to_who_has_left_end() {
-    use crate::device::HandlerId;
-
     let engine = left_alone("park");
     let send = || engine.active_send(ProcId::new(1), HandlerId(7), [0; 2], &[]);
     let outcomes: Vec<_> = (0..257).map(|_| send()).collect();
