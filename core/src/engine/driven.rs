@@ -12,14 +12,14 @@ use super::loader::Loader;
 use super::one_sided::{Reach, one_sided, step};
 use super::outgoing::{Stream, StreamSource};
 use super::regions::{Memory, MemoryOwner};
-use super::remote::by_host;
+use super::remote::{by_host, reaches};
 use super::state::{Proto, State};
 use crate::device::{Completion, ProcId, Region, RegionKey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::request::Request;
 use crate::staging::{Driven, DrivenBuf, unsupported};
 use crate::status::Status;
-use crate::transport::{Header, Payload, Remote, Transport, TransportCaps};
+use crate::transport::{Header, Payload, Remote, Transport};
 use portolan_datatype::MsgRep;
 
 impl<T: Transport> State<T> {
@@ -84,8 +84,7 @@ impl<T: Transport> State<T> {
         data: Driven,
     ) -> Result<Request> {
         let (at, kind, null) = (data.at(0), data.kind(), std::ptr::null_mut());
-        let served =
-            self.proto.caps.contains(TransportCaps::REMOTE) && self.transport.serves(at, kind);
+        let served = reaches(&self.transport, false) && self.transport.serves(at, kind);
         let request = match *reach {
             Reach::Packets(_) if data.bytes == 0 => return Ok(Request::NULL),
             Reach::Packets(rank) if served => {

@@ -8,6 +8,7 @@
 use super::entry::{FetchOp, Op};
 use super::outgoing::{Peer, Stream, StreamSource};
 use super::regions::{KeyParts, Memory, MemoryOwner};
+use super::remote::reaches;
 use super::state::{Proto, State};
 use crate::buffer::MemoryKind;
 use crate::device::{AtomicOp, AtomicWidth, ProcId, Region, RegionKey};
@@ -149,7 +150,7 @@ impl<T: Transport> State<T> {
     /// # Safety
     /// The memory must stay until the registration ends.
     pub(super) unsafe fn add_registered(&mut self, mut memory: Memory) -> Region {
-        if self.proto.caps.contains(TransportCaps::REMOTE) && memory.len > 0 {
+        if reaches(&self.transport, false) && memory.len > 0 {
             let (ptr, len) = (memory.ptr, memory.len);
             let kind = memory.driven.as_ref().map(Driven::kind);
             if kind.is_none_or(|kind| self.transport.serves(ptr, kind)) {

@@ -20,7 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::entry::{FetchOp, Op};
-use super::one_sided::{PREFIX, encode, one_sided, prefix, step, width_bit};
+use super::one_sided::{PREFIX, atomic_direct, encode, one_sided, prefix, step, width_bit};
 use super::outgoing::Peer;
 use super::regions::{KeyParts, Memory};
 use super::state::{Proto, State};
@@ -183,9 +183,12 @@ fn region_in(head: &[u8; PREFIX]) -> (u32, u32) {
     (number(0), number(4))
 }
 
-/// Whether there are remote operations, still.
-fn reaches(transport: &impl Transport) -> bool {
-    transport.caps().contains(TransportCaps::REMOTE)
+/// Whether there are remote operations, or atomic ones, still. The transport is asked each time: it may lose them after the death that
+/// was the reason has been noticed.
+pub(super) fn reaches(transport: &impl Transport, atomic: bool) -> bool {
+    let all = TransportCaps::REMOTE | TransportCaps::ATOMICS;
+    let wanted = if atomic { all } else { TransportCaps::REMOTE };
+    transport.caps().contains(wanted)
 }
 
 impl<T: Transport> State<T> {
@@ -215,11 +218,8 @@ impl<T: Transport> State<T> {
         fetched: *mut u64,
         driven: Option<Box<Driven>>,
     ) -> Result<Option<Request>> {
-        let atomic = matches!(what, Remote::Atomic { .. });
-        let caps = self.proto.caps;
-        if !caps.contains(TransportCaps::REMOTE)
-            || (atomic && !caps.contains(TransportCaps::ATOMICS))
-        {
+        let atomic = what.is_atomic();
+        if !reaches(&self.transport, atomic) {
             return Ok(None);
         }
         let parts = KeyParts::of(key);
@@ -330,10 +330,15 @@ impl<T: Transport> State<T> {
                 Begun::Full | Begun::Gone => return true,
                 // Perhaps because the device's memory could not be registered.
                 Begun::Refused if op.is_driven() && op.begun == 0 => self.copy_driven(index),
-                // It reaches nobody's memory any more.
-                Begun::Refused
-                    if op.parts == 0 && peer != self.proto.me && !reaches(&self.transport) =>
-                {
+                // It reaches nobody's memory any more. Parts that have begun are told the end of first.
+                Begun::Refused if !reaches(&self.transport, op.what.is_atomic()) => {
+                    if op.parts > 0 {
+                        return true;
+                    }
+                    if peer == self.proto.me {
+                        self.proto.atomic_here(index);
+                        return false;
+                    }
                     self.proto.remotes.known.insert(name, Known::ByPackets);
                 }
                 Begun::Refused => {
@@ -414,6 +419,28 @@ impl Proto {
         };
         self.table.entry(request.index()).set_op(Op::Fetch(fetch));
         self.queue_control(peer, header, &prefix(key, offset, a, b));
+    }
+
+    /// Does an atomic operation on a region of this rank, which goes by the network no more, as those of peers are done that come by
+    /// packets: by the processor, under the engine's lock.
+    fn atomic_here(&mut self, index: u32) {
+        let Op::Remote(op) = &mut self.table.entry(index).op else {
+            return;
+        };
+        let Remote::Atomic { width, op: what } = op.what else {
+            return; // The owner puts and gets by itself.
+        };
+        let (region, generation) = op.region;
+        let place = self
+            .regions
+            .locate(region, generation, op.offset, width.bytes());
+        match place {
+            // SAFETY: inside of a live region, and aligned, as was checked when it started; the caller of `Device::atomic` has
+            // promised the place of the former value until the request completes.
+            Some(place) => unsafe { atomic_direct(place, width, what, op.fetched) },
+            None => op.failed = true,
+        }
+        self.end_remote(index);
     }
 
     /// A part of an operation is over.

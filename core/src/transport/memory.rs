@@ -129,6 +129,7 @@ pub fn network_with(n: u32, mut options: Options) -> Vec<Memory> {
             rank,
             next: 0,
             ends: Ends::default(),
+            caps: network.options.caps,
         })
         .collect()
 }
@@ -141,9 +142,17 @@ pub struct Memory {
     /// The peer with which the next poll begins, so that none is starved.
     next: u32,
     ends: Ends,
+    /// What this rank can do, still.
+    caps: TransportCaps,
 }
 
 impl Memory {
+    /// Takes something from what this rank can do, as a death does to some networks.
+    #[cfg(test)]
+    pub(crate) fn lose(&mut self, caps: TransportCaps) {
+        self.caps -= caps;
+    }
+
     /// Finds room for a packet, has `fill` write it and hands it over.
     ///
     /// `fill` runs without the lock. The room cannot go meanwhile, because no one else adds to this
@@ -213,7 +222,7 @@ unsafe impl Transport for Memory {
     }
 
     fn caps(&self) -> TransportCaps {
-        self.network.options.caps
+        self.caps
     }
 
     fn limits(&self) -> Limits {

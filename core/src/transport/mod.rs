@@ -230,7 +230,9 @@ pub unsafe trait Transport: Send + 'static {
     fn name(&self) -> &'static str;
 
     /// What the transport can do beyond moving packets. It may lose [`REMOTE`](TransportCaps::REMOTE) and
-    /// [`ATOMICS`](TransportCaps::ATOMICS) when it tells of a death, and nothing else ever; what has begun is told the end of first.
+    /// [`ATOMICS`](TransportCaps::ATOMICS) when it tells of a death, or in a later poll, and nothing else ever; what has begun is told the end
+    /// of. The processor of a rank that has lost them does atomic operations on that rank's memory, between polls: where peers
+    /// have them still, the network does theirs inside of those polls.
     fn caps(&self) -> TransportCaps;
 
     /// Sizes that the engine has to respect.

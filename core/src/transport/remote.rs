@@ -55,6 +55,12 @@ impl Remote {
         self.len() == 0
     }
 
+    /// Whether it is an atomic operation.
+    #[must_use]
+    pub fn is_atomic(&self) -> bool {
+        matches!(self, Self::Atomic { .. })
+    }
+
     /// Whether it can change the peer's memory.
     #[must_use]
     pub fn changes(&self) -> bool {

@@ -119,6 +119,88 @@ fn without_registered_memory_everything_goes_by_packets() {
     );
 }
 
+/// One MiB of which the network takes half, as much as may be under way, before it is lost to the first rank. No death is told of then.
+#[test]
+fn what_the_network_does_no_more_goes_on_by_packets() {
+    const LEN: usize = 1 << 20;
+    let bytes: Vec<u8> = (0..LEN).map(|n| (n / 3) as u8).collect();
+    for gets in [false, true] {
+        let ranks = two(all());
+        let region = ranks[1].alloc_region(LEN).unwrap();
+        assert_eq!(put(&ranks, &region.key, &bytes[..8]), Ok(()));
+        let mut fetched = vec![0_u8; LEN];
+        let (to, key) = (ProcId::new(1), &region.key);
+        // SAFETY: the bytes are borrowed until the request is over, and the region is of this process, and nobody else's meanwhile.
+        let request = unsafe {
+            if gets {
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), region.ptr, LEN);
+                ranks[0].get(to, key, 0, fetched.as_mut_ptr(), LEN)
+            } else {
+                ranks[0].put(to, key, 0, bytes.as_ptr(), LEN)
+            }
+        };
+        {
+            let mut state = ranks[0].state.lock();
+            state.transport.lose(all());
+            // Before the ends of the parts that have begun are told.
+            state.advance_remotes();
+        }
+        assert_eq!(over(&ranks, request.unwrap()), Ok(()));
+        for _ in 0..10 {
+            ranks[1].device_check(Check::NonBlocking).unwrap();
+        }
+        assert!(if gets {
+            fetched == bytes
+        } else {
+            bytes_of(&region) == bytes
+        });
+        assert_eq!(done_by_network(&ranks[0]), 9);
+        // Nothing begins there any more.
+        assert_eq!(put(&ranks, key, &[9; 8]), Ok(()));
+        assert_eq!(done_by_network(&ranks[0]), 9);
+        let other = ranks[0].alloc_region(64).unwrap();
+        let index = KeyParts::of(&other.key).index;
+        let token = ranks[0]
+            .state
+            .lock()
+            .proto
+            .regions
+            .token((index, KeyParts::of(&other.key).generation));
+        assert!(token.is_none(), "it is reached by packets");
+    }
+}
+
+/// The owner's atomic operations of which some wait until the network has room, and find that there is none.
+#[test]
+fn an_owner_without_a_network_does_its_atomics_by_itself() {
+    let ranks = two(all());
+    let region = ranks[1].alloc_region(64).unwrap();
+    let fetched = [const { Cell::new(0_u64) }; 11];
+    let (width, op) = (AtomicWidth::W64, AtomicOp::Add(1));
+    let add = |cell: &Cell<u64>| {
+        // SAFETY: the cells live until the requests are over.
+        unsafe { ranks[1].atomic(ProcId::new(1), &region.key, 8, width, op, cell.as_ptr()) }
+            .unwrap()
+    };
+    let requests: Vec<_> = fetched[..10].iter().map(add).collect();
+    assert_eq!(done_by_network(&ranks[1]), 8);
+    ranks[1].state.lock().transport.lose(all());
+    for request in requests {
+        while !ranks[1].is_complete(request) {
+            ranks[1].device_check(Check::NonBlocking).unwrap();
+        }
+        ranks[1].test(request).unwrap();
+    }
+    assert!(
+        ranks[1].test(add(&fetched[10])).unwrap().is_some(),
+        "at once"
+    );
+    let mut before = fetched.map(Cell::into_inner);
+    before.sort_unstable();
+    assert_eq!(before, std::array::from_fn(|n| n as u64));
+    assert_eq!(done_by_network(&ranks[1]), 8);
+}
+
 /// A thread that is parked looks again when the epoch has moved, and only then.
 #[test]
 fn the_epoch_moves_when_a_peer_has_died() {

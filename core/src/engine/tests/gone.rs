@@ -71,6 +71,29 @@ fn nothing_ends_before_its_packets_are_here() {
     assert_eq!(error.kind(), ErrorKind::PeerFailed);
 }
 
+/// Others that never stop keep nobody from hearing of it: after so many polls what it had sent is here.
+#[test]
+fn who_is_gone_is_noticed_while_others_send() {
+    let (engine, requests) = refused(8);
+    progress(&engine);
+    let hold = Header {
+        kind: PacketKind::Hold as u8,
+        ..Header::default()
+    };
+    {
+        let mut state = engine.state.lock();
+        state.transport.why_gone = Some("it has gone home".to_owned());
+        state.transport.busy = Some((1, hold));
+    }
+    (0..4000).for_each(|_| progress(&engine));
+    assert!(!requests.iter().any(|&request| is_over(&engine, request)));
+    (0..100).for_each(|_| progress(&engine));
+    for request in requests {
+        let error = engine.test(request).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
+    }
+}
+
 /// A rank whose peer takes nothing any more, and for a reason.
 fn lonely() -> Engine<Scripted, Single> {
     let engine = engine();

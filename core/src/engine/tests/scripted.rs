@@ -14,6 +14,8 @@ pub(super) struct Scripted {
     pub(super) why_gone: Option<String>,
     /// It has left in good order.
     pub(super) left: bool,
+    /// Something comes with every poll, without an end.
+    pub(super) busy: Option<(u32, Header)>,
     pub(super) ranks: u32,
     pub(super) full: bool,
     /// So many more packets find no room.
@@ -168,6 +170,12 @@ unsafe impl Transport for Scripted {
             sink.packet(peer, &header, Payload::from_slice(&bytes));
             packets += 1;
         }
+        if let Some((peer, header)) = self.busy
+            && sink.accepts(peer)
+        {
+            sink.packet(peer, &header, Payload::from_slice(&[]));
+            packets += 1;
+        }
         self.full &= !(self.drains && packets > 0);
         packets
     }
@@ -209,6 +217,7 @@ pub(super) fn scripted() -> Scripted {
         gone: false,
         why_gone: None,
         left: false,
+        busy: None,
         ranks: 2,
         full: false,
         refuses: 0,

@@ -29,7 +29,7 @@ impl Ends {
 
 impl Memory {
     pub(super) fn register_span(&mut self, data: *mut u8, len: usize) -> Option<Token> {
-        if !self.network.options.caps.contains(TransportCaps::REMOTE) {
+        if !self.caps.contains(TransportCaps::REMOTE) {
             return None;
         }
         let mut state = self.network.state();
@@ -49,9 +49,9 @@ impl Memory {
         what: Remote,
         id: u32,
     ) -> Begun {
-        let caps = self.network.options.caps;
-        let atomic = matches!(what, Remote::Atomic { .. });
-        if peer >= self.network.size || (atomic && !caps.contains(TransportCaps::ATOMICS)) {
+        let mut wanted = TransportCaps::REMOTE;
+        wanted.set(TransportCaps::ATOMICS, what.is_atomic());
+        if peer >= self.network.size || !self.caps.contains(wanted) {
             return Begun::Refused;
         }
         if self.ends.0.len() >= UNDER_WAY {
