@@ -403,8 +403,11 @@ pub unsafe trait Transport: Send + 'static {
     fn end_silently(&mut self) {}
 
     /// The device ends, in whatever way, and its buffers are about to be freed: no peer begins any more to read or write what
-    /// this rank has exposed, and none is at it when this returns. Nothing else is called behind it. (Where peers reach
+    /// this rank has exposed, and none is at it when this returns. (Where peers reach
     /// into memory only while this rank polls, there is nothing to do.)
+    ///
+    /// It may be called more than once, and nothing but it and the drop follows. A transport that is dropped without it does
+    /// the same then.
     fn close(&mut self) {}
 
     /// Whether memory of an accelerator may be exposed and pulled into like the host's: at this address, which
