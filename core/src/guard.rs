@@ -7,7 +7,7 @@
 /// nothing better to do then: without the device nobody can say when the operation is over.
 ///
 /// ```
-/// use portolan_core::comm::NoUnwind;
+/// use portolan_core::guard::NoUnwind;
 ///
 /// let guard = NoUnwind::new("an example");
 /// // … nothing panics here …

@@ -30,6 +30,7 @@ pub mod device;
 pub mod engine;
 pub mod error;
 pub mod group;
+pub mod guard;
 pub mod job;
 pub mod level;
 pub mod lines;

@@ -3,9 +3,9 @@
 use super::Engine;
 use super::data::Data;
 use super::send::{Launched, may_block};
-use crate::comm::NoUnwind;
 use crate::device::{Device, SendArgs, SendMode};
 use crate::error::Result;
+use crate::guard::NoUnwind;
 use crate::level::{Level, StateLock};
 use crate::transport::Transport;
 
