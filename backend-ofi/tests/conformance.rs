@@ -47,6 +47,11 @@ impl Transports for Tcp {
     }
 }
 
+#[test]
+fn a_rank_that_leaves_over_tcp() {
+    portolan_conformance::leaving::<Tcp>();
+}
+
 mod tcp {
     use super::*;
     suite!(Over<Tcp>, few);
@@ -67,6 +72,11 @@ impl Transports for Udp {
     fn open(job: &Job) -> Vec<Ofi> {
         open(&job.clone().set("OFI_INTERFACE", "lo"), "ofi_rxd")
     }
+}
+
+#[test]
+fn a_rank_that_leaves_over_udp() {
+    portolan_conformance::leaving::<Udp>();
 }
 
 mod udp {

@@ -18,6 +18,11 @@ impl Transports for InProcess {
     }
 }
 
+#[test]
+fn a_rank_that_leaves() {
+    portolan_conformance::leaving::<InProcess>();
+}
+
 mod full {
     use super::*;
     suite!(Over<InProcess>);

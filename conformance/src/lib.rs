@@ -36,6 +36,7 @@ pub mod subjects;
 
 mod case;
 mod erased;
+mod leaving;
 mod over;
 mod pending;
 mod plain;
@@ -48,6 +49,7 @@ mod watchdog;
 
 pub use case::{Case, CaseFn, Skip, Verdict, case, cases};
 pub use erased::Erased;
+pub use leaving::leaving;
 pub use over::{Over, Transports, on_threads};
 pub use pending::Pending;
 pub use plain::{Lent, Plain};

@@ -19,6 +19,11 @@ impl Transports for Plain {
     }
 }
 
+#[test]
+fn a_rank_that_leaves() {
+    portolan_conformance::leaving::<Plain>();
+}
+
 mod plain {
     use super::*;
     suite!(Over<Plain>);
