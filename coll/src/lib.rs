@@ -12,7 +12,7 @@
 //! the crate `portolan`) and makes no communicators (that is `portolan_core::comm`; [`compare_creation`] only compares
 //! what the ranks call before).
 //!
-//! **Who calls it.** `portolan`'s communicators, and `rma` for its synchronisation.
+//! **Who calls it.** `portolan`'s communicators, and `rma`, which is to come, for its synchronisation.
 //!
 //! **Invariants.**
 //! - Nothing is sent before the arguments have been validated ([`check()`]).

@@ -9,7 +9,7 @@
 //! **What it is not.** It names no backend: a third party can write a transport, or a whole device,
 //! in a crate of its own. It has no typed interface: that is the crate `portolan`.
 //!
-//! **Who calls it.** `portolan`, `rma` and `coll` from above, through `Device`. Transports from
+//! **Who calls it.** `portolan`, `coll` and `rma` (to come) from above, through `Device`. Transports from
 //! below, in one place only: the sink that they are handed when they are polled.
 //!
 //! **Invariants.**

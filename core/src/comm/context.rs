@@ -6,14 +6,17 @@
 //! rank that takes part in a creation has freed it.
 //!
 //! **Several creations** may go on at once on a rank: in several threads, from different parents, and in the background
-//! (`later.rs`). Only one of them
-//! can have a rank's mask; the others contribute an empty one, and one more bit that says so. If
-//! that bit did not survive the intersection, the round decided nothing and everybody tries
+//! (`later.rs`). Only one of those in calls can have a rank's mask; the others contribute an empty one, and one more
+//! bit that says so. If that bit did not survive the intersection, the round decided nothing and everybody tries
 //! again. None waits for the mask, so no two ranks can wait for each other's creations. And none
 //! has it while it waits for a rank that may be busy with another creation: a first round
 //! without masks makes sure that everybody has come (`meet.rs`).
 //! Preference goes to the parent with the lowest context: from some round on it has the mask on
 //! every rank, so somebody always gets done.
+//!
+//! **In the background** who has come may be away again, and does nothing before its next call. So what is agreed on there
+//! has ids and a mask of its own: no call ever waits for it. And a communicator of one rank has nobody to ask: its id comes
+//! from a third set, that no rank offers to another. Equal ones on several ranks do not meet: their messages stay where they are.
 
 use std::sync::{Arc, Mutex};
 
@@ -22,12 +25,47 @@ use super::{Communicator, Tag, lock};
 use crate::device::{Check, Device};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Communicators that may be alive at once on one rank.
-const LIMIT: u32 = 4096;
-/// The id of the communicator that a process has of itself alone: the same on all of them, and never in a mask.
-const ALONE: u32 = LIMIT;
 /// 64-bit words of a mask.
-pub(super) const WORDS: usize = LIMIT as usize / 64;
+pub(super) const WORDS: usize = 64;
+
+/// Ids that are given out alike: the first one, and how many there are. All together are as many as the fewest contexts
+/// that a device may have hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Agreed on in calls.
+    InCalls,
+    /// Agreed on in the background.
+    Later,
+    /// Of communicators of one rank. The first is that of the process itself ([`Communicator::alone`]).
+    OfOne,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::InCalls, Self::Later, Self::OfOne];
+
+    const fn first(self) -> u32 {
+        match self {
+            Self::InCalls => 0,
+            Self::Later => 4096,
+            Self::OfOne => 6144,
+        }
+    }
+
+    const fn len(self) -> u32 {
+        match self {
+            Self::InCalls => 4096,
+            Self::Later | Self::OfOne => 2048,
+        }
+    }
+
+    fn of(id: u32) -> Self {
+        match id {
+            0..4096 => Self::InCalls,
+            4096..6144 => Self::Later,
+            _ => Self::OfOne,
+        }
+    }
+}
 
 /// What is being agreed on: different for any two agreements that a rank takes part in at once, the
 /// same on all of its ranks. The least comes first.
@@ -47,8 +85,18 @@ pub(super) enum Whom {
     AllLater,
     /// Some of them, with this tag.
     Some(Tag),
-    /// The ranks of two parents: the other's context, and the process of the lower leader.
-    Both { other: u32, leader: u32 },
+    /// The ranks of two parents, the one with the lower leader first: the other's context, and the processes of the
+    /// leaders. Parents of one rank may have equal contexts, so that it takes both leaders.
+    Both { other: u32, leaders: (u32, u32) },
+}
+
+impl Key {
+    fn kind(&self) -> Kind {
+        match self.whom {
+            Whom::AllLater => Kind::Later,
+            _ => Kind::InCalls,
+        }
+    }
 }
 
 /// The ids of one rank. Communicator `i` has the contexts from `4i` on.
@@ -57,15 +105,20 @@ pub(super) struct Pool(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
+    /// By [`Kind`].
+    ids: [Ids; 3],
+    live: u32,
+}
+
+/// The ids of one kind.
+#[derive(Debug)]
+struct Ids {
     /// Bit set: the id is free.
     free: [u64; WORDS],
-    /// What is being agreed on in some thread here, in ascending order.
+    /// What is being agreed on here, in ascending order.
     agreeing: Vec<Key>,
     /// Which of them has the mask.
     holder: Option<Key>,
-    /// Whether [`ALONE`] is in use.
-    alone: bool,
-    live: u32,
 }
 
 /// A mask, and in the last word whether it is one.
@@ -74,18 +127,19 @@ pub(super) type Offer = [u64; WORDS + 1];
 impl Pool {
     /// All ids free whose contexts the device allows.
     pub(super) fn new(max_context_id: u32) -> Self {
-        let ids = (max_context_id.saturating_add(1) / super::STRIDE).min(LIMIT);
-        let mut free = [0; WORDS];
-        for id in 0..ids {
-            free[id as usize / 64] |= 1 << (id % 64);
-        }
-        Self(Mutex::new(State {
-            free,
-            agreeing: Vec::new(),
-            holder: None,
-            alone: false,
-            live: 0,
-        }))
+        let there_are = max_context_id.saturating_add(1) / super::STRIDE;
+        let ids = Kind::ALL.map(|kind| {
+            let mut free = [0; WORDS];
+            for at in 0..kind.len().min(there_are.saturating_sub(kind.first())) {
+                free[at as usize / 64] |= 1 << (at % 64);
+            }
+            Ids {
+                free,
+                agreeing: Vec::new(),
+                holder: None,
+            }
+        });
+        Self(Mutex::new(State { ids, live: 0 }))
     }
 
     /// Takes id 0, the world's, and returns its context.
@@ -96,27 +150,28 @@ impl Pool {
     /// Takes the id of the communicator of this process alone, and returns its context; `None` if it is in use.
     pub(super) fn reserve_alone(&self) -> Option<u32> {
         let mut state = lock(&self.0);
-        let taken = std::mem::replace(&mut state.alone, true);
-        state.live += u32::from(!taken);
-        (!taken).then_some(ALONE * super::STRIDE)
+        let free = state.ids[Kind::OfOne as usize].free[0] & 1 != 0;
+        free.then(|| state.take(Kind::OfOne.first()))
+    }
+
+    /// Takes an id for a communicator of this process and nobody else, which no other rank hears of; `None` if all are
+    /// in use.
+    pub(super) fn take_of_one(&self) -> Option<u32> {
+        let mut state = lock(&self.0);
+        let mut free = state.ids[Kind::OfOne as usize].free;
+        // That of `reserve_alone`.
+        free[0] &= !1;
+        let at = lowest(&free)?;
+        Some(state.take(Kind::OfOne.first() + at))
     }
 
     /// The id of `context` is free here.
     pub(super) fn release(&self, context: u32) {
         let id = context / super::STRIDE;
         let mut state = lock(&self.0);
-        if id == ALONE {
-            state.alone = false;
-            state.live -= 1;
-            return;
-        }
-        let bit = 1 << (id % 64);
-        debug_assert_eq!(
-            state.free[id as usize / 64] & bit,
-            0,
-            "context {context} freed twice"
-        );
-        state.free[id as usize / 64] |= bit;
+        let (word, bit) = state.bit(id);
+        debug_assert_eq!(*word & bit, 0, "context {context} freed twice");
+        *word |= bit;
         state.live -= 1;
     }
 
@@ -126,8 +181,9 @@ impl Pool {
 
     pub(super) fn claim(self: &Arc<Self>, key: Key) -> Claim {
         let mut state = lock(&self.0);
-        let place = state.agreeing.partition_point(|&other| other < key);
-        state.agreeing.insert(place, key);
+        let agreeing = &mut state.ids[key.kind() as usize].agreeing;
+        let place = agreeing.partition_point(|&other| other < key);
+        agreeing.insert(place, key);
         Claim {
             pool: Arc::clone(self),
             key,
@@ -136,8 +192,17 @@ impl Pool {
 }
 
 impl State {
+    /// The word that says whether an id is free, and its bit there.
+    fn bit(&mut self, id: u32) -> (&mut u64, u64) {
+        let kind = Kind::of(id);
+        let at = id - kind.first();
+        let word = &mut self.ids[kind as usize].free[at as usize / 64];
+        (word, 1 << (at % 64))
+    }
+
     fn take(&mut self, id: u32) -> u32 {
-        self.free[id as usize / 64] &= !(1 << (id % 64));
+        let (word, bit) = self.bit(id);
+        *word &= !bit;
         self.live += 1;
         id * super::STRIDE
     }
@@ -184,26 +249,30 @@ impl Claim {
     /// What this rank contributes to a round: its mask, if this creation can have it.
     pub(super) fn offer(&self) -> Offer {
         let mut state = lock(&self.pool.0);
-        let first = state.agreeing.first() == Some(&self.key);
-        if state.holder.is_some() || !first {
+        let ids = &mut state.ids[self.key.kind() as usize];
+        let first = ids.agreeing.first() == Some(&self.key);
+        if ids.holder.is_some() || !first {
             return [0; WORDS + 1];
         }
-        state.holder = Some(self.key);
+        ids.holder = Some(self.key);
         let mut offer = [u64::MAX; WORDS + 1];
-        offer[..WORDS].copy_from_slice(&state.free);
+        offer[..WORDS].copy_from_slice(&ids.free);
         offer
     }
 
     /// The round decided nothing: another creation may have the mask.
     pub(super) fn give_back(&self) {
         let mut state = lock(&self.pool.0);
-        if state.holder == Some(self.key) {
-            state.holder = None;
-        }
+        let holder = &mut state.ids[self.key.kind() as usize].holder;
+        holder.take_if(|holder| *holder == self.key);
     }
 
-    pub(super) fn take(&self, id: u32) -> u32 {
-        lock(&self.pool.0).take(id)
+    /// What has come out of all offers: takes the lowest id that is free on all ranks, and returns its context; `None`
+    /// if there is none.
+    pub(super) fn take(&self, agreed: &Offer) -> Option<u32> {
+        let at = lowest(&agreed[..WORDS])?;
+        let id = self.key.kind().first() + at;
+        Some(lock(&self.pool.0).take(id))
     }
 }
 
@@ -211,13 +280,14 @@ impl Drop for Claim {
     fn drop(&mut self) {
         self.give_back();
         let mut state = lock(&self.pool.0);
-        if let Some(place) = state.agreeing.iter().position(|&key| key == self.key) {
-            state.agreeing.remove(place);
+        let agreeing = &mut state.ids[self.key.kind() as usize].agreeing;
+        if let Some(place) = agreeing.iter().position(|&key| key == self.key) {
+            agreeing.remove(place);
         }
     }
 }
 
-/// The lowest id that is set.
+/// The lowest bit that is set.
 pub(super) fn lowest(mask: &[u64]) -> Option<u32> {
     let word = mask.iter().position(|&word| word != 0)?;
     Some(word as u32 * 64 + mask[word].trailing_zeros())
@@ -247,21 +317,21 @@ impl<D: Device> Communicator<D> {
         mut and: impl FnMut(&mut Offer) -> Result<()>,
     ) -> Result<u32> {
         let pool = &self.0.job.pool;
+        let none_left = || {
+            let attributes = self.device().attributes();
+            no_id_left(ranks, pool.live())
+                .on_rank(attributes.world_rank)
+                .on_device(attributes.name)
+        };
+        if ranks == 1 {
+            return pool.take_of_one().ok_or_else(none_left);
+        }
         let claim = pool.claim(key);
         loop {
             let mut offer = claim.offer();
             and(&mut offer)?;
             if offer[WORDS] != 0 {
-                return match lowest(&offer[..WORDS]) {
-                    Some(id) => Ok(claim.take(id)),
-                    None => {
-                        let attributes = self.device().attributes();
-                        let error = no_id_left(ranks, self.live());
-                        Err(error
-                            .on_rank(attributes.world_rank)
-                            .on_device(attributes.name))
-                    }
-                };
+                return claim.take(&offer).ok_or_else(none_left);
             }
             claim.give_back();
             self.device().device_check(Check::NonBlocking)?;
@@ -273,9 +343,12 @@ impl<D: Device> Communicator<D> {
 /// No id is free on all of so many ranks; so many are in use on this one.
 #[cold]
 pub(super) fn no_id_left(ranks: u32, live: u32) -> Error {
-    let what = format!(
-        "no context id is free on all {ranks} ranks; {live} of {LIMIT} communicators are alive here"
-    );
+    let what = match ranks {
+        1 => format!("no context id is left; {live} communicators are alive here"),
+        _ => format!(
+            "no context id is free on all {ranks} ranks; {live} communicators are alive here"
+        ),
+    };
     Error::new(ErrorKind::Exhausted, what)
         .remedy("drop communicators that are no longer used, on every rank")
 }
@@ -309,8 +382,7 @@ mod tests {
         let agree = || {
             let claims = [ranks[0].claim(all(0)), ranks[1].claim(all(0))];
             let all = intersect(&[claims[0].offer(), claims[1].offer()]);
-            let id = lowest(&all[..WORDS]).unwrap();
-            claims.map(|claim| claim.take(id))[0]
+            claims.map(|claim| claim.take(&all).unwrap())[0]
         };
         assert_eq!((agree(), agree()), (4, 8));
         ranks[0].release(4);
@@ -347,10 +419,39 @@ mod tests {
         let pool = Arc::new(Pool::new(11));
         assert_eq!(pool.reserve_first(), 0);
         let claim = pool.claim(all(0));
-        assert_eq!(claim.take(lowest(&claim.offer()[..WORDS]).unwrap()), 4);
+        assert_eq!(claim.take(&claim.offer()), Some(4));
         claim.give_back();
-        assert_eq!(claim.take(lowest(&claim.offer()[..WORDS]).unwrap()), 8);
+        assert_eq!(claim.take(&claim.offer()), Some(8));
         claim.give_back();
-        assert_eq!(lowest(&claim.offer()[..WORDS]), None);
+        assert_eq!(claim.take(&claim.offer()), None);
+        assert_eq!((pool.take_of_one(), pool.reserve_alone()), (None, None));
+    }
+
+    #[test]
+    fn every_kind_has_ids_and_a_mask_of_its_own() {
+        let pool = Arc::new(Pool::new(32767));
+        let later = Key {
+            context: 0,
+            whom: Whom::AllLater,
+        };
+        let (later, now) = (pool.claim(later), pool.claim(all(4)));
+        let (offers, alone) = ([later.offer(), now.offer()], pool.reserve_alone());
+        assert!(offers.iter().all(|offer| offer[WORDS] != 0));
+        let taken = [
+            later.take(&offers[0]),
+            now.take(&offers[1]),
+            pool.take_of_one(),
+            alone,
+        ];
+        let expected = [Some(4 * 4096), Some(0), Some(4 * 6145), Some(4 * 6144)];
+        assert_eq!(taken, expected);
+        assert_eq!((pool.reserve_alone(), pool.live()), (None, 4));
+        for context in taken.into_iter().flatten() {
+            pool.release(context);
+        }
+        // The last context of the last one is the least that a device may have as its largest.
+        let last = Kind::OfOne.first() + Kind::OfOne.len();
+        assert_eq!(last * crate::comm::STRIDE, 32768);
+        assert_eq!((pool.reserve_alone(), pool.live()), (alone, 1));
     }
 }

@@ -163,6 +163,21 @@ impl<D: Device> Communicator<D> {
     /// # Errors
     /// As [`dup`](Self::dup).
     pub fn split_by(&self, by: SplitBy, key: i64) -> Result<Self> {
+        let part = self.split_some_by(by, true, key)?;
+        part.ok_or_else(|| {
+            self.error(
+                ErrorKind::Internal,
+                "a color was lost".to_owned(),
+                "please report it",
+            )
+        })
+    }
+
+    /// The same of the ranks that are `in_one`; `None` for the others (`MPI_UNDEFINED`), which call it all the same.
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup).
+    pub fn split_some_by(&self, by: SplitBy, in_one: bool, key: i64) -> Result<Option<Self>> {
         let device = self.device();
         let direct = device.attributes().caps.contains(Caps::DIRECT);
         let color = if by == SplitBy::SharedMemory && !direct {
@@ -174,14 +189,7 @@ impl<D: Device> Communicator<D> {
             let first = processes.position(|process| device.node_of(process) == node);
             first.map_or(self.rank(), |first| first as u32)
         };
-        let part = self.split_as(Call::SplitBy(by), Some(color), key)?;
-        part.ok_or_else(|| {
-            self.error(
-                ErrorKind::Internal,
-                "a color was lost".to_owned(),
-                "please report it",
-            )
-        })
+        self.split_as(Call::SplitBy(by), in_one.then_some(color), key)
     }
 
     /// The new communicator of `group` with a context that was agreed on.

@@ -2,13 +2,14 @@
 //!
 //! The agreement is the one of `context.rs`, taken step by step by a hook. Those of one communicator go on one
 //! after the other, in the order of the calls, which is the same on every rank; those of different communicators,
-//! and blocking creations, go on beside them.
+//! and blocking creations, go on beside them. Blocking creations never wait for one in the background, which may take as
+//! long as some rank makes no call: it has ids of its own. Those in the background do wait for each other's masks.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::attributes::Attributes;
-use super::context::{Claim, Key, Offer, Pool, WORDS, Whom, lowest, no_id_left};
+use super::context::{Claim, Key, Offer, Pool, WORDS, Whom, no_id_left};
 use super::gate::Gate;
 use super::tags::Of;
 use super::{Communicator, Errors, Lease, Tag, lock};
@@ -67,7 +68,8 @@ impl<D: Device> Communicator<D> {
     /// when [`PendingDup::wait`] returns it. What it inherits is what there is now.
     ///
     /// Collective: all ranks call it in the same order among their creations and collective operations on this
-    /// communicator. Any number may be under way, and blocking creations beside them.
+    /// communicator. Any number may be under way, and blocking creations beside them, which do not wait for them. One of
+    /// another communicator may have to wait until this one is done, though, if they have a rank in common.
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when there are no more request slots;
@@ -325,6 +327,12 @@ impl Agreement {
                 self.words = claim.offer();
                 return Going::Again;
             }
+            if self.group.size() == 1 {
+                let taken = self.pool.take_of_one();
+                let agreed = taken.ok_or_else(|| no_id_left(1, self.pool.live()));
+                self.end(port, agreed);
+                continue;
+            }
             let Some(claim) = &self.claim else {
                 // Everybody has come.
                 let whom = Whom::AllLater;
@@ -334,10 +342,8 @@ impl Agreement {
                 self.claim = Some(claim);
                 continue;
             };
-            let agreed = match lowest(&self.words[..WORDS]) {
-                Some(id) => Ok(claim.take(id)),
-                None => Err(no_id_left(self.group.size(), self.pool.live())),
-            };
+            let agreed = claim.take(&self.words);
+            let agreed = agreed.ok_or_else(|| no_id_left(self.group.size(), self.pool.live()));
             self.claim = None;
             self.end(port, agreed);
         }

@@ -1,6 +1,6 @@
 //! The untyped communicator: a group, a place in it, and context ids of its own, on a device.
 //!
-//! A [`Communicator`] is what `portolan::Comm`, `coll` and `rma` are built on. It turns ranks of
+//! A [`Communicator`] is what `portolan::Comm`, `coll` and `rma` (to come) are built on. It turns ranks of
 //! its group into processes of the device, checks ranks and tags once ([`Communicator::send_args`],
 //! [`Communicator::pattern`]), and keeps what MPI hangs on a communicator: a name, an error mode,
 //! attributes. It is a counted handle: clones are the same communicator.

@@ -104,6 +104,16 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(self.inner.split_by(by, key).map(Self::wrap))
     }
 
+    /// The same of the ranks that are `in_one`; `None` for the others (`MPI_UNDEFINED`), which call it all the same.
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup).
+    pub fn split_some_by(&self, by: SplitBy, in_one: bool, key: i64) -> Result<Option<Self>> {
+        self.before(Creation::SplitBy(by))?;
+        let part = self.inner.split_some_by(by, in_one, key);
+        self.raise(part.map(|part| part.map(Self::wrap)))
+    }
+
     /// Compares what the ranks call in the debug mode, before a creation that is collective over this communicator.
     pub(super) fn before(&self, creation: Creation<'_>) -> Result<()> {
         self.raise(compare_creation(&self.inner, creation))

@@ -42,7 +42,8 @@ impl<D: Device> InterCommunicator<D> {
     /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if the leaders' communicator is of
     /// another job; [`Exhausted`](ErrorKind::Exhausted); [`PeerFailed`](ErrorKind::PeerFailed). What
     /// is wrong with a leader's arguments its whole group is told. After an error both groups may try again, with the same
-    /// tag, too: the calls of one leader with it belong to those of the other in their order.
+    /// tag, too: the calls of one leader with it belong to those of the other in their order, those that failed as well. So
+    /// a group that has not called when the other one's call failed ends its next call with that error.
     pub fn create(
         local: &Communicator<D>,
         leader: u32,
@@ -61,12 +62,16 @@ impl<D: Device> InterCommunicator<D> {
         }
         let leaders = sides.leaders(&other);
         let low = leaders.0 < leaders.1;
-        let contexts = [local.context(), other.context];
+        let (mut contexts, mut in_order) = ((local.context(), other.context), leaders);
+        if !low {
+            contexts = (contexts.1, contexts.0);
+            in_order = (leaders.1, leaders.0);
+        }
         let key = Key {
-            context: contexts[0].min(contexts[1]),
+            context: contexts.0,
             whom: Whom::Both {
-                other: contexts[0].max(contexts[1]),
-                leader: leaders.0.min(leaders.1),
+                other: contexts.1,
+                leaders: in_order,
             },
         };
         let ranks = mine.size() + other.group.size();
@@ -122,7 +127,8 @@ impl<'a, D: Device> Sides<'a, D> {
             && let Err(error) = self.local.meet(Call::IntercommCreate)
         {
             // All ranks here know of this, and the other side's leader may be waiting; or it never comes, so that this one
-            // does not wait for its word. That lies there until the next attempt with this tag, which drops it.
+            // does not wait for its word. What is said lies there until its leader's next call with this tag, which it ends:
+            // calls belong together in their order.
             if self.local.rank() == self.leader
                 && let Ok(link) = &mut self.link
             {

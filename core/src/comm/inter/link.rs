@@ -22,6 +22,9 @@ type Said = std::result::Result<Vec<u8>, Error>;
 
 /// How often this rank, as a leader, has talked to others: by context, the other's process and tag. Both leaders count
 /// alike, because the calls of one pair with those of the other in their order, whatever comes of them.
+///
+/// They are the job's and not the communicator's: what nobody has heard yet lies under its context, and if the next
+/// communicator there counted from one, it would take that for its own.
 #[derive(Debug, Default)]
 pub(in super::super) struct Attempts(Mutex<BTreeMap<(u32, u32, u32), u64>>);
 

@@ -1,8 +1,9 @@
 //! Duplicates in the background.
 
+use super::create::group;
 use super::*;
 use crate::buffer::ContigBuf;
-use crate::device::Adi;
+use crate::device::{Adi, Check};
 
 #[test]
 fn duplicates_in_the_background_are_like_others() {
@@ -71,6 +72,46 @@ fn ranks_may_complete_creations_in_different_orders() {
             world.barrier().unwrap();
         });
     }
+}
+
+/// Rank 1 has started a duplicate and makes no call. Rank 0, which has heard from it and waits for more, can still make
+/// communicators with others, and of itself alone.
+#[test]
+fn who_is_away_holds_up_no_other_creation() {
+    let (started, done) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+    on_all(3, |world| {
+        let me = world.rank();
+        let pair = world.split(Some(u32::from(me == 2)), 0).unwrap().unwrap();
+        let alone = world.alone().unwrap();
+        if me == 1 {
+            let pending = pair.idup().unwrap();
+            started.wait();
+            done.wait();
+            return pending.wait().unwrap().barrier().unwrap();
+        }
+        let pending = (me == 0).then(|| {
+            started.wait();
+            let pending = pair.idup().unwrap();
+            for _ in 0..100 {
+                world.device().device_check(Check::NonBlocking).unwrap();
+            }
+            assert!(!pending.is_complete());
+            pending
+        });
+        let both = world.create_group(&group(&[0, 2]), Tag(1)).unwrap();
+        both.unwrap().barrier().unwrap();
+        let copies = [alone.dup().unwrap(), alone.idup().unwrap().wait().unwrap()];
+        for copy in &copies {
+            copy.barrier().unwrap();
+        }
+        assert_ne!(copies[0].context(), copies[1].context());
+        if let Some(pending) = pending {
+            done.wait();
+            pending.wait().unwrap().barrier().unwrap();
+        }
+        drop((copies, alone, pair));
+        assert_eq!(world.live(), 1);
+    });
 }
 
 #[test]
