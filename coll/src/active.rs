@@ -32,14 +32,21 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     /// For a schedule and the caller's buffers. The scratch memory grows if it is too short.
-    pub(crate) fn new(schedule: Schedule, bases: [*mut u8; 2], mut scratch: Scratch) -> Self {
-        let memory = Memory::new(bases, scratch.at_least(schedule.scratch()));
-        Self {
+    ///
+    /// # Errors
+    /// [`Exhausted`](portolan_core::ErrorKind::Exhausted) if there is no memory.
+    pub(crate) fn new(
+        schedule: Schedule,
+        bases: [*mut u8; 2],
+        mut scratch: Scratch,
+    ) -> Result<Self> {
+        let memory = Memory::new(bases, scratch.at_least(schedule.scratch())?);
+        Ok(Self {
             requests: schedule.width() + 1,
             schedule,
             memory,
             scratch,
-        }
+        })
     }
 }
 

@@ -13,6 +13,7 @@ use crate::plan::{Plan, plan};
 use crate::run::Run;
 use crate::schedule::Schedule;
 use crate::state;
+use crate::units;
 
 /// Does a collective operation and returns when this rank's part in it is over.
 ///
@@ -28,6 +29,9 @@ use crate::state;
 /// writable and used by nobody else, and the two do not overlap. Values that are reduced are valid for the
 /// operator, on all ranks.
 pub unsafe fn run<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<()> {
+    let mut counts = Vec::new();
+    let units = units::of(comm, operation, &mut counts);
+    let operation = units.as_ref().unwrap_or(operation);
     // SAFETY: from the caller.
     let shared = unsafe { direct::run(comm, state::of(comm), state::of_job(comm), operation) };
     if let Some(outcome) = shared {
@@ -51,8 +55,9 @@ pub(crate) unsafe fn run_planned<D: Device>(
     let (state, job) = (state::of(comm), state::of_job(comm));
     let mut spare = state.take_spare();
     let plan = plan(&job.options, std::mem::take(&mut spare.schedule))?;
+    // Before the number: without memory there is no operation, and the next has this number.
+    let scratch = spare.scratch.at_least(plan.schedule.scratch())?;
     state.count(Counters::Operations, 1);
-    let scratch = spare.scratch.at_least(plan.schedule.scratch());
     let run = Run {
         comm,
         state,

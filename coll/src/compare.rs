@@ -11,17 +11,20 @@
 
 mod between;
 mod creation;
+mod reduced;
 
 use portolan_core::comm::{Binomial, Communicator};
 use portolan_core::{Device, Error, ErrorKind, Request, Result, TypedBuf};
-use portolan_datatype::{Op, Signature};
+use portolan_datatype::Signature;
 
 pub use self::creation::{
     Creation, compare_creation, compare_inter_creation, start_comparing, start_comparing_inter,
 };
 
+use self::reduced::Reduced;
 use crate::args::{Many, Name, Operation};
 use crate::blocking::run_planned;
+use crate::exact::reduction;
 use crate::plan::Plan;
 use crate::schedule::{Builder, LANES, Lane, Schedule, Span};
 use crate::start::start_planned;
@@ -47,8 +50,7 @@ pub(crate) struct Stamp {
     bytes: Option<u64>,
     /// Signature of those bytes; only of what this rank contributes or receives in one piece.
     signature: u32,
-    /// Name of the operator, cut.
-    op: [u8; 16],
+    reduced: Reduced,
     /// What tells the lengths of all ranks' blocks from others, if all ranks know them; else 0. Of a creation: what
     /// tells its arguments from others, if all ranks have to give the same.
     blocks: u64,
@@ -298,7 +300,7 @@ fn judge(stamps: &[Stamp]) -> Option<String> {
 impl Stamp {
     /// Of an operation of so many ranks.
     pub(crate) fn new(operation: &Operation<'_>, ranks: u32, form: Form) -> Self {
-        let (root, data, op) = facts(operation);
+        let (root, data) = facts(operation);
         Self {
             name: operation.name() as u8,
             form,
@@ -307,7 +309,7 @@ impl Stamp {
             root: root.unwrap_or_default(),
             bytes: data.map(|(bytes, _)| bytes),
             signature: data.map_or(0, |(_, signature)| signature.bits()),
-            op: short_name(op),
+            reduced: Reduced::of(reduction(operation)),
             blocks: blocks(operation, ranks),
             side: None,
         }
@@ -327,7 +329,7 @@ impl Stamp {
         to[4..8].copy_from_slice(&self.root.to_le_bytes());
         to[8..16].copy_from_slice(&self.bytes.unwrap_or_default().to_le_bytes());
         to[16..20].copy_from_slice(&self.signature.to_le_bytes());
-        to[24..40].copy_from_slice(&self.op);
+        self.reduced.encode(&mut to);
         to[40..48].copy_from_slice(&self.blocks.to_le_bytes());
         to
     }
@@ -337,8 +339,6 @@ impl Stamp {
             |at: usize| u32::from_le_bytes([from[at], from[at + 1], from[at + 2], from[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         let bytes = long(8);
-        let mut op = [0; 16];
-        op.copy_from_slice(&from[24..40]);
         Self {
             name: from[0],
             form: Form::from_byte(from[1]),
@@ -347,7 +347,7 @@ impl Stamp {
             root: word(4),
             bytes: (from[2] & 2 != 0).then_some(bytes),
             signature: word(16),
-            op,
+            reduced: Reduced::decode(from),
             blocks: long(40),
             side: (from[2] & 4 != 0).then_some(Side {
                 low: from[2] & 8 != 0,
@@ -376,6 +376,7 @@ impl Stamp {
             .or_else(|| self.differs_in_operator(other))
             .or_else(|| self.differs_in_data(other))
             .or_else(|| self.differs_in_blocks(other))
+            .or_else(|| self.differs_in_items(other))
     }
 
     /// What both say.
@@ -395,14 +396,6 @@ impl Stamp {
         let differ = call(self) != call(other);
         let text = |stamp: &Self| format!("{} {}", stamp.form.text(), stamp.operation());
         differ.then(|| self.both(other, text))
-    }
-
-    fn differs_in_operator(&self, other: &Self) -> Option<Differing> {
-        let op = |stamp: &Self| {
-            let name = String::from_utf8_lossy(&stamp.op);
-            stamp.with(format!("operator {}", name.trim_end_matches('\0')))
-        };
-        (self.op != other.op).then(|| self.both(other, op))
     }
 
     fn differs_in_data(&self, other: &Self) -> Option<Differing> {
@@ -433,16 +426,7 @@ impl Stamp {
 /// What two ranks call that differs, in words.
 type Differing = (String, String);
 
-/// The name of an operator, cut.
-fn short_name(op: Option<&Op>) -> [u8; 16] {
-    let mut name = [0; 16];
-    let text = op.map_or("", |op| op.name()).as_bytes();
-    let len = text.len().min(name.len());
-    name[..len].copy_from_slice(&text[..len]);
-    name
-}
-
-type Facts<'a> = (Option<u32>, Option<(u64, Signature)>, Option<&'a Op>);
+type Facts = (Option<u32>, Option<(u64, Signature)>);
 
 /// Bytes and signature of one buffer.
 fn of(buf: &TypedBuf<'_>) -> (u64, Signature) {
@@ -463,11 +447,13 @@ fn many(many: &Many<'_>) -> Option<(u64, Signature)> {
     }
 }
 
-/// Root, the data that all ranks agree on, and operator.
-fn facts<'a>(operation: &Operation<'a>) -> Facts<'a> {
+/// Root, and the data that all ranks agree on.
+fn facts(operation: &Operation<'_>) -> Facts {
     match operation {
-        Operation::Barrier => (None, None, None),
-        Operation::Bcast { data, root } => (Some(*root), Some(of(data)), None),
+        Operation::Barrier
+        | Operation::NeighbourAllgather { .. }
+        | Operation::NeighbourAlltoall { .. } => (None, None),
+        Operation::Bcast { data, root } => (Some(*root), Some(of(data))),
         Operation::Gather {
             send: own,
             recv: whole,
@@ -481,28 +467,20 @@ fn facts<'a>(operation: &Operation<'a>) -> Facts<'a> {
             uneven,
         } => {
             let block = own.as_ref().map(of).or(whole.as_ref().and_then(many));
-            (Some(*root), block.filter(|_| !uneven), None)
+            (Some(*root), block.filter(|_| !uneven))
         }
-        Operation::Allgather { recv, .. } | Operation::Alltoall { recv, .. } => {
-            (None, many(recv), None)
-        }
+        Operation::Allgather { recv, .. } | Operation::Alltoall { recv, .. } => (None, many(recv)),
         Operation::Reduce {
-            send,
-            recv,
-            op,
-            root,
+            send, recv, root, ..
         } => {
             let data = send.as_ref().or(recv.as_ref()).map(of);
-            (Some(*root), data, Some(op))
+            (Some(*root), data)
         }
-        Operation::Allreduce { recv, op, .. }
-        | Operation::ReduceScatterBlock { recv, op, .. }
-        | Operation::Scan { recv, op, .. } => (None, Some(of(recv)), Some(op)),
-        Operation::ReduceScatter {
-            counts, recv, op, ..
-        } => (None, Some(items(recv, counts.iter().sum())), Some(op)),
-        Operation::NeighbourAllgather { .. } | Operation::NeighbourAlltoall { .. } => {
-            (None, None, None)
+        Operation::Allreduce { recv, .. }
+        | Operation::ReduceScatterBlock { recv, .. }
+        | Operation::Scan { recv, .. } => (None, Some(of(recv))),
+        Operation::ReduceScatter { counts, recv, .. } => {
+            (None, Some(items(recv, counts.iter().sum())))
         }
     }
 }
@@ -599,6 +577,40 @@ mod tests {
             ops.contains("operator max") && ops.contains("operator sum"),
             "{ops}"
         );
+    }
+
+    #[test]
+    fn operators_of_the_program_differ_in_whether_they_commute() {
+        let ints = Layout::of::<i32>();
+        let sum = |op| Operation::Allreduce {
+            send: None,
+            recv: buf(&ints, 4),
+            op,
+        };
+        let ops = [true, false].map(|commutes| Op::new(commutes, |a: i32, b: i32| a.max(b)));
+        let said = verdict(&sum(&ops[0]), &sum(&ops[1])).unwrap();
+        let expected = "operator user, in order, rank 0 calls allreduce with operator user";
+        assert!(said.ends_with(expected), "{said}");
+        assert_eq!(verdict(&sum(&ops[1]), &sum(&ops[1])), None);
+    }
+
+    #[test]
+    fn items_of_reductions_that_differ_are_named() {
+        let ints = Layout::of::<i32>();
+        let spread = Layout::resized(&ints, 0, 8).unwrap();
+        let sum = |layout, count| Operation::Scan {
+            send: None,
+            recv: buf(layout, count),
+            op: &Op::SUM,
+            exclusive: false,
+        };
+        let said = verdict(&sum(&ints, 4), &sum(&spread, 4)).unwrap();
+        assert_eq!(
+            said,
+            "rank 1 calls scan with items of 4 bytes, 8 from one to the next, \
+             rank 0 calls scan with items of 4 bytes, 4 from one to the next"
+        );
+        assert_eq!(verdict(&sum(&spread, 4), &sum(&spread, 4)), None);
     }
 
     #[test]

@@ -47,6 +47,7 @@ mod simulate;
 mod start;
 mod state;
 mod team;
+mod units;
 
 pub use args::{BlocksArg, LayoutsArg, Many, Name, Operation};
 pub use blocking::run;

@@ -28,6 +28,7 @@ use crate::options::Options;
 use crate::plan::{Plan, plan, plan_checked};
 use crate::schedule::Schedule;
 use crate::state::{self, Job, OwnTags, SPARE_MAX, Scratch, State, lock};
+use crate::units;
 
 /// What a rank's hook and its calls share.
 #[derive(Debug, Default)]
@@ -107,7 +108,7 @@ impl Upper for Collective {}
 ///
 /// # Errors
 /// As [`run`](crate::run()) for what is wrong with the arguments; what goes wrong later comes out of the call that
-/// completes the request. [`Exhausted`](ErrorKind::Exhausted) when there are no more request slots, or those under way
+/// completes the request. [`Exhausted`](ErrorKind::Exhausted) when there are no more request slots, or no memory for it, or those under way
 /// may need all that there are for them ([`Options::requests`]): it may be started again later, before others on this
 /// communicator.
 ///
@@ -118,6 +119,9 @@ pub unsafe fn start<D: Device>(
     comm: &Communicator<D>,
     operation: &Operation<'_>,
 ) -> Result<Request> {
+    let mut counts = Vec::new();
+    let units = units::of(comm, operation, &mut counts);
+    let operation = units.as_ref().unwrap_or(operation);
     let (state, job) = (state::of(comm), state::of_job(comm));
     let tracks = direct::tracks(comm, state, &job.options, operation)?;
     let mut call = None;
@@ -253,12 +257,22 @@ unsafe fn start_watched<D: Device>(
     let (schedule, scratch) = job.progress.shared.take_spare();
     let plan = plan(&job.options, schedule)?;
     let prepared = Prepared::new(plan.schedule, plan.bases, scratch);
+    let prepared = prepared.map_err(|error| placed(comm, error))?;
     // Before the number: without a request there is no operation, and the next has this number.
     let request = begin(comm, job, &prepared)?;
     let tags = state.tags().started(state.begin());
     let task = Active::new(request, who(comm), tags, Arc::new(prepared), watch());
     launch(comm, state, job, task);
     Ok(request)
+}
+
+/// An error with the rank that has it.
+#[cold]
+fn placed<D: Device>(comm: &Communicator<D>, error: Error) -> Error {
+    let attributes = comm.device().attributes();
+    error
+        .on_rank(attributes.world_rank)
+        .on_device(attributes.name)
 }
 
 /// The request of an operation by messages, if there is room for all that it comes to have.
@@ -304,6 +318,9 @@ impl<D: Device> Persistent<D> {
     pub fn new(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<Self> {
         // Before the number: one that is refused here has none, so that the next has the same on all ranks.
         check(comm, operation)?;
+        let mut counts = Vec::new();
+        let units = units::of(comm, operation, &mut counts);
+        let operation = units.as_ref().unwrap_or(operation);
         agree(comm, || {
             Stamp::new(operation, comm.size(), Form::Persistent)
         })?;
@@ -321,7 +338,9 @@ impl<D: Device> Persistent<D> {
             let all = || plan_checked(comm, options, operation, Form::Persistent, schedule);
             some.unwrap_or_else(all)
         });
-        Ok(Self::made(comm, plan, number, track))
+        let made = Self::made(comm, plan, number, track);
+        // Without memory there is none, and the next has this number.
+        made.inspect_err(|_| state.unreserve())
     }
 
     /// The same for what `plan` plans.
@@ -329,13 +348,10 @@ impl<D: Device> Persistent<D> {
         comm: &Communicator<D>,
         plan: impl FnOnce(&Options, Schedule) -> Result<Plan>,
     ) -> Result<Self> {
+        let state = state::of(comm);
         let plan = plan(&state::of_job(comm).options, Schedule::default())?;
-        Ok(Self::made(
-            comm,
-            Some(plan),
-            state::of(comm).reserve(),
-            None,
-        ))
+        let made = Self::made(comm, Some(plan), state.reserve(), None);
+        made.inspect_err(|_| state.unreserve())
     }
 
     fn made(
@@ -343,16 +359,16 @@ impl<D: Device> Persistent<D> {
         plan: Option<Plan>,
         number: u32,
         track: Option<(usize, Arc<Kept>)>,
-    ) -> Self {
-        let prepare =
-            |plan: Plan| Arc::new(Prepared::new(plan.schedule, plan.bases, Scratch::default()));
-        Self {
+    ) -> Result<Self> {
+        let prepare = |plan: Plan| Prepared::new(plan.schedule, plan.bases, Scratch::default());
+        let prepared = plan.map(prepare).transpose();
+        Ok(Self {
             comm: comm.clone(),
             tags: state::of(comm).tags().reserved(number),
-            prepared: plan.map(prepare),
+            prepared: prepared.map_err(|error| placed(comm, error))?.map(Arc::new),
             track,
             last: Request::NULL,
-        }
+        })
     }
 
     /// Starts it (`MPI_Start`).

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use portolan_core::Device;
 use portolan_core::comm::{Communicator, FIRST_FREE_TAG, Neighbours, Slot, Tag};
+use portolan_core::{Device, Error, ErrorKind, Result};
 
 use crate::counters::Counters;
 use crate::direct::{Direct, Pool};
@@ -126,6 +126,13 @@ impl State {
         number
     }
 
+    /// Takes back the last number that was reserved: there is no such operation.
+    pub(crate) fn unreserve(&self) {
+        let number = self.reserved.load(Ordering::Relaxed);
+        self.reserved
+            .store(number.wrapping_sub(1), Ordering::Relaxed);
+    }
+
     pub(crate) fn tags(&self) -> Tags {
         self.tags
     }
@@ -214,20 +221,29 @@ const _: () = assert!(align_of::<Line>() == crate::schedule::ALIGN);
 impl Scratch {
     /// At least `len` bytes; what is in them is of no interest.
     ///
-    /// # Panics
-    /// If there are not so many addresses.
-    pub(crate) fn at_least(&mut self, len: usize) -> *mut u8 {
+    /// # Errors
+    /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory.
+    pub(crate) fn at_least(&mut self, len: usize) -> Result<*mut u8> {
         let lines = len.div_ceil(size_of::<Line>());
         if self.0.len() < lines {
-            // Not `resize`: the old contents need not be copied.
-            self.0 = vec![Line([0; 64]); lines];
+            // The old contents need not be copied.
+            self.0 = Vec::new();
+            let room = self.0.try_reserve_exact(lines);
+            room.map_err(|_| no_memory(len))?;
+            self.0.resize(lines, Line([0; 64]));
         }
-        self.0.as_mut_ptr().cast()
+        Ok(self.0.as_mut_ptr().cast())
     }
 
     pub(crate) fn len(&self) -> usize {
         self.0.len() * size_of::<Line>()
     }
+}
+
+#[cold]
+fn no_memory(len: usize) -> Error {
+    let what = format!("there is no memory for {len} bytes of a collective operation's own");
+    Error::new(ErrorKind::Exhausted, what).remedy("take a vector in parts, or with fewer ranks")
 }
 
 impl std::fmt::Debug for Scratch {

@@ -437,6 +437,35 @@ fn operators_do_not_see_what_is_no_value() {
 }
 
 #[test]
+fn items_are_taken_apart_as_far_as_they_lie_side_by_side() -> Result<(), LayoutError> {
+    let one = Layout::of::<f64>();
+    let array = Layout::contiguous(6, &Layout::contiguous(2, &one)?.dup()?)?;
+    let two = Layout::structure(&[1, 1], &[0, 8], &[one.clone(), one.clone()])?;
+    let spread = Layout::resized(&one, 0, 24)?;
+    assert_eq!(Op::SUM.unit(&one), (&one, 1));
+    assert_eq!(Op::SUM.unit(&array), (&one, 12));
+    assert_eq!(Op::SUM.unit(&two), (&one, 2));
+    assert_eq!(Op::SUM.unit(&spread), (&spread, 1));
+    let spreads = Layout::contiguous(5, &spread)?;
+    assert_eq!(Op::SUM.unit(&spreads), (&spread, 5));
+    // A pair is what the operator knows, and may have a gap.
+    let pair = Layout::of::<Pair<f64>>();
+    let pairs = Layout::contiguous(7, &pair)?;
+    assert_eq!(Op::MAXLOC.unit(&pairs), (&pair, 7));
+    let numbers = Layout::contiguous(2, &one)?;
+    assert_eq!(Op::MAXLOC.unit(&numbers), (&numbers, 1));
+    // The program's own know one type, or say nothing.
+    let own = Op::new(true, |a: [f64; 2], _: [f64; 2]| a);
+    assert_eq!(own.unit(&array), (&numbers, 6));
+    let own = Op::new(true, |a: f64, b: f64| a + b);
+    assert_eq!(own.unit(&array), (&one, 12));
+    // SAFETY: it touches nothing.
+    let raw = unsafe { Op::from_raw(true, |_, _, _, _| {}) };
+    assert_eq!(raw.unit(&array), (&array, 1));
+    Ok(())
+}
+
+#[test]
 fn codes() {
     for op in Predefined::ALL {
         assert_eq!(Predefined::from_code(op.code()), Some(op));

@@ -2,13 +2,13 @@
 
 use portolan_core::Device;
 use portolan_core::comm::InterCommunicator;
-use portolan_datatype::{Op, Signature};
+use portolan_datatype::Signature;
 
-use super::{
-    BlocksAs, Differing, Form, Side, Stamp, gathered, items, many, mark, of, scattered, short_name,
-};
+use super::reduced::Reduced;
+use super::{BlocksAs, Differing, Form, Side, Stamp, gathered, items, many, mark, of, scattered};
 use crate::args::Name;
 use crate::inter::{InterOperation, Root};
+use crate::units::reduction_between;
 
 impl Stamp {
     /// The same of an operation between two groups.
@@ -17,7 +17,7 @@ impl Stamp {
         operation: &InterOperation<'_>,
         form: Form,
     ) -> Self {
-        let (root, data, op) = facts(operation, comm.size() as usize);
+        let (root, data) = facts(operation, comm.size() as usize);
         let both = comm.merged();
         let named = root.and_then(|root| match root {
             Root::Here => Some(both.rank()),
@@ -33,7 +33,7 @@ impl Stamp {
             root: named.unwrap_or_default(),
             bytes: data.map(|(bytes, _)| bytes),
             signature: data.map_or(0, |(_, signature)| signature.bits()),
-            op: short_name(op),
+            reduced: Reduced::of(reduction_between(operation)),
             blocks: match operation {
                 InterOperation::ReduceScatter { recv, counts, .. } => mark(scattered(recv, counts)),
                 InterOperation::Allgather { recv, .. } => gathered(recv, comm.remote_size()),
@@ -74,15 +74,15 @@ impl Stamp {
     }
 }
 
-type Facts<'a> = (Option<Root>, Option<(u64, Signature)>, Option<&'a Op>);
+type Facts = (Option<Root>, Option<(u64, Signature)>);
 
-/// Root, the data that ranks agree on, and operator, in a group of so many ranks.
-fn facts<'a>(operation: &InterOperation<'a>, ranks: usize) -> Facts<'a> {
+/// Root, and the data that ranks agree on, in a group of so many ranks.
+fn facts(operation: &InterOperation<'_>, ranks: usize) -> Facts {
     match operation {
-        InterOperation::Barrier => (None, None, None),
+        InterOperation::Barrier => (None, None),
         InterOperation::Bcast { data, root } => {
             let data = data.as_ref().filter(|_| *root != Root::Beside);
-            (Some(*root), data.map(of), None)
+            (Some(*root), data.map(of))
         }
         InterOperation::Gather {
             send: own,
@@ -99,28 +99,25 @@ fn facts<'a>(operation: &InterOperation<'a>, ranks: usize) -> Facts<'a> {
                 Root::Beside => None,
                 Root::Remote(_) => own.as_ref().map(of),
             };
-            (Some(*root), block, None)
+            (Some(*root), block)
         }
         InterOperation::Allgather { recv, .. } | InterOperation::Alltoall { recv, .. } => {
-            (None, many(recv), None)
+            (None, many(recv))
         }
         InterOperation::Reduce {
-            send,
-            recv,
-            op,
-            root,
+            send, recv, root, ..
         } => {
             let data = match root {
                 Root::Here => recv.as_ref().map(of),
                 Root::Beside => None,
                 Root::Remote(_) => send.as_ref().map(of),
             };
-            (Some(*root), data, Some(op))
+            (Some(*root), data)
         }
-        InterOperation::Allreduce { recv, op, .. } => (None, Some(of(recv)), Some(op)),
-        InterOperation::ReduceScatter { send, op, .. } => (None, Some(of(send)), Some(op)),
-        InterOperation::ReduceScatterBlock { send, op, .. } => {
-            (None, Some(items(send, send.count * ranks)), Some(op))
+        InterOperation::Allreduce { recv, .. } => (None, Some(of(recv))),
+        InterOperation::ReduceScatter { send, .. } => (None, Some(of(send))),
+        InterOperation::ReduceScatterBlock { send, .. } => {
+            (None, Some(items(send, send.count * ranks)))
         }
     }
 }
@@ -196,6 +193,7 @@ fn data(stamps: &[Stamp]) -> Option<String> {
             let differs = |one: &Stamp, other: &Stamp| {
                 one.differs_in_data(other)
                     .or_else(|| one.differs_in_blocks(other))
+                    .or_else(|| one.differs_in_items(other))
             };
             find(group.next()?, group, &differs)
         })

@@ -4,6 +4,7 @@
 use portolan_core::comm::{Communicator, Dimension, Graph, InterCommunicator, SplitBy};
 use portolan_core::{Device, Request, Result};
 
+use super::reduced::Reduced;
 use super::{BlocksAs, Form, Side, Stamp, agree, mark, start_agreeing};
 use crate::state;
 
@@ -103,7 +104,7 @@ impl Creation<'_> {
             root: leader.unwrap_or_default(),
             bytes: None,
             signature: 0,
-            op: [0; 16],
+            reduced: Reduced::default(),
             blocks: self.mark(),
             side,
         }

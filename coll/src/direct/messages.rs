@@ -117,7 +117,7 @@ impl Messages {
         };
         let mut spare = state.take_spare();
         let schedule = builder.finish();
-        let scratch = spare.scratch.at_least(schedule.scratch());
+        let scratch = spare.scratch.at_least(schedule.scratch())?;
         let run = Run {
             comm,
             state,

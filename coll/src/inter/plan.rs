@@ -12,6 +12,7 @@ use crate::plan::Plan;
 use crate::schedule::{Builder, Schedule};
 use crate::start::{Persistent, start_planned};
 use crate::team::Team;
+use crate::units;
 
 /// Does a collective operation between two groups and returns when this rank's part in it is over.
 ///
@@ -24,6 +25,9 @@ pub unsafe fn run<D: Device>(
     comm: &InterCommunicator<D>,
     operation: &InterOperation<'_>,
 ) -> Result<()> {
+    let mut counts = Vec::new();
+    let units = units::between(comm, operation, &mut counts);
+    let operation = units.as_ref().unwrap_or(operation);
     // SAFETY: from the caller.
     unsafe {
         run_planned(comm.merged(), |options, old| {
@@ -43,6 +47,9 @@ pub unsafe fn start<D: Device>(
     comm: &InterCommunicator<D>,
     operation: &InterOperation<'_>,
 ) -> Result<Request> {
+    let mut counts = Vec::new();
+    let units = units::between(comm, operation, &mut counts);
+    let operation = units.as_ref().unwrap_or(operation);
     // SAFETY: from the caller.
     unsafe {
         start_planned(comm.merged(), |options, old| {
@@ -61,6 +68,9 @@ pub fn persistent<D: Device>(
     operation: &InterOperation<'_>,
 ) -> Result<Persistent<D>> {
     check_inter(comm, operation)?;
+    let mut counts = Vec::new();
+    let units = units::between(comm, operation, &mut counts);
+    let operation = units.as_ref().unwrap_or(operation);
     let both = comm.merged();
     agree(both, || Stamp::between(comm, operation, Form::Persistent))?;
     Persistent::planned(both, |options, old| {
@@ -79,6 +89,9 @@ fn plan<D: Device>(
     let both = comm.merged();
     let mut b = Builder::reusing(Team::all(both.rank(), both.size()), schedule);
     b.set_name(operation.name());
+    if form != Form::Blocking {
+        b.leave_unattended();
+    }
     if options.compare {
         // As in `crate::plan`.
         if form != Form::Persistent {

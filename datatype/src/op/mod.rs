@@ -4,6 +4,7 @@
 mod kernels;
 mod loc;
 mod predefined;
+mod unit;
 mod user;
 
 use std::fmt;

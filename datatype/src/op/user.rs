@@ -46,6 +46,15 @@ impl UserOp {
             _ => Ok(()),
         }
     }
+
+    /// The only layout that it may be applied to, and how many items of it one of `layout` is; without such a layout,
+    /// or if there are none, that one itself.
+    #[inline]
+    pub(super) fn unit<'a>(&'a self, layout: &'a Layout) -> (&'a Layout, usize) {
+        let unit = self.item.as_ref().map(|item| &item.layout);
+        let items = unit.and_then(|unit| Some((unit, items_in(layout, unit)?)));
+        items.unwrap_or((layout, 1))
+    }
 }
 
 /// How many items of layout `item`, side by side, a layout is made of.

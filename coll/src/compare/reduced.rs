@@ -1,0 +1,80 @@
+//! What the stamp of a reduction says that others do not have: the operator, and what an item is.
+
+use portolan_datatype::{Layout, Op};
+
+use super::{Differing, STAMP, Stamp};
+
+/// Where it lies in a stamp.
+const OP: std::ops::Range<usize> = 24..40;
+const ITEM: std::ops::Range<usize> = 52..60;
+
+/// All zero of an operation that reduces nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reduced {
+    /// Name of the operator, cut.
+    op: [u8; 16],
+    /// Bytes of data of an item, and from one item to the next. Longer ones are cut.
+    item: [u32; 2],
+}
+
+impl Reduced {
+    pub(super) fn of(reduction: Option<(&Op, &Layout)>) -> Self {
+        reduction.map_or_else(Self::default, |(op, layout)| Self {
+            op: short_name(op),
+            item: [layout.size() as u32, layout.extent() as u32],
+        })
+    }
+
+    pub(super) fn encode(&self, to: &mut [u8; STAMP]) {
+        to[OP].copy_from_slice(&self.op);
+        let (words, _) = to[ITEM].as_chunks_mut::<4>();
+        for (to, word) in words.iter_mut().zip(self.item) {
+            *to = word.to_le_bytes();
+        }
+    }
+
+    pub(super) fn decode(from: &[u8; STAMP]) -> Self {
+        let mut op = [0; 16];
+        op.copy_from_slice(&from[OP]);
+        let (words, _) = from[ITEM].as_chunks::<4>();
+        Self {
+            op,
+            item: [words[0], words[1]].map(u32::from_le_bytes),
+        }
+    }
+}
+
+/// The name of an operator, cut. Of the program's own there is not more to tell than whether it commutes: what the compiler
+/// calls functions that do the same need not be the same on all ranks.
+fn short_name(op: &Op) -> [u8; 16] {
+    let text = match op.predefined().is_none() && !op.is_commutative() {
+        true => "user, in order",
+        false => op.name(),
+    };
+    let mut name = [0; 16];
+    let len = text.len().min(name.len());
+    name[..len].copy_from_slice(&text.as_bytes()[..len]);
+    name
+}
+
+impl Stamp {
+    pub(super) fn differs_in_operator(&self, other: &Self) -> Option<Differing> {
+        let op = |stamp: &Self| {
+            let name = String::from_utf8_lossy(&stamp.reduced.op);
+            stamp.with(format!("operator {}", name.trim_end_matches('\0')))
+        };
+        (self.reduced.op != other.reduced.op).then(|| self.both(other, op))
+    }
+
+    /// As many bytes in other items: they are cut elsewhere, or lie otherwise in the memory that ranks share.
+    pub(super) fn differs_in_items(&self, other: &Self) -> Option<Differing> {
+        let items = |stamp: &Self| {
+            let [size, extent] = stamp.reduced.item;
+            let extent = extent.cast_signed();
+            stamp.with(format!(
+                "items of {size} bytes, {extent} from one to the next"
+            ))
+        };
+        (self.reduced.item != other.reduced.item).then(|| self.both(other, items))
+    }
+}

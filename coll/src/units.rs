@@ -1,0 +1,140 @@
+//! Reductions of the smallest items that their operators know.
+//!
+//! Ranks may put the same values into items of different lengths: 30 arrays of 1000 on one, 30,000 values on another.
+//! Vectors are cut into parts and rounds of whole items, and whether an operation goes over boards depends on the length
+//! of one. So before anything else items are taken apart, those that are nothing but smaller ones side by side: then the
+//! cuts are the same on all ranks, whatever each gives.
+
+use portolan_core::comm::{Communicator, InterCommunicator};
+use portolan_core::{Device, TypedBuf};
+use portolan_datatype::{Layout, Op};
+
+use crate::args::Operation;
+use crate::check::{check, check_inter};
+use crate::exact::reduction;
+use crate::inter::InterOperation;
+
+/// The operation with other items; `None` if it is one with nothing to take apart, or if something is wrong with it: that
+/// is said of the items that the caller gave. `counts` is where its counts lie then.
+#[inline]
+pub(crate) fn of<'a, D: Device>(
+    comm: &Communicator<D>,
+    operation: &'a Operation<'a>,
+    counts: &'a mut Vec<usize>,
+) -> Option<Operation<'a>> {
+    let (op, layout) = reduction(operation)?;
+    match op.unit(layout) {
+        (_, 1) => None,
+        _ => taken_apart(comm, operation, counts),
+    }
+}
+
+#[inline(never)]
+fn taken_apart<'a, D: Device>(
+    comm: &Communicator<D>,
+    operation: &'a Operation<'a>,
+    kept: &'a mut Vec<usize>,
+) -> Option<Operation<'a>> {
+    check(comm, operation).ok()?;
+    let mut operation = *operation;
+    match &mut operation {
+        Operation::Reduce { send, recv, op, .. } => {
+            optional(op, send);
+            optional(op, recv);
+        }
+        Operation::Allreduce { send, recv, op }
+        | Operation::ReduceScatterBlock { send, recv, op }
+        | Operation::Scan { send, recv, op, .. } => {
+            optional(op, send);
+            data(op, recv);
+        }
+        Operation::ReduceScatter {
+            send,
+            recv,
+            counts,
+            op,
+        } => {
+            *counts = by_rank(op, recv.layout, counts, kept);
+            optional(op, send);
+            data(op, recv);
+        }
+        _ => return None,
+    }
+    Some(operation)
+}
+
+/// The same of an operation between two groups.
+pub(crate) fn between<'a, D: Device>(
+    comm: &InterCommunicator<D>,
+    operation: &'a InterOperation<'a>,
+    kept: &'a mut Vec<usize>,
+) -> Option<InterOperation<'a>> {
+    let (op, layout) = reduction_between(operation)?;
+    if op.unit(layout).1 == 1 {
+        return None;
+    }
+    check_inter(comm, operation).ok()?;
+    let mut operation = *operation;
+    match &mut operation {
+        InterOperation::Reduce { send, recv, op, .. } => {
+            optional(op, send);
+            optional(op, recv);
+        }
+        InterOperation::Allreduce { send, recv, op }
+        | InterOperation::ReduceScatterBlock { send, recv, op } => {
+            data(op, send);
+            data(op, recv);
+        }
+        InterOperation::ReduceScatter {
+            send,
+            recv,
+            counts,
+            op,
+        } => {
+            *counts = by_rank(op, recv.layout, counts, kept);
+            data(op, send);
+            data(op, recv);
+        }
+        _ => return None,
+    }
+    Some(operation)
+}
+
+/// Operator and layout of an operation between two groups that reduces.
+pub(crate) fn reduction_between<'a>(
+    operation: &InterOperation<'a>,
+) -> Option<(&'a Op, &'a Layout)> {
+    match *operation {
+        InterOperation::Reduce { send, recv, op, .. } => Some((op, send.or(recv)?.layout)),
+        InterOperation::Allreduce { send, op, .. }
+        | InterOperation::ReduceScatter { send, op, .. }
+        | InterOperation::ReduceScatterBlock { send, op, .. } => Some((op, send.layout)),
+        _ => None,
+    }
+}
+
+fn optional<'a>(op: &'a Op, buf: &mut Option<TypedBuf<'a>>) {
+    if let Some(buf) = buf {
+        data(op, buf);
+    }
+}
+
+fn data<'a>(op: &'a Op, buf: &mut TypedBuf<'a>) {
+    let (layout, each) = op.unit(buf.layout);
+    // What overflows is a buffer that is not looked at, or has no bytes.
+    (buf.layout, buf.count) = (layout, buf.count.saturating_mul(each));
+}
+
+fn by_rank<'a>(
+    op: &Op,
+    layout: &Layout,
+    counts: &[usize],
+    kept: &'a mut Vec<usize>,
+) -> &'a [usize] {
+    let (_, each) = op.unit(layout);
+    *kept = counts
+        .iter()
+        .map(|count| count.saturating_mul(each))
+        .collect();
+    kept
+}
