@@ -167,15 +167,18 @@ impl Builder {
 
     // ---- Memory -------------------------------------------------------------------------------
 
-    /// Takes a layout into the schedule's table.
+    /// Takes a layout into the schedule's table, unless it was the last one taken: blocks that are given with a layout each
+    /// often have one for all.
     ///
     /// # Panics
-    /// If there are more than 65,535 different ones.
+    /// If there are more layouts than 32 bits can number.
     pub fn layout(&mut self, layout: &Layout) -> LayoutId {
         let known = &mut self.schedule.layouts;
-        let id = known.len();
-        known.push(layout.clone());
-        LayoutId(u16::try_from(id).expect("at most 65,535 layouts in one operation"))
+        if known.last().is_none_or(|last| !last.same_as(layout)) {
+            known.push(layout.clone());
+        }
+        let id = u32::try_from(known.len() - 1);
+        LayoutId(id.expect("a layout takes more than a byte, so that memory ends before"))
     }
 
     /// The layout of a span's items.

@@ -13,7 +13,7 @@ pub enum Base {
 
 /// A layout of the schedule, by its place in the schedule's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LayoutId(pub(super) u16);
+pub struct LayoutId(pub(super) u32);
 
 impl LayoutId {
     /// Plain bytes. Messages of them match any type.

@@ -181,6 +181,12 @@ impl Layout {
         Arc::strong_count(&self.0)
     }
 
+    /// Whether two are handles of one layout. Others may be equal to it.
+    #[inline]
+    pub fn same_as(&self, other: &Layout) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The parts an item is put together from. None for a primitive.
     pub(crate) fn parts(&self) -> impl ExactSizeIterator<Item = Part<'_>> {
         (0..self.0.contents.part_count()).map(|index| {
