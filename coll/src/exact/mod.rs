@@ -9,7 +9,7 @@
 //! - `PROD`, and operators of the program, keep the order of the ranks and one way to set the
 //!   brackets. That is independent of placement and of settings, and the same from run to run, but not the same for
 //!   another number of ranks: nothing is known about the rounding of such an operator.
-//! - Everything else is exact as it is, extremes too: which of +0 and -0, or of two NaN, they give depends on the data only.
+//! - Everything else is exact as it is, extremes too: which of +0 and -0 they give, and the bits of a NaN, depend on the data only.
 //!
 //! [`treatment`] tells which of these an operation gets. A program can have exact sums without the mode:
 //! [`sum`] adds all elements of all ranks, and [`Sum`] is a datatype with an operator ([`Sum::op`]).
