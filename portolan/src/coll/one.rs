@@ -1,6 +1,6 @@
 //! Collective operations on one value per rank, and on vectors whose lengths nobody else knows.
 
-use portolan_core::{Device, Result};
+use portolan_core::{Device, Error, ErrorKind, Result};
 use portolan_datatype::{Datatype, Op};
 
 use super::room::Room;
@@ -145,16 +145,22 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// ```
     ///
     /// # Errors
-    /// As [`gather_one`](Self::gather_one).
+    /// As [`gather_one`](Self::gather_one): without memory on the root, on every rank.
     pub fn gather_vecs<T: Datatype>(&self, data: &[T], root: u32) -> Result<Option<Vec<Vec<T>>>> {
         let Some(counts) = self.gather_one(data.len(), root)? else {
+            if !self.bcast_one(false, root)? {
+                return self.raise(Err(self.no_room_elsewhere()));
+            }
             self.lend(&mut Gather::contribute(data, root).uneven())?;
             return Ok(None);
         };
         let total = counts
             .iter()
             .fold(0usize, |sum, &count| sum.saturating_add(count));
-        let all = self.raise(Room::new(self, total))?;
+        let all = Room::new(self, total);
+        // Before an error is raised: the others wait for it.
+        self.bcast_one(all.is_ok(), root)?;
+        let all = self.raise(all)?;
         let (_, all) = self.run(Gather::new(data, all, root).counts(&counts))?;
         // SAFETY: every rank has sent as many values as it said.
         let all = unsafe { all.filled() };
@@ -165,17 +171,32 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// to know them: they are gathered first (MPI-4 section 6.7, `MPI_Allgatherv`).
     ///
     /// # Errors
-    /// As [`gather_one`](Self::gather_one).
+    /// As [`gather_one`](Self::gather_one): without memory on one rank, on every rank.
     pub fn allgather_vecs<T: Datatype>(&self, data: &[T]) -> Result<Vec<Vec<T>>> {
         let counts = self.allgather_one(data.len())?;
         let total = counts
             .iter()
             .fold(0usize, |sum, &count| sum.saturating_add(count));
-        let all = self.raise(Room::new(self, total))?;
+        let all = Room::new(self, total);
+        // As in `gather_vecs`.
+        let everywhere = self.allreduce_one(all.is_ok(), &Op::LAND)?;
+        let all = self.raise(all)?;
+        if !everywhere {
+            return self.raise(Err(self.no_room_elsewhere()));
+        }
         let (_, all) = self.run(Allgather::new(data, all).counts(&counts))?;
         // SAFETY: as in `gather_vecs`.
         let all = unsafe { all.filled() };
         Ok(cut(&all, &counts))
+    }
+
+    #[cold]
+    fn no_room_elsewhere(&self) -> Error {
+        self.inner.error(
+            ErrorKind::Exhausted,
+            "another rank has no memory for what all ranks have".to_owned(),
+            "gather less at a time",
+        )
     }
 }
 

@@ -91,3 +91,4 @@ mod moving;
 mod neighbours;
 mod reducing;
 mod requests;
+mod room;
