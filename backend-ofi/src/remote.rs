@@ -212,12 +212,12 @@ pub(crate) unsafe fn begin(
     // SAFETY: the caller's promise; an address of the vector, a free slot.
     let result = unsafe { start(ofi, slot as usize, (peer, id), &goal, what, len) };
     match result {
-        0 => {
+        Ok(len) => {
             ofi.link.memory.remotes.free.pop();
             Begun::Bytes(len)
         }
-        result if result == -(FI_EAGAIN as isize) => Begun::Full,
-        result => {
+        Err(result) if result == -(FI_EAGAIN as isize) => Begun::Full,
+        Err(result) => {
             let why = ofi.link.domain.library.fi_strerror(result as i64);
             tracing::warn!(rank = ofi.rank, peer, why, "a remote operation was refused");
             Begun::Refused
@@ -246,7 +246,9 @@ fn no_slot(ofi: &mut Ofi) -> Begun {
     Begun::Full
 }
 
-/// Gives an operation to the provider; libfabric's result. The slot is in use if that is 0.
+/// Gives an operation to the provider, or as much of it as passes through the slot, where it could be long and the
+/// program's memory cannot be registered: that need not be the peer's fault. How many bytes, or libfabric's result. The
+/// slot is in use if it has begun.
 ///
 /// # Safety
 /// As for `Transport::begin_remote`; `slot` must be free.
@@ -256,8 +258,8 @@ unsafe fn start(
     (peer, id): (u32, u32),
     goal: &Goal,
     what: Remote,
-    len: usize,
-) -> isize {
+    mut len: usize,
+) -> Result<usize, isize> {
     let link = &mut *ofi.link;
     let (domain, memory, ep) = (&link.domain, &mut *link.memory, &link.ep);
     let remotes = &mut memory.remotes;
@@ -273,16 +275,22 @@ unsafe fn start(
     let no_memory = -(FI_ENOMEM as isize);
     let (kind, result) = match what {
         Remote::Put { source, .. } => {
-            let short = len <= SHORT && domain.is_host(source);
-            let (data, described) = if short {
+            let host = domain.is_host(source);
+            let described = match len <= SHORT && host {
+                true => None,
+                false => long(source.cast_mut(), FI_WRITE),
+            };
+            let short = described.is_none();
+            if short && !host {
+                return Err(no_memory);
+            }
+            let (data, described) = if let Some(described) = described {
+                (source.cast_mut(), described)
+            } else {
+                len = len.min(SHORT);
                 // SAFETY: a free slot has room for as many bytes; the caller promises the source.
                 unsafe { std::ptr::copy_nonoverlapping(source, own, len) };
-                (own, Some(remotes.slab.desc()))
-            } else {
-                (source.cast_mut(), long(source.cast_mut(), FI_WRITE))
-            };
-            let Some(described) = described else {
-                return no_memory;
+                (own, remotes.slab.desc())
             };
             // SAFETY: an open endpoint; bytes and context stay until the completion, by the caller's
             // promise or because they are the slot's.
@@ -290,14 +298,20 @@ unsafe fn start(
             (if short { Way::Out } else { Way::Long }, result)
         }
         Remote::Get { target, .. } => {
-            let short = len <= SHORT && domain.is_host(target);
-            let (data, described) = if short {
-                (own, Some(remotes.slab.desc()))
-            } else {
-                (target, long(target, FI_READ))
+            let host = domain.is_host(target);
+            let described = match len <= SHORT && host {
+                true => None,
+                false => long(target, FI_READ),
             };
-            let Some(described) = described else {
-                return no_memory;
+            let short = described.is_none();
+            if short && !host {
+                return Err(no_memory);
+            }
+            let (data, described) = if let Some(described) = described {
+                (target, described)
+            } else {
+                len = len.min(SHORT);
+                (own, remotes.slab.desc())
             };
             let Goal { peer, addr, key } = *goal;
             // SAFETY: as above.
@@ -324,7 +338,7 @@ unsafe fn start(
         }
         Remote::Atomic { width, op } => {
             let Some((code, words)) = Words::of(width, op) else {
-                return -(FI_EOPNOTSUPP as isize);
+                return Err(-(FI_EOPNOTSUPP as isize));
             };
             let at = own.cast::<Words>();
             let desc = remotes.slab.desc();
@@ -337,19 +351,20 @@ unsafe fn start(
             (Way::Atomic(width), result)
         }
     };
-    if result == 0 {
-        memory.begun += 1;
-        let remotes = &mut memory.remotes;
-        remotes.long += usize::from(kind.uses_memory());
-        remotes.slots[slot] = Some(Slot {
-            id,
-            peer,
-            kind,
-            begun: memory.begun,
-            region,
-        });
+    if result != 0 {
+        return Err(result);
     }
-    result
+    memory.begun += 1;
+    let remotes = &mut memory.remotes;
+    remotes.long += usize::from(kind.uses_memory());
+    remotes.slots[slot] = Some(Slot {
+        id,
+        peer,
+        kind,
+        begun: memory.begun,
+        region,
+    });
+    Ok(len)
 }
 
 /// Writes so that the completion means that the bytes are in the peer's memory.
