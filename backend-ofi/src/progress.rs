@@ -398,7 +398,7 @@ fn remote_failed<S: Sink>(
     sink: &mut S,
 ) -> usize {
     // Some of libfabric's shared memory are negative.
-    match remote::failed(ofi, index, entry.err.abs(), sink) {
+    match remote::failed(ofi, index, (entry.err.abs(), entry.prov_errno), sink) {
         Failed::Refused => return 1,
         Failed::Lost(peer) => lost(ofi, peer, "reach memory of it", entry),
     }

@@ -444,18 +444,41 @@ pub(crate) enum Failed {
     Lost(u32),
 }
 
-/// An operation has failed.
-pub(crate) fn failed<S: Sink>(ofi: &mut Ofi, index: usize, error: i32, sink: &mut S) -> Failed {
-    const REFUSALS: [i32; 8] = [
-        FI_EACCES,
-        FI_EPERM,
-        FI_EFAULT,
-        FI_EINVAL,
-        FI_EKEYREJECTED,
-        FI_EREMOTEIO,
-        FI_EOPNOTSUPP,
-        FI_EIO,
-    ];
+/// Errors that say that a peer does not let this rank do something.
+const REFUSALS: [i32; 7] = [
+    FI_EACCES,
+    FI_EPERM,
+    FI_EFAULT,
+    FI_EINVAL,
+    FI_EKEYREJECTED,
+    FI_EREMOTEIO,
+    FI_EOPNOTSUPP,
+];
+
+/// Codes by which a provider's layer says what `FI_EIO` leaves open: of `verbs` (`IBV_WC_REM_INV_REQ_ERR`,
+/// `IBV_WC_REM_ACCESS_ERR`, `IBV_WC_REM_OP_ERR`), which says `FI_EIO` of everything that fails, of a cable that is pulled,
+/// too; of `efa` (an address or key that is not there).
+const REFUSALS_OF: [(&str, &[i32]); 2] = [("verbs", &[9, 10, 11]), ("efa", &[7])];
+
+/// Whether an error of this provider says that the peer does not let this rank do something; else it is lost.
+fn refuses(provider: &str, error: i32, code: i32) -> bool {
+    if error != FI_EIO {
+        return REFUSALS.contains(&error);
+    }
+    provider.split(';').any(|layer| {
+        let known = REFUSALS_OF.iter().find(|(name, _)| *name == layer);
+        // libfabric's shared memory has no cable: the system did not let it copy.
+        layer == "shm" || known.is_some_and(|(_, codes)| codes.contains(&code))
+    })
+}
+
+/// An operation has failed, with an error and the provider's code for it.
+pub(crate) fn failed<S: Sink>(
+    ofi: &mut Ofi,
+    index: usize,
+    (error, code): (i32, i32),
+    sink: &mut S,
+) -> Failed {
     let Some(slot) = take(ofi, index) else {
         return Failed::Refused;
     };
@@ -465,7 +488,8 @@ pub(crate) fn failed<S: Sink>(ofi: &mut Ofi, index: usize, error: i32, sink: &mu
     let dead = ofi.shared.deaths.is_dead(slot.peer);
     // That this rank is dead would end nothing that it does with itself.
     let own = slot.peer == ofi.rank;
-    if own || !dead && (REFUSALS.contains(&error) || ofi.shared.roster.has_left(slot.peer)) {
+    let refused = || refuses(&ofi.link.domain.info.provider(), error, code);
+    if own || !dead && (refused() || ofi.shared.roster.has_left(slot.peer)) {
         sink.finished(slot.id, None);
         return Failed::Refused;
     }

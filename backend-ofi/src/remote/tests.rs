@@ -3,7 +3,9 @@
 use portolan_core::transport::remote::{AtomicOp, AtomicWidth};
 use portolan_core::transport::{Begun, Header, Payload, Pulled, Remote, Sent, Sink, Transport};
 
-use super::{PATIENCE, Slot, UNDER_WAY, Way, take};
+use libfabric_sys::{FI_EACCES, FI_EIO, FI_ENOTCONN};
+
+use super::{PATIENCE, Slot, UNDER_WAY, Way, refuses, take};
 use crate::config::Config;
 use crate::ofi::Ofi;
 use crate::testing::{opened_or_skipped, skipped};
@@ -59,6 +61,21 @@ fn meet(ranks: &mut [Ofi], from: usize, to: usize) {
         polls += 1;
         assert!(polls < POLLS, "the packet does not arrive");
     }
+}
+
+/// `verbs` has one error for all that fails.
+#[test]
+fn a_peer_that_cannot_be_reached_has_refused_nothing() {
+    const RETRIES_EXCEEDED: i32 = 12;
+    const ACCESS: i32 = 10;
+    for provider in ["verbs", "verbs;ofi_rxm"] {
+        assert!(refuses(provider, FI_EIO, ACCESS));
+        assert!(!refuses(provider, FI_EIO, RETRIES_EXCEEDED));
+        assert!(refuses(provider, FI_EACCES, 0));
+    }
+    assert!(refuses("shm", FI_EIO, 0));
+    assert!(!refuses("tcp", FI_EIO, ACCESS), "another one's code");
+    assert!(!refuses("tcp", FI_ENOTCONN, 0));
 }
 
 #[test]
