@@ -83,6 +83,18 @@ pub(crate) fn receive(config: &Config, info: &Info) -> usize {
 /// one with a header.
 const FORGETFUL: &[&str] = &["sockets"];
 
+/// Layers that give up what they have copied, and say of it only that something was lost. `ofi_rxd` does so with all that
+/// is under way to a peer that has not answered for long, in the words of each operation: what was sent names the peer.
+const SILENT: &[&str] = &["ofi_rxd"];
+
+/// Longest packet that a provider is to copy at once.
+pub(crate) fn inject(info: &Info) -> usize {
+    match SILENT.iter().any(|layer| over(info, layer)) {
+        true => 0,
+        false => info.tx_attr().inject_size,
+    }
+}
+
 /// Whether a word goes with each message of a provider, and whoever receives it is told so.
 pub(crate) fn words(info: &Info) -> bool {
     let forgets = FORGETFUL.iter().any(|layer| over(info, layer));

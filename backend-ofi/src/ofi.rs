@@ -110,7 +110,7 @@ impl Ofi {
             job: place.job,
             peers: Peers::new(size),
             addresses: place.addresses,
-            inject: link.domain.info.tx_attr().inject_size,
+            inject: caps::inject(&link.domain.info),
             words: caps::words(&link.domain.info),
             waiting: VecDeque::with_capacity(64),
             to_tell: VecDeque::with_capacity(64),

@@ -94,6 +94,53 @@ fn packets_to_who_has_left_are_not_waited_for() {
     assert!(zero.has_nothing_to_say());
 }
 
+/// `ofi_rxd` gives up what a peer does not acknowledge, and of what it has copied nobody would know whose it was.
+#[test]
+fn short_packets_over_datagrams_name_their_peer_if_they_are_lost() {
+    let config = Config {
+        provider: Some("ofi_rxd".to_owned()),
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    let Some(mut ranks) = opened_or_skipped("packets that are lost", 2, &config) else {
+        return; // It has said why.
+    };
+    let [zero, _one] = &mut *ranks else {
+        unreachable!("two ranks")
+    };
+    for len in [0, 8, 64] {
+        // SAFETY: another rank, which exists; as many bytes are readable.
+        let sent = unsafe { zero.send_short(1, &Header::default(), [7; 64].as_ptr(), len) };
+        assert_eq!(sent, Sent::Done, "{len} bytes");
+        assert!(!zero.peers[1].injected, "{len} bytes are copied");
+    }
+    assert!(zero.link.small.concern(|peer| peer == 1));
+}
+
+/// As `verbs` has adapters for domains, and addresses of interfaces.
+#[test]
+fn an_interface_is_found_by_its_address_where_the_domain_has_another_name() {
+    let on = |interface: &str| Config {
+        interface: Some(interface.to_owned()),
+        provider: Some("tcp".to_owned()),
+        ..Config::default()
+    };
+    let Ok((_, mut info)) = choose(&on("lo")) else {
+        return skipped("an interface by its address", "there is no tcp over lo");
+    };
+    info.set_domain("mlx5_7");
+    let address = info.ip().expect("an address of IP").to_string();
+    let interfaces = Interfaces::now();
+    for (wish, is) in [
+        ("lo", true),
+        (&*address, true),
+        ("mlx5_7", true),
+        ("ib7", false),
+    ] {
+        assert_eq!(wanted(&info, &on(wish), &interfaces), is, "{wish}");
+    }
+}
+
 #[test]
 fn tcp_goes_without_a_layer_where_it_needs_none() {
     for (matching, best) in [
