@@ -226,6 +226,18 @@ impl Info {
         unsafe { (*self.get_mut().ep_attr).max_msg_size = len };
     }
 
+    /// As if the provider called its domain so.
+    #[cfg(test)]
+    pub(crate) fn set_domain(&mut self, name: &str) {
+        let name = std::ffi::CString::new(name).expect("no zero inside");
+        // SAFETY: a description has all of its parts; their strings are memory of `malloc`.
+        unsafe {
+            let attr = self.get_mut().domain_attr;
+            libc::free((*attr).name.cast());
+            (*attr).name = copied(name.as_ptr());
+        }
+    }
+
     /// How memory is registered, for people.
     pub(crate) fn registration(&self) -> String {
         let choice = |bits, yes, no| if self.mr_mode(bits) { yes } else { no };

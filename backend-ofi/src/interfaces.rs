@@ -1,4 +1,4 @@
-//! Which network interfaces of this machine are down.
+//! The network interfaces of this machine, by their names and addresses, and which of them are down.
 //!
 //! libfabric's list leaves out most of those, so that who names one is told that there is no such network; others, such as a
 //! loopback interface that nobody has brought up, it lists with an address that reaches nobody.
@@ -10,7 +10,7 @@ use crate::info::Info;
 
 /// All interfaces, of which some are down.
 #[derive(Debug, Default)]
-pub(crate) struct Down(Vec<Interface>);
+pub(crate) struct Interfaces(Vec<Interface>);
 
 #[derive(Debug)]
 struct Interface {
@@ -20,7 +20,7 @@ struct Interface {
     address: Option<IpAddr>,
 }
 
-impl Down {
+impl Interfaces {
     /// Asks the system. None, if it does not say.
     pub(crate) fn now() -> Self {
         let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
@@ -56,6 +56,12 @@ impl Down {
     /// The interface that a setting names, by its name or an address, if it is down.
     pub(crate) fn wished(&self, wish: &str) -> Option<&str> {
         self.named(wish, wish.parse().ok())
+    }
+
+    /// Whether an interface of this name has an address: not every network is called as the interface over which IP goes there.
+    pub(crate) fn has(&self, name: &str, address: IpAddr) -> bool {
+        let all = &mut self.0.iter();
+        all.any(|one| one.name == name && one.address == Some(address))
     }
 
     /// By its name, if there is one of that; else by an address, which one that is up may have as well.
@@ -107,23 +113,23 @@ mod tests {
             is_up,
             address: address.map(|text| text.parse().expect("an address")),
         };
-        let down = Down(vec![
+        let interfaces = Interfaces(vec![
             interface("va", false, None),
             interface("va", false, Some("10.1.2.3")),
             interface("vb", false, Some("fe80::1")),
             interface("wg", false, Some("10.1.2.9")),
             interface("eth", true, Some("10.1.2.9")),
         ]);
-        assert_eq!(down.wished("va"), Some("va"));
-        assert_eq!(down.wished("10.1.2.3"), Some("va"));
-        assert_eq!(down.wished("fe80::1"), Some("vb"));
-        assert_eq!(down.wished("10.1.2.4"), None);
-        assert_eq!(down.wished("v"), None);
+        assert_eq!(interfaces.wished("va"), Some("va"));
+        assert_eq!(interfaces.wished("10.1.2.3"), Some("va"));
+        assert_eq!(interfaces.wished("fe80::1"), Some("vb"));
+        assert_eq!(interfaces.wished("10.1.2.4"), None);
+        assert_eq!(interfaces.wished("v"), None);
         // Another one that is up has it as well.
-        assert_eq!(down.wished("10.1.2.9"), None);
+        assert_eq!(interfaces.wished("10.1.2.9"), None);
         let address = "10.1.2.9".parse().ok();
-        assert_eq!(down.named("eth", address), None);
-        assert_eq!(down.named("wg", address), Some("wg"));
+        assert_eq!(interfaces.named("eth", address), None);
+        assert_eq!(interfaces.named("wg", address), Some("wg"));
     }
 
     /// Runs in a network of its own, whose loopback interface nobody has brought up; `None` if that is not allowed here.
@@ -151,7 +157,7 @@ mod tests {
         if !usable {
             return skipped(what, "there is no provider tcp");
         }
-        assert_eq!(Down::now().wished("lo"), None);
+        assert_eq!(Interfaces::now().wished("lo"), None);
         let Some((error, listed)) =
             without_a_network(|| (choose(&config).map(drop), offers(&config)))
         else {

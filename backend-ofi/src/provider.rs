@@ -14,7 +14,7 @@ use portolan_core::{Error, ErrorKind, Result};
 use crate::config::Config;
 use crate::hmem::Accelerators;
 use crate::info::Info;
-use crate::interfaces::Down;
+use crate::interfaces::Interfaces;
 use crate::library::{self, keeping_signals};
 
 /// Providers that are not the first choice although they come first, the better ones first. What is
@@ -79,10 +79,10 @@ pub fn offers(config: &Config) -> Result<(String, Vec<Offer>), String> {
     let usable = suited(library, config).unwrap_or_default();
     let all = keeping_signals(|| Info::list(library, None))?;
     let usable = usable.iter().map(|info| offer(info, None));
-    let down = Down::now();
+    let interfaces = Interfaces::now();
     let others = all
         .iter()
-        .map(|info| offer(info, Some(reason(info, config, &down))));
+        .map(|info| offer(info, Some(reason(info, config, &interfaces))));
     let mut offers: Vec<Offer> = Vec::new();
     // The library repeats an offer for each combination of its attributes.
     for offer in usable.chain(others) {
@@ -116,15 +116,17 @@ fn offer(info: &Info, unusable: Option<String>) -> Offer {
 }
 
 /// Why an entry of the whole list is not among those that will do.
-fn reason(info: &Info, config: &Config, down: &Down) -> String {
+fn reason(info: &Info, config: &Config, interfaces: &Interfaces) -> String {
     match info.ep_attr().type_ {
         FI_EP_MSG => {
             "it has connected endpoints only, without a layer of reliable datagrams".into()
         }
         FI_EP_DGRAM => "its datagrams may be lost".into(),
         FI_EP_RDM if info.get().caps & FI_MSG == 0 => "it has no plain messages".into(),
-        FI_EP_RDM if let Some(name) = down.below(info) => format!("interface {name} is down"),
-        FI_EP_RDM if !wanted(info, config) => format!("it is not asked for: {}", config.wishes()),
+        FI_EP_RDM if let Some(name) = interfaces.below(info) => format!("interface {name} is down"),
+        FI_EP_RDM if !wanted(info, config, interfaces) => {
+            format!("it is not asked for: {}", config.wishes())
+        }
         _ if config.hmem == Switch::On => {
             "it has no FI_HMEM, which is asked for: PORTOLAN_OFI_HMEM=on".into()
         }
@@ -247,15 +249,16 @@ fn suited(library: Library, config: &Config) -> Result<Vec<Info>> {
             there.push(name);
         }
     }
-    let down = Down::now();
+    let interfaces = Interfaces::now();
     let (mut suited, dead): (Vec<Info>, Vec<Info>) = listed
         .into_iter()
-        .filter(|info| wanted(info, config))
-        .partition(|info| down.below(info).is_none());
+        .filter(|info| wanted(info, config, &interfaces))
+        .partition(|info| interfaces.below(info).is_none());
     if suited.is_empty() {
         let wish = config.interface.as_deref().or(config.domain.as_deref());
-        let wished = wish.and_then(|wish| down.wished(wish));
-        if let Some(name) = wished.or_else(|| dead.first().and_then(|info| down.below(info))) {
+        let wished = wish.and_then(|wish| interfaces.wished(wish));
+        if let Some(name) = wished.or_else(|| dead.first().and_then(|info| interfaces.below(info)))
+        {
             return Err(is_down(name, &there));
         }
         return Err(no_provider(format!(
@@ -286,13 +289,17 @@ fn no_provider(why: String) -> Error {
     )
 }
 
-/// Whether an entry is as the settings want it.
-fn wanted(info: &Info, config: &Config) -> bool {
+/// Whether an entry is as the settings want it. An interface is its domain, or one with its address: the domain of `verbs`
+/// is an adapter (`mlx5_0`), and its interface (`ib0`) only has the address.
+fn wanted(info: &Info, config: &Config, interfaces: &Interfaces) -> bool {
     let provider = info.provider();
     let named = |wish: &str| provider == wish || provider.split(';').any(|layer| layer == wish);
     let on = |wish: &str| {
         let address = wish.parse::<IpAddr>().ok();
-        info.domain() == wish || (address.is_some() && info.ip() == address)
+        let there = info.ip();
+        info.domain() == wish
+            || (address.is_some() && there == address)
+            || there.is_some_and(|there| interfaces.has(wish, there))
     };
     config.provider.as_deref().is_none_or(named)
         && config

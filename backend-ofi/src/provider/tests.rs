@@ -3,8 +3,9 @@
 use portolan_core::config::MatchMode;
 use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
 
-use super::{Offer, choose, offers};
+use super::{Offer, choose, offers, wanted};
 use crate::config::Config;
+use crate::interfaces::Interfaces;
 use crate::testing::{opened_or_skipped, skipped};
 
 /// More polls than anything here takes.
