@@ -64,12 +64,19 @@ pub(crate) struct Hmem {
 }
 
 impl Hmem {
-    /// What an open domain takes; `None` if it was not asked for `FI_HMEM`.
+    /// What an open domain takes; `None` if it was not asked for `FI_HMEM`, or takes nothing of the accelerators that are
+    /// here: then nobody need ask their drivers whose an address is, and all that comes here is the host's.
     pub(crate) fn examine(domain: &Domain) -> Option<Self> {
         let owners = domain.info.memory.clone()?;
-        Some(Self {
+        let kinds = kinds(domain);
+        let serves = owners
+            .drivers
+            .kinds()
+            .iter()
+            .any(|kind| kinds.contains(kind));
+        (serves || owners.always).then(|| Self {
             owners,
-            kinds: kinds(domain),
+            kinds,
             registers: domain.info.mr_mode(FI_MR_HMEM),
         })
     }
@@ -187,6 +194,8 @@ mod tests {
 
     use super::*;
     use crate::Ofi;
+    use crate::open::in_process_as;
+    use crate::provider::choose;
     use crate::testing::skipped;
 
     /// A device that has the second half of some bytes of the host.
@@ -278,6 +287,27 @@ mod tests {
         assert_eq!(hmem.place_of(device), Ok((MemoryKind::Neuron, 3)));
         let refused = rank.link.domain.register(device, 2048, FI_REMOTE_READ, 102);
         assert!(refused.is_err(), "it has no such interface");
+    }
+
+    /// A provider whose library was built without an accelerator's interface.
+    #[test]
+    fn nobody_asks_drivers_whose_memory_the_provider_does_not_take() {
+        if shm(Switch::On).is_none() {
+            return;
+        }
+        let config = Config {
+            provider: Some("shm".to_owned()),
+            hmem: Switch::On,
+            ..Config::default()
+        };
+        for always in [false, true] {
+            let (library, mut info) = choose(&config).expect("chosen a moment ago");
+            let drivers = Staging::new(vec![Arc::new(Fake(0..1))]);
+            info.memory = Some(Accelerators { drivers, always });
+            let ranks = in_process_as(1, &config, (library, info)).expect("it opens");
+            assert_eq!(ranks[0].link.domain.hmem.is_some(), always);
+            assert!(!ranks[0].serves(std::ptr::null(), MemoryKind::Neuron));
+        }
     }
 
     #[test]
