@@ -1,4 +1,4 @@
-//! What libfabric's shared memory never ends: operations on memory of processes that have ended.
+//! What libfabric's shared memory never ends: operations on memory of processes that have ended, in good order or not.
 //!
 //! Ranks copy by themselves there. What has to be in the peer's memory when it is over the peer copies, when it looks, and so
 //! it does with what is read, in 2.x or where processes may not read each other's memory. Whoever has ended copies
@@ -35,10 +35,15 @@ pub(crate) enum What {
     Remote(usize, bool),
 }
 
-/// Whether ranks have ended, and it is not known yet what of theirs is under way.
+/// Whether ranks have ended, and it is not known yet what of theirs is under way. Nothing begins on who has ended: it was
+/// seen to have left, or was held to be dead, before.
 #[inline]
-pub(crate) fn is_open(ofi: &Ofi) -> bool {
-    ofi.link.memory.settled != ofi.shared.deaths.ends()
+pub(crate) fn is_open(ofi: &mut Ofi) -> bool {
+    let (memory, ends) = (&mut ofi.link.memory, ofi.shared.deaths.ends());
+    if memory.settled != ends && memory.is_idle() {
+        memory.settled = ends;
+    }
+    memory.settled != ends
 }
 
 /// Whether something is under way that this provider never ends, because its peer has.
@@ -89,8 +94,9 @@ fn one<S: Sink>(ofi: &mut Ofi, Open { peer, what, .. }: Open, ended: &[u32], sin
         What::Read(index) => ofi.link.memory.abandon(index),
         What::Remote(index, _) => {
             let id = ofi.link.memory.remotes.abandon(index);
-            // The death of its peer ends a request of the engine's; this one has a peer that lives.
-            if let Some(id) = id.filter(|_| !ended.contains(&peer)) {
+            // The death of its peer ends a request of the engine's; this one has a peer that lives, or that has left.
+            let untold = !ended.contains(&peer) || ofi.shared.roster.has_left(peer);
+            if let Some(id) = id.filter(|_| untold) {
                 sink.finished(id, None);
             }
         }

@@ -42,7 +42,7 @@ impl Deaths {
         }
     }
 
-    /// The process of a rank that is dead, or is about to be declared so, has ended; or its transport has, in a job of threads.
+    /// The process of a rank has ended, that has left or is known to be dead; or its transport has, in a job of threads.
     pub(crate) fn note_end(&self, rank: u32) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         if !ended.contains(&rank) {
@@ -54,9 +54,10 @@ impl Deaths {
 
     /// The process of a rank has ended, or is ending, which has not left before.
     pub(crate) fn died(&self, rank: u32, pid: u32) {
-        self.note_end(rank);
         let why = format!("the process of rank {rank} (pid {pid}) has died");
         self.declare(rank, &why);
+        // Last: nothing is begun any more that it would have to end.
+        self.note_end(rank);
     }
 
     /// How many have ended.

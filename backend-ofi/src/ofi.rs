@@ -484,8 +484,6 @@ impl Drop for Ofi {
         } else {
             drop(link);
         }
-        if died {
-            self.shared.deaths.note_end(self.rank);
-        }
+        self.shared.deaths.note_end(self.rank);
     }
 }

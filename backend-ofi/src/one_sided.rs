@@ -311,8 +311,10 @@ pub(crate) unsafe fn pull(
     if !possible || len > ofi.link.domain.info.ep_attr().max_msg_size {
         return Pulled::Stream;
     }
-    if send::absent(ofi, peer) == Some(Sent::Gone) {
-        return Pulled::Gone;
+    match send::absent(ofi, peer) {
+        Some(Sent::Gone) => return Pulled::Gone,
+        Some(_) => return Pulled::Stream, // It has left, and what it let others read is gone.
+        None => {}
     }
     if ofi.peers[peer as usize].addr == FI_ADDR_NOTAVAIL && !send::insert(ofi, peer) {
         return Pulled::Gone;

@@ -448,7 +448,10 @@ fn adopt<S: Sink>(ofi: &mut Ofi, delivered: usize, sink: &mut S) {
     *polls += 1;
     if *quiet > SILENCE || *polls > LONG_ENOUGH {
         abandon::all(ofi, sink);
-        believe(ofi);
+        if ofi.shared.deaths.count() != ofi.adopted {
+            believe(ofi);
+        }
+        ofi.silence = (0, 0);
     }
 }
 

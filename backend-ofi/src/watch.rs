@@ -317,11 +317,13 @@ impl Heart {
     }
 }
 
-/// The process of `rank` has ended: a death, unless it had left. Says which.
+/// The process of `rank` has ended: a death, unless it had left. Says which. Nobody ends what is under way with it, either way.
 fn ended(shared: &Shared, rank: u32, process: Process) -> bool {
     let died = !shared.roster.has_left(rank);
     if died {
         shared.deaths.died(rank, process.pid);
+    } else {
+        shared.deaths.note_end(rank);
     }
     died
 }
@@ -332,4 +334,20 @@ fn failed(call: &str) -> String {
         "{call}, with which the death of a rank is noticed, failed: {error} (this needs Linux 5.3, and one \
          descriptor for each rank of the node: ulimit -n)"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::roster::Roster;
+
+    #[test]
+    fn the_end_of_a_process_is_noted_whether_its_rank_has_left_or_not() {
+        let shared = Shared::new(Roster::within(3), 3);
+        shared.roster.leave(1);
+        assert!(!ended(&shared, 1, Process::own()));
+        assert!(ended(&shared, 2, Process::own()));
+        assert_eq!(shared.deaths.ended(), [1, 2]);
+        assert!(!shared.deaths.is_dead(1) && shared.deaths.is_dead(2));
+    }
 }

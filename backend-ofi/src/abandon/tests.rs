@@ -165,6 +165,53 @@ fn a_death_is_told_though_a_long_put_never_ends() {
     }
 }
 
+/// Who leaves may do so while others still write into its memory: nobody ends that, and no later death waits for it.
+#[test]
+fn a_death_is_told_though_a_put_to_who_has_left_never_ends() {
+    let (source, mut target) = (vec![7_u8; LEN], vec![0_u8; LEN]);
+    let Some([mut zero, mut one, two]) = ranks() else {
+        return; // It has said why.
+    };
+    // SAFETY: the target outlives the ranks.
+    let token = unsafe { one.register(target.as_mut_ptr(), LEN, MemoryKind::Host) };
+    let token = token.expect("a region");
+    let mut ends = Ends::default();
+    put(&mut zero, &mut one, &token, &source[..8], 1);
+    let mut polls = 0;
+    while !ends.0.contains_key(&1) {
+        zero.poll(&mut ends);
+        one.poll(&mut Ends::default());
+        polls += 1;
+        assert!(polls < POLLS, "a short put never ends");
+    }
+    put(&mut zero, &mut one, &token, &source, 2);
+    assert!(zero.link.memory.is_reading());
+    // It does not look again, and its process ends.
+    one.shared.roster.leave(1);
+    one.shared.deaths.note_end(1);
+    end(two);
+    while zero.failures() == 0 {
+        zero.poll(&mut ends);
+        polls += 1;
+        assert!(polls < POLLS, "the death is never told");
+    }
+    assert_eq!(zero.failure_of(2).as_deref(), Some("it panicked"));
+    assert_eq!(zero.failure_of(1), None, "it has left");
+    assert_eq!(ends.0.get(&2), Some(&false), "the put is not ended");
+    assert!(!zero.link.memory.is_reading());
+}
+
+#[test]
+fn the_end_of_who_leaves_is_noted() {
+    let Some([zero, one, _two]) = ranks() else {
+        return; // It has said why.
+    };
+    drop(one);
+    assert!(zero.shared.roster.has_left(1));
+    assert_eq!(zero.shared.deaths.ended(), [1]);
+    assert_eq!(zero.shared.deaths.count(), 0);
+}
+
 /// What is short keeps no death from being told, and yet those behind it are never answered in 1.x.
 #[test]
 fn nobody_waits_behind_a_short_put_that_never_ends() {
