@@ -241,7 +241,32 @@ fn memory_of_devices_is_shared() {
 
 #[test]
 fn between_gpus() {
-    gpu::between_gpus();
+    gpu::between_gpus(&[]);
+}
+
+/// Through the host: libfabric's TCP takes no such memory.
+#[test]
+fn between_gpus_over_tcp() {
+    gpu::between_gpus(&[
+        ("TRANSPORT", "ofi"),
+        ("OFI_PROVIDER", "tcp"),
+        ("OFI_INTERFACE", "lo"),
+    ]);
+}
+
+/// By the provider, where the library was built with CUDA.
+#[test]
+fn between_gpus_over_libfabrics_shared_memory() {
+    gpu::between_gpus(&[
+        ("TRANSPORT", "ofi"),
+        ("OFI_PROVIDER", "shm"),
+        ("OFI_HMEM", "auto"),
+    ]);
+}
+
+#[test]
+fn managed_memory_is_the_hosts_too() {
+    gpu::managed();
 }
 
 /// The same with a driver of our own in place of CUDA's: what is called, in which order and with what, is shown on
@@ -261,23 +286,42 @@ fn between_gpus_of_a_driver_without_any() {
         Err(why) => return gpu::skipped("a driver in place of CUDA's", &format!("no cc: {why}")),
         Ok(status) => assert!(status.success(), "the driver does not compile"),
     }
+    let tests = [
+        "between_gpus",
+        "between_gpus_over_tcp",
+        "between_gpus_over_libfabrics_shared_memory",
+        "managed_memory_is_the_hosts_too",
+    ];
+    for test in tests {
+        with_driver(test, &place);
+    }
+    std::fs::remove_dir_all(&place).expect("a directory");
+}
+
+/// Runs a test with the driver in this directory, and looks at what that says at the end.
+fn with_driver(test: &str, place: &std::path::Path) {
     let this = std::env::current_exe().expect("this program");
     let output = Command::new(this)
-        .args(["--exact", "between_gpus", "--nocapture"])
-        .env("LD_LIBRARY_PATH", &place)
+        .args(["--exact", test, "--nocapture"])
+        .env("LD_LIBRARY_PATH", place)
         .env("FAKE_CUDA_REPORT", "1")
         .output()
         .expect("this program");
-    std::fs::remove_dir_all(&place).expect("a directory");
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    assert!(output.status.success(), "{said}");
-    assert!(!said.contains("skipped:"), "{said}");
+    assert!(output.status.success(), "{test}: {said}");
+    if let Some(skip) = said.lines().find_map(|line| line.strip_prefix("skipped: ")) {
+        // There may be no libfabric.
+        assert!(test.contains("_over_"), "{test}: {said}");
+        return gpu::skipped(test, skip);
+    }
     let report = said.lines().find(|line| line.contains("copies started"));
     let report = report.expect("a word of the driver");
     let left = "0 pieces locked, 0 streams";
-    assert!(report.contains(left), "{report}");
+    assert!(report.contains(left), "{test}: {report}");
     // The test's own threads keep theirs.
-    assert!(report.contains(" 2 contexts kept"), "{report}");
-    assert!(!report.contains(" 0 copies"), "{report}");
+    let kept = if test.starts_with("managed") { 1 } else { 2 };
+    let kept = format!(" {kept} contexts kept");
+    assert!(report.contains(&kept), "{test}: {report}");
+    assert!(!report.contains(" 0 copies"), "{test}: {report}");
 }

@@ -16,6 +16,13 @@ pub unsafe trait Accelerator: Send + Sync {
     /// Whether this address is in such memory.
     fn owns(&self, address: *const u8) -> bool;
 
+    /// Whether the processor loads and stores this address of such memory, too, which the driver moves for it (CUDA's managed
+    /// memory). Nobody has to ask the driver for copies then: it counts as the host's, unless the program says what it is.
+    fn is_shared(&self, address: *const u8) -> bool {
+        let _ = address;
+        false
+    }
+
     /// The number of the device to which an address belongs, as its driver counts.
     fn device(&self, address: *const u8) -> i32 {
         let _ = address;

@@ -154,6 +154,10 @@ unsafe impl Accelerator for Cuda {
         self.driver.owns(address)
     }
 
+    fn is_shared(&self, address: *const u8) -> bool {
+        self.driver.is_managed(address)
+    }
+
     fn device(&self, address: *const u8) -> i32 {
         self.driver.ordinal_of(address).unwrap_or(0)
     }

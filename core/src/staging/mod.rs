@@ -73,7 +73,8 @@ impl Staging {
         Self::new(cuda.into_iter().collect())
     }
 
-    /// In what kind of memory an address is: the host's, if no driver says that it is its own.
+    /// In what kind of memory an address is: the host's, if no driver says that it is its own, or the processor
+    /// [reaches it as well](Accelerator::is_shared).
     #[must_use]
     pub fn kind_of(&self, address: *const u8) -> MemoryKind {
         self.driver_of(address)
@@ -197,7 +198,9 @@ impl Staging {
     }
 
     fn driver_of(&self, address: *const u8) -> Option<&Arc<dyn Accelerator>> {
-        self.drivers.iter().find(|driver| driver.owns(address))
+        let drivers = &mut self.drivers.iter();
+        let driver = drivers.find(|driver| driver.owns(address));
+        driver.filter(|driver| !driver.is_shared(address))
     }
 
     fn driver(&self, kind: MemoryKind) -> Result<&Arc<dyn Accelerator>> {

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use super::one_sided;
 use portolan::device_memory::{Accelerator, Cuda, MemoryKind, Slice, SliceMut};
+use portolan::{Builder, ErrorKind};
+use portolan_core::staging::Staging;
 
 type Code = c_int;
 
@@ -53,6 +55,18 @@ fn context() {
 struct Buffer(u64);
 
 impl Buffer {
+    /// Memory that moves to whoever uses it.
+    fn managed(len: usize) -> Self {
+        const GLOBAL: c_uint = 1;
+        type Alloc = unsafe extern "C" fn(*mut u64, usize, c_uint) -> Code;
+        let alloc = function!(c"cuMemAllocManaged": Alloc);
+        let mut address = 0;
+        // SAFETY: a current context, room for the address.
+        let allocated = unsafe { alloc(&raw mut address, len, GLOBAL) };
+        assert_eq!(allocated, 0, "managed memory of {len} bytes");
+        Self(address)
+    }
+
     /// In the context, or out of the device's pool, which belongs to no context.
     fn new(len: usize, pool: bool) -> Self {
         type FromPool = unsafe extern "C" fn(*mut u64, usize, *mut c_void) -> Code;
@@ -113,18 +127,65 @@ impl Capture {
     }
 }
 
+/// Why nothing of a GPU is tested.
+const NONE: &str = "there is no CUDA driver, or no device, on this machine";
+
 /// Says that something is not tested.
 pub(crate) fn skipped(what: &str, why: &str) {
     let _ = writeln!(std::io::stdout(), "skipped: {what}: {why}");
 }
 
-/// Between two ranks with buffers on a GPU, and between a GPU and the host, to 64 MiB.
-pub(crate) fn between_gpus() {
+/// Managed memory is the host's as well as the device's: who does not know is told that it is the host's, and who says that it
+/// is the device's has the driver copy.
+pub(crate) fn managed() {
+    const LEN: usize = 100_000;
     let Some(cuda) = Cuda::open() else {
-        let why = "there is no CUDA driver, or no device, on this machine";
-        return skipped("memory of a GPU", why);
+        return skipped("managed memory of a GPU", NONE);
     };
-    portolan::try_threads(2, |world| {
+    context();
+    let cuda = Arc::new(cuda);
+    let staging = Staging::new(vec![Arc::clone(&cuda) as _]);
+    let at = |buffer: &Buffer| ptr::with_exposed_provenance_mut::<u8>(buffer.0 as usize);
+    let (both, device) = (Buffer::managed(LEN), Buffer::new(LEN, false));
+    let host = vec![3_u8; LEN];
+    assert!(cuda.owns(at(&both)) && cuda.owns(at(&device)));
+    assert_eq!(staging.kind_of(at(&both)), MemoryKind::Host);
+    assert_eq!(staging.place_of(at(&both)), (MemoryKind::Host, 0));
+    assert_eq!(staging.kind_of(at(&device)), MemoryKind::Cuda);
+    assert_eq!(staging.kind_of(host.as_ptr()), MemoryKind::Host);
+    portolan::try_threads(1, |world| {
+        let comm = world.comm();
+        // SAFETY: buffers of as many bytes, which nobody else uses meanwhile; the processor writes and reads the managed one
+        // while the driver copies nothing.
+        unsafe {
+            at(&both).write_bytes(5, LEN);
+            let mine = Slice::<u8>::cuda(both.0, LEN);
+            comm.send_device(&mine, 0, 1)?;
+            at(&both).write_bytes(0, LEN);
+            comm.recv_device(&mut SliceMut::<u8>::cuda(both.0, LEN), 0, 1)?;
+            let bytes = std::slice::from_raw_parts(at(&both), LEN);
+            assert!(bytes.iter().all(|&byte| byte == 5), "other bytes");
+        }
+        Ok(())
+    })
+    .expect("a rank");
+}
+
+/// Between two ranks with buffers on a GPU, and between a GPU and the host, to 64 MiB, over what these settings say.
+pub(crate) fn between_gpus(settings: &[(&str, &str)]) {
+    let Some(cuda) = Cuda::open() else {
+        return skipped("memory of a GPU", NONE);
+    };
+    let given = settings.iter();
+    let job = given.fold(Builder::new(), |job, (name, value)| {
+        job.setting(name, value)
+    });
+    if let Err(why) = job.clone().threads(1, |_| ()) {
+        assert_eq!(why.kind(), ErrorKind::TransportUnavailable, "{why}");
+        let why = why.to_string().replace('\n', " ");
+        return skipped(&format!("memory of a GPU over {settings:?}"), &why);
+    }
+    job.try_threads(2, |world| {
         context();
         let comm = world.comm();
         let (me, other) = (comm.rank(), 1 - comm.rank());

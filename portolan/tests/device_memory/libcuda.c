@@ -1,5 +1,5 @@
 /* A driver without a device: "device" memory is a file that is mapped twice: at addresses that nobody can touch,
-   and, for the driver, elsewhere. */
+   and, for the driver, elsewhere. Where it is managed anybody can touch it. */
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 typedef int R;
-typedef struct Block { char *seen, *real; size_t len; int pool; struct Block *next; } Block;
+typedef struct Block { char *seen, *real; size_t len; int pool, managed; struct Block *next; } Block;
 /* A copy is made when somebody asks about an event behind it; any thread may put one into any stream. */
 typedef struct Copy { void *to; const void *from; size_t len; long turn; struct Copy *next; } Copy;
 typedef struct Stream { Copy *first, *last; long put, made; int captured; } Stream;
@@ -56,27 +56,30 @@ R cuPointerGetAttribute(void *out, int what, uint64_t at) {
     if (!b) return 1;
     if (what == 1) *(void **)out = b->pool ? NULL : &context_of_all;
     else if (what == 2) *(unsigned *)out = 2;
+    else if (what == 8) *(unsigned *)out = b->managed;
     else if (what == 9) *(int *)out = 0;
     else return 1;
     return 0;
 }
-static R alloc(uint64_t *at, size_t len, int pool) {
+static R alloc(uint64_t *at, size_t len, int pool, int managed) {
     if (!depth) return 201;
     if (forbidden()) return 900;
     int fd = memfd_create("device", 0);
     Block *b = malloc(sizeof *b);
     if (fd < 0 || ftruncate(fd, len)) return 2;
-    b->seen = mmap(NULL, len, PROT_NONE, MAP_SHARED, fd, 0);
+    b->seen = mmap(NULL, len, managed ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED, fd, 0);
     b->real = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     b->len = len;
     b->pool = pool;
+    b->managed = managed;
     pthread_mutex_lock(&lock); b->next = blocks; blocks = b; pthread_mutex_unlock(&lock);
     *at = (uint64_t)b->seen;
     return 0;
 }
-R cuMemAlloc_v2(uint64_t *at, size_t len) { return alloc(at, len, 0); }
-R cuMemAllocAsync(uint64_t *at, size_t len, void *s) { return s ? 1 : alloc(at, len, 1); }
+R cuMemAlloc_v2(uint64_t *at, size_t len) { return alloc(at, len, 0, 0); }
+R cuMemAllocManaged(uint64_t *at, size_t len, unsigned flags) { return flags != 1 ? 1 : alloc(at, len, 0, 1); }
+R cuMemAllocAsync(uint64_t *at, size_t len, void *s) { return s ? 1 : alloc(at, len, 1, 0); }
 R cuMemFree_v2(uint64_t at) {
     pthread_mutex_lock(&lock);
     for (Block **p = &blocks; *p; p = &(*p)->next) if ((uint64_t)(*p)->seen == at) {

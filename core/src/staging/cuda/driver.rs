@@ -11,9 +11,11 @@ pub(super) type Stream = *mut c_void;
 pub(super) type Event = *mut c_void;
 pub(super) type Address = u64;
 
-/// `CU_POINTER_ATTRIBUTE_CONTEXT`, `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
+/// `CU_POINTER_ATTRIBUTE_CONTEXT`, `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, `CU_POINTER_ATTRIBUTE_IS_MANAGED`,
+/// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
 const CONTEXT: c_int = 1;
 const MEMORY_TYPE: c_int = 2;
+const IS_MANAGED: c_int = 8;
 const DEVICE_ORDINAL: c_int = 9;
 /// `CU_MEMORYTYPE_DEVICE`.
 const DEVICE: c_uint = 2;
@@ -138,12 +140,23 @@ impl Driver {
 
     /// Whether an address is in memory of a device.
     pub(super) fn owns(&self, address: *const u8) -> bool {
-        let mut kind: c_uint = 0;
+        self.number(MEMORY_TYPE, address) == Some(DEVICE)
+    }
+
+    /// Whether an address is in memory that moves to whoever uses it (`cuMemAllocManaged`), a device or the processor. It
+    /// counts as a device's.
+    pub(super) fn is_managed(&self, address: *const u8) -> bool {
+        self.number(IS_MANAGED, address).is_some_and(|is| is != 0)
+    }
+
+    /// An attribute that is a number; `None` of an address that the driver does not know.
+    fn number(&self, attribute: c_int, address: *const u8) -> Option<c_uint> {
+        let mut number: c_uint = 0;
         // SAFETY: room for what the attribute is. Addresses that the driver does not know are an error.
         let code = unsafe {
-            (self.pointer_attribute)((&raw mut kind).cast(), MEMORY_TYPE, address as Address)
+            (self.pointer_attribute)((&raw mut number).cast(), attribute, address as Address)
         };
-        code == 0 && kind == DEVICE
+        (code == 0).then_some(number)
     }
 
     /// The number of the device to which an address belongs.
