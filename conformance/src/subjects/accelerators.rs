@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use portolan_core::device::{Caps, RegionKey};
+use portolan_core::device::{AtomicOp, AtomicWidth, Caps, RegionKey};
 use portolan_core::staging::{Accelerator, DrivenBuf, Fake, Staging};
 use portolan_core::{ContigBuf, Device, ErrorKind, MemoryKind, ProcId, Request, TypedBuf};
 use portolan_datatype::{Layout, Primitive};
@@ -226,6 +226,9 @@ pub fn regions<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             .get_all(device, to, &key, 1, &own.piece(own.half, own.half));
         let outside = outside.expect_err("it is longer than the region");
         assert_eq!(outside.kind(), ErrorKind::RemoteAccess, "{outside}");
+        refused(device, to, &key);
+        let own = RegionKey(region.key.0);
+        refused(device, ProcId::new(me), &own);
     }
     check(
         &own.fake.read(own.half, own.half),
@@ -242,6 +245,24 @@ pub fn regions<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     // SAFETY: nobody uses it after the barrier.
     unsafe { device.free_region(region) }.expect("freeing a region");
     Ok(())
+}
+
+/// Atomic operations on a device's memory are refused, to its owner and to others alike.
+///
+/// # Safety
+/// The region must be there.
+unsafe fn refused<D: Device>(device: &D, to: ProcId, key: &RegionKey) {
+    for (width, op) in [
+        (AtomicWidth::W64, AtomicOp::Add(1)),
+        (AtomicWidth::W32, AtomicOp::Load),
+    ] {
+        let mut former = 0;
+        // SAFETY: from the caller; the request is over when this returns.
+        let begun = unsafe { device.atomic(to, key, 0, width, op, &raw mut former) };
+        let ended = begun.and_then(|request| device.wait(request));
+        let error = ended.expect_err("nobody does that there");
+        assert_eq!(error.kind(), ErrorKind::UnsupportedMemory, "{error}");
+    }
 }
 
 /// `DRIVEN`: the device takes such memory exactly where the bit is set.

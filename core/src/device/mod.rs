@@ -505,7 +505,7 @@ pub unsafe trait Device {
     unsafe fn register_region(&self, ptr: *mut u8, len: usize) -> Result<Region>;
 
     /// Makes memory that only its driver reaches reachable for peers ([`Caps::DRIVEN`]): they put to it and get
-    /// from it; atomic operations are refused, unless the network does them.
+    /// from it; atomic operations are refused ([`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory)), the owner's, too.
     ///
     /// # Errors
     /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) without [`Caps::DRIVEN`], or if the driver does not

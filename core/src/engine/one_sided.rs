@@ -353,7 +353,8 @@ impl<T: Transport> State<T> {
         Ok(request)
     }
 
-    /// Asks for an atomic operation.
+    /// Asks for an atomic operation. In memory that only its driver reaches nobody does them, whatever the network could: its
+    /// owner could not.
     pub(super) fn start_atomic(
         &mut self,
         peer: u32,
@@ -363,14 +364,23 @@ impl<T: Transport> State<T> {
         op: AtomicOp,
         fetched: *mut u64,
     ) -> Result<Request> {
+        let parts = KeyParts::of(key);
+        if parts.driven {
+            return Err(self.proto.error(
+                ErrorKind::UnsupportedMemory,
+                format!(
+                    "an atomic operation cannot be served: world rank {peer}'s region is in memory of a device"
+                ),
+                "keep what atomic operations change in memory of the host",
+            ));
+        }
         let what = Remote::Atomic { width, op };
         if let Some(request) = self.start_remote(peer, key, offset, what, fetched)? {
             return Ok(request);
         }
         let request = self.proto.table.claim(Stage::Active)?;
-        let key = KeyParts::of(key);
         self.proto
-            .fetch_by_packets(request, peer, &key, offset, what, fetched);
+            .fetch_by_packets(request, peer, &parts, offset, what, fetched);
         Ok(request)
     }
 

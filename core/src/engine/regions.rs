@@ -71,6 +71,8 @@ pub(super) struct KeyParts {
     pub(super) generation: u32,
     pub(super) len: u64,
     pub(super) direct: bool,
+    /// Only a driver reaches it.
+    pub(super) driven: bool,
     pub(super) token: [u8; 32],
 }
 
@@ -82,6 +84,7 @@ impl KeyParts {
             generation,
             len: 0,
             direct: false,
+            driven: false,
             token: [0; 32],
         }
     }
@@ -92,6 +95,7 @@ impl KeyParts {
         key[4..8].copy_from_slice(&self.generation.to_le_bytes());
         key[8..16].copy_from_slice(&self.len.to_le_bytes());
         key[16] = u8::from(self.direct);
+        key[17] = u8::from(self.driven);
         key[24..].copy_from_slice(&self.token);
         RegionKey(key)
     }
@@ -103,6 +107,7 @@ impl KeyParts {
             generation: u32::from_le_bytes(key[4..8].try_into().expect("4 bytes")),
             len: u64::from_le_bytes(key[8..16].try_into().expect("8 bytes")),
             direct: key[16] != 0,
+            driven: key[17] != 0,
             token: key[24..].try_into().expect("32 bytes"),
         }
     }
@@ -110,7 +115,7 @@ impl KeyParts {
 
 impl Regions {
     pub(super) fn add(&mut self, memory: Memory) -> Region {
-        let (ptr, len) = (memory.ptr, memory.len);
+        let (ptr, len, driven) = (memory.ptr, memory.len, memory.driven.is_some());
         let (direct, token) = match &memory.owner {
             MemoryOwner::Direct(memory) => (true, memory.key),
             _ => (false, [0; 32]),
@@ -126,6 +131,7 @@ impl Regions {
             generation: slot.0,
             len: len as u64,
             direct,
+            driven,
             token,
         };
         Region {
