@@ -10,9 +10,13 @@ use std::ptr::NonNull;
 use libfabric_sys::{
     FI_CONTEXT, FI_CONTEXT2, FI_DELIVERY_COMPLETE, FI_EP_RDM, FI_HMEM, FI_MR_ALLOCATED,
     FI_MR_ENDPOINT, FI_MR_HMEM, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MSG, FI_ORDER_SAS,
-    FI_PROGRESS_MANUAL, FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_TAGGED, FI_THREAD_DOMAIN, Library,
-    fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr,
+    FI_PROGRESS_MANUAL, FI_RM_ENABLED, FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_TAGGED,
+    FI_THREAD_DOMAIN, Library, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr,
+    fi_tx_attr,
 };
+
+#[cfg(test)]
+use libfabric_sys::FI_RM_DISABLED;
 
 use crate::hmem::Accelerators;
 
@@ -71,6 +75,8 @@ impl Info {
                 (*info.domain_attr).mr_mode |= FI_MR_HMEM as i32;
             }
             (*info.domain_attr).threading = FI_THREAD_DOMAIN;
+            // What it has no room for it refuses, for a while: nothing here counts what its queues hold.
+            (*info.domain_attr).resource_mgmt = FI_RM_ENABLED;
             if caps & FI_TAGGED != 0 {
                 // What is matched by tags is not numbered.
                 (*info.tx_attr).msg_order = FI_ORDER_SAS;
@@ -224,6 +230,13 @@ impl Info {
     pub(crate) fn set_longest(&mut self, len: usize) {
         // SAFETY: a description has all of its parts.
         unsafe { (*self.get_mut().ep_attr).max_msg_size = len };
+    }
+
+    /// As if the provider let its queues overflow.
+    #[cfg(test)]
+    pub(crate) fn let_overflow(&mut self) {
+        // SAFETY: a description has all of its parts.
+        unsafe { (*self.get_mut().domain_attr).resource_mgmt = FI_RM_DISABLED };
     }
 
     /// As if the provider called its domain so.

@@ -5,8 +5,8 @@ use std::fmt;
 use std::net::IpAddr;
 
 use libfabric_sys::{
-    FI_ATOMIC, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_HMEM, FI_MSG, FI_MULTI_RECV, FI_RMA,
-    FI_TAGGED, Library,
+    FI_ATOMIC, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_HMEM, FI_MSG, FI_MULTI_RECV, FI_RM_ENABLED,
+    FI_RMA, FI_TAGGED, Library,
 };
 use portolan_core::config::Switch;
 use portolan_core::{Error, ErrorKind, Result};
@@ -123,6 +123,9 @@ fn reason(info: &Info, config: &Config, interfaces: &Interfaces) -> String {
         }
         FI_EP_DGRAM => "its datagrams may be lost".into(),
         FI_EP_RDM if info.get().caps & FI_MSG == 0 => "it has no plain messages".into(),
+        FI_EP_RDM if info.domain_attr().resource_mgmt != FI_RM_ENABLED => {
+            "it lets its queues overflow: it has no FI_RM_ENABLED".into()
+        }
         FI_EP_RDM if let Some(name) = interfaces.below(info) => format!("interface {name} is down"),
         FI_EP_RDM if !wanted(info, config, interfaces) => {
             format!("it is not asked for: {}", config.wishes())

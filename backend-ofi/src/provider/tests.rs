@@ -1,10 +1,12 @@
 //! What is not asked of providers, and why.
 
+use libfabric_sys::FI_RM_ENABLED;
 use portolan_core::config::MatchMode;
 use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
 
-use super::{Offer, choose, offers, wanted};
+use super::{Offer, choose, offers, reason, wanted};
 use crate::config::Config;
+use crate::info::Info;
 use crate::interfaces::Interfaces;
 use crate::testing::{opened_or_skipped, skipped};
 
@@ -116,6 +118,24 @@ fn short_packets_over_datagrams_name_their_peer_if_they_are_lost() {
         assert!(!zero.peers[1].injected, "{len} bytes are copied");
     }
     assert!(zero.link.small.concern(|peer| peer == 1));
+}
+
+#[test]
+fn who_lets_queues_overflow_is_not_used_and_is_told() {
+    let config = Config {
+        provider: Some("tcp".to_owned()),
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    let Ok((library, mut info)) = choose(&config) else {
+        return skipped("queues that overflow", "there is no tcp over lo");
+    };
+    let hints = Info::hints(library, 0).expect("hints");
+    assert_eq!(hints.domain_attr().resource_mgmt, FI_RM_ENABLED);
+    let interfaces = Interfaces::now();
+    assert!(!reason(&info, &config, &interfaces).contains("FI_RM_ENABLED"));
+    info.let_overflow();
+    assert!(reason(&info, &config, &interfaces).contains("FI_RM_ENABLED"));
 }
 
 /// As `verbs` has adapters for domains, and addresses of interfaces.
