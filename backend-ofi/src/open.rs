@@ -3,7 +3,9 @@
 //! # How processes come together
 //! 1. Every rank opens an endpoint, posts its buffers, and publishes its [`Card`]; or why it could not.
 //! 2. Fence. Every rank reads all cards and comes to the same verdict about them.
-//! 3. The processes of a node share the roster of the first of them, and watch each other.
+//! 3. The processes of a node share the roster of the first of them, and watch each other. That needs the others' cards, and
+//!    descriptors, of which a rank may have too few: every rank says whether it could.
+//! 4. Fence. Every rank reads what all have said.
 //!
 //! Nothing more is agreed on: whoever is the first to send finds the other's buffers posted.
 
@@ -54,23 +56,36 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi, Error>
         Ok(made) => format!("card {}", made.card.to_text()),
         Err(error) => format!("error {}", error.to_string().replace('\n', " ")),
     };
-    job.put(&format!("ofi.rank.{rank}"), &text)
-        .map_err(job_failed)?;
-    job.fence().map_err(job_failed)?;
-    let cards = cards(job, size)?;
+    let cards = told(job, "rank", &text, Card::from_text)?;
     // A rank that has no endpoint says why, and nobody comes as far as this.
     let ip = made.as_ref().is_ok_and(Made::has_ip);
     judge(&cards, ip)?;
     if made.as_ref().is_ok_and(Made::needs_acquaintance) {
         strangers(&cards)?;
     }
+    let ofi = join(made?, (rank, job_number(job.job_id())), &cards, config);
+    let text = match &ofi {
+        Ok(_) => "card ".to_owned(),
+        Err(error) => format!("error {}", error.to_string().replace('\n', " ")),
+    };
+    // Some answer late, and would not if those who have theirs had ended the job.
+    let all = told(job, "joined", &text, |_| Ok(()));
+    if all.is_err() && size > 1 {
+        let _ = job.fence();
+    }
+    all.and(ofi)
+}
+
+/// Joins the ranks that have introduced themselves.
+fn join(made: Made, (rank, number): (u32, u32), cards: &[Card], config: &Config) -> Result<Ofi> {
+    let size = cards.len() as u32;
     let Made {
         link,
         roster,
         card: own,
         socket,
-    } = made?;
-    let (nodes, firsts) = nodes(&cards);
+    } = made;
+    let (nodes, firsts) = nodes(cards);
     let first = firsts[nodes[rank as usize] as usize] as usize;
     let roster = match cards[first].roster {
         Some(fd) if first != rank as usize => {
@@ -79,10 +94,9 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi, Error>
         _ => roster,
     };
     let shared = Arc::new(Shared::new(roster, size));
-    let number = job_number(job.job_id());
     let heart = socket
         .filter(|_| firsts.len() > 1)
-        .map(|socket| heart(socket, config, number, rank, &link, &cards));
+        .map(|socket| heart(socket, config, number, rank, &link, cards));
     let here = (0..size)
         .filter(|&peer| peer != rank && cards[peer as usize].node == own.node)
         .map(|peer| (peer, cards[peer as usize].process));
@@ -95,7 +109,7 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi, Error>
         job: number,
         addresses: Addresses::new(cards.iter().map(|card| &*card.address)),
         nodes: nodes.into(),
-        processes: processes(&cards, &own.node),
+        processes: processes(cards, &own.node),
         shared,
     };
     Ofi::new(link, place, Some(watcher)).map_err(unavailable)
@@ -319,16 +333,27 @@ fn heart(
 /// Shortest period of heartbeats.
 const SHORTEST: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// How every rank has introduced itself; or one error for all, if any could not.
-fn cards(job: &mut dyn Bootstrap, size: u32) -> Result<Vec<Card>> {
-    let mut cards = Vec::with_capacity(size as usize);
+/// What every rank has told of itself under a name, how it introduces itself for example, this rank among them; or one error
+/// for all, if any could not. Collective.
+fn told<T>(
+    job: &mut dyn Bootstrap,
+    name: &str,
+    own: &str,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<Vec<T>> {
+    let size = job.size();
+    job.put(&format!("ofi.{name}.{}", job.rank()), own)
+        .map_err(job_failed)?;
+    job.fence().map_err(job_failed)?;
+    let mut all = Vec::with_capacity(size as usize);
     let mut failures: Vec<(String, Vec<u32>)> = Vec::new();
     for rank in 0..size {
-        let text = job.get(&format!("ofi.rank.{rank}")).map_err(job_failed)?;
+        let text = job.get(&format!("ofi.{name}.{rank}"));
+        let text = text.map_err(job_failed)?;
         let why = match text.split_once(' ') {
-            Some(("card", card)) => match Card::from_text(card) {
+            Some(("card", card)) => match read(card) {
                 Ok(card) => {
-                    cards.push(card);
+                    all.push(card);
                     continue;
                 }
                 Err(why) => why,
@@ -342,7 +367,7 @@ fn cards(job: &mut dyn Bootstrap, size: u32) -> Result<Vec<Card>> {
         }
     }
     if failures.is_empty() {
-        return Ok(cards);
+        return Ok(all);
     }
     let whole = failures.len() == 1 && failures[0].1.len() == size as usize;
     let said: Vec<String> = failures
@@ -453,9 +478,88 @@ fn job_failed(error: JobError) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use portolan_core::job;
     use portolan_core::transport::WIRE_VERSION;
 
     use super::*;
+    use crate::testing::opened_or_skipped;
+
+    /// A rank's place in a job, whose rank 1 is told that the others' roster has another descriptor than it has.
+    struct Misled(Box<dyn Bootstrap>);
+
+    impl Bootstrap for Misled {
+        fn rank(&self) -> u32 {
+            self.0.rank()
+        }
+
+        fn size(&self) -> u32 {
+            self.0.size()
+        }
+
+        fn job_id(&self) -> &str {
+            self.0.job_id()
+        }
+
+        fn put(&mut self, key: &str, value: &str) -> Result<(), JobError> {
+            self.0.put(key, value)
+        }
+
+        fn get(&mut self, key: &str) -> Result<String, JobError> {
+            let text = self.0.get(key)?;
+            let card = text.strip_prefix("card ").filter(|_| self.rank() == 1);
+            let Some(Ok(mut card)) = card.map(Card::from_text) else {
+                return Ok(text);
+            };
+            card.roster = card.roster.map(|_| i32::MAX);
+            Ok(format!("card {}", card.to_text()))
+        }
+
+        fn fence(&mut self) -> Result<(), JobError> {
+            self.0.fence()
+        }
+
+        fn abort(&mut self, code: i32, message: &str) {
+            self.0.abort(code, message);
+        }
+
+        fn finalize(&mut self) -> Result<(), JobError> {
+            self.0.finalize()
+        }
+
+        fn inherited(&self, what: &str) -> Option<std::os::fd::RawFd> {
+            self.0.inherited(what)
+        }
+
+        fn kind(&self) -> &'static str {
+            self.0.kind()
+        }
+    }
+
+    /// As one that has no descriptors left does not come as far as the others.
+    #[test]
+    fn one_that_cannot_join_the_others_is_told_to_all() {
+        let config = Config {
+            provider: Some("tcp".to_owned()),
+            interface: Some("lo".to_owned()),
+            ..Config::default()
+        };
+        if opened_or_skipped("ranks that cannot join", 1, &config).is_none() {
+            return; // It has said why.
+        }
+        let errors = std::thread::scope(|scope| {
+            let ranks = job::in_process(3).into_iter().map(|rank| {
+                let config = &config;
+                scope.spawn(move || open_with(&mut Misled(rank), config).map(drop))
+            });
+            let ranks: Vec<_> = ranks.collect();
+            let ends = ranks.into_iter().map(|rank| rank.join().expect("a rank"));
+            ends.map(|end| end.expect_err("rank 1 cannot").to_string())
+                .collect::<Vec<_>>()
+        });
+        assert!(errors[0].contains("rank 1: "), "{}", errors[0]);
+        assert_eq!(errors[0], errors[1]);
+        assert_eq!(errors[0], errors[2]);
+    }
 
     fn card(node: &str, protocol: &str) -> Card {
         Card {
