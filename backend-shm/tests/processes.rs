@@ -21,6 +21,7 @@ fn child() {
         "sending" | "receiving" => killed_in_traffic(&mut job, &role),
         "waiting" => killed_asleep(&mut job),
         "leaving" => leaving(&mut job),
+        "short-files" => may_make_short_files(&mut job),
         "first-fence" => killed_at_fence(job, 1),
         "second-fence" => killed_at_fence(job, 2),
         "pull" => pull(&mut job, None),
@@ -121,6 +122,39 @@ fn a_job_of_one_needs_nobody() {
 #[test]
 fn a_rank_without_membarrier_makes_all_fence() {
     Job::start("no-membarrier", 3, false).succeed();
+}
+
+/// A rank that may not make files as long as the segment says so. (Whoever makes one all the same is ended by a signal.)
+fn may_make_short_files(job: &mut Files) {
+    let limit = libc::rlimit {
+        rlim_cur: 1 << 20,
+        rlim_max: 1 << 20,
+    };
+    // SAFETY: a limit of this process, which is the test's own.
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
+    assert_eq!(set, 0);
+    let error = open_with(job, &Config::default()).map(drop).unwrap_err();
+    assert_eq!(error.kind(), portolan_core::ErrorKind::Exhausted, "{error}");
+    let probed = portolan_shm::probe().unwrap_err();
+    for text in [error.to_string(), probed] {
+        assert!(
+            text.contains("raise ulimit -f, or lower PORTOLAN_SHM_MAX"),
+            "{text}"
+        );
+    }
+    let short = Config {
+        max: 1 << 20,
+        ..Config::default()
+    };
+    assert!(
+        portolan_shm::in_process_with(2, &short).is_ok(),
+        "this one may be made"
+    );
+}
+
+#[test]
+fn a_segment_that_is_longer_than_files_may_be_is_an_error() {
+    Job::start("short-files", 1, false).succeed();
 }
 
 /// Sleeps until some rank is dead; which, and why.

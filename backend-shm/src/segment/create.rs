@@ -54,6 +54,17 @@ impl Segment {
             )
             .remedy("raise PORTOLAN_SHM_MAX, or unset it"));
         }
+        if let Some(limit) = longest_file().filter(|limit| *limit < geometry.total) {
+            return Err(Error::new(
+                ErrorKind::Exhausted,
+                format!(
+                    "a segment of {} bytes is longer than this process may make a file ({limit} bytes, ulimit -f)",
+                    geometry.total
+                ),
+            )
+            .remedy("raise ulimit -f, or lower PORTOLAN_SHM_MAX")
+            .on_device("shm"));
+        }
         // SAFETY: a descriptor and a length.
         if unsafe { libc::ftruncate(file.as_raw_fd(), geometry.total as libc::off_t) } != 0 {
             return Err(refused(
@@ -141,6 +152,18 @@ impl Segment {
             Err(unusable(format!("its sizes make no sense: {geometry:?}")))
         }
     }
+}
+
+/// The longest file that this process may make, if that is limited: one that makes a longer one is ended by a signal, files
+/// of memory not excepted.
+fn longest_file() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: room for the result.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
+    (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// The size of a memory file that can neither shrink nor grow.
