@@ -4,18 +4,19 @@
 //! sleeper), 0 locked instructions, 1 cache line written for up to 32 bytes.
 
 use portolan_core::transport::{Header, Sent};
+use portolan_core::{Error, ErrorKind};
 
 use crate::bulk::{BulkTx, DESCRIPTOR, Piece};
-use crate::caps::SHORT;
+use crate::caps::{BULK, SHORT};
 use crate::inbox::{self, Kind};
 use crate::link::{Seen, ring_at, ring_bytes};
 use crate::ring::{INLINE, Pushed, RingTx};
-use crate::segment::layout::Life;
 use crate::shm::Shm;
 use crate::sync::Ordering::Relaxed;
 
-/// Bytes of the bulk area with which a pair begins.
+/// Bytes of the bulk area with which a pair begins, and with which it goes on where there is no memory for more.
 const FIRST_AREA: u64 = 32 << 10;
+const _: () = assert!(BULK as u64 <= FIRST_AREA, "the longest packet fits");
 /// Packets that a pair sends through the inbox before it gets a ring.
 const FIRST_PACKETS: u32 = 2;
 
@@ -147,17 +148,20 @@ fn slow_bulk(shm: &mut Shm, peer: u32, len: usize) -> Ready {
         if ring.room() == Pushed::Full {
             return Ready::No(no_room(shm, peer));
         }
-        let (size, piece) = match &mut out.bulk {
-            None => (0, Ok(None)),
-            Some(bulk) => (bulk.size(), bulk.piece(len, ring.ends())),
+        let (grows, piece) = match &mut out.bulk {
+            None => (true, Ok(None)),
+            Some(bulk) => {
+                let piece = bulk.piece(len, ring.ends());
+                (bulk.may_grow(), piece)
+            }
         };
         match (ring.room(), piece) {
             (Pushed::Done, Ok(Some(_))) => return Ready::Yes,
             (Pushed::Broken, _) | (_, Err(_)) => return Ready::No(broken(shm, peer)),
-            _ if size >= shm.geometry.bulk_bytes => return Ready::No(no_room(shm, peer)),
+            _ if !grows => return Ready::No(no_room(shm, peer)),
             _ => {}
         }
-        if let Err(sent) = grow_bulk(shm, peer, size, len) {
+        if let Err(sent) = grow_bulk(shm, peer, len) {
             return Ready::No(sent);
         }
     }
@@ -189,33 +193,60 @@ fn make_ring(shm: &mut Shm) -> portolan_core::Result<u64> {
     Ok(offset)
 }
 
-/// Allocates the pair's first bulk area, or one of full size instead of one of `size` bytes.
-fn grow_bulk(shm: &mut Shm, peer: u32, size: u64, len: usize) -> Result<(), Sent> {
+/// Gives the pair its first bulk area, or one of full size in place of that. Where there is no memory for the latter
+/// the small one has to do.
+fn grow_bulk(shm: &mut Shm, peer: u32, len: usize) -> Result<(), Sent> {
     let full = shm.geometry.bulk_bytes;
-    let first = size == 0 && len as u64 <= FIRST_AREA / 4 && FIRST_AREA < full;
-    let size = if first { FIRST_AREA } else { full };
-    let (offset, len) = match shm.segment.extend(size, "the bulk area of a pair of ranks") {
-        Ok(extent) => extent,
-        Err(error) => return Err(exhausted(shm, peer, &error.to_string())),
+    let has_one = shm.outgoing[peer as usize].bulk.is_some();
+    let begins_small = !has_one && FIRST_AREA < full && len as u64 <= FIRST_AREA / 4;
+    let size = if begins_small { FIRST_AREA } else { full };
+    let why = match new_area(shm, peer, size) {
+        Ok(()) => return Ok(()),
+        Err(error) => error.to_string(),
     };
+    let has_small = has_one || (size > FIRST_AREA && new_area(shm, peer, FIRST_AREA).is_ok());
+    match &mut shm.outgoing[peer as usize].bulk {
+        Some(small) if has_small => {
+            small.stays();
+            go_on_with_less(shm, peer, &why);
+            Ok(())
+        }
+        _ => Err(exhausted(shm, peer, &why)),
+    }
+}
+
+/// Allocates a bulk area of so many bytes, and goes on in it.
+fn new_area(shm: &mut Shm, peer: u32, size: u64) -> portolan_core::Result<()> {
+    let what = "the bulk area of a pair of ranks";
+    let (offset, len) = shm.segment.extend(size, what)?;
     shm.ring_memory += len;
-    let takes = shm.takes;
+    let (takes, full) = (shm.takes, shm.geometry.bulk_bytes);
     let bulk = &mut shm.outgoing[peer as usize].bulk;
-    let grown = match bulk {
-        None if first => BulkTx::small(&shm.segment, offset, size, takes),
+    let area = match bulk {
+        None if size < full => BulkTx::small(&shm.segment, offset, size, takes),
         None => BulkTx::new(&shm.segment, offset, size, takes),
         Some(smaller) => smaller.moved_to(&shm.segment, offset, size),
     };
-    match grown {
-        Some(grown) => {
-            *bulk = Some(grown);
-            Ok(())
-        }
-        None => Err(exhausted(
-            shm,
+    let nowhere = || {
+        Error::new(
+            ErrorKind::Internal,
+            "it was allocated outside of the segment",
+        )
+    };
+    *bulk = Some(area.ok_or_else(nowhere)?);
+    Ok(())
+}
+
+/// Says once that pairs have smaller areas than they should.
+#[cold]
+fn go_on_with_less(shm: &mut Shm, peer: u32, why: &str) {
+    if !std::mem::replace(&mut shm.said_short, true) {
+        tracing::warn!(
+            rank = shm.rank,
             peer,
-            "a bulk area was allocated outside of the segment",
-        )),
+            why,
+            "longer messages go through small areas of {FIRST_AREA} bytes, and more slowly, to this rank and perhaps to others"
+        );
     }
 }
 
@@ -300,7 +331,7 @@ fn post(shm: &mut Shm, peer: u32, kind: Kind, header: [u64; 3], bytes: &[u8]) ->
 
 /// Remembers that a send to `peer` waits for room.
 fn no_room(shm: &mut Shm, peer: u32) -> Sent {
-    if shm.segment.life(peer) == Life::Finished {
+    if shm.has_left(peer) {
         shm.outgoing[peer as usize].has_left(peer);
         return Sent::Gone;
     }
@@ -358,7 +389,7 @@ pub(crate) fn misbehaved(shm: &mut Shm, peer: u32, what: &str) {
     out.gone = shm.segment.reason(peer);
 }
 
-/// Memory ran out in the middle of the job: this rank cannot go on, and says why to all.
+/// Memory ran out in the middle of the job, also for the least that a pair needs: this rank cannot go on, and says why to all.
 #[cold]
 fn exhausted(shm: &mut Shm, peer: u32, why: &str) -> Sent {
     tracing::error!(rank = shm.rank, peer, why, "shared memory ran out");

@@ -62,6 +62,8 @@ pub struct Shm {
     pub(crate) heap: Heap,
     pub(crate) puller: Puller,
     pub(crate) ring_memory: u64,
+    /// Whether it was said that there is no memory for bulk areas of full size.
+    pub(crate) said_short: bool,
     bell: Arc<RankBell>,
     watcher: Option<Watcher>,
     /// Whether the end of this rank's process is to say how it has ended.
@@ -105,6 +107,7 @@ impl Shm {
             heap: Heap::default(),
             puller,
             ring_memory: 0,
+            said_short: false,
             bell: Arc::new(RankBell {
                 segment: Arc::clone(&segment),
                 rank,
@@ -130,6 +133,11 @@ impl Shm {
             watcher.note_end(peer);
         }
         dead
+    }
+
+    /// Whether `peer` has left in an orderly way: one load, and takes no more messages if so.
+    pub(crate) fn has_left(&self, peer: u32) -> bool {
+        self.segment.life(peer) == Life::Finished
     }
 
     /// The word that counts dead ranks.

@@ -125,6 +125,57 @@ fn memory_grows_with_the_pairs_that_talk() {
     );
 }
 
+/// Sends messages of all lengths from rank 0 to rank 1, the first of `first` bytes, in a segment of `max` bytes; why that failed,
+/// if it did.
+fn traffic_in(max: usize, first: usize) -> Result<(), String> {
+    let config = Config {
+        max,
+        ..Config::default()
+    };
+    let mut ranks = in_process_with(2, &config).map_err(|error| error.to_string())?;
+    let (mut sinks, mut numbers) = (sinks(2), Numbers(max as u64));
+    let bulk = ranks[0].limits().bulk;
+    let (mut sent, mut len) = (0, first);
+    while sent < 300 {
+        match send(&mut ranks[0], 1, sent, len) {
+            Sent::Done => (sent, len) = (sent + 1, numbers.size(bulk)),
+            Sent::Full => assert!(ranks[1].poll(&mut sinks[1]) > 0, "it waits for nothing"),
+            Sent::Gone => return Err(ranks[1].failure_of(0).expect("a reason")),
+        }
+    }
+    while ranks[1].poll(&mut sinks[1]) > 0 {}
+    assert_eq!((sinks[1].expected[0], ranks[0].failures()), (sent, 0));
+    Ok(())
+}
+
+#[test]
+fn a_pair_for_whose_larger_area_memory_is_missing_goes_on_with_the_small_one() {
+    let full = Config::default().bulk;
+    for first in [8, 5000, 32 << 10] {
+        let steps = (4..60).map(|n| n * (16 << 10));
+        let mut outcomes = steps.map(|max| (max, traffic_in(max, first)));
+        let (mut least, mut why) = (0, String::new());
+        for (max, outcome) in &mut outcomes {
+            match outcome {
+                Ok(()) => {
+                    least = max;
+                    break;
+                }
+                Err(text) => why = text,
+            }
+        }
+        assert!((1..full).contains(&least), "{first}: {least}");
+        assert!(
+            why.contains("the bulk area of a pair of ranks needs"),
+            "{why}"
+        );
+        assert!(
+            outcomes.all(|(_, outcome)| outcome == Ok(())),
+            "more is as good"
+        );
+    }
+}
+
 #[test]
 fn a_rank_that_left_takes_no_more() {
     let mut ranks = job(2);

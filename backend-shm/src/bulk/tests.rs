@@ -130,6 +130,35 @@ fn who_starts_over_leaves_alone_what_is_unread() {
     assert!(full > 100 && empty > 100, "full {full}, empty {empty}");
 }
 
+/// An area that cannot be replaced has room for pieces up to its own length, wherever it has come to, once all was read.
+#[test]
+fn an_area_that_stays_takes_whatever_is_not_longer_than_it() {
+    let (segment, area, ends) = pair();
+    for restarts in [false, true] {
+        let mut sender = BulkTx::small(&segment, area, AREA, restarts).unwrap();
+        sender.stays();
+        let (mut unread, mut waited) = (VecDeque::<(usize, usize, u64)>::new(), 0);
+        ends.bulk_consumed.store(0, Relaxed);
+        for step in 0..5000_usize {
+            let len = [64, 32 << 10, 1000, 20_000, 17 << 10, 4096, 31_000][step * 5 % 7];
+            let found = loop {
+                if let Some(piece) = sender.piece(len, &ends).unwrap() {
+                    break piece;
+                }
+                let (.., end) = unread.pop_front().expect("room in an empty area");
+                ends.bulk_consumed.store(end, Relaxed);
+                waited += 1;
+            };
+            let at = found.ptr.addr();
+            let apart = |&(from, to, _): &(usize, usize, u64)| at + len <= from || to <= at;
+            assert!(unread.iter().all(apart), "{len} bytes over unread ones");
+            sender.advance(&found);
+            unread.push_back((at, at + len, sender.pos));
+        }
+        assert!(waited > 1000 && !sender.may_grow());
+    }
+}
+
 /// Takes a message's pieces, as many as find room; returns whether all did. Where they end goes into `ends_of`.
 fn takes(
     sender: &mut BulkTx,

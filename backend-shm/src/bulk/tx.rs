@@ -102,9 +102,15 @@ impl BulkTx {
         })
     }
 
-    /// Bytes of the area.
-    pub(crate) fn size(&self) -> u64 {
-        self.size
+    /// There is no memory for a larger area: this one does for good. Each piece that is not longer than the area finds room
+    /// once everything before it has been read.
+    pub(crate) fn stays(&mut self) {
+        self.until = u64::MAX;
+    }
+
+    /// Whether a larger area may take its place.
+    pub(crate) fn may_grow(&self) -> bool {
+        self.until != u64::MAX
     }
 
     /// Room for `len` bytes, if there is; nothing is taken until [`advance`](Self::advance).
@@ -117,8 +123,8 @@ impl BulkTx {
         if self.pos >= self.restart_at && room <= RESTARTING {
             self.restart(ends);
         }
-        let start = place(self.pos, room, self.size);
-        let end = start + room;
+        let mut start = place(self.pos, room, self.size);
+        let mut end = start + room;
         if end > self.limit {
             // SYNC 1: the receiver's Release in `BulkRx::done` came after its reads.
             let read = ends.bulk_consumed.load(Acquire);
@@ -130,7 +136,17 @@ impl BulkTx {
             }
             self.read_to(read);
             if end > self.limit {
-                return Ok(None);
+                if read != self.pos || self.may_grow() {
+                    return Ok(None);
+                }
+                // More than half of the area, in the way of nothing but what is skipped.
+                self.begin_anew();
+                start = self.pos;
+                end = start + room;
+                debug_assert!(
+                    end <= self.limit,
+                    "an empty area has room for all of itself"
+                );
             }
         }
         let at = (start & (self.size - 1)) as usize;
@@ -164,14 +180,19 @@ impl BulkTx {
     fn restart(&mut self, ends: &Ends) {
         // SYNC 1: as in `piece`.
         if ends.bulk_consumed.load(Acquire) == self.pos {
-            let next = self.pos.next_multiple_of(self.size);
             // Who gets along with the beginning needs no larger area.
-            self.settle(next);
-            self.read = self.pos;
-            (self.pos, self.begun) = (next, next);
-            self.limit = next + self.size;
+            self.settle(self.pos.next_multiple_of(self.size));
+            self.begin_anew();
         }
         self.restart_at = self.pos + BEGINNING;
+    }
+
+    /// Goes on at the beginning of the area, all of which has been read.
+    fn begin_anew(&mut self) {
+        let next = self.pos.next_multiple_of(self.size);
+        self.read = self.pos;
+        (self.pos, self.begun) = (next, next);
+        self.limit = next + self.size;
     }
 
     /// Whether `len` bytes in pieces of `piece` each would find room now, in this area.
