@@ -7,7 +7,7 @@
 //!    announcement lies in its slot, packets go into the ring; the receiver learns of the ring after
 //!    everything that came before it, so the order holds whoever is slow.
 //! 3. When a payload does not fit a cell, the sender allocates a small bulk area, and when that proves too
-//!    small, one of full size.
+//!    small, one of full size, if there is memory for that.
 
 use crate::bell::BellWords;
 use crate::bulk::{BulkRx, BulkTx};
@@ -125,13 +125,6 @@ impl Outgoing {
     #[cold]
     pub(crate) fn has_left(&mut self, peer: u32) {
         let why = || format!("rank {peer} has left the job and takes no more messages");
-        self.gone.get_or_insert_with(why);
-    }
-
-    /// The receiver's program has failed, and its process has not ended yet.
-    #[cold]
-    pub(crate) fn is_ending(&mut self, peer: u32) {
-        let why = || format!("the program of rank {peer} has failed");
         self.gone.get_or_insert_with(why);
     }
 

@@ -52,11 +52,11 @@ pub(crate) unsafe fn reach(
     // what the thread has written: before anything is written, and after something was read.
     // Who has left has taken its memory along, and answers nothing any more.
     if shm.segment.life(peer) != Life::Running {
-        return left(shm, peer);
+        return ended(shm, peer);
     }
     let pushes = matches!(local, Local::From(..));
     if pushes && !shm.segment.begin_push(shm.rank, peer) {
-        return left(shm, peer);
+        return ended(shm, peer);
     }
     let probe_at = shm.segment.rank(peer).identity.probe_at.load(Relaxed);
     // The first copy says what it finds, and a subscriber that panics there would leave the owner waiting for this rank's word.
@@ -69,7 +69,7 @@ pub(crate) unsafe fn reach(
     }
     match read {
         // Its memory may have been something else by the time that it was read.
-        _ if shm.segment.life(peer) != Life::Running => left(shm, peer),
+        _ if shm.segment.life(peer) != Life::Running => ended(shm, peer),
         Read::Done => Pulled::Done,
         // It may be the rank's end, about to be noticed.
         Read::No if shm.finds_dead(peer) => Pulled::Gone,
@@ -77,16 +77,19 @@ pub(crate) unsafe fn reach(
     }
 }
 
-/// A peer is not at work any more.
+/// A peer is not at work any more: what becomes of a copy.
 #[cold]
-fn left(shm: &mut Shm, peer: u32) -> Pulled {
-    let out = &mut shm.outgoing[peer as usize];
+fn ended(shm: &mut Shm, peer: u32) -> Pulled {
     match shm.segment.life(peer) {
-        Life::Finished => out.has_left(peer),
-        Life::Ending => out.is_ending(peer),
-        _ => {}
+        // It may still be asked for a stream, as for anything, and answers nothing: whoever waits is told by the end of its
+        // process, and no sooner. Its launcher is to hear of its failure from it, and not from the rank that waits.
+        Life::Ending => Pulled::Stream,
+        Life::Finished => {
+            shm.outgoing[peer as usize].has_left(peer);
+            Pulled::Gone
+        }
+        _ => Pulled::Gone,
     }
-    Pulled::Gone
 }
 
 /// One line per fact that a user may want to know.

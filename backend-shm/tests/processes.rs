@@ -21,6 +21,7 @@ fn child() {
         "sending" | "receiving" => killed_in_traffic(&mut job, &role),
         "waiting" => killed_asleep(&mut job),
         "leaving" => leaving(&mut job),
+        "closing" => closed_under_pushes(&mut job),
         "short-files" => may_make_short_files(&mut job),
         "first-fence" => killed_at_fence(job, 1),
         "second-fence" => killed_at_fence(job, 2),
@@ -405,6 +406,49 @@ fn pull(job: &mut Files, refused: Option<&str>) {
     if refused.is_none() {
         assert_eq!(target[3..500_003], data[9..500_009]);
         assert_eq!(target[500_003..], data[500_010..1_000_007]);
+    }
+}
+
+/// Rank 1 writes into a buffer of rank 0 again and again, until that closes: then nothing is written any more.
+fn closed_under_pushes(job: &mut Files) {
+    const LEN: usize = 100_000;
+    let mut shm = attach(job);
+    if shm.rank() == 1 {
+        let buffer = told(&mut shm);
+        let data = vec![1_u8; LEN];
+        let outcome = loop {
+            // SAFETY: the vector is that long.
+            match unsafe { shm.push(0, &buffer, 0, data.as_ptr(), LEN) } {
+                Pulled::Done => {}
+                outcome => break outcome,
+            }
+        };
+        assert_eq!(outcome, Pulled::Gone);
+        assert!(shm.failure_of(0).unwrap().contains("has left the job"));
+        job.fence().unwrap();
+        return;
+    }
+    let mut target = vec![0_u8; LEN];
+    let bytes = target.as_mut_ptr();
+    // SAFETY: the vector lives until the end of this function.
+    let buffer = unsafe { shm.expose_mut(bytes, LEN) }.unwrap();
+    tell(&mut shm, 1, &buffer);
+    // SAFETY: of the vector; another process writes there, which the compiler is not to know.
+    let byte = |at: usize| unsafe { bytes.add(at).read_volatile() };
+    while byte(LEN - 1) == 0 {
+        std::hint::spin_loop();
+    }
+    shm.close();
+    // SAFETY: as above, and from now on it is this process's alone.
+    unsafe { bytes.write_bytes(0, LEN) };
+    job.fence().unwrap();
+    assert!((0..LEN).all(|at| byte(at) == 0), "written after the end");
+}
+
+#[test]
+fn nothing_is_written_into_a_rank_that_has_closed() {
+    for _ in 0..5 {
+        Job::start("closing", 2, false).succeed();
     }
 }
 

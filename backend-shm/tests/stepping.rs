@@ -342,6 +342,44 @@ fn memory_is_within_reach_while_it_is_exposed() {
     assert!(target.iter().all(|&byte| byte == 42));
 }
 
+/// A rank whose program has failed is neither at work nor has it left: nothing is copied, and nobody is told before its end.
+#[test]
+fn what_wants_something_of_a_rank_that_is_ending_waits_for_its_end() {
+    use portolan_core::transport::Pulled;
+    let mut ranks = job(2);
+    let (data, mut target) = (vec![42_u8; 100_000], vec![0_u8; 100_000]);
+    let first = target.as_mut_ptr();
+    // SAFETY: the vectors live until the ranks are gone.
+    let (source, buffer) = unsafe {
+        (
+            ranks[0].expose(data.as_ptr(), data.len()).unwrap(),
+            ranks[0].expose_mut(first, target.len()).unwrap(),
+        )
+    };
+    ranks[0].end_silently();
+    ranks[0].close();
+    let mut mine = vec![0_u8; 100_000];
+    let place = mine.as_mut_ptr();
+    // SAFETY: the vector is that long, and lives as long as the test.
+    let pull = |ranks: &mut Vec<Shm>| unsafe { ranks[1].pull(0, &source, 0, place, 50_000) };
+    // SAFETY: the same.
+    let push = |ranks: &mut Vec<Shm>| unsafe { ranks[1].push(0, &buffer, 0, place, 50_000) };
+    assert_eq!(pull(&mut ranks), Pulled::Stream);
+    assert_eq!(push(&mut ranks), Pulled::Stream);
+    let mut sent = 0;
+    while send(&mut ranks[1], 0, sent, 20_000) == Sent::Done {
+        sent += 1;
+    }
+    assert_eq!(send(&mut ranks[1], 0, sent, 20_000), Sent::Full);
+    assert_eq!((ranks[1].failures(), ranks[1].failure_of(0)), (0, None));
+    // As whoever watches its process does.
+    ranks[1].declare_failed(0, "its process has died");
+    assert_eq!(pull(&mut ranks), Pulled::Gone);
+    assert_eq!(push(&mut ranks), Pulled::Gone);
+    assert_eq!(ranks[1].failures(), 1);
+    assert!(mine.iter().chain(&target).all(|&byte| byte == 0));
+}
+
 #[test]
 fn what_is_measured_is_pulled_whole_while_the_sender_is_outside() {
     use portolan_core::transport::Pulls;

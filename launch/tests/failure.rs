@@ -100,8 +100,18 @@ fn trials() -> Vec<Trial> {
             move || strict(role),
         ));
     }
+    let hears = "the_launcher_hears_of_a_failure_from_who_has_failed";
+    trials.push(Trial::test(hears, failing));
     trials.extend(over_ofi());
     trials
+}
+
+/// A rank's program fails while a long message of it is announced, which another one wants meanwhile.
+fn failing() -> Result<(), Failed> {
+    let outcome = rank::play(&["--timeout", "30"], 2, "failing");
+    outcome.expect_code(7);
+    outcome.expect_err(&["portolan run: rank 1 (pid ", "exited with code 7"]);
+    nothing_in_shared_memory()
 }
 
 /// An error on a communicator whose errors end the job ends it on every rank, and says what it was.

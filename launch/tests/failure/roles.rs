@@ -1,6 +1,7 @@
 //! What the ranks of the failure tests do. The last rank is the victim; rank 0 is its partner.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use portolan::coll::Bcast;
@@ -14,6 +15,7 @@ const LARGE: usize = 4 << 20;
 pub(crate) fn play(role: &str) -> ExitCode {
     match role {
         "before" | "joined" | "mapped" => start(role),
+        "failing" => failing(),
         "message" | "blocking" | "started" | "planned" | "created" => {
             portolan::run(|world| misuse(role, &world))
         }
@@ -135,6 +137,47 @@ fn misuse(role: &str, world: &World) -> Result<()> {
         say("went on".to_owned());
     }
     comm.barrier()
+}
+
+/// Rank 1 announces a long message and fails. Its process ends when rank 0, which then receives, has ended or sleeps.
+fn failing() -> ExitCode {
+    let (mut partner, mut left) = (None, None);
+    let code = portolan::run(|world| {
+        let comm = world.comm();
+        if comm.rank() == 0 {
+            let left = left_by(std::process::id());
+            comm.send_one(&std::process::id(), 1, 2)?;
+            wait_for(|| left.exists());
+            let _ = std::fs::remove_file(left);
+            comm.recv_into(&mut vec![0_u8; LARGE], 1, 1)?;
+            return Ok(());
+        }
+        let announced = comm.isend_owned(vec![1_u8; LARGE], 0, 1);
+        let (pid, _) = comm.recv_one::<u32>(0, 2)?;
+        partner = Some(pid);
+        left = Some(left_by(pid));
+        drop(announced);
+        Err(Error::new(ErrorKind::Internal, "as a test"))
+    });
+    let (Some(partner), Some(left)) = (partner, left) else {
+        return code;
+    };
+    std::fs::write(&left, "").expect("the folder of the tests is there");
+    wait_for(|| !left.exists());
+    let partner = partner.to_string();
+    wait_for(|| !matches!(crate::state(&partner), Some(state) if state != 'S' && state != 'Z'));
+    ExitCode::from(7)
+}
+
+/// The file by which rank 0, of this process, is told that the other has left.
+fn left_by(pid: u32) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("left-{pid}"))
+}
+
+fn wait_for(what: impl Fn() -> bool) {
+    while !what() {
+        std::thread::yield_now();
+    }
 }
 
 /// What the victim does until it is killed.
