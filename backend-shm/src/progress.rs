@@ -324,6 +324,7 @@ pub(crate) fn arm(shm: &mut Shm) -> bool {
         }
     }
     let sure = bell.arm(shm.fenced);
+    shm.all_ring = true;
     let blocked = std::mem::take(&mut shm.blocked);
     for peer in blocked {
         if send::unblocked(shm, peer) {

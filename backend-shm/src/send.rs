@@ -344,7 +344,12 @@ fn no_room(shm: &mut Shm, peer: u32) -> Sent {
         // Relaxed: ordered by the barrier of `arm`, which comes between this and a sleep.
         ring.ends().starved.0.store(1, Relaxed);
     }
-    if out.blocked.replace(seen).is_none() {
+    let known = out.blocked.replace(seen).is_some();
+    // Who has made room just before it could read `starved` does not ring: only `arm` finds that. And of those that found no slot in
+    // an inbox some are told by the first that comes free, and may lose it to others.
+    let waits_for_slot = out.ring.is_none() && out.posted.is_none();
+    shm.all_ring &= known && !waits_for_slot;
+    if !known {
         shm.blocked.push(peer);
     }
     Sent::Full

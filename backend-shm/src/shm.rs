@@ -50,6 +50,8 @@ pub struct Shm {
     pub(crate) held: u64,
     /// Ranks to which a send found no room since they last had some.
     pub(crate) blocked: Vec<u32>,
+    /// Whether each of them was among these when the last sleep was announced, and rings when it makes room.
+    pub(crate) all_ring: bool,
     /// This rank's inbox in the segment.
     pub(crate) inbox: *const Inbox,
     /// This rank's presence words in the segment.
@@ -98,6 +100,7 @@ impl Shm {
             turn: 0,
             held: 0,
             blocked: Vec::new(),
+            all_ring: false,
             inbox: &raw const own.inbox,
             presence: &raw const own.presence.0,
             geometry,
@@ -251,6 +254,10 @@ unsafe impl Transport for Shm {
         self.bell
             .unsure
             .store(!sure, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn rings_for_room(&self) -> bool {
+        self.all_ring
     }
 
     fn disarm(&mut self) {

@@ -283,13 +283,34 @@ impl Proto {
 
     /// Whether a slow progress step has anything to do.
     pub(super) fn has_outgoing(&self) -> bool {
-        !self.waiting_peers.is_empty()
-            || !self.streams.is_empty()
-            || !self.pulls.is_empty()
+        self.waits_for_room() || self.has_copies()
+    }
+
+    /// Whether packets, or streams, wait to leave: after a step of progress for nothing but room, or a driver.
+    fn waits_for_room(&self) -> bool {
+        !self.waiting_peers.is_empty() || !self.streams.is_empty()
+    }
+
+    /// Whether something is under way that goes on step by step.
+    fn has_copies(&self) -> bool {
+        !self.pulls.is_empty()
             || !self.pushes.is_empty()
             || !self.late.is_empty()
             || !self.begins.is_empty()
             || !self.flows.landing.is_empty()
             || self.remotes.has_work()
+    }
+}
+
+impl<T: Transport> State<T> {
+    /// Whether a rank that has called `arm` and found nothing to do waits for something that may come without a ring of its bell.
+    pub(super) fn waits_unannounced(&self) -> bool {
+        let proto = &self.proto;
+        let loads = || proto.streams.iter().any(|stream| stream.loader.is_some());
+        let wants_room = proto.waits_for_room() || proto.found_no_room;
+        // Whose packets were refused is told why by a poll.
+        !proto.gone.is_empty()
+            || proto.has_copies()
+            || (wants_room && (!self.transport.rings_for_room() || loads()))
     }
 }

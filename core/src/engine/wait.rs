@@ -49,7 +49,7 @@ const TURNS: u32 = 256;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Sleep of a wait that needs peers, before it looks whether they have left: no bell says so.
 const LEAVERS_NAP: Duration = Duration::from_millis(250);
-/// Sleep while something waits to leave, which no bell announces.
+/// Sleep while something waits that no bell announces, such as room at most transports.
 const OUTGOING_NAP: Duration = Duration::from_micros(200);
 /// Sleep of a thread that relies on another thread's polls, before it looks whether there are any.
 const PARKED_NAP: Duration = Duration::from_millis(10);
@@ -358,9 +358,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
         waiter.slept = true;
         let result = ready(&mut state);
         if result.is_none() && done == 0 {
-            // A provider that is busy tells nobody when it has room again.
-            let proto = &state.proto;
-            let limit = if proto.has_outgoing() || proto.found_no_room || !proto.gone.is_empty() {
+            let limit = if state.waits_unannounced() {
                 Some(OUTGOING_NAP)
             } else {
                 let nap = waiter.needs_peers.then_some(LEAVERS_NAP);

@@ -329,6 +329,13 @@ pub unsafe trait Transport: Send + 'static {
     /// Takes the announcement back.
     fn disarm(&mut self);
 
+    /// Whether the bell also rings as soon as there is room again for each peer to which a send has found none
+    /// ([`Sent::Full`]). Asked between [`arm`](Self::arm) and a sleep, after the last attempt to send: so a transport may say
+    /// no for a send that has found no room since `arm`. Where it says no, ranks with something unsent sleep briefly.
+    fn rings_for_room(&self) -> bool {
+        false
+    }
+
     /// Says whether this rank is inside the library and will poll soon. Peers use it to choose
     /// between streaming and pulling. A plain store; called often.
     #[inline]

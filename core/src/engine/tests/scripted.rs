@@ -41,6 +41,8 @@ pub(super) struct Scripted {
     pub(super) bundle: usize,
     /// Whether a rank may sleep.
     pub(super) has_bell: bool,
+    /// Whether the bell is said to ring when there is room again.
+    pub(super) rings_for_room: bool,
 }
 
 /// A bell behind which nobody sleeps.
@@ -183,6 +185,9 @@ unsafe impl Transport for Scripted {
         Arc::clone(&self.bell) as Arc<dyn Bell>
     }
     fn arm(&mut self) {}
+    fn rings_for_room(&self) -> bool {
+        self.rings_for_room
+    }
     fn disarm(&mut self) {}
     fn failures(&self) -> u32 {
         u32::from(self.failed.is_some())
@@ -233,5 +238,6 @@ pub(super) fn scripted() -> Scripted {
         bell: Arc::default(),
         bundle: 0,
         has_bell: false,
+        rings_for_room: false,
     }
 }

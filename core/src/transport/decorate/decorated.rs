@@ -17,6 +17,8 @@ pub struct Decorated<T, H> {
     hook: H,
     /// The payload under the hook's eyes, kept to be reused.
     scratch: Vec<u8>,
+    /// Whether the hook has refused a packet since the last `arm`: nobody rings when it would not any more.
+    refused: bool,
 }
 
 impl<T: Transport, H: Hook> Decorated<T, H> {
@@ -26,6 +28,7 @@ impl<T: Transport, H: Hook> Decorated<T, H> {
             inner,
             hook,
             scratch: Vec::new(),
+            refused: false,
         }
     }
 
@@ -38,6 +41,7 @@ impl<T: Transport, H: Hook> Decorated<T, H> {
         hand_over: impl FnOnce(&mut T) -> Sent,
     ) -> Sent {
         if let Some(answer) = self.hook.sending(peer, header, len) {
+            self.refused |= answer == Sent::Full;
             return answer;
         }
         let outcome = hand_over(&mut self.inner);
@@ -185,7 +189,12 @@ unsafe impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
     }
 
     fn arm(&mut self) {
+        self.refused = false;
         self.inner.arm();
+    }
+
+    fn rings_for_room(&self) -> bool {
+        !self.refused && self.inner.rings_for_room()
     }
 
     fn disarm(&mut self) {
