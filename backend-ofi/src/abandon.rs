@@ -89,7 +89,7 @@ pub(crate) fn all<S: Sink>(ofi: &mut Ofi, sink: &mut S) {
 }
 
 fn one<S: Sink>(ofi: &mut Ofi, Open { peer, what, .. }: Open, ended: &[u32], sink: &mut S) {
-    tracing::debug!(rank = ofi.rank, peer, ?what, "nobody ends it");
+    portolan_core::log!(DEBUG, rank = ofi.rank, peer, ?what, "nobody ends it");
     match what {
         What::Read(index) => ofi.link.memory.abandon(index),
         What::Remote(index, _) => {

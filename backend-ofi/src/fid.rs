@@ -88,7 +88,7 @@ impl<C: Class> Drop for Fid<C> {
         // SAFETY: open until now; what depends on it has been dropped before.
         let result = unsafe { fi_close(self.fid()) };
         if result != 0 {
-            tracing::warn!(result, "closing the {} failed", C::NAME);
+            portolan_core::log!(WARN, result, "closing the {} failed", C::NAME);
         }
     }
 }

@@ -74,7 +74,8 @@ impl Link {
         let opened = keeping_signals(|| Domain::open(library, info, size, largest))?;
         // If something fails below, the endpoint goes before what it stands on.
         let (domain, ep) = (opened.1, opened.0);
-        tracing::debug!(
+        portolan_core::log!(
+            DEBUG,
             provider = domain.info.provider(),
             network = domain.info.domain(),
             registration = domain.info.registration(),
@@ -177,12 +178,16 @@ impl Drop for Link {
     fn drop(&mut self) {
         if let Err(code) = self.hang_up() {
             let why = self.domain.library.fi_strerror(i64::from(code));
-            tracing::error!(
+            portolan_core::log!(
+                ERROR,
                 why,
                 "the endpoint does not close: its memory stays where it is"
             );
             if self.endangers() {
-                tracing::error!("a message may still be read into memory of the program");
+                portolan_core::log!(
+                    ERROR,
+                    "a message may still be read into memory of the program"
+                );
                 std::process::abort();
             }
             return;

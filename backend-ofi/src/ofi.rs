@@ -214,7 +214,7 @@ impl Ofi {
                 return;
             }
         }
-        tracing::warn!(rank = self.rank, "left before all packets had left");
+        portolan_core::log!(WARN, rank = self.rank, "left before all packets had left");
     }
 
     /// Whether all that was sent has left, or was for ranks that are not there any more: a provider that waits until a

@@ -210,7 +210,12 @@ fn stranger(ofi: &mut Ofi, arrival: &Arrival) {
     let wire = &arrival.wire;
     let from = wire.from & !Wire::CONTROL;
     if wire.job != ofi.job || from >= ofi.size || from == ofi.rank {
-        tracing::warn!(rank = ofi.rank, from, "a packet that is not of this job");
+        portolan_core::log!(
+            WARN,
+            rank = ofi.rank,
+            from,
+            "a packet that is not of this job"
+        );
         return;
     }
     ofi.shared.contacts.note(from, Contacts::ARRIVED);
@@ -262,7 +267,7 @@ fn look_for_gaps(ofi: &mut Ofi) {
 fn relieve(ofi: &mut Ofi) {
     let link = &mut *ofi.link;
     if let Err(why) = link.inbox.relieve(&link.domain) {
-        tracing::warn!(rank = ofi.rank, why, "no room for what arrives");
+        portolan_core::log!(WARN, rank = ofi.rank, why, "no room for what arrives");
     }
 }
 
@@ -328,7 +333,7 @@ fn read_error<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
             // it may be posted still.
             ofi.link.inbox.failed(index, entry.flags);
             let why = words(ofi, &entry);
-            tracing::warn!(rank = ofi.rank, why, "a receive failed");
+            portolan_core::log!(WARN, rank = ofi.rank, why, "a receive failed");
             return 0;
         }
     };
@@ -347,7 +352,8 @@ fn read_error<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
 fn nameless<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_err_entry, sink: &mut S) -> usize {
     let why = words(ofi, entry);
     if entry.flags & (FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 {
-        tracing::warn!(
+        portolan_core::log!(
+            WARN,
             rank = ofi.rank,
             why,
             "what a peer did to memory here failed"
@@ -373,7 +379,7 @@ fn nameless<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_err_entry, sink: &mut S) -> us
             remote_failed(ofi, index, entry, sink)
         }
         None => {
-            tracing::warn!(rank = ofi.rank, why, "an injected packet was lost");
+            portolan_core::log!(WARN, rank = ofi.rank, why, "an injected packet was lost");
             0
         }
     }

@@ -218,7 +218,8 @@ impl Pulse {
         }
         if shared.contacts.with(rank) & Contacts::ARRIVED != 0 {
             if other.missed == UNREACHED + 1 {
-                tracing::warn!(
+                portolan_core::log!(
+                    WARN,
                     rank = self.own,
                     peer = rank,
                     "packets come from {host}, but no heartbeats from {address}: is UDP blocked? If that \

@@ -219,7 +219,13 @@ pub(crate) unsafe fn begin(
         Err(result) if result == -(FI_EAGAIN as isize) => Begun::Full,
         Err(result) => {
             let why = ofi.link.domain.library.fi_strerror(result as i64);
-            tracing::warn!(rank = ofi.rank, peer, why, "a remote operation was refused");
+            portolan_core::log!(
+                WARN,
+                rank = ofi.rank,
+                peer,
+                why,
+                "a remote operation was refused"
+            );
             Begun::Refused
         }
     }

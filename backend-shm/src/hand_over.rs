@@ -77,7 +77,8 @@ impl Giver {
             .iter()
             .position(|(_, it)| it.pid as libc::pid_t == who.pid);
         let Some(at) = known.filter(|_| who.uid == user) else {
-            tracing::warn!(
+            portolan_core::log!(
+                WARN,
                 pid = who.pid,
                 uid = who.uid,
                 "a stranger asked for the shared memory"

@@ -225,7 +225,12 @@ fn try_access(pid: u32, probe_at: u64) -> Access {
         Ok(()) => Access::Refused(format!("process {pid} is not the rank that it should be")),
         Err(error) => {
             let text = refusal(&error);
-            tracing::debug!(pid, text, "long messages are copied through shared memory");
+            portolan_core::log!(
+                DEBUG,
+                pid,
+                text,
+                "long messages are copied through shared memory"
+            );
             Access::Refused(text)
         }
     }

@@ -397,7 +397,7 @@ pub(crate) fn misbehaved(shm: &mut Shm, peer: u32, what: &str) {
 /// Memory ran out in the middle of the job, also for the least that a pair needs: this rank cannot go on, and says why to all.
 #[cold]
 fn exhausted(shm: &mut Shm, peer: u32, why: &str) -> Sent {
-    tracing::error!(rank = shm.rank, peer, why, "shared memory ran out");
+    portolan_core::log!(ERROR, rank = shm.rank, peer, why, "shared memory ran out");
     shm.segment.fail(shm.rank, why);
     shm.outgoing[peer as usize].gone = Some(why.to_owned());
     Sent::Gone

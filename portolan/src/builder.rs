@@ -10,7 +10,7 @@ use portolan_core::engine::Engine;
 use portolan_core::engine::StuckHook;
 use portolan_core::job::{self, Bootstrap, JobError};
 use portolan_core::level::{Level, Multiple, Single};
-use portolan_core::{Error, ErrorKind, Result, Waiting};
+use portolan_core::{Error, ErrorKind, Result, Waiting, log};
 #[cfg(feature = "t3e-sim")]
 use portolan_t3e_sim::T3e;
 
@@ -180,6 +180,8 @@ impl<L: Level> Builder<L> {
         for (name, value) in &self.given {
             settings.set(name, value).map_err(setting_error)?;
         }
+        // What is said while the job starts is said, too.
+        log::to_stderr(settings.log());
         Ok(settings)
     }
 }

@@ -131,7 +131,11 @@ impl<D: Device> Hosted<D> {
         if let Some(why) = why {
             if how == Leave::Dropped {
                 let rank = self.device.attributes().world_rank;
-                tracing::warn!(rank, "declared failed: {why}; what it had started is lost");
+                portolan_core::log!(
+                    WARN,
+                    rank,
+                    "declared failed: {why}; what it had started is lost"
+                );
             }
             self.device.declare_self_failed(why);
             return Ok(());
@@ -180,7 +184,7 @@ impl<D: Device> Drop for Hosted<D> {
             Leave::Dropped
         };
         if let Err(error) = self.leave(how) {
-            tracing::warn!(%error, "the job did not end in good order");
+            portolan_core::log!(WARN, rank = self.device.attributes().world_rank, %error, "the job did not end in good order");
         }
     }
 }

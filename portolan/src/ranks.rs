@@ -203,7 +203,7 @@ impl<L: Level> Builder<L> {
                 }
             };
             if let Err(error) = kept.leave(how) {
-                tracing::warn!(rank, %error, "the rank did not end in good order");
+                portolan_core::log!(WARN, rank, %error, "the rank did not end in good order");
             }
             Ok(outcome.ok())
         };

@@ -139,7 +139,7 @@ impl<L: Level, D: Device> World<L, D> {
         };
         self.comm.leave(Leave::Orderly)?;
         if leaks != Leaks::default() {
-            tracing::warn!(rank = self.rank(), %leaks, "left behind");
+            portolan_core::log!(WARN, rank = self.rank(), %leaks, "left behind");
         }
         Ok(leaks)
     }

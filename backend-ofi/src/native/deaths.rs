@@ -184,7 +184,7 @@ impl Tags {
 
     /// A receive has met a message of the dead.
     pub(super) fn give_up_receive(&mut self, ofi: &Ofi, number: u32, peer: u32) {
-        tracing::warn!(rank = ofi.rank, peer, "gave up a message of the dead");
+        portolan_core::log!(WARN, rank = ofi.rank, peer, "gave up a message of the dead");
         self.posted -= 1;
         self.lose(number, End::Failed(peer));
     }

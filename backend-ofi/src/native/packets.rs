@@ -200,7 +200,8 @@ impl Drop for Core {
         }
         if self.tags.is_under_way() {
             let rank = self.ofi.rank;
-            tracing::warn!(
+            portolan_core::log!(
+                WARN,
                 rank,
                 "left although the provider has not let go of messages"
             );

@@ -310,7 +310,12 @@ impl Tags {
                     }
                     None => {
                         let rank = ofi.rank;
-                        tracing::warn!(rank, why, "a receive from any source has failed");
+                        portolan_core::log!(
+                            WARN,
+                            rank,
+                            why,
+                            "a receive from any source has failed"
+                        );
                         End::Over(Status {
                             error: Some(ErrorKind::PeerFailed),
                             ..Status::EMPTY

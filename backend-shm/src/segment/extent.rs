@@ -50,7 +50,7 @@ impl Segment {
             libc::fallocate(self.fd(), mode, offset as libc::off_t, len as libc::off_t) == 0
         };
         if !done {
-            tracing::warn!(offset, len, error = %io::Error::last_os_error(), "segment memory was not given back");
+            portolan_core::log!(WARN, offset, len, error = %io::Error::last_os_error(), "segment memory was not given back");
         }
     }
 

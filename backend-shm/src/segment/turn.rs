@@ -20,7 +20,7 @@ impl<'a> Turn<'a> {
     pub(super) fn take(threads: &'a Mutex<()>, fd: RawFd) -> Self {
         let guard = threads.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = lock(fd, libc::F_WRLCK as libc::c_short) {
-            tracing::debug!(%error, "ranks cannot take turns at allocating shared memory");
+            portolan_core::log!(DEBUG, %error, "ranks cannot take turns at allocating shared memory");
         }
         Self {
             fd,

@@ -44,7 +44,10 @@ impl Host {
             .spawn(move || {
                 if let Err(error) = serve(machine, &listener, secret, patience) {
                     // The PEs see the ends of their sockets and say so.
-                    tracing::error!("the emulated machine could not be started: {error}");
+                    portolan_core::log!(
+                        ERROR,
+                        "the emulated machine could not be started: {error}"
+                    );
                 }
             })
             .map_err(|error| unavailable(format!("no thread for the machine: {error}")))?;

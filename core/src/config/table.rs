@@ -148,7 +148,8 @@ settings! {
     /// Prints the counters of each rank when it ends.
     "COUNTERS" => counters: bool, default "off", unit "";
 
-    /// How much is logged to standard error.
+    /// How much is logged to standard error. A program with a subscriber of the crate `tracing` gets the
+    /// messages there instead. Of several worlds in a process the most talkative one decides for all.
     "LOG" => log: LogLevel, default "warn", unit "";
 
     /// Where to write a trace of every message. `%r` in the name stands for the rank.

@@ -70,7 +70,7 @@ impl<T: Transport> State<T> {
                 // the one that was given up, the others are not to blame.
                 continue;
             }
-            tracing::error!(rank = self.proto.me, peer, "peer {what}");
+            crate::log!(ERROR, rank = self.proto.me, peer, "peer {what}");
             self.transport.declare_failed(peer, &format!("it {what}"));
             self.notice_failures();
         }
@@ -130,18 +130,12 @@ impl<T: Transport> State<T> {
 
     fn fail_peer(&mut self, peer: u32, why: Box<str>) {
         let left = &*why == LEFT;
-        match left {
-            true => tracing::warn!(
-                rank = self.proto.me,
-                peer,
-                "world rank {peer} has left the job, and something is still wanted of it"
-            ),
-            false => tracing::warn!(
-                rank = self.proto.me,
-                peer,
-                "world rank {peer} has failed: {why}"
-            ),
-        }
+        let what = match left {
+            true => "has left the job, and something is still wanted of it".to_owned(),
+            false => format!("has failed: {why}"),
+        };
+        // Not a warning: who needs that rank gets an error that says the same.
+        crate::log!(INFO, rank = self.proto.me, peer, "world rank {peer} {what}");
         self.proto.active.reasons.insert(peer, why);
         let flags = &mut self.proto.peers[peer as usize].flags;
         *flags |= Peer::FAILED;

@@ -512,7 +512,8 @@ impl Proto {
     /// that follows cannot tell, so it is reported here.)
     #[cold]
     pub(super) fn refuse_access(&mut self, peer: u32, cookie: u32) {
-        tracing::error!(
+        crate::log!(
+            ERROR,
             rank = self.me,
             peer,
             "one-sided access outside of a live region, or to memory that its driver does not copy"

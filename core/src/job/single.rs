@@ -70,7 +70,7 @@ impl Bootstrap for Single {
     }
 
     fn abort(&mut self, code: i32, message: &str) {
-        tracing::error!(code, message, "job of one aborted");
+        crate::log!(ERROR, code, message, "job of one aborted");
     }
 
     fn finalize(&mut self) -> Result<(), JobError> {

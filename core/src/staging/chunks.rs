@@ -105,7 +105,8 @@ impl Chunk {
     /// it is, locked and nobody's.
     fn lose(&mut self) {
         if let Some(block) = self.block.take() {
-            tracing::warn!(
+            crate::log!(
+                WARN,
                 "a chunk is not used again: the driver does not say whether its copy is over"
             );
             std::mem::forget(block);

@@ -139,7 +139,7 @@ impl Drop for Pinned {
         // SAFETY: registered, once, and still memory.
         let undo = || driver.check(unsafe { (driver.unregister_host)(start.cast()) });
         if let Err(why) = driver.within(self.context, undo) {
-            tracing::debug!(why, "memory could not be unlocked");
+            crate::log!(DEBUG, why, "memory could not be unlocked");
         }
     }
 }
@@ -212,7 +212,8 @@ unsafe impl Accelerator for Cuda {
                 start,
             })),
             Err(why) => {
-                tracing::warn!(
+                crate::log!(
+                    WARN,
                     why,
                     "memory for copies from and to a GPU could not be locked"
                 );

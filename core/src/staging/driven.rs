@@ -112,7 +112,7 @@ impl Driven {
     pub(crate) fn note<R>(&self, result: std::result::Result<R, String>) -> Option<R> {
         result
             .map_err(|why| {
-                tracing::error!(why, "a copy from or to a device has failed");
+                crate::log!(ERROR, why, "a copy from or to a device has failed");
                 let _ = self.fault.set(why);
             })
             .ok()

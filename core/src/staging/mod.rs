@@ -273,7 +273,7 @@ impl Back {
         match unsafe { self.driver.store(self.target, self.host.as_ptr(), len) } {
             Ok(()) => status,
             Err(why) => {
-                tracing::error!(why, "what was received could not be stored");
+                crate::log!(ERROR, why, "what was received could not be stored");
                 Status {
                     error: Some(ErrorKind::UnsupportedMemory),
                     bytes: 0,

@@ -49,7 +49,7 @@ pub(super) fn files_are_short(_: &Repo, files: &[SourceFile]) -> Vec<String> {
         .collect()
 }
 
-/// Libraries report through values and `tracing`, not by printing.
+/// Libraries report through values and `portolan_core::log!`, not by printing, and not past what sees to it that somebody hears.
 pub(super) fn libraries_do_not_print(_: &Repo, files: &[SourceFile]) -> Vec<String> {
     let library = |file: &&SourceFile| {
         let own = !PROGRAMS
@@ -66,6 +66,12 @@ pub(super) fn libraries_do_not_print(_: &Repo, files: &[SourceFile]) -> Vec<Stri
                 .any(|p| words.starts_with(p))
             {
                 problems.push(format!("{}:{number}: a library prints", file.path));
+            }
+            if ["trace!(", "debug!(", "info!(", "warn!(", "error!("]
+                .iter()
+                .any(|p| words.contains(&format!("tracing::{p}")))
+            {
+                problems.push(format!("{}:{number}: not by `log!`", file.path));
             }
         }
     }
@@ -164,6 +170,11 @@ mod tests {
         assert_eq!(
             libraries_do_not_print(&repo(), &[made_up("core/src/a.rs", text)]),
             ["core/src/a.rs:2: a library prints"]
+        );
+        let event = "    tracing::warn!(\"x\");\n";
+        assert_eq!(
+            libraries_do_not_print(&repo(), &[made_up("core/src/a.rs", event)]),
+            ["core/src/a.rs:1: not by `log!`"]
         );
         assert!(libraries_do_not_print(&repo(), &[made_up("launch/src/a.rs", text)]).is_empty());
     }

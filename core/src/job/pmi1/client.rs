@@ -93,7 +93,7 @@ impl Client {
                 None => "pmi-1",
             };
         }
-        tracing::debug!(rank, size, job = %client.kvsname, kind = client.kind, "joined the job");
+        crate::log!(DEBUG, rank, size, job = %client.kvsname, kind = client.kind, "joined the job");
         Ok(client)
     }
 
@@ -152,7 +152,7 @@ impl Client {
     }
 
     fn say(&mut self, message: &Message) -> io::Result<()> {
-        tracing::trace!(rank = self.rank, %message, "to the launcher");
+        crate::log!(TRACE, rank = self.rank, %message, "to the launcher");
         self.stream.write_all(format!("{message}\n").as_bytes())?;
         self.stream.flush()
     }
@@ -161,7 +161,7 @@ impl Client {
         loop {
             if let Some(message) = self.lines.next_message() {
                 let message = message.map_err(|why| self.protocol(doing, why.to_string()))?;
-                tracing::trace!(rank = self.rank, %message, "from the launcher");
+                crate::log!(TRACE, rank = self.rank, %message, "from the launcher");
                 return Ok(message);
             }
             let mut bytes = [0; 2048];
@@ -311,7 +311,7 @@ impl Bootstrap for Client {
             request = request.with("reason", Message::escape(&short));
         }
         if let Err(error) = self.say(&request) {
-            tracing::error!(rank = self.rank, %error, "cannot tell the launcher to abort");
+            crate::log!(ERROR, rank = self.rank, %error, "cannot tell the launcher to abort");
         }
     }
 
@@ -322,7 +322,7 @@ impl Bootstrap for Client {
         }
         let request = Message::new("report").with("what", what);
         if let Err(error) = self.say(&request.with("text", escaped)) {
-            tracing::debug!(rank = self.rank, %error, "cannot report to the launcher");
+            crate::log!(DEBUG, rank = self.rank, %error, "cannot report to the launcher");
         }
     }
 
