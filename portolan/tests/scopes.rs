@@ -5,7 +5,8 @@ mod common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use common::{SIZES, jobs, value};
-use portolan::{ErrorKind, Source, Tags};
+use portolan::coll::{Allreduce, Barrier};
+use portolan::{Builder, Error, ErrorKind, Op, Source, Tags};
 
 #[test]
 fn everything_started_in_a_scope_is_over_when_it_ends() {
@@ -120,6 +121,50 @@ fn a_panic_in_a_scope_takes_long_sends_back() {
         comm.barrier()?;
         comm.send(&[3u8], other, 0)?;
         assert_eq!(comm.recv_one::<u8>(other, 0)?.0, 3);
+        Ok(())
+    });
+}
+
+/// A collective operation cannot be taken back, and the others may wait for what was to come behind it.
+#[test]
+fn a_panic_in_a_scope_with_a_collective_operation_is_heard_by_all() {
+    for transport in common::transports() {
+        let job = Builder::new().transport(transport).threads(3, |world| {
+            let comm = world.comm();
+            if comm.rank() == 1 {
+                let panicked = catch_unwind(AssertUnwindSafe(|| {
+                    comm.scope(|s| -> portolan::Result<()> {
+                        s.start(Barrier::new())?;
+                        panic!("on purpose");
+                    })
+                }));
+                assert!(panicked.is_err());
+                assert_eq!(comm.barrier().unwrap_err().kind(), ErrorKind::PeerFailed);
+            } else {
+                // Behind the barrier, for rank 1.
+                let error = comm.recv_one::<u8>(1, 0).unwrap_err();
+                assert_eq!(
+                    (error.kind(), error.peer()),
+                    (ErrorKind::PeerFailed, Some(1)),
+                    "{error}"
+                );
+            }
+        });
+        job.expect(transport);
+    }
+}
+
+#[test]
+fn an_error_in_a_scope_lets_collective_operations_go_their_way() {
+    jobs(&[1, 2, 3], |world| {
+        let comm = world.comm();
+        let (mine, mut sum) = ([comm.rank() + 1], [0]);
+        let outcome = comm.scope(|s| -> portolan::Result<()> {
+            s.start(Allreduce::new(&mine, &mut sum, Op::SUM))?;
+            Err(Error::new(ErrorKind::Exhausted, "on purpose"))
+        });
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Exhausted);
+        assert_eq!(sum, [comm.size() * (comm.size() + 1) / 2]);
         Ok(())
     });
 }

@@ -161,7 +161,7 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         // SAFETY: the buffers are borrowed for the life of the scope, which does not end before the request is
         // over, because it is registered. Dropping or forgetting the handle ends no borrow and frees nothing.
         let started = unsafe { ground.start(&call) };
-        let pending = self.register(started)?;
+        let pending = self.register_bound(started)?;
         Ok(ScopedCollective { pending, call })
     }
 }

@@ -9,6 +9,7 @@
 
 mod registry;
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
@@ -21,6 +22,7 @@ use portolan_datatype::{Datatype, Layout};
 use super::raw::{all_bytes, any_bits};
 use super::{Comm, Host, Sealed, any_request};
 use crate::any::AnyDevice;
+use crate::hosted::Leave;
 use registry::Registry;
 
 impl<L: Level, D: Device> Comm<L, D> {
@@ -28,7 +30,12 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// computation; all of them are over when this returns.
     ///
     /// If `body` succeeds, what it left unfinished is waited for. If it fails or panics, what can be
-    /// cancelled is cancelled.
+    /// cancelled is cancelled, and the rest is waited for.
+    ///
+    /// A collective operation cannot be cancelled (MPI-4 section 3.8.4). If `body` returns an error, this waits until the
+    /// others have done their part in it; if they wait for something of this rank first that it has not sent, nobody gets any
+    /// further. If `body` panics, this rank is declared failed to the others, for good: the operation ends on all
+    /// ranks, with [`PeerFailed`](crate::ErrorKind::PeerFailed).
     ///
     /// ```
     /// portolan::try_threads(4, |world| {
@@ -62,12 +69,17 @@ impl<L: Level, D: Device> Comm<L, D> {
             registry: Registry::new(),
             scope: PhantomData,
             env: PhantomData,
+            bound: Cell::new(false),
         };
         let outcome = catch_unwind(AssertUnwindSafe(|| body(&scope)));
         let mut finished = Ok(());
         if !scope.registry.is_empty() {
             let guard = NoUnwind::new("the end of a scope");
-            finished = scope.finish(matches!(outcome, Ok(Ok(_))));
+            finished = scope.finish(match &outcome {
+                Ok(Ok(_)) => End::Orderly,
+                Ok(Err(_)) => End::Failed,
+                Err(_) => End::Panicked,
+            });
             guard.done();
         }
         match outcome {
@@ -89,6 +101,16 @@ pub struct Scope<'scope, 'env: 'scope, L: Level = Single, D: Device = AnyDevice<
     // Invariant in both, as `std::thread::Scope` is: neither life can be taken for another.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
+    /// Something was started that cannot be cancelled and needs what other ranks do.
+    bound: Cell<bool>,
+}
+
+/// How the body of a scope ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Orderly,
+    Failed,
+    Panicked,
 }
 
 impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
@@ -257,17 +279,36 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         })
     }
 
+    /// The same for a collective operation.
+    #[inline]
+    pub(crate) fn register_bound(
+        &'scope self,
+        started: Result<Request>,
+    ) -> Result<Registered<'scope, L, D>> {
+        let registered = self.register(started)?;
+        // Most of a few bytes are over: those pay nothing.
+        if registered.place.is_some() {
+            self.bound.set(true);
+        }
+        Ok(registered)
+    }
+
     /// Brings every registered request to its end; the first error of theirs. Most scopes have none left.
     #[inline(never)]
-    fn finish(&self, orderly: bool) -> Result<()> {
+    fn finish(&self, end: End) -> Result<()> {
         let device = self.comm.hosted();
         let mut outcome: Result<(), Error> = Ok(());
         let cancel_all = || {
             // Whether it helps shows at the completion.
             self.registry.each(|request| drop(device.cancel(request)));
         };
-        if !orderly {
+        if end != End::Orderly {
             cancel_all();
+        }
+        if end == End::Panicked && self.bound.get() && self.has_active() {
+            // The others may wait for what this rank will not send any more, and not take part. As when a panic
+            // drops the world; an error in it would be that the rank has left already.
+            let _ = device.leave(Leave::Panicked);
         }
         self.registry.each(|request| {
             if let Err(error) = device.wait(request)
@@ -279,6 +320,13 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
             }
         });
         outcome
+    }
+
+    fn has_active(&self) -> bool {
+        let mut active = false;
+        self.registry
+            .each(|request| active |= matches!(self.comm.hosted().peek(request), Ok(None)));
+        active
     }
 }
 
