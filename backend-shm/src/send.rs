@@ -241,7 +241,8 @@ fn new_area(shm: &mut Shm, peer: u32, size: u64) -> portolan_core::Result<()> {
 #[cold]
 fn go_on_with_less(shm: &mut Shm, peer: u32, why: &str) {
     if !std::mem::replace(&mut shm.said_short, true) {
-        tracing::warn!(
+        portolan_core::log!(
+            WARN,
             rank = shm.rank,
             peer,
             why,

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::between_two;
 use criterion::{Criterion, criterion_group, criterion_main};
-use portolan::{Builder, Comm, Device, Jobs, Result, Source, Tag, Tags};
+use portolan::{Builder, Comm, Device, Result, Source, Tag, Tags};
 use portolan_benches::machine::Limits;
 use portolan_benches::{allowed_processors, pin};
 use portolan_core::config::Settings;
@@ -190,7 +190,10 @@ fn code(c: &mut Criterion) {
             take(&mut one, &mut sink);
         });
     });
-    let worlds = Jobs::with(&Builder::new().transport("shm"), 2).expect("there is memory");
+    let worlds = Builder::new()
+        .transport("shm")
+        .in_process(2)
+        .expect("there is memory");
     let (zero, one) = (worlds[0].comm(), worlds[1].comm());
     let mut data = [0_u8; 8];
     for (name, (send, recv)) in [("device", DEVICE), ("facade", FACADE)] {

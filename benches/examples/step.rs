@@ -8,7 +8,7 @@
 use std::hint::black_box;
 use std::process::ExitCode;
 
-use portolan::{Builder, Comm, Jobs, RecvRequest, Result, SendRequest};
+use portolan::{Builder, Comm, RecvRequest, Result, SendRequest};
 
 /// The steps that can be counted, each called once in a round.
 const STEPS: [&str; 5] = ["send", "recv", "post", "start", "finish"];
@@ -38,7 +38,7 @@ fn complain(text: &str) {
 }
 
 fn run(what: &str, rounds: u32) -> Result<()> {
-    let worlds = Jobs::with(&Builder::new().transport("shm"), 2)?;
+    let worlds = Builder::new().transport("shm").in_process(2)?;
     let (zero, one) = (worlds[0].comm(), worlds[1].comm());
     let counted = |name| what == name;
     let (mut to, mut from) = (vec![0_u64], vec![1_u64]);

@@ -11,8 +11,8 @@ mod persistent;
 
 use std::hint::black_box;
 
+use portolan::Level;
 use portolan::coll::{Alltoallw, NeighbourAllgather, NeighbourAlltoall, NeighbourAlltoallw};
-use portolan::level::Level;
 use portolan::topology::Dimension;
 use portolan::{Comm, Device, Op, Result};
 

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::thread;
 use std::time::Duration;
 
-use portolan::level::Level;
+use portolan::Level;
 use portolan::{Comm, Device, Error, ErrorKind, Result};
 
 use crate::measure::timed;

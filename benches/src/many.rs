@@ -3,7 +3,7 @@
 use std::panic::resume_unwind;
 use std::thread;
 
-use portolan::level::Multiple;
+use portolan::Multiple;
 use portolan::{Comm, Device, Result};
 
 use crate::pattern::ping_pong;

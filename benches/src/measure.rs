@@ -1,7 +1,7 @@
 //! One sample, on all ranks.
 
-use portolan::level::{Level, Multiple};
 use portolan::{Comm, Device, Error, ErrorKind, Op, Result};
+use portolan::{Level, Multiple};
 
 use crate::pattern::Pool;
 use crate::waiting::Waiting;

@@ -1,6 +1,6 @@
 //! Receives and messages that wait while others pass.
 
-use portolan::level::Level;
+use portolan::Level;
 use portolan::{Comm, Device, Result, Source};
 
 use crate::window::Window;

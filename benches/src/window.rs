@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use portolan::level::Level;
+use portolan::Level;
 use portolan::{Comm, Device, Result, Source, Tag, Tags};
 use portolan_core::comm::NoUnwind;
 use portolan_core::{ContigBuf, Request, SendMode};

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use portolan::{Builder, Comm, Jobs, Result};
+use portolan::{Builder, Comm, Result};
 
 /// Names the case to the process that plays it.
 const CASE: &str = "HOT_PATH_CASE";
@@ -99,7 +99,7 @@ fn skipped(case: &str) {
 
 /// The case; comes back only if it fails.
 fn play(case: &str) -> Result<i32> {
-    let worlds = Jobs::with(&Builder::new().transport("shm"), 2)?;
+    let worlds = Builder::new().transport("shm").in_process(2)?;
     let (zero, one) = (worlds[0].comm(), worlds[1].comm());
     let round = |case: &str| step(case, &zero, &one);
     // Ranks that have not met take one message, and the next has to wait for them.

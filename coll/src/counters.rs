@@ -1,5 +1,8 @@
 //! What collectives have cost: messages and synchronisations, counted per communicator.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use portolan_core::Device;
 use portolan_core::comm::Communicator;
 
@@ -46,6 +49,32 @@ impl Counters {
             Self::Looks => "looks",
         }
     }
+}
+
+/// What was counted on the communicators of a rank that have ended.
+#[derive(Debug, Default)]
+pub struct Totals([AtomicU64; Counters::COUNT]);
+
+impl Totals {
+    /// Communicators may end in several threads at once.
+    pub(crate) fn add(&self, counted: [u64; Counters::COUNT]) {
+        for (total, more) in self.0.iter().zip(counted) {
+            // Relaxed: it is read when those threads are done, or may be late.
+            total.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    /// The sum of a counter over those communicators.
+    #[must_use]
+    pub fn of(&self, what: Counters) -> u64 {
+        self.0[what as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// What is counted on communicators of this rank that end, from now on and before: it may be read when none is left.
+#[must_use]
+pub fn totals<D: Device>(comm: &Communicator<D>) -> Arc<Totals> {
+    Arc::clone(&crate::state::of_job(comm).totals)
 }
 
 /// What has been counted on a communicator.

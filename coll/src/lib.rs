@@ -55,7 +55,7 @@ pub use check::{check, check_inter};
 pub use compare::{
     Creation, compare_creation, compare_inter_creation, start_comparing, start_comparing_inter,
 };
-pub use counters::{Counters, counted};
+pub use counters::{Counters, Totals, counted, totals};
 pub use levels::Levels;
 pub use options::{Options, configure};
 pub use start::{Persistent, start};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use portolan_core::comm::{Communicator, FIRST_FREE_TAG, Neighbours, Slot, Tag};
 use portolan_core::{Device, Error, ErrorKind, Result};
 
-use crate::counters::Counters;
+use crate::counters::{Counters, Totals};
 use crate::direct::{Direct, Pool};
 use crate::levels::Levels;
 use crate::options::Options;
@@ -33,6 +33,15 @@ pub(crate) struct State {
     neighbours: OnceLock<Option<Neighbours>>,
     /// Memory that the members share.
     pub(crate) direct: Direct,
+    /// What is counted here is added to these when the communicator ends.
+    totals: Arc<Totals>,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        let counted = Counters::ALL.map(|what| self.counted(what));
+        self.totals.add(counted);
+    }
 }
 
 /// Memory of a blocking call, kept for the next.
@@ -50,6 +59,8 @@ pub(crate) struct Job {
     pub(crate) progress: Progress,
     /// Shared memory of communicators that are gone.
     pub(crate) boards: Arc<Pool>,
+    /// What was counted on communicators that are gone.
+    pub(crate) totals: Arc<Totals>,
 }
 
 impl Job {
@@ -58,6 +69,7 @@ impl Job {
             boards: Arc::new(Pool::new(&options)),
             options,
             progress: Progress::default(),
+            totals: Arc::default(),
         }
     }
 }
@@ -65,7 +77,10 @@ impl Job {
 /// The state of a communicator.
 #[inline]
 pub(crate) fn of<D: Device>(comm: &Communicator<D>) -> &State {
-    comm.extension(Slot::Coll, || State::new(comm.device().attributes().tag_ub))
+    comm.extension(Slot::Coll, || {
+        let totals = Arc::clone(&of_job(comm).totals);
+        State::new(comm.device().attributes().tag_ub, totals)
+    })
 }
 
 /// The state of the job.
@@ -75,7 +90,7 @@ pub(crate) fn of_job<D: Device>(comm: &Communicator<D>) -> &Job {
 }
 
 impl State {
-    fn new(tag_ub: u32) -> Self {
+    fn new(tag_ub: u32, totals: Arc<Totals>) -> Self {
         Self {
             started: AtomicU32::new(0),
             reserved: AtomicU32::new(0),
@@ -85,6 +100,7 @@ impl State {
             levels: OnceLock::new(),
             neighbours: OnceLock::new(),
             direct: Direct::default(),
+            totals,
         }
     }
 

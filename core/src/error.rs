@@ -2,6 +2,8 @@
 //! what to try, with a [`kind`](Error::kind) a program can match.
 
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
 
 use crate::status::Status;
 
@@ -73,6 +75,7 @@ pub enum ErrorKind {
 
 /// Who has to act on an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Blame {
     /// The calling program passed something wrong.
     Caller,
@@ -129,6 +132,7 @@ struct Inner {
     device: Option<&'static str>,
     peer: Option<u32>,
     status: Option<Status>,
+    cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
@@ -143,6 +147,7 @@ impl Error {
             device: None,
             peer: None,
             status: None,
+            cause: None,
         }))
     }
 
@@ -210,6 +215,14 @@ impl Error {
         self
     }
 
+    /// Keeps the error of another kind that this one was made from, for programs: [`source`](std::error::Error::source) gives it.
+    /// What it says, this one is to say, too.
+    #[must_use]
+    pub fn caused_by(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.0.cause = Some(Arc::new(cause));
+        self
+    }
+
     /// What kind of thing went wrong.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -258,11 +271,56 @@ impl fmt::Debug for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    /// The error of a part of Portolan that this one was made from: of a setting, a layout, an operator, the launcher.
+    /// Its text is a part of this one's.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let cause = self.0.cause.as_deref()?;
+        Some(cause)
+    }
+}
+
+// Nothing is changed through a shared error, that of a cause included.
+impl UnwindSafe for Error {}
+impl RefUnwindSafe for Error {}
 
 impl From<portolan_datatype::LayoutError> for Error {
     #[cold]
     fn from(e: portolan_datatype::LayoutError) -> Self {
-        Self::new(ErrorKind::InvalidLayout, e.to_string())
+        Self::new(ErrorKind::InvalidLayout, e.to_string()).caused_by(e)
+    }
+}
+
+impl From<portolan_datatype::OpError> for Error {
+    #[cold]
+    fn from(e: portolan_datatype::OpError) -> Self {
+        use portolan_datatype::OpError;
+
+        let kind = match e {
+            OpError::LengthMismatch { .. } => ErrorKind::InvalidCount,
+            OpError::InvalidResult { .. } => ErrorKind::InvalidValue,
+            _ => ErrorKind::InvalidLayout,
+        };
+        // It says itself what to do.
+        Self::new(kind, e.to_string()).caused_by(e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use portolan_datatype::{Op, OpError};
+
+    use super::*;
+
+    #[test]
+    fn the_cause_is_kept() {
+        let error = Error::from(Op::SUM.apply_slices(&[1], &mut [1, 2]).unwrap_err());
+        assert_eq!(error.kind(), ErrorKind::InvalidCount);
+        let cause = error.clone().on_rank(3);
+        let cause = cause.source().unwrap().downcast_ref::<OpError>();
+        assert_eq!(cause.unwrap().to_string(), error.to_string());
+        assert!(Error::new(ErrorKind::Internal, "").source().is_none());
     }
 }

@@ -5,11 +5,15 @@ use portolan_datatype::{Datatype, MsgRep};
 use crate::error::ErrorKind;
 
 /// Source, tag, error, byte count and cancellation of a completed operation (`MPI_Status`).
+///
+/// Source and tag are those of a message that was received or probed. Of anything else (a send, a collective operation,
+/// what was cancelled) they say nothing: [`has_message`](Self::has_message) tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Status {
-    /// Rank of the sender in the communicator of the receive. For sends, the caller's own rank.
+    /// Rank of the sender in the communicator of the receive; `u32::MAX` if no message was received.
     pub source: u32,
-    /// Tag of the message.
+    /// Tag of the message; `u32::MAX` if no message was received.
     pub tag: u32,
     /// Why the operation failed, if it did.
     pub error: Option<ErrorKind>,
@@ -41,6 +45,29 @@ impl Status {
     #[inline]
     pub(crate) fn is_good(&self) -> bool {
         self.error.is_none() && !self.cancelled && self.rep == MsgRep::Native
+    }
+
+    /// Whether source and tag are those of a message: not after a send, nor after an operation that moved nothing.
+    ///
+    /// ```
+    /// use portolan_core::Status;
+    ///
+    /// assert!(Status::received(0, 7, 24).has_message());
+    /// assert!(!Status::EMPTY.has_message());
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn has_message(&self) -> bool {
+        self.source != Self::EMPTY.source
+    }
+
+    /// The same, of an operation that failed.
+    #[must_use]
+    pub fn with_error(self, error: ErrorKind) -> Self {
+        Self {
+            error: Some(error),
+            ..self
+        }
     }
 
     /// The status of an operation that was cancelled before it matched.

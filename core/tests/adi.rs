@@ -609,10 +609,7 @@ fn a_damaged_message_has_a_remedy() {
     assert!(devices[0].is_complete(request), "it has left");
     let completion = device::Completion {
         keep: Box::new(()),
-        then: Some(|_, status| Status {
-            error: Some(ErrorKind::PeerMisbehaved),
-            ..status
-        }),
+        then: Some(|_, status| status.with_error(ErrorKind::PeerMisbehaved)),
     };
     devices[0].attach(request, completion).unwrap();
     let error = devices[0].wait(request).unwrap_err();

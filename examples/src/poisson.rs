@@ -6,8 +6,8 @@
 
 use std::fmt;
 
+use portolan::Level;
 use portolan::coll::NeighbourAlltoall;
-use portolan::level::Level;
 use portolan::topology::Dimension;
 use portolan::{Comm, Device, Error, ErrorKind, Op, Result};
 

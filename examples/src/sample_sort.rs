@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
+use portolan::Level;
 use portolan::coll::Scatter;
-use portolan::level::Level;
 use portolan::{Comm, Device, Op, Result};
 
 use crate::share;

@@ -93,11 +93,7 @@ impl<L: Level> Builder<L> {
 
     /// What happens when a rank dies: the whole job ends, or calls that need the dead rank fail.
     pub fn on_failure(self, what: OnFailure) -> Self {
-        let text = match what {
-            OnFailure::Return => "return",
-            _ => "abort",
-        };
-        self.setting("ON_FAILURE", text)
+        self.setting("ON_FAILURE", &what.to_string())
     }
 
     /// Gives any setting, by its name without `PORTOLAN_`. `docs/settings.md` lists them.
@@ -299,10 +295,10 @@ fn announce(settings: &Settings, choice: &Choice, size: u32, kind: &str) {
 
 #[cold]
 fn setting_error(error: SettingError) -> Error {
-    Error::new(ErrorKind::InvalidSetting, error.to_string())
+    Error::new(ErrorKind::InvalidSetting, error.to_string()).caused_by(error)
 }
 
 #[cold]
 fn job_error(error: JobError) -> Error {
-    Error::new(ErrorKind::Job, error.to_string())
+    Error::new(ErrorKind::Job, error.to_string()).caused_by(error)
 }

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use portolan_coll::Options;
+use portolan_coll::{Counters, Options, Totals};
+use portolan_core::comm::Errors;
 use portolan_core::config::Settings;
 use portolan_core::device::{Device, delegate_device};
 use portolan_core::job::Bootstrap;
@@ -35,6 +36,8 @@ pub struct Hosted<D: Device> {
     pub(crate) budget: Arc<Budget>,
     /// What the settings say of collective operations, until the world's communicator is made.
     pub(crate) collectives: Option<Result<Options>>,
+    /// What collective operations have cost on communicators that are gone, once there is one.
+    pub(crate) totals: OnceLock<Arc<Totals>>,
     /// Who copies from and to memory of devices: found at its first use, if nobody has said.
     pub(crate) staging: OnceLock<Staging>,
 }
@@ -78,8 +81,28 @@ impl<D: Device> Hosted<D> {
             counters: settings.counters(),
             budget: Arc::new(Budget::new(settings.buffer_max())),
             collectives: Some(Options::from_settings(settings)),
+            totals: OnceLock::new(),
             staging: OnceLock::new(),
         }
+    }
+
+    /// The error as a communicator of this error mode and name has it.
+    #[cold]
+    pub(crate) fn judge(
+        &self,
+        error: Error,
+        errors: Errors,
+        name: impl FnOnce() -> String,
+    ) -> Error {
+        let attributes = self.device.attributes();
+        let error = error
+            .on_rank(attributes.world_rank)
+            .on_device(attributes.name);
+        if errors == Errors::Abort && error.kind() != ErrorKind::MayBlock {
+            self.abort(1, Some(&name()), Some(&error.to_string()));
+        }
+        self.note_error(&error);
+        error
     }
 
     /// The program is about to be given an error: remembers it (see [`World`](crate::World) on
@@ -111,6 +134,11 @@ impl<D: Device> Hosted<D> {
 
     /// Leaves the job, once; later calls do nothing.
     pub(crate) fn leave(&self, how: Leave) -> Result<()> {
+        self.leave_with(how, |_| 0)
+    }
+
+    /// The same; `live` says what collective operations have cost on communicators that have not ended.
+    pub(crate) fn leave_with(&self, how: Leave, live: impl Fn(Counters) -> u64) -> Result<()> {
         // Relaxed: the flag carries no data, it only lets one caller in.
         if self.left.swap(true, Ordering::Relaxed) {
             return Ok(());
@@ -146,14 +174,14 @@ impl<D: Device> Hosted<D> {
             Ok(())
         };
         if self.counters {
-            self.print_counters();
+            self.print_counters(live);
         }
         let bootstrap = self.take_bootstrap();
         ended?;
         match bootstrap {
             Some(mut bootstrap) => bootstrap
                 .finalize()
-                .map_err(|error| Error::new(ErrorKind::Job, error.to_string())),
+                .map_err(|error| Error::new(ErrorKind::Job, error.to_string()).caused_by(error)),
             None => Ok(()),
         }
     }
@@ -165,11 +193,19 @@ impl<D: Device> Hosted<D> {
             .take()
     }
 
-    fn print_counters(&self) {
+    /// `live` counts on communicators that have not ended.
+    fn print_counters(&self, live: impl Fn(Counters) -> u64) {
         let rank = self.device.attributes().world_rank;
         let mut text = String::new();
         for (name, value) in self.device.counters() {
             text.push_str(&format!("portolan: rank {rank}: {name} {value}\n"));
+        }
+        for what in Counters::ALL {
+            let gone = self.totals.get().map_or(0, |totals| totals.of(what));
+            let (name, value) = (what.text(), gone + live(what));
+            text.push_str(&format!(
+                "portolan: rank {rank}: collective_{name} {value}\n"
+            ));
         }
         // Whoever asked for counters and closed standard error does not want them.
         let _ = std::io::stderr().write_all(text.as_bytes());

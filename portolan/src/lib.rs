@@ -76,7 +76,7 @@ mod world;
 pub use portolan_core::comm::{Errors, Key, Source, SplitBy, Tag, Tags};
 pub use portolan_core::config::{OnFailure, Settings};
 pub use portolan_core::group::{Comparison, Group, RankRange};
-pub use portolan_core::level::{self, Multiple, Single};
+pub use portolan_core::level::{Level, Multiple, Single};
 pub use portolan_core::{Blame, Device, Error, ErrorKind, Result, Status};
 pub use portolan_datatype as datatype;
 pub use portolan_datatype::{Datatype, Layout, Op};
@@ -86,10 +86,10 @@ pub use builder::{Builder, init};
 pub use choose::{TransportInfo, rank_variables, transports};
 pub use comm::topology;
 pub use comm::{
-    AnyRequest, CartComm, Comm, Completion, DupRequest, Failed, InterComm, InterDupRequest,
-    Message, OwnedRequest, Parts, PersistentRecv, PersistentSend, RecvRequest, RemoteLeader,
-    RequestFuture, Scope, ScopedRecv, ScopedSend, SendRequest, StableBuf, StableBufMut, wait_all,
-    wait_any, wait_any_of, wait_some,
+    AnyRequest, Buffer, BufferMut, CartComm, Comm, Completion, DupRequest, Failed, InterComm,
+    InterDupRequest, Message, OwnedRequest, Parts, PersistentRecv, PersistentSend, RecvRequest,
+    RemoteLeader, RequestFuture, Scope, ScopedRecv, ScopedSend, SendRequest, StableBuf,
+    StableBufMut, wait_all, wait_any, wait_any_of, wait_some,
 };
 pub use hosted::Hosted;
 pub use ranks::{Jobs, threads, try_threads};

@@ -89,15 +89,17 @@ impl Jobs {
     /// # Errors
     /// As [`Builder::threads`].
     pub fn in_process(n: u32) -> Result<Vec<World>> {
-        Self::with(&Builder::new(), n)
+        Builder::new().in_process(n)
     }
+}
 
-    /// [`in_process`](Self::in_process) with the settings and thread level of a builder.
+impl<L: Level> Builder<L> {
+    /// The `n` ranks of a job for one thread, which steps them. See [`Jobs::in_process`].
     ///
     /// # Errors
-    /// As [`Builder::threads`].
-    pub fn with<L: Level>(builder: &Builder<L>, n: u32) -> Result<Vec<World<L>>> {
-        let (devices, settings) = builder.devices(n, Place::OneThread)?;
+    /// As [`threads`](Self::threads).
+    pub fn in_process(self, n: u32) -> Result<Vec<World<L>>> {
+        let (devices, settings) = self.devices(n, Place::OneThread)?;
         devices
             .into_iter()
             .map(|device| {
@@ -110,9 +112,7 @@ impl Jobs {
             })
             .collect()
     }
-}
 
-impl<L: Level> Builder<L> {
     /// Runs a job whose ranks are `n` threads of this process. See [`threads`], also for what becomes of a rank that has
     /// dealt with an error.
     ///
@@ -202,8 +202,15 @@ impl<L: Level> Builder<L> {
                     Leave::Panicked
                 }
             };
-            if let Err(error) = kept.leave(how) {
-                portolan_core::log!(WARN, rank, %error, "the rank did not end in good order");
+            match kept.leave(how) {
+                Ok(()) => {}
+                // The rank that failed is the job's result, or its panic is.
+                Err(error) if error.kind() == ErrorKind::PeerFailed => {
+                    portolan_core::log!(DEBUG, rank, %error, "it has heard of a failure at its end");
+                }
+                Err(error) => {
+                    portolan_core::log!(WARN, rank, %error, "the rank did not end in good order");
+                }
             }
             Ok(outcome.ok())
         };

@@ -25,6 +25,7 @@ use crate::hosted::{Ending, Hosted, Launcher, Leave};
 ///
 /// Errors of the program's own (a file that is missing) are not seen here: a program that may have
 /// some leaves its body to [`run`](crate::run), which treats all errors alike.
+#[must_use = "the rank leaves the job when its last handle is dropped"]
 #[derive(Debug)]
 pub struct World<L: Level = Single, D: Device = AnyDevice<L>> {
     comm: Comm<L, D>,
@@ -48,7 +49,7 @@ impl<L: Level, D: Device> World<L, D> {
     ///
     /// # Safety
     /// Nobody else completes, frees or cancels requests on the device. If `L` is
-    /// [`Multiple`](crate::level::Multiple), it may be used by several threads at once.
+    /// [`Multiple`](crate::Multiple), it may be used by several threads at once.
     pub unsafe fn from_device(device: D, settings: &Settings) -> Result<Self> {
         let ending = Ending {
             together: true,
@@ -59,7 +60,6 @@ impl<L: Level, D: Device> World<L, D> {
     }
 
     /// The communicator of all ranks (`MPI_COMM_WORLD`).
-    #[must_use]
     pub fn comm(&self) -> Comm<L, D> {
         self.comm.clone()
     }

@@ -239,7 +239,7 @@ fn one_thread_steps_several_ranks() {
 #[test]
 fn what_a_rank_that_left_still_had_to_send_is_an_error() {
     for transport in common::transports() {
-        let worlds = Jobs::with(&Builder::new().transport(transport), 2).unwrap();
+        let worlds = Builder::new().transport(transport).in_process(2).unwrap();
         let [zero, one] = worlds.try_into().unwrap();
         let comm = zero.comm();
         drop(comm.isend_owned(vec![7_u8; 1 << 20], 1, 0).unwrap());
@@ -283,7 +283,7 @@ fn a_rank_that_fails_takes_its_memory_when_nobody_reads_it() {
 fn sends_to_a_rank_that_left_end() {
     for transport in common::transports() {
         for sends in [1, 2] {
-            let worlds = Jobs::with(&Builder::new().transport(transport), 2).unwrap();
+            let worlds = Builder::new().transport(transport).in_process(2).unwrap();
             let [zero, one] = worlds.try_into().unwrap();
             let comm = one.comm();
             drop(zero);
@@ -307,7 +307,7 @@ fn sends_to_a_rank_that_left_end() {
 #[test]
 fn receives_from_a_rank_that_left_end() {
     for transport in common::transports() {
-        let worlds = Jobs::with(&Builder::new().transport(transport), 3).unwrap();
+        let worlds = Builder::new().transport(transport).in_process(3).unwrap();
         let [zero, one, two] = worlds.try_into().unwrap();
         zero.comm().send(&[7_u8; 100], 1, 0).unwrap();
         drop(zero);

@@ -1,10 +1,11 @@
-//! Messages for people: where they go, and how many.
+//! Messages for people, and counters: where they go, and how many.
 //!
 //! What a process says on standard error is the process's, so every test runs this program again as a rank of its own.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use portolan::coll::Counters;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
@@ -57,6 +58,18 @@ fn the_most_talkative_world_of_a_process_decides() {
     assert_eq!(err, LEFT);
 }
 
+/// What collective operations have cost is summed over communicators, whether they are gone or not.
+#[test]
+fn counters_are_of_all_communicators() {
+    for name in ["counts", "counts_and_drops"] {
+        let (_, err) = rank(name, None);
+        assert!(
+            err.contains("portolan: rank 0: collective_operations 5\n"),
+            "{err}"
+        );
+    }
+}
+
 /// Its `World::finalize` warns of the communicator.
 fn leave_something_behind(builder: portolan::Builder) {
     let world = builder.build().unwrap();
@@ -82,6 +95,32 @@ fn has_a_silent_world_and_another() {
 fn leave_quietly() {
     let world = portolan::Builder::new().build().unwrap();
     world.finalize().unwrap();
+}
+
+/// Two operations on the world's communicator and three on another, which is gone at the end.
+fn count() -> portolan::World {
+    let builder = portolan::Builder::new().setting("COUNTERS", "on");
+    let world = builder.build().unwrap();
+    let (comm, other) = (world.comm(), world.comm().dup().unwrap());
+    for (comm, times) in [(&comm, 2), (&other, 3)] {
+        for _ in 0..times {
+            comm.barrier().unwrap();
+        }
+        assert_eq!(comm.counted(Counters::Operations), times);
+    }
+    world
+}
+
+#[test]
+#[ignore = "a rank of another test"]
+fn counts() {
+    count().finalize().unwrap();
+}
+
+#[test]
+#[ignore = "a rank of another test"]
+fn counts_and_drops() {
+    drop(count());
 }
 
 #[test]

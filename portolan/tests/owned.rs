@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use common::{SIZES, jobs};
 use portolan::coll::Allreduce;
-use portolan::{ErrorKind, Jobs, Op, Source, Tags, wait_any_of};
+use portolan::{ErrorKind, Errors, Jobs, Op, Source, Tags, wait_any_of};
 
 #[test]
 fn buffers_come_back_with_the_status() {
@@ -212,7 +212,7 @@ fn requests_of_different_types_are_waited_for_together() {
                 comm.send_one(&0u32, 1, 9)?;
             }
             assert_eq!(order, [4, 3, 2, 1, 0]);
-            assert_eq!((again.buf()?, &*sum.values()?.1), (&[7][..], &[4][..]));
+            assert_eq!((again.buf()?, sum.buffers()?.1), (&[7][..], &[4][..]));
             Ok(())
         })?;
         let duplicate = comm.idup()?;
@@ -395,4 +395,25 @@ fn a_lost_buffered_send_is_told_at_the_flush() {
     zero.flush_buffer().unwrap();
     zero.attach_buffer(1).unwrap();
     assert_eq!(zero.detach_buffer().unwrap(), 1);
+}
+
+/// Whose call finds that a message is lost is chance: what is done about it says the communicator that it was sent on.
+#[test]
+fn a_lost_buffered_send_is_judged_by_the_communicator_that_it_was_sent_on() {
+    let mut worlds = Jobs::in_process(2).unwrap();
+    let one = worlds.pop().unwrap();
+    let (zero, own) = (worlds[0].comm(), worlds[0].own().unwrap());
+    own.set_errors(Errors::Abort);
+    zero.bsend(&vec![1u8; 1 << 20], 1, 0).unwrap();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _one = one;
+        panic!("on purpose");
+    }));
+    assert!(panicked.is_err());
+    // By its mode the job, and this process with it, would end.
+    let error = own.flush_buffer().unwrap_err();
+    assert_eq!(
+        (error.kind(), error.peer()),
+        (ErrorKind::PeerFailed, Some(1))
+    );
 }

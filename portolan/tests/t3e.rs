@@ -1,7 +1,7 @@
 //! Worlds on the emulated T3E, through the facade.
 #![cfg(feature = "t3e-sim")]
 
-use portolan::{Builder, ErrorKind, Jobs};
+use portolan::{Builder, ErrorKind};
 
 fn on_t3e() -> Builder {
     Builder::new().transport("t3e-sim")
@@ -50,7 +50,7 @@ fn several_threads_of_a_rank_are_refused() {
 
 #[test]
 fn one_thread_cannot_step_its_ranks() {
-    let error = Jobs::with(&on_t3e(), 2).unwrap_err();
+    let error = on_t3e().in_process(2).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TransportUnavailable);
     assert!(
         error.to_string().contains("one thread cannot step"),

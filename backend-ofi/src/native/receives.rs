@@ -39,14 +39,12 @@ impl Incoming {
     /// it as there was room for is in its memory.
     fn deliver(&mut self, arrival: &Arrival, checked: bool) -> Status {
         let (room, sent) = (self.data.len(), arrival.len);
-        let mut status = Status {
-            sent: sent as u64,
-            ..Status::received(arrival.envelope.source, arrival.envelope.tag, sent as u64)
-        };
-        let refused = |error| Status {
-            error: Some(error),
-            bytes: 0,
-            ..status
+        let (source, tag) = (arrival.envelope.source, arrival.envelope.tag);
+        let mut status = Status::received(source, tag, sent as u64);
+        let refused = |error| {
+            let mut refused = status.with_error(error);
+            refused.bytes = 0;
+            refused
         };
         if checked && !self.data.accepts(arrival.label.signature, sent) {
             return refused(ErrorKind::TypeMismatch);
@@ -316,10 +314,7 @@ impl Tags {
                             why,
                             "a receive from any source has failed"
                         );
-                        End::Over(Status {
-                            error: Some(ErrorKind::PeerFailed),
-                            ..Status::EMPTY
-                        })
+                        End::Over(Status::EMPTY.with_error(ErrorKind::PeerFailed))
                     }
                 }
             }

@@ -133,10 +133,7 @@ impl Tags {
         let awaited = args.mode == SendMode::Synchronous;
         if awaited && !self.slots.next_below(self.most_awaited) {
             // The number goes with the message, in as many bits as there are.
-            let exhausted = Status {
-                error: Some(ErrorKind::Exhausted),
-                ..Status::EMPTY
-            };
+            let exhausted = Status::EMPTY.with_error(ErrorKind::Exhausted);
             return self.ends.push_back((request, End::Over(exhausted)));
         }
         let len = data.len();

@@ -68,10 +68,7 @@ impl Message {
     /// The status of a receive of this message.
     fn status(&self, source: u32, arrival: &Arrival) -> Status {
         let sent = arrival.len;
-        let mut status = Status {
-            sent,
-            ..Status::received(source, arrival.tag, sent)
-        };
+        let mut status = Status::received(source, arrival.tag, sent);
         if let Some(error) = self.refusal(arrival) {
             status.error = Some(error);
             status.bytes = 0;

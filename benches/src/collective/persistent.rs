@@ -1,7 +1,7 @@
 //! Persistent operations, which own their buffers.
 
+use portolan::Level;
 use portolan::coll::{Collective as Call, PersistentCollective};
-use portolan::level::Level;
 use portolan::{Comm, Device, Result};
 
 use super::ROOT;

@@ -1,6 +1,6 @@
 //! What ranks do, in rounds.
 
-use portolan::level::Level;
+use portolan::Level;
 use portolan::{Comm, Device, Result};
 
 use super::Pattern;

@@ -168,13 +168,11 @@ impl Drop for Kept {
     }
 }
 
-fn note(kept: &mut (dyn Any + Send), status: Status) -> Status {
+fn note(kept: &mut (dyn Any + Send), mut status: Status) -> Status {
     let kept = kept.downcast_ref::<Kept>().expect("what was attached");
     kept.completed.fetch_add(1, Ordering::Relaxed);
-    Status {
-        tag: status.tag.wrapping_add(1000),
-        ..status
-    }
+    status.tag = status.tag.wrapping_add(1000);
+    status
 }
 
 /// What is attached to a request is kept until the operation is over, whether its handle is

@@ -17,12 +17,10 @@ struct Counted {
 }
 
 impl Upper for Counted {
-    fn query(&mut self, status: Status) -> Status {
+    fn query(&mut self, mut status: Status) -> Status {
         self.queries.fetch_add(1, Ordering::Relaxed);
-        Status {
-            tag: 4242,
-            ..status
-        }
+        status.tag = 4242;
+        status
     }
 
     fn cancel(&mut self, complete: bool) -> bool {
@@ -103,12 +101,10 @@ pub fn done_at_once<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for outcome in [Some(ErrorKind::PeerMisbehaved), None] {
         let completion = Completion {
             keep: Box::new(outcome),
-            then: Some(|outcome, status| {
+            then: Some(|outcome, mut status| {
                 assert_eq!(status, Status::EMPTY, "nobody's status but its own");
-                Status {
-                    error: outcome.downcast_ref().copied().flatten(),
-                    ..status
-                }
+                status.error = outcome.downcast_ref().copied().flatten();
+                status
             }),
         };
         let attached = device.attach(done, completion);

@@ -12,6 +12,7 @@ use crate::group::Group;
 
 /// What the ranks of one part have in common, where the device says who is where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum SplitBy {
     /// They can load and store each other's memory (`MPI_COMM_TYPE_SHARED`).
     SharedMemory,

@@ -59,6 +59,7 @@ use extension::{Extensions, Job};
 
 /// What becomes of an error on a communicator (MPI-4 section 9.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Errors {
     /// The call returns it (`MPI_ERRORS_RETURN`).
     #[default]

@@ -145,7 +145,7 @@ settings! {
     /// Prints one line when the job starts: what was chosen, and why.
     "REPORT" => report: bool, default "off", unit "";
 
-    /// Prints the counters of each rank when it ends.
+    /// Prints the counters of each rank when it ends: those of its device, and what collective operations have cost.
     "COUNTERS" => counters: bool, default "off", unit "";
 
     /// How much is logged to standard error. A program with a subscriber of the crate `tracing` gets the

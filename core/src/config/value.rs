@@ -280,6 +280,7 @@ choices! {
 
 choices! {
     /// What happens to the job when a rank dies.
+    #[non_exhaustive]
     OnFailure {
         /// The whole job ends, and the dead rank is named.
         Abort = "abort",

@@ -8,6 +8,7 @@ use crate::{Layout, OpError, Primitive};
 /// A predefined operator, see the constants of [`Op`](crate::Op).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
+#[non_exhaustive]
 #[expect(missing_docs, reason = "documented at the constants of `Op`")]
 pub enum Predefined {
     Sum = 1,

@@ -20,7 +20,7 @@ mod modes;
 mod patch;
 mod picture;
 
-use portolan::level::Level;
+use portolan::Level;
 use portolan::{Comm, Device, Error, ErrorKind, Op, Result};
 
 use blocks::Blocks;

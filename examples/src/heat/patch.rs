@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use portolan::level::Level;
+use portolan::Level;
 use portolan::{Comm, Device, Error, ErrorKind, Layout, Result};
 
 use super::blocks::{Block, Blocks, Side};

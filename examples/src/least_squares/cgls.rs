@@ -3,7 +3,7 @@
 //! Rows are distributed: a vector as long as a column is in blocks, one as long as a row is on
 //! every rank. Each iteration needs two reductions: one number, and one vector of the second kind.
 
-use portolan::level::Level;
+use portolan::Level;
 use portolan::{Comm, Device, Op, Result};
 
 use super::Block;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use portolan::level::Level;
+use portolan::Level;
 use portolan::{Comm, Datatype, Device, Error, ErrorKind, Result};
 
 use super::Matrix;

@@ -6,8 +6,8 @@
 mod picture;
 mod transpose;
 
+use portolan::Level;
 use portolan::datatype::Complex;
-use portolan::level::Level;
 use portolan::{Comm, Device, Error, ErrorKind, Op, Result};
 use rustfft::{FftDirection, FftPlanner};
 

@@ -1,7 +1,7 @@
 //! Transposing a square whose rows are shared out over ranks.
 
+use portolan::Level;
 use portolan::datatype::Complex;
-use portolan::level::Level;
 use portolan::{Comm, Device, Result};
 
 use crate::share;

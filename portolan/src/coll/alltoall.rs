@@ -8,8 +8,8 @@ use super::blocks::{Blocks, Which, not_in_place};
 use super::call::{Collective, Sealed, has_sides};
 use super::data::IntoData;
 use super::sides::{Receives, RecvOnly, SendRecv};
+use crate::Level;
 use crate::comm::{Buffer, BufferMut, Comm, InterComm};
-use crate::level::Level;
 
 /// The ranks' values go to every rank, in the order of the ranks (MPI-4 section 6.7, `MPI_Allgather`,
 /// `MPI_Allgatherv`). Short forms: [`Comm::allgather`], [`Comm::allgatherv`], [`Comm::allgather_one`],

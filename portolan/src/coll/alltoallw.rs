@@ -9,9 +9,9 @@ use super::blocks::{Which, not_in_place};
 use super::call::{Collective, Sealed, has_sides};
 use super::data::{Data, IntoData};
 use super::sides::{Receives, RecvOnly, SendRecv};
+use crate::Level;
 use crate::comm::raw::all_bytes;
 use crate::comm::{Buffer, BufferMut, Comm, InterComm};
-use crate::level::Level;
 
 /// One block per rank, each with a layout of its own: collected from (bytes from the beginning of the buffer,
 /// number of items, layout), in the order of the ranks.

@@ -9,8 +9,8 @@ use super::call::{Collective, Sealed, has_sides};
 use super::data::IntoData;
 use super::root::Root;
 use super::sides::{NoBuffer, RecvOnly, SendOnly, Sides};
+use crate::Level;
 use crate::comm::{Buffer, BufferMut, Comm, InterComm};
-use crate::level::Level;
 
 const NAME: &str = "bcast";
 

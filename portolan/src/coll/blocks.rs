@@ -3,8 +3,8 @@
 use portolan_coll::{BlocksArg, Many};
 use portolan_core::{Device, Error, ErrorKind, Result, TypedBuf};
 
+use crate::Level;
 use crate::comm::Comm;
-use crate::level::Level;
 
 /// How a buffer is cut into blocks, one per rank or neighbour.
 #[derive(Clone, Debug, Default)]

@@ -6,8 +6,8 @@ use portolan_core::{Device, ErrorKind, Result};
 
 use super::blocks::wrong;
 use super::sides::Sides;
+use crate::Level;
 use crate::comm::{Comm, InterComm};
-use crate::level::Level;
 
 /// A collective operation with its arguments: what [`Comm::run`], [`Scope::start`](crate::Scope::start),
 /// [`Comm::start_owned`] and [`Comm::persistent`] take, and their twins of [`InterComm`]. Sealed: it is
@@ -17,7 +17,10 @@ pub trait Collective: Sized + Sealed {
     type Sides: Sides;
 
     #[doc(hidden)]
-    fn sides(&mut self) -> &mut Self::Sides;
+    fn sides(&self) -> &Self::Sides;
+
+    #[doc(hidden)]
+    fn sides_mut(&mut self) -> &mut Self::Sides;
 
     #[doc(hidden)]
     fn into_sides(self) -> Self::Sides;
@@ -45,7 +48,10 @@ pub trait Collective: Sized + Sealed {
 /// What a call gives back: the buffers that were given to it.
 pub type Buffers<C> = <<C as Collective>::Sides as Sides>::Buffers;
 
-/// What a program may do with the values between two starts of a persistent operation.
+/// The values of a persistent operation between two starts, to be read.
+pub type Look<'a, C> = <<C as Collective>::Sides as Sides>::Look<'a>;
+
+/// The values of a persistent operation between two starts: to be changed, but in buffers that are shared.
 pub type View<'a, C> = <<C as Collective>::Sides as Sides>::View<'a>;
 
 /// Nobody else may say that their operations are sound.
@@ -56,7 +62,11 @@ macro_rules! has_sides {
     ($sides:ty) => {
         type Sides = $sides;
 
-        fn sides(&mut self) -> &mut $sides {
+        fn sides(&self) -> &$sides {
+            &self.sides
+        }
+
+        fn sides_mut(&mut self) -> &mut $sides {
             &mut self.sides
         }
 

@@ -5,9 +5,9 @@ use std::fmt;
 use portolan_core::{Device, Error, ErrorKind, MemoryKind, Result, TypedBuf};
 use portolan_datatype::{Datatype, Layout, first_invalid};
 
+use crate::Level;
 use crate::comm::raw::all_bytes;
 use crate::comm::{Buffer, BufferMut, Comm, Held};
-use crate::level::Level;
 
 /// A buffer and what of it takes part in an operation: all of its values, or the items of a layout
 /// ([`strided`]).
@@ -191,6 +191,15 @@ impl<B: Buffer> Data<B> {
 
     pub(super) fn into_buffer(self) -> B {
         self.held.into_buf()
+    }
+
+    /// The values, to be read.
+    ///
+    /// # Safety
+    /// No operation uses the buffer for the life of the slice.
+    pub(super) unsafe fn look(&self) -> &[B::Item] {
+        // SAFETY: a buffer's values stay in place while it is taken apart; from the caller, nobody else uses them.
+        unsafe { std::slice::from_raw_parts(self.held.ptr(), self.held.len()) }
     }
 
     /// The values.

@@ -9,8 +9,8 @@ use portolan_core::{Device, Result};
 
 pub use portolan_coll::exact::{Real, Sum};
 
+use crate::Level;
 use crate::comm::Comm;
-use crate::level::Level;
 
 impl<L: Level, D: Device> Comm<L, D> {
     /// The sum of all numbers in all ranks' slices, added exactly and rounded once; every rank gets it. The slices

@@ -9,8 +9,8 @@ use super::call::{Collective, Sealed, has_sides};
 use super::data::IntoData;
 use super::root::Root;
 use super::sides::{RecvOnly, SendOnly, SendRecv, Sides};
+use crate::Level;
 use crate::comm::{Buffer, BufferMut, Comm, InterComm};
-use crate::level::Level;
 
 /// The ranks' values go to one rank, which gets them in the order of the ranks (MPI-4 section 6.5,
 /// `MPI_Gather`, `MPI_Gatherv`). Short forms: [`Comm::gather`], [`Comm::gatherv`], [`Comm::gather_one`],

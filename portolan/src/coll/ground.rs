@@ -5,9 +5,9 @@ use portolan_core::{Device, Request, Result};
 
 use super::call::{Buffers, Collective};
 use super::sides::{Private, Sides};
+use crate::Level;
 use crate::comm::{Comm, InterComm};
 use crate::hosted::Hosted;
-use crate::level::Level;
 
 /// A plan of an operation that is started often.
 pub(super) type Plan<D> = portolan_coll::Persistent<Hosted<D>>;
@@ -41,13 +41,13 @@ pub(super) trait Ground {
     fn run_lent<C: Collective>(&self, call: &mut C) -> Result<()> {
         let any_bits = <C::Sides as Private>::ANY_BITS;
         if !any_bits {
-            call.sides().shelter(self.comm())?;
+            call.sides_mut().shelter(self.comm())?;
         }
         // SAFETY: any bits are values in the buffer, or a copy of it has taken its place.
         unsafe { self.run(call) }?;
         match any_bits {
             true => Ok(()),
-            false => call.sides().adopt(self.comm()),
+            false => call.sides_mut().adopt(self.comm()),
         }
     }
 }

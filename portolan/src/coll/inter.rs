@@ -6,8 +6,8 @@ use super::call::{Buffers, Collective};
 use super::forms::any_bits;
 use super::ground::Ground;
 use super::{Barrier, CollectiveRequest, PersistentCollective};
+use crate::Level;
 use crate::comm::{Failed, InterComm};
-use crate::level::Level;
 
 /// # Collective operations
 /// The operations of [`coll`](crate::coll), with their meaning for two groups (MPI-4 section 6.2.2): a rank gets

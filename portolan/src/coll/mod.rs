@@ -51,7 +51,7 @@ mod sides;
 pub use alltoall::{Allgather, Alltoall};
 pub use alltoallw::{Alltoallw, Shapes};
 pub use bcast::{Barrier, Bcast};
-pub use call::{Buffers, Collective, View};
+pub use call::{Buffers, Collective, Look, View};
 pub use data::{Data, IntoData, strided};
 pub use forms::ScopedCollective;
 pub use gather::{Gather, Scatter};
@@ -64,6 +64,7 @@ pub use root::Root;
 pub use sides::{NoBuffer, Receives, RecvOnly, SendOnly, SendRecv, Sides};
 
 pub use crate::comm::{Buffer, BufferMut};
+pub use portolan_coll::Counters;
 
 #[cfg(doc)]
 use crate::Comm;

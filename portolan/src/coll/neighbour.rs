@@ -9,9 +9,9 @@ use super::blocks::{Blocks, Which, wrong};
 use super::call::{Collective, Sealed, has_sides};
 use super::data::IntoData;
 use super::sides::{Private, SendRecv};
+use crate::Level;
 use crate::comm::raw::all_bytes;
 use crate::comm::{Buffer, BufferMut, Comm};
-use crate::level::Level;
 
 const ALLGATHER: &str = "neighbour-allgather";
 const ALLTOALL: &str = "neighbour-alltoall";

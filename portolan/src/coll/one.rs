@@ -5,8 +5,8 @@ use portolan_datatype::{Datatype, Op};
 
 use super::room::Room;
 use super::{Allgather, Allreduce, Bcast, Exscan, Gather, Reduce, Scan, Scatter};
+use crate::Level;
 use crate::comm::Comm;
-use crate::level::Level;
 
 /// # Collective operations on one value per rank
 impl<L: Level, D: Device> Comm<L, D> {

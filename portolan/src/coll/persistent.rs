@@ -6,7 +6,7 @@ use portolan_core::comm::NoUnwind;
 use portolan_core::level::{Level, Single};
 use portolan_core::{Device, ErrorKind, Request, Result};
 
-use super::call::{Buffers, Collective, View};
+use super::call::{Buffers, Collective, Look, View};
 use super::forms::any_bits;
 use super::ground::{Ground, Plan};
 use super::sides::Sides;
@@ -30,13 +30,13 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///     let comm = world.comm();
     ///     let mut sum = comm.persistent(Allreduce::new(vec![0u64], vec![0u64], Op::SUM))?;
     ///     for step in 0..5 {
-    ///         let (mine, _) = sum.values()?;
+    ///         let (mine, _) = sum.buffers_mut()?;
     ///         mine[0] = step + u64::from(comm.rank());
     ///         sum.start()?;
     ///         // … compute …
     ///         sum.wait()?;
-    ///         let (_, total) = sum.values()?;
-    ///         assert_eq!(*total, [3 * step + 3]);
+    ///         let (_, total) = sum.buffers()?;
+    ///         assert_eq!(total, [3 * step + 3]);
     ///     }
     ///     Ok(())
     /// })?;
@@ -60,6 +60,7 @@ impl<L: Level, D: Device> Comm<L, D> {
 /// A collective operation that can be started again and again ([`Comm::persistent`]).
 ///
 /// Dropping an active one lets the operation go its way, because the other ranks take part in it.
+#[must_use = "a persistent operation does nothing unless it is started"]
 pub struct PersistentCollective<
     C: Collective + Send + 'static,
     L: Level = Single,
@@ -138,7 +139,8 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
         self.comm.raise(outcome.map(drop))
     }
 
-    /// Whether this rank's part in the operation is over (MPI-4 section 3.7.3, `MPI_Test`). Makes progress.
+    /// Whether this rank's part in the operation is over (MPI-4 section 3.7.3, `MPI_Test`). Makes progress. No status, other than
+    /// from [a receive's](crate::PersistentRecv::test): no message is behind it that had a sender, a tag and a length.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -151,19 +153,32 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
         self.comm.raise(outcome.map(|status| status.is_some()))
     }
 
-    /// The values, while the operation is not active: to be read, and in buffers that are not shared to be
-    /// changed.
+    /// The values, while the operation is not active: a slice, or one for each of two buffers.
     ///
     /// # Errors
     /// [`InvalidRequest`](ErrorKind::InvalidRequest) if it is active.
-    pub fn values(&mut self) -> Result<View<'_, C>> {
+    pub fn buffers(&self) -> Result<Look<'_, C>> {
         self.check_idle("look into the buffers of")?;
+        let call = self
+            .call
+            .as_ref()
+            .expect("the buffers are held until the operation is given up");
+        // SAFETY: the operation is not active, and cannot be started during the look, which borrows `self`.
+        Ok(unsafe { call.sides().look() })
+    }
+
+    /// The values, while the operation is not active, to be changed; those of buffers that are shared (`Arc<[T]>`) to be read.
+    ///
+    /// # Errors
+    /// [`InvalidRequest`](ErrorKind::InvalidRequest) if it is active.
+    pub fn buffers_mut(&mut self) -> Result<View<'_, C>> {
+        self.check_idle("change the buffers of")?;
         let call = self
             .call
             .as_mut()
             .expect("the buffers are held until the operation is given up");
         // SAFETY: the operation is not active, and cannot be started during the view, which borrows `self`.
-        Ok(unsafe { call.sides().view() })
+        Ok(unsafe { call.sides_mut().view() })
     }
 
     /// Waits if the operation is active, and gives the buffers back.

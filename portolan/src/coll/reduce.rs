@@ -10,8 +10,8 @@ use super::call::{Collective, Sealed, has_sides};
 use super::data::IntoData;
 use super::root::Root;
 use super::sides::{Receives, RecvOnly, SendOnly, SendRecv, Sides};
+use crate::Level;
 use crate::comm::{Buffer, BufferMut, Comm, InterComm};
-use crate::level::Level;
 
 /// The ranks' values are combined item by item, and one rank gets the result (MPI-4 section 6.9.1,
 /// `MPI_Reduce`). Short forms: [`Comm::reduce`], [`Comm::reduce_one`].

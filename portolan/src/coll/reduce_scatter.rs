@@ -2,15 +2,17 @@
 
 use portolan_coll::Operation;
 use portolan_coll::inter::InterOperation;
-use portolan_core::{Device, Error, ErrorKind, Result, TypedBuf};
-use portolan_datatype::{Datatype, Op, OpError};
+#[cfg(doc)]
+use portolan_core::ErrorKind;
+use portolan_core::{Device, Error, Result, TypedBuf};
+use portolan_datatype::{Datatype, Op};
 
 use super::blocks::{Which, not_in_place};
 use super::call::{Collective, Sealed, has_sides};
 use super::data::IntoData;
 use super::sides::{Receives, RecvOnly, SendRecv};
+use crate::Level;
 use crate::comm::{Buffer, BufferMut, Comm, InterComm};
-use crate::level::Level;
 
 const NAME: &str = "reduce-scatter";
 
@@ -202,13 +204,6 @@ impl<B: Receives> Collective for ReduceScatterBlock<B> {
 /// [`InvalidLayout`](ErrorKind::InvalidLayout) for a type that the operator does not know,
 /// [`InvalidValue`](ErrorKind::InvalidValue) if the result is not a value of the type.
 pub fn reduce_local<T: Datatype>(input: &[T], inout: &mut [T], op: &Op) -> Result<()> {
-    op.apply_slices(input, inout).map_err(|error| {
-        let kind = match error {
-            OpError::LengthMismatch { .. } => ErrorKind::InvalidCount,
-            OpError::InvalidResult { .. } => ErrorKind::InvalidValue,
-            _ => ErrorKind::InvalidLayout,
-        };
-        // It says itself what to do.
-        Error::new(kind, format!("reduce_local: {error}"))
-    })
+    op.apply_slices(input, inout)
+        .map_err(|error| Error::from(error).during("reduce_local"))
 }

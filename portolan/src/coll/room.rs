@@ -3,8 +3,8 @@
 use portolan_core::{Device, Result};
 use portolan_datatype::Datatype;
 
+use crate::Level;
 use crate::comm::{Buffer, BufferMut, Comm, Parts};
-use crate::level::Level;
 
 /// Zeroed memory for `len` values. Zeros need not be values, which is why nothing outside of this folder may
 /// have one: it goes into operations that [`Comm::run`] runs, which copy it without a look and check what

@@ -4,8 +4,8 @@ use portolan_coll::inter;
 use portolan_core::{Device, ErrorKind, Result};
 
 use super::blocks::wrong;
+use crate::Level;
 use crate::comm::Comm;
-use crate::level::Level;
 
 /// Which rank is the root of an operation. On a communicator a rank, and a plain number will do; between two
 /// groups also whether it is on the caller's side.

@@ -7,8 +7,8 @@ use super::{
     Allgather, Allreduce, Alltoall, Barrier, Bcast, Exscan, Gather, NeighbourAllgather,
     NeighbourAlltoall, Reduce, ReduceScatter, ReduceScatterBlock, Scan, Scatter,
 };
+use crate::Level;
 use crate::comm::Comm;
-use crate::level::Level;
 
 /// # Collective operations
 /// Short forms for slices. The full ones, with all arguments and in all forms, are values of their own:

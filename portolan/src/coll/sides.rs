@@ -5,8 +5,8 @@ use portolan_datatype::Datatype;
 
 use super::alltoallw::Spot;
 use super::data::Data;
+use crate::Level;
 use crate::comm::{Buffer, BufferMut, Comm};
-use crate::level::Level;
 
 /// The buffers of an operation. Sealed: [`SendRecv`], [`SendOnly`], [`RecvOnly`] and [`NoBuffer`].
 pub trait Sides: Sized + Private {
@@ -18,8 +18,18 @@ pub trait Sides: Sized + Private {
     where
         Self: 'a;
 
+    /// The values to be read, while no operation uses them.
+    type Look<'a>
+    where
+        Self: 'a;
+
     #[doc(hidden)]
     fn into_buffers(self) -> Self::Buffers;
+
+    /// # Safety
+    /// No operation uses the buffers for the life of the look.
+    #[doc(hidden)]
+    unsafe fn look(&self) -> Self::Look<'_>;
 
     /// # Safety
     /// No operation uses the buffers for the life of the view.
@@ -97,9 +107,18 @@ impl<S: Buffer, R: BufferMut> Sides for SendRecv<S, R> {
         = (S::View<'a>, R::View<'a>)
     where
         Self: 'a;
+    type Look<'a>
+        = (&'a [S::Item], &'a [R::Item])
+    where
+        Self: 'a;
 
     fn into_buffers(self) -> (S, R) {
         (self.send.into_buffer(), self.recv.into_buffer())
+    }
+
+    unsafe fn look(&self) -> Self::Look<'_> {
+        // SAFETY: from the caller.
+        unsafe { (self.send.look(), self.recv.look()) }
     }
 
     unsafe fn view(&mut self) -> (S::View<'_>, R::View<'_>) {
@@ -146,9 +165,18 @@ impl<S: Buffer> Sides for SendOnly<S> {
         = S::View<'a>
     where
         Self: 'a;
+    type Look<'a>
+        = &'a [S::Item]
+    where
+        Self: 'a;
 
     fn into_buffers(self) -> S {
         self.send.into_buffer()
+    }
+
+    unsafe fn look(&self) -> Self::Look<'_> {
+        // SAFETY: from the caller.
+        unsafe { self.send.look() }
     }
 
     unsafe fn view(&mut self) -> S::View<'_> {
@@ -194,9 +222,18 @@ impl<R: BufferMut> Sides for RecvOnly<R> {
         = R::View<'a>
     where
         Self: 'a;
+    type Look<'a>
+        = &'a [R::Item]
+    where
+        Self: 'a;
 
     fn into_buffers(self) -> R {
         self.recv.into_buffer()
+    }
+
+    unsafe fn look(&self) -> Self::Look<'_> {
+        // SAFETY: from the caller.
+        unsafe { self.recv.look() }
     }
 
     unsafe fn view(&mut self) -> R::View<'_> {
@@ -237,8 +274,11 @@ pub struct NoBuffer;
 impl Sides for NoBuffer {
     type Buffers = ();
     type View<'a> = ();
+    type Look<'a> = ();
 
     fn into_buffers(self) {}
+
+    unsafe fn look(&self) {}
 
     unsafe fn view(&mut self) {}
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use portolan_core::comm::Tag;
+use portolan_core::comm::{Errors, Tag};
 use portolan_core::device::{Check, SendArgs};
 use portolan_core::level::Level;
 use portolan_core::{Device, Error, ErrorKind, Request, Result, SendMode};
@@ -10,6 +10,7 @@ use portolan_datatype::{Datatype, MsgRep};
 
 use super::Comm;
 use super::parts::Held;
+use crate::hosted::Hosted;
 
 /// Copied messages that have not left yet, and how much memory they may take.
 #[derive(Debug)]
@@ -35,6 +36,9 @@ struct Copied {
     /// As the program gave it.
     dest: u32,
     bytes: Held<Vec<u8>>,
+    /// Of the communicator that it was sent on, by which its loss is judged: whose call finds it is chance.
+    errors: Errors,
+    name: String,
 }
 
 impl Budget {
@@ -59,8 +63,7 @@ impl Budget {
 impl Aside {
     /// Lets go of messages that have left, or never will: a buffered send is complete when it is called, so what
     /// becomes of it is told at the next flush. A failure that ends the job ends it here.
-    fn reap<L: Level, D: Device>(&mut self, comm: &Comm<L, D>) {
-        let device = comm.hosted();
+    fn reap<D: Device>(&mut self, device: &Hosted<D>) {
         let (used, lost) = (&mut self.used, &mut self.lost);
         self.messages.retain(|message| {
             if !device.is_complete(message.request) {
@@ -75,7 +78,9 @@ impl Aside {
             if let Err(error) = outcome {
                 let dest = message.dest;
                 let what = format!("a buffered message of {bytes} bytes to rank {dest} was lost");
-                lost.get_or_insert(comm.fail(error.during(what)));
+                let error =
+                    device.judge(error.during(what), message.errors, || message.name.clone());
+                lost.get_or_insert(error);
             }
             false
         });
@@ -111,7 +116,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         let size = layout.packed_size(data.len(), args.rep)?;
         let device = self.hosted();
         let mut aside = device.budget.lock();
-        aside.reap(self);
+        aside.reap(device);
         let limit = aside.attached.unwrap_or(device.budget.automatic);
         if size > limit.saturating_sub(aside.used) {
             return Err(self.inner.error(
@@ -140,8 +145,10 @@ impl<L: Level, D: Device> Comm<L, D> {
             request,
             dest,
             bytes,
+            errors: self.errors(),
+            name: self.name(),
         });
-        aside.reap(self);
+        aside.reap(device);
         Ok(())
     }
 
@@ -181,14 +188,15 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// That of the first message that was lost since the last flush, [`PeerFailed`](ErrorKind::PeerFailed) as a rule;
-    /// [`Aborted`](ErrorKind::Aborted) when the job ends.
+    /// [`Aborted`](ErrorKind::Aborted) when the job ends. A message that was sent on a communicator whose
+    /// [errors end the job](Self::set_errors) ends it when it is found to be lost, in whatever call of this rank.
     pub fn flush_buffer(&self) -> Result<()> {
         let device = self.hosted();
         loop {
             // Read before the last look, so that no completion in between is slept through.
             let epoch = device.completion_epoch();
             let mut aside = device.budget.lock();
-            aside.reap(self);
+            aside.reap(device);
             if aside.messages.is_empty() {
                 return aside.lost.take().map_or(Ok(()), Err);
             }

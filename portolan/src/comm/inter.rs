@@ -1,6 +1,6 @@
 //! Two groups that talk to each other: typed faces of `core`'s intercommunicators.
 
-use portolan_coll::{Creation, compare_inter_creation};
+use portolan_coll::{Counters, Creation, compare_inter_creation};
 #[cfg(doc)]
 use portolan_core::ErrorKind;
 use portolan_core::comm::{self, Errors, InterCommunicator, Tag};
@@ -99,7 +99,6 @@ impl<L: Level, D: Device> InterComm<L, D> {
     /// on this side; its name, attributes and error mode are the intercommunicator's. What all ranks
     /// of a communicator do together is [`InvalidCommunicator`](ErrorKind::InvalidCommunicator).
     #[inline]
-    #[must_use]
     pub fn remote(&self) -> &Comm<L, D> {
         &self.remote
     }
@@ -108,6 +107,12 @@ impl<L: Level, D: Device> InterComm<L, D> {
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.inner.rank()
+    }
+
+    /// What this rank's collective operations between the two groups have cost so far (see [`Comm::counted`]).
+    #[must_use]
+    pub fn counted(&self, what: Counters) -> u64 {
+        portolan_coll::counted(self.inner.merged(), what)
     }
 
     /// Number of ranks on the caller's side (MPI-4 section 7.4.1, `MPI_Comm_size`).

@@ -1,17 +1,18 @@
 //! Late-bound receives: the message is matched first, the buffer comes with the data.
 
-use portolan_core::level::Level;
+use portolan_core::level::{Level, Single};
 use portolan_core::{Device, Result, Status, device};
 use portolan_datatype::Datatype;
 
 use super::Comm;
+use crate::any::AnyDevice;
 
 /// A message that was matched and waits for a buffer ([`Comm::match_recv`]).
 ///
 /// Nobody else can receive it. Dropping it throws it away; forgetting it leaks its memory.
 #[must_use = "a message that is dropped is lost"]
 #[derive(Debug)]
-pub struct Message<'c, L: Level, D: Device> {
+pub struct Message<'c, L: Level = Single, D: Device = AnyDevice<L>> {
     comm: &'c Comm<L, D>,
     handle: device::Message,
     status: Status,

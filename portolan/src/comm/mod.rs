@@ -20,9 +20,12 @@ mod wait;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use portolan_coll::Counters;
+#[cfg(doc)]
+use portolan_core::ErrorKind;
 use portolan_core::comm::{Communicator, Errors, Key};
 use portolan_core::level::{Level, Single};
-use portolan_core::{Device, Error, ErrorKind, Result};
+use portolan_core::{Device, Error, Result};
 
 use crate::any::AnyDevice;
 use crate::hosted::{Hosted, Leave};
@@ -72,6 +75,7 @@ pub use wait::{AnyRequest, OwnedRequest, wait_all, wait_any, wait_any_of, wait_s
 /// # Errors
 /// Every call says what went wrong, on which rank and what to try, with a
 /// [`kind`](Error::kind). [`set_errors`](Self::set_errors) makes errors end the job instead.
+#[must_use = "a communicator ends when its last handle is dropped"]
 pub struct Comm<L: Level = Single, D: Device = AnyDevice<L>> {
     pub(crate) inner: Communicator<Hosted<D>>,
     level: PhantomData<fn() -> L>,
@@ -99,6 +103,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         let collectives = hosted.collectives.take().transpose()?;
         let inner = Communicator::world(Arc::new(hosted))?;
         portolan_coll::configure(&inner, collectives.unwrap_or_default())?;
+        // Nobody else sets it: this is the first communicator.
+        let _ = inner.device().totals.set(portolan_coll::totals(&inner));
         Ok(Self::wrap(inner))
     }
 
@@ -121,7 +127,8 @@ impl<L: Level, D: Device> Comm<L, D> {
 
     /// Leaves the job, once; what is called afterwards fails.
     pub(crate) fn leave(&self, how: Leave) -> Result<()> {
-        let outcome = self.hosted().leave(how);
+        let counted = |what| self.counted(what);
+        let outcome = self.hosted().leave_with(how, counted);
         self.inner.end_all();
         outcome
     }
@@ -219,6 +226,26 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.hosted().attributes().name
     }
 
+    /// What this rank's collective operations on this communicator have cost so far. The
+    /// setting `PORTOLAN_COUNTERS` prints the sums over the rank's communicators when it ends.
+    ///
+    /// ```
+    /// use portolan::coll::Counters;
+    ///
+    /// portolan::try_threads(2, |world| {
+    ///     let comm = world.comm();
+    ///     comm.barrier()?;
+    ///     comm.barrier()?;
+    ///     assert_eq!(comm.counted(Counters::Operations), 2);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    #[must_use]
+    pub fn counted(&self, what: Counters) -> u64 {
+        portolan_coll::counted(&self.inner, what)
+    }
+
     /// Ends the whole job at once with this exit code (MPI-4 section 9.7, `MPI_Abort`).
     pub fn abort(&self, code: i32) -> ! {
         self.hosted().abort(code, Some(&self.name()), None)
@@ -247,15 +274,6 @@ impl<L: Level, D: Device> Comm<L, D> {
     #[cold]
     #[inline(never)]
     pub(crate) fn fail(&self, error: Error) -> Error {
-        let attributes = self.hosted().attributes();
-        let error = error
-            .on_rank(attributes.world_rank)
-            .on_device(attributes.name);
-        if self.errors() == Errors::Abort && error.kind() != ErrorKind::MayBlock {
-            self.hosted()
-                .abort(1, Some(&self.name()), Some(&error.to_string()));
-        }
-        self.hosted().note_error(&error);
-        error
+        self.hosted().judge(error, self.errors(), || self.name())
     }
 }

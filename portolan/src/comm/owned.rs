@@ -20,7 +20,8 @@ use crate::any::AnyDevice;
 pub struct Completion<B> {
     /// The buffer, back from the runtime.
     pub buf: B,
-    /// What happened.
+    /// What happened. Source and tag are those of a message that was received, and say nothing of a send
+    /// ([`Status::has_message`]).
     pub status: Status,
 }
 

@@ -215,6 +215,7 @@ impl<B: StableBuf, L: Level, D: Device> Drop for Persistent<B, L, D> {
 macro_rules! persistent {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
+        #[must_use = "a persistent operation does nothing unless it is started"]
         #[derive(Debug)]
         pub struct $name<B: StableBufMut, L: Level = Single, D: Device = AnyDevice<L>>(
             Persistent<B, L, D>,

@@ -53,11 +53,11 @@ macro_rules! in_all_forms {
             let ($s, $r) = ($send, $recv);
             let mut persistent = comm.persistent($call)?;
             for round in 0..3 {
-                let (_, recv) = persistent.values()?;
+                let (_, recv) = persistent.buffers_mut()?;
                 recv.copy_from_slice(&$recv);
                 persistent.start()?;
                 persistent.wait()?;
-                let (_, recv) = persistent.values()?;
+                let (_, recv) = persistent.buffers_mut()?;
                 assert_eq!(recv, expected, "persistent, round {round}");
             }
             let (send, recv) = persistent.into_buffers()?;

@@ -124,7 +124,7 @@ fn requests_can_be_dropped_awaited_and_waited_for_in_any_order() {
             ErrorKind::InvalidRequest
         );
         assert_eq!(
-            persistent.values().unwrap_err().kind(),
+            persistent.buffers_mut().unwrap_err().kind(),
             ErrorKind::InvalidRequest
         );
         if me == 0 {

@@ -1,7 +1,7 @@
 //! What the tests of this crate share.
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
-use portolan::level::Level;
+use portolan::Level;
 use portolan::{AnyDevice, Builder, Result, World};
 
 /// Sizes of jobs that everything is tried at.
