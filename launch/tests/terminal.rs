@@ -1,19 +1,24 @@
-//! The launcher on a terminal: what is typed reaches rank 0, and Ctrl-C ends the job.
+//! The launcher on a terminal: what is typed reaches rank 0, Ctrl-C ends the job, and a window that closes ends the input.
 
 mod common;
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
-use common::{finish, portolan};
+use common::{finish, of_ours, portolan};
 
 /// `portolan run -n 2 -- sh -c SCRIPT` as a shell would start it: in the foreground of a terminal.
 ///
 /// Gives the process, whose outputs are pipes, and the terminal's other end.
 fn on_terminal(script: &str) -> (Child, File) {
+    leading(portolan(&["run", "-n", "2", "--", "sh", "-c", script]))
+}
+
+/// Starts a command on a terminal of its own, in whose foreground it is.
+fn leading(mut command: Command) -> (Child, File) {
     let (mut keyboard, mut terminal) = (0, 0);
     let none = std::ptr::null_mut();
     // SAFETY: both places are writable; the three pointers may be null and say "nothing wanted".
@@ -32,17 +37,17 @@ fn on_terminal(script: &str) -> (Child, File) {
         "no terminal: {}",
         std::io::Error::last_os_error()
     );
+    // What other tests start must not hold it: it hangs up when the last one closes it.
+    // SAFETY: changes one flag of a descriptor that the call above has made.
+    unsafe { libc::fcntl(keyboard, libc::F_SETFD, libc::FD_CLOEXEC) };
     // SAFETY: the call above has made it, and nobody else owns it.
     let keyboard = unsafe { File::from_raw_fd(keyboard) };
     // SAFETY: as above.
     let terminal = unsafe { OwnedFd::from_raw_fd(terminal) };
-    let mut command = portolan(&["run", "-n", "2", "--", "sh", "-c", script]);
-    let keyboard_fd = keyboard.as_raw_fd();
     command.stdin(Stdio::from(terminal));
     // SAFETY: system calls on numbers only, between fork and exec.
     unsafe {
-        command.pre_exec(move || {
-            libc::close(keyboard_fd);
+        command.pre_exec(|| {
             libc::setsid();
             // Makes the standard input the session's terminal, and this process its foreground.
             match libc::ioctl(0, libc::TIOCSCTTY, 0) {
@@ -88,4 +93,23 @@ fn control_c_ends_the_job() {
     finish(child)
         .expect_code(130)
         .expect_err(&["signal 2 (SIGINT)"]);
+}
+
+/// Who has been told to go on then, in the background, where it may not read.
+#[test]
+fn a_terminal_that_hangs_up_is_the_end_of_input() {
+    let mut command = of_ours(Command::new("sh"));
+    // With `-m` what runs in the background is in a process group of its own, and keeps its input.
+    let background = "trap '' HUP; \"$@\" & wait $!; echo code $?";
+    command.args(["-m", "-c", background, "sh"]);
+    command.args([env!("CARGO_BIN_EXE_portolan"), "run", "--timeout", "30"]);
+    let rank = "[ $PMI_RANK = 0 ] || exit 0; echo up; cat; echo ends";
+    command.args(["-n", "2", "--", "sh", "-c", rank]);
+    let (mut child, keyboard) = leading(command);
+    let mut out = child.stdout.take().unwrap();
+    out.read_exact(&mut [0; 3]).expect("rank 0 says `up`");
+    child.stdout = Some(out);
+    drop(keyboard);
+    // The shell's own code is about the terminal that it cannot give back.
+    assert_eq!(finish(child).out, "ends\ncode 0\n");
 }

@@ -12,6 +12,7 @@ mod memory_file;
 mod poll;
 mod process;
 mod signals;
+mod terminal;
 
 pub(crate) use child::{ChildSetup, end_with_this_process};
 pub(crate) use clock::monotonic_nanoseconds;
@@ -21,9 +22,12 @@ pub(crate) use memory_file::memory_file;
 pub(crate) use poll::{Interest, poll};
 pub(crate) use process::{
     Status, adopt_orphans, adopted_children, await_end, catches, descendants, group_of, has_gone,
-    is_exiting, is_in_foreground, is_root, kill, kill_and_wait, kill_group, reap, stop, stop_self,
+    is_exiting, is_root, kill, kill_and_wait, kill_group, reap, stop, stop_self,
 };
 pub(crate) use signals::{SignalMask, Signals, signal_name};
+#[cfg(test)]
+pub(crate) use terminal::pseudoterminal;
+pub(crate) use terminal::{is_controlled_by, is_in_foreground, opened_without_waiting};
 
 use std::io;
 

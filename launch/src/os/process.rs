@@ -1,6 +1,5 @@
 //! Processes: how they ended, how to end them, whose they are.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
 use std::{fs, io};
 
 use super::{check, retry};
@@ -169,34 +168,4 @@ pub(crate) fn is_root() -> bool {
 pub(crate) fn stop_self() {
     // SAFETY: raise touches no memory; SIGSTOP needs no handler.
     unsafe { libc::raise(libc::SIGSTOP) };
-}
-
-/// Whether this process may read from that terminal now. Of one that does not control it, it may always.
-pub(crate) fn is_in_foreground(terminal: BorrowedFd<'_>) -> bool {
-    // SAFETY: tcgetpgrp and getpgrp touch no memory of this process.
-    let (foreground, own) = unsafe { (libc::tcgetpgrp(terminal.as_raw_fd()), libc::getpgrp()) };
-    let controls =
-        foreground != -1 || io::Error::last_os_error().raw_os_error() != Some(libc::ENOTTY);
-    !controls || foreground == own
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::fd::{AsFd, FromRawFd, OwnedFd};
-
-    use super::*;
-
-    #[test]
-    fn a_terminal_that_does_not_control_this_process_may_be_read() {
-        let (mut one, mut other) = (-1, -1);
-        let null = std::ptr::null_mut();
-        // SAFETY: there is room for both descriptors, and nothing else is asked for.
-        check(unsafe {
-            libc::openpty(&raw mut one, &raw mut other, null, null.cast(), null.cast())
-        })
-        .unwrap();
-        // SAFETY: the call above has made both, and nobody else owns them.
-        let [_one, other] = [one, other].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-        assert!(is_in_foreground(other.as_fd()));
-    }
 }

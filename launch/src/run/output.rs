@@ -34,11 +34,9 @@ pub(super) struct Output {
 
 impl Output {
     pub(super) fn open() -> io::Result<Self> {
-        let out = io::stdout().as_fd().try_clone_to_owned()?;
-        let err = io::stderr().as_fd().try_clone_to_owned()?;
-        Ok(Self {
-            sinks: [Sink::new(out.into()), Sink::new(err.into())],
-        })
+        let out = Sink::into(io::stdout().as_fd())?;
+        let err = Sink::into(io::stderr().as_fd())?;
+        Ok(Self { sinks: [out, err] })
     }
 
     pub(super) fn sink(&mut self, stream: Stream) -> &mut Sink {
@@ -86,6 +84,16 @@ pub(super) struct Sink {
 }
 
 impl Sink {
+    /// One that writes to where a descriptor leads.
+    fn into(descriptor: BorrowedFd<'_>) -> io::Result<Self> {
+        // `poll` calls a terminal writable that takes a byte, and a page would wait for whoever shows it.
+        let file = match os::opened_without_waiting(descriptor) {
+            Some(terminal) => terminal,
+            None => descriptor.try_clone_to_owned()?.into(),
+        };
+        Ok(Self::new(file))
+    }
+
     fn new(file: File) -> Self {
         Self {
             file,
@@ -243,6 +251,32 @@ mod tests {
             sinks[0].waiting.len() + sinks[1].waiting.len(),
             (2 << 20) - written - PAGE
         );
+    }
+
+    /// A window that does not show anything any more, or a connection that is stuck.
+    #[test]
+    fn a_terminal_that_nobody_reads_is_not_waited_for() {
+        let [screen, terminal] = os::pseudoterminal();
+        let mut sink = Sink::into(terminal.as_fd()).unwrap();
+        let text = b"a line of some rank\n".repeat(50_000);
+        sink.add(&text);
+        // More often than there are pages: with every call that has room some is written, and the last finds none.
+        for _ in 0..1000 {
+            sink.write_some();
+        }
+        let left = sink.waiting.len();
+        assert!(0 < left && left < text.len(), "{left}");
+        // It goes on where it has stopped.
+        let mut screen = File::from(screen);
+        let mut shown: Vec<u8> = Vec::new();
+        while !sink.waiting.is_empty() || shown.len() < text.len() {
+            sink.write_some();
+            let mut page = [0; PAGE];
+            let n = screen.read(&mut page).unwrap();
+            // The terminal ends a line with two characters.
+            shown.extend(page[..n].iter().filter(|&&byte| byte != b'\r'));
+        }
+        assert!(shown == text);
     }
 
     fn label(pieces: &[&[u8]]) -> Vec<u8> {

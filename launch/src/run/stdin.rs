@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Stdio;
 
-use crate::os::{Interest, is_in_foreground};
+use crate::os::{Interest, is_controlled_by, is_in_foreground};
 
 /// Passes on what is typed.
 pub(super) struct Terminal {
@@ -64,11 +64,12 @@ impl Terminal {
                 self.typed.extend(&page[..n]);
                 true
             }
-            // EIO: went to the background since `interest` looked.
-            Err(error) => {
-                let raw = error.raw_os_error();
-                error.kind() == io::ErrorKind::Interrupted || raw == Some(libc::EIO)
-            }
+            // EIO: went to the background since `interest` looked, or there will never be anything to read again.
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EINTR) => true,
+                Some(libc::EIO) => is_controlled_by(self.terminal.as_fd()),
+                _ => false,
+            },
         }
     }
 }
