@@ -178,6 +178,35 @@ fn children_from_before_the_launcher_are_left_alone() {
     signal(other.parse().unwrap(), libc::SIGKILL);
 }
 
+/// `> >(filter | tee log)`: the shell between them ends first, and what it leaves is the launcher's child.
+#[test]
+fn what_children_from_before_the_launcher_leave_is_left_alone_too() {
+    let quiet = "> /dev/null 2>&1";
+    let stranger = format!(
+        "sh -c 'sleep 1000 {quiet} & exec sleep 1000 {quiet}' & STRANGER=$!; export STRANGER"
+    );
+    // Its child is there, and then adopted; a process of the rank's own has left the ranks' group.
+    let rank = format!(
+        "until [ \"$other\" ]; do set -- $(cat /proc/$STRANGER/task/$STRANGER/children); other=$1; done; \
+         kill -9 $STRANGER; \
+         until grep -q \"^PPid:[[:space:]]*$PPID\\$\" /proc/$other/status; do :; done; echo other $other; \
+         setsid sleep 1000 {quiet} & own=$!; \
+         until grep -q \"^NSsid:[[:space:]]*$own\\$\" /proc/$own/status; do :; done; echo own $own"
+    );
+    let (child, said) = behind(&stranger, &["-n", "1"], &rank, 2);
+    finish(child).expect_code(0);
+    let [other, own] = [0, 1].map(|line: usize| pid(&said[line]));
+    let lives = is_alive(other);
+    if lives {
+        signal(other.parse().unwrap(), libc::SIGKILL);
+    }
+    assert!(
+        lives,
+        "the launcher has ended what it did not start: {said:?}"
+    );
+    assert!(!is_alive(own), "what the rank has left goes on: {said:?}");
+}
+
 /// As under `nohup`, and for interrupts of what a script runs in the background.
 #[test]
 fn signals_that_are_to_be_ignored_are() {

@@ -22,7 +22,7 @@ pub(crate) use memory_file::memory_file;
 pub(crate) use poll::{Interest, poll};
 pub(crate) use process::{
     Status, adopt_orphans, adopted_children, await_end, catches, descendants, group_of, has_gone,
-    is_exiting, is_root, kill, kill_and_wait, kill_group, reap, stop, stop_self,
+    is_exiting, is_root, kill, kill_and_wait, kill_group, reap, stop, stop_self, was_given,
 };
 pub(crate) use signals::{SignalMask, Signals, signal_name};
 #[cfg(test)]

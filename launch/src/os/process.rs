@@ -70,9 +70,13 @@ fn await_change(pid: i32, changes: libc::c_int) {
     });
 }
 
-/// Ends a child and waits until it has gone.
+/// Ends a child and waits until it has gone. One that has become another user's cannot be ended, and is not waited for.
 pub(crate) fn kill_and_wait(pid: i32) {
-    kill(pid, libc::SIGKILL);
+    debug_assert!(pid > 1);
+    // SAFETY: as in `kill`.
+    if check(unsafe { libc::kill(pid, libc::SIGKILL) }).is_err() {
+        return;
+    }
     // SAFETY: no status is asked for.
     let _ = retry(|| unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) });
 }
@@ -102,6 +106,14 @@ pub(crate) fn adopt_orphans() -> io::Result<()> {
 pub(crate) fn adopted_children() -> Vec<i32> {
     let me = std::process::id();
     children_of(&format!("/proc/{me}/task/{me}"))
+}
+
+/// Whether a process has begun with that in its environment (`NAME=VALUE`). Nothing is known of one that may not be looked at, as
+/// another user's.
+pub(crate) fn was_given(pid: i32, variable: &str) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let mut variables = environment.split(|&byte| byte == 0);
+    variables.any(|one| one == variable.as_bytes())
 }
 
 /// No more descendants than about so many are looked for: no script of a rank has as many.
@@ -168,4 +180,57 @@ pub(crate) fn is_root() -> bool {
 pub(crate) fn stop_self() {
     // SAFETY: raise touches no memory; SIGSTOP needs no handler.
     unsafe { libc::raise(libc::SIGSTOP) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As what `sudo` starts in a script of a rank.
+    #[test]
+    #[expect(clippy::print_stderr, reason = "a skip says why")]
+    fn who_cannot_be_ended_is_not_waited_for() {
+        if !is_root() {
+            eprintln!("skipped: a child of another user: this process is not root");
+            return;
+        }
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let (send, returned) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            // The system call makes this thread alone somebody else, who has no rights.
+            // SAFETY: it takes numbers, and touches no memory.
+            let other = unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
+            if other == 0 {
+                kill_and_wait(pid);
+            } else {
+                eprintln!("skipped: a child of another user: there is none here");
+            }
+            send.send(()).unwrap();
+        });
+        let returned = returned.recv_timeout(std::time::Duration::from_secs(60));
+        let lived = child.try_wait().unwrap().is_none();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(returned.is_ok() && lived, "{returned:?}, {lived}");
+    }
+
+    #[test]
+    fn what_a_process_was_given_is_compared_whole() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .env_clear()
+            .envs([("ONE", "1"), ("TWO", "22")])
+            .spawn()
+            .unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let found = ["ONE=1", "TWO=22", "TWO=2", "NE=1", "ONE"].map(|one| was_given(pid, one));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, [true, true, false, false, false]);
+        assert!(!was_given(pid, "ONE=1"), "it has gone");
+    }
 }

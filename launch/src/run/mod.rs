@@ -28,6 +28,7 @@ mod rank;
 mod shm;
 mod start;
 mod stdin;
+mod strangers;
 mod stuck;
 mod verdict;
 

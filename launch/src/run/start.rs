@@ -15,6 +15,7 @@ use portolan_core::job::JOB_ID_VARIABLE;
 use super::event_loop::Job;
 use super::output::{LabelledPipe, Output, Stream};
 use super::rank::{PmiStream, Rank};
+use super::strangers::Strangers;
 use super::stuck::Board;
 use super::verdict::Failure;
 use super::{leftovers, pmi, shm, stdin};
@@ -45,12 +46,11 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
     let output = Output::open().map_err(cannot("use the standard output"))?;
     let memory = shm::create().map_err(cannot("make the job's memory file"))?;
     let (stdin, terminal) = stdin::for_rank_0().map_err(cannot("use the standard input"))?;
-    // Whoever was here before may have had children: a shell that replaces itself by this program has what it writes to (`> >(tee log)`).
-    let strangers = os::adopted_children();
+    let job_id = job_id();
+    let strangers = Strangers::find(&job_id);
     os::adopt_orphans().map_err(cannot("adopt the ranks' processes"))?;
     let signals = Signals::watch().map_err(cannot("watch for signals"))?;
     let guard = Guard::start(leftovers::remove).map_err(cannot("start the guard process"))?;
-    let job_id = job_id();
 
     let plan = Plan {
         args,

@@ -111,7 +111,7 @@ impl EventLoop {
         // limit is for a kernel that refuses the signal: there is nothing more to be done then.
         for _ in 0..64 {
             let mut left = os::adopted_children();
-            left.retain(|pid| !self.job.strangers.contains(pid));
+            left.retain(|&pid| !self.job.strangers.have(pid));
             if left.is_empty() {
                 break;
             }

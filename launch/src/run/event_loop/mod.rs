@@ -16,6 +16,7 @@ use super::output::{Output, Stream};
 use super::pmi::Server;
 use super::rank::Rank;
 use super::stdin::Terminal;
+use super::strangers::Strangers;
 use super::stuck::Board;
 use super::verdict::{self, Failure};
 use crate::os::{self, Guard, Interest, Signals};
@@ -31,8 +32,7 @@ pub(super) struct Job {
     pub(super) signals: Signals,
     /// Until the ranks have ended.
     pub(super) guard: Option<Guard>,
-    /// Children that this process had before it was the launcher, and that are none of its business.
-    pub(super) strangers: Vec<i32>,
+    pub(super) strangers: Strangers,
     pub(super) output: Output,
     pub(super) terminal: Option<Terminal>,
     pub(super) on_failure: OnFailure,

@@ -56,8 +56,7 @@ impl EventLoop {
                 self.job.ranks[rank].running = false;
                 ended.push((rank, status));
             }
-            // Its number may be another's from now on.
-            self.job.strangers.retain(|&stranger| stranger != pid);
+            self.job.strangers.forget(pid);
         }
         // Of several at once, one that was killed is rather the cause than one that gave up, and is
         // judged before what the others have said of it is heard.
