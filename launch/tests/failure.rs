@@ -186,6 +186,11 @@ fn over_ofi() -> Vec<Trial> {
     trials.push(Trial::test("killed_launcher_over_ofi_on_shm", || {
         killed_launcher(on_shm("asleep", 3))
     }));
+    // The guard has to have heard of processes that the launcher has not started.
+    trials.push(Trial::test(
+        "killed_launcher_of_scripts_over_ofi_on_shm",
+        || killed_launcher(behind_a_script()?),
+    ));
     trials.push(Trial::test(
         "killed_behind_a_script_over_ofi_on_shm",
         killed_behind_a_script,
@@ -242,14 +247,19 @@ fn killed_in(command: Command, role: &str, size: u32, on_failure: &str) -> Resul
     nothing_is_left(&outcome, &pids)
 }
 
-/// The ranks' processes are their scripts'. All that they leave is removed, although the launcher has started others.
-fn killed_behind_a_script() -> Result<(), Failed> {
+/// A job on libfabric's shared memory, whose ranks' processes are the children of scripts.
+fn behind_a_script() -> Result<Command, Failed> {
     let job = ["--transport", "ofi", "-n", "3", "sh", "-c"];
     let script = ["\"$0\" \"$1\"; exit $?"];
     let mut command = common::portolan(&[&["run"], &options("abort")[..], &job, &script].concat());
     command.arg(std::env::current_exe()?).arg("role:asleep");
     command.env("PORTOLAN_OFI_PROVIDER", "shm");
-    let (child, said) = started(command, 3);
+    Ok(command)
+}
+
+/// The ranks' processes are their scripts'. All that they leave is removed, although the launcher has started others.
+fn killed_behind_a_script() -> Result<(), Failed> {
+    let (child, said) = started(behind_a_script()?, 3);
     let pids: Vec<&str> = said.iter().filter_map(|l| l.rsplit(' ').next()).collect();
     for pid in &pids {
         assert_ne!(rank::files_of(pid), [""; 0], "nothing to remove");
@@ -280,6 +290,9 @@ fn killed_launcher(command: Command) -> Result<(), Failed> {
     wait_until("the files of the ranks to go", || {
         pids.iter().all(|pid| rank::files_of(pid).is_empty())
     });
+    for pid in pids {
+        assert!(!is_alive(&pid), "{pid} is left");
+    }
     Ok(())
 }
 
