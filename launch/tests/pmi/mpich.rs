@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use libtest_mimic::{Failed, Trial};
 
-use super::common::{Outcome, outcome, portolan};
+use super::common::{Outcome, no_libfabric, outcome, portolan};
 use super::{SIZES, exchange, play};
 
 /// Checks what ranks tell each other; aborts with code 7 if its argument is its rank.
@@ -59,10 +59,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let test = move || refusal_is_heard(&launcher);
     let trial = Trial::test("refusal_under_hydra_is_heard", test);
     trials.push(trial.with_ignored_flag(hydra.is_none()));
-    let launcher = hydra.clone();
-    let test = move || failure_is_noticed(&launcher);
-    let trial = Trial::test("failure_where_nobody_ends_the_job_is_noticed", test);
-    trials.push(trial.with_ignored_flag(hydra.is_none()));
+    trials.extend(failures(&hydra));
     let compiler_here = compiler.clone();
     let test = move || {
         let outcome = run_mpich(&compiler_here, 3, &["1"]);
@@ -73,6 +70,31 @@ pub(crate) fn trials() -> Vec<Trial> {
     };
     let trial = Trial::test("mpich_abort_under_portolan_run", test);
     trials.push(trial.with_ignored_flag(compiler.is_none()));
+    trials
+}
+
+/// Over the usual transport, and over libfabric, whose messages either side may match.
+fn failures(hydra: &Option<PathBuf>) -> Vec<Trial> {
+    let no_libfabric = no_libfabric();
+    if let Some(why) = &no_libfabric {
+        eprintln!("skipped: failures over libfabric under Hydra: {why}");
+    }
+    let trial = |name: &str, settings: Vec<(&'static str, &'static str)>, ignored| {
+        let launcher = hydra.clone();
+        let name = format!("failure_where_nobody_ends_the_job_is_noticed{name}");
+        let test = move || failure_is_noticed(&launcher, &settings);
+        Trial::test(name, test).with_ignored_flag(hydra.is_none() || ignored)
+    };
+    let mut trials = vec![trial("", Vec::new(), false)];
+    for matching in ["software", "native"] {
+        let settings = vec![
+            ("PORTOLAN_TRANSPORT", "ofi"),
+            ("PORTOLAN_OFI_INTERFACE", "lo"),
+            ("PORTOLAN_MATCH", matching),
+        ];
+        let name = format!("_over_ofi_matched_by_{matching}");
+        trials.push(trial(&name, settings, no_libfabric.is_some()));
+    }
     trials
 }
 
@@ -92,9 +114,10 @@ fn refusal_is_heard(launcher: &Option<PathBuf>) -> Result<(), Failed> {
 /// A rank whose program ends with an error says nothing, because its launcher hears of that. Under one that does not end the job
 /// then, the others see that its process has ended, and abort. (Hydra ends a job that hangs with another code. What they say it
 /// does not always hand on: it kills all as soon as the first aborts.)
-fn failure_is_noticed(launcher: &Option<PathBuf>) -> Result<(), Failed> {
+fn failure_is_noticed(launcher: &Option<PathBuf>, settings: &[(&str, &str)]) -> Result<(), Failed> {
     let mut command = under_hydra(launcher, &["-disable-auto-cleanup"]);
     command.env("MPIEXEC_TIMEOUT", "60");
+    command.envs(settings.iter().copied());
     let outcome = play(command, 3, "fails");
     outcome.expect_code(1).expect_err(&["rank 2: out of paper"]);
     Ok(())
