@@ -89,6 +89,43 @@ fn what_libfabric_offers_is_listed_with_why_the_rest_is_not_used() {
     }
 }
 
+/// What `portolan info --collectives` says with these settings.
+fn collectives(settings: &[(&str, &str)]) -> String {
+    let mut command = portolan(&["info", "--collectives"]);
+    command.envs(settings.iter().copied());
+    let outcome = outcome(command, b"");
+    outcome.expect_code(0);
+    outcome.out
+}
+
+#[test]
+fn the_page_of_collectives_says_when_its_table_is_not_asked() {
+    let page = collectives(&[]);
+    assert!(
+        page.contains("short nonblocking and persistent ones"),
+        "{page}"
+    );
+    assert!(!page.contains("is not used"), "{page}");
+    assert!(!page.contains("PORTOLAN_REPRODUCIBLE"), "{page}");
+    for (name, value) in [
+        ("PORTOLAN_COLL_DIRECT", "off"),
+        ("PORTOLAN_COLL_CHECK", "on"),
+    ] {
+        let page = collectives(&[(name, value)]);
+        assert!(
+            page.contains("Memory that ranks share is not used"),
+            "{page}"
+        );
+        assert!(page.contains(&format!("({name}={value})")), "{page}");
+    }
+    let page = collectives(&[("PORTOLAN_REPRODUCIBLE", "on")]);
+    assert!(
+        page.contains("same bits every time (PORTOLAN_REPRODUCIBLE=on)"),
+        "{page}"
+    );
+    assert!(page.contains("go through that instead"), "{page}");
+}
+
 #[test]
 fn the_manual_is_the_page_in_docs() {
     let outcome = outcome(portolan(&["info", "--manual"]), b"");

@@ -15,13 +15,11 @@ pub(super) fn page(settings: &Settings) -> Result<String, String> {
         "Which algorithm does a collective operation: the first rule that matches and whose algorithm\n\
          can do it. PORTOLAN_COLL_TABLE puts rules in front; `portolan bench tune` measures a table.\n",
     );
-    let direct = if options.direct {
-        "Blocking operations go through memory instead where all ranks share it\n\
-         (PORTOLAN_COLL_DIRECT=off: never).\n"
-    } else {
-        "Memory that ranks share is not used (PORTOLAN_COLL_DIRECT=off).\n"
-    };
-    let _ = write!(text, "{direct}\nRules\n{}\nAlgorithms", options.table);
+    text.push_str(memory(&options));
+    if options.reproducible {
+        text.push_str(REPRODUCIBLE);
+    }
+    let _ = write!(text, "\nRules\n{}\nAlgorithms", options.table);
     text.push('\n');
     for operation in Name::ALL {
         let described = algorithms::described(operation);
@@ -34,3 +32,23 @@ pub(super) fn page(settings: &Settings) -> Result<String, String> {
     }
     Ok(text)
 }
+
+/// Which operations the table is not asked for, because they do without messages.
+fn memory(options: &Options) -> &'static str {
+    if !options.direct {
+        "Memory that ranks share is not used (PORTOLAN_COLL_DIRECT=off).\n"
+    } else if options.compare {
+        "Memory that ranks share is not used: ranks compare what they call (PORTOLAN_COLL_CHECK=on).\n"
+    } else {
+        "Where all ranks share memory operations go through that instead: blocking ones but for some long\n\
+         ones, and of up to 8 ranks short nonblocking and persistent ones (nonblocking ones behind the first\n\
+         of another kind). PORTOLAN_COLL_DIRECT=off: none; PORTOLAN_COLL_CHECK=on: none.\n"
+    }
+}
+
+/// What becomes of the table in the reproducible mode.
+const REPRODUCIBLE: &str = "\
+Reductions give the same bits every time (PORTOLAN_REPRODUCIBLE=on): all are messages. Products of\n\
+floating-point numbers and operators of the program have one algorithm each whatever the rules say:\n\
+reduce binomial, allreduce reduce-bcast, reduce-scatter reduce-scatter, scan chain. Sums of\n\
+floating-point numbers are chosen for by the length that they travel in (48 or 280 bytes each).\n";
