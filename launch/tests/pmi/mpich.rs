@@ -1,11 +1,12 @@
 //! Our ranks under MPICH's launcher, and MPICH's ranks under ours.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use libtest_mimic::{Failed, Trial};
 
 use super::common::{Outcome, no_libfabric, outcome, portolan};
+use super::roles::SAYS;
 use super::{SIZES, exchange, play};
 
 /// Checks what ranks tell each other; aborts with code 7 if its argument is its rank.
@@ -82,7 +83,8 @@ fn failures(hydra: &Option<PathBuf>) -> Vec<Trial> {
     let trial = |name: &str, settings: Vec<(&'static str, &'static str)>, ignored| {
         let launcher = hydra.clone();
         let name = format!("failure_where_nobody_ends_the_job_is_noticed{name}");
-        let test = move || failure_is_noticed(&launcher, &settings);
+        let said = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(&name);
+        let test = move || failure_is_noticed(&launcher, &settings, &said);
         Trial::test(name, test).with_ignored_flag(hydra.is_none() || ignored)
     };
     let mut trials = vec![trial("", Vec::new(), false)];
@@ -113,13 +115,24 @@ fn refusal_is_heard(launcher: &Option<PathBuf>) -> Result<(), Failed> {
 
 /// A rank whose program ends with an error says nothing, because its launcher hears of that. Under one that does not end the job
 /// then, the others see that its process has ended, and abort. (Hydra ends a job that hangs with another code. What they say it
-/// does not always hand on: it kills all as soon as the first aborts.)
-fn failure_is_noticed(launcher: &Option<PathBuf>, settings: &[(&str, &str)]) -> Result<(), Failed> {
+/// does not always hand on, because it kills all as soon as the first aborts: so they say it in a file.)
+fn failure_is_noticed(
+    launcher: &Option<PathBuf>,
+    settings: &[(&str, &str)],
+    said: &Path,
+) -> Result<(), Failed> {
     let mut command = under_hydra(launcher, &["-disable-auto-cleanup"]);
     command.env("MPIEXEC_TIMEOUT", "60");
     command.envs(settings.iter().copied());
+    std::fs::write(said, "")?;
+    command.env(SAYS, said);
     let outcome = play(command, 3, "fails");
-    outcome.expect_code(1).expect_err(&["rank 2: out of paper"]);
+    outcome.expect_code(1);
+    let said = std::fs::read_to_string(said)?;
+    assert!(
+        said.contains("rank 2: out of paper"),
+        "{said}: {outcome:#?}"
+    );
     Ok(())
 }
 

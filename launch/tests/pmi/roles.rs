@@ -1,10 +1,13 @@
 //! What this program does as a rank.
 
 use std::io::Write;
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::process::ExitCode;
 
 use portolan_core::job::{self, Bootstrap, JobError};
+
+/// Names a file that exists, for what ranks say.
+pub(crate) const SAYS: &str = "TEST_SAYS_IT_THERE";
 
 /// Plays a rank to its end.
 pub(crate) fn play(role: &str) -> ExitCode {
@@ -18,6 +21,7 @@ pub(crate) fn play(role: &str) -> ExitCode {
         // Hydra sends it to the others when one has failed.
         // SAFETY: to ignore a signal runs no code.
         unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
+        say_it_there();
         return portolan::run(fails);
     }
     let result = job::from_environment().and_then(|job| act(role, job));
@@ -28,6 +32,15 @@ pub(crate) fn play(role: &str) -> ExitCode {
             ExitCode::from(99)
         }
     }
+}
+
+/// The standard error of this process is the file that [`SAYS`] names.
+fn say_it_there() {
+    let name = std::env::var_os(SAYS).expect("the test names a file");
+    let file = std::fs::File::options().append(true).open(name);
+    let file = file.expect("the test has made it");
+    // SAFETY: both descriptors are open, and the standard error is nobody's.
+    unsafe { libc::dup2(file.as_raw_fd(), 2) };
 }
 
 /// The last rank ends with an error, and the others wait for a message of it.
