@@ -1,6 +1,7 @@
 //! Limits of the machine and of this process that decide what works.
 
 use std::fs;
+use std::path::Path;
 
 use portolan_core::config::{Bytes, SettingValue};
 
@@ -28,7 +29,7 @@ pub(super) fn limits() -> Vec<Limit> {
         limit("cores", cores(), "more ranks than these take turns"),
         limit(
             "memory",
-            cgroup_memory(),
+            cgroup_memory(Path::new("/")),
             "of the control group: a job beyond it is killed",
         ),
         limit(
@@ -70,23 +71,27 @@ fn cores() -> String {
     }
 }
 
-fn cgroup_memory() -> String {
-    let group = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let path = group
-        .lines()
-        .find_map(|line| line.strip_prefix("0::"))
-        .unwrap_or("/");
-    // The nearest limit counts; a group without one inherits its parent's.
-    let mut folder = format!("/sys/fs/cgroup{}", path.trim_end_matches('/'));
-    loop {
-        if let Some(bytes) = read_number(&format!("{folder}/memory.max")) {
-            return size(bytes);
-        }
-        match folder.rsplit_once('/') {
-            Some((parent, _)) if parent.starts_with("/sys/fs/cgroup") => folder = parent.to_owned(),
-            _ => return "without limit".to_owned(),
-        }
-    }
+/// The tightest limit of the control groups that this process is in and of those above them. `root` is `/` but in tests.
+fn cgroup_memory(root: &Path) -> String {
+    let memberships = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let limits = memberships.lines().filter_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        // Version 2 has one tree for everything, version 1 one for memory.
+        let (tree, file) = match controllers {
+            "" => ("sys/fs/cgroup", "memory.max"),
+            some if some.split(',').any(|one| one == "memory") => {
+                ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => return None,
+        };
+        // A container may see less of the tree than the path leads through: then the limit is that of its top.
+        let groups = Path::new(path.trim_start_matches('/')).ancestors();
+        let limits = groups.filter_map(|group| read_number(root.join(tree).join(group).join(file)));
+        limits.min()
+    });
+    // Where there is none, version 1 gives the largest number of whole pages.
+    let limit = limits.min().filter(|&bytes| bytes < 1 << 62);
+    unlimited_or_size(limit)
 }
 
 fn ptrace_scope() -> String {
@@ -113,7 +118,7 @@ fn dev_shm() -> String {
     }
 }
 
-fn read_number(path: &str) -> Option<u64> {
+fn read_number(path: impl AsRef<Path>) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
@@ -140,4 +145,36 @@ fn size(bytes: u64) -> String {
         unit = next;
     }
     format!("{value:.1}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tightest_limit_of_either_version_counts() {
+        let name = format!("portolan-limits-{}", std::process::id());
+        let root = std::env::temp_dir().join(name);
+        let write = |file: &str, text: &str| {
+            let file = root.join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        };
+        let mut found = vec![cgroup_memory(&root)];
+        write("proc/self/cgroup", "0::/job/step\n");
+        write("sys/fs/cgroup/job/step/memory.max", "max\n");
+        found.push(cgroup_memory(&root));
+        write("sys/fs/cgroup/job/step/memory.max", "8388608\n");
+        write("sys/fs/cgroup/job/memory.max", "4194304\n");
+        found.push(cgroup_memory(&root));
+        write("proc/self/cgroup", "5:cpu,memory:/a/b\n2:cpuset:/a\n0::/\n");
+        let of_version_1 = |group: &str| format!("sys/fs/cgroup/memory/{group}limit_in_bytes");
+        write(&of_version_1("a/b/memory."), "9223372036854771712\n");
+        found.push(cgroup_memory(&root));
+        write(&of_version_1("memory."), "2097152\n");
+        found.push(cgroup_memory(&root));
+        fs::remove_dir_all(&root).unwrap();
+        let none = "without limit";
+        assert_eq!(found, [none, none, "4M", none, "2M"]);
+    }
 }
