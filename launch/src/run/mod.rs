@@ -17,7 +17,8 @@
 //! [`Guard`](crate::os::Guard) and die with the launcher (`PR_SET_PDEATHSIG`); the guard kills the
 //! rest of the group when the launcher ends, however it ends, and removes what foreign libraries of the ranks
 //! have left in files; processes that have left the group
-//! are adopted when their parents die, and killed when the job is over.
+//! are adopted when their parents die, and killed when the job is over. What has come of children that this process had before is
+//! left alone (`strangers.rs`).
 
 mod bind;
 mod event_loop;

@@ -26,7 +26,8 @@ impl Strangers {
     pub(super) fn find(job_id: &str) -> Self {
         let known = os::adopted_children();
         Self {
-            any: !known.is_empty(),
+            // Who has ended leaves nothing any more.
+            any: !known.iter().all(|&pid| os::has_gone(pid)),
             known,
             ours: format!("{JOB_ID_VARIABLE}={job_id}"),
         }
