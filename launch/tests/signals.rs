@@ -3,8 +3,12 @@
 //! A test reads the output to its end, which comes only when every process that holds it has
 //! ended: that is how it knows that nothing is left.
 
+// A skip prints why.
+#![allow(clippy::print_stderr)]
+
 mod common;
 
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 use common::{finish, is_alive, of_ours, portolan, signal, started, wait_until};
@@ -99,6 +103,60 @@ fn what_a_rank_leaves_behind_ends_with_the_job() {
     for line in said {
         assert!(!is_alive(pid(&line)), "{line}");
     }
+}
+
+/// Makes a command one on a kernel without `close_range`, which Linux has from 5.9 on.
+fn without_close_range(command: &mut Command) {
+    const fn step(code: u32, jf: u8, k: u32) -> libc::sock_filter {
+        libc::sock_filter {
+            code: code as u16,
+            jt: 0,
+            jf,
+            k,
+        }
+    }
+    let load_number = step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0);
+    let is_it = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let end = libc::BPF_RET | libc::BPF_K;
+    let unknown = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+    let mut filter = [
+        load_number,
+        step(is_it, 1, libc::SYS_close_range as u32),
+        step(end, 0, unknown),
+        step(end, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let install = move || {
+        let program = libc::sock_fprog {
+            len: filter.len() as u16,
+            filter: filter.as_mut_ptr(),
+        };
+        // SAFETY: the kernel reads the filter, which has that length, in the second call only.
+        let installed = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(
+                    libc::PR_SET_SECCOMP,
+                    libc::SECCOMP_MODE_FILTER,
+                    &raw const program,
+                ) == 0
+        };
+        match installed {
+            true => Ok(()),
+            false => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: between fork and exec the closure makes system calls, with memory that it owns.
+    unsafe { command.pre_exec(install) };
+}
+
+#[test]
+fn an_older_kernel_ends_jobs_as_well() {
+    let script = "sleep 1000 & echo up $!";
+    let mut command = portolan(&["run", "-n", "2", "--", "sh", "-c", script]);
+    without_close_range(&mut command);
+    match command.spawn() {
+        Ok(child) => finish(child).expect_code(0),
+        Err(why) => return eprintln!("skipped: a kernel without close_range: {why}"),
+    };
 }
 
 #[test]

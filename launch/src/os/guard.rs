@@ -39,7 +39,11 @@ impl Guard {
         // SAFETY: this process has one thread, so the child's copy of memory is consistent, the
         // allocator's too; the child never returns from `watch`.
         match check(unsafe { libc::fork() })? {
-            0 => watch(read.as_raw_fd(), clean_up),
+            0 => {
+                // Whatever happens to the others below: this one would keep the pipe from ending.
+                drop(write);
+                watch(read.as_raw_fd(), clean_up)
+            }
             pid => {
                 // Both sides set the group, so that it is there whoever runs first.
                 // SAFETY: setpgid touches no memory.
@@ -82,24 +86,15 @@ impl Guard {
 /// The guard's life, between fork and end.
 fn watch(pipe: RawFd, clean_up: CleanUp) -> ! {
     // SAFETY: system calls only, on numbers and on memory of this frame. Blocking every signal
-    // leaves SIGKILL, which cannot be blocked, and which is how the guard ends. Closing the other
-    // descriptors is part of its job: held open here they would keep pipes and sockets from
-    // ending. Nothing that owned them runs in this process again.
+    // leaves SIGKILL, which cannot be blocked, and which is how the guard ends.
     unsafe {
         libc::setpgid(0, 0);
         let mut all = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
         libc::prctl(libc::PR_SET_NAME, c"portolan-guard".as_ptr());
-        // The pipe's number is positive, so both conversions keep it.
-        libc::syscall(libc::SYS_close_range, 0, pipe as libc::c_uint - 1, 0);
-        libc::syscall(
-            libc::SYS_close_range,
-            pipe as libc::c_uint + 1,
-            libc::c_uint::MAX,
-            0,
-        );
     }
+    close_all_but(pipe);
     // A panic must not unwind into the launcher's frames, of which this is a copy.
     let _ = catch_unwind(|| {
         let told = told_until_the_end(pipe);
@@ -111,6 +106,30 @@ fn watch(pipe: RawFd, clean_up: CleanUp) -> ! {
     unsafe {
         libc::kill(0, libc::SIGKILL);
         libc::_exit(0)
+    }
+}
+
+/// Held open here, the other descriptors would keep pipes and sockets from ending.
+fn close_all_but(pipe: RawFd) {
+    // The pipe's number is positive, so the conversion keeps it.
+    let number = pipe as libc::c_uint;
+    let ranges = [(0, number - 1), (number + 1, libc::c_uint::MAX)];
+    // SAFETY: a system call on numbers. Nothing that owned the descriptors runs in this process again.
+    let close = |(first, last): (libc::c_uint, libc::c_uint)| unsafe {
+        libc::syscall(libc::SYS_close_range, first, last, 0)
+    };
+    if ranges.into_iter().all(|range| close(range) == 0) {
+        return;
+    }
+    // Linux has that call from 5.9 on, and some containers do not let it through.
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let names = open.flatten().map(|entry| entry.file_name());
+    let open: Vec<RawFd> = names
+        .filter_map(|name| name.to_str()?.parse().ok())
+        .collect();
+    for fd in open.into_iter().filter(|&fd| fd != pipe) {
+        // SAFETY: as above. The folder's own descriptor is closed already, and to close it again is an error without effect.
+        unsafe { libc::close(fd) };
     }
 }
 
