@@ -124,6 +124,12 @@ fn the_page_of_collectives_says_when_its_table_is_not_asked() {
         "{page}"
     );
     assert!(page.contains("go through that instead"), "{page}");
+    // A value that no rank could use is not passed over.
+    let page = collectives(&[("PORTOLAN_COLL_CHECK", "perhaps")]);
+    assert!(
+        page.contains("\nerror: ") && page.contains("`perhaps`"),
+        "{page}"
+    );
 }
 
 #[test]

@@ -16,9 +16,9 @@ pub(crate) fn main(args: &InfoArgs) -> ExitCode {
     let text = if args.manual {
         config::manual()
     } else if args.collectives {
-        let (settings, _) = Settings::inspect(std::env::vars_os());
+        let (settings, errors) = Settings::inspect(std::env::vars_os());
         match collectives::page(&settings) {
-            Ok(page) => page,
+            Ok(page) => page + &show::errors(&errors),
             Err(why) => {
                 show::complain(&why);
                 return ExitCode::from(2);

@@ -105,14 +105,18 @@ impl Page<'_> {
                 shown.origin
             )?;
         }
-        for error in self.errors {
-            writeln!(page, "\nerror: {error}")?;
-        }
+        page.push_str(&errors(self.errors));
         for unknown in self.settings.unknown() {
             writeln!(page, "\nwarning: {unknown}")?;
         }
         Ok(())
     }
+}
+
+/// What is wrong with the settings, behind a page that shows what they would be without that.
+pub(super) fn errors(errors: &[SettingError]) -> String {
+    let lines = errors.iter().map(|error| format!("\nerror: {error}\n"));
+    lines.collect()
 }
 
 /// Says on the standard error what keeps the page from being shown.
