@@ -210,7 +210,7 @@ pub(super) const GROUPS: &[Group] = &[
                 LATENCY,
             ),
             part(
-                "The same by two copies alone, which is what the machine allows",
+                "The same by two copies alone, as they are measured here",
                 Bound::Shown,
                 Of::TwoCopies,
                 (1 << 10, 4 << 20),
@@ -230,7 +230,7 @@ pub(super) const GROUPS: &[Group] = &[
                 ONE_WAY,
             ),
             goal(
-                "The same by two copies alone, which is what the machine allows",
+                "The same by two copies alone, as they are measured here",
                 Bound::Shown,
                 Of::TwoCopies,
                 ONE_WAY,

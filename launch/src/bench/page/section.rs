@@ -289,8 +289,8 @@ fn limit(run: &Run, scale: f64) -> Option<(Curve, &'static str)> {
         .collect();
     let (name, what) = if latency {
         (
-            "line + copy",
-            "a cache line's way and, above 64 bytes, one copy of fresh data",
+            "line or copy",
+            "a cache line's way or, where that takes longer, one copy of fresh data",
         )
     } else {
         (
