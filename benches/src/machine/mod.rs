@@ -2,7 +2,7 @@
 //!
 //! On a virtual machine these figures change while one looks: the host moves the virtual processors,
 //! and two that were neighbours in one moment share no cache in the next. So the figures are taken
-//! before and after every sample, and samples are compared that were taken in the same [`Phase`].
+//! before and after every sample, and samples are compared that were taken in the [same phase](same_phase).
 
 mod copies;
 mod relay;
@@ -28,7 +28,19 @@ pub struct Limits {
     pub compare_and_swap: f64,
 }
 
-/// How near two processors are to each other, by the time that a cache line takes one way.
+/// How much longer a line may take in one moment than in another of the same phase.
+const SAME: f64 = 1.25;
+
+/// Whether two hand-overs, in nanoseconds one way, are of one phase of the machine: neither takes more than a quarter longer than
+/// the other. There are no fixed bounds, between which one machine would be in two phases at 90 ± 2 ns, and
+/// another in one at 190 and 300.
+#[must_use]
+pub fn same_phase(one: f64, other: f64) -> bool {
+    one.max(other) <= SAME * one.min(other)
+}
+
+/// How near two processors are to each other, by the time that a cache line takes one way: a word for people. What is
+/// compared is decided by [`same_phase`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Below 40 ns: they seem to be threads of one core.
@@ -42,8 +54,16 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Sibling, Self::Near, Self::Far, Self::Apart];
+    /// That of a hand-over in nanoseconds.
+    #[must_use]
+    pub fn of(line: f64) -> Self {
+        match line {
+            ns if ns < 40.0 => Self::Sibling,
+            ns if ns < 90.0 => Self::Near,
+            ns if ns < 180.0 => Self::Far,
+            _ => Self::Apart,
+        }
+    }
 
     /// In one word.
     #[must_use]
@@ -68,17 +88,6 @@ impl Limits {
             one_line: hand_over(one, other, &OneLine::default())?,
             compare_and_swap: hand_over(one, other, &Swapped::default())?,
         })
-    }
-
-    /// The phase that they show.
-    #[must_use]
-    pub fn phase(&self) -> Phase {
-        match self.load_store {
-            ns if ns < 40.0 => Phase::Sibling,
-            ns if ns < 90.0 => Phase::Near,
-            ns if ns < 180.0 => Phase::Far,
-            _ => Phase::Apart,
-        }
     }
 }
 
@@ -133,18 +142,15 @@ mod tests {
     }
 
     #[test]
-    fn phases_have_their_bounds() {
-        let phase = |load_store| {
-            let limits = Limits {
-                load_store,
-                one_line: 1.0,
-                compare_and_swap: 1.0,
-            };
-            limits.phase().name()
-        };
-        assert_eq!(phase(25.0), "sibling");
-        assert_eq!(phase(55.0), "near");
-        assert_eq!(phase(130.0), "far");
-        assert_eq!(phase(260.0), "apart");
+    fn phases_have_their_names() {
+        let names = [25.0, 55.0, 130.0, 260.0].map(|line| Phase::of(line).name());
+        assert_eq!(names, ["sibling", "near", "far", "apart"]);
+    }
+
+    #[test]
+    fn one_phase_is_a_matter_of_ratio() {
+        assert!(same_phase(88.0, 92.0) && same_phase(92.0, 88.0));
+        assert!(same_phase(50.0, 62.5) && !same_phase(50.0, 62.6));
+        assert!(!same_phase(190.0, 300.0) && !same_phase(300.0, 190.0));
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn measure(args: &BenchArgs, ranks: u32) -> Result<Run, String> {
         [] => vec![None],
         list => list.iter().map(|name| Some(name.as_str())).collect(),
     };
-    let probe = Probe::new();
+    let probe = Probe::new().between(&pin, ranks, false);
     let mut run = Run::about(args, None, ranks, Some(&pin));
     for transport in wanted {
         let mut samples = Vec::new();

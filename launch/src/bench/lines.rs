@@ -42,6 +42,12 @@ struct Row<'a> {
     settings: &'a Settings,
     #[serde(skip_serializing_if = "Option::is_none")]
     phase: Option<&'a str>,
+    /// A cache line's way in that phase: phases of different runs are one if these are nearly the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line_ns: Option<f64>,
+    /// Whether others were at work during samples that count.
+    #[serde(skip_serializing_if = "is_false")]
+    disturbed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     ratio: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,6 +78,14 @@ struct Remark<'a> {
 )]
 fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands out references"
+)]
+fn is_false(yes: &bool) -> bool {
+    !*yes
 }
 
 /// The lines of a run.
@@ -161,6 +175,15 @@ fn row<'a>(run: &'a Run, entry: &'a Entry, figure: &'a Figure) -> Row<'a> {
         busy: run.busy,
         settings: &run.settings,
         phase: run.phase.as_deref(),
+        line_ns: run
+            .phase
+            .as_ref()
+            .and(run.machine.as_ref())
+            .and_then(|machine| machine.load_store_ns),
+        disturbed: entry
+            .taken
+            .iter()
+            .any(|taken| taken.counts && taken.disturbed),
         ratio: ratio.map(|(ratio, _)| ratio),
         best_peer: ratio.map(|(_, name)| name),
     }
@@ -186,6 +209,11 @@ mod tests {
         assert_eq!(lines[0]["best_peer"], "a-1");
         assert!(lines[1].get("ratio").is_none() && lines[1]["peer"] == "a-1");
         assert!(lines[0].get("settings").is_none());
+        assert_eq!(lines[0]["line_ns"], 50.0);
+        assert!(lines[0].get("disturbed").is_none());
+        let mut busy = run();
+        busy.entries[0].taken[0].disturbed = true;
+        assert_eq!(of(&busy).matches(r#""disturbed":true,"ratio""#).count(), 1);
         let mut set = run();
         set.settings
             .insert("PORTOLAN_SHM_CMA".to_owned(), "off".to_owned());

@@ -5,15 +5,16 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use portolan_benches::machine::{
-    Limits, Phase, Relayed, copy_of_fresh_memory, pull_of_fresh_memory, relayed,
+    Limits, Phase, Relayed, copy_of_fresh_memory, pull_of_fresh_memory, relayed, same_phase,
     yield_to_each_other,
 };
 use portolan_benches::process::{Whose, processor_seconds};
 
-use super::place::Spinners;
+use super::phases::Band;
+use super::place::{self, Spinners};
 use super::record::{Machine, Taken};
 use super::stats::Summary;
-use crate::run;
+use crate::run::{self, Bind};
 
 /// Sizes of the copies that are timed.
 const COPIES: [usize; 8] = [
@@ -43,13 +44,17 @@ const RELAYS: [usize; 9] = [
 /// How often the machine's limits are measured before it is said that it stays in another phase than that of the samples.
 const TRIALS: usize = 3;
 
+/// What others may use during a sample, and the host take, in parts of a core.
+const QUIET: f64 = 0.1;
+/// By how much less may have been used, in seconds: the kernel counts in hundredths, here at both ends.
+const TICKS: f64 = 0.02;
+
 /// Looks at the machine between samples.
 #[derive(Debug)]
 pub(super) struct Probe {
-    /// Two processors on different cores, if there are any.
+    /// Those of rank 0 and its partner, which may be one; none if the system does not tell.
     processors: Option<(usize, usize)>,
-    first: Option<usize>,
-    cores: usize,
+    cores: Vec<Vec<usize>>,
     load: Option<f64>,
     seen: Vec<Limits>,
     /// Other work beside the samples, which stands still while the machine is looked at.
@@ -69,19 +74,16 @@ struct Clock {
     wall: Instant,
     /// Of all processors, by anybody; and taken by the host.
     all: Option<(f64, f64)>,
-    /// By this process and by those for which it has waited.
+    /// By this process, by those for which it has waited, and by what spins beside.
     ours: f64,
 }
 
 impl Probe {
     pub(super) fn new() -> Self {
         let cores = run::cores().unwrap_or_default();
-        let mut firsts = cores.iter().filter_map(|core| core.first().copied());
-        let first = firsts.next();
         Self {
-            processors: first.zip(firsts.next()),
-            first,
-            cores: cores.len(),
+            processors: place::ends(&Bind::None, 2, true, &cores),
+            cores,
             load: load(),
             seen: Vec::new(),
             beside: Spinners::default(),
@@ -93,43 +95,59 @@ impl Probe {
         Self { beside, ..self }
     }
 
+    /// The same between the processors that such ranks are on; `paired`: those of one half talk to those of the other.
+    pub(super) fn between(self, pin: &Bind, ranks: u32, paired: bool) -> Self {
+        let processors = place::ends(pin, ranks, paired, &self.cores);
+        Self { processors, ..self }
+    }
+
     /// The cores that ranks can have.
     pub(super) fn cores(&self) -> usize {
-        self.cores
+        self.cores.len()
+    }
+
+    /// The two processors, unless they are one: there is no way between them then.
+    fn apart(&self) -> Option<(usize, usize)> {
+        self.processors.filter(|(one, other)| one != other)
+    }
+
+    /// A line's way now.
+    fn measure(&self) -> Option<Limits> {
+        let (one, other) = self.apart()?;
+        Limits::measure(one, other).ok()
     }
 
     /// The machine now.
     pub(super) fn look(&mut self) -> Look {
-        let measure = |(one, other)| Limits::measure(one, other).ok();
-        let limits = self
-            .beside
-            .while_stopped(|| self.processors.and_then(measure));
+        let limits = self.beside.while_stopped(|| self.measure());
         self.seen.extend(limits);
         Look {
             limits,
-            clock: Clock::now(),
+            clock: Clock::now(&self.beside),
         }
     }
 
     /// The end, also of other work: what was seen, in that phase if there is one.
-    pub(super) fn finish(mut self, phase: Option<Phase>) -> Machine {
+    pub(super) fn finish(mut self, band: Option<Band>) -> Machine {
         // What the machine can do at best it does with nothing else to do.
         drop(std::mem::take(&mut self.beside));
-        self.limits(phase)
+        self.limits(band)
     }
 
     /// The machine's limits, and what was seen.
-    fn limits(&self, phase: Option<Phase>) -> Machine {
+    fn limits(&self, band: Option<Band>) -> Machine {
         debug_assert!(self.beside.are_none(), "there is something else to do");
         let seen = self
             .seen
             .iter()
-            .filter(|limits| phase.is_none_or(|phase| limits.phase() == phase));
+            .filter(|limits| band.is_none_or(|band| band.holds(limits.load_store)));
         let median =
             |of: fn(&Limits) -> f64| Some(Summary::of(seen.clone().map(of).collect())?.median);
+        let line = median(|limits| limits.load_store);
+        let phase = band.and(line);
         let rates = |seconds: fn(usize, usize, usize) -> Option<f64>| {
             let rate = |&bytes: &usize| {
-                let (one, other) = self.processors?;
+                let (one, other) = self.apart()?;
                 let rate = bytes as f64 / seconds(one, other, bytes)? / 1e6;
                 rate.is_finite().then_some((bytes, rate))
             };
@@ -145,13 +163,16 @@ impl Probe {
         Machine {
             model: model(),
             system: system(),
-            cores: self.cores,
+            cores: self.cores.len(),
+            processors: self.processors,
             load_before: self.load,
             load_after: load(),
-            load_store_ns: median(|limits| limits.load_store),
+            load_store_ns: line,
             one_line_ns: median(|limits| limits.one_line),
             compare_and_swap_ns: median(|limits| limits.compare_and_swap),
-            yield_ns: self.first.and_then(|first| yield_to_each_other(first).ok()),
+            yield_ns: self
+                .processors
+                .and_then(|(one, _)| yield_to_each_other(one).ok()),
             copies,
             relays: relays
                 .iter()
@@ -165,16 +186,14 @@ impl Probe {
         }
     }
 
-    /// What a measurement finds while the machine is in that phase, in which it is before and after; whatever it finds
-    /// where there is no phase, and nothing if the machine is in another one.
-    fn while_in<T: Default>(&self, phase: Option<Phase>, measure: impl Fn() -> T) -> T {
+    /// What a measurement finds while the machine is in the phase of that hand-over, in which it is before and after; whatever it
+    /// finds where there is no phase, and nothing if the machine is in another one.
+    fn while_in<T: Default>(&self, phase: Option<f64>, measure: impl Fn() -> T) -> T {
         while_so(
             || {
-                let Some(phase) = phase else { return true };
-                let limits = self
-                    .processors
-                    .map(|(one, other)| Limits::measure(one, other));
-                limits.is_some_and(|limits| limits.is_ok_and(|limits| limits.phase() == phase))
+                let Some(line) = phase else { return true };
+                let now = self.measure();
+                now.is_some_and(|now| same_phase(now.load_store, line))
             },
             measure,
         )
@@ -182,20 +201,29 @@ impl Probe {
 
     /// What two cores do for messages that are copied twice. Once a run for each phase: a run may have many tables,
     /// and this takes longer than the rest.
-    fn relays(&self, phase: Option<Phase>) -> Vec<(usize, Relayed)> {
+    fn relays(&self, phase: Option<f64>) -> Vec<(usize, Relayed)> {
         static OF_THIS_RUN: Mutex<Vec<OfAPhase>> = Mutex::new(Vec::new());
+        let Some((one, other)) = self.apart() else {
+            return Vec::new();
+        };
+        let same = |of: Option<f64>| match (of, phase) {
+            (Some(of), Some(phase)) => same_phase(of, phase),
+            (of, phase) => of == phase,
+        };
         let mut known = OF_THIS_RUN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, relays)) = known.iter().find(|(of, _)| *of == phase) {
+        let found = known
+            .iter()
+            .find(|(between, of, _)| *between == (one, other) && same(*of));
+        if let Some((.., relays)) = found {
             return relays.clone();
         }
         let relay = |&bytes: &usize| {
-            let (one, other) = self.processors?;
             let twice = relayed(one, other, bytes).ok()?;
             Some((bytes, twice))
         };
         let relays: Vec<_> = self.while_in(phase, || RELAYS.iter().filter_map(relay).collect());
         if !relays.is_empty() {
-            known.push((phase, relays.clone()));
+            known.push(((one, other), phase, relays.clone()));
         }
         relays
     }
@@ -215,40 +243,49 @@ fn while_so<T: Default>(so: impl Fn() -> bool, measure: impl Fn() -> T) -> T {
     T::default()
 }
 
-/// What two cores do for messages that are copied twice, by their length, in a phase.
-type OfAPhase = (Option<Phase>, Vec<(usize, Relayed)>);
+/// What two processors do for messages that are copied twice, by their length, in a phase: that of a hand-over.
+type OfAPhase = ((usize, usize), Option<f64>, Vec<(usize, Relayed)>);
 
 impl Look {
-    /// The phase of what was taken between two looks, if it was the same in both.
-    pub(super) fn phase_until(&self, after: &Self) -> Option<Phase> {
-        let phase = self.limits?.phase();
-        (after.limits?.phase() == phase).then_some(phase)
-    }
-
     /// Notes on a sample that was taken between two looks.
     pub(super) fn until(&self, after: &Self) -> Taken {
         let line = |look: &Self| Some(look.limits?.load_store);
         let (others, stolen) = self.clock.others_until(&after.clock).unzip();
-        Taken {
-            phase: self.phase_until(after).map(|phase| phase.name().to_owned()),
+        let taken = Taken {
+            phase: None,
             before_ns: line(self),
             after_ns: line(after),
             others,
             stolen,
+            disturbed: self.clock.disturbed_until(&after.clock),
             counts: false,
             values: Vec::new(),
+        };
+        let phase = taken.line().map(Phase::of);
+        Taken {
+            phase: phase.map(|phase| phase.name().to_owned()),
+            ..taken
         }
     }
 }
 
 impl Clock {
-    fn now() -> Self {
+    fn now(beside: &Spinners) -> Self {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         Self {
             wall: Instant::now(),
             all: used(&stat),
-            ours: processor_seconds(Whose::Process) + processor_seconds(Whose::Children),
+            ours: processor_seconds(Whose::Process)
+                + processor_seconds(Whose::Children)
+                + beside.seconds(),
         }
+    }
+
+    /// Whether others, or the host, were at work meanwhile. What spins beside is to be there.
+    fn disturbed_until(&self, after: &Self) -> bool {
+        let wall = (after.wall - self.wall).as_secs_f64();
+        let used = self.others_until(after);
+        used.is_some_and(|(others, stolen)| (others + stolen) * wall > QUIET * wall + TICKS)
     }
 
     /// What others have used and what the host took, in parts of a core.
@@ -333,6 +370,7 @@ fn group_left() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::time::Duration;
 
     use super::super::place::tests::spinner;
     use super::*;
@@ -354,6 +392,44 @@ mod tests {
         assert_eq!(machine.relays.len(), expected(RELAYS.len()));
         assert_eq!(machine.relays_both.len(), expected(RELAYS.len()));
         assert!(memory_left().is_none_or(|bytes| bytes > 0));
+    }
+
+    #[test]
+    fn ranks_of_one_processor_have_no_line_between_them_but_a_yield() {
+        let probe = Probe::new();
+        let Some(&first) = probe.cores.iter().flatten().next() else {
+            return;
+        };
+        let mut probe = probe.between(&Bind::List(vec![first, first]), 2, true);
+        let (before, after) = (probe.look(), probe.look());
+        assert_eq!(before.until(&after).line(), None);
+        let machine = probe.finish(None);
+        assert_eq!(machine.processors, Some((first, first)));
+        assert!(machine.load_store_ns.is_none() && machine.yield_ns.is_some());
+        assert!(machine.copies.is_empty() && machine.relays.is_empty());
+    }
+
+    #[test]
+    fn a_sample_is_disturbed_by_others_and_not_by_us_or_what_spins_beside() {
+        let wall = Instant::now();
+        let at = |seconds: f64, all: f64, stolen: f64, ours: f64| Clock {
+            wall: wall + Duration::from_secs_f64(seconds),
+            all: Some((10.0 + all, 1.0 + stolen)),
+            ours,
+        };
+        let begin = at(0.0, 0.0, 0.0, 0.0);
+        for (after, disturbed) in [
+            (at(2.0, 4.0, 0.0, 3.9), false),
+            (at(2.0, 4.0, 0.0, 3.7), true),
+            (at(2.0, 4.0, 0.15, 3.9), true),
+            // A tick is no work.
+            (at(0.1, 0.2, 0.0, 0.18), false),
+            (at(0.1, 0.2, 0.0, 0.16), true),
+        ] {
+            assert_eq!(begin.disturbed_until(&after), disturbed, "{after:?}");
+        }
+        let blind = Clock { all: None, ..begin };
+        assert!(!blind.disturbed_until(&at(1.0, 2.0, 0.0, 0.0)));
     }
 
     #[test]

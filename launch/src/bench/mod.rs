@@ -8,7 +8,7 @@
 //! - [`args`]: the command line. [`place`]: where ranks run, and what else does.
 //! - [`job`]: one sample, and what it says. [`rank`]: its ranks, if they are ours. [`peers`]: if not.
 //! - [`suite`]: samples in turn, and what they come to. [`stats`]: medians.
-//! - [`machine`]: its limits and its state. [`memory`]: whether it has enough.
+//! - [`machine`]: its limits and its state. [`phases`]: which samples are compared. [`memory`]: whether it has enough.
 //! - [`record`]: what a run found out; shown as a [`table`], as [`lines`] of JSON, as a [`page`].
 //! - [`tune`]: the fastest algorithms of collective operations. [`failure`]: how long a death goes unnoticed.
 
@@ -20,6 +20,7 @@ mod machine;
 mod memory;
 mod page;
 mod peers;
+mod phases;
 mod place;
 mod rank;
 mod record;
@@ -138,6 +139,7 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String
         bar.inc(1);
     };
     let mut run = Run::about(args, Some(pattern), ranks, Some(&pin));
+    let probe = probe.between(&pin, ranks, pattern.is_paired());
     let probe = probe.beside(Spinners::start(args.busy)?);
     let conducted = suite::conduct(&job, &contenders, repeat, probe, &mut step);
     bar.finish_and_clear();

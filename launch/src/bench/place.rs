@@ -1,5 +1,6 @@
 //! Where ranks run, and what else does.
 
+use std::fs;
 use std::process::{Child, Command, Stdio};
 
 use clap::ValueEnum;
@@ -52,6 +53,41 @@ fn first_processors() -> Option<Vec<usize>> {
     (!firsts.is_empty()).then_some(firsts)
 }
 
+/// The processors of rank 0 and of the one whose messages with it are looked at: its partner where ranks are in pairs, else the
+/// first rank that is on another processor. Both are the same if these share one. Where the system puts the ranks, a
+/// processor of each of the first two cores; none if the cores are not known.
+pub(super) fn ends(
+    pin: &Bind,
+    ranks: u32,
+    paired: bool,
+    cores: &[Vec<usize>],
+) -> Option<(usize, usize)> {
+    let first_of = |core: usize| cores.get(core)?.first().copied();
+    let first_two = || Some((first_of(0)?, first_of(1).or_else(|| first_of(0))?));
+    if ranks < 2 {
+        return first_two();
+    }
+    let pair = |of: &dyn Fn(usize) -> usize| {
+        let here = of(0);
+        let partner = if paired { ranks as usize / 2 } else { 1 };
+        let elsewhere = (1..ranks as usize).map(of).find(|&there| there != here);
+        let there = elsewhere.filter(|_| !paired);
+        (here, there.unwrap_or_else(|| of(partner)))
+    };
+    match pin {
+        Bind::List(list) if list.len() >= ranks as usize => Some(pair(&|rank| list[rank])),
+        Bind::Core if !cores.is_empty() => match pair(&|rank| rank % cores.len()) {
+            // Both have all the threads of one core.
+            (one, other) if one == other => {
+                let last = cores[one].get(1).or(cores[one].first()).copied();
+                first_of(one).zip(last)
+            }
+            (one, other) => first_of(one).zip(first_of(other)),
+        },
+        _ => first_two(),
+    }
+}
+
 /// Processes that only spin, until this is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Spinners(Vec<Child>);
@@ -84,6 +120,15 @@ impl Spinners {
         self.0.is_empty()
     }
 
+    /// Processor time that they have used, in seconds.
+    pub(super) fn seconds(&self) -> f64 {
+        let of = |child: &Child| {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
+            seconds(&stat)
+        };
+        self.0.iter().filter_map(of).sum()
+    }
+
     /// What `look` finds while they do nothing.
     pub(super) fn while_stopped<T>(&self, look: impl FnOnce() -> T) -> T {
         let all = || {
@@ -96,6 +141,15 @@ impl Spinners {
         all().for_each(|pid| os::kill(pid, libc::SIGCONT));
         found
     }
+}
+
+/// The processor time of a process, in seconds: `/proc/PID/stat`, in hundredths.
+fn seconds(stat: &str) -> Option<f64> {
+    // Behind the name, which may have anything in it: the state is field 3, the times are fields 14 and 15.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut times = fields.split(' ').skip(11);
+    let mut next = || times.next()?.parse::<f64>().ok();
+    Some((next()? + next()?) / 100.0)
 }
 
 impl Drop for Spinners {
@@ -132,6 +186,40 @@ pub(super) mod tests {
         assert_eq!(Map::Together.spread(4, &cores), [4, 6, 4, 6]);
         assert_eq!(Map::Apart.spread(4, &cores), [4, 6, 6, 4]);
         assert_eq!(Map::Apart.spread(8, &cores), [4, 6, 4, 6, 6, 4, 6, 4]);
+    }
+
+    #[test]
+    fn the_ends_are_where_rank_0_and_its_partner_are() {
+        let cores = [vec![0, 8], vec![1, 9], vec![2], vec![3]];
+        let at = |pin: &Bind, ranks, paired| ends(pin, ranks, paired, &cores).unwrap();
+        let list = |list: &[usize]| Bind::List(list.to_vec());
+        assert_eq!(at(&list(&[0, 32]), 2, true), (0, 32));
+        assert_eq!(at(&list(&[5, 5]), 2, true), (5, 5));
+        assert_eq!(at(&list(&[4, 4, 6, 6]), 4, true), (4, 6));
+        assert_eq!(at(&list(&[4, 6, 4, 6]), 4, true), (4, 4));
+        // All with all: between processors, if there is more than one.
+        assert_eq!(at(&list(&[4, 4, 6, 6]), 4, false), (4, 6));
+        assert_eq!(at(&list(&[4, 4]), 2, false), (4, 4));
+        assert_eq!(at(&Bind::Core, 2, true), (0, 1));
+        assert_eq!(at(&Bind::Core, 4, true), (0, 2));
+        assert_eq!(at(&Bind::Core, 8, true), (0, 8), "threads of one core");
+        assert_eq!(at(&Bind::Core, 8, false), (0, 1));
+        assert_eq!(
+            ends(&Bind::Core, 4, true, &[vec![0], vec![1]]),
+            Some((0, 0))
+        );
+        assert_eq!(at(&Bind::None, 8, true), (0, 1));
+        assert_eq!(at(&list(&[7]), 1, true), (0, 1));
+        assert_eq!(ends(&Bind::None, 2, true, &[vec![3]]), Some((3, 3)));
+        assert_eq!(ends(&Bind::Core, 2, true, &[]), None);
+    }
+
+    #[test]
+    fn the_time_of_a_process_is_read_as_the_kernel_writes_it() {
+        let stat = "7 (a) b) R 1 7 7 0 -1 4194304 90 0 0 0 120 30 0 0 20 0 1 0 5 1 1";
+        assert_eq!(seconds(stat), Some(1.5));
+        assert_eq!(seconds("7 (a) R 1"), None);
+        assert!(Spinners::default().seconds().abs() < 1e-9);
     }
 
     /// A process that spins: the tests' own program has no command that does.

@@ -1,6 +1,7 @@
 //! What one run of `portolan bench` found out: printed as a table or as lines, kept as a file, shown
 //! as a page.
 
+use portolan_benches::machine::same_phase;
 use serde::{Deserialize, Serialize};
 
 use super::args::Settings;
@@ -82,9 +83,12 @@ pub(super) struct Taken {
     /// A cache line's way by load and store, in nanoseconds.
     pub(super) before_ns: Option<f64>,
     pub(super) after_ns: Option<f64>,
-    /// What others used meanwhile, and what the host took, in parts of a core.
+    /// What others used meanwhile (not what was started to spin beside), and what the host took, in parts of a core.
     pub(super) others: Option<f64>,
     pub(super) stolen: Option<f64>,
+    /// Whether that is so much that it says little about who was measured.
+    #[serde(default)]
+    pub(super) disturbed: bool,
     /// Whether it is among those that are compared.
     pub(super) counts: bool,
     /// A value for each size; nothing where a tool cannot do that size.
@@ -98,6 +102,9 @@ pub(super) struct Machine {
     pub(super) model: Option<String>,
     pub(super) system: Option<String>,
     pub(super) cores: usize,
+    /// Between which processors it was looked at: those of rank 0 and its partner, which may share one.
+    #[serde(default)]
+    pub(super) processors: Option<(usize, usize)>,
     /// Processes that wanted to run, on average over the last minute, before and after.
     pub(super) load_before: Option<f64>,
     pub(super) load_after: Option<f64>,
@@ -169,22 +176,32 @@ impl Run {
         self.phase.is_some() || !self.machine.as_ref().is_some_and(looked_at)
     }
 
-    /// In which phases the samples of each contender were taken: `shm: 3 near, 1 changing; a-1: 4 far`.
+    /// In which phases the samples of each contender were taken, and a line's way there in ns:
+    /// `shm: 3 near (50 to 56), 1 changing; a-1: 4 far (130)`.
     pub(super) fn phases_seen(&self) -> String {
         let of = |entry: &Entry| {
-            let mut counts: Vec<(&str, usize)> = Vec::new();
+            let mut seen: Vec<(&str, usize, Vec<f64>)> = Vec::new();
             for taken in &entry.taken {
                 let phase = taken.phase.as_deref().unwrap_or("changing");
-                match counts.iter_mut().find(|(name, _)| *name == phase) {
-                    Some((_, count)) => *count += 1,
-                    None => counts.push((phase, 1)),
-                }
+                let at = seen.iter().position(|(name, ..)| *name == phase);
+                let at = at.unwrap_or_else(|| {
+                    seen.push((phase, 0, Vec::new()));
+                    seen.len() - 1
+                });
+                seen[at].1 += 1;
+                seen[at].2.extend(taken.line());
             }
-            let counts: Vec<_> = counts
-                .iter()
-                .map(|(name, n)| format!("{n} {name}"))
-                .collect();
-            format!("{}: {}", entry.name, counts.join(", "))
+            let told = seen.into_iter().map(|(name, count, lines)| {
+                let lines = Summary::of(lines).map(|s| (s.least.round(), s.most.round()));
+                match lines {
+                    Some((least, most)) if least < most => {
+                        format!("{count} {name} ({least} to {most})")
+                    }
+                    Some((line, _)) => format!("{count} {name} ({line})"),
+                    None => format!("{count} {name}"),
+                }
+            });
+            format!("{}: {}", entry.name, told.collect::<Vec<_>>().join(", "))
         };
         let alive = self.entries.iter().filter(|entry| entry.failed.is_none());
         alive.map(of).collect::<Vec<_>>().join("; ")
@@ -203,6 +220,14 @@ impl Run {
         taken.filter(|taken| !taken.counts).count()
     }
 
+    /// How many samples count though others were at work, because somebody has no others.
+    pub(super) fn disturbed(&self) -> usize {
+        let taken = self.entries.iter().flat_map(|entry| &entry.taken);
+        taken
+            .filter(|taken| taken.counts && taken.disturbed)
+            .count()
+    }
+
     /// The most that others have used during a sample that counts, and that the host took, in parts
     /// of a core.
     pub(super) fn disturbance(&self) -> (Option<f64>, Option<f64>) {
@@ -212,6 +237,14 @@ impl Run {
         };
         let most = |of: fn(&Taken) -> Option<f64>| counting().filter_map(of).reduce(f64::max);
         (most(|taken| taken.others), most(|taken| taken.stolen))
+    }
+}
+
+impl Taken {
+    /// A cache line's way in it, in nanoseconds, if it was the same before and after.
+    pub(super) fn line(&self) -> Option<f64> {
+        let (before, after) = (self.before_ns?, self.after_ns?);
+        same_phase(before, after).then(|| (before * after).sqrt())
     }
 }
 
@@ -257,6 +290,7 @@ pub(super) mod tests {
             model: Some("Abacus".to_owned()),
             system: None,
             cores: 2,
+            processors: Some((0, 1)),
             load_before: Some(0.1),
             load_after: Some(0.2),
             load_store_ns: Some(50.0),
@@ -355,6 +389,10 @@ pub(super) mod tests {
         }
         let seen = "shm: 1 near, 1 changing; a-1: 2 far; b-2: 1 near, 1 far";
         assert_eq!(run.phases_seen(), seen);
+        for (taken, ns) in run.entries[1].taken.iter_mut().zip([100.0, 140.0]) {
+            (taken.before_ns, taken.after_ns) = (Some(ns), Some(ns));
+        }
+        assert!(run.phases_seen().contains("a-1: 2 far (100 to 140);"));
         // Where nobody can look, there are no phases to tell apart.
         if let Some(machine) = &mut run.machine {
             machine.load_store_ns = None;

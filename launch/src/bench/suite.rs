@@ -5,6 +5,7 @@ use portolan_benches::machine::Phase;
 
 use super::job::{Contender, Job, Outcome};
 use super::machine::Probe;
+use super::phases::{self, Choice};
 use super::record::{Entry, Figure, Machine, Taken};
 use super::stats::Summary;
 
@@ -24,13 +25,13 @@ pub(super) struct Conducted {
 struct Record {
     name: String,
     peer: bool,
-    /// Each with the phase that the machine was in, if it was the same before and after, and notes.
-    taken: Vec<(Option<Phase>, Vec<Option<Sample>>, Taken)>,
+    /// Each with notes.
+    taken: Vec<(Vec<Option<Sample>>, Taken)>,
     failed: Option<String>,
 }
 
 /// Takes `repeat` samples of each contender, in turn, and up to as many again while the machine
-/// changes its phase. `step` is called for each figure.
+/// changes its phase or does something else. `step` is called for each figure.
 ///
 /// # Errors
 /// If one of ours fails. A peer that fails is left out.
@@ -45,7 +46,7 @@ pub(super) fn conduct(
     let mut remarks = String::new();
     let mut before = probe.look();
     for round in 0..2 * repeat {
-        if round >= repeat && enough(&records, repeat) {
+        if round >= repeat && phases::enough(&alive(&records), repeat) {
             break;
         }
         for turn in 0..contenders.len() {
@@ -58,23 +59,24 @@ pub(super) fn conduct(
             let outcome = contenders[which].sample(job, step);
             let after = probe.look();
             let notes = before.until(&after);
-            let phase = before.phase_until(&after);
             before = after;
             match outcome {
-                Ok(outcome) => record.add(phase, notes, outcome, &mut remarks),
+                Ok(outcome) => record.add(notes, outcome, &mut remarks),
                 Err(why) if !record.peer => return Err(why),
                 Err(why) => record.failed = Some(why),
             }
         }
     }
-    let phase = common_phase(&records);
+    let choice = phases::choose(&alive(&records));
+    let machine = probe.finish(choice.band);
+    let line = choice.band.and(machine.load_store_ns);
     Ok(Conducted {
         entries: records
             .into_iter()
-            .map(|record| record.entry(phase))
+            .map(|record| record.entry(&choice))
             .collect(),
-        machine: probe.finish(phase),
-        phase,
+        machine,
+        phase: line.map(Phase::of),
         remarks,
     })
 }
@@ -87,7 +89,7 @@ pub(super) fn of_one(transport: &str, samples: Vec<Vec<Sample>>) -> Entry {
             values: values(&samples),
             ..Taken::default()
         };
-        (None, samples, notes)
+        (samples, notes)
     };
     let record = Record {
         name: transport.to_owned(),
@@ -95,7 +97,15 @@ pub(super) fn of_one(transport: &str, samples: Vec<Vec<Sample>>) -> Entry {
         taken: samples.into_iter().map(note).collect(),
         failed: None,
     };
-    record.entry(None)
+    record.entry(&Choice::ALL)
+}
+
+/// The notes of all who have not failed.
+fn alive(records: &[Record]) -> Vec<Vec<&Taken>> {
+    let alive = records.iter().filter(|record| record.failed.is_none());
+    alive
+        .map(|record| record.taken.iter().map(|(_, notes)| notes).collect())
+        .collect()
 }
 
 /// A value for each size, where there is one.
@@ -114,13 +124,7 @@ impl Record {
         }
     }
 
-    fn add(
-        &mut self,
-        phase: Option<Phase>,
-        mut notes: Taken,
-        outcome: Outcome,
-        remarks: &mut String,
-    ) {
+    fn add(&mut self, mut notes: Taken, outcome: Outcome, remarks: &mut String) {
         if self.taken.is_empty() {
             // Once is enough: every sample would say the same.
             remarks.push_str(&outcome.remarks);
@@ -129,26 +133,18 @@ impl Record {
             self.name = outcome.transport.unwrap_or(std::mem::take(&mut self.name));
         }
         notes.values = values(&outcome.samples);
-        self.taken.push((phase, outcome.samples, notes));
+        self.taken.push((outcome.samples, notes));
     }
 
-    fn in_phase(&self, phase: Phase) -> usize {
-        self.taken
-            .iter()
-            .filter(|(p, ..)| *p == Some(phase))
-            .count()
-    }
-
-    /// What the samples of that phase come to; all of them if there is none.
-    fn entry(mut self, phase: Option<Phase>) -> Entry {
-        let counts = |of: Option<Phase>| phase.is_none() || of == phase;
-        for (of, _, notes) in &mut self.taken {
-            notes.counts = counts(*of);
+    /// What the samples that count come to.
+    fn entry(mut self, choice: &Choice) -> Entry {
+        for (_, notes) in &mut self.taken {
+            notes.counts = choice.counts(notes);
         }
-        let counting = || self.taken.iter().filter(|(of, ..)| counts(*of));
-        let sizes = counting().next().map_or(0, |(_, samples, _)| samples.len());
+        let counting = || self.taken.iter().filter(|(_, notes)| notes.counts);
+        let sizes = counting().next().map_or(0, |(samples, _)| samples.len());
         let figure = |at: usize| {
-            let of_size = counting().filter_map(|(_, samples, _)| samples[at]);
+            let of_size = counting().filter_map(|(samples, _)| samples[at]);
             Some(Figure {
                 bytes: of_size.clone().next()?.bytes,
                 summary: Summary::of(of_size.clone().map(|sample| sample.value).collect())?,
@@ -166,54 +162,23 @@ impl Record {
             peer: self.peer,
             figures,
             failed: self.failed,
-            taken: self.taken.into_iter().map(|(_, _, notes)| notes).collect(),
+            taken: self.taken.into_iter().map(|(_, notes)| notes).collect(),
         }
     }
 }
 
-/// Whether every contender has its samples in one phase.
-fn enough(records: &[Record], repeat: usize) -> bool {
-    let mut taken = records.iter().flat_map(|record| &record.taken);
-    let unknown = taken.all(|(phase, _, notes)| phase.is_none() && notes.before_ns.is_none());
-    let alive = || records.iter().filter(|record| record.failed.is_none());
-    // Where phases cannot be told, there is nothing to wait for.
-    unknown
-        || Phase::ALL
-            .iter()
-            .any(|&phase| alive().all(|record| record.in_phase(phase) >= repeat))
-}
-
-/// The phase in which every contender has samples: that in which who has the fewest has most, and of several such the one
-/// of which there are most in total.
-fn common_phase(records: &[Record]) -> Option<Phase> {
-    let alive = || records.iter().filter(|record| record.failed.is_none());
-    let fewest = |phase| {
-        alive()
-            .map(|record| record.in_phase(phase))
-            .min()
-            .unwrap_or(0)
-    };
-    let total = |phase| -> usize { alive().map(|record| record.in_phase(phase)).sum() };
-    // The last of equals is taken: the nearest.
-    Phase::ALL
-        .into_iter()
-        .rev()
-        .filter(|&phase| fewest(phase) > 0)
-        .max_by_key(|&phase| (fewest(phase), total(phase)))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::phases::tests::at;
     use super::*;
 
-    fn record(name: &str, taken: &[(Option<Phase>, f64)]) -> Record {
+    fn record(name: &str, taken: &[(Taken, f64)]) -> Record {
         let sample = |value| Sample {
             bytes: 8,
             value,
             rounds: 10,
         };
-        let each =
-            |&(phase, value): &(_, f64)| (phase, vec![Some(sample(value))], Taken::default());
+        let each = |(notes, value): &(Taken, f64)| (vec![Some(sample(*value))], notes.clone());
         Record {
             name: name.to_owned(),
             peer: true,
@@ -222,66 +187,71 @@ mod tests {
         }
     }
 
-    const NEAR: Option<Phase> = Some(Phase::Near);
-    const FAR: Option<Phase> = Some(Phase::Far);
+    fn near() -> Taken {
+        at(50.0, 52.0)
+    }
+
+    fn far() -> Taken {
+        at(130.0, 125.0)
+    }
+
+    fn chosen(records: &[Record]) -> Choice {
+        phases::choose(&alive(records))
+    }
 
     #[test]
     fn only_samples_of_one_phase_are_compared() {
-        let records = || {
-            vec![
-                record("a", &[(NEAR, 1.0), (FAR, 9.0), (NEAR, 3.0), (None, 50.0)]),
-                record("b", &[(NEAR, 2.0), (FAR, 7.0), (FAR, 8.0), (NEAR, 4.0)]),
-            ]
-        };
-        assert_eq!(common_phase(&records()), NEAR);
-        assert!(enough(&records(), 2) && !enough(&records(), 3));
-        let [a, b] = &records()
-            .into_iter()
-            .map(|record| record.entry(NEAR))
-            .collect::<Vec<_>>()[..]
-        else {
-            unreachable!("there are two")
-        };
+        let changing = at(50.0, 130.0);
+        let records = [
+            record(
+                "a",
+                &[(near(), 1.0), (far(), 9.0), (near(), 3.0), (changing, 50.0)],
+            ),
+            record(
+                "b",
+                &[(near(), 2.0), (far(), 7.0), (far(), 8.0), (near(), 4.0)],
+            ),
+        ];
+        let enough = |repeat| phases::enough(&alive(&records), repeat);
+        assert!(enough(2) && !enough(3));
+        let choice = chosen(&records);
+        let entries = records.map(|record| record.entry(&choice));
         let facts = |entry: &Entry| {
             let figure = entry.figures[0];
             (figure.summary.median, figure.samples, figure.dropped)
         };
-        assert_eq!((facts(a), facts(b)), ((2.0, 2, 2), (3.0, 2, 2)));
-        let counting: Vec<_> = a.taken.iter().map(|taken| taken.counts).collect();
+        assert_eq!(entries.each_ref().map(facts), [(2.0, 2, 2), (3.0, 2, 2)]);
+        let counting: Vec<_> = entries[0].taken.iter().map(|taken| taken.counts).collect();
         assert_eq!(counting, [true, false, true, false]);
     }
 
     #[test]
     fn without_a_common_phase_all_samples_count() {
-        let records = vec![record("a", &[(NEAR, 1.0)]), record("b", &[(FAR, 2.0)])];
-        assert_eq!(common_phase(&records), None);
-        assert!(!enough(&records, 1));
-        let figure = |record: Record| record.entry(None).figures[0];
-        let counts: Vec<_> = records.into_iter().map(|r| figure(r).samples).collect();
+        let records = [record("a", &[(near(), 1.0)]), record("b", &[(far(), 2.0)])];
+        let choice = chosen(&records);
+        assert_eq!(choice, Choice::ALL);
+        let counts = records.map(|record| record.entry(&choice).figures[0].samples);
         assert_eq!(counts, [1, 1]);
-        assert!(enough(&[record("a", &[(None, 1.0)])], 1));
     }
 
     #[test]
-    fn of_phases_with_as_many_samples_of_everybody_the_one_with_most_in_total_counts() {
-        let mine = [(NEAR, 1.0), (NEAR, 1.0), (FAR, 2.0)];
-        let records = [record("a", &mine), record("b", &[(NEAR, 1.0), (FAR, 2.0)])];
-        assert_eq!(common_phase(&records), NEAR);
-        let even = [record("a", &mine[1..]), record("b", &mine[1..])];
-        assert_eq!(common_phase(&even), NEAR);
-    }
-
-    #[test]
-    fn samples_are_taken_again_where_the_machine_changed_in_all_of_them() {
-        let mut changing = record("a", &[(None, 1.0)]);
-        changing.taken[0].2.before_ns = Some(50.0);
-        assert!(!enough(&[changing], 1));
+    fn a_sample_that_others_disturbed_is_left_out() {
+        let mut busy = near();
+        busy.disturbed = true;
+        let records = [record(
+            "a",
+            &[(busy, 9007.0), (near(), 21.6), (near(), 22.0)],
+        )];
+        assert!(!phases::enough(&alive(&records), 3));
+        let choice = chosen(&records);
+        let figure = records.map(|record| record.entry(&choice).figures[0])[0];
+        assert_eq!((figure.summary.most, figure.dropped), (22.0, 1));
     }
 
     #[test]
     fn a_size_that_a_sample_does_not_have_is_left_out_of_its_figure() {
-        let mut record = record("a", &[(NEAR, 1.0), (NEAR, 3.0), (NEAR, 5.0)]);
-        for (_, samples, _) in &mut record.taken[..2] {
+        let mut record = record("a", &[(near(), 1.0), (near(), 3.0), (near(), 5.0)]);
+        for (samples, _) in &mut record.taken[..2] {
             samples.insert(0, None);
         }
         let small = Sample {
@@ -289,8 +259,8 @@ mod tests {
             value: 7.0,
             rounds: 10,
         };
-        record.taken[2].1.insert(0, Some(small));
-        let figures = record.entry(NEAR).figures;
+        record.taken[2].0.insert(0, Some(small));
+        let figures = record.entry(&Choice::ALL).figures;
         let facts: Vec<_> = figures
             .iter()
             .map(|figure| (figure.bytes, figure.summary.median, figure.samples))
@@ -299,13 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_fails_has_no_figures() {
-        let mut failing = record("a", &[(NEAR, 1.0)]);
-        failing.failed = Some("it crashed".to_owned());
-        assert_eq!(common_phase(&[record("b", &[(FAR, 1.0)]), failing]), FAR);
-        let mut failing = record("a", &[(NEAR, 1.0)]);
-        failing.failed = Some("it crashed".to_owned());
-        let entry = failing.entry(NEAR);
+    fn a_peer_that_fails_has_no_figures_and_no_say() {
+        let failing = || Record {
+            failed: Some("it crashed".to_owned()),
+            ..record("a", &[(near(), 1.0)])
+        };
+        let choice = chosen(&[record("b", &[(far(), 1.0)]), failing()]);
+        assert!(choice.counts(&far()) && !choice.counts(&near()));
+        let entry = failing().entry(&Choice::ALL);
         assert_eq!((entry.figures.len(), entry.failed.is_some()), (0, true));
     }
 }

@@ -175,7 +175,7 @@ fn notes(text: &mut String, run: &Run) {
     if let Some(machine) = &run.machine {
         let _ = writeln!(text, "# machine: {}", state(run, machine));
         if let Some(limits) = limits(machine) {
-            let _ = writeln!(text, "# its limits: {limits}");
+            let _ = writeln!(text, "# its limits{}: {limits}", ends(run, machine));
         }
     }
 }
@@ -208,16 +208,44 @@ pub(super) fn state(run: &Run, machine: &Machine) -> String {
                 run.phases_seen()
             );
         }
-        None if machine.cores == 1 => {
-            text.push_str(", one core: its limits cannot be measured");
-        }
         None => {}
     }
     let dropped = run.dropped();
-    if dropped > 0 && run.phase.is_some() {
-        let _ = write!(text, " ({} of other phases left out)", samples(dropped));
+    if dropped > 0 && run.is_comparable() {
+        let _ = write!(
+            text,
+            " ({} of other phases, or beside others' work, left out)",
+            samples(dropped)
+        );
+    }
+    match run.disturbed() {
+        0 => {}
+        count => {
+            let _ = write!(
+                text,
+                "; others were at work during {} that count, for want of quiet ones: the figures decide nothing",
+                samples(count)
+            );
+        }
     }
     text
+}
+
+/// Between which processors the machine was looked at.
+pub(super) fn ends(run: &Run, machine: &Machine) -> String {
+    match machine.processors {
+        None => String::new(),
+        Some((one, other)) if one == other => format!(" (on processor {one})"),
+        Some((one, other)) => {
+            let unbound = run.pin.as_deref() == Some("none") && run.map.is_none();
+            let maybe = if unbound {
+                ", where ranks may be or not"
+            } else {
+                ""
+            };
+            format!(" (between processors {one} and {other}{maybe})")
+        }
+    }
 }
 
 /// Where copies have no figures.
@@ -226,6 +254,14 @@ pub(super) const ELSEWHERE: &str =
 
 /// What the machine can do at best, if it was measured.
 pub(super) fn limits(machine: &Machine) -> Option<String> {
+    if machine.load_store_ns.is_none() {
+        // What ranks of one processor have.
+        let ns = machine.yield_ns?;
+        return Some(format!(
+            "the processor from one rank to the other by sched_yield {:.2} µs",
+            ns / 1e3
+        ));
+    }
     let mut text = format!(
         "a cache line one way {:.0} ns (load/store; {:.0} ns on one line, {:.0} ns by \
          compare-and-swap)",
@@ -313,6 +349,39 @@ mod tests {
         let text = of(&run);
         assert!(text.ends_with(&format!("\n#   {ELSEWHERE}\n")), "{text}");
         assert!(!text.contains("GB/s"), "{text}");
+    }
+
+    #[test]
+    fn it_is_told_between_which_processors_the_limits_are() {
+        let mut run = run();
+        assert!(of(&run).contains("# its limits (between processors 0 and 1): a cache line"));
+        run.pin = Some("none".to_owned());
+        assert!(of(&run).contains("(between processors 0 and 1, where ranks may be or not): "));
+        run.pin = Some("3,3".to_owned());
+        let shared = Machine {
+            processors: Some((3, 3)),
+            load_store_ns: None,
+            copies: Vec::new(),
+            ..super::super::record::tests::machine()
+        };
+        run.machine = Some(shared);
+        let text = of(&run);
+        let expected = "# its limits (on processor 3): the processor from one rank to the other by sched_yield 1.20 µs\n";
+        assert!(text.ends_with(expected), "{text}");
+    }
+
+    #[test]
+    fn samples_that_others_disturbed_are_told() {
+        let mut run = run();
+        assert!(!of(&run).contains("others were at work"));
+        for entry in &mut run.entries {
+            entry.taken[0].disturbed = true;
+        }
+        let text = of(&run);
+        assert!(
+            text.contains("; others were at work during 3 samples that count"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -93,6 +93,7 @@ fn tune(args: &BenchArgs, ranks: u32, operation: Name, pattern: Pattern) -> Resu
         pin: args.pin.clone().unwrap_or(usual),
         crowded,
     };
+    let probe = probe.between(&job.pin, ranks, pattern.is_paired());
     let repeat = args.repeat as usize;
     let bar = super::bar(pattern, repeat * contenders.len() * job.plans.len());
     let mut step = || bar.inc(1);

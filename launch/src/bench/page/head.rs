@@ -30,11 +30,14 @@ pub(super) fn of(runs: &[Run]) -> String {
     for machine in &machines {
         let _ = writeln!(html, "<p class=\"soft\">{}.</p>", escape(machine));
     }
-    for ((machine, phase), (run, limits)) in by_phase(runs) {
+    for (((machine, phase), processors), (run, limits)) in by_phase(runs) {
         let phase = phase.map_or_else(
             || "Limits, of no phase".to_owned(),
             |phase| format!("Limits in phase {phase}"),
         );
+        let between = processors.map_or_else(String::new, |(one, other)| {
+            format!(", between processors {one} and {other}")
+        });
         let on = match &machines[..] {
             [_] => String::new(),
             _ => format!(" on {machine}"),
@@ -43,7 +46,7 @@ pub(super) fn of(runs: &[Run]) -> String {
             html,
             "<details open><summary>{}</summary>",
             escape(&format!(
-                "{phase}{on}, measured behind {} on {}",
+                "{phase}{on}{between}, measured behind {} on {}",
                 run.bench,
                 day(run.began)
             ))
@@ -72,8 +75,11 @@ fn name(machine: &Machine) -> String {
     format!("{parts}{} cores", machine.cores)
 }
 
-/// For each machine and phase the last run that has its limits, all of them if there is one.
-fn by_phase(runs: &[Run]) -> BTreeMap<(String, Option<&str>), (&Run, &Machine)> {
+/// A machine and a phase, and between which processors.
+type Place<'a> = ((String, Option<&'a str>), Option<(usize, usize)>);
+
+/// For each of these the last run that has its limits, all of them if there is one.
+fn by_phase(runs: &[Run]) -> BTreeMap<Place<'_>, (&Run, &Machine)> {
     let mut limits = BTreeMap::new();
     // Those of a run whose samples have no phase in common are of none.
     for run in runs.iter().filter(|run| run.is_comparable()) {
@@ -83,7 +89,8 @@ fn by_phase(runs: &[Run]) -> BTreeMap<(String, Option<&str>), (&Run, &Machine)> 
         if machine.load_store_ns.is_none() && machine.copies.is_empty() {
             continue;
         }
-        let place = limits.entry((name(machine), run.phase.as_deref()));
+        let place = (name(machine), run.phase.as_deref());
+        let place = limits.entry((place, machine.processors));
         let rank = |run: &Run, machine: &Machine| (!machine.copies.is_empty(), run.began);
         place
             .and_modify(|known: &mut (&Run, &Machine)| {
@@ -203,7 +210,9 @@ mod tests {
         let html = of(&runs);
         let limits = |phase: &str, day: &str, line: &str| {
             let (_, rest) = html
-                .split_once(&format!("Limits in phase {phase}, "))
+                .split_once(&format!(
+                    "Limits in phase {phase}, between processors 0 and 1, "
+                ))
                 .unwrap();
             assert!(
                 rest.starts_with(&format!("measured behind latency on 1970-01-{day}<")),
@@ -217,6 +226,13 @@ mod tests {
         limits("near", "10", "<td>51</td>");
         limits("far", "05", "<td>152</td>");
         assert_eq!(html.matches("<summary>").count(), 2, "{html}");
+        // Of other processors they are others.
+        let mut far = of_a_day(Some("near"), 30, 77.0);
+        if let Some(machine) = &mut far.machine {
+            machine.processors = Some((0, 32));
+        }
+        let both = of(&[runs[0].clone(), far]);
+        assert!(both.contains("<td>51</td>") && both.contains("<td>77</td>"));
         assert!(
             html.contains("Portolan 0.1.0, 1970-01-02 to 1970-01-21."),
             "{html}"

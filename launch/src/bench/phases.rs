@@ -1,0 +1,178 @@
+//! Which samples are compared: those of one phase of the machine, while nobody else was at work.
+
+use portolan_benches::machine::same_phase;
+
+use super::record::Taken;
+
+/// Hand-overs that are of one phase: from this one, in nanoseconds, to those that take a quarter longer.
+///
+/// The bounds follow the samples, because a machine may be anywhere: with fixed ones two samples may be of different phases
+/// though a nanosecond apart, and of one though one of them takes twice as long.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Band {
+    from: f64,
+}
+
+/// Which samples count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Choice {
+    /// Those of this phase, or all.
+    pub(super) band: Option<Band>,
+    /// Also those during which others were at work.
+    pub(super) disturbed: bool,
+}
+
+impl Band {
+    pub(super) fn holds(self, line: f64) -> bool {
+        self.from <= line && same_phase(self.from, line)
+    }
+}
+
+impl Choice {
+    /// All samples.
+    pub(super) const ALL: Self = Self {
+        band: None,
+        disturbed: true,
+    };
+
+    pub(super) fn counts(&self, taken: &Taken) -> bool {
+        let in_phase = |band: Band| taken.line().is_some_and(|line| band.holds(line));
+        (self.disturbed || !taken.disturbed) && self.band.is_none_or(in_phase)
+    }
+
+    /// How many samples of everybody count: of who has the fewest, and in total.
+    fn worth(&self, all: &[Vec<&Taken>]) -> (usize, usize) {
+        let count = |of: &Vec<&Taken>| of.iter().filter(|taken| self.counts(taken)).count();
+        let counts = || all.iter().map(count);
+        (counts().min().unwrap_or(0), counts().sum())
+    }
+}
+
+/// Whether everybody, each of `all`, has its samples: `repeat` that can be compared.
+pub(super) fn enough(all: &[Vec<&Taken>], repeat: usize) -> bool {
+    let has = |choice: Choice| choice.worth(all).0 >= repeat;
+    choices(all, false).any(has)
+}
+
+/// What counts: the phase in which who has the fewest samples has most, and of several such the one of which there are most
+/// in total, and of those the nearest. Samples during which others were at work count only if somebody has no other;
+/// and all samples do if there is no phase that everybody has.
+pub(super) fn choose(all: &[Vec<&Taken>]) -> Choice {
+    best(all, false)
+        .or_else(|| best(all, true))
+        .unwrap_or(Choice::ALL)
+}
+
+fn best(all: &[Vec<&Taken>], disturbed: bool) -> Option<Choice> {
+    let mut best = None;
+    for choice in choices(all, disturbed) {
+        let worth = choice.worth(all);
+        if worth.0 > 0 && best.is_none_or(|(most, _)| worth > most) {
+            best = Some((worth, choice));
+        }
+    }
+    best.map(|(_, choice)| choice)
+}
+
+/// What may count, the nearest phase first. Where phases cannot be told there is nothing to choose.
+fn choices(all: &[Vec<&Taken>], disturbed: bool) -> impl Iterator<Item = Choice> {
+    let taken = || all.iter().flatten();
+    let blind = taken().all(|taken| taken.before_ns.is_none());
+    let mut lines: Vec<f64> = taken().filter_map(|taken| taken.line()).collect();
+    lines.sort_by(f64::total_cmp);
+    let bands = lines.into_iter().map(|from| Some(Band { from }));
+    let bands = bands.chain(blind.then_some(None));
+    bands.map(move |band| Choice { band, disturbed })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A sample with a line's way before and after it.
+    pub(in crate::bench) fn at(before: f64, after: f64) -> Taken {
+        Taken {
+            before_ns: Some(before),
+            after_ns: Some(after),
+            ..Taken::default()
+        }
+    }
+
+    fn steady(lines: &[f64]) -> Vec<Taken> {
+        lines.iter().map(|&line| at(line, line)).collect()
+    }
+
+    fn borrowed(all: &[Vec<Taken>]) -> Vec<Vec<&Taken>> {
+        all.iter().map(|of| of.iter().collect()).collect()
+    }
+
+    fn counting(choice: Choice, of: &[Taken]) -> Vec<bool> {
+        of.iter().map(|taken| choice.counts(taken)).collect()
+    }
+
+    #[test]
+    fn samples_about_a_round_number_are_of_one_phase() {
+        let all = [steady(&[88.0, 91.0, 89.0]), steady(&[92.0, 88.0, 90.5])];
+        assert!(enough(&borrowed(&all), 3));
+        let choice = choose(&borrowed(&all));
+        assert_eq!(counting(choice, &all[0]), [true; 3]);
+        assert_eq!(counting(choice, &all[1]), [true; 3]);
+        // Before and after one sample, too.
+        assert!(
+            at(89.0, 91.0)
+                .line()
+                .is_some_and(|line| (line - 90.0).abs() < 0.1)
+        );
+    }
+
+    #[test]
+    fn what_takes_much_longer_is_another_phase_however_long_all_take() {
+        assert_eq!(at(190.0, 300.0).line(), None);
+        let all = [
+            steady(&[190.0, 300.0, 195.0]),
+            steady(&[305.0, 200.0, 310.0]),
+        ];
+        assert!(enough(&borrowed(&all), 1) && !enough(&borrowed(&all), 2));
+        let choice = choose(&borrowed(&all));
+        assert_eq!(counting(choice, &all[0]), [true, false, true]);
+        assert_eq!(counting(choice, &all[1]), [false, true, false]);
+        let apart = [steady(&[190.0]), steady(&[300.0])];
+        assert_eq!(choose(&borrowed(&apart)), Choice::ALL);
+        assert!(!enough(&borrowed(&apart), 1));
+    }
+
+    #[test]
+    fn the_phase_counts_in_which_who_has_the_fewest_has_most() {
+        let all = [steady(&[50.0, 50.0, 150.0]), steady(&[50.0, 150.0])];
+        let near = counting(choose(&borrowed(&all)), &all[0]);
+        assert_eq!(near, [true, true, false], "most in total");
+        let even = [steady(&[150.0, 50.0]), steady(&[50.0, 150.0])];
+        let near = counting(choose(&borrowed(&even)), &even[0]);
+        assert_eq!(near, [false, true], "the nearest of equals");
+    }
+
+    #[test]
+    fn a_sample_beside_others_work_is_taken_again_and_counts_only_for_want_of_another() {
+        let mut all = [steady(&[50.0, 50.0, 50.0]), steady(&[50.0, 50.0])];
+        all[0][1].disturbed = true;
+        assert!(enough(&borrowed(&all), 2) && !enough(&borrowed(&all), 3));
+        let choice = choose(&borrowed(&all));
+        assert_eq!(counting(choice, &all[0]), [true, false, true]);
+        all[1].iter_mut().for_each(|taken| taken.disturbed = true);
+        assert!(!enough(&borrowed(&all), 1));
+        let choice = choose(&borrowed(&all));
+        assert!(choice.disturbed);
+        assert_eq!(counting(choice, &all[0]), [true; 3]);
+    }
+
+    #[test]
+    fn where_nobody_can_look_there_is_nothing_to_wait_for_but_others_work() {
+        let mut all = [vec![Taken::default()], vec![Taken::default()]];
+        assert!(enough(&borrowed(&all), 1));
+        assert!(!choose(&borrowed(&all)).disturbed);
+        all[0][0].disturbed = true;
+        assert!(!enough(&borrowed(&all), 1));
+        // Where somebody could, a sample in which the machine changed counts for nothing.
+        assert!(!enough(&borrowed(&[vec![at(50.0, 150.0)]]), 1));
+    }
+}
