@@ -51,7 +51,7 @@ pub(super) fn measure(args: &BenchArgs, ranks: u32) -> Result<Run, String> {
         }
         run.entries.push(suite::of_one(&name, samples));
     }
-    run.machine = Some(probe.finish(None));
+    run.machine = Some(probe.finish(None, &[]).0);
     Ok(run)
 }
 

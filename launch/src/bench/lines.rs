@@ -116,6 +116,13 @@ pub(super) fn of(run: &Run) -> String {
             }));
         }
     }
+    for of in &run.also {
+        for entry in &of.entries {
+            for figure in &entry.figures {
+                line(serde_json::to_string(&row(of, entry, figure)));
+            }
+        }
+    }
     // Without a machine nobody looked at it before and after a sample.
     for entry in run.entries.iter().filter(|_| run.machine.is_some()) {
         line(serde_json::to_string(&Remark {
@@ -175,11 +182,7 @@ fn row<'a>(run: &'a Run, entry: &'a Entry, figure: &'a Figure) -> Row<'a> {
         busy: run.busy,
         settings: &run.settings,
         phase: run.phase.as_deref(),
-        line_ns: run
-            .phase
-            .as_ref()
-            .and(run.machine.as_ref())
-            .and_then(|machine| machine.load_store_ns),
+        line_ns: run.line(),
         disturbed: entry
             .taken
             .iter()
@@ -191,8 +194,30 @@ fn row<'a>(run: &'a Run, entry: &'a Entry, figure: &'a Figure) -> Row<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::tests::run;
+    use super::super::record::tests::{run, run_in_two_phases};
     use super::*;
+
+    #[test]
+    fn figures_of_every_phase_have_lines() {
+        let text = of(&run_in_two_phases());
+        let lines: Vec<serde_json::Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let ours = lines.iter().filter(|line| line["transport"] == "shm");
+        let values: Vec<_> = ours
+            .filter(|line| line.get("value").is_some())
+            .map(|line| {
+                (
+                    line["phase"].as_str().unwrap(),
+                    line["line_ns"].as_f64().unwrap(),
+                )
+            })
+            .collect();
+        assert_eq!(values, [("near", 50.0), ("apart", 190.0)]);
+        let machines = lines.iter().filter(|line| line.get("machine").is_some());
+        assert_eq!(machines.count(), 1);
+    }
 
     #[test]
     fn every_line_is_an_object_of_its_kind() {

@@ -127,22 +127,37 @@ impl Probe {
         }
     }
 
-    /// The end, also of other work: what was seen, in that phase if there is one.
-    pub(super) fn finish(mut self, band: Option<Band>) -> Machine {
+    /// The end, also of other work: what was seen, in that phase if there is one, and in each of some others, in which the machine no
+    /// longer is: its copies are not known there.
+    pub(super) fn finish(mut self, band: Option<Band>, also: &[Band]) -> (Machine, Vec<Machine>) {
         // What the machine can do at best it does with nothing else to do.
         drop(std::mem::take(&mut self.beside));
-        self.limits(band)
+        let machine = self.limits(band);
+        let seen = |&band: &Band| Machine {
+            load_store_ns: self.seen_in(Some(band), |limits| limits.load_store),
+            one_line_ns: self.seen_in(Some(band), |limits| limits.one_line),
+            compare_and_swap_ns: self.seen_in(Some(band), |limits| limits.compare_and_swap),
+            copies: Vec::new(),
+            relays: Vec::new(),
+            relays_both: Vec::new(),
+            pulls: Vec::new(),
+            ..machine.clone()
+        };
+        let also = also.iter().map(seen).collect();
+        (machine, also)
+    }
+
+    /// The median of what was seen in a phase, or at all.
+    fn seen_in(&self, band: Option<Band>, of: fn(&Limits) -> f64) -> Option<f64> {
+        let in_phase = |limits: &&Limits| band.is_none_or(|band| band.holds(limits.load_store));
+        let seen = self.seen.iter().filter(in_phase);
+        Some(Summary::of(seen.map(of).collect())?.median)
     }
 
     /// The machine's limits, and what was seen.
     fn limits(&self, band: Option<Band>) -> Machine {
         debug_assert!(self.beside.are_none(), "there is something else to do");
-        let seen = self
-            .seen
-            .iter()
-            .filter(|limits| band.is_none_or(|band| band.holds(limits.load_store)));
-        let median =
-            |of: fn(&Limits) -> f64| Some(Summary::of(seen.clone().map(of).collect())?.median);
+        let median = |of| self.seen_in(band, of);
         let line = median(|limits| limits.load_store);
         let phase = band.and(line);
         let rates = |seconds: fn(usize, usize, usize) -> Option<f64>| {
@@ -383,7 +398,7 @@ mod tests {
         let (before, after) = (probe.look(), probe.look());
         let taken = before.until(&after);
         assert!(!os::has_gone(pid));
-        let machine = probe.finish(None);
+        let (machine, _) = probe.finish(None, &[]);
         assert!(os::has_gone(pid), "limits are measured alone");
         assert!(machine.cores >= 1);
         assert_eq!(machine.load_store_ns.is_some(), taken.before_ns.is_some());
@@ -403,7 +418,7 @@ mod tests {
         let mut probe = probe.between(&Bind::List(vec![first, first]), 2, true);
         let (before, after) = (probe.look(), probe.look());
         assert_eq!(before.until(&after).line(), None);
-        let machine = probe.finish(None);
+        let (machine, _) = probe.finish(None, &[]);
         assert_eq!(machine.processors, Some((first, first)));
         assert!(machine.load_store_ns.is_none() && machine.yield_ns.is_some());
         assert!(machine.copies.is_empty() && machine.relays.is_empty());

@@ -34,6 +34,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use portolan_benches::machine::Phase;
 use portolan_benches::{Axis, Pattern};
 
 use args::BenchKind;
@@ -47,7 +48,7 @@ use job::{Contender, Job};
 use machine::Probe;
 use peers::Found;
 use place::Spinners;
-use record::Run;
+use record::{Entry, Machine, Run};
 
 /// Measures, or is a rank that measures.
 pub(crate) fn main(args: &BenchArgs) -> ExitCode {
@@ -151,6 +152,16 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String
     run.missing = found.missing;
     run.machine = Some(conducted.machine);
     run.phase = conducted.phase.map(|phase| phase.name().to_owned());
+    let about = run.clone();
+    let in_phase = |(entries, machine): (Vec<Entry>, Machine)| Run {
+        phase: machine
+            .load_store_ns
+            .map(|line| Phase::of(line).name().to_owned()),
+        entries,
+        machine: Some(machine),
+        ..about.clone()
+    };
+    run.also = conducted.also.into_iter().map(in_phase).collect();
     Ok(run)
 }
 
@@ -186,6 +197,7 @@ impl Run {
             missing: Vec::new(),
             machine: None,
             phase: None,
+            also: Vec::new(),
         }
     }
 }

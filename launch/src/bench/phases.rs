@@ -22,9 +22,18 @@ pub(super) struct Choice {
     pub(super) disturbed: bool,
 }
 
+/// Samples of everybody that a phase beside the one that is compared first has to have to be shown as well: the median of fewer
+/// is a mean.
+const FEW: usize = 3;
+
 impl Band {
     pub(super) fn holds(self, line: f64) -> bool {
         self.from <= line && same_phase(self.from, line)
+    }
+
+    /// Whether no hand-over is of both.
+    fn is_apart(self, other: Self) -> bool {
+        !same_phase(self.from, other.from)
     }
 }
 
@@ -63,11 +72,36 @@ pub(super) fn choose(all: &[Vec<&Taken>]) -> Choice {
         .unwrap_or(Choice::ALL)
 }
 
+/// What else can be compared, each by itself: other phases in which everybody has some quiet samples, those with most first.
+pub(super) fn also(all: &[Vec<&Taken>], first: &Choice) -> Vec<Choice> {
+    let mut taken: Vec<Band> = first.band.into_iter().collect();
+    let mut found = Vec::new();
+    loop {
+        let apart = |choice: &Choice| {
+            let apart = |band: Band| taken.iter().all(|&other| band.is_apart(other));
+            !taken.is_empty() && choice.band.is_some_and(apart)
+        };
+        let next = most(all, FEW, choices(all, false).filter(apart));
+        let Some(choice) = next else { return found };
+        taken.extend(choice.band);
+        found.push(choice);
+    }
+}
+
 fn best(all: &[Vec<&Taken>], disturbed: bool) -> Option<Choice> {
+    most(all, 1, choices(all, disturbed))
+}
+
+/// The choice that is worth most, if everybody has so many samples in it; the first of equals.
+fn most(
+    all: &[Vec<&Taken>],
+    least: usize,
+    choices: impl Iterator<Item = Choice>,
+) -> Option<Choice> {
     let mut best = None;
-    for choice in choices(all, disturbed) {
+    for choice in choices {
         let worth = choice.worth(all);
-        if worth.0 > 0 && best.is_none_or(|(most, _)| worth > most) {
+        if worth.0 >= least && best.is_none_or(|(most, _)| worth > most) {
             best = Some((worth, choice));
         }
     }
@@ -149,6 +183,28 @@ pub(super) mod tests {
         let even = [steady(&[150.0, 50.0]), steady(&[50.0, 150.0])];
         let near = counting(choose(&borrowed(&even)), &even[0]);
         assert_eq!(near, [false, true], "the nearest of equals");
+    }
+
+    #[test]
+    fn a_second_phase_is_shown_if_everybody_has_some_samples_in_it() {
+        let mut all = [
+            steady(&[50.0, 190.0, 51.0, 200.0, 52.0, 195.0, 50.0, 61.0]),
+            steady(&[190.0, 50.0, 200.0, 51.0, 195.0, 52.0, 50.0, 64.0]),
+        ];
+        let first = choose(&borrowed(&all));
+        let [second] = also(&borrowed(&all), &first)[..] else {
+            panic!("there is one more");
+        };
+        let expected = [false, true, false, true, false, true, false, false];
+        assert_eq!(counting(second, &all[0]), expected);
+        assert!(
+            all[0]
+                .iter()
+                .all(|taken| !(first.counts(taken) && second.counts(taken)))
+        );
+        all[0][1].disturbed = true;
+        assert!(also(&borrowed(&all), &first).is_empty(), "two are quiet");
+        assert!(also(&borrowed(&all), &Choice::ALL).is_empty());
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub(super) struct Run {
     pub(super) machine: Option<Machine>,
     /// The machine's phase in the samples that count, if they have one in common.
     pub(super) phase: Option<String>,
+    /// The same in other phases in which everybody has some samples.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) also: Vec<Run>,
 }
 
 /// All figures of one contender.
@@ -129,6 +132,12 @@ pub(super) struct Machine {
 }
 
 impl Run {
+    /// A cache line's way in the phase of the samples that count, in nanoseconds.
+    pub(super) fn line(&self) -> Option<f64> {
+        self.phase.as_ref()?;
+        self.machine.as_ref()?.load_store_ns
+    }
+
     /// The figure of an entry for a size.
     pub(super) fn figure(entry: &Entry, bytes: usize) -> Option<&Figure> {
         entry.figures.iter().find(|figure| figure.bytes == bytes)
@@ -355,6 +364,28 @@ pub(super) mod tests {
             missing: vec![("c".to_owned(), "it is not here".to_owned())],
             machine: Some(machine()),
             phase: Some("near".to_owned()),
+            also: Vec::new(),
+        }
+    }
+
+    /// A run with figures of two phases.
+    pub(in crate::bench) fn run_in_two_phases() -> Run {
+        let mut apart = run();
+        apart.phase = Some("apart".to_owned());
+        for entry in &mut apart.entries {
+            entry.figures[0].summary.median *= 3.0;
+        }
+        apart.machine = Some(Machine {
+            load_store_ns: Some(190.0),
+            copies: Vec::new(),
+            relays: Vec::new(),
+            relays_both: Vec::new(),
+            pulls: Vec::new(),
+            ..machine()
+        });
+        Run {
+            also: vec![apart],
+            ..run()
         }
     }
 
@@ -418,7 +449,9 @@ pub(super) mod tests {
 
     #[test]
     fn a_run_is_the_same_after_it_was_kept() {
-        let text = serde_json::to_string(&run()).unwrap();
-        assert_eq!(serde_json::from_str::<Run>(&text).unwrap(), run());
+        for run in [run(), run_in_two_phases()] {
+            let text = serde_json::to_string(&run).unwrap();
+            assert_eq!(serde_json::from_str::<Run>(&text).unwrap(), run);
+        }
     }
 }

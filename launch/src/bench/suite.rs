@@ -16,12 +16,14 @@ pub(super) struct Conducted {
     pub(super) machine: Machine,
     /// The machine's phase in the samples that count, if they have one in common.
     pub(super) phase: Option<Phase>,
+    /// The figures of other phases in which everybody has some samples, and what was seen of the machine in them.
+    pub(super) also: Vec<(Vec<Entry>, Machine)>,
     /// What our own ranks remarked, and which sizes tools cannot do.
     pub(super) remarks: String,
 }
 
 /// The samples of one contender.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Record {
     name: String,
     peer: bool,
@@ -68,15 +70,19 @@ pub(super) fn conduct(
         }
     }
     let choice = phases::choose(&alive(&records));
-    let machine = probe.finish(choice.band);
+    let also = phases::also(&alive(&records), &choice);
+    let bands: Vec<_> = also.iter().filter_map(|choice| choice.band).collect();
+    let (machine, elsewhere) = probe.finish(choice.band, &bands);
     let line = choice.band.and(machine.load_store_ns);
+    let entries = |choice: &Choice| {
+        let records = records.iter().cloned();
+        records.map(|record| record.entry(choice)).collect()
+    };
     Ok(Conducted {
-        entries: records
-            .into_iter()
-            .map(|record| record.entry(&choice))
-            .collect(),
+        entries: entries(&choice),
         machine,
         phase: line.map(Phase::of),
+        also: also.iter().map(entries).zip(elsewhere).collect(),
         remarks,
     })
 }

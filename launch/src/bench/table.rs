@@ -22,6 +22,24 @@ pub(super) fn complain(text: &str) {
 /// The table of a run.
 pub(super) fn of(run: &Run) -> String {
     let mut text = title(run);
+    figures(&mut text, run);
+    for also in &run.also {
+        let phase = also.phase.as_deref().unwrap_or("another");
+        let line = also.line().map(|line| format!(" (a line {line:.0} ns)"));
+        let _ = writeln!(
+            text,
+            "# the same in phase {phase}{}, median of {}:",
+            line.unwrap_or_default(),
+            samples_of(also)
+        );
+        figures(&mut text, also);
+    }
+    notes(&mut text, run);
+    text
+}
+
+/// The figures of everybody, and how ours stand.
+fn figures(text: &mut String, run: &Run) {
     let shown: Vec<&Entry> = run
         .entries
         .iter()
@@ -31,19 +49,17 @@ pub(super) fn of(run: &Run) -> String {
     let compared = !peers.is_empty() && run.is_comparable();
     // Few stand side by side; of many, the peers stand below ours, some at a time.
     if shown.len() <= ABREAST {
-        rows(&mut text, run, &shown, compared);
+        rows(text, run, &shown, compared);
     } else {
-        rows(&mut text, run, &ours, compared);
+        rows(text, run, &ours, compared);
         for some in peers.chunks(ABREAST) {
-            rows(&mut text, run, some, false);
+            rows(text, run, some, false);
         }
     }
     if compared {
         let better = if run.less_is_better { "below" } else { "above" };
         let _ = writeln!(text, "# a ratio {better} 1 is in favour of portolan");
     }
-    notes(&mut text, run);
-    text
 }
 
 /// A row for each size, with a column for each of `shown`.
@@ -315,8 +331,22 @@ pub(super) fn limits(machine: &Machine) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::tests::run;
+    use super::super::record::tests::{run, run_in_two_phases};
     use super::*;
+
+    #[test]
+    fn a_second_phase_has_a_table_of_its_own() {
+        let text = of(&run_in_two_phases());
+        let (first, second) = text
+            .split_once("# the same in phase apart (a line 190 ns), median of 1 sample:\n")
+            .unwrap();
+        assert!(
+            first.contains("0.500 ±") && second.contains("1.500 ±"),
+            "{text}"
+        );
+        assert!(second.contains("   0.50 a-1\n"), "{text}");
+        assert_eq!(text.matches("# machine:").count(), 1);
+    }
 
     #[test]
     fn a_table_has_the_ratio_and_what_is_missing() {

@@ -40,6 +40,10 @@ pub(super) struct Figure {
     pub(super) peer: Option<String>,
     pub(super) samples: u64,
     pub(super) phase: Phase,
+    /// A cache line's way in that phase, in ns.
+    pub(super) line: Option<f64>,
+    /// Whether others were at work during samples that count.
+    pub(super) disturbed: bool,
 }
 
 /// In which phase of the machine the samples of a figure were taken, and those of everybody beside it.
@@ -51,6 +55,25 @@ pub(super) enum Phase {
     None,
     /// The machine could not be looked at.
     Unknown,
+}
+
+/// How much longer a line may take in one moment than in another of the same phase, as `portolan bench` has it.
+const SAME: f64 = 1.25;
+
+/// Whether two hand-overs are of one phase.
+pub(super) fn same_phase(one: f64, other: f64) -> bool {
+    one.max(other) <= SAME * one.min(other)
+}
+
+impl Figure {
+    /// Whether another was taken in the same phase: names have fixed bounds, so a line's way decides where it is known.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        let same = match (self.line, other.line) {
+            (Some(one), Some(other)) => same_phase(one, other),
+            _ => self.phase == other.phase,
+        };
+        same && self.phase != Phase::None && other.phase != Phase::None
+    }
 }
 
 impl Run {
@@ -85,6 +108,8 @@ impl Run {
                 peer: name("best_peer"),
                 samples: line["samples"].as_u64().unwrap_or(0),
                 phase: name("phase").map_or(Phase::Unknown, Phase::One),
+                line: line["line_ns"].as_f64(),
+                disturbed: line["disturbed"] == true,
             })
         };
         self.figures.extend(name("transport").and_then(figure));
@@ -145,6 +170,24 @@ pub(super) mod tests {
 {"bench":"latency","peer":"a-1","ranks":2,"bytes":64,"value":0.11,"unit":"us","samples":3,"phase":"near"}
 {"bench":"latency","transport":"shm","taken":[{"others":0.2,"counts":true},{"others":0.9,"counts":false}]}
 {"bench":"latency","machine":{"model":"X","cores":2,"load_store_ns":55.0,"relays":[[8,50.0,0.04],[64,400.0,0.05]],"relays_both":[[64,500.0]]}}"#;
+
+    #[test]
+    fn a_lines_way_decides_about_phases_and_their_names_where_it_is_not_known() {
+        let run = Run::read(LINES).unwrap();
+        let of = |phase: &str, line: Option<f64>| Figure {
+            phase: Phase::One(phase.to_owned()),
+            line,
+            ..run.figures[0].clone()
+        };
+        let beside = |one: &Figure, other: &Figure| one.is_beside(other);
+        assert!(beside(&of("near", Some(88.0)), &of("far", Some(92.0))));
+        assert!(!beside(
+            &of("apart", Some(190.0)),
+            &of("apart", Some(300.0))
+        ));
+        assert!(beside(&of("near", None), &of("near", Some(50.0))));
+        assert!(!beside(&of("near", None), &of("far", Some(92.0))));
+    }
 
     #[test]
     fn ours_and_the_machine_are_read_and_peers_are_not_ours() {

@@ -6,8 +6,15 @@ pub(super) struct Group {
     /// As on the command line.
     pub(super) name: &'static str,
     pub(super) title: &'static str,
+    /// Samples of each side below which nothing is decided.
+    pub(super) least: u64,
     pub(super) goals: &'static [Goal],
 }
+
+/// The usual least number of samples: the median of fewer is a mean.
+pub(super) const FEW: u64 = 3;
+/// The same where ranks take turns on processors and single samples say little.
+pub(super) const MANY: u64 = 9;
 
 /// One goal.
 #[derive(Debug)]
@@ -180,6 +187,7 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         name: "shm",
         title: "Shared memory, two ranks",
+        least: FEW,
         goals: &[
             part(
                 "Latency of short messages, µs",
@@ -278,6 +286,7 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         name: "matching",
         title: "Matching among many",
+        least: FEW,
         goals: &[
             goal(
                 "8 bytes past so many that do not match, µs",
@@ -312,6 +321,7 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         name: "ranks",
         title: "More ranks than cores, and waiting",
+        least: MANY,
         goals: &[
             goal(
                 "Pairs of 4 and 8 ranks on two cores, partners on one core, then on two, 8 bytes, µs",
@@ -356,20 +366,21 @@ pub(super) const GROUPS: &[Group] = &[
                 Bound::Shown,
                 Of::BestPeer,
                 &[run(
-                    "latency -n 2 --pin 0,0 --sizes 8 --peers --tuned --only openmpi",
+                    "latency -n 2 --pin 0,0 --repeat 9 --sizes 8 --peers --tuned --only openmpi",
                 )],
             ),
             goal(
                 "Processor time of a rank that waits, %",
                 Bound::AtMost(0.1),
                 Of::Itself,
-                &[run("idle --seconds 3")],
+                &[run("idle --repeat 9 --seconds 3")],
             ),
             goal(
                 "Start of 64 ranks, ms",
                 Bound::Shown,
                 Of::BestPeer,
-                &[run("startup --peers")],
+                // Both, whatever peers are chosen for the rest: which of them starts faster is not known before.
+                &[run("startup --repeat 9 --peers --only openmpi,mpich")],
             ),
             goal(
                 "Memory of one of 8, 64 and 200 ranks that talk to their neighbours, and of 64 that talk to all, KiB",
@@ -387,6 +398,7 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         name: "coll",
         title: "Collective operations",
+        least: FEW,
         goals: &[
             goal(
                 "Short ones of two ranks, µs",
@@ -472,6 +484,7 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         name: "ofi",
         title: "libfabric",
+        least: FEW,
         goals: &[
             goal(
                 "Latency over TCP, libfabric 1.17 under all, µs",
@@ -556,6 +569,28 @@ mod tests {
     fn sizes(runs: &[Command]) -> Vec<&str> {
         let words = runs[0].words.split_once("--sizes ").unwrap().1;
         words.split(' ').next().unwrap().split(',').collect()
+    }
+
+    #[test]
+    fn what_is_decided_has_enough_samples() {
+        for group in GROUPS {
+            let decided = group.goals.iter().filter(|goal| goal.bound != Bound::Shown);
+            for command in decided.flat_map(Goal::commands) {
+                let words: Vec<_> = command.words.split(' ').collect();
+                let at = words.iter().position(|word| *word == "--repeat");
+                let own = at.map(|at| words[at + 1].parse::<u64>().unwrap());
+                let samples = own.unwrap_or(super::super::REPEAT.into());
+                assert!(samples >= group.least, "{}", command.words);
+            }
+        }
+    }
+
+    #[test]
+    fn starts_are_beside_both_peers_whatever_is_chosen() {
+        let ranks = GROUPS.iter().find(|group| group.name == "ranks").unwrap();
+        let all = || ranks.goals.iter().flat_map(Goal::commands);
+        let start = all().find(|command| command.words.starts_with("startup"));
+        assert!(start.unwrap().words.contains(" --only openmpi,mpich"));
     }
 
     #[test]

@@ -23,6 +23,12 @@ use list::{Command, Goal, Library};
 /// Where the page is.
 const PAGE: &str = "docs/figures.md";
 
+/// Samples of each figure, unless a run or the command line has another number.
+const REPEAT: u32 = 5;
+
+/// Begins the names of Portolan's settings.
+const SETTING: &str = "PORTOLAN_";
+
 /// Names the libfabric of ours, and of the loops beside it.
 const LIBRARY: &str = "PORTOLAN_OFI_LIBRARY";
 
@@ -33,7 +39,7 @@ pub(crate) struct Args {
     #[arg(value_parser = list::groups())]
     groups: Vec<String>,
     /// Samples of each figure
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = REPEAT)]
     repeat: u32,
     /// Longest time of one size in one sample
     #[arg(long, default_value_t = 0.1)]
@@ -78,7 +84,7 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
             let run = measure(repo, &program, command, newer.as_deref(), &key.2)?;
             runs.insert(key, run);
         }
-        let typed = |command: &Command| words(command, args).join(" ");
+        let typed = |command: &Command| typed(command, &words(command, args));
         let part = page::group(group, &how(group.name, args), typed, |command| {
             runs.get(&key(command, args))
         });
@@ -148,6 +154,22 @@ fn words(command: &Command, args: &Args) -> Vec<String> {
     words
 }
 
+/// A run as it is typed: the settings with which it is made, and the words.
+fn typed(command: &Command, words: &[String]) -> String {
+    let mut settings = command.settings.to_vec();
+    if command.library == Library::OfTheWheel {
+        settings.push((LIBRARY, "WHEEL/lib/mpich/libfabric.so.1"));
+    }
+    let settings = settings
+        .iter()
+        .map(|(name, value)| format!("{name}={value} "));
+    format!(
+        "{}portolan {}",
+        settings.collect::<String>(),
+        words.join(" ")
+    )
+}
+
 /// Makes a run.
 fn measure(
     repo: &Repo,
@@ -157,6 +179,12 @@ fn measure(
     words: &[String],
 ) -> Result<Run, Failure> {
     let mut bench = repo.command(program);
+    // What the page prints is to be what was run: settings of whoever measures are left out.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with(SETTING) {
+            bench.env_remove(name);
+        }
+    }
     bench
         .args(words)
         .arg("--json")
@@ -191,13 +219,18 @@ mod tests {
             settings,
             library: Library::Systems,
         };
-        let (plain, set) = (command(&[]), command(&[("A", "b")]));
+        let (plain, mut set) = (command(&[]), command(&[("A", "b")]));
         assert_ne!(key(&plain, &args), key(&set, &args));
         assert_eq!(key(&plain, &args), key(&plain, &args));
-        let words = words(&plain, &args).join(" ");
+        let line = |command: &Command| typed(command, &key(command, &args).2);
+        let printed = line(&plain);
         assert_eq!(
-            words,
-            "bench latency --peers --repeat 3 --seconds 0.1 --only a"
+            printed,
+            "portolan bench latency --peers --repeat 3 --seconds 0.1 --only a"
         );
+        assert_eq!(line(&set), format!("A=b {printed}"));
+        set.library = Library::OfTheWheel;
+        let library = "PORTOLAN_OFI_LIBRARY=WHEEL/lib/mpich/libfabric.so.1";
+        assert_eq!(line(&set), format!("A=b {library} {printed}"));
     }
 }

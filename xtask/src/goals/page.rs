@@ -2,25 +2,24 @@
 
 use std::fmt::Write;
 
-use super::LIBRARY;
 use super::figure::{Phase, Run};
-use super::list::{Bound, Command, Goal, Group, Library, Of};
+use super::list::{Bound, Command, Goal, Group, Of};
 use super::verdict::{self, Judgement, Verdict};
 
 /// The beginning of the page.
 const HEAD: &str = "# Figures\n\n\
     Made by `cargo xtask goals --write`, a group at a time; [benchmarks.md](benchmarks.md) says how it is measured, [limits.md](limits.md) what limits it.\n\
     A cell has what was measured and, behind the point, what the goal is about; what misses it is **bold**. A (?) is behind what decides nothing, \
-    because somebody has fewer than 3 samples or not all are of one phase of the machine. Figures of different groups are of different runs.\n";
+    because somebody has fewer than 3 samples (9 where there are more ranks than cores), or not all are of one phase of the machine, or others were at work meanwhile. Figures of different groups are of different runs.\n";
 
 /// The part of the page that is about a group.
 ///
-/// `how` is the command that measures it, and `words` are the arguments of a run of it as it was made. A goal of which
+/// `how` is the command that measures it, and `typed` that of a run of it as it was made. A goal of which
 /// something has not been measured is left out.
 pub(super) fn group<'a>(
     group: &Group,
     how: &str,
-    words: impl Fn(&Command) -> String,
+    typed: impl Fn(&Command) -> String,
     run: impl Fn(&Command) -> Option<&'a Run>,
 ) -> String {
     let mut text = format!("## {}\n\n`{how}`\n\n", group.title);
@@ -29,7 +28,7 @@ pub(super) fn group<'a>(
             continue;
         };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{}", section(goal, &words, &runs));
+        let _ = writeln!(text, "{}", section(goal, group.least, &typed, &runs));
     }
     text
 }
@@ -59,8 +58,8 @@ fn with_head(page: &str) -> String {
     }
 }
 
-fn section(goal: &Goal, words: impl Fn(&Command) -> String, runs: &[&Run]) -> String {
-    let verdicts = verdict::of(goal, runs);
+fn section(goal: &Goal, least: u64, typed: impl Fn(&Command) -> String, runs: &[&Run]) -> String {
+    let verdicts = verdict::of(goal, least, runs);
     let count = |judgement| {
         let same = verdicts.iter().filter(|v| v.judgement == judgement);
         same.count()
@@ -78,13 +77,7 @@ fn section(goal: &Goal, words: impl Fn(&Command) -> String, runs: &[&Run]) -> St
     text.push_str(&table(goal, &verdicts));
     text.push_str("\n```\n");
     for command in goal.commands() {
-        for (name, value) in command.settings {
-            let _ = write!(text, "{name}={value} ");
-        }
-        if command.library == Library::OfTheWheel {
-            let _ = write!(text, "{LIBRARY}=WHEEL/lib/mpich/libfabric.so.1 ");
-        }
-        let _ = writeln!(text, "portolan {}", words(command));
+        let _ = writeln!(text, "{}", typed(command));
     }
     text.push_str("```\n");
     text
@@ -211,6 +204,7 @@ fn short(size: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::list::{FEW, Library, MANY};
     use super::*;
 
     #[test]
@@ -230,7 +224,9 @@ mod tests {
 
     #[test]
     fn the_beginning_says_how_many_samples_decide() {
-        assert!(HEAD.contains(&format!("fewer than {} samples", verdict::LEAST)));
+        let said =
+            format!("fewer than {FEW} samples ({MANY} where there are more ranks than cores)");
+        assert!(HEAD.contains(&said));
     }
 
     #[test]
@@ -247,21 +243,22 @@ mod tests {
             }],
         };
         let run = Run::read(super::super::figure::tests::LINES).unwrap();
-        let words = |command: &Command| format!("bench {} --repeat 3", command.words);
-        let text = section(&goal, words, &[&run]);
+        let typed = |command: &Command| format!("A=b portolan bench {} --repeat 3", command.words);
+        let section = |goal: &Goal, runs: &[&Run]| section(goal, FEW, typed, runs);
+        let text = section(&goal, &[&run]);
         assert!(text.contains("Met by 1 of 2"), "{text}");
         assert!(
             text.contains("| latency | 0.080 · 0.80 | **0.100 · 0.95** |"),
             "{text}"
         );
         assert!(
-            text.contains("A=b PORTOLAN_OFI_LIBRARY=WHEEL/lib/mpich/libfabric.so.1 portolan bench latency --peers --repeat 3\n"),
+            text.contains("\nA=b portolan bench latency --peers --repeat 3\n"),
             "{text}"
         );
         assert!(text.contains("The best: a-1."), "{text}");
         assert!(text.contains("; 3 samples or more;"), "{text}");
         let one = super::super::figure::tests::LINES.replace("\"samples\":3", "\"samples\":1");
-        let text = section(&goal, words, &[&Run::read(&one).unwrap()]);
+        let text = section(&goal, &[&Run::read(&one).unwrap()]);
         assert!(text.contains("; 1 sample or more;"), "{text}");
         assert!(text.contains("Met by 0 of 2, 2 undecided. "), "{text}");
         assert!(
@@ -273,10 +270,10 @@ mod tests {
             "\"samples\":3,\"phase\":\"near\"}",
             "\"samples\":2,\"phase\":\"near\"}",
         );
-        let text = section(&goal, words, &[&Run::read(&peers).unwrap()]);
+        let text = section(&goal, &[&Run::read(&peers).unwrap()]);
         assert!(text.contains("; 2 samples or more;"), "{text}");
         let none = super::super::figure::tests::LINES.replace("\"phase\":\"near\"", "\"x\":0");
-        let text = section(&goal, words, &[&Run::read(&none).unwrap()]);
+        let text = section(&goal, &[&Run::read(&none).unwrap()]);
         assert!(text.contains("; phase none in common; "), "{text}");
         assert!(text.contains("Met by 0 of 2, 2 undecided. "), "{text}");
     }

@@ -1,10 +1,7 @@
 //! Whether a goal is met.
 
-use super::figure::{Figure, Phase, Run};
+use super::figure::{Figure, Phase, Run, same_phase};
 use super::list::{Command, Goal, Of};
-
-/// Samples of each side below which nothing is decided: the median of fewer is a mean. No run of the goals asks for fewer.
-pub(super) const LEAST: u64 = 3;
 
 /// A figure of a goal: what was measured, and what it is measured by.
 #[derive(Debug)]
@@ -24,7 +21,8 @@ pub(super) struct Verdict {
 pub(super) enum Judgement {
     Met,
     Missed,
-    /// There is nothing to compare with, or what there is was measured in another phase of the machine, or has few samples.
+    /// There is nothing to compare with, or what there is was measured in another phase of the machine, or beside others' work, or has
+    /// few samples.
     Undecided,
 }
 
@@ -35,10 +33,12 @@ struct Measure {
     samples: u64,
     /// Whether both sides may be compared.
     one_phase: bool,
+    /// Whether others were at work meanwhile.
+    disturbed: bool,
 }
 
-/// The verdicts of a goal, given its runs in their order.
-pub(super) fn of(goal: &Goal, runs: &[&Run]) -> Vec<Verdict> {
+/// The verdicts of a goal, given its runs in their order, for which so many samples are wanted.
+pub(super) fn of(goal: &Goal, least: u64, runs: &[&Run]) -> Vec<Verdict> {
     // Each run with the one before it, with which it may be compared.
     let before = std::iter::once(None).chain(runs.iter().map(Some));
     let all = goal.commands().zip(runs).zip(before);
@@ -59,14 +59,16 @@ pub(super) fn of(goal: &Goal, runs: &[&Run]) -> Vec<Verdict> {
                 .figures
                 .iter()
                 .chain(peers)
-                .filter(|figure| goal.concerns(figure.size));
+                .filter(|figure| goal.concerns(figure.size))
+                // The machine's limits are of one of the phases.
+                .filter(|figure| goal.of != Of::TwoCopies || is_of_the_limits(run, figure));
             concerned.map(move |figure| {
                 let measure = measure(goal, before.copied(), run, figure);
                 Verdict {
-                    row: row(goal, command, figure),
+                    row: row(goal, command, run, figure),
                     size: figure.size,
                     value: figure.value,
-                    judgement: judge(goal, measure.as_ref()),
+                    judgement: judge(goal, least, measure.as_ref()),
                     measure: measure.map(|measure| measure.value),
                     peer: figure.peer.clone(),
                 }
@@ -75,7 +77,21 @@ pub(super) fn of(goal: &Goal, runs: &[&Run]) -> Vec<Verdict> {
         .collect()
 }
 
-fn row(goal: &Goal, command: &Command, figure: &Figure) -> String {
+/// What a figure is of; with its phase where the run has figures of several.
+fn row(goal: &Goal, command: &Command, run: &Run, figure: &Figure) -> String {
+    let name = name(goal, command, figure);
+    let same = |other: &Figure| other.bench == figure.bench;
+    let mut all = run.figures.iter().filter(|other| same(other));
+    match &figure.phase {
+        Phase::One(phase) if all.any(|other| !other.is_beside(figure)) => {
+            let line = figure.line.map(|line| format!(", a line {line:.0} ns"));
+            format!("{name} ({phase}{})", line.unwrap_or_default())
+        }
+        _ => name,
+    }
+}
+
+fn name(goal: &Goal, command: &Command, figure: &Figure) -> String {
     if goal.of == Of::FirstSizeOfEach {
         return format!("{}, {}", figure.bench, figure.whose);
     }
@@ -87,9 +103,17 @@ fn row(goal: &Goal, command: &Command, figure: &Figure) -> String {
     words.unwrap_or(command.words).to_owned()
 }
 
-fn judge(goal: &Goal, measure: Option<&Measure>) -> Judgement {
+/// Whether a figure is of the phase in which the machine's limits were measured.
+fn is_of_the_limits(run: &Run, figure: &Figure) -> bool {
+    match (run.line, figure.line) {
+        (Some(limits), Some(line)) => same_phase(limits, line),
+        _ => true,
+    }
+}
+
+fn judge(goal: &Goal, least: u64, measure: Option<&Measure>) -> Judgement {
     match measure {
-        Some(measure) if measure.one_phase && measure.samples >= LEAST => {
+        Some(measure) if measure.one_phase && !measure.disturbed && measure.samples >= least => {
             if goal.bound.holds(measure.value) {
                 Judgement::Met
             } else {
@@ -105,11 +129,13 @@ fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Opt
         value,
         samples: figure.samples,
         one_phase: figure.phase != Phase::None,
+        disturbed: figure.disturbed,
     };
     let beside = |value, other: &Figure| Measure {
         value,
         samples: figure.samples.min(other.samples),
-        one_phase: figure.phase == other.phase && figure.phase != Phase::None,
+        one_phase: figure.is_beside(other),
+        disturbed: figure.disturbed || other.disturbed,
     };
     match goal.of {
         Of::BestPeer => {
@@ -117,7 +143,8 @@ fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Opt
                 (&other.bench, other.size) == (&figure.bench, figure.size)
                     && Some(&other.whose) == figure.peer.as_ref()
             };
-            Some(beside(figure.ratio?, run.peers.iter().find(best)?))
+            let best = beside_it(figure, run.peers.iter().filter(best))?;
+            Some(beside(figure.ratio?, best))
         }
         // It is compared with nothing.
         Of::Itself => Some(Measure {
@@ -127,18 +154,28 @@ fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Opt
         Of::FirstSize | Of::FirstSizeOfEach => {
             let same =
                 |other: &&Figure| (&other.bench, &other.whose) == (&figure.bench, &figure.whose);
-            let first = run.all().find(same)?;
+            let first = beside_it(figure, run.all().filter(same))?;
             Some(beside(figure.value / first.value, first))
         }
-        Of::Line => run.line.map(|line| alone(figure.value * 1e3 / line)),
+        Of::Line => {
+            let line = figure.line.or(run.line)?;
+            Some(alone(figure.value * 1e3 / line))
+        }
         Of::TwoCopies => Some(alone(figure.value / two_copies(run, figure)?)),
         Of::Blocking => {
             let blocking = figure.bench.strip_prefix('i')?;
             let same = |other: &&Figure| other.bench == blocking && other.size == figure.size;
-            let other = before?.figures.iter().find(same)?;
+            let other = beside_it(figure, before?.figures.iter().filter(same))?;
             Some(beside(figure.value / other.value, other))
         }
     }
+}
+
+/// Of figures in several phases the one that is of the same as another figure, or else the first.
+fn beside_it<'a>(figure: &Figure, all: impl Iterator<Item = &'a Figure>) -> Option<&'a Figure> {
+    let mut all = all.peekable();
+    let first = all.peek().copied();
+    all.find(|other| figure.is_beside(other)).or(first)
 }
 
 /// What a figure would be if messages cost nothing but two copies.
@@ -174,7 +211,7 @@ fn between(rates: &[(u64, f64)], size: u64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::super::figure::tests::LINES;
-    use super::super::list::{Bound, Library};
+    use super::super::list::{Bound, FEW, Library, MANY};
     use super::*;
 
     const RUN: Command = Command {
@@ -197,7 +234,7 @@ mod tests {
     fn each_size_is_judged_by_itself() {
         let run = Run::read(LINES).unwrap();
         let met = |goal: &Goal| -> Vec<bool> {
-            let verdicts = of(goal, &[&run]);
+            let verdicts = of(goal, FEW, &[&run]);
             let met = verdicts.iter().map(|v| v.judgement == Judgement::Met);
             met.collect()
         };
@@ -217,7 +254,7 @@ mod tests {
 
     fn judged(of_what: Of, text: &str) -> Vec<Judgement> {
         let run = Run::read(text).unwrap();
-        let verdicts = of(&goal(of_what, Bound::AtMost(0.8)), &[&run]);
+        let verdicts = of(&goal(of_what, Bound::AtMost(0.8)), FEW, &[&run]);
         verdicts.iter().map(|verdict| verdict.judgement).collect()
     }
 
@@ -240,6 +277,72 @@ mod tests {
     }
 
     #[test]
+    fn where_ranks_take_turns_more_samples_are_wanted() {
+        let run = Run::read(LINES).unwrap();
+        let goal = goal(Of::BestPeer, Bound::AtMost(0.8));
+        let judged = |least| of(&goal, least, &[&run])[0].judgement;
+        assert_eq!(judged(FEW), Judgement::Met);
+        assert_eq!(judged(MANY), Judgement::Undecided);
+    }
+
+    #[test]
+    fn what_was_measured_beside_others_work_decides_nothing() {
+        use Judgement::{Met, Missed, Undecided};
+        for of_whom in ["\"transport\":\"shm\"", "\"peer\":\"a-1\""] {
+            let busy = |line: &str| {
+                if line.contains(of_whom) && line.contains("\"bytes\":8,") {
+                    line.replace("\"samples\":3", "\"samples\":3,\"disturbed\":true")
+                } else {
+                    line.to_owned()
+                }
+            };
+            let lines: Vec<_> = LINES.lines().map(busy).collect();
+            let found = judged(Of::BestPeer, &lines.join("\n"));
+            assert_eq!(found, [Undecided, Missed], "{of_whom}");
+        }
+        assert_eq!(judged(Of::BestPeer, LINES), [Met, Missed]);
+    }
+
+    #[test]
+    fn each_phase_of_a_run_is_beside_its_own() {
+        let rows = |phase: &str, line: f64, ours: f64, peers: f64| {
+            let ratio = ours / peers;
+            let rest = format!(r#""bytes":8,"samples":3,"phase":"{phase}","line_ns":{line}"#);
+            format!(
+                r#"{{"bench":"latency","transport":"shm","value":{ours},{rest},"ratio":{ratio},"best_peer":"a"}}
+{{"bench":"latency","peer":"a","value":{peers},{rest}}}
+"#
+            )
+        };
+        let machine = r#"{"bench":"latency","machine":{"model":"X","cores":2,"load_store_ns":50.0,"relays":[[8,50.0,0.04]]}}"#;
+        let text = rows("near", 50.0, 0.06, 0.1) + &rows("apart", 200.0, 0.3, 0.3) + machine;
+        let run = Run::read(&text).unwrap();
+        let verdicts = |of_what| of(&goal(of_what, Bound::AtMost(0.8)), FEW, &[&run]);
+        let found: Vec<_> = verdicts(Of::BestPeer)
+            .into_iter()
+            .map(|verdict| (verdict.row, verdict.judgement))
+            .collect();
+        let expected = [
+            ("latency (near, a line 50 ns)".to_owned(), Judgement::Met),
+            (
+                "latency (apart, a line 200 ns)".to_owned(),
+                Judgement::Missed,
+            ),
+        ];
+        assert_eq!(found, expected);
+        let by_line: Vec<_> = verdicts(Of::Line)
+            .iter()
+            .map(|v| v.measure.unwrap())
+            .collect();
+        assert!((by_line[0] - 1.2).abs() < 1e-9 && (by_line[1] - 1.5).abs() < 1e-9);
+        assert_eq!(
+            verdicts(Of::TwoCopies).len(),
+            1,
+            "of the phase of the limits"
+        );
+    }
+
+    #[test]
     fn what_is_of_no_phase_or_of_another_one_decides_nothing() {
         use Judgement::{Missed, Undecided};
         let none = LINES.replace("\"phase\":\"near\"", "\"dropped\":0");
@@ -259,7 +362,11 @@ mod tests {
         };
         let blocking = goal(Of::Blocking, Bound::AtMost(1.3));
         for (phase, judgement) in [("near", Judgement::Met), ("far", Undecided)] {
-            let verdicts = of(&blocking, &[&run("bcast", "near"), &run("ibcast", phase)]);
+            let verdicts = of(
+                &blocking,
+                FEW,
+                &[&run("bcast", "near"), &run("ibcast", phase)],
+            );
             assert_eq!(verdicts[0].judgement, judgement, "{phase}");
         }
     }
@@ -286,7 +393,7 @@ mod tests {
             line(r#""peer":"a""#, 1000, 30.0),
         ];
         let run = Run::read(&lines.join("\n")).unwrap();
-        let verdicts = of(&goal(Of::FirstSizeOfEach, Bound::Shown), &[&run]);
+        let verdicts = of(&goal(Of::FirstSizeOfEach, Bound::Shown), FEW, &[&run]);
         let shown: Vec<_> = verdicts
             .iter()
             .map(|v| (v.row.as_str(), v.size, v.measure))
@@ -304,7 +411,7 @@ mod tests {
     fn windows_both_ways_are_measured_by_copies_both_ways() {
         let lines = LINES.replace("latency", "bibandwidth");
         let run = Run::read(&lines.replace("0.1,", "250.0,")).unwrap();
-        let verdicts = of(&goal(Of::TwoCopies, Bound::Shown), &[&run]);
+        let verdicts = of(&goal(Of::TwoCopies, Bound::Shown), FEW, &[&run]);
         let measures: Vec<_> = verdicts.iter().map(|verdict| verdict.measure).collect();
         assert_eq!(measures, [None, Some(0.5)]);
     }
@@ -320,6 +427,7 @@ mod tests {
         let other = Run::read(&row("ibcast", 3.0)).unwrap();
         let verdicts = of(
             &goal(Of::Blocking, Bound::AtMost(1.3)),
+            FEW,
             &[&blocking, &other],
         );
         assert_eq!(verdicts.len(), 1);

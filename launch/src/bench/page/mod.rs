@@ -166,6 +166,12 @@ fn page(runs: &[Run]) -> String {
     html.push_str(&overview(runs));
     for run in runs {
         html.push_str(&section::of(run, &id(run), &colours));
+        for also in &run.also {
+            let phase = also.phase.as_deref().unwrap_or("another");
+            let line = also.line().unwrap_or(0.0);
+            let id = format!("{}-{phase}{line:.0}", id(run));
+            html.push_str(&section::of(also, &id, &colours));
+        }
     }
     html.push_str("</body></html>\n");
     html
@@ -237,8 +243,20 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::tests::run;
+    use super::super::record::tests::{run, run_in_two_phases};
     use super::*;
+
+    #[test]
+    fn a_second_phase_has_a_section_of_its_own() {
+        let html = page(&[run_in_two_phases()]);
+        assert!(html.contains("<section id=\"latency-2\">"), "{html}");
+        assert!(
+            html.contains("<section id=\"latency-2-apart190\">"),
+            "{html}"
+        );
+        assert!(html.contains("in turn, phase apart.</p>"), "{html}");
+        assert_eq!(html.matches("<tr><td><a href").count(), 1, "one line above");
+    }
 
     #[test]
     fn a_folder_keeps_what_was_measured_before() {
