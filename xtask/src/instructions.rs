@@ -3,7 +3,7 @@
 //!
 //! Ranks are stepped in a fixed order, so the counts are the same in every run; they
 //! differ between compilers, so each has a record of its own. A compiler without one is compared with the
-//! nearest version's, and may take somewhat more.
+//! nearest version's, and may take somewhat more: the lane counts the closer look as skipped, with the reason.
 
 use std::fs;
 use std::process::{Command, ExitCode, Stdio};
@@ -59,9 +59,13 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
         println!("recorded in {RECORD}: {}", line(&counted));
         return Ok(ExitCode::SUCCESS);
     }
-    let problems = compare(repo, &counted)?;
+    let compared = compare(repo, &counted)?;
     println!("{}", line(&counted));
-    problems.iter().for_each(|problem| println!("{problem}"));
+    let Compared { problems, weaker } = compared;
+    problems
+        .iter()
+        .chain(&weaker)
+        .for_each(|said| println!("{said}"));
     Ok(if problems.is_empty() {
         ExitCode::SUCCESS
     } else {
@@ -117,28 +121,44 @@ pub(crate) fn count(repo: &Repo) -> Result<Vec<(&'static str, f64)>, Failure> {
     all.map(each).collect()
 }
 
-/// What is worse than it was recorded for this compiler, or else for that of the nearest version. Where
-/// nothing at all is recorded, that is the problem.
-pub(crate) fn compare(
-    repo: &Repo,
-    counted: &[(&'static str, f64)],
-) -> Result<Vec<String>, Failure> {
-    let compiler = compiler(repo)?;
-    let record = Record::read(repo);
-    let Some((whose, recorded)) = record.nearest(&compiler) else {
-        return Ok(vec![format!(
-            "{RECORD} has no counts to compare with: cargo xtask instructions --record"
-        )]);
+/// What a comparison came to.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Compared {
+    /// What has grown.
+    pub(crate) problems: Vec<String>,
+    /// Why less was looked at than is meant to be: this compiler has no record of its own.
+    pub(crate) weaker: Option<String>,
+}
+
+/// What is worse than it was recorded for this compiler, or else for that of the nearest version.
+pub(crate) fn compare(repo: &Repo, counted: &[(&'static str, f64)]) -> Result<Compared, Failure> {
+    Ok(compared(&Record::read(repo), &compiler(repo)?, counted))
+}
+
+/// The same, given the record. Where nothing at all is recorded, that is the problem.
+fn compared(record: &Record, compiler: &str, counted: &[(&'static str, f64)]) -> Compared {
+    let Some((whose, recorded)) = record.nearest(compiler) else {
+        let nothing =
+            format!("{RECORD} has no counts to compare with: cargo xtask instructions --record");
+        return Compared {
+            problems: vec![nothing],
+            weaker: None,
+        };
     };
-    let mut growth = GROWTH;
-    if whose != compiler {
-        growth = GROWTH_ELSEWHERE;
-        println!(
-            "nothing is recorded for {compiler}, so what is compared with is {whose}, and {growth} % more is \
-             allowed: cargo xtask instructions --record"
-        );
+    if whose == compiler {
+        return Compared {
+            problems: worse(recorded, counted, GROWTH),
+            weaker: None,
+        };
     }
-    Ok(worse(recorded, counted, growth))
+    let weaker = format!(
+        "no record for {compiler}: compared with {whose} within {GROWTH_ELSEWHERE} %, so that growth of more than \
+         {GROWTH} % was not looked for; record with: cargo xtask instructions --record"
+    );
+    Compared {
+        problems: worse(recorded, counted, GROWTH_ELSEWHERE),
+        weaker: Some(weaker),
+    }
 }
 
 /// What takes more than was recorded by so many percent.
@@ -306,6 +326,22 @@ mod tests {
         assert_eq!(problems.len(), 2, "{problems:?}");
         assert!(problems[0].starts_with("send") && problems[1].starts_with("post"));
         assert_eq!(worse(&recorded, &counted[..2], GROWTH_ELSEWHERE).len(), 0);
+    }
+
+    #[test]
+    fn a_weaker_comparison_says_so() {
+        let record = Record::default().with("rustc 1.95.0 (c)", &[("send", 100.0)]);
+        let same = compared(&record, "rustc 1.95.0 (c)", &[("send", 110.0)]);
+        assert_eq!((same.problems.len(), same.weaker), (1, None));
+        let newer = compared(&record, "rustc 1.96.0 (d)", &[("send", 110.0)]);
+        assert_eq!(newer.problems.len(), 0);
+        let why = newer.weaker.unwrap();
+        let said = "no record for rustc 1.96.0 (d): compared with rustc 1.95.0 (c) within 15 %";
+        assert!(why.starts_with(said) && why.ends_with("--record"), "{why}");
+        let newer = compared(&record, "rustc 1.96.0 (d)", &[("send", 116.0)]);
+        assert_eq!(newer.problems.len(), 1);
+        let none = compared(&Record::default(), "rustc 1.96.0 (d)", &[("send", 1.0)]);
+        assert_eq!((none.problems.len(), none.weaker), (1, None));
     }
 
     #[test]
