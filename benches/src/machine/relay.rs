@@ -67,6 +67,8 @@ const ALONE: [Shape; 9] = [
 /// Bytes that are moved each way by a stream of one shape. (Every run of the suite looks at the limits, in its tests
 /// without optimisation and beside other work: all streams together move no more than a few hundred megabytes.)
 const TOTAL: usize = 8 << 20;
+/// Pieces of a message, at most: more of them are never the fastest, and take long beside other work.
+const PIECES: usize = 512;
 /// Messages to and fro for one figure: as many as have so many bytes each way, but not more than this. And how often: the
 /// least is quoted, because everything that disturbs makes it longer.
 const BATCH: usize = 256 << 10;
@@ -117,10 +119,13 @@ pub fn relayed(one: usize, other: usize, bytes: usize) -> Result<Relayed, Box<dy
     Ok(best)
 }
 
-/// The shapes that are different for a message of `bytes` bytes: those with several pieces, and the first with one.
+/// The shapes that are tried for a message of `bytes` bytes: those with several pieces, and the first with one.
 fn alone(bytes: usize) -> impl Iterator<Item = Shape> {
     let shorter = ALONE.iter().filter(|shape| shape.piece < bytes).count();
-    ALONE.into_iter().take(shorter + 1)
+    let tried = ALONE.into_iter().take(shorter + 1);
+    let longest = ALONE[ALONE.len() - 1].piece;
+    // However long a message is, it travels somehow.
+    tried.filter(move |shape| shape.piece == longest || bytes.div_ceil(shape.piece) <= PIECES)
 }
 
 /// Bytes per second, all ways together.
@@ -384,7 +389,9 @@ mod tests {
         assert_eq!(pieces(512), [512]);
         assert_eq!(pieces(1 << 10), [512, 1 << 10]);
         assert_eq!(pieces(8 << 10), [512, 1 << 10, 2 << 10, 4 << 10, 8 << 10]);
-        assert_eq!(pieces(4 << 20).len(), ALONE.len());
+        assert_eq!(pieces(256 << 10).len(), ALONE.len());
+        assert_eq!(pieces(4 << 20)[0], 8 << 10);
+        assert_eq!(pieces(1 << 30), [32 << 10; 2]);
         assert!(ALONE.is_sorted_by_key(|shape| shape.piece));
     }
 
