@@ -36,6 +36,7 @@ pub mod level;
 pub mod lines;
 pub mod log;
 pub mod matching;
+pub mod memory_left;
 pub mod observe;
 pub mod request;
 pub mod staging;

@@ -360,28 +360,6 @@ fn system() -> Option<String> {
     Some(format!("Linux {}{guest}", release.trim()))
 }
 
-/// Memory that can still be had, in bytes: of the machine, and of the control group.
-pub(super) fn memory_left() -> Option<u64> {
-    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let machine = line.split_whitespace().next()?.parse::<u64>().ok()? << 10;
-    Some(group_left().map_or(machine, |group| machine.min(group)))
-}
-
-/// What is left of the control group's limit; `None` if it has none.
-fn group_left() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let folder = format!("/sys/fs/cgroup{}", path.trim_end_matches('/'));
-    let number = |name| {
-        let text = fs::read_to_string(format!("{folder}/{name}")).ok()?;
-        text.trim().parse::<u64>().ok()
-    };
-    Some(number("memory.max")?.saturating_sub(number("memory.current")?))
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -406,7 +384,6 @@ mod tests {
         assert_eq!(machine.copies.len(), expected(COPIES.len()));
         assert_eq!(machine.relays.len(), expected(RELAYS.len()));
         assert_eq!(machine.relays_both.len(), expected(RELAYS.len()));
-        assert!(memory_left().is_none_or(|bytes| bytes > 0));
     }
 
     #[test]

@@ -1,14 +1,44 @@
 //! Whether there is memory for what is to be measured: what is not there would be noticed late, and by the kernel.
 
 use portolan_benches::{Axis, Form, Pattern};
+use portolan_core::memory_left;
 
 use super::args::{BenchArgs, BenchKind};
-use super::{machine, tune};
+use super::tune;
 
-/// The ranks of the job of this rank that are on this machine, if its launcher says so; else this one alone.
-pub(super) fn ranks_here() -> u32 {
-    let said = std::env::var("MPI_LOCALNRANKS");
-    said.ok().and_then(|ranks| ranks.parse().ok()).unwrap_or(1)
+/// How many ranks a job has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ranks {
+    /// All of them: so many blocks does an operation have.
+    job: u32,
+    /// Those on this machine, who share its memory.
+    here: u32,
+}
+
+impl Ranks {
+    /// Those of a job that is all here.
+    pub(super) fn all_here(ranks: u32) -> Self {
+        Self {
+            job: ranks,
+            here: ranks,
+        }
+    }
+
+    /// Those of the job of this rank, as far as its launcher says. Where it does not say how many are here (Slurm's does
+    /// not), all may be.
+    pub(super) fn of_this_job() -> Self {
+        Self::said_by(|name| std::env::var(name).ok())
+    }
+
+    fn said_by(set: impl Fn(&str) -> Option<String>) -> Self {
+        let number = |name: &str| set(name)?.trim().parse::<u32>().ok().filter(|&n| n > 0);
+        let (job, here) = (number("PMI_SIZE"), number("MPI_LOCALNRANKS"));
+        let job = job.or(here).unwrap_or(1);
+        Self {
+            job,
+            here: here.unwrap_or(job),
+        }
+    }
 }
 
 /// How many blocks an operation has each way at most; the persistent one owns copies.
@@ -23,13 +53,13 @@ fn blocks(pattern: Pattern, ranks: u32) -> u128 {
     }
 }
 
-/// Refuses messages for which there is no memory; otherwise the number of ranks again.
-pub(super) fn check(args: &BenchArgs, ranks: u32) -> Result<u32, String> {
-    check_against(args, ranks, machine::memory_left())
+/// Refuses messages for which there is no memory.
+pub(super) fn check(args: &BenchArgs, ranks: Ranks) -> Result<(), String> {
+    check_against(args, ranks, memory_left::room().map(|room| room.bytes))
 }
 
 /// The same where so many bytes are left, if that is known.
-fn check_against(args: &BenchArgs, ranks: u32, left: Option<u64>) -> Result<u32, String> {
+fn check_against(args: &BenchArgs, ranks: Ranks, left: Option<u64>) -> Result<(), String> {
     /// What an entry that waits costs about, in whichever implementation.
     const ENTRY: u128 = 256;
     const PAGE: u128 = 4096;
@@ -38,13 +68,13 @@ fn check_against(args: &BenchArgs, ranks: u32, left: Option<u64>) -> Result<u32,
         kind => kind.patterns(),
     };
     let Some(&pattern) = patterns.last() else {
-        return Ok(ranks);
+        return Ok(());
     };
     // The usual sizes are modest, but not so many times.
     let usual = (args.buffers > 1).then(|| args.plans(pattern));
     let usual = usual.iter().flatten().map(|plan| plan.bytes).max();
     let Some(largest) = args.sizes.iter().max().copied().or(usual) else {
-        return Ok(ranks);
+        return Ok(());
     };
     // Every rank has a buffer to send from and one to receive into, and so has each of its threads.
     let threads = if pattern == Pattern::Multithread {
@@ -54,7 +84,8 @@ fn check_against(args: &BenchArgs, ranks: u32, left: Option<u64>) -> Result<u32,
     };
     let (each, what) = match pattern.axis() {
         Axis::Bytes if matches!(pattern, Pattern::Collective(..)) => {
-            let most = patterns.iter().map(|pattern| blocks(*pattern, ranks)).max();
+            let blocks = patterns.iter().map(|pattern| blocks(*pattern, ranks.job));
+            let most = blocks.max();
             (
                 2 * largest as u128 * most.unwrap_or(1),
                 "operations on blocks of",
@@ -67,9 +98,9 @@ fn check_against(args: &BenchArgs, ranks: u32, left: Option<u64>) -> Result<u32,
         ),
         Axis::Bytes => (2 * largest as u128 * u128::from(threads), "messages of"),
         Axis::Waiting => (ENTRY * largest as u128, "queues of"),
-        Axis::None => return Ok(ranks),
+        Axis::None => return Ok(()),
     };
-    let need = each * u128::from(ranks);
+    let need = each * u128::from(ranks.here);
     let of = if pattern.axis() == Axis::Bytes {
         "bytes"
     } else {
@@ -77,12 +108,13 @@ fn check_against(args: &BenchArgs, ranks: u32, left: Option<u64>) -> Result<u32,
     };
     match left {
         Some(left) if need > u128::from(left) => Err(format!(
-            "{what} {largest} {of} need {} MiB in {ranks} ranks, and {} MiB are left here: use \
+            "{what} {largest} {of} need {} MiB in {} ranks, and {} MiB are left here: use \
              smaller --sizes",
             need >> 20,
+            ranks.here,
             left >> 20
         )),
-        _ => Ok(ranks),
+        _ => Ok(()),
     }
 }
 
@@ -98,7 +130,7 @@ mod tests {
         bench: BenchArgs,
     }
 
-    fn checked(words: &str, ranks: u32) -> Result<u32, String> {
+    fn checked(words: &str, ranks: Ranks) -> Result<(), String> {
         let words = std::iter::once("bench").chain(words.split(' '));
         check_against(&Line::parse_from(words).bench, ranks, Some(100 << 20))
     }
@@ -117,10 +149,39 @@ mod tests {
             ("tune --sizes 8,16M", 2, false),
             ("failure", 2, true),
         ] {
-            assert_eq!(checked(words, ranks).is_ok(), fits, "{words}");
+            assert_eq!(
+                checked(words, Ranks::all_here(ranks)).is_ok(),
+                fits,
+                "{words}"
+            );
         }
-        let error = checked("tune --sizes 16M", 2).unwrap_err();
+        let error = checked("tune --sizes 16M", Ranks::all_here(2)).unwrap_err();
         let said = "operations on blocks of 16777216 bytes need 128 MiB in 2 ranks, and 100 MiB are left here: use smaller";
         assert!(error.starts_with(said), "{error}");
+    }
+
+    #[test]
+    fn blocks_are_of_all_ranks_and_memory_is_shared_with_those_that_are_here() {
+        // 16 blocks each way of 512 KiB: 16 MiB in each rank, whoever else is here.
+        let over_nodes = |here| Ranks { job: 16, here };
+        for (here, fits) in [(1, true), (6, true), (7, false), (16, false)] {
+            let checked = checked("alltoall --sizes 512k", over_nodes(here));
+            assert_eq!(checked.is_ok(), fits, "{here}: {checked:?}");
+        }
+        assert!(checked("alltoall --sizes 512k", Ranks::all_here(1)).is_ok());
+    }
+
+    #[test]
+    fn where_nobody_says_how_many_ranks_are_here_all_may_be() {
+        let said = |set: &[(&str, &str)]| {
+            let value = |name: &str| set.iter().find(|set| set.0 == name);
+            let ranks = Ranks::said_by(|name| Some(value(name)?.1.to_owned()));
+            (ranks.job, ranks.here)
+        };
+        let (size, here) = (("PMI_SIZE", "64"), ("MPI_LOCALNRANKS", "8"));
+        assert_eq!(said(&[size, here]), (64, 8));
+        assert_eq!(said(&[size]), (64, 64));
+        assert_eq!(said(&[here]), (8, 8));
+        assert_eq!(said(&[]), (1, 1));
     }
 }

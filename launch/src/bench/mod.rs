@@ -46,6 +46,7 @@ use crate::again;
 use crate::run::Bind;
 use job::{Contender, Job};
 use machine::Probe;
+use memory::Ranks;
 use peers::Found;
 use place::Spinners;
 use record::{Entry, Machine, Run};
@@ -55,7 +56,8 @@ pub(crate) fn main(args: &BenchArgs) -> ExitCode {
     if again::is_rank() {
         return rank::in_a_job(args);
     }
-    let ranks = match args.ranks().and_then(|ranks| memory::check(args, ranks)) {
+    let fits = |ranks| memory::check(args, Ranks::all_here(ranks)).map(|()| ranks);
+    let ranks = match args.ranks().and_then(fits) {
         Ok(ranks) => ranks,
         Err(why) => {
             table::complain(&why);

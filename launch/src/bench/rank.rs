@@ -8,6 +8,7 @@ use portolan_benches::{Pattern, Plan, Sample, Setup, measure, measure_threads};
 
 use super::args::{BenchArgs, BenchRankArgs};
 use super::job::{SAMPLE, TRANSPORT};
+use super::memory::Ranks;
 use super::record::Run;
 use super::{failure, memory, suite, table};
 
@@ -72,7 +73,7 @@ pub(super) fn in_a_job(args: &BenchArgs) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let fits = || memory::check(args, memory::ranks_here());
+    let fits = || memory::check(args, Ranks::of_this_job());
     if let Err(why) = args.check_in_a_job().and_then(|()| fits()) {
         table::complain(&why);
         return ExitCode::from(2);
