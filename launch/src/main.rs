@@ -25,6 +25,8 @@ use clap::Parser;
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    // Whatever it starts, it waits for.
+    os::hear_of_children();
     match Cli::parse().command {
         Command::Bench(args) => bench::main(&args),
         Command::BenchRank(args) => bench::rank_main(&args),

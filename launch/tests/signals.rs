@@ -11,7 +11,7 @@ mod common;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-use common::{finish, is_alive, of_ours, portolan, signal, started, wait_until};
+use common::{finish, is_alive, of_ours, outcome, portolan, signal, started, wait_until};
 
 const WAIT: &str = "echo up $$; exec sleep 1000";
 
@@ -296,4 +296,12 @@ fn a_parent_that_does_not_care_for_its_children_does_no_harm() {
     ]);
     let (child, _) = started(command, 1);
     finish(child).expect_code(3);
+
+    let mut command = of_ours(Command::new("env"));
+    command.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_portolan")]);
+    let least = ["--repeat", "1", "--iterations", "3"];
+    command
+        .args(["bench", "latency", "--sizes", "8"])
+        .args(least);
+    outcome(command, b"").expect_code(0);
 }

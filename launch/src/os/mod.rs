@@ -24,7 +24,7 @@ pub(crate) use process::{
     Status, adopt_orphans, adopted_children, await_end, catches, descendants, group_of, has_gone,
     is_exiting, is_root, kill, kill_and_wait, kill_group, reap, stop, stop_self, was_given,
 };
-pub(crate) use signals::{SignalMask, Signals, signal_name};
+pub(crate) use signals::{SignalMask, Signals, hear_of_children, signal_name};
 #[cfg(test)]
 pub(crate) use terminal::pseudoterminal;
 pub(crate) use terminal::{is_controlled_by, is_in_foreground, opened_without_waiting};

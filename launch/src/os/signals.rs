@@ -51,9 +51,6 @@ impl Signals {
         let mut set = MaybeUninit::uninit();
         // SAFETY: sigemptyset initialises the set that it is given.
         unsafe { libc::sigemptyset(set.as_mut_ptr()) };
-        // The kernel says nothing of the end of children to whom this is ignored, as some parents leave it to theirs.
-        // SAFETY: no handler is set.
-        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         let asked_for = ASKED_FOR.iter().filter(|&&signal| !is_ignored(signal));
         for &signal in WATCHED.iter().chain(asked_for) {
             // SAFETY: the set has been initialised above; the signal numbers exist.
@@ -102,6 +99,13 @@ impl Signals {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Makes the ends of children known to this process. The kernel says nothing of them to a process that ignores
+/// `SIGCHLD`, as some parents leave it to theirs.
+pub(crate) fn hear_of_children() {
+    // SAFETY: no handler is set.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
 fn is_ignored(signal: libc::c_int) -> bool {
