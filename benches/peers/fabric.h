@@ -295,7 +295,7 @@ static int fabric_main(int argc, char **argv, const struct peer_program *program
         prctl(PR_SET_PDEATHSIG, SIGKILL);
     fabric.socket = sockets[peer.rank];
     close(sockets[1 - peer.rank]);
-    peer_place(&peer);
+    peer_place(peer.rank);
     peer_arguments(&peer, argc, argv);
     fabric_open();
     for (int at = 6; at < argc; at++)

@@ -30,6 +30,10 @@ typedef MPI_Request peer_request;
 static void peer_fail(const char *what, const char *argument)
 {
     fprintf(stderr, "%s: %s\n", what, argument);
+    int begun = 0;
+    MPI_Initialized(&begun);
+    if (!begun)
+        exit(2);
     MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
@@ -82,17 +86,32 @@ static void peer_sample(struct peer *peer, const struct peer_program *program, c
     free(peer->receive);
 }
 
+/* Before MPI_Init, as our launcher does: what MPI touches there lies near the processor that touches it. The rank is
+ * known from the launchers' variables; MPI itself has the last word. */
+static void peer_place_early(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK"};
+    for (size_t at = 0; at < sizeof names / sizeof *names; at++) {
+        const char *rank = getenv(names[at]);
+        if (rank) {
+            peer_place(atoi(rank));
+            return;
+        }
+    }
+}
+
 /* The whole of a program. */
 static int peer_main(int argc, char **argv, const struct peer_program *program)
 {
     struct peer peer = {0};
     int wanted = program->threaded ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, level;
+    peer_place_early();
     MPI_Init_thread(&argc, &argv, wanted, &level);
     if (level < wanted)
         peer_fail("this MPI was built without", "MPI_THREAD_MULTIPLE");
     MPI_Comm_rank(MPI_COMM_WORLD, &peer.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &peer.size);
-    peer_place(&peer);
+    peer_place(peer.rank);
     peer_arguments(&peer, argc, argv);
     for (int at = 6; at < argc; at++)
         peer_sample(&peer, program, argv[at]);

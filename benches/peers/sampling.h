@@ -82,11 +82,12 @@ static inline double peer_monotonic(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Puts this rank on its entry of PEER_PROCESSORS, such as "0,1,0,1", if that is set. */
-static void peer_place(const struct peer *peer)
+/* Puts a rank on its entry of PEER_PROCESSORS, if that is set: "0,1,0,1", or "0+2,1+3" where each has the two
+ * hardware threads of a core. */
+static void peer_place(int rank)
 {
     const char *list = getenv("PEER_PROCESSORS");
-    for (int at = 0; list && at < peer->rank; at++) {
+    for (int at = 0; list && at < rank; at++) {
         list = strchr(list, ',');
         list = list ? list + 1 : NULL;
     }
@@ -94,7 +95,9 @@ static void peer_place(const struct peer *peer)
         return;
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET(atoi(list), &set);
+    char *end = NULL;
+    for (const char *at = list; at == list || *end == '+'; at = end + 1)
+        CPU_SET(strtol(at, &end, 10), &set);
     if (sched_setaffinity(0, sizeof set, &set) != 0)
         peer_fail("cannot run on this processor", list);
 }

@@ -5,6 +5,8 @@ mod collectives;
 mod common;
 #[path = "bench/loops.rs"]
 mod loops;
+#[path = "bench/peers.rs"]
+mod peers;
 
 use std::path::{Path, PathBuf};
 

@@ -60,7 +60,7 @@ pub(super) fn measure(args: &BenchArgs, ranks: u32) -> Result<Run, String> {
 fn one_death(ranks: u32, transport: Option<&str>, pin: &Bind) -> Result<(String, f64), String> {
     let mut command = launcher(ranks, transport, pin, &["--on-failure", "return"])?;
     command.args(["bench-rank", "failure", "--window", "1", "--limit", "1"]);
-    let (mut child, remarks) = start(command)?;
+    let (mut child, remarks) = start(&mut command)?;
     let out = child.stdout.take().ok_or("the job has no output")?;
     let mut lines = BufReader::new(out).lines().map_while(Result::ok);
 

@@ -20,7 +20,10 @@ pub(super) const TRANSPORT: &str = "portolan-transport";
 /// When a sample that does not end is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 
-/// The same in seconds, as launchers are told.
+/// What launchers have to end a sample that is given up, in order; where one stands still it is ended, with its ranks.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// [`PATIENCE`] in seconds, as launchers are told.
 pub(super) fn patience() -> String {
     PATIENCE.as_secs().to_string()
 }
@@ -41,6 +44,8 @@ pub(super) struct Job {
     pub(super) pin: Bind,
     /// Whether there are more ranks than cores.
     pub(super) crowded: bool,
+    /// Processes beside it that spin.
+    pub(super) busy: u32,
 }
 
 /// Who is measured.
@@ -67,13 +72,16 @@ pub(super) struct Forced {
     pub(super) table: String,
 }
 
+/// The figure of a size, or why there is none.
+pub(super) type OfSize = Result<Sample, String>;
+
 /// What a sample came to.
 #[derive(Debug)]
 pub(super) struct Outcome {
     /// What carried the messages, if it was ours.
     pub(super) transport: Option<String>,
-    /// A figure for each plan; nothing where a tool cannot do that size.
-    pub(super) samples: Vec<Option<Sample>>,
+    /// One for each plan; only tools lack some.
+    pub(super) samples: Vec<OfSize>,
     /// What else was said that its user should hear.
     pub(super) remarks: String,
 }
@@ -95,11 +103,23 @@ impl Contender {
         matches!(self, Self::Peer(_) | Self::Tool(_) | Self::Loops(_))
     }
 
+    /// When a sample of it is ended, if nobody else does that.
+    pub(super) fn limit(&self) -> Option<Duration> {
+        match self {
+            // Its own launcher does, and cleans up behind it; killed, it could not.
+            Self::Ours(_) | Self::Forced(_) => None,
+            // An mpiexec is told its time, and may stand still all the same.
+            Self::Peer(_) => Some(PATIENCE + GRACE),
+            Self::Tool(_) | Self::Loops(_) => Some(PATIENCE),
+        }
+    }
+
     /// Takes a sample; `step` is called for each figure.
     pub(super) fn sample(&self, job: &Job, step: &mut dyn FnMut()) -> Result<Outcome, String> {
         let begun = os::monotonic_nanoseconds();
+        let limit = self.limit();
         let mut outcome = match self {
-            Self::Ours(transport) => listen(ours(job, transport.as_deref(), begun)?, None, step)?,
+            Self::Ours(transport) => listen(ours(job, transport.as_deref(), begun)?, limit, step)?,
             Self::Forced(forced) => {
                 let mut command = ours(job, forced.transport.as_deref(), begun)?;
                 command.env("PORTOLAN_COLL_TABLE", &forced.table);
@@ -107,19 +127,18 @@ impl Contender {
                 // Its name stays that of the algorithm.
                 Outcome {
                     transport: None,
-                    ..listen(command, None, step)?
+                    ..listen(command, limit, step)?
                 }
             }
-            Self::Peer(peer) => listen(peer.command(job, begun), None, step)?,
-            // Nobody starts these who would end them.
-            Self::Loops(loops) => listen(loops.command(job, begun), Some(PATIENCE), step)?,
+            Self::Peer(peer) => listen(peer.command(job, begun), limit, step)?,
+            Self::Loops(loops) => listen(loops.command(job, begun), limit, step)?,
             Self::Tool(tool) => tool.sample(job, step)?,
         };
         let expected: Vec<usize> = job.plans.iter().map(|plan| plan.bytes).collect();
         let pairs = outcome.samples.iter().zip(&expected);
         let fit = pairs.fold(
             outcome.samples.len() == expected.len(),
-            |fit, (got, bytes)| fit && got.is_none_or(|got| got.bytes == *bytes),
+            |fit, (got, bytes)| fit && got.as_ref().map_or(true, |got| got.bytes == *bytes),
         );
         if !fit {
             let got: Vec<usize> = outcome
@@ -190,12 +209,12 @@ pub(super) fn launcher(
 }
 
 /// Starts a job whose output is listened to, and which ends with this process.
-pub(super) fn start(mut command: Command) -> Result<(Child, Remarks), String> {
+pub(super) fn start(command: &mut Command) -> Result<(Child, Remarks), String> {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    os::end_with_this_process(&mut command);
+    os::end_with_this_process(command);
     let name = command.get_program().to_string_lossy().into_owned();
     let mut child = command
         .spawn()
@@ -230,7 +249,7 @@ impl Remarks {
     }
 }
 
-/// Ends a process that takes too long.
+/// Ends a process that takes too long, and all that it has started: that may hold its output.
 pub(super) struct Watch {
     time: Duration,
     ended: mpsc::Sender<()>,
@@ -238,14 +257,20 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Kills a child when so much time is over.
+    /// Kills a child and its descendants when so much time is over.
     pub(super) fn over(child: &Child, time: Duration) -> Self {
         let (ended, told) = mpsc::channel();
         let pid = i32::try_from(child.id()).ok();
         let thread = thread::spawn(move || {
             let late = told.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
             if let (true, Some(pid)) = (late, pid) {
+                // Stopped, it starts nobody while it is asked whom it has started.
+                os::stop(pid);
+                let descendants = os::descendants(pid);
                 os::kill(pid, libc::SIGKILL);
+                for pid in descendants {
+                    os::kill(pid, libc::SIGKILL);
+                }
             }
             late
         });
@@ -271,11 +296,11 @@ impl Watch {
 
 /// Hears a job to its end, which it has to come to in a `limit` of time if there is one.
 fn listen(
-    command: Command,
+    mut command: Command,
     limit: Option<Duration>,
     step: &mut dyn FnMut(),
 ) -> Result<Outcome, String> {
-    let (mut child, remarks) = start(command)?;
+    let (mut child, remarks) = start(&mut command)?;
     let watch = limit.map(|limit| Watch::over(&child, limit));
     let (mut transport, mut samples) = (None, Vec::new());
     if let Some(out) = child.stdout.take() {
@@ -283,7 +308,7 @@ fn listen(
             if let Some(name) = line.strip_prefix(TRANSPORT) {
                 transport = Some(name.trim().to_owned());
             } else if let Some(sample) = line.strip_prefix(SAMPLE).and_then(parse) {
-                samples.push(Some(sample));
+                samples.push(Ok(sample));
                 step();
             }
         }
@@ -316,8 +341,24 @@ fn parse(text: &str) -> Option<Sample> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// Two ranks wherever they like, and nothing to do.
+    pub(in crate::bench) fn job(pattern: Pattern) -> Job {
+        Job {
+            pattern,
+            ranks: 2,
+            window: 64,
+            buffers: 1,
+            threads: 1,
+            limit: 1.0,
+            plans: Vec::new(),
+            pin: Bind::None,
+            crowded: false,
+            busy: 0,
+        }
+    }
 
     #[test]
     fn figures_are_read_as_both_sides_write_them() {
@@ -350,7 +391,8 @@ mod tests {
     fn a_job_that_does_not_end_is_ended() {
         let endless = || {
             let mut command = Command::new("sh");
-            command.args(["-c", "echo portolan-sample 8 1.0 1; exec sleep 100000"]);
+            // As an mpiexec that stands still: who holds the output is what it has started.
+            command.args(["-c", "echo portolan-sample 8 1.0 1; sleep 100000 & wait"]);
             command
         };
         let mut steps = 0;

@@ -115,6 +115,7 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String
         plans: args.plans(pattern),
         pin: pin.clone(),
         crowded,
+        busy: args.busy,
     };
     let mut contenders: Vec<_> = match &args.transport[..] {
         [] => vec![Contender::Ours(None)],

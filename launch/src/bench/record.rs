@@ -154,11 +154,15 @@ impl Run {
         sizes
     }
 
-    /// The best peer's median for a size, and its name.
+    /// The best peer's median for a size, and its name. One that has no figure in some samples counts if it has as many as
+    /// whoever has the fewest samples: of one or two the luckiest would be the best.
     pub(super) fn best_peer(&self, bytes: usize) -> Option<(f64, &str)> {
+        let alive = self.entries.iter().filter(|entry| entry.failed.is_none());
+        let counting = |entry: &Entry| entry.taken.iter().filter(|taken| taken.counts).count();
+        let least = alive.map(counting).min().unwrap_or(0);
         let peers = self.entries.iter().filter(|entry| entry.peer);
         let medians = peers.filter_map(|entry| {
-            let figure = Self::figure(entry, bytes)?;
+            let figure = Self::figure(entry, bytes).filter(|figure| figure.samples >= least)?;
             Some((figure.summary.median, entry.name.as_str()))
         });
         let by_value = |a: &(f64, &str), b: &(f64, &str)| a.0.total_cmp(&b.0);
@@ -401,6 +405,18 @@ pub(super) mod tests {
         let peer = &run.entries[1];
         assert_eq!(run.ratio(peer, &peer.figures[0]), None);
         assert_eq!((run.dropped(), run.disturbance()), (3, (Some(0.01), None)));
+    }
+
+    #[test]
+    fn a_peer_with_a_figure_in_few_of_its_samples_is_not_the_best() {
+        let mut run = run();
+        for entry in &mut run.entries {
+            entry.taken[1].counts = true;
+            entry.figures[0].samples = 2;
+        }
+        assert_eq!(run.best_peer(8), Some((1.0, "a-1")));
+        run.entries[1].figures[0].samples = 1;
+        assert_eq!(run.best_peer(8), Some((2.0, "b-2")));
     }
 
     #[test]

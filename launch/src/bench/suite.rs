@@ -1,9 +1,11 @@
 //! Samples of everybody in turn, and what they come to.
 
-use portolan_benches::Sample;
-use portolan_benches::machine::Phase;
+use std::fmt::Write as _;
 
-use super::job::{Contender, Job, Outcome};
+use portolan_benches::machine::Phase;
+use portolan_benches::{Plan, Sample};
+
+use super::job::{Contender, Job, OfSize, Outcome};
 use super::machine::Probe;
 use super::phases::{self, Choice};
 use super::record::{Entry, Figure, Machine, Taken};
@@ -28,7 +30,7 @@ struct Record {
     name: String,
     peer: bool,
     /// Each with notes.
-    taken: Vec<(Vec<Option<Sample>>, Taken)>,
+    taken: Vec<(Vec<OfSize>, Taken)>,
     failed: Option<String>,
 }
 
@@ -69,6 +71,9 @@ pub(super) fn conduct(
             }
         }
     }
+    for record in records.iter().filter(|record| record.failed.is_none()) {
+        remarks.push_str(&record.gaps(&job.plans));
+    }
     let choice = phases::choose(&alive(&records));
     let also = phases::also(&alive(&records), &choice);
     let bands: Vec<_> = also.iter().filter_map(|choice| choice.band).collect();
@@ -90,7 +95,7 @@ pub(super) fn conduct(
 /// Of one job that took all samples itself: each of `samples` has all sizes.
 pub(super) fn of_one(transport: &str, samples: Vec<Vec<Sample>>) -> Entry {
     let note = |samples: Vec<Sample>| {
-        let samples: Vec<_> = samples.into_iter().map(Some).collect();
+        let samples: Vec<_> = samples.into_iter().map(Ok).collect();
         let notes = Taken {
             values: values(&samples),
             ..Taken::default()
@@ -115,8 +120,8 @@ fn alive(records: &[Record]) -> Vec<Vec<&Taken>> {
 }
 
 /// A value for each size, where there is one.
-fn values(samples: &[Option<Sample>]) -> Vec<Option<f64>> {
-    let value = |sample: &Option<Sample>| sample.map(|sample| sample.value);
+fn values(samples: &[OfSize]) -> Vec<Option<f64>> {
+    let value = |sample: &OfSize| Some(sample.as_ref().ok()?.value);
     samples.iter().map(value).collect()
 }
 
@@ -142,6 +147,33 @@ impl Record {
         self.taken.push((outcome.samples, notes));
     }
 
+    /// What is to be said of sizes for which samples have no figure.
+    fn gaps(&self, plans: &[Plan]) -> String {
+        let mut said = String::new();
+        for (at, plan) in plans.iter().enumerate() {
+            let reasons = self.taken.iter().filter_map(|(samples, _)| {
+                let sample = samples.get(at)?;
+                sample.as_ref().err()
+            });
+            let Some(last) = reasons.clone().next_back() else {
+                continue;
+            };
+            let (without, all) = (reasons.count(), self.taken.len());
+            let name = &self.name;
+            let some = if without < all {
+                format!(" in {without} of {all} samples, the last")
+            } else {
+                String::new()
+            };
+            let _ = writeln!(
+                said,
+                "{name} has no figure for {} bytes{some}: {last}",
+                plan.bytes
+            );
+        }
+        said
+    }
+
     /// What the samples that count come to.
     fn entry(mut self, choice: &Choice) -> Entry {
         for (_, notes) in &mut self.taken {
@@ -150,7 +182,7 @@ impl Record {
         let counting = || self.taken.iter().filter(|(_, notes)| notes.counts);
         let sizes = counting().next().map_or(0, |(samples, _)| samples.len());
         let figure = |at: usize| {
-            let of_size = counting().filter_map(|(samples, _)| samples[at]);
+            let of_size = counting().filter_map(|(samples, _)| samples[at].as_ref().ok());
             Some(Figure {
                 bytes: of_size.clone().next()?.bytes,
                 summary: Summary::of(of_size.clone().map(|sample| sample.value).collect())?,
@@ -184,7 +216,7 @@ mod tests {
             value,
             rounds: 10,
         };
-        let each = |(notes, value): &(Taken, f64)| (vec![Some(sample(*value))], notes.clone());
+        let each = |(notes, value): &(Taken, f64)| (vec![Ok(sample(*value))], notes.clone());
         Record {
             name: name.to_owned(),
             peer: true,
@@ -258,14 +290,24 @@ mod tests {
     fn a_size_that_a_sample_does_not_have_is_left_out_of_its_figure() {
         let mut record = record("a", &[(near(), 1.0), (near(), 3.0), (near(), 5.0)]);
         for (samples, _) in &mut record.taken[..2] {
-            samples.insert(0, None);
+            samples.insert(0, Err("it is too short".to_owned()));
         }
         let small = Sample {
             bytes: 1,
             value: 7.0,
             rounds: 10,
         };
-        record.taken[2].0.insert(0, Some(small));
+        record.taken[2].0.insert(0, Ok(small));
+        let plans = [1, 8].map(|bytes| Plan::with_rounds(bytes, 10));
+        let said = "a has no figure for 1 bytes in 2 of 3 samples, the last: it is too short\n";
+        assert_eq!(record.gaps(&plans), said);
+        let never = Record {
+            taken: record.taken.drain(..1).collect(),
+            ..Record::new(&Contender::Ours(Some("b".to_owned())))
+        };
+        let said = "b has no figure for 1 bytes: it is too short\n";
+        assert_eq!(never.gaps(&plans), said);
+        record.taken.splice(0..0, never.taken);
         let figures = record.entry(&Choice::ALL).figures;
         let facts: Vec<_> = figures
             .iter()

@@ -92,6 +92,7 @@ fn tune(args: &BenchArgs, ranks: u32, operation: Name, pattern: Pattern) -> Resu
         plans: args.plans_of(pattern, &SIZES),
         pin: args.pin.clone().unwrap_or(usual),
         crowded,
+        busy: 0,
     };
     let probe = probe.between(&job.pin, ranks, pattern.is_paired());
     let repeat = args.repeat as usize;

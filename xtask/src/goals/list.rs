@@ -358,7 +358,7 @@ pub(super) const GROUPS: &[Group] = &[
                 Bound::AtMost(0.8),
                 Of::BestPeer,
                 &[run(
-                    "latency -n 2 --busy 2 --repeat 9 --iterations 500000 --seconds 2 --sizes 8 --peers --only openmpi",
+                    "latency -n 2 --busy 2 --repeat 9 --iterations 500000 --seconds 2 --sizes 8 --peers --tuned --only openmpi",
                 )],
             ),
             goal(

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use portolan_benches::{Form, Pattern};
 
-use crate::bench::job::{Watch, start};
+use crate::bench::job::{PATIENCE, Watch, start};
 
 macro_rules! sources {
     ($($name:literal),* $(,)?) => {
@@ -51,7 +51,7 @@ pub(super) const SOURCES: &[(&str, &str)] = sources![
 
 /// Builds the program of a pattern, or finds it as it was built before.
 pub(super) fn build(compiler: &Path, version: &str, pattern: Pattern) -> Result<PathBuf, String> {
-    let shown = said_by(Command::new(compiler).arg("-show"))?;
+    let shown = said_by(Command::new(compiler).arg("-show"), SOON)?;
     let defines = defines(pattern);
     let mut arguments = vec!["-O3", "-w", "-pthread"];
     arguments.extend(defines.iter().map(String::as_str));
@@ -96,7 +96,8 @@ pub(super) fn make(
     let draft = folder.join(format!("{name}.{}", std::process::id()));
     let mut command = Command::new(compiler);
     command.args(arguments).arg("-o").arg(&draft);
-    said_by(command.arg(folder.join(source)).args(libraries))?;
+    command.arg(folder.join(source)).args(libraries);
+    said_by(&mut command, PATIENCE)?;
     fs::rename(&draft, &program).map_err(say)?;
     Ok(program)
 }
@@ -137,21 +138,12 @@ pub(super) fn cache() -> PathBuf {
     cache.unwrap_or_else(env::temp_dir).join("portolan")
 }
 
-/// What a command says on its standard output, if it succeeds.
-pub(super) fn said_by(command: &mut Command) -> Result<String, String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .output()
-        .map_err(|error| format!("cannot start {name}: {error}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let why = shortened(&String::from_utf8_lossy(&output.stderr));
-    Err(format!("{name} failed ({}): {why}", output.status))
-}
+/// How long a command may take to say what it is: wrappers of compilers and launchers on file systems that stand
+/// still are never done.
+pub(super) const SOON: Duration = Duration::from_secs(60);
 
-/// The same where it ends in so much time; else it is ended.
-pub(super) fn said_within(command: Command, time: Duration) -> Result<String, String> {
+/// What a command says on its standard output, if it succeeds. Where it has not ended in so much time it is ended.
+pub(super) fn said_by(command: &mut Command, time: Duration) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let (mut child, remarks) = start(command)?;
     let watch = Watch::over(&child, time);
@@ -196,17 +188,18 @@ mod tests {
     #[test]
     fn a_command_that_does_not_end_is_ended() {
         let mut endless = Command::new("sh");
-        endless.args(["-c", "echo why >&2; exec sleep 100000"]);
-        let error = said_within(endless, Duration::from_millis(20)).unwrap_err();
+        // What it has started holds its output, and ends with it.
+        endless.args(["-c", "echo why >&2; sleep 100000 & wait"]);
+        let error = said_by(&mut endless, Duration::from_millis(20)).unwrap_err();
         assert!(
             error.starts_with("sh: it had not ended after 20ms"),
             "{error}"
         );
         let mut brief = Command::new("echo");
         brief.arg("here");
-        let said = said_within(brief, Duration::from_secs(600));
+        let said = said_by(&mut brief, PATIENCE);
         assert_eq!(said.as_deref(), Ok("here\n"));
-        let failed = said_within(Command::new("false"), Duration::from_secs(600)).unwrap_err();
+        let failed = said_by(&mut Command::new("false"), PATIENCE).unwrap_err();
         assert!(failed.starts_with("false failed"), "{failed}");
     }
 

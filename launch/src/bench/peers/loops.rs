@@ -5,9 +5,9 @@ use std::process::Command;
 
 use portolan_benches::Pattern;
 
-use super::build::{make, on_path, said_by};
+use super::build::{SOON, make, on_path, said_by};
 use super::network::Network;
-use super::processors;
+use super::{as_told, places};
 use crate::bench::job::Job;
 
 /// The program for a pattern, and the network that it uses.
@@ -55,7 +55,7 @@ fn build(pattern: &str, network: &Network) -> Result<Loops, String> {
         program,
         network: network.clone(),
     };
-    let said = said_by(loops.over_network().arg("--version"))?;
+    let said = said_by(loops.over_network().arg("--version"), SOON)?;
     loops.version = said.trim().to_owned();
     Ok(loops)
 }
@@ -106,11 +106,8 @@ impl Loops {
     /// Starts the program as the job has it, which began at a moment of the monotonic clock.
     pub(in crate::bench) fn command(&self, job: &Job, begun: u64) -> Command {
         let mut command = self.over_network();
-        let processors: Option<Vec<String>> = (0..2)
-            .map(|rank| Some(processors(rank, job)?.to_string()))
-            .collect();
-        if let Some(processors) = processors {
-            command.env("PEER_PROCESSORS", processors.join(","));
+        if let Some(places) = places(job) {
+            command.env("PEER_PROCESSORS", as_told(&places));
         }
         command.args(job.words(begun));
         command

@@ -166,13 +166,31 @@ impl Place {
     }
 }
 
-/// The processor of a rank of the job, if it has one of its own.
-fn processors(rank: usize, job: &Job) -> Option<usize> {
+/// The processors of each rank, the same for everybody: those on which our launcher puts ours. `None` where they may run
+/// anywhere.
+///
+/// Nobody's launcher is left to choose: it may count cores in another order, and of two sockets that is a difference.
+fn places(job: &Job) -> Option<Vec<Vec<usize>>> {
+    let ranks = job.ranks as usize;
     match &job.pin {
         Bind::None => None,
-        Bind::Core => run::cores().ok()?.get(rank)?.first().copied(),
-        Bind::List(list) => list.get(rank).copied(),
+        Bind::Core => {
+            let cores = run::cores().ok()?;
+            Some(cores.into_iter().cycle().take(ranks).collect())
+        }
+        Bind::List(list) => Some(list.iter().take(ranks).map(|&cpu| vec![cpu]).collect()),
     }
+}
+
+/// The same as our programs in C are told: `0+2,1+3`.
+fn as_told(places: &[Vec<usize>]) -> String {
+    let each = places.iter().map(|place| joined(place, "+"));
+    each.collect::<Vec<_>>().join(",")
+}
+
+fn joined(processors: &[usize], by: &str) -> String {
+    let each: Vec<_> = processors.iter().map(usize::to_string).collect();
+    each.join(by)
 }
 
 /// The virtual environments of `benches/peers/get-wheels`.

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::build::said_by;
+use super::build::{SOON, said_by};
 use super::network::Network;
+use super::{as_told, places};
 use crate::bench::job::{Job, patience};
 use crate::os;
 use crate::run::Bind;
@@ -61,7 +62,7 @@ const OPENMPI_5: &[Tuning] = &[
     },
     YIELD,
 ];
-/// For several ranks on a core of which Open MPI does not know.
+/// For ranks that share their cores, with each other or with other work, of which Open MPI does not know.
 const YIELD: Tuning = Tuning {
     name: "yield",
     words: &["--mca", "mpi_yield_when_idle", "1"],
@@ -100,7 +101,7 @@ pub(in crate::bench) struct Peer {
 impl Peer {
     /// The implementation that an `mpiexec` belongs to; its program is yet to be built.
     pub(super) fn identify(starter: &Path) -> Result<Self, String> {
-        let said = said_by(Command::new(starter).arg("--version"))?;
+        let said = said_by(Command::new(starter).arg("--version"), SOON)?;
         let family = if said.contains("HYDRA") {
             Family::Mpich
         } else if ["Open MPI", "OpenRTE", "open-mpi"]
@@ -174,7 +175,8 @@ impl Peer {
             (Family::OpenMpi, 0..5) => OPENMPI_4,
             (Family::OpenMpi, _) => OPENMPI_5,
         };
-        let shared = matches!(&job.pin, Bind::List(list) if !all_differ(list));
+        let busy = job.busy > 0;
+        let shared = busy || matches!(&job.pin, Bind::List(list) if !all_differ(list));
         let applies = |tuning: &&Tuning| match tuning.name {
             // Open MPI knows it by itself where it sees more ranks than cores.
             "yield" => shared && !job.crowded,
@@ -224,18 +226,17 @@ impl Peer {
         if let Some(network) = &self.network {
             self.use_network(&mut command, network);
         }
-        let core = job.pin == Bind::Core && !job.crowded;
         match self.family {
             Family::Mpich => {
                 command.env("MPIEXEC_TIMEOUT", patience());
-                command.args(["-bind-to", if core { "core" } else { "none" }]);
+                command.args(["-bind-to", "none"]);
             }
             Family::OpenMpi => {
                 if os::is_root() {
                     command.arg("--allow-run-as-root");
                 }
                 command.args(["--timeout", &patience()]);
-                command.args(["--bind-to", if core { "core" } else { "none" }]);
+                command.args(["--bind-to", "none"]);
                 if job.crowded && self.major() < 5 {
                     command.arg("--oversubscribe");
                 } else if job.crowded {
@@ -243,10 +244,9 @@ impl Peer {
                 }
             }
         }
-        if let Bind::List(list) = &job.pin {
-            let list: Vec<String> = list.iter().map(usize::to_string).collect();
+        if let Some(places) = places(job) {
             // The program puts itself there: each launcher has a way of its own, or none.
-            command.env("PEER_PROCESSORS", list.join(","));
+            command.env("PEER_PROCESSORS", as_told(&places));
             if self.family == Family::OpenMpi {
                 command.args(["-x", "PEER_PROCESSORS"]);
             }
@@ -269,7 +269,65 @@ fn all_differ(list: &[usize]) -> bool {
 mod tests {
     use portolan_benches::Pattern;
 
+    use super::super::joined;
     use super::*;
+    use crate::bench::job::tests::job;
+    use crate::bench::job::{Contender, PATIENCE};
+    use crate::run;
+
+    fn peer(family: Family, version: &str) -> Peer {
+        Peer {
+            family,
+            version: version.to_owned(),
+            starter: PathBuf::new(),
+            program: PathBuf::new(),
+            tuning: Tuning::default(),
+            fabric: true,
+            network: None,
+        }
+    }
+
+    /// Launchers count cores in orders of their own: of two sockets their ranks would have one, where ours have both.
+    #[test]
+    fn peers_have_the_places_that_ours_have() {
+        let cores = run::cores().unwrap();
+        let whole: Vec<_> = cores.iter().map(|core| joined(core, "+")).collect();
+        let turns = [&whole[..], &whole[..]].concat().join(",");
+        let twice = 2 * whole.len() as u32;
+        for (pin, ranks, told) in [
+            (Bind::Core, twice, Some(&*turns)),
+            (Bind::List(vec![1, 0]), 2, Some("1,0")),
+            (Bind::None, 2, None),
+        ] {
+            let job = Job {
+                pin,
+                ranks,
+                ..job(Pattern::Latency)
+            };
+            for family in [Family::Mpich, Family::OpenMpi] {
+                let command = peer(family, "5.0.11").command(&job, 0);
+                let set = command
+                    .get_envs()
+                    .find(|(name, _)| *name == "PEER_PROCESSORS");
+                let set = set
+                    .and_then(|(_, value)| value)
+                    .map(|set| set.to_string_lossy());
+                assert_eq!(set.as_deref(), told, "{family:?}");
+                let words: Vec<_> = command.get_args().collect();
+                let own = words
+                    .windows(2)
+                    .find(|w| w[0].to_string_lossy().ends_with("-bind-to"));
+                assert_eq!(own.unwrap()[1], "none", "{words:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_mpiexec_is_ended_after_its_own_time_and_ours_by_its_launcher() {
+        let limit = Contender::Peer(peer(Family::Mpich, "4.2.0")).limit();
+        assert!(limit.is_some_and(|limit| limit > PATIENCE), "{limit:?}");
+        assert_eq!(Contender::Ours(None).limit(), None);
+    }
 
     #[test]
     fn a_command_that_is_no_mpiexec_is_refused() {
@@ -279,25 +337,10 @@ mod tests {
 
     #[test]
     fn names_have_version_and_settings() {
-        let peer = Peer {
-            family: Family::OpenMpi,
-            version: "5.0.11".to_owned(),
-            starter: PathBuf::new(),
-            program: PathBuf::new(),
-            tuning: Tuning::default(),
-            fabric: true,
-            network: None,
-        };
+        let peer = peer(Family::OpenMpi, "5.0.11");
         let mut job = Job {
-            pattern: Pattern::Latency,
-            ranks: 2,
-            window: 64,
-            buffers: 1,
-            threads: 1,
-            limit: 1.0,
-            plans: Vec::new(),
             pin: Bind::Core,
-            crowded: false,
+            ..job(Pattern::Latency)
         };
         let names = |job: &Job| -> Vec<String> {
             let tuned = peer.tuned(job);
@@ -312,5 +355,9 @@ mod tests {
         assert_eq!(names(&job), usual);
         job.pin = Bind::List(vec![0, 0]);
         assert_eq!(names(&job).last().unwrap(), "openmpi-5.0.11+yield");
+        (job.pin, job.busy) = (Bind::Core, 2);
+        assert_eq!(names(&job).last().unwrap(), "openmpi-5.0.11+yield");
+        job.crowded = true;
+        assert_eq!(names(&job), usual, "it sees that by itself");
     }
 }

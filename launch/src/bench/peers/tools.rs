@@ -1,6 +1,5 @@
 //! Libraries below MPI, measured by programs of their own: `ucx_perftest` and `fi_pingpong`.
 
-use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -8,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use portolan_benches::{Pattern, Plan, Sample};
 
-use super::build::{on_path, said_by, said_within};
+use super::build::{SOON, on_path, said_by};
 use super::network::Network;
-use super::processors;
+use super::{joined, places};
 use crate::bench::job::{Job, Outcome, PATIENCE};
 use crate::os;
 
@@ -82,7 +81,7 @@ pub(super) fn find(
             missing.push((program.to_owned(), why));
             continue;
         }
-        let said = said_by(Command::new(version[0]).arg(version[1])).unwrap_or_default();
+        let said = said_by(Command::new(version[0]).arg(version[1]), SOON).unwrap_or_default();
         let number =
             |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
         let number = said.split_whitespace().find(number).unwrap_or("unknown");
@@ -100,7 +99,8 @@ impl Kind {
     /// our unit one of its is.
     fn columns(self, pattern: Pattern) -> Option<(&'static str, usize, f64)> {
         match (self, pattern) {
-            (Self::Ucx, Pattern::Latency) => Some(("tag_lat", 1, 1.0)),
+            // Iterations, a percentile, and the mean of late ones and of all, as ours is; then rates, both ways.
+            (Self::Ucx, Pattern::Latency) => Some(("tag_lat", 3, 1.0)),
             // Units of 2²⁰ bytes per second.
             (Self::Ucx, Pattern::Bandwidth) => Some(("tag_bw", 5, 1.048_576)),
             (Self::Ucx, Pattern::Rate) => Some(("tag_bw", 7, 1.0)),
@@ -116,7 +116,7 @@ impl Tool {
         &self.name
     }
 
-    /// Measures every size; `step` is called for each. A size that it cannot do has no figure, which is remarked.
+    /// Measures every size; `step` is called for each. A size that it cannot do has no figure, but a reason.
     ///
     /// # Errors
     /// If it can do none of them, or all together take longer than a sample may.
@@ -126,7 +126,7 @@ impl Tool {
         step: &mut dyn FnMut(),
     ) -> Result<Outcome, String> {
         let until = Instant::now() + PATIENCE;
-        each(&self.name, &job.plans, |plan| {
+        each(&job.plans, |plan| {
             step();
             let one = match plan.bytes {
                 0 => Err(NO_EMPTY.to_owned()),
@@ -141,31 +141,8 @@ impl Tool {
             .kind
             .columns(job.pattern)
             .ok_or_else(|| format!("it does not measure {}", job.pattern.name()))?;
-        let messages = if job.pattern.has_windows() {
-            plan.rounds * u64::from(job.window)
-        } else {
-            plan.rounds
-        };
         let port = free_port()?;
-        let command = |rank: usize| {
-            let mut command = pinned(rank, job, self.kind.program());
-            match self.kind {
-                Kind::Ucx => {
-                    command.env("UCX_TLS", "posix,self");
-                    command.args(["-t", test, "-s", &plan.bytes.to_string(), "-f", "-v"]);
-                    command.args(["-n", &messages.to_string(), "-w", &plan.warm_up.to_string()]);
-                    command.args(["-p", &port.to_string()]);
-                }
-                Kind::Libfabric => {
-                    command.args(["-p", &self.provider, "-e", "rdm", "-m", test]);
-                    command.args(["-S", &plan.bytes.to_string()]);
-                    command.args(["-I", &messages.to_string()]);
-                    let which = if rank == 0 { "-B" } else { "-P" };
-                    command.args([which, &port.to_string()]);
-                }
-            }
-            command
-        };
+        let command = |rank: usize| self.command(job, plan, test, rank, port);
         let server = Server::start(command(0))?;
         let client = || {
             let mut client = command(1);
@@ -184,40 +161,61 @@ impl Tool {
             rounds: plan.rounds,
         })
     }
+
+    /// One side of a test.
+    fn command(&self, job: &Job, plan: &Plan, test: &str, rank: usize, port: u16) -> Command {
+        // It counts messages.
+        let window = if job.pattern.has_windows() {
+            u64::from(job.window)
+        } else {
+            1
+        };
+        let [messages, before] = [plan.rounds, plan.warm_up].map(|rounds| rounds * window);
+        let mut command = pinned(rank, job, self.kind.program());
+        match self.kind {
+            Kind::Ucx => {
+                command.env("UCX_TLS", "posix,self");
+                command.args(["-t", test, "-s", &plan.bytes.to_string(), "-f", "-v"]);
+                command.args(["-n", &messages.to_string(), "-w", &before.to_string()]);
+                command.args(["-p", &port.to_string()]);
+            }
+            // It has no rounds before those that it counts.
+            Kind::Libfabric => {
+                command.args(["-p", &self.provider, "-e", "rdm", "-m", test]);
+                command.args(["-S", &plan.bytes.to_string()]);
+                command.args(["-I", &messages.to_string()]);
+                let which = if rank == 0 { "-B" } else { "-P" };
+                command.args([which, &port.to_string()]);
+            }
+        }
+        command
+    }
 }
 
-/// A sample of each size that `one` can do, with a remark on the others; an error where it can do none, or says that its
-/// time has run out.
+/// A sample of each size that `one` can do, or why it cannot; an error where it can do none, or says that its time has run
+/// out.
 fn each(
-    name: &str,
     plans: &[Plan],
     mut one: impl FnMut(&Plan) -> Result<Sample, (String, bool)>,
 ) -> Result<Outcome, String> {
-    let (mut samples, mut remarks) = (Vec::new(), String::new());
-    let mut first = None;
+    let mut samples = Vec::new();
     for plan in plans {
         samples.push(match one(plan) {
-            Ok(sample) => Some(sample),
+            Ok(sample) => Ok(sample),
             Err((why, true)) => return Err(why),
-            Err((why, false)) => {
-                let _ = writeln!(
-                    remarks,
-                    "{name} has no figure for {} bytes: {why}",
-                    plan.bytes
-                );
-                first.get_or_insert(why);
-                None
-            }
+            Err((why, false)) => Err(why),
         });
     }
-    match first {
-        Some(why) if samples.iter().all(Option::is_none) => Err(why),
-        _ => Ok(Outcome {
-            transport: None,
-            samples,
-            remarks,
-        }),
+    if samples.iter().all(Result::is_err)
+        && let Some(Err(why)) = samples.first()
+    {
+        return Err(why.clone());
     }
+    Ok(Outcome {
+        transport: None,
+        samples,
+        remarks: String::new(),
+    })
 }
 
 impl Kind {
@@ -236,12 +234,13 @@ fn figure(line: &str, column: usize) -> Option<f64> {
     (value.is_finite() && value > 0.0).then_some(value)
 }
 
-/// A command on the processor that a rank of the job would have.
+/// A command on the processors that a rank of the job would have.
 fn pinned(rank: usize, job: &Job, program: &str) -> Command {
-    match processors(rank, job) {
-        Some(processor) if on_path("taskset").is_some() => {
+    let place = places(job).and_then(|places| places.get(rank).cloned());
+    match place {
+        Some(place) if on_path("taskset").is_some() => {
             let mut command = Command::new("taskset");
-            command.args(["-c", &processor.to_string(), program]);
+            command.args(["-c", &joined(&place, ","), program]);
             command
         }
         _ => Command::new(program),
@@ -277,7 +276,8 @@ impl Server {
         let mut why = String::new();
         for _ in 0..ATTEMPTS {
             thread::sleep(PAUSE);
-            match said_within(client(), until.saturating_duration_since(Instant::now())) {
+            let left = until.saturating_duration_since(Instant::now());
+            match said_by(&mut client(), left) {
                 Ok(said) => return Ok(said),
                 Err(error) => why = error,
             }
@@ -306,7 +306,7 @@ mod tests {
 
     fn sampled(can: &[usize], in_time: bool) -> Result<Outcome, String> {
         let plans = [0, 1, 8].map(|bytes| Plan::with_rounds(bytes, 3));
-        each("tool", &plans, |plan| match plan.bytes {
+        each(&plans, |plan| match plan.bytes {
             bytes if can.contains(&bytes) => Ok(Sample {
                 bytes,
                 value: 1.0,
@@ -321,11 +321,10 @@ mod tests {
         let outcome = sampled(&[1, 8], true).unwrap();
         let sizes: Vec<_> = outcome
             .samples
-            .iter()
+            .into_iter()
             .map(|sample| sample.map(|sample| sample.bytes))
             .collect();
-        assert_eq!(sizes, [None, Some(1), Some(8)]);
-        assert_eq!(outcome.remarks, "tool has no figure for 0 bytes: no 0\n");
+        assert_eq!(sizes, [Err("no 0".to_owned()), Ok(1), Ok(8)]);
         assert_eq!(sampled(&[], true).unwrap_err(), "no 0");
         // Where the time is over, nothing more is tried.
         assert_eq!(sampled(&[0, 8], false).unwrap_err(), "no 1");
@@ -345,10 +344,37 @@ mod tests {
     }
 
     #[test]
+    fn rounds_before_those_that_count_have_whole_windows_too() {
+        let tool = Tool {
+            name: "ucx_perftest".to_owned(),
+            kind: Kind::Ucx,
+            provider: String::new(),
+        };
+        let words = |pattern| -> Vec<String> {
+            let job = Job {
+                window: 64,
+                ..crate::bench::job::tests::job(pattern)
+            };
+            let command = tool.command(&job, &Plan::with_rounds(8, 100), "test", 0, 1);
+            let words = command.get_args().map(|word| word.to_string_lossy());
+            words.map(|word| word.into_owned()).collect()
+        };
+        let has = |pattern, pair: [&str; 2]| words(pattern).windows(2).any(|words| words == pair);
+        assert!(has(Pattern::Rate, ["-n", "6400"]) && has(Pattern::Rate, ["-w", "640"]));
+        assert!(has(Pattern::Latency, ["-n", "100"]) && has(Pattern::Latency, ["-w", "10"]));
+    }
+
+    #[test]
     fn figures_are_found_in_their_columns() {
-        let ucx = "20000,0.373,1.011,1.011,7.55,7.55,989386,989386";
-        assert_eq!(figure(ucx, 1), Some(0.373));
-        assert_eq!(figure(ucx, 7), Some(989_386.0));
+        let ucx = "20000,0.373,1.012,1.011,7.56,7.55,989387,989386";
+        let of = |pattern| {
+            let (_, column, _) = Kind::Ucx.columns(pattern)?;
+            figure(ucx, column)
+        };
+        // Of all rounds, as ours are.
+        assert_eq!(of(Pattern::Latency), Some(1.011));
+        assert_eq!(of(Pattern::Bandwidth), Some(7.55));
+        assert_eq!(of(Pattern::Rate), Some(989_386.0));
         let fi = "8       10k     =10k     156k        0.03s      4.59       1.74       0.57";
         assert_eq!(figure(fi, 6), Some(1.74));
         for nothing in ["", "a,b", "8,nan", "8,0"] {

@@ -1,0 +1,139 @@
+//! The programs in C that other implementations are measured by: that each is built and runs, and does what ours does.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use portolan_benches::{allowed_processors, shuffled};
+
+use crate::common::{of_ours, outcome, portolan};
+use crate::rows;
+
+/// An MPI's name, if its compiler and its launcher are on the path, with what its launcher wants to be told.
+const HYDRA: (&str, &[&str]) = ("mpich", &["-bind-to", "none"]);
+const OPEN: (&str, &[&str]) = (
+    "openmpi",
+    &[
+        "--allow-run-as-root",
+        "--oversubscribe",
+        "--bind-to",
+        "none",
+        "-x",
+        "PEER_PROCESSORS",
+    ],
+);
+
+/// Whether an MPI is here; if not, it is said to be skipped.
+#[expect(clippy::print_stderr, reason = "skips are counted by the runner")]
+fn is_here(name: &str) -> bool {
+    let starts = |command: String| {
+        let said = Command::new(command).arg("--version").output();
+        said.is_ok_and(|said| said.status.success())
+    };
+    let here = starts(format!("mpicc.{name}")) && starts(format!("mpiexec.{name}"));
+    if !here {
+        eprintln!("skipped: programs of the peers: there is no mpicc.{name} with its mpiexec");
+    }
+    here
+}
+
+/// Every source but that of collective operations, whose 22 are one.
+#[test]
+fn every_pattern_is_measured_beside_a_peer() {
+    if !is_here("mpich") {
+        return;
+    }
+    let two = ["--sizes", "1,100"];
+    for (pattern, sizes) in [
+        ("latency", &two[..]),
+        ("bandwidth", &two),
+        ("bibandwidth", &two),
+        ("rate", &two),
+        ("multithread", &two),
+        ("overlap", &two),
+        ("barrier", &[]),
+        ("depth", &two),
+        ("depth-wildcard", &two),
+        ("depth-unexpected", &two),
+        ("drain-reverse", &two),
+        ("drain-random", &two),
+        ("startup", &[]),
+        ("idle", &["--seconds", "0.01"]),
+        ("memory-ring", &[]),
+        ("memory-all", &[]),
+        ("coll", &["--sizes", "20"]),
+    ] {
+        let words = ["bench", pattern, "-n", "2", "--peers", "--only", "mpich"];
+        let least = ["--json", "--repeat", "1", "--iterations", "3"];
+        let mut command = portolan(&[&words[..], &least, sizes].concat());
+        command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
+        let (rows, others) = rows(&outcome(command, b""));
+        let (theirs, ours): (Vec<_>, Vec<_>) = rows.iter().partition(|row| {
+            row["peer"]
+                .as_str()
+                .is_some_and(|peer| peer.starts_with("mpich-"))
+        });
+        let expected = match pattern {
+            "coll" => 22,
+            _ if sizes == two => 2,
+            _ => 1,
+        };
+        let counts = (theirs.len(), ours.len());
+        assert_eq!(counts, (expected, expected), "{rows:?} {others:?}");
+        for (theirs, ours) in theirs.iter().zip(&ours) {
+            assert_eq!(theirs["unit"], ours["unit"], "{theirs}");
+            assert!(theirs["value"].as_f64().is_some_and(|value| value >= 0.0));
+        }
+    }
+}
+
+/// Built from a source beside this one, which has the peers' headers in it.
+fn told(name: &str) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("told-{name}"));
+    let built = Command::new(format!("mpicc.{name}"))
+        .args(["-O1", "-w", "-pthread", "-I"])
+        .arg(here.join("../benches/peers"))
+        .arg("-o")
+        .arg(&program)
+        .arg(here.join("tests/bench/told.c"))
+        .status();
+    assert!(built.is_ok_and(|status| status.success()));
+    program
+}
+
+#[test]
+fn ranks_of_a_peer_are_where_they_are_told_and_shuffle_as_ours_do() {
+    let all = allowed_processors();
+    let (first, last) = (all[0], all[all.len() - 1]);
+    let mut both = vec![first, last];
+    both.dedup();
+    for (name, words) in [HYDRA, OPEN] {
+        if !is_here(name) {
+            continue;
+        }
+        let program = told(name);
+        for (told, places) in [
+            (format!("{last},{first}"), [&[last][..], &[first]]),
+            (format!("{last},{first}+{last}"), [&[last], &both]),
+        ] {
+            let mut command = of_ours(Command::new(format!("mpiexec.{name}")));
+            command.args(words).args(["-n", "2"]).arg(&program);
+            command.args(["64", "1", "1", "1", "0", "1000:1:1"]);
+            command.env("PEER_PROCESSORS", told);
+            let said = outcome(command, b"");
+            said.expect_code(0);
+            let numbers = |what: &str| -> Vec<usize> {
+                let line = said.out.lines().find_map(|line| line.strip_prefix(what));
+                let words = line.unwrap_or_else(|| panic!("no {what}: {said:#?}"));
+                let number = |word: &str| word.parse().unwrap();
+                words.split_whitespace().map(number).collect()
+            };
+            for (rank, place) in places.into_iter().enumerate() {
+                assert_eq!(numbers(&format!("early {rank} ")), place, "{name}");
+                assert_eq!(numbers(&format!("placed {rank} ")), place, "{name}");
+            }
+            let ours = shuffled(1000).into_iter().map(|at| at as usize);
+            assert_eq!(numbers("order "), ours.collect::<Vec<_>>());
+        }
+    }
+}
