@@ -102,6 +102,10 @@ fn trials() -> Vec<Trial> {
     }
     let hears = "the_launcher_hears_of_a_failure_from_who_has_failed";
     trials.push(Trial::test(hears, failing));
+    trials.push(Trial::test(
+        "killed_launcher_of_scripts_that_have_left_the_group",
+        outside_of_the_group,
+    ));
     trials.extend(over_ofi());
     trials
 }
@@ -111,6 +115,18 @@ fn failing() -> Result<(), Failed> {
     let outcome = rank::play(&["--timeout", "30"], 2, "failing");
     outcome.expect_code(7);
     outcome.expect_err(&["portolan run: rank 1 (pid ", "exited with code 7"]);
+    nothing_in_shared_memory()
+}
+
+/// The launcher is killed, and nothing but its guard knows of the ranks' processes, which scripts in other sessions have started.
+fn outside_of_the_group() -> Result<(), Failed> {
+    let script = "\"$0\" \"$1\"; exit $?";
+    let mut command = common::portolan(&["run", "-n", "2", "setsid", "sh", "-c", script]);
+    command.arg(std::env::current_exe()?).arg("role:asleep");
+    let (child, _) = started(command, 2);
+    signal(child.id(), libc::SIGKILL);
+    // Comes to an end only if they do.
+    assert_eq!(finish(child).code, None);
     nothing_in_shared_memory()
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::catch_unwind;
 
-use super::{check, has_gone, retry};
+use super::{check, has_gone, retry, was_given};
 
 /// How often the guard looks whether the ranks have gone, once a millisecond. The end is for a kernel
 /// that does not let a process go, and for ranks that have left the group.
@@ -29,8 +29,9 @@ pub(crate) struct Guard {
 pub(crate) type CleanUp = fn(&[i32]);
 
 impl Guard {
-    /// Starts the guard. Only a process with a single thread may do this.
-    pub(crate) fn start(clean_up: CleanUp) -> io::Result<Self> {
+    /// Starts the guard. `mark` (`NAME=VALUE`) is in the environment of what ranks start. Only a process with a single thread may do
+    /// this.
+    pub(crate) fn start(clean_up: CleanUp, mark: &str) -> io::Result<Self> {
         let mut ends: [RawFd; 2] = [0; 2];
         // SAFETY: `ends` has room for two descriptors.
         check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
@@ -42,7 +43,7 @@ impl Guard {
             0 => {
                 // Whatever happens to the others below: this one would keep the pipe from ending.
                 drop(write);
-                watch(read.as_raw_fd(), clean_up)
+                watch(read.as_raw_fd(), clean_up, mark)
             }
             pid => {
                 // Both sides set the group, so that it is there whoever runs first.
@@ -61,7 +62,7 @@ impl Guard {
         self.pid
     }
 
-    /// Tells it of a process that a rank's script has started. Where that has left the group, the guard does not wait for it.
+    /// Tells it of a process that a rank's script has started.
     pub(crate) fn tell_of_inner(&self, pid: i32) {
         self.tell(-pid);
     }
@@ -84,7 +85,7 @@ impl Guard {
 }
 
 /// The guard's life, between fork and end.
-fn watch(pipe: RawFd, clean_up: CleanUp) -> ! {
+fn watch(pipe: RawFd, clean_up: CleanUp, mark: &str) -> ! {
     // SAFETY: system calls only, on numbers and on memory of this frame. Blocking every signal
     // leaves SIGKILL, which cannot be blocked, and which is how the guard ends.
     unsafe {
@@ -98,7 +99,7 @@ fn watch(pipe: RawFd, clean_up: CleanUp) -> ! {
     // A panic must not unwind into the launcher's frames, of which this is a copy.
     let _ = catch_unwind(|| {
         let told = told_until_the_end(pipe);
-        end(&told);
+        end(&told, mark);
         let pids: Vec<i32> = told.iter().map(|pid| pid.abs()).collect();
         clean_up(&pids);
     });
@@ -150,14 +151,16 @@ fn told_until_the_end(pipe: RawFd) -> Vec<i32> {
     }
 }
 
-/// Kills those of this group, and waits until they and all ranks have gone.
-fn end(told: &[i32]) {
+/// Kills those of this group and those of the job that have left it, and waits until they and all ranks have gone.
+fn end(told: &[i32], mark: &str) {
     let mut awaited = Vec::new();
     for &told in told {
         let pid = told.abs();
-        // SAFETY: none of these touches memory of this process. A pid that somebody else has by now
-        // is in another group. Who has left the group ends with the launcher (`PR_SET_PDEATHSIG`).
-        let ours = unsafe { libc::getpgid(pid) == libc::getpgrp() };
+        // SAFETY: none of these touches memory of this process.
+        let in_group = unsafe { libc::getpgid(pid) == libc::getpgrp() };
+        // A pid that somebody else has by now is in another group, and was not given the mark. Ranks end with the launcher
+        // (`PR_SET_PDEATHSIG`) wherever they are, but not what their scripts have started.
+        let ours = in_group || was_given(pid, mark);
         if ours {
             // SAFETY: as above.
             unsafe { libc::kill(pid, libc::SIGKILL) };

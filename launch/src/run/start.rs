@@ -47,10 +47,13 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
     let memory = shm::create().map_err(cannot("make the job's memory file"))?;
     let (stdin, terminal) = stdin::for_rank_0().map_err(cannot("use the standard input"))?;
     let job_id = job_id();
-    let strangers = Strangers::find(&job_id);
+    // All that comes of ranks has it, unless it takes care not to.
+    let mark = format!("{JOB_ID_VARIABLE}={job_id}");
+    let strangers = Strangers::find(&mark);
     os::adopt_orphans().map_err(cannot("adopt the ranks' processes"))?;
     let signals = Signals::watch().map_err(cannot("watch for signals"))?;
-    let guard = Guard::start(leftovers::remove).map_err(cannot("start the guard process"))?;
+    let guard =
+        Guard::start(leftovers::remove, &mark).map_err(cannot("start the guard process"))?;
 
     let plan = Plan {
         args,

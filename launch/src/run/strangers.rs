@@ -7,8 +7,6 @@
 //! group *and* hides where it is from goes on then, which is the smaller harm: what is killed by mistake is lost. Where there
 //! were none, as nearly always, all that the launcher adopts has come of ranks.
 
-use portolan_core::job::JOB_ID_VARIABLE;
-
 use crate::os;
 
 /// Those children, and how to tell what they leave from what ranks do.
@@ -18,18 +16,19 @@ pub(super) struct Strangers {
     /// Whether there were any.
     any: bool,
     /// What is in the environment of all that ranks start.
-    ours: String,
+    mark: String,
 }
 
 impl Strangers {
-    /// Those of a launcher that has started no rank and adopts nobody yet.
-    pub(super) fn find(job_id: &str) -> Self {
+    /// Those of a launcher that has started no rank and adopts nobody yet. `mark` (`NAME=VALUE`) will be in the environment of what
+    /// ranks start.
+    pub(super) fn find(mark: &str) -> Self {
         let known = os::adopted_children();
         Self {
             // Who has ended leaves nothing any more.
             any: !known.iter().all(|&pid| os::has_gone(pid)),
             known,
-            ours: format!("{JOB_ID_VARIABLE}={job_id}"),
+            mark: mark.to_owned(),
         }
     }
 
@@ -40,6 +39,6 @@ impl Strangers {
 
     /// Whether a child, neither a rank nor the guard, has come of one of them or is one.
     pub(super) fn have(&self, child: i32) -> bool {
-        self.any && (self.known.contains(&child) || !os::was_given(child, &self.ours))
+        self.any && (self.known.contains(&child) || !os::was_given(child, &self.mark))
     }
 }
