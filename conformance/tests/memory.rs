@@ -95,6 +95,11 @@ impl Transports for Delayed {
     }
 }
 
+#[test]
+fn a_rank_that_leaves_behind_delays() {
+    portolan_conformance::leaving::<Delayed>();
+}
+
 mod delayed {
     use super::*;
     suite!(Over<Delayed>, few);

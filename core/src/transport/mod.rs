@@ -379,9 +379,9 @@ pub unsafe trait Transport: Send + 'static {
     /// and a reason, once given, stays.
     fn failure_of(&self, peer: u32) -> Option<String>;
 
-    /// Whether `peer` has left the job in good order. If it has, it stays so, whatever it had sent is delivered by polls that follow
-    /// (before one of them delivers nothing), and nothing of this side is lent for what it does. Asked by waits in vain, when they
-    /// have polled for a while and before they sleep; a transport that cannot tell says `false`.
+    /// Whether `peer` has left the job in good order, and a poll that delivers nothing means that all that it had sent is here; nothing of
+    /// this side is lent then for what it does. Asked by waits in vain, when they have polled for a while and before they sleep,
+    /// and again behind a poll before anything ends; a transport that cannot tell says `false`.
     fn has_left(&mut self, peer: u32) -> bool {
         let _ = peer;
         false

@@ -19,6 +19,8 @@ pub struct Decorated<T, H> {
     scratch: Vec<u8>,
     /// Whether the hook has refused a packet since the last `arm`: nobody rings when it would not any more.
     refused: bool,
+    /// Whether the last poll held something back.
+    holds_back: bool,
 }
 
 impl<T: Transport, H: Hook> Decorated<T, H> {
@@ -29,6 +31,7 @@ impl<T: Transport, H: Hook> Decorated<T, H> {
             hook,
             scratch: Vec::new(),
             refused: false,
+            holds_back: false,
         }
     }
 
@@ -143,7 +146,8 @@ unsafe impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
             hook,
             scratch,
         });
-        if self.hook.holds_back() {
+        self.holds_back = self.hook.holds_back();
+        if self.holds_back {
             // The bell is rung before the sleep: `Bell` promises that it returns at once then.
             self.inner.bell().ring();
         }
@@ -230,7 +234,8 @@ unsafe impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
     }
 
     fn has_left(&mut self, peer: u32) -> bool {
-        self.inner.has_left(peer)
+        // What it had sent may be what is held back.
+        !self.holds_back && self.inner.has_left(peer)
     }
 
     fn declare_failed(&mut self, peer: u32, why: &str) {
