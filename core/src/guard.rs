@@ -18,6 +18,15 @@
 pub struct NoUnwind(&'static str);
 
 impl NoUnwind {
+    /// Does something out of which no panic gets; `what` says in what operation.
+    #[inline(always)]
+    pub fn during<R>(what: &'static str, does: impl FnOnce() -> R) -> R {
+        let guard = Self::new(what);
+        let result = does();
+        guard.done();
+        result
+    }
+
     /// From here on a panic ends the process; `what` says in what operation.
     #[inline]
     pub fn new(what: &'static str) -> Self {

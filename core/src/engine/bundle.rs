@@ -17,11 +17,12 @@ use std::collections::VecDeque;
 
 use super::entry::{Op, Queued};
 use super::outgoing::Peer;
-use super::send::header;
+use super::send::{START, UNPOLLED, header};
 use super::state::{Proto, State};
 use crate::buffer::ContigBuf;
 use crate::device::{SendArgs, SendMode};
 use crate::error::Result;
+use crate::guard::NoUnwind;
 use crate::request::{Request, State as Stage};
 use crate::status::Status;
 use crate::transport::packet::copy_short;
@@ -219,7 +220,9 @@ impl<T: Transport> State<T> {
         self.proto.table.entry(index).begin(Op::Queued(op));
         self.proto.queue_send(args.dest.index(), index);
         self.proto.unpolled += 1;
-        self.poll_if_due();
+        if self.proto.unpolled >= UNPOLLED {
+            NoUnwind::during(START, || self.progress());
+        }
     }
 
     /// Hands over in one packet what is at the front of a peer's queue, as many as `most` sends.

@@ -1,10 +1,12 @@
 //! Queue information: what could be received, and taking it out of matching.
 
 use super::data::Data;
+use super::send::START;
 use super::state::State;
 use super::unexpected::Arrived;
 use crate::device::Message;
 use crate::error::Result;
+use crate::guard::NoUnwind;
 use crate::matching::{Envelope, Pattern};
 use crate::request::{Request, State as Stage};
 use crate::status::Status;
@@ -68,7 +70,9 @@ impl<T: Transport> State<T> {
     pub(super) unsafe fn receive_taken(&mut self, message: Message, data: Data) -> Result<Request> {
         let (envelope, arrived) = self.proto.release_taken(message.0)?;
         let request = self.proto.table.claim(Stage::Active)?;
-        self.receive_arrived(request.index(), &envelope, arrived, data);
+        NoUnwind::during(START, || {
+            self.receive_arrived(request.index(), &envelope, arrived, data);
+        });
         Ok(request)
     }
 

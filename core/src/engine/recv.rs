@@ -9,10 +9,12 @@ use portolan_datatype::{MsgRep, Signature};
 use super::Engine;
 use super::data::Data;
 use super::entry::{Op, RecvOp, RecvStage};
+use super::send::START;
 use super::state::{Proto, State};
 use super::unexpected::{Arrived, Stored, envelope};
 use crate::buffer::{ContigBuf, MemoryKind};
 use crate::error::{ErrorKind, Result};
+use crate::guard::NoUnwind;
 use crate::level::{Level, StateLock};
 use crate::matching::{Envelope, Pattern, Wanted};
 use crate::request::{Request, State as Stage};
@@ -84,8 +86,10 @@ impl<T: Transport> State<T> {
             self.proto.check_live()?;
         }
         let request = self.proto.table.claim(Stage::Active)?;
-        // SAFETY: the caller's promise.
-        unsafe { self.start_recv_in(request.index(), pattern, data) };
+        NoUnwind::during(START, || {
+            // SAFETY: the caller's promise.
+            unsafe { self.start_recv_in(request.index(), pattern, data) };
+        });
         Ok(request)
     }
 

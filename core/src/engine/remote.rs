@@ -23,9 +23,11 @@ use super::entry::{FetchOp, Op};
 use super::one_sided::{PREFIX, atomic_direct, encode, one_sided, prefix, step, width_bit};
 use super::outgoing::Peer;
 use super::regions::{KeyParts, Memory};
+use super::send::START;
 use super::state::{Proto, State};
 use crate::device::RegionKey;
 use crate::error::{ErrorKind, Result};
+use crate::guard::NoUnwind;
 use crate::request::{Request, State as Stage};
 use crate::staging::Driven;
 use crate::status::Status;
@@ -259,7 +261,7 @@ impl<T: Transport> State<T> {
         if what.changes() {
             *self.proto.remotes.open.entry(peer).or_default() += 1;
         }
-        if self.advance_remote(index) {
+        if NoUnwind::during(START, || self.advance_remote(index)) {
             self.proto.remotes.waiting.push_back(index);
             self.proto.work = true;
         }

@@ -16,6 +16,7 @@ use super::unexpected::OfferBody;
 use crate::buffer::{ContigBuf, TypedBuf};
 use crate::device::{Persistent, SendArgs, SendMode};
 use crate::error::{Error, ErrorKind, Result};
+use crate::guard::NoUnwind;
 use crate::request::{Request, State as Stage};
 use crate::transport::packet::flags;
 use crate::transport::{Header, PacketKind, Sent, Transport};
@@ -44,6 +45,10 @@ pub(super) fn header(kind: PacketKind, args: &SendArgs, signature: u32) -> Heade
 /// stack first, so that it goes there like contiguous data. Longer data is packed into the
 /// transport's memory.
 const IN_ENVELOPE: usize = 192;
+
+/// What goes on while an operation begins. Its buffer is lent from the moment at which its slot knows of it, and whoever lends
+/// it has no handle before the call returns: a panic out of a driver, or of a subscriber of `tracing`, would free it.
+pub(super) const START: &str = "the start of an operation";
 
 /// Eager messages in a row after which the sender looks what its peers have to say.
 pub(super) const UNPOLLED: u32 = 64;
@@ -175,8 +180,10 @@ impl<T: Transport> State<T> {
     pub(super) unsafe fn start_send(&mut self, args: &SendArgs, data: Data) -> Result<Request> {
         self.proto.check_live()?;
         let request = self.proto.table.claim(Stage::Active)?;
-        // SAFETY: the caller's promise.
-        unsafe { self.start_send_in(request.index(), args, data, false) };
+        NoUnwind::during(START, || {
+            // SAFETY: the caller's promise.
+            unsafe { self.start_send_in(request.index(), args, data, false) };
+        });
         Ok(request)
     }
 
@@ -194,7 +201,8 @@ impl<T: Transport> State<T> {
         let data = Data::Contig(buf);
         if buf.len > self.proto.limits.eager {
             // SAFETY: the caller's promise.
-            match unsafe { self.try_unasked(args, &data, false) } {
+            let tried = NoUnwind::during(START, || unsafe { self.try_unasked(args, &data, false) });
+            match tried {
                 Launched::Yes => return self.launched(),
                 Launched::Begun(request) => return Ok(request),
                 Launched::No => {}
@@ -369,7 +377,7 @@ impl<T: Transport> State<T> {
         entry.status = crate::status::Status::EMPTY;
         entry.rare().failure = None;
         self.proto.table.set_state(index, Stage::Active);
-        match persistent {
+        NoUnwind::during(START, || match persistent {
             Persistent::Send(args, Data::Contig(buf))
                 if self.proto.is_to_be_bundled(&args, buf.len) =>
             {
@@ -384,7 +392,7 @@ impl<T: Transport> State<T> {
             Persistent::Recv(pattern, data) => unsafe {
                 self.start_recv_in(index, &pattern, data);
             },
-        }
+        });
         Ok(())
     }
 }
