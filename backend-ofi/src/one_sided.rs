@@ -148,8 +148,10 @@ impl Memory {
             return;
         }
         read.state = if well { State::Done } else { State::Failed };
-        read.region = None;
         self.pending -= 1;
+        if let Some(region) = read.region.take() {
+            self.registrations.end_one(region);
+        }
     }
 
     /// Nobody waits for a read any more; its place stays the provider's.
@@ -264,7 +266,10 @@ pub(crate) fn deregister(ofi: &mut Ofi, token: &Token) {
 
 /// Ends an exposure.
 pub(crate) fn withdraw(ofi: &mut Ofi, exposure: &Exposure) {
-    ofi.link.memory.exposed.remove(&Place::of(exposure).number);
+    let memory = &mut *ofi.link.memory;
+    if let Some(region) = memory.exposed.remove(&Place::of(exposure).number) {
+        memory.registrations.end_one(region);
+    }
 }
 
 /// Which ways long messages may take.

@@ -89,6 +89,9 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
         look_for_gaps(ofi);
     }
     give(ofi);
+    if ofi.link.memory.registrations.has_refused() {
+        ofi.link.memory.registrations.end_again();
+    }
     if ofi.rooms.is_some() {
         room::make(ofi);
     }

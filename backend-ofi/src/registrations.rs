@@ -34,12 +34,15 @@ pub(crate) struct Registrations {
     starts: BTreeMap<usize, u64>,
     /// The next number that was never given.
     next: u64,
+    /// What the provider has refused to end. It is asked again: as long as it does not, a peer that was told of it may reach
+    /// the memory.
+    refused: Vec<Fid<fid_mr>>,
 }
 
 #[derive(Debug)]
 struct Registered {
     /// Peers reach the memory as long as this is here.
-    _region: Fid<fid_mr>,
+    region: Fid<fid_mr>,
     /// For this rank's own transfers, and how peers name what is read from there.
     own: Option<(Arc<Fid<fid_mr>>, Place)>,
     start: *mut u8,
@@ -55,6 +58,7 @@ impl Registrations {
             all: BTreeMap::new(),
             starts: BTreeMap::new(),
             next: FIRST,
+            refused: Vec::new(),
         }
     }
 
@@ -70,7 +74,7 @@ impl Registrations {
         let region = domain.register(start, len, THEIRS, number).ok()?;
         let place = published(domain, &region, start, len, number);
         let registered = Registered {
-            _region: region,
+            region,
             own: None,
             start,
             len,
@@ -87,11 +91,44 @@ impl Registrations {
 
     /// Ends a registration.
     pub(crate) fn remove(&mut self, number: u64) {
-        if let Some(gone) = self.all.remove(&number)
-            && self.starts.get(&(gone.start as usize)) == Some(&number)
-        {
+        let Some(gone) = self.all.remove(&number) else {
+            return;
+        };
+        if self.starts.get(&(gone.start as usize)) == Some(&number) {
             self.starts.remove(&(gone.start as usize));
         }
+        self.end(gone.region);
+        if let Some((own, _)) = gone.own {
+            self.end_one(own);
+        }
+    }
+
+    /// Closes a registration of which this was the last use; nothing, if it has others.
+    pub(crate) fn end_one(&mut self, region: Arc<Fid<fid_mr>>) {
+        if let Some(region) = Arc::into_inner(region) {
+            self.end(region);
+        }
+    }
+
+    fn end(&mut self, region: Fid<fid_mr>) {
+        if let Err((region, code)) = region.close() {
+            tracing::error!(code, "a registration does not end: it is tried again");
+            self.refused.push(region);
+        }
+    }
+
+    /// Whether something has not ended that is to.
+    #[inline]
+    pub(crate) fn has_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
+    /// Tries again to end what the provider has refused to.
+    #[cold]
+    pub(crate) fn end_again(&mut self) {
+        let all = std::mem::take(&mut self.refused).into_iter();
+        let still = all.filter_map(|region| region.close().err());
+        self.refused = still.map(|(region, _)| region).collect();
     }
 
     /// Ends all of them.

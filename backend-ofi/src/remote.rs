@@ -503,8 +503,12 @@ pub(crate) fn failed<S: Sink>(
 }
 
 fn take(ofi: &mut Ofi, index: usize) -> Option<Slot> {
-    let remotes = &mut ofi.link.memory.remotes;
-    let slot = remotes.slots[index].take()?;
+    let memory = &mut *ofi.link.memory;
+    let remotes = &mut memory.remotes;
+    let mut slot = remotes.slots[index].take()?;
+    if let Some(region) = slot.region.take() {
+        memory.registrations.end_one(region);
+    }
     remotes.long -= usize::from(slot.kind.uses_memory());
     remotes.free.push(index as u32);
     remotes.waited = 0;

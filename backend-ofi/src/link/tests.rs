@@ -6,9 +6,12 @@ use std::sync::Arc;
 
 use libfabric_sys::{FI_EBUSY, fi_close, fi_ops, fid, fid_mr};
 
+use portolan_core::transport::{Exposure, Transport};
+
 use super::*;
+use crate::ofi::Nobody;
 use crate::provider;
-use crate::testing::skipped;
+use crate::testing::{opened_or_skipped, skipped};
 
 /// What stands in place of an object of libfabric's, and may refuse to be closed.
 #[repr(C)]
@@ -113,6 +116,32 @@ fn what_is_registered_goes_when_the_endpoint_refuses() {
 fn memory_of_an_endpoint_that_stays_open_stays() {
     if let Some(outcome) = close_with(usize::MAX, false) {
         assert_eq!(outcome, (0, 1, true));
+    }
+}
+
+/// A registration that refuses to end for a while is not forgotten.
+#[test]
+fn what_does_not_end_at_once_is_tried_again() {
+    let config = Config {
+        provider: Some("tcp".to_owned()),
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    let Some(mut ranks) = opened_or_skipped("registrations that do not end", 1, &config) else {
+        return; // It has said why.
+    };
+    let rank = &mut ranks[0];
+    let mut region = stubborn::<fid_mr>(2, std::ptr::null_mut());
+    let exposed = Arc::new(object(&rank.link, &mut region));
+    rank.link.memory.exposed.insert(77, exposed);
+    let mut token = [0; 32];
+    token[24..].copy_from_slice(&77_u64.to_le_bytes());
+    rank.withdraw(&Exposure(token));
+    let left = |region: &Stubborn<fid_mr>| (region.refusals, region.closed);
+    assert_eq!(left(&region), (1, 0), "it has refused once");
+    for expected in [(0, 0), (0, 1), (0, 1)] {
+        rank.poll(&mut Nobody);
+        assert_eq!(left(&region), expected);
     }
 }
 
