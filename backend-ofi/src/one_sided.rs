@@ -16,7 +16,7 @@ use crate::endpoint::{Domain, desc};
 use crate::fid::Fid;
 use crate::ofi::Ofi;
 use crate::op::{Kind, Ops};
-use crate::registrations::{Registrations, published};
+use crate::registrations::{Registrations, Whose, published};
 use crate::remote::Remotes;
 use crate::send;
 use crate::wire::Wire;
@@ -325,12 +325,12 @@ pub(crate) unsafe fn pull(
         return Pulled::Gone;
     }
     // SAFETY: the caller's promise.
-    unsafe { start(ofi, piece) }
+    unsafe { start(ofi, piece, Whose::Message(peer, place.number)) }
 }
 
 /// # Safety
 /// As for `Transport::pull`.
-unsafe fn start(ofi: &mut Ofi, piece: Piece) -> Pulled {
+unsafe fn start(ofi: &mut Ofi, piece: Piece, whose: Whose) -> Pulled {
     let Piece {
         peer,
         key,
@@ -348,8 +348,7 @@ unsafe fn start(ofi: &mut Ofi, piece: Piece) -> Pulled {
         };
     };
     let registrations = &mut link.memory.registrations;
-    let alone = (FI_READ, u64::MAX - index as u64);
-    let region = registrations.local(&link.domain, target, len, alone);
+    let region = registrations.local(&link.domain, target, len, FI_READ, whose);
     let Ok(region) = region else {
         return Pulled::Stream;
     };
@@ -362,6 +361,8 @@ unsafe fn start(ofi: &mut Ofi, piece: Piece) -> Pulled {
         fi_read(ep, target.cast(), len, desc, addr, from, key, context)
     };
     if result == -(FI_EAGAIN as isize) {
+        let registrations = &mut link.memory.registrations;
+        registrations.keep(whose, (target, len), region);
         return Pulled::Later;
     }
     if result != 0 {

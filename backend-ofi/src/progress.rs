@@ -92,6 +92,9 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     if ofi.link.memory.registrations.has_refused() {
         ofi.link.memory.registrations.end_again();
     }
+    if ofi.link.memory.registrations.has_kept() {
+        ofi.link.memory.registrations.look();
+    }
     if ofi.rooms.is_some() {
         room::make(ofi);
     }

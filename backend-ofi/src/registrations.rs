@@ -37,7 +37,33 @@ pub(crate) struct Registrations {
     /// What the provider has refused to end. It is asked again: as long as it does not, a peer that was told of it may reach
     /// the memory.
     refused: Vec<Fid<fid_mr>>,
+    /// Of what the provider had no room for, until it is begun.
+    kept: Vec<Kept>,
 }
+
+/// Whose registration it is: a name that no other operation has, whatever has become of the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The engine's name of an operation on a region.
+    Remote(u32),
+    /// A message of a peer, by the number of what it has exposed.
+    Message(u32, u64),
+}
+
+/// A registration for an operation that is tried again soon, unless it is given up: of that nobody tells.
+#[derive(Debug)]
+struct Kept {
+    whose: Whose,
+    start: usize,
+    len: usize,
+    region: Arc<Fid<fid_mr>>,
+    /// Polls since it was tried.
+    age: u32,
+}
+
+/// How many are kept, and for how many polls: more than lie between two tries.
+const KEPT: usize = 64;
+const AGE: u32 = 1024;
 
 #[derive(Debug)]
 struct Registered {
@@ -59,6 +85,7 @@ impl Registrations {
             starts: BTreeMap::new(),
             next: FIRST,
             refused: Vec::new(),
+            kept: Vec::new(),
         }
     }
 
@@ -131,8 +158,50 @@ impl Registrations {
         self.refused = still.map(|(region, _)| region).collect();
     }
 
+    /// Keeps the registration for an operation, of these bytes, that the provider had no room for.
+    pub(crate) fn keep(
+        &mut self,
+        whose: Whose,
+        (start, len): (*mut u8, usize),
+        region: Option<Arc<Fid<fid_mr>>>,
+    ) {
+        // A region's stays by itself.
+        let Some(region) = region.filter(|region| Arc::strong_count(region) == 1) else {
+            return;
+        };
+        if self.kept.len() == KEPT {
+            let oldest = self.kept.remove(0);
+            self.end_one(oldest.region);
+        }
+        self.kept.push(Kept {
+            whose,
+            start: start as usize,
+            len,
+            region,
+            age: 0,
+        });
+    }
+
+    /// Whether there is something for [`look`](Self::look).
+    #[inline]
+    pub(crate) fn has_kept(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// Lets go of what is not tried any more.
+    pub(crate) fn look(&mut self) {
+        for kept in &mut self.kept {
+            kept.age += 1;
+        }
+        while let Some(at) = self.kept.iter().position(|kept| kept.age > AGE) {
+            let old = self.kept.remove(at);
+            self.end_one(old.region);
+        }
+    }
+
     /// Ends all of them.
     pub(crate) fn clear(&mut self) {
+        self.kept.clear();
         self.all.clear();
         self.starts.clear();
     }
@@ -173,13 +242,14 @@ impl Registrations {
     }
 
     /// What the provider wants to have of memory that this rank sends from or receives into: a region's registration, or
-    /// one for this operation alone, under `key`.
+    /// one for this operation alone, [kept](Self::keep) since it was tried before, or new.
     pub(crate) fn local(
         &mut self,
         domain: &Domain,
         data: *mut u8,
         len: usize,
-        (access, key): (u64, u64),
+        access: u64,
+        whose: Whose,
     ) -> Result<Option<Arc<Fid<fid_mr>>>, String> {
         if !domain.wants_local(data) {
             return Ok(None);
@@ -187,7 +257,13 @@ impl Registrations {
         if let Some((own, _)) = self.own(domain, data, len) {
             return Ok(Some(own));
         }
-        let region = domain.register(data, len, access, key)?;
+        let this = (whose, data as usize, len);
+        let kept = &mut self.kept.iter();
+        if let Some(at) = kept.position(|kept| (kept.whose, kept.start, kept.len) == this) {
+            return Ok(Some(self.kept.remove(at).region));
+        }
+        let number = self.number();
+        let region = domain.register(data, len, access, number)?;
         Ok(Some(Arc::new(region)))
     }
 }

@@ -23,6 +23,7 @@ use crate::fid::Fid;
 use crate::ofi::Ofi;
 use crate::one_sided::Place;
 use crate::op::{Kind, Ops};
+use crate::registrations::Whose;
 use crate::send;
 use crate::slab::Slab;
 
@@ -273,9 +274,8 @@ unsafe fn start(
     let mut region = None;
     // The program's memory, through a registration that is there or one of its own.
     let mut long = |data: *mut u8, access| {
-        let alone = (access, u64::MAX - 64 - slot as u64);
-        let registrations = &mut memory.registrations;
-        region = registrations.local(domain, data, len, alone).ok()?;
+        let (whose, registrations) = (Whose::Remote(id), &mut memory.registrations);
+        region = registrations.local(domain, data, len, access, whose).ok()?;
         Some(desc(region.as_deref()))
     };
     let no_memory = -(FI_ENOMEM as isize);
@@ -358,6 +358,15 @@ unsafe fn start(
         }
     };
     if result != 0 {
+        if result == -(FI_EAGAIN as isize) {
+            let start = match what {
+                Remote::Put { source, .. } => source.cast_mut(),
+                Remote::Get { target, .. } => target,
+                Remote::Atomic { .. } => std::ptr::null_mut(),
+            };
+            let registrations = &mut memory.registrations;
+            registrations.keep(Whose::Remote(id), (start, len), region);
+        }
         return Err(result);
     }
     memory.begun += 1;

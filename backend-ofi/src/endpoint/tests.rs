@@ -3,6 +3,7 @@
 mod poor;
 
 use std::ffi::c_int;
+use std::sync::Arc;
 
 use libfabric_sys::{
     FI_EINVAL, FI_ENABLE, FI_MR_ALLOCATED, FI_MR_BASIC, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_READ,
@@ -21,7 +22,7 @@ use crate::one_sided::{self, Place};
 use crate::open::{in_process_as, in_process_with};
 use crate::progress;
 use crate::provider::choose;
-use crate::registrations::published;
+use crate::registrations::{Registrations, Whose, published};
 use crate::testing::{opened_or_skipped, skipped};
 
 /// Providers that every libfabric of Debian has, and that read peers' memory.
@@ -282,13 +283,50 @@ fn local_buffers_are_registered_where_that_is_wanted() {
             let (short, bulk) = (&link.small.slab, &link.large.slab);
             let slabs = (short.is_registered(), bulk.is_registered());
             let mut target = [0_u8; 64];
-            let alone = (FI_READ, u64::MAX);
             let registrations = &mut link.memory.registrations;
-            let region = registrations.local(&link.domain, target.as_mut_ptr(), 64, alone);
+            let (at, whose) = (target.as_mut_ptr(), Whose::Remote(0));
+            let region = registrations.local(&link.domain, at, 64, FI_READ, whose);
             let region = region.expect("registered, or not").is_some();
             let all = (said, slabs, region);
             assert_eq!(all, (wanted, (wanted, wanted), wanted), "{provider}");
             put_add_get(ranks);
+        }
+    }
+}
+
+/// What the provider has no room for is registered once, however often it is tried.
+#[test]
+fn what_waits_for_room_keeps_its_registration() {
+    for provider in PROVIDERS {
+        let Some([mut zero, _one]) = pair(provider, Way::Local) else {
+            continue;
+        };
+        let mut bytes = [vec![0_u8; 40_000], vec![0_u8; 40_000]];
+        let [first, second] = bytes.each_mut().map(|bytes| bytes.as_mut_ptr());
+        let link = &mut *zero.link;
+        let registrations = &mut link.memory.registrations;
+        let local = |registrations: &mut Registrations, at, whose| {
+            let region = registrations.local(&link.domain, at, 40_000, FI_READ, whose);
+            region.expect("registered").expect("it is wanted")
+        };
+        let whose = Whose::Message(1, 5);
+        let region = local(registrations, first, whose);
+        let seen = Arc::downgrade(&region);
+        registrations.keep(whose, (first, 40_000), Some(region));
+        // Neither other memory nor another message's finds it.
+        drop(local(registrations, second, whose));
+        drop(local(registrations, first, Whose::Message(1, 6)));
+        assert!(registrations.has_kept());
+        let again = local(registrations, first, whose);
+        assert!(seen.upgrade().is_some(), "{provider}: another one");
+        assert!(!registrations.has_kept());
+        // What is not tried any more is let go of.
+        registrations.keep(whose, (first, 40_000), Some(again));
+        let mut polls = 0;
+        while seen.upgrade().is_some() {
+            progress::poll(&mut zero, &mut Nobody);
+            polls += 1;
+            assert!(polls < 5_000_000, "{provider}: it is kept for ever");
         }
     }
 }
