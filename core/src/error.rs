@@ -26,26 +26,35 @@ pub enum ErrorKind {
     /// The job was aborted.
     Aborted,
     /// A resource (memory, slots, descriptors) ran out (`MPI_ERR_NO_MEM`, the paper's `MPI_ERR_EXHAUSTED`).
+    #[doc(alias("MPI_ERR_NO_MEM", "MPI_ERR_EXHAUSTED"))]
     Exhausted,
     /// The device has been ended.
     Finalized,
     /// An argument that has no kind of its own is wrong (`MPI_ERR_ARG`).
+    #[doc(alias = "MPI_ERR_ARG")]
     InvalidArgument,
     /// A buffer is null, too short or not addressable (`MPI_ERR_BUFFER`).
+    #[doc(alias = "MPI_ERR_BUFFER")]
     InvalidBuffer,
     /// A communicator or context id is not usable here (`MPI_ERR_COMM`).
+    #[doc(alias = "MPI_ERR_COMM")]
     InvalidCommunicator,
     /// A count or length is out of range (`MPI_ERR_COUNT`).
+    #[doc(alias = "MPI_ERR_COUNT")]
     InvalidCount,
     /// A layout is not usable for this (`MPI_ERR_TYPE`).
+    #[doc(alias = "MPI_ERR_TYPE")]
     InvalidLayout,
     /// A rank is outside of its communicator or job (`MPI_ERR_RANK`).
+    #[doc(alias = "MPI_ERR_RANK")]
     InvalidRank,
     /// A request or message handle is stale or was never given out (`MPI_ERR_REQUEST`).
+    #[doc(alias = "MPI_ERR_REQUEST")]
     InvalidRequest,
     /// A setting has a value that cannot be used.
     InvalidSetting,
     /// A tag is out of range (`MPI_ERR_TAG`).
+    #[doc(alias = "MPI_ERR_TAG")]
     InvalidTag,
     /// A received value is not a valid value of the Rust type (a `bool` of 2, say).
     InvalidValue,
@@ -54,14 +63,17 @@ pub enum ErrorKind {
     /// A buffered send cannot be buffered without blocking (`MPIR_ERR_MAY_BLOCK` of the paper).
     MayBlock,
     /// A peer process has died (`MPIX_ERR_PROC_FAILED`), or has left while something was still wanted of it.
+    #[doc(alias = "MPIX_ERR_PROC_FAILED")]
     PeerFailed,
     /// A peer sent something that no correct peer sends.
     PeerMisbehaved,
     /// A region, key or one-sided range is not valid (`MPI_ERR_RMA_RANGE`).
+    #[doc(alias = "MPI_ERR_RMA_RANGE")]
     RemoteAccess,
     /// The device or transport wanted is not usable here.
     TransportUnavailable,
     /// A message was longer than the buffer that received it (`MPI_ERR_TRUNCATE`).
+    #[doc(alias = "MPI_ERR_TRUNCATE")]
     Truncated,
     /// The sender's datatype and the receiver's differ.
     TypeMismatch,
@@ -70,6 +82,7 @@ pub enum ErrorKind {
     /// The buffer is in memory that the device cannot reach (a GPU's, say).
     UnsupportedMemory,
     /// A mistake in Portolan itself; please report it (`MPI_ERR_INTERN`).
+    #[doc(alias = "MPI_ERR_INTERN")]
     Internal,
 }
 

@@ -8,6 +8,7 @@ use crate::error::ErrorKind;
 ///
 /// Source and tag are those of a message that was received or probed. Of anything else (a send, a collective operation,
 /// what was cancelled) they say nothing: [`has_message`](Self::has_message) tells.
+#[doc(alias = "MPI_Status")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
@@ -23,6 +24,7 @@ pub struct Status {
     /// Bytes of the message as it was sent.
     pub sent: u64,
     /// Whether the operation was cancelled (`MPI_Test_cancelled`). Nothing was transferred then.
+    #[doc(alias = "MPI_Test_cancelled")]
     pub cancelled: bool,
     /// Representation of the bytes that were delivered: native, unless a contiguous receive of bytes
     /// took them as they came.
@@ -88,6 +90,7 @@ impl Status {
     /// assert_eq!(status.count::<f64>(), Some(3));
     /// assert_eq!(status.count::<[f64; 2]>(), None);
     /// ```
+    #[doc(alias = "MPI_Get_count")]
     #[must_use]
     pub fn count<T: Datatype>(&self) -> Option<usize> {
         let bytes = usize::try_from(self.bytes).ok()?;

@@ -12,8 +12,10 @@ use std::mem::{align_of, size_of};
 #[repr(u8)]
 pub enum Primitive {
     /// Eight bits without a meaning (`MPI_BYTE`): never converted, matches everything.
+    #[doc(alias = "MPI_BYTE")]
     Byte = 1,
     /// A byte of a packed stream (`MPI_PACKED`): never converted, matches everything.
+    #[doc(alias = "MPI_PACKED")]
     Packed = 2,
     /// `i8`.
     I8 = 3,

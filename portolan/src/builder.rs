@@ -28,6 +28,7 @@ use crate::one_thread::OneThread;
 /// [`Job`](ErrorKind::Job) if the launcher cannot be spoken to,
 /// [`InvalidSetting`](ErrorKind::InvalidSetting),
 /// [`TransportUnavailable`](ErrorKind::TransportUnavailable).
+#[doc(alias = "MPI_Init")]
 pub fn init() -> Result<World> {
     Builder::new().build()
 }
@@ -77,6 +78,7 @@ impl Builder<Single> {
 
     /// Any thread may use the rank's communicators at any time (MPI-4 section 11.2.1,
     /// `MPI_THREAD_MULTIPLE`): they are `Send` and `Sync`.
+    #[doc(alias = "MPI_THREAD_MULTIPLE")]
     pub fn multiple(self) -> Builder<Multiple> {
         Builder {
             given: self.given,
@@ -107,6 +109,7 @@ impl<L: Level> Builder<L> {
     ///
     /// # Errors
     /// As [`init`].
+    #[doc(alias = "MPI_Init_thread")]
     pub fn build(self) -> Result<World<L>> {
         World::host(self.device()?)
     }

@@ -391,6 +391,7 @@ impl<L: Level, D: Device> ScopedTransfer<'_, L, D> {
     ///
     /// # Errors
     /// As [`Comm::send_device`] and [`Comm::recv_device`].
+    #[doc(alias = "MPI_Wait")]
     pub fn wait(self) -> Result<Status> {
         self.0.wait()
     }

@@ -60,6 +60,7 @@ impl<L: Level, D: Device> World<L, D> {
     }
 
     /// The communicator of all ranks (`MPI_COMM_WORLD`).
+    #[doc(alias = "MPI_COMM_WORLD")]
     pub fn comm(&self) -> Comm<L, D> {
         self.comm.clone()
     }
@@ -83,6 +84,7 @@ impl<L: Level, D: Device> World<L, D> {
     ///
     /// # Errors
     /// What the device says of another communicator.
+    #[doc(alias = "MPI_COMM_SELF")]
     pub fn own(&self) -> Result<Comm<L, D>> {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         if own.is_none() {
@@ -107,6 +109,7 @@ impl<L: Level, D: Device> World<L, D> {
     }
 
     /// Seconds since a fixed moment in the past (MPI-4 section 9.6, `MPI_Wtime`).
+    #[doc(alias = "MPI_Wtime")]
     #[must_use]
     pub fn wtime(&self) -> f64 {
         self.comm.wtime()
@@ -132,6 +135,7 @@ impl<L: Level, D: Device> World<L, D> {
     /// # Errors
     /// [`PeerFailed`](crate::ErrorKind::PeerFailed) if a rank died instead;
     /// [`Job`](crate::ErrorKind::Job) if the launcher could not be told.
+    #[doc(alias = "MPI_Finalize")]
     pub fn finalize(mut self) -> Result<Leaks> {
         self.end_own();
         let leaks = Leaks {

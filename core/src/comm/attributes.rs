@@ -14,6 +14,7 @@ type DeleteHook<T> = Box<dyn Fn(&T) + Send + Sync>;
 ///
 /// A counted handle: clones are the same key, and a key lives as long as values under it, so
 /// dropping it early is legal (`MPI_Comm_free_keyval`).
+#[doc(alias = "MPI_Comm_create_keyval")]
 pub struct Key<T>(Arc<Hooks<T>>);
 
 struct Hooks<T> {
@@ -23,6 +24,7 @@ struct Hooks<T> {
 
 impl<T: Send + Sync + 'static> Key<T> {
     /// A key whose values stay behind when a communicator is duplicated (`MPI_COMM_NULL_COPY_FN`).
+    #[doc(alias = "MPI_COMM_NULL_COPY_FN")]
     #[must_use]
     #[expect(clippy::new_without_default, reason = "every key is another one")]
     pub fn new() -> Self {
@@ -178,6 +180,7 @@ impl<D: Device> Communicator<D> {
 
     /// Hangs a value on the communicator (`MPI_Comm_set_attr`); a value that was there under this
     /// key is deleted as the key says.
+    #[doc(alias = "MPI_Comm_set_attr")]
     pub fn set_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>, value: T) {
         let old = lock(&self.0.attributes).set(key, value);
         // Without the lock, too.
@@ -185,12 +188,14 @@ impl<D: Device> Communicator<D> {
     }
 
     /// The value under a key (`MPI_Comm_get_attr`).
+    #[doc(alias = "MPI_Comm_get_attr")]
     #[must_use]
     pub fn attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> Option<Arc<T>> {
         lock(&self.0.attributes).get(key)
     }
 
     /// Deletes the value under a key (`MPI_Comm_delete_attr`); says whether there was one.
+    #[doc(alias = "MPI_Comm_delete_attr")]
     pub fn delete_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> bool {
         let old = lock(&self.0.attributes).remove(key);
         old.is_some()

@@ -62,9 +62,11 @@ use extension::{Extensions, Job};
 #[non_exhaustive]
 pub enum Errors {
     /// The call returns it (`MPI_ERRORS_RETURN`).
+    #[doc(alias = "MPI_ERRORS_RETURN")]
     #[default]
     Return,
     /// The job ends with the error's text (`MPI_ERRORS_ARE_FATAL`).
+    #[doc(alias = "MPI_ERRORS_ARE_FATAL")]
     Abort,
 }
 
@@ -123,6 +125,7 @@ impl<D: Device> Communicator<D> {
     ///
     /// # Errors
     /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if the device has one already.
+    #[doc(alias = "MPI_COMM_WORLD")]
     pub fn world(device: Arc<D>) -> Result<Self> {
         let attributes = device.attributes();
         let (rank, size) = (attributes.world_rank, attributes.world_size);
@@ -175,6 +178,7 @@ impl<D: Device> Communicator<D> {
     // ---- What it is ---------------------------------------------------------------------------
 
     /// The caller's rank: at least 0, below [`size`](Self::size) (`MPI_Comm_rank`).
+    #[doc(alias = "MPI_Comm_rank")]
     #[inline]
     #[must_use]
     pub fn rank(&self) -> u32 {
@@ -182,6 +186,7 @@ impl<D: Device> Communicator<D> {
     }
 
     /// Number of ranks (`MPI_Comm_size`).
+    #[doc(alias = "MPI_Comm_size")]
     #[inline]
     #[must_use]
     pub fn size(&self) -> u32 {
@@ -189,6 +194,7 @@ impl<D: Device> Communicator<D> {
     }
 
     /// The members, by rank (`MPI_Comm_group`).
+    #[doc(alias = "MPI_Comm_group")]
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.0.group
@@ -214,12 +220,14 @@ impl<D: Device> Communicator<D> {
     }
 
     /// Whether two handles are of the same communicator (`MPI_IDENT`).
+    #[doc(alias = "MPI_IDENT")]
     #[must_use]
     pub fn same_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// How alike two communicators are (`MPI_Comm_compare`).
+    #[doc(alias = "MPI_Comm_compare")]
     #[must_use]
     pub fn compare(&self, other: &Self) -> Comparison {
         match self.group().compare(other.group()) {
@@ -255,12 +263,14 @@ impl<D: Device> Communicator<D> {
     }
 
     /// The name that people see (`MPI_Comm_get_name`).
+    #[doc(alias = "MPI_Comm_get_name")]
     #[must_use]
     pub fn name(&self) -> String {
         lock(&self.0.name).clone()
     }
 
     /// Gives it a name (`MPI_Comm_set_name`).
+    #[doc(alias = "MPI_Comm_set_name")]
     pub fn set_name(&self, name: impl Into<String>) {
         *lock(&self.0.name) = name.into();
     }
@@ -268,6 +278,7 @@ impl<D: Device> Communicator<D> {
     // ---- Errors -------------------------------------------------------------------------------
 
     /// What becomes of errors (`MPI_Comm_get_errhandler`).
+    #[doc(alias = "MPI_Comm_get_errhandler")]
     #[must_use]
     pub fn errors(&self) -> Errors {
         if self.0.errors.load(Ordering::Relaxed) == Errors::Abort as u8 {
@@ -278,6 +289,7 @@ impl<D: Device> Communicator<D> {
     }
 
     /// Says what becomes of errors from now on (`MPI_Comm_set_errhandler`).
+    #[doc(alias = "MPI_Comm_set_errhandler")]
     pub fn set_errors(&self, errors: Errors) {
         self.0.errors.store(errors as u8, Ordering::Relaxed);
     }

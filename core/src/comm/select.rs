@@ -3,6 +3,7 @@
 use std::fmt;
 
 /// The tag of a message: 0 to the device's largest (`MPI_TAG_UB`).
+#[doc(alias = "MPI_TAG_UB")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Tag(pub u32);
 
@@ -23,6 +24,7 @@ impl fmt::Display for Tag {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Source {
     /// Any rank of the communicator (`MPI_ANY_SOURCE`).
+    #[doc(alias = "MPI_ANY_SOURCE")]
     Any,
     /// This rank of the communicator.
     Rank(u32),
@@ -51,6 +53,7 @@ impl From<u32> for Source {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Tags {
     /// Any tag (`MPI_ANY_TAG`).
+    #[doc(alias = "MPI_ANY_TAG")]
     Any,
     /// This tag.
     Is(Tag),

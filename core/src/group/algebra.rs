@@ -8,13 +8,17 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Comparison {
     /// Groups: the same members in the same order. Communicators: the same one (`MPI_IDENT`).
+    #[doc(alias = "MPI_IDENT")]
     Identical,
     /// Communicators only: the same members in the same order, other contexts
     /// (`MPI_CONGRUENT`).
+    #[doc(alias = "MPI_CONGRUENT")]
     Congruent,
     /// The same members in another order (`MPI_SIMILAR`).
+    #[doc(alias = "MPI_SIMILAR")]
     Similar,
     /// Other members (`MPI_UNEQUAL`).
+    #[doc(alias = "MPI_UNEQUAL")]
     Unequal,
 }
 
@@ -30,6 +34,7 @@ pub enum Comparison {
 /// assert!(ranks(5, 2, 1).is_err());
 /// # Ok::<(), portolan_core::Error>(())
 /// ```
+#[doc(alias = "MPI_Group_range_incl")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RankRange {
     /// The first rank.
@@ -67,6 +72,7 @@ impl RankRange {
 
 impl Group {
     /// This group's members, then the other's that are not in this one (`MPI_Group_union`).
+    #[doc(alias = "MPI_Group_union")]
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let added = other.iter().filter(|&process| !self.contains(process));
@@ -75,6 +81,7 @@ impl Group {
 
     /// This group's members that are in the other, too, in this group's order
     /// (`MPI_Group_intersection`).
+    #[doc(alias = "MPI_Group_intersection")]
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         Self::distinct(self.iter().filter(|&p| other.contains(p)).collect())
@@ -82,6 +89,7 @@ impl Group {
 
     /// This group's members that are not in the other, in this group's order
     /// (`MPI_Group_difference`).
+    #[doc(alias = "MPI_Group_difference")]
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         Self::distinct(self.iter().filter(|&p| !other.contains(p)).collect())
@@ -92,6 +100,7 @@ impl Group {
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank) if a rank is outside of the group,
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if it is named twice.
+    #[doc(alias = "MPI_Group_incl")]
     pub fn include(&self, ranks: &[u32]) -> Result<Self> {
         self.check_ranks(ranks)?;
         let members: Option<_> = ranks.iter().map(|&rank| self.process(rank)).collect();
@@ -102,6 +111,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`include`](Self::include).
+    #[doc(alias = "MPI_Group_excl")]
     pub fn exclude(&self, ranks: &[u32]) -> Result<Self> {
         let sorted = self.check_ranks(ranks)?;
         let stay = |(rank, _): &(u32, ProcId)| sorted.binary_search(rank).is_err();
@@ -116,6 +126,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`include`](Self::include) and [`RankRange::ranks`].
+    #[doc(alias = "MPI_Group_range_incl")]
     pub fn include_ranges(&self, ranges: &[RankRange]) -> Result<Self> {
         self.include(&self.expand(ranges)?)
     }
@@ -125,6 +136,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`include_ranges`](Self::include_ranges).
+    #[doc(alias = "MPI_Group_range_excl")]
     pub fn exclude_ranges(&self, ranges: &[RankRange]) -> Result<Self> {
         self.exclude(&self.expand(ranges)?)
     }
@@ -143,6 +155,7 @@ impl Group {
     ///
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank) if a rank is outside of this group.
+    #[doc(alias = "MPI_Group_translate_ranks")]
     pub fn translate(&self, ranks: &[u32], other: &Self) -> Result<Vec<Option<u32>>> {
         let there = |&rank: &u32| match self.process(rank) {
             Some(process) => Ok(other.rank_of(process)),
@@ -153,6 +166,7 @@ impl Group {
 
     /// How alike the groups are (`MPI_Group_compare`); never
     /// [`Congruent`](Comparison::Congruent).
+    #[doc(alias = "MPI_Group_compare")]
     #[must_use]
     pub fn compare(&self, other: &Self) -> Comparison {
         if self == other {

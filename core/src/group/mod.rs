@@ -61,6 +61,7 @@ impl Group {
     }
 
     /// The group without members (`MPI_GROUP_EMPTY`).
+    #[doc(alias = "MPI_GROUP_EMPTY")]
     #[must_use]
     pub fn empty() -> Self {
         Self::world(0)
@@ -101,6 +102,7 @@ impl Group {
     }
 
     /// Number of members (`MPI_Group_size`).
+    #[doc(alias = "MPI_Group_size")]
     #[inline]
     #[must_use]
     pub fn size(&self) -> u32 {
@@ -132,6 +134,7 @@ impl Group {
     }
 
     /// The rank of a process; `None` if it is not a member (`MPI_Group_rank` for the caller's).
+    #[doc(alias = "MPI_Group_rank")]
     #[must_use]
     pub fn rank_of(&self, process: ProcId) -> Option<u32> {
         match &self.0 {

@@ -18,6 +18,7 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Distribution {
     /// Not at all: one rank has all of it (`MPI_DISTRIBUTE_NONE`).
+    #[doc(alias = "MPI_DISTRIBUTE_NONE")]
     None,
     /// One block each, all of the same smallest sufficient size.
     Block,
@@ -56,6 +57,7 @@ impl Layout {
     /// assert_eq!(inner.true_lb(), 6 * 4);
     /// # Ok::<(), portolan_datatype::LayoutError>(())
     /// ```
+    #[doc(alias = "MPI_Type_create_subarray")]
     pub fn subarray(
         sizes: &[usize],
         subsizes: &[usize],
@@ -119,6 +121,7 @@ impl Layout {
     /// assert_eq!((mine.size(), mine.extent(), mine.true_lb()), (64, 128, 8));
     /// # Ok::<(), portolan_datatype::LayoutError>(())
     /// ```
+    #[doc(alias = "MPI_Type_create_darray")]
     pub fn darray(
         size: usize,
         rank: usize,

@@ -14,6 +14,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`LayoutError::Overflow`] if the size or a bound does not fit; so in all constructors.
+    #[doc(alias = "MPI_Type_contiguous")]
     pub fn contiguous(count: usize, old: &Layout) -> Result<Layout, LayoutError> {
         Self::from_contents(
             "contiguous",
@@ -29,6 +30,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`LayoutError::Overflow`].
+    #[doc(alias = "MPI_Type_vector")]
     pub fn vector(
         count: usize,
         blocklength: usize,
@@ -48,6 +50,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`LayoutError::Overflow`].
+    #[doc(alias = "MPI_Type_create_hvector")]
     pub fn hvector(
         count: usize,
         blocklength: usize,
@@ -68,6 +71,7 @@ impl Layout {
     /// # Errors
     /// [`LayoutError::LengthMismatch`] unless there are as many lengths as displacements;
     /// [`LayoutError::Overflow`].
+    #[doc(alias = "MPI_Type_indexed")]
     pub fn indexed(
         blocklengths: &[usize],
         displacements: &[isize],
@@ -91,6 +95,7 @@ impl Layout {
     ///
     /// # Errors
     /// As [`indexed`](Self::indexed).
+    #[doc(alias = "MPI_Type_create_hindexed")]
     pub fn hindexed(
         blocklengths: &[usize],
         displacements: &[isize],
@@ -114,6 +119,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`LayoutError::Overflow`].
+    #[doc(alias = "MPI_Type_create_indexed_block")]
     pub fn indexed_block(
         blocklength: usize,
         displacements: &[isize],
@@ -132,6 +138,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`LayoutError::Overflow`].
+    #[doc(alias = "MPI_Type_create_hindexed_block")]
     pub fn hindexed_block(
         blocklength: usize,
         displacements: &[isize],
@@ -163,6 +170,7 @@ impl Layout {
     /// assert_eq!((s.size(), s.extent()), (9, 16));
     /// # Ok::<(), portolan_datatype::LayoutError>(())
     /// ```
+    #[doc(alias = "MPI_Type_create_struct")]
     pub fn structure(
         blocklengths: &[usize],
         displacements: &[isize],
@@ -187,6 +195,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`LayoutError::Overflow`].
+    #[doc(alias = "MPI_Type_create_resized")]
     pub fn resized(old: &Layout, lb: isize, extent: isize) -> Result<Layout, LayoutError> {
         Self::from_contents(
             "resized",
@@ -204,6 +213,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`LayoutError::TooDeep`] after some hundred duplicates of duplicates.
+    #[doc(alias = "MPI_Type_dup")]
     pub fn dup(&self) -> Result<Layout, LayoutError> {
         Self::from_contents("dup", Contents::Dup { old: self.clone() }, None)
     }

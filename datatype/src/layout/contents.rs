@@ -7,6 +7,7 @@ use crate::Primitive;
 /// How a layout was made: the constructor and its arguments (`MPI_Type_get_contents`).
 ///
 /// Layouts among the arguments are handles of their own, counted like any other.
+#[doc(alias = "MPI_Type_get_contents")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     missing_docs,
@@ -108,6 +109,7 @@ pub enum Combiner {
 
 /// What `MPI_Type_get_envelope` says: the combiner, and how many arguments of each kind
 /// `MPI_Type_get_contents` returns for it (MPI-4, table 5.1).
+#[doc(alias("MPI_Type_get_envelope", "MPI_Type_get_contents"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// The constructor.

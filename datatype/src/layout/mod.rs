@@ -91,11 +91,13 @@ impl Layout {
     }
 
     /// One byte without a meaning (`MPI_BYTE`).
+    #[doc(alias = "MPI_BYTE")]
     pub fn byte() -> Layout {
         Self::primitive(Primitive::Byte)
     }
 
     /// One byte of packed data (`MPI_PACKED`).
+    #[doc(alias = "MPI_PACKED")]
     pub fn packed() -> Layout {
         Self::primitive(Primitive::Packed)
     }
@@ -153,17 +155,20 @@ impl Layout {
     }
 
     /// How the layout was made, and from what (`MPI_Type_get_contents`).
+    #[doc(alias = "MPI_Type_get_contents")]
     pub fn contents(&self) -> &Contents {
         &self.0.contents
     }
 
     /// Which constructor made it, and how many arguments of each kind it had
     /// (`MPI_Type_get_envelope`).
+    #[doc(alias = "MPI_Type_get_envelope")]
     pub fn envelope(&self) -> Envelope {
         self.0.contents.envelope()
     }
 
     /// The flat form of one item, compiled at the first call (`MPI_Type_commit`).
+    #[doc(alias = "MPI_Type_commit")]
     pub fn commit(&self) -> &Program {
         self.0.program.get_or_init(|| Program::compile(self, false))
     }

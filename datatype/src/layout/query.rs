@@ -11,11 +11,13 @@ const MARKED_PARTS: usize = 16;
 
 impl Layout {
     /// Bytes of data in one item (`MPI_Type_size`).
+    #[doc(alias = "MPI_Type_size")]
     pub fn size(&self) -> usize {
         self.0.tally.bytes
     }
 
     /// Bytes from one item to the next (`MPI_Type_get_extent`); negative if `resized` said so.
+    #[doc(alias = "MPI_Type_get_extent")]
     pub fn extent(&self) -> isize {
         self.0.extent
     }
@@ -31,6 +33,7 @@ impl Layout {
     }
 
     /// Where the data really begins (`MPI_Type_get_true_extent`), in bytes from an item's address.
+    #[doc(alias = "MPI_Type_get_true_extent")]
     pub fn true_lb(&self) -> isize {
         self.0.bounds.true_lb()
     }
@@ -112,6 +115,7 @@ impl Layout {
 
     /// How many whole items `bytes` of data are (`MPI_Get_count`); `None` where MPI says
     /// `MPI_UNDEFINED`.
+    #[doc(alias("MPI_Get_count", "MPI_UNDEFINED"))]
     pub fn count(&self, bytes: usize) -> Option<usize> {
         match self.size() {
             0 => (bytes == 0).then_some(0),
@@ -129,6 +133,7 @@ impl Layout {
     /// assert_eq!(s.elements(7), None);
     /// # Ok::<(), portolan_datatype::LayoutError>(())
     /// ```
+    #[doc(alias = "MPI_Get_elements")]
     pub fn elements(&self, bytes: usize) -> Option<usize> {
         match self.prefix(bytes) {
             (tally, false) => Some(tally.elements),

@@ -38,32 +38,46 @@ enum Repr {
 
 impl Op {
     /// Sum. Integers wrap around.
+    #[doc(alias = "MPI_SUM")]
     pub const SUM: Op = Op(Repr::Predefined(Predefined::Sum));
     /// Product. Integers wrap around.
+    #[doc(alias = "MPI_PROD")]
     pub const PROD: Op = Op(Repr::Predefined(Predefined::Prod));
     /// Smaller value; NaN if either is.
+    #[doc(alias = "MPI_MIN")]
     pub const MIN: Op = Op(Repr::Predefined(Predefined::Min));
     /// Greater value; NaN if either is.
+    #[doc(alias = "MPI_MAX")]
     pub const MAX: Op = Op(Repr::Predefined(Predefined::Max));
     /// Logical and: 1 if neither is 0.
+    #[doc(alias = "MPI_LAND")]
     pub const LAND: Op = Op(Repr::Predefined(Predefined::Land));
     /// Logical or: 1 unless both are 0.
+    #[doc(alias = "MPI_LOR")]
     pub const LOR: Op = Op(Repr::Predefined(Predefined::Lor));
     /// Logical exclusive or: 1 if exactly one is 0.
+    #[doc(alias = "MPI_LXOR")]
     pub const LXOR: Op = Op(Repr::Predefined(Predefined::Lxor));
     /// Bitwise and.
+    #[doc(alias = "MPI_BAND")]
     pub const BAND: Op = Op(Repr::Predefined(Predefined::Band));
     /// Bitwise or.
+    #[doc(alias = "MPI_BOR")]
     pub const BOR: Op = Op(Repr::Predefined(Predefined::Bor));
     /// Bitwise exclusive or.
+    #[doc(alias = "MPI_BXOR")]
     pub const BXOR: Op = Op(Repr::Predefined(Predefined::Bxor));
     /// Pair of the greater value; of equal values that with the lower index.
+    #[doc(alias = "MPI_MAXLOC")]
     pub const MAXLOC: Op = Op(Repr::Predefined(Predefined::Maxloc));
     /// Pair of the smaller value; of equal values that with the lower index.
+    #[doc(alias = "MPI_MINLOC")]
     pub const MINLOC: Op = Op(Repr::Predefined(Predefined::Minloc));
     /// The input, whatever was there before. For one-sided communication.
+    #[doc(alias = "MPI_REPLACE")]
     pub const REPLACE: Op = Op(Repr::Predefined(Predefined::Replace));
     /// What was there before. For one-sided communication.
+    #[doc(alias = "MPI_NO_OP")]
     pub const NO_OP: Op = Op(Repr::Predefined(Predefined::NoOp));
 
     /// The predefined operator it is, if it is one.
@@ -75,6 +89,7 @@ impl Op {
     }
 
     /// Whether the order of the operands makes no difference, so that algorithms may change it.
+    #[doc(alias = "MPI_Op_commutative")]
     pub fn is_commutative(&self) -> bool {
         match &self.0 {
             Repr::Predefined(op) => op.is_commutative(),

@@ -87,6 +87,7 @@ impl Op {
     /// assert_eq!(b, [5.0]);
     /// # Ok::<(), portolan_datatype::OpError>(())
     /// ```
+    #[doc(alias = "MPI_Op_create")]
     pub fn new<T: Datatype>(
         commutative: bool,
         function: impl Fn(T, T) -> T + Send + Sync + 'static,

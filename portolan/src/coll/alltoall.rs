@@ -28,6 +28,7 @@ use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 /// })?;
 /// # Ok::<(), portolan::Error>(())
 /// ```
+#[doc(alias("MPI_Allgather", "MPI_Allgatherv"))]
 #[derive(Debug)]
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct Allgather<B: Receives> {
@@ -48,6 +49,7 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Allgather<SendRecv<S, R>> {
 
 impl<R: BufferMut> Allgather<RecvOnly<R>> {
     /// The own contribution is in its block of `recv` already (`MPI_IN_PLACE`).
+    #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(recv: impl IntoData<Buffer = R>) -> Self {
         let recv = recv.into_data();
         Self {
@@ -60,6 +62,7 @@ impl<R: BufferMut> Allgather<RecvOnly<R>> {
 impl<B: Receives> Allgather<B> {
     /// Contributions may differ in length: rank `i`'s has `counts[i]` items, and they come side by side
     /// (`MPI_Allgatherv`). All ranks give the same counts.
+    #[doc(alias = "MPI_Allgatherv")]
     pub fn counts(self, counts: &[usize]) -> Self {
         let blocks = Blocks::packed(counts);
         Self { blocks, ..self }
@@ -121,6 +124,7 @@ impl<B: Receives> Collective for Allgather<B> {
 /// })?;
 /// # Ok::<(), portolan::Error>(())
 /// ```
+#[doc(alias("MPI_Alltoall", "MPI_Alltoallv"))]
 #[derive(Debug)]
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct Alltoall<B: Receives> {
@@ -142,6 +146,7 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Alltoall<SendRecv<S, R>> {
 
     /// Blocks may differ in length: `counts[i]` items go to rank `i`; blocks lie side by side
     /// (`MPI_Alltoallv`). Goes together with [`recv_counts`](Self::recv_counts).
+    #[doc(alias = "MPI_Alltoallv")]
     pub fn send_counts(self, counts: &[usize]) -> Self {
         let send = Blocks::packed(counts);
         Self { send, ..self }
@@ -157,6 +162,7 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Alltoall<SendRecv<S, R>> {
 
 impl<R: BufferMut> Alltoall<RecvOnly<R>> {
     /// What is in block `i` of `data` is exchanged for what rank `i` has for this one (`MPI_IN_PLACE`).
+    #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(data: impl IntoData<Buffer = R>) -> Self {
         let recv = data.into_data();
         Self {
@@ -170,6 +176,7 @@ impl<R: BufferMut> Alltoall<RecvOnly<R>> {
 impl<B: Receives> Alltoall<B> {
     /// Blocks may differ in length: `counts[i]` items come from rank `i`, and are put side by side
     /// (`MPI_Alltoallv`). In place as many go there.
+    #[doc(alias = "MPI_Alltoallv")]
     pub fn recv_counts(self, counts: &[usize]) -> Self {
         let recv = Blocks::packed(counts);
         Self { recv, ..self }

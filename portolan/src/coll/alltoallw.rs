@@ -114,6 +114,7 @@ impl Shapes {
 /// })?;
 /// # Ok::<(), portolan::Error>(())
 /// ```
+#[doc(alias = "MPI_Alltoallw")]
 #[derive(Debug)]
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct Alltoallw<B: Receives> {
@@ -144,6 +145,7 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Alltoallw<SendRecv<S, R>> {
 
 impl<R: BufferMut> Alltoallw<RecvOnly<R>> {
     /// What is in block `i` of `data` is exchanged for what rank `i` has for this one (`MPI_IN_PLACE`).
+    #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(data: impl IntoData<Buffer = R>, shapes: Shapes) -> Self {
         const {
             all_bytes::<R::Item>();

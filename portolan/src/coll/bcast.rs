@@ -28,6 +28,7 @@ const NAME: &str = "bcast";
 /// })?;
 /// # Ok::<(), portolan::Error>(())
 /// ```
+#[doc(alias = "MPI_Barrier")]
 #[derive(Debug)]
 pub struct Barrier {
     sides: NoBuffer,
@@ -81,6 +82,7 @@ impl Collective for Barrier {
 /// assert_eq!(got, [*b"ahoy"; 3]);
 /// # Ok::<(), portolan::Error>(())
 /// ```
+#[doc(alias = "MPI_Bcast")]
 #[derive(Debug)]
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct Bcast<B: Sides> {

@@ -112,6 +112,7 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
     /// As [`Comm::run`] before any message is sent, and [`Exhausted`](crate::ErrorKind::Exhausted) when too
     /// many requests are active. What goes wrong later comes out of [`ScopedCollective::wait`] or the end of
     /// the scope.
+    #[doc(alias = "MPI_Iallreduce")]
     #[inline]
     pub fn start<C: Collective + 'scope>(
         &'scope self,
@@ -186,6 +187,7 @@ impl<C: Collective, L: Level, D: Device> ScopedCollective<'_, C, L, D> {
     ///
     /// # Errors
     /// As [`Comm::run`] where ranks disagree or fail; the buffers stay borrowed until the scope ends then.
+    #[doc(alias = "MPI_Wait")]
     #[inline(always)]
     pub fn wait(self) -> Result<Buffers<C>> {
         self.pending.wait()?;

@@ -34,6 +34,7 @@ use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 /// })?;
 /// # Ok::<(), portolan::Error>(())
 /// ```
+#[doc(alias("MPI_Gather", "MPI_Gatherv"))]
 #[derive(Debug)]
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct Gather<B: Sides> {
@@ -66,6 +67,7 @@ impl<S: Buffer> Gather<SendOnly<S>> {
 
 impl<R: BufferMut> Gather<RecvOnly<R>> {
     /// The root's call when its own contribution is in its block of `recv` already (`MPI_IN_PLACE`).
+    #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(recv: impl IntoData<Buffer = R>, root: impl Into<Root>) -> Self {
         let recv = recv.into_data();
         Self::of(RecvOnly { recv }, root)
@@ -84,6 +86,7 @@ impl<B: Sides> Gather<B> {
 
     /// Contributions may differ in length: rank `i`'s has `counts[i]` items, and they come side by side
     /// (`MPI_Gatherv`). Looked at at the root only; other ranks may say [`uneven`](Self::uneven) instead.
+    #[doc(alias = "MPI_Gatherv")]
     pub fn counts(self, counts: &[usize]) -> Self {
         self.blocks(Blocks::packed(counts))
     }
@@ -162,6 +165,7 @@ impl<B: Sides> Collective for Gather<B> {
 /// })?;
 /// # Ok::<(), portolan::Error>(())
 /// ```
+#[doc(alias("MPI_Scatter", "MPI_Scatterv"))]
 #[derive(Debug)]
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct Scatter<B: Sides> {
@@ -194,6 +198,7 @@ impl<R: BufferMut> Scatter<RecvOnly<R>> {
 
 impl<S: Buffer> Scatter<SendOnly<S>> {
     /// The root's call when its own block stays where it is (`MPI_IN_PLACE`).
+    #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(send: impl IntoData<Buffer = S>, root: impl Into<Root>) -> Self {
         let send = send.into_data();
         Self::of(SendOnly { send }, root)
@@ -212,6 +217,7 @@ impl<B: Sides> Scatter<B> {
 
     /// Blocks may differ in length: rank `i` gets `counts[i]` items, which lie side by side
     /// (`MPI_Scatterv`). Looked at at the root only; other ranks may say [`uneven`](Self::uneven) instead.
+    #[doc(alias = "MPI_Scatterv")]
     pub fn counts(self, counts: &[usize]) -> Self {
         self.blocks(Blocks::packed(counts))
     }

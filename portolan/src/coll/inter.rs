@@ -59,6 +59,7 @@ impl<L: Level, D: Device> InterComm<L, D> {
     ///
     /// # Errors
     /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
+    #[doc(alias = "MPI_Barrier")]
     pub fn barrier(&self) -> Result<()> {
         self.run(Barrier::new())
     }

@@ -52,6 +52,7 @@ fn neighbours<L: Level, D: Device>(
 /// })?;
 /// # Ok::<(), portolan::Error>(())
 /// ```
+#[doc(alias("MPI_Neighbor_allgather", "MPI_Neighbor_allgatherv"))]
 #[derive(Debug)]
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct NeighbourAllgather<S: Buffer, R: BufferMut> {
@@ -126,6 +127,7 @@ impl<S: Buffer, R: BufferMut> Collective for NeighbourAllgather<S, R> {
 /// })?;
 /// # Ok::<(), portolan::Error>(())
 /// ```
+#[doc(alias("MPI_Neighbor_alltoall", "MPI_Neighbor_alltoallv"))]
 #[derive(Debug)]
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct NeighbourAlltoall<S: Buffer, R: BufferMut> {
@@ -223,6 +225,7 @@ impl<S: Buffer, R: BufferMut> Collective for NeighbourAlltoall<S, R> {
 /// })?;
 /// # Ok::<(), portolan::Error>(())
 /// ```
+#[doc(alias = "MPI_Neighbor_alltoallw")]
 #[derive(Debug)]
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct NeighbourAlltoallw<S: Buffer, R: BufferMut> {

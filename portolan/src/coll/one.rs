@@ -14,6 +14,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Bcast")]
     pub fn bcast_one<T: Datatype>(&self, value: T, root: u32) -> Result<T> {
         let mut data = [value];
         self.lend(&mut Bcast::new(&mut data, root))?;
@@ -34,6 +35,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Allreduce")]
     pub fn allreduce_one<T: Datatype>(&self, value: T, op: &Op) -> Result<T> {
         let mut data = [value];
         self.lend(&mut Allreduce::in_place(&mut data, op.clone()))?;
@@ -44,6 +46,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Reduce")]
     pub fn reduce_one<T: Datatype>(&self, value: T, op: &Op, root: u32) -> Result<Option<T>> {
         let mut data = [value];
         self.lend(&mut Reduce::in_place(&mut data, op.clone(), root))?;
@@ -54,6 +57,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Scan")]
     pub fn scan_one<T: Datatype>(&self, value: T, op: &Op) -> Result<T> {
         let mut data = [value];
         self.lend(&mut Scan::in_place(&mut data, op.clone()))?;
@@ -78,6 +82,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Exscan")]
     pub fn exscan_one<T: Datatype>(&self, value: T, op: &Op) -> Result<Option<T>> {
         let mut data = [value];
         self.lend(&mut Exscan::in_place(&mut data, op.clone()))?;
@@ -89,6 +94,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run), and [`Exhausted`](crate::ErrorKind::Exhausted) without memory for them.
+    #[doc(alias = "MPI_Gather")]
     pub fn gather_one<T: Datatype>(&self, value: T, root: u32) -> Result<Option<Vec<T>>> {
         if self.rank() != root {
             self.lend(&mut Gather::contribute(&[value], root))?;
@@ -110,6 +116,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`gather_one`](Self::gather_one).
+    #[doc(alias = "MPI_Allgather")]
     pub fn allgather_one<T: Datatype>(&self, value: T) -> Result<Vec<T>> {
         let all = self.raise(Room::new(self, self.size() as usize))?;
         let (_, all) = self.run(Allgather::new(&[value], all))?;
@@ -122,6 +129,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Scatter")]
     pub fn scatter_one<T: Datatype>(&self, values: &[T], root: u32) -> Result<T> {
         let one = self.raise(Room::new(self, 1))?;
         let (_, one) = self.run(Scatter::new(values, one, root))?;
@@ -146,6 +154,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`gather_one`](Self::gather_one): without memory on the root, on every rank.
+    #[doc(alias = "MPI_Gatherv")]
     pub fn gather_vecs<T: Datatype>(&self, data: &[T], root: u32) -> Result<Option<Vec<Vec<T>>>> {
         let Some(counts) = self.gather_one(data.len(), root)? else {
             if !self.bcast_one(false, root)? {
@@ -172,6 +181,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`gather_one`](Self::gather_one): without memory on one rank, on every rank.
+    #[doc(alias = "MPI_Allgatherv")]
     pub fn allgather_vecs<T: Datatype>(&self, data: &[T]) -> Result<Vec<Vec<T>>> {
         let counts = self.allgather_one(data.len())?;
         let total = counts

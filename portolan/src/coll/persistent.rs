@@ -46,6 +46,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run) before any message is sent; [`PeerFailed`](ErrorKind::PeerFailed). The error has the
     /// buffers.
+    #[doc(alias = "MPI_Allreduce_init")]
     pub fn persistent<C: Collective + Send + 'static>(
         &self,
         call: C,
@@ -113,6 +114,7 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
     /// [`InvalidRequest`](ErrorKind::InvalidRequest) if it is active,
     /// [`Exhausted`](ErrorKind::Exhausted) when too many requests are active,
     /// [`PeerFailed`](ErrorKind::PeerFailed).
+    #[doc(alias = "MPI_Start")]
     pub fn start(&mut self) -> Result<()> {
         self.check_idle("start")?;
         let guard = NoUnwind::new("the start of a collective operation");
@@ -130,6 +132,7 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
     ///
     /// # Errors
     /// As [`Comm::run`] where ranks disagree or fail; it is over then.
+    #[doc(alias = "MPI_Wait")]
     pub fn wait(&mut self) -> Result<()> {
         if !self.active {
             return Ok(());
@@ -144,6 +147,7 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
+    #[doc(alias = "MPI_Test")]
     pub fn test(&mut self) -> Result<bool> {
         if !self.active {
             return Ok(true);

@@ -37,6 +37,7 @@ use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 /// })?;
 /// # Ok::<(), portolan::Error>(())
 /// ```
+#[doc(alias = "MPI_Reduce")]
 #[derive(Debug)]
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct Reduce<B: Sides> {
@@ -74,6 +75,7 @@ impl<S: Buffer> Reduce<SendOnly<S>> {
 impl<R: BufferMut> Reduce<RecvOnly<R>> {
     /// Every rank contributes `data`; at rank `root` the result takes its place (`MPI_IN_PLACE`), elsewhere
     /// it stays as it is.
+    #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(data: impl IntoData<Buffer = R>, op: Op, root: impl Into<Root>) -> Self {
         let recv = data.into_data();
         let sides = RecvOnly { recv };
@@ -146,6 +148,7 @@ macro_rules! reduction {
 
         impl<R: BufferMut> $name<RecvOnly<R>> {
             /// Every rank contributes `data`, and the result takes its place (`MPI_IN_PLACE`).
+            #[doc(alias = "MPI_IN_PLACE")]
             pub fn in_place(data: impl IntoData<Buffer = R>, op: Op) -> Self {
                 let recv = data.into_data();
                 let sides = RecvOnly { recv };
@@ -206,6 +209,7 @@ reduction! {
     /// })?;
     /// # Ok::<(), portolan::Error>(())
     /// ```
+    #[doc(alias = "MPI_Allreduce")]
     Allreduce, args => Operation::Allreduce { send: args.0, recv: args.1, op: args.2 },
     between args => InterOperation::Allreduce { send: args.0, recv: args.1, op: args.2 }
 }
@@ -227,6 +231,7 @@ reduction! {
     /// assert_eq!(ends, [1, 3, 6, 10]);
     /// # Ok::<(), portolan::Error>(())
     /// ```
+    #[doc(alias = "MPI_Scan")]
     Scan, args => Operation::Scan { send: args.0, recv: args.1, op: args.2, exclusive: false }
 }
 
@@ -248,5 +253,6 @@ reduction! {
     /// assert_eq!(starts, [0, 1, 3, 6]);
     /// # Ok::<(), portolan::Error>(())
     /// ```
+    #[doc(alias = "MPI_Exscan")]
     Exscan, args => Operation::Scan { send: args.0, recv: args.1, op: args.2, exclusive: true }
 }

@@ -33,6 +33,7 @@ const NAME: &str = "reduce-scatter";
 /// })?;
 /// # Ok::<(), portolan::Error>(())
 /// ```
+#[doc(alias = "MPI_Reduce_scatter")]
 #[derive(Debug)]
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct ReduceScatter<B: Receives> {
@@ -62,6 +63,7 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> ReduceScatter<SendRecv<S, R>> {
 impl<R: BufferMut> ReduceScatter<RecvOnly<R>> {
     /// Every rank contributes `data`; its block of the result is at the beginning of `data` afterwards
     /// (`MPI_IN_PLACE`), and the rest is unspecified.
+    #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(data: impl IntoData<Buffer = R>, counts: &[usize], op: Op) -> Self {
         let recv = data.into_data();
         Self {
@@ -115,6 +117,7 @@ impl<B: Receives> Collective for ReduceScatter<B> {
 /// assert_eq!(sums, [3, 6, 9]);
 /// # Ok::<(), portolan::Error>(())
 /// ```
+#[doc(alias = "MPI_Reduce_scatter_block")]
 #[derive(Debug)]
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct ReduceScatterBlock<B: Receives> {
@@ -135,6 +138,7 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> ReduceScatterBlock<SendRecv<S, R>>
 impl<R: BufferMut> ReduceScatterBlock<RecvOnly<R>> {
     /// Every rank contributes `data`; its block of the result is at the beginning of `data` afterwards
     /// (`MPI_IN_PLACE`), and the rest is unspecified.
+    #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(data: impl IntoData<Buffer = R>, op: Op) -> Self {
         let recv = data.into_data();
         let sides = RecvOnly { recv };
@@ -203,6 +207,7 @@ impl<B: Receives> Collective for ReduceScatterBlock<B> {
 /// [`InvalidCount`](ErrorKind::InvalidCount) unless the slices are equally long,
 /// [`InvalidLayout`](ErrorKind::InvalidLayout) for a type that the operator does not know,
 /// [`InvalidValue`](ErrorKind::InvalidValue) if the result is not a value of the type.
+#[doc(alias = "MPI_Reduce_local")]
 pub fn reduce_local<T: Datatype>(input: &[T], inout: &mut [T], op: &Op) -> Result<()> {
     op.apply_slices(input, inout)
         .map_err(|error| Error::from(error).during("reduce_local"))

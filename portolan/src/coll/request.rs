@@ -46,6 +46,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Panics
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Iallreduce")]
     pub fn start_owned<C: Collective + Send + 'static>(
         &self,
         call: C,
@@ -109,6 +110,7 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> CollectiveRequest<C, L
     ///
     /// # Errors
     /// As [`Comm::run`] where ranks disagree or fail, with the buffers.
+    #[doc(alias = "MPI_Wait")]
     pub fn wait(mut self) -> Result<Completion<Buffers<C>>, Failed<Buffers<C>>> {
         // A panic out of the device leaves `call` in place, and `drop` sees to it.
         let outcome = self.comm.hosted().wait(self.request);
@@ -128,6 +130,7 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> CollectiveRequest<C, L
 
     /// Whether [`wait`](Self::wait) would return at once (MPI-4 section 3.7.3,
     /// `MPI_Request_get_status`). Makes progress.
+    #[doc(alias = "MPI_Request_get_status")]
     #[must_use]
     pub fn is_complete(&self) -> bool {
         // An error means that the next call gives it: that is complete, too.

@@ -14,9 +14,11 @@ pub enum Root {
     /// That rank; between two groups, of the other one.
     Rank(u32),
     /// Between two groups: this rank (`MPI_ROOT`).
+    #[doc(alias = "MPI_ROOT")]
     Here,
     /// Between two groups: another rank of the caller's (`MPI_PROC_NULL`). This rank takes part by calling,
     /// and its buffers are not looked at.
+    #[doc(alias = "MPI_PROC_NULL")]
     Beside,
 }
 

@@ -18,6 +18,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
+    #[doc(alias = "MPI_Barrier")]
     pub fn barrier(&self) -> Result<()> {
         self.run(Barrier::new())
     }
@@ -27,6 +28,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Bcast")]
     pub fn bcast<T: Datatype>(&self, data: &mut [T], root: u32) -> Result<()> {
         self.lend(&mut Bcast::new(data, root))
     }
@@ -50,6 +52,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Gather")]
     pub fn gather<T: Datatype>(&self, send: &[T], recv: &mut [T], root: u32) -> Result<()> {
         self.lend(&mut Gather::new(send, recv, root))
     }
@@ -60,6 +63,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Gatherv")]
     pub fn gatherv<T: Datatype>(
         &self,
         send: &[T],
@@ -75,6 +79,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Scatter")]
     pub fn scatter<T: Datatype>(&self, send: &[T], recv: &mut [T], root: u32) -> Result<()> {
         self.lend(&mut Scatter::new(send, recv, root))
     }
@@ -85,6 +90,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Scatterv")]
     pub fn scatterv<T: Datatype>(
         &self,
         send: &[T],
@@ -100,6 +106,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Allgather")]
     pub fn allgather<T: Datatype>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
         self.lend(&mut Allgather::new(send, recv))
     }
@@ -110,6 +117,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Allgatherv")]
     pub fn allgatherv<T: Datatype>(
         &self,
         send: &[T],
@@ -124,6 +132,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Alltoall")]
     pub fn alltoall<T: Datatype>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
         self.lend(&mut Alltoall::new(send, recv))
     }
@@ -133,6 +142,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Alltoallv")]
     pub fn alltoallv<T: Datatype>(
         &self,
         send: &[T],
@@ -149,6 +159,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Reduce")]
     pub fn reduce<T: Datatype>(
         &self,
         send: &[T],
@@ -177,6 +188,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Allreduce")]
     pub fn allreduce<T: Datatype>(&self, send: &[T], recv: &mut [T], op: &Op) -> Result<()> {
         self.lend(&mut Allreduce::new(send, recv, op.clone()))
     }
@@ -194,6 +206,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Reduce_scatter")]
     pub fn reduce_scatter<T: Datatype>(
         &self,
         send: &[T],
@@ -209,6 +222,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Reduce_scatter_block")]
     pub fn reduce_scatter_block<T: Datatype>(
         &self,
         send: &[T],
@@ -223,6 +237,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Scan")]
     pub fn scan<T: Datatype>(&self, send: &[T], recv: &mut [T], op: &Op) -> Result<()> {
         self.lend(&mut Scan::new(send, recv, op.clone()))
     }
@@ -232,6 +247,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run).
+    #[doc(alias = "MPI_Exscan")]
     pub fn exscan<T: Datatype>(&self, send: &[T], recv: &mut [T], op: &Op) -> Result<()> {
         self.lend(&mut Exscan::new(send, recv, op.clone()))
     }
@@ -242,6 +258,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run), and [`InvalidCommunicator`](crate::ErrorKind::InvalidCommunicator) without a
     /// topology.
+    #[doc(alias = "MPI_Neighbor_allgather")]
     pub fn neighbour_allgather<T: Datatype>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
         self.lend(&mut NeighbourAllgather::new(send, recv))
     }
@@ -251,6 +268,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`neighbour_allgather`](Self::neighbour_allgather).
+    #[doc(alias = "MPI_Neighbor_alltoall")]
     pub fn neighbour_alltoall<T: Datatype>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
         self.lend(&mut NeighbourAlltoall::new(send, recv))
     }

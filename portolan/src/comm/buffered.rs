@@ -96,6 +96,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// As [`send`](Self::send), and [`Exhausted`](ErrorKind::Exhausted) when there is no room for
     /// the copy. They are about this message: that an earlier copy was lost, because its receiver failed,
     /// [`flush_buffer`](Self::flush_buffer) says.
+    #[doc(alias = "MPI_Bsend")]
     #[inline]
     pub fn bsend<T: Datatype>(&self, data: &[T], dest: u32, tag: impl Into<Tag>) -> Result<()> {
         let args = self.raise(self.inner.send_args(SendMode::Buffered, dest, tag.into()))?;
@@ -157,6 +158,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if a buffer is attached already.
+    #[doc(alias = "MPI_Buffer_attach")]
     pub fn attach_buffer(&self, bytes: usize) -> Result<()> {
         let mut aside = self.hosted().budget.lock();
         if let Some(old) = aside.attached {
@@ -177,6 +179,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`flush_buffer`](Self::flush_buffer); the buffer is detached all the same.
+    #[doc(alias = "MPI_Buffer_detach")]
     pub fn detach_buffer(&self) -> Result<usize> {
         let flushed = self.flush_buffer();
         let bytes = self.hosted().budget.lock().attached.take().unwrap_or(0);
@@ -190,6 +193,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// That of the first message that was lost since the last flush, [`PeerFailed`](ErrorKind::PeerFailed) as a rule;
     /// [`Aborted`](ErrorKind::Aborted) when the job ends. A message that was sent on a communicator whose
     /// [errors end the job](Self::set_errors) ends it when it is found to be lost, in whatever call of this rank.
+    #[doc(alias = "MPI_Buffer_flush")]
     pub fn flush_buffer(&self) -> Result<()> {
         let device = self.hosted();
         loop {

@@ -24,12 +24,14 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// assert_eq!(odd, [None, Some(1), None, Some(0), None]);
     /// # Ok::<(), portolan::Error>(())
     /// ```
+    #[doc(alias = "MPI_Comm_group")]
     #[must_use]
     pub fn group(&self) -> Group {
         self.inner.group().clone()
     }
 
     /// How alike two communicators are (MPI-4 section 7.4.1, `MPI_Comm_compare`).
+    #[doc(alias = "MPI_Comm_compare")]
     #[must_use]
     pub fn compare(&self, other: &Self) -> Comparison {
         self.inner.compare(&other.inner)
@@ -44,6 +46,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`dup`](Self::dup), and [`InvalidArgument`](ErrorKind::InvalidArgument) if somebody in
     /// `group` is not in this communicator.
+    #[doc(alias = "MPI_Comm_create")]
     pub fn create(&self, group: &Group) -> Result<Option<Self>> {
         self.before(Creation::Create)?;
         let new = self.raise(self.inner.create(group))?;
@@ -56,6 +59,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`create`](Self::create), and [`InvalidTag`](ErrorKind::InvalidTag).
+    #[doc(alias = "MPI_Comm_create_group")]
     pub fn create_group(&self, group: &Group, tag: impl Into<Tag>) -> Result<Option<Self>> {
         let new = self.raise(self.inner.create_group(group, tag.into()))?;
         Ok(new.map(Self::wrap))
@@ -79,6 +83,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`dup`](Self::dup).
+    #[doc(alias = "MPI_Comm_split")]
     pub fn split(&self, color: impl Into<Option<u32>>, key: i64) -> Result<Option<Self>> {
         self.before(Creation::Split)?;
         let new = self.raise(self.inner.split(color.into(), key))?;
@@ -90,6 +95,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`dup`](Self::dup).
+    #[doc(alias("MPI_Comm_split_type", "MPI_COMM_TYPE_SHARED"))]
     pub fn split_shared(&self) -> Result<Self> {
         self.split_by(SplitBy::SharedMemory, 0)
     }
@@ -99,6 +105,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`dup`](Self::dup).
+    #[doc(alias = "MPI_Comm_split_type")]
     pub fn split_by(&self, by: SplitBy, key: i64) -> Result<Self> {
         self.before(Creation::SplitBy(by))?;
         self.raise(self.inner.split_by(by, key).map(Self::wrap))

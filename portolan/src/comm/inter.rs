@@ -70,6 +70,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if the leaders' communicator is of
     /// another job; those of [`dup`](Self::dup). What is wrong with a leader's arguments its whole
     /// side is told.
+    #[doc(alias = "MPI_Intercomm_create")]
     pub fn intercomm_create(
         &self,
         leader: u32,
@@ -104,6 +105,7 @@ impl<L: Level, D: Device> InterComm<L, D> {
     }
 
     /// The caller's rank on its side (MPI-4 section 7.4.1, `MPI_Comm_rank`).
+    #[doc(alias = "MPI_Comm_rank")]
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.inner.rank()
@@ -116,36 +118,42 @@ impl<L: Level, D: Device> InterComm<L, D> {
     }
 
     /// Number of ranks on the caller's side (MPI-4 section 7.4.1, `MPI_Comm_size`).
+    #[doc(alias = "MPI_Comm_size")]
     #[must_use]
     pub fn size(&self) -> u32 {
         self.inner.size()
     }
 
     /// Number of ranks on the other side (MPI-4 section 7.6.1, `MPI_Comm_remote_size`).
+    #[doc(alias = "MPI_Comm_remote_size")]
     #[must_use]
     pub fn remote_size(&self) -> u32 {
         self.inner.remote_size()
     }
 
     /// The ranks of the caller's side (MPI-4 section 7.3.2, `MPI_Comm_group`).
+    #[doc(alias = "MPI_Comm_group")]
     #[must_use]
     pub fn group(&self) -> Group {
         self.inner.local_group().clone()
     }
 
     /// The ranks of the other side (MPI-4 section 7.6.1, `MPI_Comm_remote_group`).
+    #[doc(alias = "MPI_Comm_remote_group")]
     #[must_use]
     pub fn remote_group(&self) -> Group {
         self.inner.remote_group().clone()
     }
 
     /// How alike two intercommunicators are (MPI-4 section 7.4.1, `MPI_Comm_compare`).
+    #[doc(alias = "MPI_Comm_compare")]
     #[must_use]
     pub fn compare(&self, other: &Self) -> Comparison {
         self.inner.compare(&other.inner)
     }
 
     /// Says what becomes of errors from now on (MPI-4 section 9.3, `MPI_Comm_set_errhandler`).
+    #[doc(alias = "MPI_Comm_set_errhandler")]
     pub fn set_errors(&self, errors: Errors) {
         self.inner.set_errors(errors);
     }
@@ -155,6 +163,7 @@ impl<L: Level, D: Device> InterComm<L, D> {
     ///
     /// # Errors
     /// As [`Comm::dup`].
+    #[doc(alias = "MPI_Comm_dup")]
     pub fn dup(&self) -> Result<Self> {
         self.before(Creation::Dup)?;
         self.remote.raise(self.inner.dup()).map(Self::wrap)
@@ -167,6 +176,7 @@ impl<L: Level, D: Device> InterComm<L, D> {
     /// # Errors
     /// As [`Comm::dup`], and [`InvalidArgument`](ErrorKind::InvalidArgument) on every rank if somebody in the
     /// `group` of one of them is not in its local group, or the ranks of a group disagree.
+    #[doc(alias = "MPI_Comm_create")]
     pub fn create(&self, group: &Group) -> Result<Option<Self>> {
         self.before(Creation::Create)?;
         let new = self.remote.raise(self.inner.create_part(group))?;
@@ -198,6 +208,7 @@ impl<L: Level, D: Device> InterComm<L, D> {
     ///
     /// # Errors
     /// As [`Comm::dup`].
+    #[doc(alias = "MPI_Comm_split")]
     pub fn split(&self, color: impl Into<Option<u32>>, key: i64) -> Result<Option<Self>> {
         self.before(Creation::Split)?;
         let new = self.remote.raise(self.inner.split(color.into(), key))?;
@@ -211,6 +222,7 @@ impl<L: Level, D: Device> InterComm<L, D> {
     /// # Errors
     /// As [`Comm::dup`], and [`InvalidArgument`](ErrorKind::InvalidArgument), on every rank, if the
     /// ranks of a group disagree about `high`.
+    #[doc(alias = "MPI_Intercomm_merge")]
     pub fn merge(&self, high: bool) -> Result<Comm<L, D>> {
         self.before(Creation::Merge)?;
         self.remote.raise(self.inner.merge(high)).map(Comm::wrap)

@@ -35,6 +35,7 @@ impl<'c, L: Level, D: Device> Message<'c, L, D> {
 
     /// How many values of `T` it holds; `None` if it is not a whole number of them (MPI-4 section
     /// 3.2.5, `MPI_Get_count`).
+    #[doc(alias = "MPI_Get_count")]
     #[must_use]
     pub fn count<T: Datatype>(&self) -> Option<usize> {
         self.status.count::<T>()
@@ -44,6 +45,7 @@ impl<'c, L: Level, D: Device> Message<'c, L, D> {
     ///
     /// # Errors
     /// As [`Comm::recv_into`]. The message is gone either way.
+    #[doc(alias = "MPI_Mrecv")]
     pub fn recv_into<T: Datatype>(self, buf: &mut [T]) -> Result<Status> {
         let (comm, handle) = self.open();
         if T::ANY_BITS {
@@ -68,6 +70,7 @@ impl<'c, L: Level, D: Device> Message<'c, L, D> {
     ///
     /// # Errors
     /// As [`Comm::recv`]. The message is gone either way.
+    #[doc(alias = "MPI_Mrecv")]
     pub fn recv<T: Datatype>(self) -> Result<(Vec<T>, Status)> {
         let expected = self.status;
         let comm = self.comm;

@@ -31,6 +31,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`dup`](Self::dup), and [`Exhausted`](crate::ErrorKind::Exhausted) when too many requests are active.
+    #[doc(alias = "MPI_Comm_idup")]
     pub fn idup(&self) -> Result<DupRequest<L, D>> {
         // In the debug mode, what the ranks call is compared first.
         let compared = self.raise(start_comparing(&self.inner, Creation::Dup))?;
@@ -59,6 +60,7 @@ impl<L: Level, D: Device> DupRequest<L, D> {
     ///
     /// # Errors
     /// As [`Comm::dup`].
+    #[doc(alias = "MPI_Wait")]
     pub fn wait(self) -> Result<Comm<L, D>> {
         let parent = Comm::<L, D>::wrap(self.inner.parent().clone());
         parent.raise(self.inner.wait()).map(Comm::wrap)
@@ -115,6 +117,7 @@ impl<L: Level, D: Device> InterComm<L, D> {
     ///
     /// # Errors
     /// As [`Comm::idup`].
+    #[doc(alias = "MPI_Comm_idup")]
     pub fn idup(&self) -> Result<InterDupRequest<L, D>> {
         let comm = self.remote();
         let compared = comm.raise(start_comparing_inter(&self.inner, Creation::Dup))?;
@@ -143,6 +146,7 @@ impl<L: Level, D: Device> InterDupRequest<L, D> {
     ///
     /// # Errors
     /// As [`InterComm::dup`].
+    #[doc(alias = "MPI_Wait")]
     pub fn wait(self) -> Result<InterComm<L, D>> {
         let parent = Comm::<L, D>::wrap(self.inner.parent().messages().clone());
         parent.raise(self.inner.wait()).map(InterComm::wrap)

@@ -138,6 +138,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     }
 
     /// This rank: at least 0, below [`size`](Self::size) (MPI-4 section 7.4.1, `MPI_Comm_rank`).
+    #[doc(alias = "MPI_Comm_rank")]
     #[inline]
     #[must_use]
     pub fn rank(&self) -> u32 {
@@ -145,6 +146,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     }
 
     /// Number of ranks (MPI-4 section 7.4.1, `MPI_Comm_size`).
+    #[doc(alias = "MPI_Comm_size")]
     #[inline]
     #[must_use]
     pub fn size(&self) -> u32 {
@@ -157,29 +159,34 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when too many communicators are alive,
     /// [`PeerFailed`](ErrorKind::PeerFailed).
+    #[doc(alias = "MPI_Comm_dup")]
     pub fn dup(&self) -> Result<Self> {
         self.before(portolan_coll::Creation::Dup)?;
         self.raise(self.inner.dup().map(Self::wrap))
     }
 
     /// Whether two handles are of the same communicator (MPI-4 section 7.4.1, `MPI_IDENT`).
+    #[doc(alias = "MPI_IDENT")]
     #[must_use]
     pub fn same_as(&self, other: &Self) -> bool {
         self.inner.same_as(&other.inner)
     }
 
     /// The name that people see (MPI-4 section 7.8, `MPI_Comm_get_name`).
+    #[doc(alias = "MPI_Comm_get_name")]
     #[must_use]
     pub fn name(&self) -> String {
         self.inner.name()
     }
 
     /// Gives the communicator a name (MPI-4 section 7.8, `MPI_Comm_set_name`).
+    #[doc(alias = "MPI_Comm_set_name")]
     pub fn set_name(&self, name: impl Into<String>) {
         self.inner.set_name(name);
     }
 
     /// What becomes of errors (MPI-4 section 9.3, `MPI_Comm_get_errhandler`).
+    #[doc(alias = "MPI_Comm_get_errhandler")]
     #[must_use]
     pub fn errors(&self) -> Errors {
         self.inner.errors()
@@ -187,17 +194,20 @@ impl<L: Level, D: Device> Comm<L, D> {
 
     /// Says what becomes of errors from now on (MPI-4 section 9.3, `MPI_Comm_set_errhandler`):
     /// calls return them, which is the default, or they end the job.
+    #[doc(alias = "MPI_Comm_set_errhandler")]
     pub fn set_errors(&self, errors: Errors) {
         self.inner.set_errors(errors);
     }
 
     /// Hangs a value on the communicator (MPI-4 section 7.7.2, `MPI_Comm_set_attr`).
+    #[doc(alias = "MPI_Comm_set_attr")]
     pub fn set_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>, value: T) {
         self.inner.set_attribute(key, value);
     }
 
     /// The value that hangs on the communicator under a key (MPI-4 section 7.7.2,
     /// `MPI_Comm_get_attr`).
+    #[doc(alias = "MPI_Comm_get_attr")]
     #[must_use]
     pub fn attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> Option<Arc<T>> {
         self.inner.attribute(key)
@@ -205,6 +215,7 @@ impl<L: Level, D: Device> Comm<L, D> {
 
     /// Takes a value off the communicator (MPI-4 section 7.7.2, `MPI_Comm_delete_attr`); says
     /// whether there was one.
+    #[doc(alias = "MPI_Comm_delete_attr")]
     pub fn delete_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> bool {
         self.inner.delete_attribute(key)
     }
@@ -215,6 +226,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     }
 
     /// Seconds since a fixed moment in the past (MPI-4 section 9.6, `MPI_Wtime`).
+    #[doc(alias = "MPI_Wtime")]
     #[must_use]
     pub fn wtime(&self) -> f64 {
         self.hosted().wtime()
@@ -247,6 +259,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     }
 
     /// Ends the whole job at once with this exit code (MPI-4 section 9.7, `MPI_Abort`).
+    #[doc(alias = "MPI_Abort")]
     pub fn abort(&self, code: i32) -> ! {
         self.hosted().abort(code, Some(&self.name()), None)
     }

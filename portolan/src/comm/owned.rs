@@ -75,6 +75,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`send`](Self::send), and [`Exhausted`](crate::ErrorKind::Exhausted) when too many
     /// requests are active. The error has the buffer.
+    #[doc(alias = "MPI_Isend")]
     pub fn isend_owned<B: StableBuf>(
         &self,
         buf: B,
@@ -89,6 +90,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`isend_owned`](Self::isend_owned).
+    #[doc(alias = "MPI_Issend")]
     pub fn issend_owned<B: StableBuf>(
         &self,
         buf: B,
@@ -125,6 +127,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// [`InvalidRank`](crate::ErrorKind::InvalidRank), [`InvalidTag`](crate::ErrorKind::InvalidTag),
     /// [`Exhausted`](crate::ErrorKind::Exhausted) when too many requests are active. The error has
     /// the buffer.
+    #[doc(alias = "MPI_Irecv")]
     pub fn irecv_owned<B: StableBufMut>(
         &self,
         buf: B,
@@ -258,12 +261,14 @@ macro_rules! request {
             ///
             /// # Errors
             /// That of the operation, with the buffer.
+            #[doc(alias = "MPI_Wait")]
             pub fn wait(self) -> Result<Completion<B>, Failed<B>> {
                 self.0.wait()
             }
 
             /// Whether [`wait`](Self::wait) would return at once (MPI-4 section 3.7.3,
             /// `MPI_Request_get_status`). Makes progress.
+            #[doc(alias = "MPI_Request_get_status")]
             #[must_use]
             pub fn is_complete(&self) -> bool {
                 self.0.is_complete()
@@ -274,6 +279,7 @@ macro_rules! request {
             ///
             /// # Errors
             /// [`Finalized`](crate::ErrorKind::Finalized).
+            #[doc(alias = "MPI_Cancel")]
             pub fn cancel(&self) -> Result<()> {
                 self.0.comm.raise(self.0.comm.hosted().cancel(self.0.request))
             }

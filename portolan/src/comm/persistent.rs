@@ -34,6 +34,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`isend_owned`](Self::isend_owned).
+    #[doc(alias = "MPI_Send_init")]
     pub fn send_init<B: StableBufMut>(
         &self,
         buf: B,
@@ -58,6 +59,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`irecv_owned`](Self::irecv_owned).
+    #[doc(alias = "MPI_Recv_init")]
     pub fn recv_init<B: StableBufMut>(
         &self,
         buf: B,
@@ -229,6 +231,7 @@ macro_rules! persistent {
             /// # Errors
             /// [`InvalidRequest`](ErrorKind::InvalidRequest) if it is active,
             /// [`PeerFailed`](ErrorKind::PeerFailed).
+            #[doc(alias = "MPI_Start")]
             pub fn start(&mut self) -> Result<()> {
                 self.0.start()
             }
@@ -238,6 +241,7 @@ macro_rules! persistent {
             ///
             /// # Errors
             /// That of the operation; it is over then.
+            #[doc(alias = "MPI_Wait")]
             pub fn wait(&mut self) -> Result<Status> {
                 self.0.wait()
             }
@@ -247,6 +251,7 @@ macro_rules! persistent {
             ///
             /// # Errors
             /// That of the operation; it is over then.
+            #[doc(alias = "MPI_Test")]
             pub fn test(&mut self) -> Result<Option<Status>> {
                 self.0.test()
             }
@@ -256,6 +261,7 @@ macro_rules! persistent {
             ///
             /// # Errors
             /// [`Finalized`](ErrorKind::Finalized).
+            #[doc(alias = "MPI_Cancel")]
             pub fn cancel(&self) -> Result<()> {
                 if !self.0.active {
                     return Ok(());

@@ -16,6 +16,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// [`InvalidRank`](crate::ErrorKind::InvalidRank), [`InvalidTag`](crate::ErrorKind::InvalidTag),
     /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
+    #[doc(alias = "MPI_Probe")]
     pub fn probe(&self, source: impl Into<Source>, tag: impl Into<Tags>) -> Result<Status> {
         let pattern = self.inner.pattern(source.into(), tag.into());
         self.raise(pattern.and_then(|pattern| self.hosted().probe_unchecked(&pattern)))
@@ -26,6 +27,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
+    #[doc(alias = "MPI_Iprobe")]
     pub fn iprobe(
         &self,
         source: impl Into<Source>,
@@ -55,6 +57,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
+    #[doc(alias = "MPI_Mprobe")]
     pub fn match_recv(
         &self,
         source: impl Into<Source>,
@@ -71,6 +74,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
+    #[doc(alias = "MPI_Improbe")]
     pub fn try_match_recv(
         &self,
         source: impl Into<Source>,

@@ -23,6 +23,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// error, the rest of the message is lost. [`TypeMismatch`](ErrorKind::TypeMismatch),
     /// [`InvalidValue`](ErrorKind::InvalidValue), [`InvalidRank`](ErrorKind::InvalidRank),
     /// [`InvalidTag`](ErrorKind::InvalidTag), [`PeerFailed`](ErrorKind::PeerFailed).
+    #[doc(alias = "MPI_Recv")]
     #[inline]
     pub fn recv_into<T: Datatype>(
         &self,
@@ -41,6 +42,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// As [`recv_into`](Self::recv_into) except for truncation, and
     /// [`InvalidCount`](ErrorKind::InvalidCount) if the message is not a whole number of values,
     /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for it. The message is lost then.
+    #[doc(alias("MPI_Mprobe", "MPI_Mrecv"))]
     pub fn recv<T: Datatype>(
         &self,
         source: impl Into<Source>,

@@ -120,6 +120,7 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
     /// # Errors
     /// As [`Comm::send`], and [`Exhausted`](crate::ErrorKind::Exhausted) when too many requests are
     /// active.
+    #[doc(alias = "MPI_Isend")]
     pub fn send<T: Datatype>(
         &'scope self,
         data: &'scope [T],
@@ -134,6 +135,7 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
     ///
     /// # Errors
     /// As [`send`](Self::send).
+    #[doc(alias = "MPI_Issend")]
     pub fn ssend<T: Datatype>(
         &'scope self,
         data: &'scope [T],
@@ -194,6 +196,7 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
     /// # Errors
     /// [`InvalidRank`](crate::ErrorKind::InvalidRank), [`InvalidTag`](crate::ErrorKind::InvalidTag),
     /// [`Exhausted`](crate::ErrorKind::Exhausted) when too many requests are active.
+    #[doc(alias = "MPI_Irecv")]
     pub fn recv<T: Datatype>(
         &'scope self,
         buf: &'scope mut [T],
@@ -386,6 +389,7 @@ impl<L: Level, D: Device> ScopedSend<'_, L, D> {
     ///
     /// # Errors
     /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
+    #[doc(alias = "MPI_Wait")]
     pub fn wait(self) -> Result<Status> {
         self.0.wait()
     }
@@ -401,6 +405,7 @@ impl<L: Level, D: Device> ScopedSend<'_, L, D> {
     ///
     /// # Errors
     /// [`Finalized`](crate::ErrorKind::Finalized).
+    #[doc(alias = "MPI_Cancel")]
     pub fn cancel(&self) -> Result<()> {
         self.0.cancel()
     }
@@ -421,6 +426,7 @@ impl<'scope, T, L: Level, D: Device> ScopedRecv<'scope, T, L, D> {
     ///
     /// # Errors
     /// As [`Comm::recv_into`]; the buffer stays borrowed until the scope ends then.
+    #[doc(alias = "MPI_Wait")]
     pub fn wait(self) -> Result<(&'scope mut [T], Status)> {
         let status = self.pending.wait()?;
         // SAFETY: these are pointer and length of the `&'scope mut [T]` that the receive was given,
@@ -440,6 +446,7 @@ impl<'scope, T, L: Level, D: Device> ScopedRecv<'scope, T, L, D> {
     ///
     /// # Errors
     /// [`Finalized`](crate::ErrorKind::Finalized).
+    #[doc(alias = "MPI_Cancel")]
     pub fn cancel(&self) -> Result<()> {
         self.pending.cancel()
     }

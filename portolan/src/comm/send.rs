@@ -30,6 +30,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank), [`InvalidTag`](ErrorKind::InvalidTag),
     /// [`PeerFailed`](ErrorKind::PeerFailed).
+    #[doc(alias = "MPI_Send")]
     #[inline]
     pub fn send<T: Datatype>(&self, data: &[T], dest: u32, tag: impl Into<Tag>) -> Result<()> {
         self.send_in_mode(SendMode::Standard, data, dest, tag.into())
@@ -54,6 +55,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`send`](Self::send).
+    #[doc(alias = "MPI_Ssend")]
     #[inline]
     pub fn ssend<T: Datatype>(&self, data: &[T], dest: u32, tag: impl Into<Tag>) -> Result<()> {
         self.send_in_mode(SendMode::Synchronous, data, dest, tag.into())
@@ -64,6 +66,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`send`](Self::send).
+    #[doc(alias = "MPI_Rsend")]
     #[inline]
     pub fn rsend<T: Datatype>(&self, data: &[T], dest: u32, tag: impl Into<Tag>) -> Result<()> {
         self.send_in_mode(SendMode::Ready, data, dest, tag.into())
@@ -87,6 +90,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// Those of [`send`](Self::send) and of [`recv_into`](Self::recv_into).
+    #[doc(alias = "MPI_Sendrecv")]
     pub fn sendrecv<S: Datatype, R: Datatype>(
         &self,
         data: &[S],
@@ -128,6 +132,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// Those of [`send`](Self::send) and of [`recv_into`](Self::recv_into).
+    #[doc(alias = "MPI_Sendrecv_replace")]
     pub fn sendrecv_replace<T: Datatype>(
         &self,
         data: &mut [T],

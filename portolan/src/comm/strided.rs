@@ -34,6 +34,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`send`](Self::send), and [`InvalidBuffer`](ErrorKind::InvalidBuffer) if the layout leaves
     /// `base`.
+    #[doc(alias = "MPI_Send")]
     pub fn send_layout<T: Datatype>(
         &self,
         base: &[T],
@@ -59,6 +60,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`recv_into`](Self::recv_into), and [`InvalidBuffer`](ErrorKind::InvalidBuffer) if the
     /// layout leaves `base`.
+    #[doc(alias = "MPI_Recv")]
     pub fn recv_layout<T: Datatype>(
         &self,
         base: &mut [T],

@@ -37,6 +37,7 @@ use crate::any::AnyDevice;
 
 impl<L: Level, D: Device> Comm<L, D> {
     /// The topology, if the communicator has one (MPI-4 section 8.5.5, `MPI_Topo_test`).
+    #[doc(alias = "MPI_Topo_test")]
     #[must_use]
     pub fn topology(&self) -> Option<&Topology> {
         self.inner.topology()
@@ -44,6 +45,7 @@ impl<L: Level, D: Device> Comm<L, D> {
 
     /// Whom this rank receives from and sends to in neighbour collectives, in their order (MPI-4
     /// section 8.5.5, `MPI_Dist_graph_neighbors`, `MPI_Graph_neighbors`); `None` without a topology.
+    #[doc(alias("MPI_Dist_graph_neighbors", "MPI_Graph_neighbors"))]
     #[must_use]
     pub fn neighbours(&self) -> Option<Neighbours> {
         self.inner.neighbours()
@@ -58,6 +60,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if a dimension is 0 or
     /// the grid is larger than the communicator.
+    #[doc(alias = "MPI_Cart_create")]
     pub fn cart_create(&self, dims: &[Dimension], reorder: bool) -> Result<Option<CartComm<L, D>>> {
         self.before(Creation::CartCreate(dims))?;
         let new = self.raise(self.inner.cart_create(dims, reorder))?;
@@ -77,6 +80,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if the graph is larger
     /// than the communicator.
+    #[doc(alias = "MPI_Graph_create")]
     pub fn graph_create(&self, graph: Graph, reorder: bool) -> Result<Option<Self>> {
         self.before(Creation::GraphCreate(&graph))?;
         let new = self.raise(self.inner.graph_create(graph, reorder))?;
@@ -109,6 +113,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`dup`](Self::dup); [`InvalidRank`](ErrorKind::InvalidRank) if a neighbour is outside of
     /// the communicator.
+    #[doc(alias = "MPI_Dist_graph_create_adjacent")]
     pub fn dist_graph_create_adjacent(
         &self,
         sources: impl Into<Edges>,
@@ -130,6 +135,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// As [`dist_graph_create_adjacent`](Self::dist_graph_create_adjacent), and
     /// [`InvalidArgument`](ErrorKind::InvalidArgument), on every rank, if some edges have weights and
     /// others do not.
+    #[doc(alias = "MPI_Dist_graph_create")]
     pub fn dist_graph_create(&self, edges: &[(u32, Edges)], reorder: bool) -> Result<Self> {
         self.before(Creation::DistGraphCreate)?;
         let new = self.inner.dist_graph_create(edges, reorder);
@@ -143,6 +149,7 @@ pub struct CartComm<L: Level = Single, D: Device = AnyDevice<L>>(Comm<L, D>);
 impl<L: Level, D: Device> CartComm<L, D> {
     /// The grid: its dimensions, and who is where on it (MPI-4 section 8.5.5, `MPI_Cart_get`,
     /// `MPI_Cart_rank`, `MPI_Cart_coords`).
+    #[doc(alias("MPI_Cart_get", "MPI_Cart_rank", "MPI_Cart_coords"))]
     #[must_use]
     pub fn grid(&self) -> &Cartesian {
         match self.0.topology() {
@@ -152,6 +159,7 @@ impl<L: Level, D: Device> CartComm<L, D> {
     }
 
     /// Where this rank is (MPI-4 section 8.5.5, `MPI_Cart_coords`).
+    #[doc(alias = "MPI_Cart_coords")]
     #[must_use]
     pub fn coords(&self) -> Vec<u32> {
         self.grid().coords(self.rank()).unwrap_or_default()
@@ -162,6 +170,7 @@ impl<L: Level, D: Device> CartComm<L, D> {
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there is no such dimension.
+    #[doc(alias = "MPI_Cart_shift")]
     pub fn shift(&self, dim: usize, displacement: i64) -> Result<Shift> {
         let shift = self.grid().shift(self.rank(), dim, displacement);
         self.0.raise(shift)
@@ -173,6 +182,7 @@ impl<L: Level, D: Device> CartComm<L, D> {
     /// # Errors
     /// As [`Comm::dup`]; [`InvalidArgument`](ErrorKind::InvalidArgument) if `keep` has another number
     /// of dimensions.
+    #[doc(alias = "MPI_Cart_sub")]
     pub fn sub(&self, keep: &[bool]) -> Result<Self> {
         self.0.before(Creation::CartSub(keep))?;
         let part = self.0.inner.cart_sub(keep).map(Comm::wrap);

@@ -114,6 +114,7 @@ type Outcome<R> = Result<Completion<<R as OwnedRequest>::Buf>, Failed<<R as Owne
 /// })?;
 /// # Ok::<(), portolan::Error>(())
 /// ```
+#[doc(alias = "MPI_Waitall")]
 pub fn wait_all<R: OwnedRequest>(requests: impl IntoIterator<Item = R>) -> Vec<Outcome<R>> {
     // Waiting for one makes progress on all.
     requests.into_iter().map(R::wait).collect()
@@ -126,6 +127,7 @@ pub fn wait_all<R: OwnedRequest>(requests: impl IntoIterator<Item = R>) -> Vec<O
 ///
 /// # Errors
 /// [`Aborted`](crate::ErrorKind::Aborted) when the job ends; the requests stay as they are.
+#[doc(alias = "MPI_Waitany")]
 pub fn wait_any<R: OwnedRequest>(requests: &mut Vec<R>) -> Result<Option<(usize, Outcome<R>)>> {
     let found = wait_for(requests.iter())?;
     Ok(found.map(|index| (index, requests.remove(index).wait())))
@@ -161,6 +163,7 @@ pub fn wait_any<R: OwnedRequest>(requests: &mut Vec<R>) -> Result<Option<(usize,
 ///
 /// # Errors
 /// [`Aborted`](crate::ErrorKind::Aborted) when the job ends.
+#[doc(alias = "MPI_Waitany")]
 pub fn wait_any_of(requests: &[&dyn AnyRequest]) -> Result<Option<usize>> {
     wait_for(requests.iter().copied())
 }
@@ -171,6 +174,7 @@ pub fn wait_any_of(requests: &[&dyn AnyRequest]) -> Result<Option<usize>> {
 ///
 /// # Errors
 /// [`Aborted`](crate::ErrorKind::Aborted) when the job ends; the requests stay as they are.
+#[doc(alias = "MPI_Waitsome")]
 pub fn wait_some<R: OwnedRequest>(requests: &mut Vec<R>) -> Result<Vec<(usize, Outcome<R>)>> {
     wait_for(requests.iter())?;
     let (mut done, mut rest) = (Vec::new(), Vec::with_capacity(requests.len()));

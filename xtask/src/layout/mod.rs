@@ -32,6 +32,10 @@ const RULES: &[Rule] = &[
     ),
     ("files are short", sources::files_are_short),
     ("libraries do not print", sources::libraries_do_not_print),
+    (
+        "MPI's names are found by a search",
+        sources::names_of_mpi_are_aliases,
+    ),
     ("nothing is left undone", sources::nothing_is_left_undone),
     (
         "unsafe code is argued for",

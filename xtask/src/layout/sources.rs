@@ -78,6 +78,48 @@ pub(super) fn libraries_do_not_print(_: &Repo, files: &[SourceFile]) -> Vec<Stri
     problems
 }
 
+/// Crates in whose documentation people look for what they know from MPI.
+const FOR_PROGRAMS: &[&str] = &["portolan/src/", "datatype/src/"];
+
+/// What the first paragraph of an item's documentation says is MPI's name for it, rustdoc's search finds, too.
+pub(super) fn names_of_mpi_are_aliases(_: &Repo, files: &[SourceFile]) -> Vec<String> {
+    let searched = |file: &&SourceFile| {
+        FOR_PROGRAMS
+            .iter()
+            .any(|folder| file.path.starts_with(folder))
+    };
+    let mut problems = Vec::new();
+    for file in rust(files).filter(searched) {
+        let mut lines = file.text.lines().map(str::trim_start).zip(1..).peekable();
+        while let Some((line, number)) = lines.next() {
+            let Some(first) = line.strip_prefix("///") else {
+                continue;
+            };
+            let mut paragraph = first.to_owned();
+            let mut ended = first.is_empty();
+            while let Some((more, _)) = lines.next_if(|(line, _)| line.starts_with("///")) {
+                ended |= more == "///";
+                if !ended {
+                    paragraph.push_str(&more[3..]);
+                }
+            }
+            // Attributes may take several lines; behind the item's first line there are none.
+            let mut attributes = String::new();
+            while let Some((more, _)) = lines
+                .next_if(|(line, _)| line.starts_with(['#', '"', ')']) || line.starts_with("alias"))
+            {
+                attributes.push_str(more);
+            }
+            for name in paragraph.split('`').skip(1).step_by(2) {
+                if name.starts_with("MPI") && !attributes.contains(&format!("\"{name}\"")) {
+                    problems.push(format!("{}:{number}: no alias {name}", file.path));
+                }
+            }
+        }
+    }
+    problems
+}
+
 /// No reminder to do something later, and no debugging aid.
 pub(super) fn nothing_is_left_undone(_: &Repo, files: &[SourceFile]) -> Vec<String> {
     let words: Vec<_> = UNDONE.iter().map(|(a, b)| [*a, *b].concat()).collect();
@@ -177,6 +219,18 @@ mod tests {
             ["core/src/a.rs:1: not by `log!`"]
         );
         assert!(libraries_do_not_print(&repo(), &[made_up("launch/src/a.rs", text)]).is_empty());
+    }
+
+    #[test]
+    fn an_item_without_the_alias_that_it_names_is_found() {
+        let item = |attribute: &str| {
+            let text =
+                format!("/// Sends (`MPI_Send`).\n///\n/// `MPI_Recv`\n{attribute}fn a() {{}}\n");
+            names_of_mpi_are_aliases(&repo(), &[made_up("portolan/src/a.rs", &text)])
+        };
+        assert_eq!(item(""), ["portolan/src/a.rs:1: no alias MPI_Send"]);
+        assert!(item("#[doc(alias = \"MPI_Send\")]\n").is_empty());
+        assert!(item("#[doc(alias(\"MPI_Bsend\", \"MPI_Send\"))]\n").is_empty());
     }
 
     #[test]

@@ -65,6 +65,7 @@ pub struct Cartesian {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shift {
     /// The rank that has this one at the displacement; `None` beyond an end (`MPI_PROC_NULL`).
+    #[doc(alias = "MPI_PROC_NULL")]
     pub source: Option<u32>,
     /// The rank at the displacement; `None` beyond an end.
     pub destination: Option<u32>,
@@ -116,6 +117,7 @@ impl Cartesian {
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if their number is not that of the dimensions,
     /// or one is outside of a dimension with ends.
+    #[doc(alias = "MPI_Cart_rank")]
     pub fn rank(&self, coords: &[i64]) -> Result<u32> {
         if coords.len() != self.dims.len() {
             return Err(bad(format!(
@@ -141,6 +143,7 @@ impl Cartesian {
     ///
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank).
+    #[doc(alias = "MPI_Cart_coords")]
     pub fn coords(&self, rank: u32) -> Result<Vec<u32>> {
         self.check_rank(rank)?;
         Ok(self.places(rank))
@@ -152,6 +155,7 @@ impl Cartesian {
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank); [`InvalidArgument`](ErrorKind::InvalidArgument) if
     /// there is no such dimension.
+    #[doc(alias = "MPI_Cart_shift")]
     pub fn shift(&self, rank: u32, dim: usize, displacement: i64) -> Result<Shift> {
         self.check_rank(rank)?;
         if dim >= self.dims.len() {
@@ -167,6 +171,7 @@ impl Cartesian {
     }
 
     /// The dimensions that are kept, as a grid of their own (`MPI_Cart_sub`).
+    #[doc(alias = "MPI_Cart_sub")]
     pub(super) fn kept(&self, keep: &[bool]) -> Self {
         let dims: Box<[Dimension]> = self.dims_where(keep, true).map(|(dim, _)| dim).collect();
         let size = dims.iter().map(|dim| dim.size).product();

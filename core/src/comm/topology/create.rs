@@ -19,6 +19,7 @@ impl<D: Device> Communicator<D> {
     /// # Errors
     /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if the grid is not
     /// one, or larger than the communicator.
+    #[doc(alias = "MPI_Cart_create")]
     pub fn cart_create(&self, dims: &[Dimension], reorder: bool) -> Result<Option<Self>> {
         let grid = self.located(Cartesian::new(dims))?;
         self.check_fits("grid", grid.size())?;
@@ -33,6 +34,7 @@ impl<D: Device> Communicator<D> {
     /// As [`dup`](Self::dup); [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if this is not
     /// a grid, [`InvalidArgument`](ErrorKind::InvalidArgument) if `keep` has another number of
     /// dimensions.
+    #[doc(alias = "MPI_Cart_sub")]
     pub fn cart_sub(&self, keep: &[bool]) -> Result<Self> {
         let grid = self.cartesian()?;
         if keep.len() != grid.dims().len() {
@@ -63,6 +65,7 @@ impl<D: Device> Communicator<D> {
     /// # Errors
     /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if the graph is larger
     /// than the communicator.
+    #[doc(alias = "MPI_Graph_create")]
     pub fn graph_create(&self, graph: Graph, reorder: bool) -> Result<Option<Self>> {
         self.check_fits("graph", graph.size())?;
         let size = graph.size();
@@ -76,6 +79,7 @@ impl<D: Device> Communicator<D> {
     /// # Errors
     /// As [`dup`](Self::dup); [`InvalidRank`](ErrorKind::InvalidRank) if a neighbour is outside of
     /// the communicator.
+    #[doc(alias = "MPI_Dist_graph_create_adjacent")]
     pub fn dist_graph_create_adjacent(
         &self,
         sources: impl Into<Edges>,
@@ -105,6 +109,7 @@ impl<D: Device> Communicator<D> {
     /// As [`dist_graph_create_adjacent`](Self::dist_graph_create_adjacent), for the rank that gives
     /// the edge; [`InvalidArgument`](ErrorKind::InvalidArgument), on every rank, if some edges have
     /// weights and others do not.
+    #[doc(alias = "MPI_Dist_graph_create")]
     pub fn dist_graph_create(&self, edges: &[(u32, Edges)], reorder: bool) -> Result<Self> {
         for (source, destinations) in edges {
             self.check_rank("source", *source)?;

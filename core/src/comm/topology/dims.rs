@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there are no ranks, or their number is not a
 /// multiple of the product of the sizes that are given, or not that product if all are.
+#[doc(alias = "MPI_Dims_create")]
 pub fn dims_create(ranks: u32, dims: &[u32]) -> Result<Vec<u32>> {
     let given: u64 = dims
         .iter()

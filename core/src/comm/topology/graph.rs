@@ -47,12 +47,14 @@ impl Graph {
     }
 
     /// Number of ranks in it (`MPI_Graphdims_get`).
+    #[doc(alias = "MPI_Graphdims_get")]
     #[must_use]
     pub fn size(&self) -> u32 {
         self.ends.len() as u32
     }
 
     /// Number of edges, each counted once where it begins (`MPI_Graphdims_get`).
+    #[doc(alias = "MPI_Graphdims_get")]
     #[must_use]
     pub fn edges(&self) -> usize {
         self.edges.len()
@@ -60,6 +62,7 @@ impl Graph {
 
     /// The neighbours of a rank, in the order in which they were given (`MPI_Graph_neighbors`); none
     /// outside of the graph.
+    #[doc(alias = "MPI_Graph_neighbors")]
     #[must_use]
     pub fn neighbours(&self, rank: u32) -> &[u32] {
         let rank = rank as usize;
@@ -116,6 +119,7 @@ impl Edges {
     }
 
     /// The weights, one for each rank; `None` for edges without (`MPI_UNWEIGHTED`).
+    #[doc(alias = "MPI_UNWEIGHTED")]
     #[must_use]
     pub fn weights(&self) -> Option<&[u32]> {
         self.weights.as_deref()

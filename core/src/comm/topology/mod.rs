@@ -27,19 +27,24 @@ use crate::device::Device;
 use crate::error::{ErrorKind, Result};
 
 /// The topology of a communicator (`MPI_Topo_test`).
+#[doc(alias = "MPI_Topo_test")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Topology {
     /// A grid (`MPI_CART`).
+    #[doc(alias = "MPI_CART")]
     Cartesian(Cartesian),
     /// A graph that every rank knows whole (`MPI_GRAPH`).
+    #[doc(alias = "MPI_GRAPH")]
     Graph(Graph),
     /// A graph of which every rank knows its own edges (`MPI_DIST_GRAPH`).
+    #[doc(alias = "MPI_DIST_GRAPH")]
     DistGraph(DistGraph),
 }
 
 impl<D: Device> Communicator<D> {
     /// The topology, if it has one (`MPI_Topo_test`).
+    #[doc(alias = "MPI_Topo_test")]
     #[must_use]
     pub fn topology(&self) -> Option<&Topology> {
         self.0.topology.as_deref()
@@ -49,6 +54,7 @@ impl<D: Device> Communicator<D> {
     ///
     /// # Errors
     /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if it has none.
+    #[doc(alias("MPI_Cart_get", "MPI_Cartdim_get"))]
     pub fn cartesian(&self) -> Result<&Cartesian> {
         match self.topology() {
             Some(Topology::Cartesian(grid)) => Ok(grid),
@@ -64,6 +70,7 @@ impl<D: Device> Communicator<D> {
     /// (`MPI_Dist_graph_neighbors`, `MPI_Graph_neighbors`).
     ///
     /// Made at each call: collectives keep it.
+    #[doc(alias("MPI_Dist_graph_neighbors", "MPI_Graph_neighbors"))]
     #[must_use]
     pub fn neighbours(&self) -> Option<Neighbours> {
         Some(match self.topology()? {

@@ -19,6 +19,7 @@ pub struct Neighbours {
 pub struct Neighbour {
     /// Its rank; `None` beyond the end of a grid (`MPI_PROC_NULL`), where nothing is sent and the
     /// place in the buffer is left alone.
+    #[doc(alias = "MPI_PROC_NULL")]
     pub rank: Option<u32>,
     /// Tells messages between the same two ranks apart: what one rank sends on a lane, the other
     /// receives on that lane. No two destinations with one rank have the same, and no two sources.
