@@ -301,6 +301,7 @@ impl Stamp {
     /// Of an operation of so many ranks.
     pub(crate) fn new(operation: &Operation<'_>, ranks: u32, form: Form) -> Self {
         let (root, data) = facts(operation);
+        let (op, layout) = reduction(operation).unzip();
         Self {
             name: operation.name() as u8,
             form,
@@ -309,7 +310,7 @@ impl Stamp {
             root: root.unwrap_or_default(),
             bytes: data.map(|(bytes, _)| bytes),
             signature: data.map_or(0, |(_, signature)| signature.bits()),
-            reduced: Reduced::of(reduction(operation)),
+            reduced: Reduced::of(op, layout),
             blocks: blocks(operation, ranks),
             side: None,
         }

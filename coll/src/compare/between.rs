@@ -2,7 +2,7 @@
 
 use portolan_core::Device;
 use portolan_core::comm::InterCommunicator;
-use portolan_datatype::Signature;
+use portolan_datatype::{Op, Signature};
 
 use super::reduced::Reduced;
 use super::{BlocksAs, Differing, Form, Side, Stamp, gathered, items, many, mark, of, scattered};
@@ -18,6 +18,7 @@ impl Stamp {
         form: Form,
     ) -> Self {
         let (root, data) = facts(operation, comm.size() as usize);
+        let layout = reduction_between(operation).map(|(_, layout)| layout);
         let both = comm.merged();
         let named = root.and_then(|root| match root {
             Root::Here => Some(both.rank()),
@@ -33,7 +34,7 @@ impl Stamp {
             root: named.unwrap_or_default(),
             bytes: data.map(|(bytes, _)| bytes),
             signature: data.map_or(0, |(_, signature)| signature.bits()),
-            reduced: Reduced::of(reduction_between(operation)),
+            reduced: Reduced::of(operator(operation), layout),
             blocks: match operation {
                 InterOperation::ReduceScatter { recv, counts, .. } => mark(scattered(recv, counts)),
                 InterOperation::Allgather { recv, .. } => gathered(recv, comm.remote_size()),
@@ -71,6 +72,17 @@ impl Stamp {
         [Name::Allreduce, Name::ReduceScatter]
             .map(|name| name as u8)
             .contains(&self.name)
+    }
+}
+
+/// The operator, which those beside a root have as well.
+fn operator<'a>(operation: &InterOperation<'a>) -> Option<&'a Op> {
+    match *operation {
+        InterOperation::Reduce { op, .. }
+        | InterOperation::Allreduce { op, .. }
+        | InterOperation::ReduceScatter { op, .. }
+        | InterOperation::ReduceScatterBlock { op, .. } => Some(op),
+        _ => None,
     }
 }
 

@@ -18,11 +18,13 @@ pub(super) struct Reduced {
 }
 
 impl Reduced {
-    pub(super) fn of(reduction: Option<(&Op, &Layout)>) -> Self {
-        reduction.map_or_else(Self::default, |(op, layout)| Self {
-            op: short_name(op),
-            item: [layout.size() as u32, layout.extent() as u32],
-        })
+    /// Of an operator and what this rank gives it, if it gives anything.
+    pub(super) fn of(op: Option<&Op>, layout: Option<&Layout>) -> Self {
+        let item = |layout: &Layout| [layout.size() as u32, layout.extent() as u32];
+        Self {
+            op: op.map_or_else(Default::default, short_name),
+            item: layout.map_or_else(Default::default, item),
+        }
     }
 
     pub(super) fn encode(&self, to: &mut [u8; STAMP]) {
