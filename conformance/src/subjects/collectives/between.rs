@@ -35,6 +35,7 @@ impl Call {
                     wait(operation.start()?)?;
                     wait(operation.start()?)
                 }
+                Self::Once => wait(inter::persistent(comm, operation)?.start()?),
             }
         }
     }

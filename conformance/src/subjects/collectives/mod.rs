@@ -5,6 +5,7 @@ mod between;
 mod buffer;
 mod edges;
 mod exact;
+mod in_flight;
 mod moving;
 mod reducing;
 
@@ -13,6 +14,7 @@ pub use between::{
 };
 pub use edges::{neighbours_in_graphs, neighbours_of_other_lengths, neighbours_on_grids};
 pub use exact::reproducible;
+pub use in_flight::in_flight;
 pub use moving::{allgather, alltoall, gather, scatter};
 pub use reducing::{allreduce, reduce, reduce_scatter, scan};
 
@@ -37,10 +39,20 @@ pub(crate) enum Call {
     Nonblocking,
     /// Started twice.
     Persistent,
+    /// Persistent and started once: in place it would do again what the first start has brought.
+    Once,
 }
 
 impl Call {
     pub(crate) const ALL: [Self; 3] = [Self::Blocking, Self::Nonblocking, Self::Persistent];
+
+    /// The same for an operation in place.
+    fn in_place(self) -> Self {
+        match self {
+            Self::Persistent => Self::Once,
+            call => call,
+        }
+    }
 
     /// Does an operation on the communicator.
     ///
@@ -62,6 +74,9 @@ impl Call {
                     device.wait(operation.start()?)?;
                     device.wait(operation.start()?).map(drop)
                 }
+                Self::Once => device
+                    .wait(Persistent::new(comm, operation)?.start()?)
+                    .map(drop),
             }
         }
     }
@@ -111,6 +126,14 @@ pub(crate) fn by_every_algorithm<D: Device>(
         world(rank, options, &body);
     }
     world(rank, debug_mode(), &body);
+}
+
+/// A root that is neither the first rank nor the last, if there is one; else the first.
+fn middle<D: Device>(rank: &Rank<'_, D>) -> u32 {
+    match rank.size() {
+        1 | 2 => 0,
+        size => size / 2,
+    }
 }
 
 /// Ranks compare what they call.

@@ -5,7 +5,7 @@ use portolan_core::Device;
 use portolan_core::comm::Communicator;
 
 use super::buffer::{Buffer, Bytes, Form, UNIT};
-use super::{Call, by_every_algorithm};
+use super::{Call, by_every_algorithm, middle};
 use crate::case::Verdict;
 use crate::rank::Rank;
 
@@ -53,7 +53,7 @@ fn check<D: Device>(comm: &Communicator<D>, call: Call, operation: &Operation<'_
 pub fn gather<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     by_every_algorithm(rank, Name::Gather, |comm| {
         for (turn, (form, strided, units)) in shapes(rank).into_iter().enumerate() {
-            for (root, in_place) in [(0, false), (rank.last(), true)] {
+            for (root, in_place) in [(middle(rank), false), (rank.last(), true)] {
                 let me = rank.me() as usize;
                 let mut mine = Buffer::one(units[me], !strided);
                 mine.put(0, &content(rank.me(), root, units[me]));
@@ -91,7 +91,7 @@ pub fn gather<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 pub fn scatter<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     by_every_algorithm(rank, Name::Scatter, |comm| {
         for (turn, (form, strided, units)) in shapes(rank).into_iter().enumerate() {
-            for (root, in_place) in [(0, false), (rank.last(), true)] {
+            for (root, in_place) in [(middle(rank), false), (rank.last(), true)] {
                 let me = rank.me() as usize;
                 let at_root = rank.me() == root;
                 let mut all = Buffer::new(form, &units, strided);
@@ -181,10 +181,9 @@ pub fn alltoall<D: Device>(rank: &Rank<'_, D>) -> Verdict {
                     sent.put(place, &content(me, other, to[place]));
                     expected.put(place, &content(other, me, from[place]));
                 }
-                // A persistent operation in place would exchange what the first start has brought.
-                let call = match call(turn) {
-                    Call::Persistent if in_place => Call::Blocking,
-                    call => call,
+                let call = match in_place {
+                    true => call(turn).in_place(),
+                    false => call(turn),
                 };
                 let operation = Operation::Alltoall {
                     send: (!in_place).then(|| send.many()),

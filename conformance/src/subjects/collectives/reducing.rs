@@ -8,7 +8,7 @@ use portolan_core::buffer::{MemoryKind, TypedBuf};
 use portolan_core::comm::Communicator;
 use portolan_datatype::{Layout, Op};
 
-use super::{Call, by_every_algorithm};
+use super::{Call, by_every_algorithm, middle};
 use crate::case::Verdict;
 use crate::plain::Lent;
 use crate::rank::Rank;
@@ -84,12 +84,7 @@ fn each<D: Device>(
             let short = [0, 1, 11].into_iter().zip(Call::ALL);
             for (items, call) in short.chain(Call::ALL.map(|call| (long, call))) {
                 body(comm, &reduction, items, call, false);
-                // Started again in place, it would reduce what came out.
-                let call = match call {
-                    Call::Persistent => Call::Blocking,
-                    call => call,
-                };
-                body(comm, &reduction, items, call, true);
+                body(comm, &reduction, items, call.in_place(), true);
             }
         }
     });
@@ -110,7 +105,8 @@ pub fn reduce<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         rank,
         Name::Reduce,
         |comm, reduction, items, call, in_place| {
-            for root in [0, rank.last()] {
+            let first = if in_place { 0 } else { middle(rank) };
+            for root in [first, rank.last()] {
                 let mut send = Reduction::contribution(me, items);
                 let aside = in_place && me == root;
                 let mut recv = if aside {
@@ -152,10 +148,38 @@ pub fn allreduce<D: Device>(rank: &Rank<'_, D>) -> Verdict {
                 op: &reduction.op,
             };
             done(comm, call, &operation);
-            assert_eq!(recv, reduction.reduced(0..rank.size(), items), "{call:?}");
+            let expected = reduction.reduced(0..rank.size(), items);
+            assert_eq!(recv, expected, "{call:?}");
+            if !in_place && reduction.op.predefined().is_some() {
+                with_gaps(comm, call, reduction, &mut send, &expected);
+            }
         },
     );
     Ok(())
+}
+
+/// The same of the first number of each pair: the second is a gap.
+fn with_gaps<D: Device>(
+    comm: &Communicator<D>,
+    call: Call,
+    reduction: &Reduction,
+    send: &mut [[u32; 2]],
+    expected: &[[u32; 2]],
+) {
+    let layout = Layout::resized(&Layout::of::<u32>(), 0, 8).expect("a legal layout");
+    let mut recv = vec![OTHER; send.len()];
+    let gaps = |buf: TypedBuf<'_>| TypedBuf {
+        layout: &layout,
+        ..buf
+    };
+    let operation = Operation::Allreduce {
+        send: Some(gaps(reduction.buf(send))),
+        recv: gaps(reduction.buf(&mut recv)),
+        op: &reduction.op,
+    };
+    done(comm, call, &operation);
+    let expected: Vec<_> = expected.iter().map(|&[sum, _]| [sum, OTHER[1]]).collect();
+    assert_eq!(recv, expected, "{call:?} with gaps");
 }
 
 /// Everybody has its block of the result.
