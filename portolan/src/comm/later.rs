@@ -15,7 +15,8 @@ use crate::hosted::Hosted;
 impl<L: Level, D: Device> Comm<L, D> {
     /// Starts to make another communicator with the same ranks (MPI-4 section 7.4.2, `MPI_Comm_idup`), as
     /// [`dup`](Self::dup) does. What it inherits is what there is now. Collective: in the same order on every rank
-    /// among the collective calls on this communicator; any number may be under way.
+    /// among the collective calls on this communicator; any number may be under way. No blocking creation waits for it; one in
+    /// the background of another communicator may, if they have a rank in common.
     ///
     /// ```
     /// portolan::try_threads(3, |world| {
