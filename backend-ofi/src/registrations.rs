@@ -139,7 +139,11 @@ impl Registrations {
 
     fn end(&mut self, region: Fid<fid_mr>) {
         if let Err((region, code)) = region.close() {
-            tracing::error!(code, "a registration does not end: it is tried again");
+            portolan_core::log!(
+                ERROR,
+                code,
+                "a registration does not end: it is tried again"
+            );
             self.refused.push(region);
         }
     }

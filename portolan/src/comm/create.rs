@@ -115,6 +115,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`dup`](Self::dup).
+    #[doc(alias = "MPI_UNDEFINED")]
     pub fn split_some_by(&self, by: SplitBy, in_one: bool, key: i64) -> Result<Option<Self>> {
         self.before(Creation::SplitBy(by))?;
         let part = self.inner.split_some_by(by, in_one, key);
