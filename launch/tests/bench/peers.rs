@@ -1,12 +1,11 @@
-//! The programs in C that other implementations are measured by: that each is built and runs, and does what ours does.
+//! What the programs in C have in common: that they are where they are told to be, and do what ours does.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use portolan_benches::{allowed_processors, shuffled};
 
-use crate::common::{of_ours, outcome, portolan};
-use crate::rows;
+use crate::common::{of_ours, outcome};
 
 /// An MPI's name, if its compiler and its launcher are on the path, with what its launcher wants to be told.
 const HYDRA: (&str, &[&str]) = ("mpich", &["-bind-to", "none"]);
@@ -34,56 +33,6 @@ fn is_here(name: &str) -> bool {
         eprintln!("skipped: programs of the peers: there is no mpicc.{name} with its mpiexec");
     }
     here
-}
-
-/// Every source but that of collective operations, whose 22 are one.
-#[test]
-fn every_pattern_is_measured_beside_a_peer() {
-    if !is_here("mpich") {
-        return;
-    }
-    let two = ["--sizes", "1,100"];
-    for (pattern, sizes) in [
-        ("latency", &two[..]),
-        ("bandwidth", &two),
-        ("bibandwidth", &two),
-        ("rate", &two),
-        ("multithread", &two),
-        ("overlap", &two),
-        ("barrier", &[]),
-        ("depth", &two),
-        ("depth-wildcard", &two),
-        ("depth-unexpected", &two),
-        ("drain-reverse", &two),
-        ("drain-random", &two),
-        ("startup", &[]),
-        ("idle", &["--seconds", "0.01"]),
-        ("memory-ring", &[]),
-        ("memory-all", &[]),
-        ("coll", &["--sizes", "20"]),
-    ] {
-        let words = ["bench", pattern, "-n", "2", "--peers", "--only", "mpich"];
-        let least = ["--json", "--repeat", "1", "--iterations", "3"];
-        let mut command = portolan(&[&words[..], &least, sizes].concat());
-        command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
-        let (rows, others) = rows(&outcome(command, b""));
-        let (theirs, ours): (Vec<_>, Vec<_>) = rows.iter().partition(|row| {
-            row["peer"]
-                .as_str()
-                .is_some_and(|peer| peer.starts_with("mpich-"))
-        });
-        let expected = match pattern {
-            "coll" => 22,
-            _ if sizes == two => 2,
-            _ => 1,
-        };
-        let counts = (theirs.len(), ours.len());
-        assert_eq!(counts, (expected, expected), "{rows:?} {others:?}");
-        for (theirs, ours) in theirs.iter().zip(&ours) {
-            assert_eq!(theirs["unit"], ours["unit"], "{theirs}");
-            assert!(theirs["value"].as_f64().is_some_and(|value| value >= 0.0));
-        }
-    }
 }
 
 /// Built from a source beside this one, which has the peers' headers in it.

@@ -131,6 +131,12 @@ fn defines(pattern: Pattern) -> Vec<String> {
 
 /// Where things are kept that can be made again.
 pub(super) fn cache() -> PathBuf {
+    // Tests leave the user's alone.
+    if cfg!(test)
+        && let Ok(program) = env::current_exe()
+    {
+        return program.with_file_name("cache-of-tests");
+    }
     let set = |name| env::var_os(name).filter(|value: &OsString| !value.is_empty());
     let cache = set("XDG_CACHE_HOME")
         .map(PathBuf::from)

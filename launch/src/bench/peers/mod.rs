@@ -206,7 +206,49 @@ fn wheels() -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use portolan_benches::{Form, Pattern, Plan};
+
     use super::*;
+    use crate::bench::job::tests::job;
+
+    /// Builds the programs of such patterns with MPICH, and takes a sample by each; few rounds, and no look at the machine.
+    #[expect(clippy::print_stderr, reason = "skips are counted by the runner")]
+    fn every_program_runs(of: impl Fn(Pattern) -> bool) {
+        let here = ["mpicc.mpich", "mpiexec.mpich"].map(on_path);
+        let [Some(compiler), Some(starter)] = here else {
+            eprintln!("skipped: programs of the peers: there is no mpicc.mpich with its mpiexec");
+            return;
+        };
+        let mpich = Peer::identify(&starter).unwrap();
+        for pattern in Pattern::ALL.iter().copied().filter(|&pattern| of(pattern)) {
+            let program = build(&compiler, mpich.version(), pattern).unwrap();
+            let peer = Contender::Peer(mpich.clone().with_program(program));
+            let job = Job {
+                window: 5,
+                threads: 2,
+                limit: 0.01,
+                plans: [1, 100].map(|size| Plan::with_rounds(size, 3)).to_vec(),
+                ..job(pattern)
+            };
+            let mut steps = 0;
+            let outcome = peer.sample(&job, &mut || steps += 1);
+            let outcome = outcome.unwrap_or_else(|why| panic!("{}: {why}", pattern.name()));
+            assert_eq!((outcome.samples.len(), steps), (2, 2), "{}", pattern.name());
+            for sample in outcome.samples {
+                assert!(sample.unwrap().value >= 0.0, "{}", pattern.name());
+            }
+        }
+    }
+
+    #[test]
+    fn every_program_of_messages_runs() {
+        every_program_runs(|pattern| !matches!(pattern, Pattern::Collective(..)));
+    }
+
+    #[test]
+    fn the_program_of_collective_operations_runs_for_each() {
+        every_program_runs(|pattern| matches!(pattern, Pattern::Collective(_, Form::Blocking)));
+    }
 
     #[test]
     fn a_folder_without_a_compiler_is_none() {
