@@ -8,6 +8,9 @@ use portolan_core::job::pmi1::{Lines, Message};
 
 use super::output::LabelledPipe;
 
+/// What is read of one rank before others and signals have their turn: more than is left in the socket of one that has ended.
+const AT_ONCE: usize = 16 << 20;
+
 /// A rank's process and its connections.
 pub(super) struct Rank {
     pub(super) number: u32,
@@ -41,15 +44,7 @@ impl PmiStream {
 
     /// What the rank has sent: [`Lines`] to take, and whether it can send more.
     pub(super) fn receive(&mut self) -> (&mut Lines, bool) {
-        let mut bytes = [0; 4096];
-        let open = loop {
-            match self.stream.read(&mut bytes) {
-                Ok(0) => break false,
-                Ok(n) => self.lines.push(&bytes[..n]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => break error.kind() == io::ErrorKind::WouldBlock,
-            }
-        };
+        let open = take(&mut self.stream, &mut self.lines);
         (&mut self.lines, open)
     }
 
@@ -59,5 +54,43 @@ impl PmiStream {
     /// empty here unless the rank does not keep to the protocol.
     pub(super) fn send(&mut self, message: &Message) -> io::Result<()> {
         self.stream.write_all(format!("{message}\n").as_bytes())
+    }
+}
+
+/// Takes what there is, of one that never stops as much as is read at once; whether there can be more.
+fn take(stream: &mut impl Read, lines: &mut Lines) -> bool {
+    let mut bytes = [0; 4096];
+    let mut taken = 0;
+    while taken < AT_ONCE {
+        match stream.read(&mut bytes) {
+            Ok(0) => return false,
+            Ok(n) => {
+                lines.push(&bytes[..n]);
+                taken += n;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_never_stops_leaves_others_their_turn() {
+        let mut lines = Lines::new();
+        assert!(take(&mut io::repeat(b'x'), &mut lines));
+        assert!(lines.next_line().is_some_and(|line| line.is_err()));
+    }
+
+    #[test]
+    fn what_is_left_of_a_rank_that_has_ended_is_taken_whole() {
+        let mut lines = Lines::new();
+        assert!(!take(&mut &b"cmd=init\ncmd=x"[..], &mut lines));
+        assert_eq!(lines.next_line().unwrap().unwrap(), b"cmd=init");
+        assert!(lines.next_line().is_none() && lines.is_mid_line());
     }
 }
