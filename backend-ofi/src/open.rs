@@ -266,6 +266,8 @@ impl Made {
 }
 
 fn make(config: &Config, size: u32) -> Result<Made> {
+    // First, while there are descriptors: a rank that cannot read where it is looks as if it were on another node.
+    let (node, host) = (addr::node(), addr::host());
     let (library, info) = provider::choose(config)?;
     let link = Link::new(library, info, config, size, false).map_err(unavailable)?;
     let roster = Roster::create(size).map_err(unavailable)?;
@@ -278,8 +280,8 @@ fn make(config: &Config, size: u32) -> Result<Made> {
     })?;
     let card = Card {
         process: Process::own(),
-        node: addr::node(),
-        host: addr::host(),
+        node,
+        host,
         protocol: link.protocol(),
         address: link.name().map_err(unavailable)?,
         roster: roster.descriptor(),
