@@ -94,7 +94,7 @@ pub unsafe trait Device {
     /// pending complete as if it were there.
     fn comm_free(&self, comm: &CommView);
 
-    /// The failure of a peer, if it is held to be dead.
+    /// The failure of a peer, if it is held to be dead, or has left in good order while something was still wanted of it.
     fn failure_of(&self, peer: ProcId) -> Option<String>;
 
     /// A member of `group` that is held to be dead, if there is one. Called at the start of every
