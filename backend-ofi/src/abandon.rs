@@ -39,11 +39,15 @@ pub(crate) enum What {
 /// seen to have left, or was held to be dead, before.
 #[inline]
 pub(crate) fn is_open(ofi: &mut Ofi) -> bool {
-    let (memory, ends) = (&mut ofi.link.memory, ofi.shared.deaths.ends());
-    if memory.settled != ends && memory.is_idle() {
-        memory.settled = ends;
+    let ends = ofi.shared.deaths.ends();
+    if ofi.link.memory.settled == ends {
+        return false;
     }
-    memory.settled != ends
+    let open = !ofi.link.memory.is_idle() && caps::over(&ofi.link.domain.info, "shm");
+    if !open {
+        ofi.link.memory.settled = ends;
+    }
+    open
 }
 
 /// Whether something is under way that this provider never ends, because its peer has.
