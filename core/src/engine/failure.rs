@@ -117,8 +117,8 @@ impl<T: Transport> State<T> {
     /// Looks whether a peer that a wait needs has left in good order, which no failure tells of: what waits for it ends with one of the
     /// next polls. `false` if the wait is for nobody in particular.
     #[cold]
-    pub(super) fn look_for_leavers(&mut self, target: Target, group: Option<&Group>) -> bool {
-        let needed = self.proto.needed(target, group);
+    pub(super) fn look_for_leavers(&mut self, target: Target) -> bool {
+        let needed = self.proto.needed(target);
         for &peer in &needed {
             let known = self.proto.peers[peer as usize].flags & Peer::FAILED != 0;
             if !known && self.transport.has_left(peer) {
@@ -254,7 +254,7 @@ impl Proto {
     }
 
     /// The peers that a wait needs, or one of them: whoever waits for anything waits for all that is under way.
-    fn needed(&self, target: Target, group: Option<&Group>) -> Vec<u32> {
+    fn needed(&self, target: Target) -> Vec<u32> {
         let by_all = || {
             let of_requests = self.table.active();
             let of_requests = of_requests.filter_map(|(_, entry)| self.needed_by(&entry.op));
@@ -267,10 +267,7 @@ impl Proto {
                 None | Some(Op::Upper(_)) => by_all(),
                 Some(op) => self.needed_by(op).into_iter().collect(),
             },
-            Target::Memory(None) => {
-                let members = group.into_iter().flat_map(Group::iter);
-                members.map(ProcId::index).collect()
-            }
+            // Of several who store, some may be done and gone.
             Target::Memory(_) | Target::Message(_) => self.awaited(target).into_iter().collect(),
         };
         peers.retain(|&peer| peer != self.me && (peer as usize) < self.peers.len());

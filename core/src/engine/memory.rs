@@ -67,7 +67,6 @@ impl<T: Transport, L: Level> Engine<T, L> {
             if polls >= self.policy.closely {
                 let target = Target::Memory(peer.or_else(|| self.only_other(group)));
                 let mut waiter = Waiter::after_spinning(target, polls, self.shared.polls());
-                waiter.group = Some(group.clone());
                 let mut look = |state: &mut State<T>| look(state, ready);
                 break self.block_patiently(&mut waiter, &mut look);
             }

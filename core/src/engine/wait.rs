@@ -11,7 +11,6 @@ use super::patience::Looks;
 use super::state::State;
 use crate::config::{Settings, WaitMode};
 use crate::error::Result;
-use crate::group::Group;
 use crate::guard::NoUnwind;
 use crate::level::{Level, StateLock};
 use crate::matching::Pattern;
@@ -140,8 +139,6 @@ pub(super) struct Waiter {
     slept: bool,
     pub(super) since: Option<Instant>,
     pub(super) reported: bool,
-    /// Whose memory it is that [`Target::Memory`] waits for.
-    pub(super) group: Option<Group>,
     /// Polls in vain, when this wait last looked who has left, and whether it needs anybody.
     turns: u32,
     looked: Option<Instant>,
@@ -160,7 +157,6 @@ impl Waiter {
             slept: false,
             since: None,
             reported: false,
-            group: None,
             turns: 0,
             looked: None,
             needs_peers: false,
@@ -181,7 +177,7 @@ impl Waiter {
             return;
         }
         self.looked = Some(now);
-        self.needs_peers = state.look_for_leavers(self.target, self.group.as_ref());
+        self.needs_peers = state.look_for_leavers(self.target);
     }
 }
 
