@@ -29,9 +29,10 @@ use crate::units;
 /// writable and used by nobody else, and the two do not overlap. Values that are reduced are valid for the
 /// operator, on all ranks.
 pub unsafe fn run<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<()> {
-    let mut counts = Vec::new();
-    let units = units::of(comm, operation, &mut counts);
-    let operation = units.as_ref().unwrap_or(operation);
+    if units::are_in(operation) {
+        // SAFETY: from the caller.
+        return unsafe { run_units(comm, operation) };
+    }
     // SAFETY: from the caller.
     let shared = unsafe { direct::run(comm, state::of(comm), state::of_job(comm), operation) };
     if let Some(outcome) = shared {
@@ -42,6 +43,18 @@ pub unsafe fn run<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) 
     let outcome = unsafe { run_planned(comm, plan) };
     direct::over(comm, state::of(comm));
     outcome
+}
+
+/// The same in smaller items.
+///
+/// # Safety
+/// As [`run`].
+#[cold]
+unsafe fn run_units<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<()> {
+    let mut counts = Vec::new();
+    let operation = units::of(comm, operation, &mut counts)?;
+    // SAFETY: from the caller: it is of the same values.
+    unsafe { run(comm, &operation) }
 }
 
 /// The same for what `plan` plans, in the memory of a schedule that is not used any more.

@@ -119,9 +119,10 @@ pub unsafe fn start<D: Device>(
     comm: &Communicator<D>,
     operation: &Operation<'_>,
 ) -> Result<Request> {
-    let mut counts = Vec::new();
-    let units = units::of(comm, operation, &mut counts);
-    let operation = units.as_ref().unwrap_or(operation);
+    if units::are_in(operation) {
+        // SAFETY: from the caller.
+        return unsafe { start_units(comm, operation) };
+    }
     let (state, job) = (state::of(comm), state::of_job(comm));
     let tracks = direct::tracks(comm, state, &job.options, operation)?;
     let mut call = None;
@@ -142,6 +143,21 @@ pub unsafe fn start<D: Device>(
     };
     // SAFETY: from the caller.
     unsafe { start_watched(comm, plan, watch) }
+}
+
+/// The same in smaller items.
+///
+/// # Safety
+/// As [`start`].
+#[cold]
+unsafe fn start_units<D: Device>(
+    comm: &Communicator<D>,
+    operation: &Operation<'_>,
+) -> Result<Request> {
+    let mut counts = Vec::new();
+    let operation = units::of(comm, operation, &mut counts)?;
+    // SAFETY: from the caller: it is of the same values. Counts are used in the call only.
+    unsafe { start(comm, &operation) }
 }
 
 /// Starts an operation on a track of the boards. What is over in its start takes no slot.
@@ -319,7 +335,9 @@ impl<D: Device> Persistent<D> {
         // Before the number: one that is refused here has none, so that the next has the same on all ranks.
         check(comm, operation)?;
         let mut counts = Vec::new();
-        let units = units::of(comm, operation, &mut counts);
+        let units = units::are_in(operation)
+            .then(|| units::of(comm, operation, &mut counts))
+            .transpose()?;
         let operation = units.as_ref().unwrap_or(operation);
         agree(comm, || {
             Stamp::new(operation, comm.size(), Form::Persistent)

@@ -6,7 +6,7 @@
 //! cuts are the same on all ranks, whatever each gives.
 
 use portolan_core::comm::{Communicator, InterCommunicator};
-use portolan_core::{Device, TypedBuf};
+use portolan_core::{Device, Result, TypedBuf};
 use portolan_datatype::{Layout, Op};
 
 use crate::args::Operation;
@@ -14,28 +14,31 @@ use crate::check::{check, check_inter};
 use crate::exact::reduction;
 use crate::inter::InterOperation;
 
-/// The operation with other items; `None` if it is one with nothing to take apart, or if something is wrong with it: that
-/// is said of the items that the caller gave. `counts` is where its counts lie then.
-#[inline]
-pub(crate) fn of<'a, D: Device>(
-    comm: &Communicator<D>,
-    operation: &'a Operation<'a>,
-    counts: &'a mut Vec<usize>,
-) -> Option<Operation<'a>> {
-    let (op, layout) = reduction(operation)?;
-    match op.unit(layout) {
-        (_, 1) => None,
-        _ => taken_apart(comm, operation, counts),
+/// Whether there is something to take apart.
+#[inline(always)]
+pub(crate) fn are_in(operation: &Operation<'_>) -> bool {
+    match operation {
+        Operation::Reduce { .. }
+        | Operation::Allreduce { .. }
+        | Operation::ReduceScatterBlock { .. }
+        | Operation::Scan { .. }
+        | Operation::ReduceScatter { .. } => {
+            reduction(operation).is_some_and(|(op, layout)| op.unit(layout).1 != 1)
+        }
+        _ => false,
     }
 }
 
-#[inline(never)]
-fn taken_apart<'a, D: Device>(
+/// The operation with other items, in which there is [nothing](are_in) to take apart any more. `kept` is where its counts lie.
+///
+/// # Errors
+/// As [`check`], of the items that the caller gave.
+pub(crate) fn of<'a, D: Device>(
     comm: &Communicator<D>,
     operation: &'a Operation<'a>,
     kept: &'a mut Vec<usize>,
-) -> Option<Operation<'a>> {
-    check(comm, operation).ok()?;
+) -> Result<Operation<'a>> {
+    check(comm, operation)?;
     let mut operation = *operation;
     match &mut operation {
         Operation::Reduce { send, recv, op, .. } => {
@@ -58,12 +61,13 @@ fn taken_apart<'a, D: Device>(
             optional(op, send);
             data(op, recv);
         }
-        _ => return None,
+        _ => {}
     }
-    Some(operation)
+    debug_assert!(!are_in(&operation));
+    Ok(operation)
 }
 
-/// The same of an operation between two groups.
+/// The same of an operation between two groups; `None` where there is nothing to take apart, or something is wrong.
 pub(crate) fn between<'a, D: Device>(
     comm: &InterCommunicator<D>,
     operation: &'a InterOperation<'a>,
