@@ -274,3 +274,22 @@ fn active_messages_to_who_has_left_end() {
     assert!(sent.iter().all(Result::is_ok));
     assert_left(last.clone());
 }
+
+/// Of several who store into this rank's memory, one may be done and gone; of one alone nothing more comes.
+#[test]
+fn waits_for_stores_end_where_only_one_could_store() {
+    let engine = left_alone("park");
+    engine.state.lock().transport.left = false;
+    let wait = |ranks| {
+        let mut looks = 0;
+        let group = crate::Group::world(ranks);
+        engine.wait_for(&group, &mut || {
+            looks += 1;
+            looks > 100_000
+        })
+    };
+    wait(2).expect("it is there");
+    engine.state.lock().transport.left = true;
+    wait(3).expect("another may store");
+    assert_left(wait(2));
+}
