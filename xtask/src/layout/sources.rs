@@ -111,7 +111,8 @@ pub(super) fn names_of_mpi_are_aliases(_: &Repo, files: &[SourceFile]) -> Vec<St
                 attributes.push_str(more);
             }
             for name in paragraph.split('`').skip(1).step_by(2) {
-                if name.starts_with("MPI") && !attributes.contains(&format!("\"{name}\"")) {
+                let of_mpi = name.starts_with("MPI_") || name.starts_with("MPIX_");
+                if of_mpi && !attributes.contains(&format!("\"{name}\"")) {
                     problems.push(format!("{}:{number}: no alias {name}", file.path));
                 }
             }
