@@ -19,7 +19,7 @@ use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
 use crate::config::Config;
 use crate::native::Native;
 use crate::ofi::Ofi;
-use crate::open::in_process;
+use crate::start::open::in_process;
 use crate::testing::opened_or_skipped;
 
 /// A table in the place of the provider's. Nothing frees it: the endpoint has it for as long as it is open.

@@ -4,8 +4,8 @@ use portolan_core::transport::{Limits, TransportCaps};
 
 use crate::config::Config;
 use crate::endpoint::Domain;
-use crate::info::Info;
-use crate::wire::Wire;
+use crate::packets::wire::Wire;
+use crate::start::info::Info;
 
 /// Largest payload of a short packet.
 pub(crate) const SHORT: usize = 1024;

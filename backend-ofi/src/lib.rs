@@ -51,58 +51,30 @@
 //! }
 //! ```
 
-mod abandon;
-mod acquaint;
 mod addr;
-mod arrival;
-mod atomics;
-mod bare;
-mod beat;
-mod bell;
 #[cfg(test)]
 mod busy;
-mod calls;
 mod caps;
 mod config;
 mod deaths;
 mod endpoint;
-mod fid;
-mod gap;
-mod hmem;
-mod inbox;
-mod info;
-mod interfaces;
-mod library;
-mod link;
+mod memory;
 mod native;
-mod networks;
 mod ofi;
 mod one_sided;
-mod op;
-mod open;
-mod parts;
+mod packets;
 mod peer;
 mod progress;
-mod provider;
-mod pulse;
-mod registrations;
-mod remote;
-mod room;
-mod roster;
+mod quirks;
 mod send;
-mod sever;
 mod shared;
-mod slab;
-mod slots;
-mod stream;
+mod start;
 #[cfg(test)]
 mod testing;
-mod watch;
-mod wire;
 
 pub use config::Config;
-pub use hmem::accelerators;
+pub use memory::hmem::accelerators;
 pub use native::{Native, matching};
 pub use ofi::Ofi;
-pub use open::{in_process, in_process_with, open, open_with, probe};
-pub use provider::{Offer, offers, registration};
+pub use start::open::{in_process, in_process_with, open, open_with, probe};
+pub use start::provider::{Offer, offers, registration};

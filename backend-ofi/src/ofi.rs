@@ -12,17 +12,22 @@ use portolan_core::transport::{
 };
 
 use crate::addr::Addresses;
-use crate::bell::EventBell;
-use crate::calls::Calls;
-use crate::gap::Gap;
-use crate::link::Link;
+use crate::caps;
+use crate::deaths::sever;
+use crate::deaths::watch::Watcher;
+use crate::endpoint::bell::EventBell;
+use crate::endpoint::link::Link;
+use crate::memory::remote;
 use crate::native::Matched;
+use crate::one_sided;
+use crate::packets::gap::Gap;
 use crate::peer::Peers;
-use crate::room::Rooms;
+use crate::progress;
+use crate::quirks::hung_calls::Calls;
+use crate::quirks::room::Rooms;
+use crate::quirks::stream::Stream;
+use crate::send;
 use crate::shared::{Contacts, Shared};
-use crate::stream::Stream;
-use crate::watch::Watcher;
-use crate::{caps, one_sided, progress, remote, send, sever};
 
 /// How long a rank that leaves waits for its last packets to go: then whoever they were for is not
 /// going to take them.
@@ -37,7 +42,7 @@ const ARRIVAL: Duration = Duration::from_secs(1);
 
 /// One rank's end of a libfabric network.
 ///
-/// Made by [`open`](crate::open) in a job of processes and by [`in_process`](crate::in_process) for
+/// Made by [`open`](crate::start::open) in a job of processes and by [`in_process`](crate::in_process) for
 /// ranks that are threads, or that one thread steps.
 #[derive(Debug)]
 pub struct Ofi {

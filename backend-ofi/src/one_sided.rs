@@ -11,15 +11,15 @@ use std::sync::Arc;
 use libfabric_sys::{FI_ADDR_NOTAVAIL, FI_EAGAIN, FI_READ, FI_REMOTE_READ, fi_read, fid_mr};
 use portolan_core::transport::{Exposure, Pulled, Pulls, Sent, Token};
 
-use crate::abandon::{self, Open, What};
+use crate::deaths::abandon::{self, Open, What};
+use crate::endpoint::objects::Fid;
+use crate::endpoint::op::{Kind, Ops};
 use crate::endpoint::{Domain, desc};
-use crate::fid::Fid;
+use crate::memory::registrations::{Registrations, Whose, published};
+use crate::memory::remote::Remotes;
 use crate::ofi::Ofi;
-use crate::op::{Kind, Ops};
-use crate::registrations::{Registrations, Whose, published};
-use crate::remote::Remotes;
+use crate::packets::wire::Wire;
 use crate::send;
-use crate::wire::Wire;
 
 /// Reads that may be under way from one rank.
 const READS: usize = 16;
@@ -432,8 +432,9 @@ mod tests {
     use portolan_core::transport::Transport;
 
     use super::*;
+    use crate::in_process;
     use crate::ofi::Nobody;
-    use crate::{in_process, progress};
+    use crate::progress;
 
     #[test]
     fn places_survive_the_journey() {

@@ -10,23 +10,23 @@ use libfabric_sys::{
 };
 use portolan_core::transport::{Bell, Sink, Transport};
 
-use crate::abandon::{self, What};
 use crate::addr;
-use crate::arrival::Arrival;
-use crate::bare;
 use crate::caps;
-use crate::gap::Gap;
-use crate::inbox::{Fate, Own};
+use crate::deaths::abandon::{self, What};
+use crate::deaths::sever;
+use crate::endpoint::op::{Kind, Ops};
+use crate::memory::remote::{self, Failed};
 use crate::native::Matched;
 use crate::ofi::Ofi;
-use crate::op::{Kind, Ops};
+use crate::packets::arrival::Arrival;
+use crate::packets::gap::Gap;
+use crate::packets::headerless;
+use crate::packets::inbox::{Fate, Own};
+use crate::packets::wire::Wire;
 use crate::peer::WINDOW;
-use crate::remote::{self, Failed};
-use crate::room;
+use crate::quirks::room;
 use crate::send;
-use crate::sever;
 use crate::shared::Contacts;
-use crate::wire::Wire;
 
 /// Completions that are read at once.
 const BATCH: usize = 16;
@@ -170,7 +170,7 @@ fn arrived<S: Sink>(ofi: &mut Ofi, mut arrival: Arrival, sink: &mut S) -> usize 
     if arrival.form.bare
         && let Some(peer) = ofi.peers.get(arrival.wire.from as usize)
     {
-        bare::complete(&mut arrival.wire, ofi.job, peer);
+        headerless::complete(&mut arrival.wire, ofi.job, peer);
     }
     let wire = arrival.wire;
     let known = wire.job == ofi.job && wire.from < ofi.size && wire.from != ofi.rank;

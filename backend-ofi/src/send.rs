@@ -6,14 +6,14 @@
 use libfabric_sys::{FI_ADDR_NOTAVAIL, FI_EAGAIN, fi_av_insert, fi_inject, fi_send};
 use portolan_core::transport::{Header, Sent};
 
-use crate::bare;
+use crate::endpoint::op::Kind;
 use crate::ofi::Ofi;
-use crate::op::Kind;
-use crate::parts;
+use crate::packets::headerless;
+use crate::packets::parts;
+use crate::packets::slots::Slots;
+use crate::packets::wire::Wire;
 use crate::peer::{TELL, WINDOW};
 use crate::shared::Contacts;
-use crate::slots::Slots;
-use crate::wire::Wire;
 
 /// What libfabric says when there is no room.
 const NO_ROOM: isize = -(FI_EAGAIN as isize);
@@ -112,12 +112,12 @@ unsafe fn hand_over<F: FnOnce(*mut u8)>(
         return unsafe { parts::send(ofi, peer, header, len, source, fill) };
     }
     if let Some(data) = source
-        && (bare::LEAST..=ofi.inject).contains(&len)
+        && (headerless::LEAST..=ofi.inject).contains(&len)
         && ofi.words
         && ofi.peers.remembers(peer, header)
     {
         // SAFETY: the caller's promise. (A packet with a header can wait.)
-        match unsafe { bare::inject(ofi, data, peer, len) } {
+        match unsafe { headerless::inject(ofi, data, peer, len) } {
             Sent::Full => {}
             sent => return sent,
         }
@@ -142,7 +142,7 @@ unsafe fn hand_over<F: FnOnce(*mut u8)>(
     let sent = start(ofi, kind, slot, peer, Wire::LEN + len);
     if sent == Sent::Done {
         ofi.peers[peer as usize].has_left(wire.ack);
-        if len >= bare::LEAST {
+        if len >= headerless::LEAST {
             ofi.peers.has_left_with(peer, header);
         }
     }

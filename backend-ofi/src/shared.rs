@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use portolan_core::transport::Bell;
 
-use crate::bell::EventBell;
 use crate::deaths::Deaths;
-use crate::link::Link;
-use crate::roster::Roster;
+use crate::deaths::roster::Roster;
+use crate::endpoint::bell::EventBell;
+use crate::endpoint::link::Link;
 
 /// Who has left, and who has died.
 #[derive(Debug)]

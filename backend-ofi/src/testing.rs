@@ -6,8 +6,8 @@ use portolan_core::config::MatchMode;
 
 use crate::config::Config;
 use crate::ofi::Ofi;
-use crate::open::in_process_with;
-use crate::provider::offers;
+use crate::start::open::in_process_with;
+use crate::start::provider::offers;
 
 /// Says what is not tested here, and why, past the capturing of output.
 pub(crate) fn skipped(what: &str, why: &str) {

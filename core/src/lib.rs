@@ -20,7 +20,7 @@
 //! - What a peer sends is checked before it is believed; a peer that sends nonsense is declared
 //!   failed.
 //! - Nothing is global: several devices live side by side in a process, and one thread can step
-//!   several ranks. Only how much is said on standard error ([`log`]) is the process's, as `tracing` is.
+//!   several ranks. Only how much is said on standard error ([`mod@log`]) is the process's, as `tracing` is.
 
 pub mod ahead;
 pub mod buffer;

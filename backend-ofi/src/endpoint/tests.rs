@@ -17,12 +17,12 @@ use portolan_core::{Device as _, Engine, ProcId, Request};
 
 use super::*;
 use crate::config::Config;
+use crate::memory::registrations::{Registrations, Whose, published};
 use crate::ofi::{Nobody, Ofi};
 use crate::one_sided::{self, Place};
-use crate::open::{in_process_as, in_process_with};
 use crate::progress;
-use crate::provider::choose;
-use crate::registrations::{Registrations, Whose, published};
+use crate::start::open::{in_process_as, in_process_with};
+use crate::start::provider::choose;
 use crate::testing::{opened_or_skipped, skipped};
 
 /// Providers that every libfabric of Debian has, and that read peers' memory.

@@ -15,10 +15,10 @@ use portolan_core::config::{MatchMode, SettingValue};
 use super::bits::Bits;
 use super::receives::{FI_ETRUNC_ERROR, SINK};
 use crate::config::Config;
-use crate::info::Info;
-use crate::link::Link;
-use crate::op::{Kind, Ops};
-use crate::open::in_process_with;
+use crate::endpoint::link::Link;
+use crate::endpoint::op::{Kind, Ops};
+use crate::start::info::Info;
+use crate::start::open::in_process_with;
 
 /// How long the provider may take for what it is asked.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -377,7 +377,7 @@ impl<'a> Trial<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::library;
+    use crate::start::library;
 
     #[test]
     fn what_a_provider_says_of_itself_is_read() {

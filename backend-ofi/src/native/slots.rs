@@ -8,7 +8,7 @@ use portolan_core::matching::{Envelope, Pattern};
 
 use super::bits::Label;
 use super::buffers::Buffer;
-use crate::op::{Kind, Ops};
+use crate::endpoint::op::{Kind, Ops};
 
 /// Operations that are made at once.
 const CHUNK: usize = 256;

@@ -4,13 +4,13 @@ use portolan_core::buffer::TypedBuf;
 use portolan_core::{Error, ErrorKind, Result, lines};
 use portolan_datatype::{Layout, MsgRep, Op};
 
-use super::board::CHUNK;
 use crate::args::Many;
+use crate::direct::boards::board::CHUNK;
 use crate::schedule::{Base, Builder, Span};
 
 /// A buffer as the stream of its packed bytes: for what moves data.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stream<'a> {
+pub(in crate::direct) struct Stream<'a> {
     ptr: *mut u8,
     count: usize,
     layout: &'a Layout,
@@ -18,7 +18,7 @@ pub(super) struct Stream<'a> {
 
 impl<'a> Stream<'a> {
     #[inline]
-    pub(super) fn of(buf: &TypedBuf<'a>) -> Self {
+    pub(in crate::direct) fn of(buf: &TypedBuf<'a>) -> Self {
         Self {
             ptr: buf.ptr,
             count: buf.count,
@@ -28,7 +28,7 @@ impl<'a> Stream<'a> {
 
     /// The block of a rank.
     #[inline]
-    pub(super) fn block(many: &Many<'a>, rank: u32) -> Self {
+    pub(in crate::direct) fn block(many: &Many<'a>, rank: u32) -> Self {
         let rank = rank as usize;
         match many {
             Many::Equal(buf) => {
@@ -55,7 +55,7 @@ impl<'a> Stream<'a> {
 
     /// Bytes of the block of a rank.
     #[inline]
-    pub(super) fn block_len(many: &Many<'_>, rank: u32) -> usize {
+    pub(in crate::direct) fn block_len(many: &Many<'_>, rank: u32) -> usize {
         let rank = rank as usize;
         match many {
             Many::Equal(buf) => buf.count * buf.layout.size(),
@@ -66,27 +66,27 @@ impl<'a> Stream<'a> {
 
     /// Bytes of data.
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::direct) fn len(&self) -> usize {
         self.count * self.layout.size()
     }
 
     /// Items of it.
-    pub(super) fn count(&self) -> usize {
+    pub(in crate::direct) fn count(&self) -> usize {
         self.count
     }
 
     /// Of what it is.
-    pub(super) fn layout(&self) -> &'a Layout {
+    pub(in crate::direct) fn layout(&self) -> &'a Layout {
         self.layout
     }
 
     /// Where displacement 0 of the first item is.
-    pub(super) fn address(&self) -> *mut u8 {
+    pub(in crate::direct) fn address(&self) -> *mut u8 {
         self.ptr
     }
 
     /// The same as a span of a schedule, whose memory `base` begins at `origin`.
-    pub(super) fn span(&self, b: &mut Builder, base: Base, origin: *mut u8) -> Span {
+    pub(in crate::direct) fn span(&self, b: &mut Builder, base: Base, origin: *mut u8) -> Span {
         let offset = (self.ptr as isize).wrapping_sub(origin as isize);
         b.span(base, offset, self.count, self.layout)
     }
@@ -96,7 +96,7 @@ impl<'a> Stream<'a> {
     /// # Safety
     /// The buffer is readable, `to` is writable for `len` bytes, and they do not overlap.
     #[inline]
-    pub(super) unsafe fn read(&self, at: usize, to: *mut u8, len: usize) {
+    pub(in crate::direct) unsafe fn read(&self, at: usize, to: *mut u8, len: usize) {
         if len > 0 {
             // SAFETY: from the caller.
             unsafe {
@@ -111,7 +111,7 @@ impl<'a> Stream<'a> {
     /// # Safety
     /// The buffer is writable, `from` is readable for `len` bytes, and they do not overlap.
     #[inline]
-    pub(super) unsafe fn write(&self, at: usize, from: *const u8, len: usize) {
+    pub(in crate::direct) unsafe fn write(&self, at: usize, from: *const u8, len: usize) {
         if len > 0 {
             // SAFETY: from the caller.
             unsafe {
@@ -126,7 +126,7 @@ impl<'a> Stream<'a> {
     /// # Safety
     /// As [`write`](Self::write), and what is taken is writable, and has no other reader.
     #[inline]
-    pub(super) unsafe fn take(&self, at: usize, from: *mut u8, len: usize, takes: bool) {
+    pub(in crate::direct) unsafe fn take(&self, at: usize, from: *mut u8, len: usize, takes: bool) {
         // SAFETY: from the caller.
         unsafe {
             if !takes || len <= lines::LINE {
@@ -144,7 +144,7 @@ impl<'a> Stream<'a> {
     ///
     /// # Safety
     /// This buffer is readable, the other writable, and they do not overlap.
-    pub(super) unsafe fn copy_to(&self, to: &Self) {
+    pub(in crate::direct) unsafe fn copy_to(&self, to: &Self) {
         let len = self.len().min(to.len());
         // SAFETY: from the caller. A layout whose items are their own packed stream is read or written as that.
         unsafe {
@@ -206,17 +206,17 @@ const COMBINED: usize = 4 << 10;
 /// On a board they lie as in the program's buffers, gaps included, because an operator of the program knows
 /// no other form.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Items<'a> {
+pub(in crate::direct) struct Items<'a> {
     op: &'a Op,
     layout: &'a Layout,
-    pub(super) count: usize,
+    pub(in crate::direct) count: usize,
     /// Whether their data is one run of bytes that begins at displacement 0.
     contiguous: bool,
 }
 
 impl<'a> Items<'a> {
     #[inline]
-    pub(super) fn new(op: &'a Op, layout: &'a Layout, count: usize) -> Self {
+    pub(in crate::direct) fn new(op: &'a Op, layout: &'a Layout, count: usize) -> Self {
         Self {
             op,
             layout,
@@ -228,7 +228,7 @@ impl<'a> Items<'a> {
     /// Whether an item is so short that parts of chunks for `ranks` ranks have room for it, and takes a place of its own: many
     /// that lie over each other need less room than the length that is told of them.
     #[inline]
-    pub(super) fn fit_boards(layout: &Layout, ranks: u32) -> bool {
+    pub(in crate::direct) fn fit_boards(layout: &Layout, ranks: u32) -> bool {
         if layout.extent().unsigned_abs() < layout.size() {
             return false;
         }
@@ -239,7 +239,7 @@ impl<'a> Items<'a> {
 
     /// Bytes of data.
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::direct) fn len(&self) -> usize {
         self.count * self.layout.size()
     }
 
@@ -255,13 +255,13 @@ impl<'a> Items<'a> {
 
     /// Bytes that they need on a board.
     #[inline]
-    pub(super) fn room(&self) -> usize {
+    pub(in crate::direct) fn room(&self) -> usize {
         let reach = self.reach();
         (reach.end - reach.start) as usize
     }
 
     /// How many such items fit so many bytes, which are enough for one.
-    pub(super) fn per(&self, bytes: usize) -> usize {
+    pub(in crate::direct) fn per(&self, bytes: usize) -> usize {
         let more = bytes.saturating_sub(self.layout.true_extent().unsigned_abs());
         let each = self.layout.extent().unsigned_abs();
         more.checked_div(each).map_or(usize::MAX, |more| more + 1)
@@ -269,19 +269,19 @@ impl<'a> Items<'a> {
 
     /// Where displacement 0 of the first item is, if they lie at `place` on a board.
     #[inline]
-    pub(super) fn on_board(&self, place: *mut u8) -> *mut u8 {
+    pub(in crate::direct) fn on_board(&self, place: *mut u8) -> *mut u8 {
         place.wrapping_offset(-self.reach().start)
     }
 
     /// So many items of the same kind.
     #[inline]
-    pub(super) fn with(&self, count: usize) -> Self {
+    pub(in crate::direct) fn with(&self, count: usize) -> Self {
         Self { count, ..*self }
     }
 
     /// Where item number `index` is, if the first is at `first`.
     #[inline]
-    pub(super) fn nth(&self, first: *mut u8, index: usize) -> *mut u8 {
+    pub(in crate::direct) fn nth(&self, first: *mut u8, index: usize) -> *mut u8 {
         first.wrapping_offset(index as isize * self.layout.extent())
     }
 
@@ -290,7 +290,7 @@ impl<'a> Items<'a> {
     /// # Safety
     /// They are readable and initialised at `from` and writable at `to`, and do not overlap.
     #[inline]
-    pub(super) unsafe fn copy(&self, from: *const u8, to: *mut u8) {
+    pub(in crate::direct) unsafe fn copy(&self, from: *const u8, to: *mut u8) {
         // SAFETY: from the caller, for all of it.
         unsafe {
             if self.contiguous {
@@ -311,7 +311,7 @@ impl<'a> Items<'a> {
     /// # Safety
     /// As [`copy`](Self::copy), and what is taken is writable, and has no other reader.
     #[inline]
-    pub(super) unsafe fn copy_shown(&self, from: *mut u8, to: *mut u8, takes: bool) {
+    pub(in crate::direct) unsafe fn copy_shown(&self, from: *mut u8, to: *mut u8, takes: bool) {
         // SAFETY: from the caller.
         unsafe {
             if self.are_taken(takes) {
@@ -330,7 +330,7 @@ impl<'a> Items<'a> {
     /// # Safety
     /// As [`combine`](Self::combine) and [`copy_shown`](Self::copy_shown).
     #[inline]
-    pub(super) unsafe fn combine_shown(
+    pub(in crate::direct) unsafe fn combine_shown(
         &self,
         left: *mut u8,
         right: *mut u8,
@@ -368,7 +368,7 @@ impl<'a> Items<'a> {
     /// Both are readable, the right one writable, they do not overlap, and hold values that are
     /// valid for the operator.
     #[inline]
-    pub(super) unsafe fn combine(&self, left: *const u8, right: *mut u8) -> Result<()> {
+    pub(in crate::direct) unsafe fn combine(&self, left: *const u8, right: *mut u8) -> Result<()> {
         // SAFETY: from the caller.
         let done = unsafe { self.op.apply(self.layout, self.count, left, right) };
         done.map_err(|error| Error::new(ErrorKind::InvalidLayout, error.to_string()))

@@ -1,51 +1,25 @@
 //! Collective operations through memory that all ranks of a communicator can load and store.
 //!
 //! Where the device has [`Caps::DIRECT`](portolan_core::device::Caps::DIRECT) and all members are on one node, blocking
-//! operations send no messages. Each rank has a *board* ([`board`]), on which it writes what the others are to
-//! see; they look at it until it is there ([`steps`]). What fits a cache line costs the transfer of one
-//! line; longer data goes through chunks that stay in caches, up to a length ([`limits`]) from which messages are
-//! better, or may be ([`choice`]), if all agree on the board about it.
+//! operations send no messages. Each rank has a *board* ([`boards::board`]), on which it writes what the others are to
+//! see; they look at it until it is there ([`blocking::steps`]). What fits a cache line costs the transfer of one
+//! line; longer data goes through chunks that stay in caches, up to a length ([`boards::limits`]) from which messages are
+//! better, or may be ([`blocking::choice`]), if all agree on the board about it.
 //!
 //! Nonblocking and persistent operations never match blocking ones (MPI-4 section 6.12). Those of
-//! up to [`RADIX`] ranks take a step on a *track* of the boards ([`begun`]), with what is short; what is long is messages beside it, as are
+//! up to [`RADIX`] ranks take a step on a *track* of the boards ([`tracks::begun`]), with what is short; what is long is messages beside it, as are
 //! those of more ranks.
 //!
 //! Ranks that disagree about lengths are told so ([`InvalidCount`](portolan_core::ErrorKind::InvalidCount)) as far
-//! as they can see it, and the boards stay in step.
+//! as they can see it, and the boards stay in step ([`agree`]).
 
-mod along;
-mod bcast;
-mod begun;
-mod beside;
-mod board;
-mod call;
-mod choice;
-mod counts;
+mod agree;
+mod blocking;
+mod boards;
 mod data;
-mod edges;
-mod exchange;
-mod hope;
-mod kept;
-mod limits;
-mod list;
-mod listed;
-mod long;
-mod messages;
-mod moves;
-mod neighbours;
-mod odd;
-mod pending;
-mod reduce;
-mod rooted;
-mod scan;
-mod setup;
-mod sort;
-mod steps;
 #[cfg(test)]
 mod tests;
-mod to_root;
-mod track;
-mod verdict;
+mod tracks;
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -55,11 +29,11 @@ use portolan_core::comm::{Communicator, NoUnwind};
 use portolan_core::device::Region;
 use portolan_core::{Device, Error, ErrorKind, ProcId, Result};
 
-pub(crate) use call::Call;
-pub(crate) use kept::Kept;
-pub(crate) use pending::Pending;
-pub(crate) use setup::Pool;
-pub(crate) use verdict::Refused;
+pub(crate) use agree::verdict::Refused;
+pub(crate) use boards::setup::Pool;
+pub(crate) use tracks::call::Call;
+pub(crate) use tracks::kept::Kept;
+pub(crate) use tracks::pending::Pending;
 
 use crate::args::{Name, Operation};
 use crate::check::check;
@@ -67,18 +41,20 @@ use crate::counters::Counters;
 use crate::options::Options;
 use crate::plan::Plan;
 use crate::state::{Job, State};
-use begun::Begun;
-use board::{Map, TRACKS};
-use choice::Choice;
+use agree::sort::Sorts;
+use blocking::choice::Choice;
+use blocking::exchange::RADIX;
+use blocking::steps::{Steps, Way};
+use blocking::{bcast, beside, choice, exchange, moves, neighbours, reduce, rooted, scan};
+use boards::board::{Map, TRACKS};
+use boards::edges::Edges;
+use boards::long::Long;
+use boards::setup;
 use data::{Items, Stream};
-use edges::Edges;
-use exchange::RADIX;
-use hope::Hope;
-use long::Long;
-use messages::Messages;
-use sort::Sorts;
-use steps::{Steps, Way};
-use track::Turns;
+use tracks::begun::Begun;
+use tracks::hope::Hope;
+use tracks::messages::Messages;
+use tracks::turns::Turns;
 
 /// The boards of a communicator: not made yet, or none.
 #[derive(Debug, Default)]
@@ -109,7 +85,7 @@ struct Boards {
     tracks: [Turns; TRACKS],
     /// How long a start looks for the others.
     hope: Hope,
-    /// Whether this rank waited in the last operation for others that did not wait for it ([`beside`]).
+    /// Whether this rank waited in the last operation for others that did not wait for it ([`blocking::beside`]).
     waits_alone: AtomicBool,
     /// Whether this rank looked at nobody in the last operation.
     ahead: AtomicBool,

@@ -1,8 +1,8 @@
 //! Completion: from the end of an operation to the status in the caller's hands.
 
-use super::entry::Op;
-use super::state::{Proto, State};
 use crate::device::Completion;
+use crate::engine::entry::Op;
+use crate::engine::state::{Proto, State};
 use crate::error::{Error, ErrorKind, Result};
 use crate::request::{Request, State as Stage};
 use crate::status::Status;
@@ -257,7 +257,7 @@ impl<T: Transport> State<T> {
 
     /// Takes an operation that has not been matched out of matching; `false` if it is too late.
     pub(super) fn take_back(&mut self, index: u32) -> bool {
-        use super::entry::{RecvStage, SendStage};
+        use crate::engine::entry::{RecvStage, SendStage};
 
         match &self.proto.table.entry(index).op {
             Op::Queued(op) => {
@@ -293,14 +293,14 @@ impl<T: Transport> State<T> {
     /// if the peer knows it, is closed by the peer.
     pub(super) fn release_offer(&mut self, index: u32) {
         if let Some(op) = self.proto.table.recv(index)
-            && let super::entry::RecvStage::Transfer(transfer) = &mut op.stage
+            && let crate::engine::entry::RecvStage::Transfer(transfer) = &mut op.stage
             && let Some(opened) = transfer.opened.take()
         {
             self.transport.withdraw(&opened);
         }
         // What waits in its slot has shown nothing to anybody.
         if let Op::Send(op) = &mut self.proto.table.entry(index).op {
-            use super::entry::SendStage::{Queued, Unasked};
+            use crate::engine::entry::SendStage::{Queued, Unasked};
             let is_untold = matches!(op.stage, Queued | Unasked { .. });
             if let Some(word) = op.word.take()
                 && is_untold

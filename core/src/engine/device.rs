@@ -3,22 +3,22 @@
 
 use std::path::Path;
 
-use super::Engine;
-use super::complete::attach_to_nothing;
-use super::cores;
-use super::data::Data;
-use super::driven::{read, written};
-use super::finish::{clock, clock_resolution};
-use super::one_sided::{Reach, atomic_direct};
-use super::outgoing::Peer;
-use super::send::Launched;
-use super::state::Context;
-use super::wait::Target;
 use crate::buffer::{ContigBuf, MemoryKind, TypedBuf};
 use crate::device::{
     AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Device, Handler,
     HandlerId, Hook, HookId, Message, Persistent, ProcId, Region, RegionKey, SendArgs, Upper,
 };
+use crate::engine::Engine;
+use crate::engine::complete::attach_to_nothing;
+use crate::engine::data::Data;
+use crate::engine::deaths::finish::{clock, clock_resolution};
+use crate::engine::one_sided::driven::{read, written};
+use crate::engine::one_sided::{Reach, atomic_direct};
+use crate::engine::short::outgoing::Peer;
+use crate::engine::short::send::Launched;
+use crate::engine::state::Context;
+use crate::engine::waiting::cores;
+use crate::engine::waiting::wait::Target;
 use crate::error::{Error, ErrorKind, Result};
 use crate::group::Group;
 use crate::level::{Level, StateLock};
@@ -482,7 +482,7 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
 
     unsafe fn register_region(&self, ptr: *mut u8, len: usize) -> Result<Region> {
         if ptr.is_null() && len != 0 {
-            return Err(super::one_sided::null_buffer(len).on_rank(self.shared.rank));
+            return Err(crate::engine::one_sided::null_buffer(len).on_rank(self.shared.rank));
         }
         // SAFETY: the caller's promise.
         Ok(unsafe { self.state.lock().register_region(ptr, len) })

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use portolan_datatype::MsgRep;
 
-use super::data::Data;
-use super::flows::Landing;
-use super::remote::RemoteOp;
-use super::shared::Shared;
 use crate::ahead::prefetch;
 use crate::buffer::ContigBuf;
 use crate::device::{Completion, Persistent, SendArgs, SendMode, Upper};
+use crate::engine::data::Data;
+use crate::engine::long::flows::Landing;
+use crate::engine::one_sided::remote::RemoteOp;
+use crate::engine::shared::Shared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::{PostedId, UnexpectedId, Wanted};
 use crate::request::{Request, State};
@@ -100,7 +100,7 @@ pub(super) struct SendOp {
 pub(super) enum SendStage {
     /// Waits in the peer's queue.
     Queued,
-    /// Leaves in pieces, unasked ([`super::pieces`]): this much has left.
+    /// Leaves in pieces, unasked ([`crate::engine::long::pieces`]): this much has left.
     Unasked { left: usize },
     /// Was announced; the receiver will take or pull it.
     Offered,

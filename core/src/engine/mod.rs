@@ -1,14 +1,17 @@
 //! The model implementation of the device interface, over any transport.
 //!
-//! Where to find what: sending in `send.rs`, receiving in `recv.rs` (the two hot paths), long messages
-//! in `rendezvous.rs`, those of middle length that nobody asks for in `pieces.rs` and `unasked.rs`, a rank's messages to itself in `loopback.rs`, early messages in
-//! `unexpected.rs`, what waits for room in `outgoing.rs`, short messages that leave together in `bundle.rs`, the poll in `progress.rs`, waiting in
-//! `wait.rs`, blocking sends and receives in `blocking.rs`, waiting on memory that peers store into in `memory.rs`, hooks and what they may do in
-//! `hooks.rs`, deaths in `failure.rs` and, where they concern everybody, `collective.rs`, what is said of a wait that is too long in
-//! `stuck.rs`, long messages of senders that are absent in `late.rs`, one-sided operations in `one_sided.rs`, on the regions of `regions.rs`, and by the network's own means in `remote.rs`,
-//! how data of devices goes through the host in `flows.rs` and `loader.rs`, puts and gets of it in `driven.rs`,
-//! the end of an operation in `complete.rs`, request slots in `entry.rs`, and the
-//! implementation of [`Device`](crate::Device) in terms of these in `device.rs`.
+//! | where | what |
+//! | --- | --- |
+//! | `device.rs` | [`Device`](crate::Device) in terms of the rest: takes the lock, calls, waits |
+//! | `short/` | sending and receiving, the two hot paths; early messages, messages that find no room |
+//! | `long/` | messages that are offered and then moved, or go in pieces |
+//! | `one_sided/` | put, get and atomics, and the regions that they are on |
+//! | `upper/` | active messages and hooks of the crates above |
+//! | `progress.rs` | the poll: what came in, and what waits to go out |
+//! | `waiting/` | spinning, giving the core away, sleeping |
+//! | `deaths/` | what the end of a peer, or of the job, does to what is under way |
+//! | `entry.rs`, `data.rs`, `complete.rs` | request slots, the buffers of operations, and their ends |
+//! | `state.rs`, `shared.rs` | what is behind the lock, and what anyone may read |
 //!
 //! **Invariants**
 //! - All state is behind one lock ([`Level`]), but for `Shared`, which anyone may read.
@@ -18,44 +21,19 @@
 //! - A peer's packet names requests of this rank in short form; it is checked against the slot's
 //!   generation and operation before it does anything.
 
-mod active;
-mod blocking;
-mod bundle;
-mod collective;
 mod complete;
-mod cores;
 mod data;
+mod deaths;
 mod device;
-mod driven;
 mod entry;
-mod failure;
-mod finish;
-mod flows;
-mod hooks;
-mod in_hand;
-mod late;
-mod loader;
-mod loopback;
-mod memory;
+mod long;
 mod one_sided;
-mod outgoing;
-mod patience;
-mod pieces;
-mod probe;
 mod progress;
-mod recv;
-mod regions;
-mod remote;
-mod rendezvous;
-mod send;
 mod shared;
+mod short;
 mod state;
-mod stuck;
-mod transfer;
-mod unasked;
-mod unexpected;
-mod wait;
-mod ways;
+mod upper;
+mod waiting;
 
 #[cfg(test)]
 mod tests;
@@ -63,8 +41,8 @@ mod tests;
 use std::sync::{Arc, Mutex};
 
 pub use data::Data;
-pub use finish::AbortHook;
-pub use stuck::StuckHook;
+pub use deaths::finish::AbortHook;
+pub use waiting::stuck::StuckHook;
 
 use crate::config::Settings;
 use crate::device::{Attributes, Caps, Which};
@@ -72,10 +50,11 @@ use crate::error::Result;
 use crate::level::{Level, StateLock};
 use crate::observe::{Counters, Tracer};
 use crate::transport::{Transport, TransportCaps};
-use patience::Patience;
 use shared::Shared;
 use state::State;
-use wait::Policy;
+use waiting::cores;
+use waiting::patience::Patience;
+use waiting::wait::Policy;
 
 /// The model implementation of [`Device`](crate::Device): matching, protocols and requests over a
 /// transport.

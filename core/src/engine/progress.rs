@@ -3,8 +3,8 @@
 //! The fast part is [`State::progress`]: a poll and one test. Everything that needs the transport
 //! while packets are being delivered is noted and done in [`State::work`], right after the poll.
 
-use super::state::{Proto, State};
-use super::unexpected::{OfferBody, envelope};
+use crate::engine::short::unexpected::{OfferBody, envelope};
+use crate::engine::state::{Proto, State};
 use crate::transport::packet::flags;
 use crate::transport::{Header, PacketKind, Payload, Sink, Transport};
 

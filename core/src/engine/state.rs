@@ -4,23 +4,23 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::active::ActiveState;
-use super::bundle::{self, Bundle};
-use super::entry::Table;
-use super::flows::Flows;
-use super::hooks::Hooks;
-use super::in_hand::InHand;
-use super::late::Late;
-use super::outgoing::{Peer, Stream};
-use super::pieces::{Arrivals, Lengths};
-use super::regions::Regions;
-use super::remote::Remotes;
-use super::shared::Shared;
-use super::transfer::Push;
-use super::unasked::Unasked;
-use super::unexpected::{Arrived, OfferBody, Taken};
-use super::ways::Ways;
 use crate::config::{Origin, Settings};
+use crate::engine::entry::Table;
+use crate::engine::long::flows::Flows;
+use crate::engine::long::late::Late;
+use crate::engine::long::pieces::{Arrivals, Lengths};
+use crate::engine::long::transfer::Push;
+use crate::engine::long::unasked::Unasked;
+use crate::engine::long::ways::Ways;
+use crate::engine::one_sided::regions::Regions;
+use crate::engine::one_sided::remote::Remotes;
+use crate::engine::shared::Shared;
+use crate::engine::short::bundle::{self, Bundle};
+use crate::engine::short::in_hand::InHand;
+use crate::engine::short::outgoing::{Peer, Stream};
+use crate::engine::short::unexpected::{Arrived, OfferBody, Taken};
+use crate::engine::upper::active::ActiveState;
+use crate::engine::upper::hooks::Hooks;
 use crate::group::Group;
 use crate::matching::{PostedQueue, UnexpectedQueue};
 use crate::observe::{Counters, Event, Tracer};
@@ -246,7 +246,7 @@ impl Proto {
     #[cold]
     #[inline(never)]
     fn record(&mut self, event: &Event) {
-        let now = super::finish::clock();
+        let now = crate::engine::deaths::finish::clock();
         for tracer in [&mut self.tracer, &mut self.debug].into_iter().flatten() {
             tracer.record(now, event);
         }

@@ -16,9 +16,9 @@ mod slots;
 mod windows;
 
 use self::scripted::{NoBell, Scripted, scripted};
-use super::Engine;
 use crate::config::Settings;
 use crate::device::{Check, CommView, Completion, Device, SendMode};
+use crate::engine::Engine;
 use crate::level::{Level, Single, StateLock};
 use crate::matching::Pattern;
 use crate::transport::{
@@ -320,7 +320,7 @@ fn what_has_not_begun_is_held() {
     let bytes = [7_u8; 1200];
     let mut state = engine.state.lock();
     state.transport.full = true;
-    let data = super::Data::Contig(crate::buffer::ContigBuf::from_bytes(&bytes));
+    let data = crate::engine::Data::Contig(crate::buffer::ContigBuf::from_bytes(&bytes));
     // SAFETY: the bytes outlive the engine's use of them: the test ends with both.
     let request = unsafe { state.start_waited_send(&to, data) }.unwrap();
     state.progress();
@@ -358,7 +358,7 @@ fn the_packet_size_governs_blocking_sends() {
         let to = SendArgs::new(ProcId::new(1), 3, 0, 5);
         let bytes = vec![7_u8; len];
         let mut state = engine.state.lock();
-        let data = super::Data::Contig(crate::buffer::ContigBuf::from_bytes(&bytes));
+        let data = crate::engine::Data::Contig(crate::buffer::ContigBuf::from_bytes(&bytes));
         // SAFETY: the bytes outlive the engine's use of them: nothing runs after this.
         unsafe { state.start_waited_send(&to, data) }.unwrap();
         state.progress();

@@ -3,7 +3,7 @@
 //!
 //! What is modelled is `Steps::room`, `room_wide`, `post`, `header_of`, `next` and `next_published`; the numbers are theirs.
 
-use crate::direct::board::{CELLS, CHUNKS};
+use crate::direct::boards::board::{CELLS, CHUNKS};
 use crate::simulate::Random;
 
 /// What happens in a step: the same for all ranks.

@@ -5,7 +5,7 @@ use portolan_core::{Device, ErrorKind, MemoryKind, Result, TypedBuf};
 use portolan_datatype::Layout;
 
 use super::{World, costs, on_all};
-use crate::direct::long::without_memory;
+use crate::direct::boards::long::without_memory;
 use crate::simulate::Random;
 use crate::{BlocksArg, LayoutsArg, Many, Operation, run, start};
 

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use portolan_datatype::{Layout, Op};
 
-use super::super::board::CELLS;
 use super::{World, buf, on_all};
+use crate::direct::boards::board::CELLS;
 use crate::{Operation, run, state};
 
 /// As if `step` steps had been taken. Called by all ranks, between operations.

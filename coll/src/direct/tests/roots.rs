@@ -6,8 +6,8 @@ use std::time::Duration;
 use portolan_core::{Device, ErrorKind, Result};
 use portolan_datatype::{Layout, Op, Predefined};
 
-use super::super::long::LONG;
 use super::{World, buf, on_all};
+use crate::direct::boards::long::LONG;
 use crate::{Many, Operation, run, start};
 
 /// Bytes of a block: in a cell, in a chunk, by messages where those are, and as long as a header tells, or longer.

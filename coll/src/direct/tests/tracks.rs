@@ -2,8 +2,8 @@
 //! in any order, in an order drawn from a seed. No cell or chunk may be written that somebody has yet to read, and
 //! nobody may wait for ever.
 
-use crate::direct::board::{CHUNK, Map, Place, TrackMap};
-use crate::direct::track::Turns;
+use crate::direct::boards::board::{CHUNK, Map, Place, TrackMap};
+use crate::direct::tracks::turns::Turns;
 use crate::simulate::Random;
 
 /// What an operation is: the same for all ranks.

@@ -11,7 +11,7 @@ use portolan_core::{Device, Engine, ErrorKind, Request, Result};
 use portolan_datatype::{Layout, Op, Predefined};
 
 use super::{World, buf, costs, has_boards, on_all, on_some};
-use crate::direct::board::small;
+use crate::direct::boards::board::small;
 use crate::{BlocksArg, Counters, Many, Operation, Persistent, counted, run, start};
 
 /// Numbers that are a message in place of a contribution on the track of nonblocking operations.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::buffer::{MemoryKind, TypedBuf};
-use crate::engine::outgoing::Peer;
+use crate::engine::short::outgoing::Peer;
 use crate::level::Multiple;
 use crate::transport::PacketKind;
 use portolan_datatype::Layout;

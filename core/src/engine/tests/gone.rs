@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::device::HandlerId;
+use crate::engine::one_sided::regions::KeyParts;
 use crate::engine::one_sided::{one_sided, prefix, step};
-use crate::engine::regions::KeyParts;
 use crate::transport::PacketKind;
 use crate::transport::packet::flags;
 

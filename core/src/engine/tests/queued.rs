@@ -1,7 +1,7 @@
 //! Short sends that wait for room.
 
 use super::*;
-use crate::engine::outgoing::Peer;
+use crate::engine::short::outgoing::Peer;
 use crate::engine::state::State;
 use crate::transport::PacketKind;
 

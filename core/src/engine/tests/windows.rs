@@ -4,7 +4,7 @@ use super::{Scripted, arrives, busy, piece, scripted};
 use crate::config::Settings;
 use crate::device::{Check, Device, SendArgs, Turn};
 use crate::engine::Engine;
-use crate::engine::ways::Way;
+use crate::engine::long::ways::Way;
 use crate::level::{Single, StateLock};
 use crate::matching::Pattern;
 use crate::transport::packet::flags;

@@ -1,0 +1,125 @@
+//! Who is known to be dead: written by whoever finds out, adopted by each rank when it is ready.
+
+pub(crate) mod abandon;
+pub(crate) mod datagram;
+pub(crate) mod pulse;
+pub(crate) mod roster;
+pub(crate) mod sever;
+pub(crate) mod watch;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use portolan_core::transport::Bell;
+
+/// The deaths that the ranks of this process know of, in the order in which they were found.
+#[derive(Debug, Default)]
+pub(crate) struct Deaths {
+    /// How many, so that a poll need not lock.
+    count: AtomicU32,
+    list: Mutex<Vec<(u32, String)>>,
+    /// Those of whom nothing runs any more, and copies anything.
+    ended: Mutex<Vec<u32>>,
+    /// How many these are.
+    ends: AtomicU32,
+    bells: Mutex<Vec<Weak<crate::endpoint::bell::EventBell>>>,
+}
+
+impl Deaths {
+    /// How many are known.
+    #[inline]
+    pub(crate) fn count(&self) -> u32 {
+        // Acquire: pairs with the Release in `declare`: who sees the number finds the entry.
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// `rank` is dead; later reasons for the same rank are not kept.
+    pub(crate) fn declare(&self, rank: u32, why: &str) {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        if list.iter().any(|(dead, _)| *dead == rank) {
+            return;
+        }
+        list.push((rank, why.to_owned()));
+        // Release: pairs with the Acquire in `count`.
+        self.count.store(list.len() as u32, Ordering::Release);
+        drop(list);
+        let bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
+        for bell in bells.iter().filter_map(Weak::upgrade) {
+            bell.ring();
+        }
+    }
+
+    /// The process of a rank has ended, that has left or is known to be dead; or its transport has, in a job of threads.
+    pub(crate) fn note_end(&self, rank: u32) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if !ended.contains(&rank) {
+            ended.push(rank);
+            // Release: pairs with the Acquire in `ends`.
+            self.ends.store(ended.len() as u32, Ordering::Release);
+        }
+    }
+
+    /// The process of a rank has ended, or is ending, which has not left before.
+    pub(crate) fn died(&self, rank: u32, pid: u32) {
+        let why = format!("the process of rank {rank} (pid {pid}) has died");
+        self.declare(rank, &why);
+        // Last: nothing is begun any more that it would have to end.
+        self.note_end(rank);
+    }
+
+    /// How many have ended.
+    #[inline]
+    pub(crate) fn ends(&self) -> u32 {
+        // Acquire: pairs with the Release in `note_end`: what has ended wrote before.
+        self.ends.load(Ordering::Acquire)
+    }
+
+    /// The ranks of whom that is known.
+    pub(crate) fn ended(&self) -> Vec<u32> {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.clone()
+    }
+
+    /// Why `rank` is dead, if it is among the first `known`.
+    pub(crate) fn reason(&self, rank: u32, known: u32) -> Option<String> {
+        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = list.iter().take(known as usize);
+        known
+            .find(|(dead, _)| *dead == rank)
+            .map(|(_, why)| why.clone())
+    }
+
+    /// The deaths behind the first `known`.
+    pub(crate) fn list(&self, known: usize) -> Vec<(u32, String)> {
+        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        list.get(known..).unwrap_or_default().to_vec()
+    }
+
+    /// Whether `rank` is dead, whoever has adopted it.
+    pub(crate) fn is_dead(&self, rank: u32) -> bool {
+        self.count() != 0 && self.reason(rank, u32::MAX).is_some()
+    }
+
+    /// Whoever sleeps on `bell` hears of deaths.
+    pub(crate) fn tell(&self, bell: &Arc<crate::endpoint::bell::EventBell>) {
+        let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
+        bells.push(Arc::downgrade(bell));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_reason_stays() {
+        let deaths = Deaths::default();
+        deaths.declare(3, "it panicked");
+        deaths.declare(3, "its process has ended");
+        deaths.declare(1, "gone");
+        assert_eq!(deaths.count(), 2);
+        assert_eq!(deaths.reason(3, 1).as_deref(), Some("it panicked"));
+        assert_eq!(deaths.reason(1, 1), None, "not adopted yet");
+        assert!(deaths.is_dead(1) && !deaths.is_dead(0));
+    }
+}

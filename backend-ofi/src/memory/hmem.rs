@@ -1,0 +1,346 @@
+//! Memory of accelerators in the provider's hands (`FI_HMEM`).
+//!
+//! A provider that was asked for it registers memory together with the interface and the device to which
+//! it belongs. Who owns an address is asked of the accelerators' drivers, once for each registration. Without
+//! `FI_HMEM` nothing is asked: all that comes here is the host's then.
+
+use libfabric_sys::{
+    FI_ENOSYS, FI_EOPNOTSUPP, FI_HMEM_CUDA, FI_HMEM_NEURON, FI_HMEM_ROCR, FI_HMEM_SYNAPSEAI,
+    FI_HMEM_SYSTEM, FI_HMEM_ZE, FI_MR_HMEM, FI_SEND, fi_hmem_iface,
+};
+use portolan_core::MemoryKind;
+use portolan_core::config::{MatchMode, SettingValue, Switch};
+use portolan_core::staging::Staging;
+
+use crate::config::Config;
+use crate::endpoint::Domain;
+use crate::start::open::in_process_with;
+
+/// Kinds of memory that libfabric knows.
+const KINDS: [MemoryKind; 6] = [
+    MemoryKind::Host,
+    MemoryKind::Cuda,
+    MemoryKind::Rocm,
+    MemoryKind::LevelZero,
+    MemoryKind::Neuron,
+    MemoryKind::SynapseAi,
+];
+
+/// Key of registrations that only show whether a provider has an interface. Nothing else has it.
+const TRIAL: u64 = 15;
+
+/// A page, as it would have to be for any interface.
+#[repr(align(4096))]
+struct Page([u8; 4096]);
+
+/// The accelerators of this machine, and how they are to be served.
+#[derive(Clone, Debug)]
+pub(crate) struct Accelerators {
+    /// Who knows what is their memory.
+    pub(crate) drivers: Staging,
+    /// The host's memory is registered like theirs, because somebody said `on`.
+    pub(crate) always: bool,
+}
+
+impl Accelerators {
+    /// As a setting wants them; `None` if nobody is to be asked for `FI_HMEM`.
+    pub(crate) fn wanted(setting: Switch) -> Option<Self> {
+        let always = setting == Switch::On;
+        if setting == Switch::Off {
+            return None;
+        }
+        let drivers = Staging::detected();
+        (always || !drivers.is_empty()).then_some(Self { drivers, always })
+    }
+}
+
+/// What a domain's provider takes.
+#[derive(Debug)]
+pub(crate) struct Hmem {
+    owners: Accelerators,
+    kinds: Vec<MemoryKind>,
+    /// Buffers of accelerators have to be registered for every operation.
+    registers: bool,
+}
+
+impl Hmem {
+    /// What an open domain takes; `None` if it was not asked for `FI_HMEM`, or takes nothing of the accelerators that are
+    /// here: then nobody need ask their drivers whose an address is, and all that comes here is the host's.
+    pub(crate) fn examine(domain: &Domain) -> Option<Self> {
+        let owners = domain.info.memory.clone()?;
+        let kinds = kinds(domain);
+        let serves = owners
+            .drivers
+            .kinds()
+            .iter()
+            .any(|kind| kinds.contains(kind));
+        (serves || owners.always).then(|| Self {
+            owners,
+            kinds,
+            registers: domain.info.mr_mode(FI_MR_HMEM),
+        })
+    }
+
+    /// Whose memory an address is; an error if the provider does not take it.
+    pub(crate) fn place_of(&self, address: *const u8) -> Result<(MemoryKind, i32), String> {
+        let place = self.owners.drivers.place_of(address);
+        match self.kinds.contains(&place.0) {
+            true => Ok(place),
+            false => Err(format!("the provider takes no {:?} memory", place.0)),
+        }
+    }
+
+    /// Whether the processor loads and stores memory at this address.
+    pub(crate) fn is_host(&self, address: *const u8) -> bool {
+        self.owners.drivers.kind_of(address) == MemoryKind::Host
+    }
+
+    /// Whether memory at this address has to be registered before the provider uses it.
+    pub(crate) fn wants(&self, address: *const u8) -> bool {
+        self.registers && (self.owners.always || !self.is_host(address))
+    }
+
+    /// Whether the provider takes memory of a kind.
+    pub(crate) fn takes(&self, kind: MemoryKind) -> bool {
+        self.kinds.contains(&kind)
+    }
+
+    /// The interfaces, for people.
+    pub(crate) fn shown(&self) -> String {
+        shown(&self.kinds)
+    }
+}
+
+/// How memory of accelerators gets to the network under these settings, for people: the way by the provider, and why
+/// it is not taken, if it is not: then it goes through the host. Opens an endpoint.
+#[must_use]
+pub fn accelerators(config: &Config) -> (String, Option<String>) {
+    let mode = config.hmem.show();
+    let what = format!("memory of accelerators by the provider (PORTOLAN_OFI_HMEM={mode})");
+    let instead = |why: &str| Some(format!("through the host instead, because {why}"));
+    if config.hmem == Switch::Off {
+        return (what, instead("FI_HMEM is not asked for"));
+    }
+    let asked = Config {
+        hmem: Switch::On,
+        matching: MatchMode::Software,
+        ..config.clone()
+    };
+    let opened = in_process_with(1, &asked);
+    let domain = opened.as_ref().map(|ranks| &ranks[0].link.domain);
+    let (provider, kinds) = match domain.map(|domain| (domain.info.provider(), &domain.hmem)) {
+        Ok((provider, Some(hmem))) => (provider, hmem.kinds.clone()),
+        Ok((provider, None)) => return (what, instead(&format!("{provider} has no FI_HMEM"))),
+        Err(why) => return (what, instead(&why.to_string().replace('\n', " "))),
+    };
+    let what = format!("{what}, {provider} with FI_HMEM of {}", shown(&kinds));
+    let drivers = Staging::detected().kinds();
+    let why = if drivers.is_empty() {
+        Some("no driver of an accelerator was found".to_owned())
+    } else if drivers.iter().any(|kind| kinds.contains(kind)) {
+        None
+    } else {
+        Some(format!("there is no {}", shown(&drivers)))
+    };
+    // Somebody who has said `on` wants the host's memory registered in that way.
+    let why = why.filter(|_| config.hmem != Switch::On);
+    (what, why.and_then(|why| instead(&why)))
+}
+
+/// The interface of a kind of memory; the host's for kinds that libfabric does not know.
+pub(crate) fn interface(kind: MemoryKind) -> fi_hmem_iface {
+    match kind {
+        MemoryKind::Cuda => FI_HMEM_CUDA,
+        MemoryKind::Rocm => FI_HMEM_ROCR,
+        MemoryKind::LevelZero => FI_HMEM_ZE,
+        MemoryKind::Neuron => FI_HMEM_NEURON,
+        MemoryKind::SynapseAi => FI_HMEM_SYNAPSEAI,
+        _ => FI_HMEM_SYSTEM,
+    }
+}
+
+/// Interfaces by libfabric's names.
+pub(crate) fn shown(kinds: &[MemoryKind]) -> String {
+    let name = |kind: &MemoryKind| match kind {
+        MemoryKind::Cuda => "cuda",
+        MemoryKind::Rocm => "rocr",
+        MemoryKind::LevelZero => "ze",
+        MemoryKind::Neuron => "neuron",
+        MemoryKind::SynapseAi => "synapseai",
+        _ => "system",
+    };
+    kinds.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// Which kinds of memory a domain with `FI_HMEM` registers: libfabric refuses a page under the interface of
+/// another kind in one way if it was built without that, or found no device, and in others if not.
+fn kinds(domain: &Domain) -> Vec<MemoryKind> {
+    let mut page = Box::new(Page([0; 4096]));
+    let (start, len) = (page.0.as_mut_ptr(), page.0.len());
+    let there = |kind: &MemoryKind| {
+        let result = domain.register_as(start, len, FI_SEND, TRIAL, (*kind, 0));
+        !matches!(result, Err((code, _)) if [FI_ENOSYS, FI_EOPNOTSUPP].contains(&-code))
+    };
+    KINDS.into_iter().filter(there).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use libfabric_sys::{FI_READ, FI_REMOTE_READ, FI_TYPE_HMEM_IFACE};
+    use portolan_core::Transport;
+    use portolan_core::staging::Accelerator;
+
+    use super::*;
+    use crate::Ofi;
+    use crate::start::open::in_process_as;
+    use crate::start::provider::choose;
+    use crate::testing::skipped;
+
+    /// A device that has the second half of some bytes of the host.
+    struct Fake(std::ops::Range<usize>);
+
+    // SAFETY: its memory is the host's, and its copies are over when they return.
+    unsafe impl Accelerator for Fake {
+        fn kind(&self) -> MemoryKind {
+            MemoryKind::Neuron
+        }
+
+        fn owns(&self, address: *const u8) -> bool {
+            self.0.contains(&(address as usize))
+        }
+
+        fn device(&self, _address: *const u8) -> i32 {
+            3
+        }
+
+        unsafe fn fetch(&self, _: *const u8, _: *mut u8, _: usize) -> Result<(), String> {
+            Err("it only knows addresses".to_owned())
+        }
+
+        unsafe fn store(&self, _: *mut u8, _: *const u8, _: usize) -> Result<(), String> {
+            Err("it only knows addresses".to_owned())
+        }
+    }
+
+    fn shm(hmem: Switch) -> Option<Ofi> {
+        let config = Config {
+            provider: Some("shm".to_owned()),
+            hmem,
+            ..Config::default()
+        };
+        // The shm provider is offered where it cannot be opened, too: /dev/shm may be missing or full.
+        let ranks = in_process_with(1, &config).map_err(|why| skipped("FI_HMEM", &why.to_string()));
+        ranks.ok()?.pop()
+    }
+
+    #[test]
+    fn each_kind_has_the_interface_that_libfabric_calls_so() {
+        let library = match crate::start::library::open(&Config::default()) {
+            Ok(library) => library,
+            Err(why) => return skipped("the names of interfaces", &why),
+        };
+        for kind in KINDS {
+            let interface = interface(kind);
+            // SAFETY: the address is of one of these, which is what the kind says.
+            let name =
+                unsafe { library.fi_tostr((&raw const interface).cast(), FI_TYPE_HMEM_IFACE) };
+            assert_eq!(
+                name.to_lowercase(),
+                format!("fi_hmem_{}", shown(&[kind])),
+                "{kind:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn memory_of_accelerators_is_told_apart_and_refused_where_the_provider_has_none() {
+        let Some(mut rank) = shm(Switch::On) else {
+            return;
+        };
+        let mut bytes = vec![0_u8; 4096];
+        let (host, device) = (bytes.as_mut_ptr(), bytes[2048..].as_mut_ptr());
+        let range = device as usize..device as usize + 2048;
+        let drivers = Staging::new(vec![Arc::new(Fake(range))]);
+        let domain = &mut rank.link.domain;
+        let hmem = domain.hmem.as_mut().expect("FI_HMEM was insisted on");
+        assert!(hmem.takes(MemoryKind::Host) && !hmem.takes(MemoryKind::Neuron));
+        assert!(hmem.wants(host) && hmem.is_host(device));
+        hmem.owners.drivers = drivers;
+        assert!(hmem.is_host(host) && !hmem.is_host(device));
+        assert_eq!(hmem.place_of(host), Ok((MemoryKind::Host, 0)));
+        let local = domain.register_local(host, 2048, FI_READ, 100);
+        assert!(local.expect("memory of the host").is_some());
+        let refused = domain.register(device, 2048, FI_REMOTE_READ, 101);
+        assert!(refused.unwrap_err().contains("no Neuron memory"));
+        // SAFETY: the bytes outlive the rank's use of them: nothing is exposed or registered.
+        unsafe {
+            assert!(rank.expose(device, 2048).is_none());
+            assert!(rank.register(device, 2048, MemoryKind::Neuron).is_none());
+            let token = rank.register(host, 2048, MemoryKind::Host);
+            rank.deregister(&token.expect("memory of the host"));
+        }
+        // As if the library had been built with it: the interface and the device reach it, which says no.
+        let hmem = rank.link.domain.hmem.as_mut().expect("as above");
+        hmem.kinds.push(MemoryKind::Neuron);
+        assert_eq!(hmem.place_of(device), Ok((MemoryKind::Neuron, 3)));
+        let refused = rank.link.domain.register(device, 2048, FI_REMOTE_READ, 102);
+        assert!(refused.is_err(), "it has no such interface");
+    }
+
+    /// A provider whose library was built without an accelerator's interface.
+    #[test]
+    fn nobody_asks_drivers_whose_memory_the_provider_does_not_take() {
+        if shm(Switch::On).is_none() {
+            return;
+        }
+        let config = Config {
+            provider: Some("shm".to_owned()),
+            hmem: Switch::On,
+            ..Config::default()
+        };
+        for always in [false, true] {
+            let (library, mut info) = choose(&config).expect("chosen a moment ago");
+            let drivers = Staging::new(vec![Arc::new(Fake(0..1))]);
+            info.memory = Some(Accelerators { drivers, always });
+            let ranks = in_process_as(1, &config, (library, info)).expect("it opens");
+            assert_eq!(ranks[0].link.domain.hmem.is_some(), always);
+            assert!(!ranks[0].serves(std::ptr::null(), MemoryKind::Neuron));
+        }
+    }
+
+    #[test]
+    fn nobody_is_asked_without_accelerators() {
+        if !Staging::detected().is_empty() {
+            return skipped("machines without accelerators", "this one has some");
+        }
+        assert!(Accelerators::wanted(Switch::Off).is_none());
+        assert!(Accelerators::wanted(Switch::Auto).is_none());
+        assert!(Accelerators::wanted(Switch::On).is_some_and(|wanted| wanted.always));
+        if let Some(rank) = shm(Switch::Auto) {
+            assert!(rank.link.domain.hmem.is_none());
+        }
+        let config = Config {
+            provider: Some("shm".to_owned()),
+            ..Config::default()
+        };
+        if shm(Switch::On).is_none() {
+            return;
+        }
+        let (what, why) = accelerators(&config);
+        assert!(what.ends_with("shm with FI_HMEM of system"), "{what}");
+        let why = why.expect("nothing is there that could be sent");
+        assert!(why.contains("no driver of an accelerator"), "{why}");
+        let on = Config {
+            hmem: Switch::On,
+            ..config.clone()
+        };
+        assert_eq!(accelerators(&on).1, None);
+        let off = Config {
+            hmem: Switch::Off,
+            ..config
+        };
+        assert!(accelerators(&off).1.is_some());
+    }
+}

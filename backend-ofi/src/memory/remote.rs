@@ -1,0 +1,528 @@
+//! Remote operations: put, get and atomics by the provider.
+//!
+//! What is short passes through memory of the transport's own, like the words of an atomic operation: the
+//! provider may keep that for as long as it likes, even if the peer dies and nobody will ever say how the
+//! operation ended. What is long lies where the program has it; then the operation has to end, or to be
+//! [abandoned](crate::deaths::abandon), before a death is believed.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use libfabric_sys::{
+    FI_ADDR_NOTAVAIL, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_EACCES, FI_EAGAIN, FI_EFAULT,
+    FI_EINVAL, FI_EIO, FI_EKEYREJECTED, FI_ENOMEM, FI_EOPNOTSUPP, FI_EPERM, FI_EREMOTEIO, FI_READ,
+    FI_WRITE, fi_msg_rma, fi_read, fi_rma_iov, fi_writemsg, fid_ep, fid_mr,
+};
+use portolan_core::transport::remote::AtomicWidth;
+use portolan_core::transport::{Begun, Remote, Sent, Sink, Token};
+
+use crate::deaths::abandon::{self, Open, What};
+use crate::endpoint::objects::Fid;
+use crate::endpoint::op::{Kind, Ops};
+use crate::endpoint::slab::Slab;
+use crate::endpoint::{Domain, desc};
+use crate::memory::atomics::{self, Goal, Words};
+use crate::memory::registrations::Whose;
+use crate::ofi::Ofi;
+use crate::one_sided::Place;
+use crate::send;
+
+/// Operations that may be under way from one rank.
+const UNDER_WAY: usize = 64;
+/// Longest operation that passes through the transport's memory.
+const SHORT: usize = 8 << 10;
+/// Longest part of an operation, where the provider would take more.
+const LONG: usize = 1 << 30;
+
+/// Operations in a row that find all slots with the dead, over connections that have been ended, before there is no
+/// hope left.
+const PATIENCE: u32 = 2000;
+
+/// What is under way on peers' memory.
+#[derive(Debug)]
+pub(crate) struct Remotes {
+    ops: Ops,
+    /// A part for each operation.
+    slab: Slab,
+    slots: Box<[Option<Slot>]>,
+    free: Vec<u32>,
+    /// Operations that use memory of the program.
+    long: usize,
+    /// How many in a row have found all slots with the dead.
+    waited: u32,
+}
+
+#[derive(Debug)]
+struct Slot {
+    id: u32,
+    peer: u32,
+    kind: Way,
+    /// How many operations of this rank had begun when it did.
+    begun: u64,
+    /// Of memory of the program, where the provider wants that.
+    region: Option<Arc<Fid<fid_mr>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// Out of memory of the program.
+    Long,
+    /// Into memory of the program.
+    LongIn,
+    /// Out of the slab.
+    Out,
+    /// Into the slab, and from there to where it is wanted.
+    In(*mut u8, usize),
+    Atomic(AtomicWidth),
+    /// Nobody waits for it any more.
+    Abandoned,
+}
+
+impl Way {
+    fn uses_memory(self) -> bool {
+        matches!(self, Self::Long | Self::LongIn)
+    }
+}
+
+// SAFETY: the pointer is used under `Transport::begin_remote`'s promise, whatever the thread; regions belong
+// to no thread.
+unsafe impl Send for Slot {}
+
+impl Remotes {
+    pub(crate) fn new(domain: &Domain) -> Result<Self, String> {
+        let count = if domain.remote { UNDER_WAY } else { 0 };
+        Ok(Self {
+            ops: Ops::new(Kind::Remote, count),
+            slab: Slab::new(
+                domain,
+                count.max(1),
+                if count > 0 { SHORT } else { 64 },
+                Kind::Remote as u64,
+            )?,
+            slots: (0..count).map(|_| None).collect(),
+            free: (0..count as u32).rev().collect(),
+            long: 0,
+            waited: 0,
+        })
+    }
+
+    /// Ends the registrations for what is under way.
+    pub(crate) fn unregister(&mut self) {
+        self.slab.unregister();
+        for slot in self.slots.iter_mut().flatten() {
+            slot.region = None;
+        }
+    }
+
+    /// Whether the provider may use memory of the program.
+    pub(crate) fn uses_memory(&self) -> bool {
+        self.long > 0
+    }
+
+    /// Whether nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
+    /// Whether something is under way on the memory of such a peer.
+    pub(crate) fn concern(&self, peers: impl Fn(u32) -> bool) -> bool {
+        self.slots.iter().flatten().any(|slot| peers(slot.peer))
+    }
+
+    /// What has not ended, and has not been abandoned.
+    pub(crate) fn open(&self) -> impl Iterator<Item = Open> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(index, slot)| {
+            let slot = slot.as_ref()?;
+            let reads = match slot.kind {
+                Way::LongIn | Way::In(..) => true,
+                Way::Long | Way::Out | Way::Atomic(_) => false,
+                Way::Abandoned => return None,
+            };
+            Some(Open {
+                begun: slot.begun,
+                peer: slot.peer,
+                what: What::Remote(index, reads),
+            })
+        })
+    }
+
+    /// On whose memory an operation is under way.
+    pub(crate) fn peer(&self, index: usize) -> Option<u32> {
+        Some(self.slots[index].as_ref()?.peer)
+    }
+
+    /// Nobody waits for an operation any more; the slot stays the provider's. The engine's name for it.
+    pub(crate) fn abandon(&mut self, index: usize) -> Option<u32> {
+        let slot = self.slots[index].as_mut()?;
+        let kind = std::mem::replace(&mut slot.kind, Way::Abandoned);
+        self.long -= usize::from(kind.uses_memory());
+        Some(slot.id)
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.slab.len()
+    }
+}
+
+/// Begins an operation, or its first part.
+///
+/// # Safety
+/// As for `Transport::begin_remote`.
+pub(crate) unsafe fn begin(
+    ofi: &mut Ofi,
+    peer: u32,
+    token: &Token,
+    offset: u64,
+    what: Remote,
+    id: u32,
+) -> Begun {
+    let atomic = matches!(what, Remote::Atomic { .. });
+    if !ofi.link.domain.remote || (atomic && !ofi.link.domain.atomics) || ofi.link.memory.stuck {
+        return Begun::Refused;
+    }
+    // While a death waits to be believed, nothing is begun that would have to end before.
+    if ofi.shared.deaths.count() != ofi.adopted || abandon::is_open(ofi) {
+        return Begun::Full;
+    }
+    // Its own memory a rank reaches whatever the others think of it.
+    match send::absent(ofi, peer).filter(|_| peer != ofi.rank) {
+        Some(Sent::Gone) => return Begun::Gone,
+        Some(_) => return Begun::Refused, // It has left, and its memory with it.
+        None => {}
+    }
+    if ofi.peers[peer as usize].addr == FI_ADDR_NOTAVAIL && !send::insert(ofi, peer) {
+        return Begun::Gone;
+    }
+    if let Some(stream) = &mut ofi.stream {
+        stream.turned();
+    }
+    let Some(&slot) = ofi.link.memory.remotes.free.last() else {
+        return no_slot(ofi);
+    };
+    let place = Place::of_token(token);
+    let len = what
+        .len()
+        .min(LONG)
+        .min(ofi.link.domain.info.ep_attr().max_msg_size);
+    let goal = Goal {
+        peer: ofi.peers[peer as usize].addr,
+        addr: place.base.wrapping_add(offset),
+        key: place.key,
+    };
+    // SAFETY: the caller's promise; an address of the vector, a free slot.
+    let result = unsafe { start(ofi, slot as usize, (peer, id), &goal, what, len) };
+    match result {
+        Ok(len) => {
+            ofi.link.memory.remotes.free.pop();
+            Begun::Bytes(len)
+        }
+        Err(result) if result == -(FI_EAGAIN as isize) => Begun::Full,
+        Err(result) => {
+            let why = ofi.link.domain.library.fi_strerror(result as i64);
+            portolan_core::log!(
+                WARN,
+                rank = ofi.rank,
+                peer,
+                why,
+                "a remote operation was refused"
+            );
+            Begun::Refused
+        }
+    }
+}
+
+/// Whether a slot can be hoped for. Where connections can be ended, what concerns the dead ends with them, soon;
+/// elsewhere the provider may never end it, and it keeps its slot.
+#[cold]
+fn no_slot(ofi: &mut Ofi) -> Begun {
+    let (own, deaths) = (ofi.rank, &ofi.shared.deaths);
+    let dead = |peer| peer != own && deaths.reason(peer, ofi.adopted).is_some();
+    let patience = match ofi.link.domain.info.ip() {
+        Some(_) => PATIENCE,
+        None => 0,
+    };
+    let remotes = &mut ofi.link.memory.remotes;
+    if !remotes.slots.iter().flatten().all(|slot| dead(slot.peer)) {
+        remotes.waited = 0;
+    } else if remotes.waited == patience {
+        return Begun::Refused;
+    } else {
+        remotes.waited += 1;
+    }
+    Begun::Full
+}
+
+/// Gives an operation to the provider, or as much of it as passes through the slot, where it could be long and the
+/// program's memory cannot be registered: that need not be the peer's fault. How many bytes, or libfabric's result. The
+/// slot is in use if it has begun.
+///
+/// # Safety
+/// As for `Transport::begin_remote`; `slot` must be free.
+unsafe fn start(
+    ofi: &mut Ofi,
+    slot: usize,
+    (peer, id): (u32, u32),
+    goal: &Goal,
+    what: Remote,
+    mut len: usize,
+) -> Result<usize, isize> {
+    let link = &mut *ofi.link;
+    let (domain, memory, ep) = (&link.domain, &mut *link.memory, &link.ep);
+    let remotes = &mut memory.remotes;
+    let (own, context) = (remotes.slab.part(slot), remotes.ops.context(slot));
+    let mut region = None;
+    // The program's memory, through a registration that is there or one of its own.
+    let mut long = |data: *mut u8, access| {
+        let (whose, registrations) = (Whose::Remote(id), &mut memory.registrations);
+        region = registrations.local(domain, data, len, access, whose).ok()?;
+        Some(desc(region.as_deref()))
+    };
+    let no_memory = -(FI_ENOMEM as isize);
+    let (kind, result) = match what {
+        Remote::Put { source, .. } => {
+            let host = domain.is_host(source);
+            let described = match len <= SHORT && host {
+                true => None,
+                false => long(source.cast_mut(), FI_WRITE),
+            };
+            let short = described.is_none();
+            if short && !host {
+                return Err(no_memory);
+            }
+            let (data, described) = if let Some(described) = described {
+                (source.cast_mut(), described)
+            } else {
+                len = len.min(SHORT);
+                // SAFETY: a free slot has room for as many bytes; the caller promises the source.
+                unsafe { std::ptr::copy_nonoverlapping(source, own, len) };
+                (own, remotes.slab.desc())
+            };
+            // SAFETY: an open endpoint; bytes and context stay until the completion, by the caller's
+            // promise or because they are the slot's.
+            let result = unsafe { write(ep, goal, (data, len), described, context) };
+            (if short { Way::Out } else { Way::Long }, result)
+        }
+        Remote::Get { target, .. } => {
+            let host = domain.is_host(target);
+            let described = match len <= SHORT && host {
+                true => None,
+                false => long(target, FI_READ),
+            };
+            let short = described.is_none();
+            if short && !host {
+                return Err(no_memory);
+            }
+            let (data, described) = if let Some(described) = described {
+                (target, described)
+            } else {
+                len = len.min(SHORT);
+                (own, remotes.slab.desc())
+            };
+            let Goal { peer, addr, key } = *goal;
+            // SAFETY: as above.
+            let result = unsafe {
+                fi_read(
+                    ep.get(),
+                    data.cast(),
+                    len,
+                    described,
+                    peer,
+                    addr,
+                    key,
+                    context,
+                )
+            };
+            (
+                if short {
+                    Way::In(target, len)
+                } else {
+                    Way::LongIn
+                },
+                result,
+            )
+        }
+        Remote::Atomic { width, op } => {
+            let Some((code, words)) = Words::of(width, op) else {
+                return Err(-(FI_EOPNOTSUPP as isize));
+            };
+            let at = own.cast::<Words>();
+            let desc = remotes.slab.desc();
+            // SAFETY: a part is aligned to 64 bytes and long enough; it is the slot's until the
+            // completion.
+            let result = unsafe {
+                at.write(words);
+                atomics::start(ep, goal, (width, code), at, desc, context)
+            };
+            (Way::Atomic(width), result)
+        }
+    };
+    if result != 0 {
+        if result == -(FI_EAGAIN as isize) {
+            let start = match what {
+                Remote::Put { source, .. } => source.cast_mut(),
+                Remote::Get { target, .. } => target,
+                Remote::Atomic { .. } => std::ptr::null_mut(),
+            };
+            let registrations = &mut memory.registrations;
+            registrations.keep(Whose::Remote(id), (start, len), region);
+        }
+        return Err(result);
+    }
+    memory.begun += 1;
+    let remotes = &mut memory.remotes;
+    remotes.long += usize::from(kind.uses_memory());
+    remotes.slots[slot] = Some(Slot {
+        id,
+        peer,
+        kind,
+        begun: memory.begun,
+        region,
+    });
+    Ok(len)
+}
+
+/// Writes so that the completion means that the bytes are in the peer's memory.
+///
+/// # Safety
+/// As for `fi_writemsg`.
+unsafe fn write(
+    ep: &Fid<fid_ep>,
+    goal: &Goal,
+    (data, len): (*mut u8, usize),
+    desc: *mut c_void,
+    context: *mut c_void,
+) -> isize {
+    let local = libc::iovec {
+        iov_base: data.cast(),
+        iov_len: len,
+    };
+    let remote = fi_rma_iov {
+        addr: goal.addr,
+        len,
+        key: goal.key,
+    };
+    let mut desc = desc;
+    let message = fi_msg_rma {
+        msg_iov: &raw const local,
+        desc: &raw mut desc,
+        iov_count: 1,
+        addr: goal.peer,
+        rma_iov: &raw const remote,
+        rma_iov_count: 1,
+        context,
+        data: 0,
+    };
+    let flags = FI_DELIVERY_COMPLETE | FI_COMPLETION;
+    // SAFETY: the caller's promise; the provider copies the descriptions.
+    unsafe { fi_writemsg(ep.get(), &raw const message, flags) }
+}
+
+/// An operation is over. Tells the engine, unless that has been told of its end. Returns how much news that is.
+pub(crate) fn completed<S: Sink>(ofi: &mut Ofi, index: usize, sink: &mut S) -> usize {
+    let Some(slot) = take(ofi, index) else {
+        return 0;
+    };
+    if ofi.adopted != 0 && has_been_told(ofi, slot.peer) {
+        return 0;
+    }
+    let own = ofi.link.memory.remotes.slab.part(index);
+    let value = match slot.kind {
+        Way::Long | Way::LongIn | Way::Out => 0,
+        Way::In(target, len) => {
+            // SAFETY: the bytes have been read into the slot; the target is writable until the engine
+            // hears of the end, because neither the peer's death nor this rank's has been reported.
+            unsafe { std::ptr::copy_nonoverlapping(own, target, len) };
+            0
+        }
+        // SAFETY: the words were written by `start`, and the provider has added the former value.
+        Way::Atomic(width) => unsafe { own.cast::<Words>().read() }.former(width),
+        Way::Abandoned => return 0,
+    };
+    sink.finished(slot.id, Some(value));
+    1
+}
+
+/// Whether the engine has ended what concerns `peer` and has given memory back: it has heard of a death, that of the peer or
+/// of this rank, which then talks to nobody. What concerns this rank's own memory it waits for, whatever the others think.
+#[cold]
+fn has_been_told(ofi: &Ofi, peer: u32) -> bool {
+    let told = |rank| ofi.shared.deaths.reason(rank, ofi.adopted).is_some();
+    peer != ofi.rank && (told(peer) || told(ofi.rank))
+}
+
+/// What a failed operation says of its peer.
+pub(crate) enum Failed {
+    /// It does not let this rank do that; the engine has been told.
+    Refused,
+    /// It cannot be reached.
+    Lost(u32),
+}
+
+/// Errors that say that a peer does not let this rank do something.
+const REFUSALS: [i32; 7] = [
+    FI_EACCES,
+    FI_EPERM,
+    FI_EFAULT,
+    FI_EINVAL,
+    FI_EKEYREJECTED,
+    FI_EREMOTEIO,
+    FI_EOPNOTSUPP,
+];
+
+/// Codes by which a provider's layer says what `FI_EIO` leaves open: of `verbs` (`IBV_WC_REM_INV_REQ_ERR`,
+/// `IBV_WC_REM_ACCESS_ERR`, `IBV_WC_REM_OP_ERR`), which says `FI_EIO` of everything that fails, of a cable that is pulled,
+/// too; of `efa` (an address or key that is not there).
+const REFUSALS_OF: [(&str, &[i32]); 2] = [("verbs", &[9, 10, 11]), ("efa", &[7])];
+
+/// Whether an error of this provider says that the peer does not let this rank do something; else it is lost.
+fn refuses(provider: &str, error: i32, code: i32) -> bool {
+    if error != FI_EIO {
+        return REFUSALS.contains(&error);
+    }
+    provider.split(';').any(|layer| {
+        let known = REFUSALS_OF.iter().find(|(name, _)| *name == layer);
+        // libfabric's shared memory has no cable: the system did not let it copy.
+        layer == "shm" || known.is_some_and(|(_, codes)| codes.contains(&code))
+    })
+}
+
+/// An operation has failed, with an error and the provider's code for it.
+pub(crate) fn failed<S: Sink>(
+    ofi: &mut Ofi,
+    index: usize,
+    (error, code): (i32, i32),
+    sink: &mut S,
+) -> Failed {
+    let Some(slot) = take(ofi, index) else {
+        return Failed::Refused;
+    };
+    if matches!(slot.kind, Way::Abandoned) {
+        return Failed::Refused;
+    }
+    let dead = ofi.shared.deaths.is_dead(slot.peer);
+    // That this rank is dead would end nothing that it does with itself.
+    let own = slot.peer == ofi.rank;
+    let refused = || refuses(&ofi.link.domain.info.provider(), error, code);
+    if own || !dead && (refused() || ofi.shared.roster.has_left(slot.peer)) {
+        sink.finished(slot.id, None);
+        return Failed::Refused;
+    }
+    Failed::Lost(slot.peer)
+}
+
+fn take(ofi: &mut Ofi, index: usize) -> Option<Slot> {
+    let memory = &mut *ofi.link.memory;
+    let remotes = &mut memory.remotes;
+    let mut slot = remotes.slots[index].take()?;
+    if let Some(region) = slot.region.take() {
+        memory.registrations.end_one(region);
+    }
+    remotes.long -= usize::from(slot.kind.uses_memory());
+    remotes.free.push(index as u32);
+    remotes.waited = 0;
+    Some(slot)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! A packet where it arrived: what its header says, or where it has none, the data of its completion.
+
+use libfabric_sys::{FI_REMOTE_CQ_DATA, fi_cq_tagged_entry};
+
+use crate::packets::headerless;
+use crate::packets::wire::Wire;
+
+/// A packet where it arrived.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) wire: Wire,
+    pub(crate) form: Form,
+    pub(crate) data: *const u8,
+    pub(crate) len: u32,
+    /// Bytes of its place, in its buffer: with those of parts that were moved.
+    pub(crate) span: u32,
+    /// In which buffer it lies.
+    pub(crate) buffer: u32,
+    /// Its bytes, once they have been copied out of there.
+    pub(crate) copy: Option<Vec<u8>>,
+}
+
+impl Arrival {
+    /// Bytes that a message of ours has at least.
+    pub(crate) fn least(entry: &fi_cq_tagged_entry) -> usize {
+        match entry.flags & FI_REMOTE_CQ_DATA {
+            0 => Wire::LEN,
+            _ => 0,
+        }
+    }
+
+    /// What has arrived at `place` of a buffer.
+    ///
+    /// # Safety
+    /// As many bytes must be readable there as the entry says, and these be [`least`](Self::least) or more, until
+    /// the buffer is posted again; nobody may write there.
+    pub(crate) unsafe fn new(entry: &fi_cq_tagged_entry, place: *const u8, buffer: u32) -> Self {
+        let front = Self::least(entry);
+        let mut wire = match front {
+            0 => headerless::wire(entry.data),
+            // SAFETY: the caller's promise.
+            _ => unsafe { Wire::read(place) },
+        };
+        let form = Form {
+            bare: front == 0,
+            more: wire.from & Wire::MORE != 0,
+        };
+        wire.from &= !Wire::MORE;
+        Self {
+            wire,
+            form,
+            // SAFETY: as above.
+            data: unsafe { place.add(front) },
+            len: (entry.len - front) as u32,
+            span: (entry.len - front) as u32,
+            buffer,
+            copy: None,
+        }
+    }
+
+    /// The buffer in which it lies; `None` if it has been copied out of there.
+    pub(crate) fn lies_in(&self) -> Option<u32> {
+        self.copy.is_none().then_some(self.buffer)
+    }
+
+    /// Its bytes, copied out of its buffer, where that was not done before; there is room for as many as `most`.
+    pub(crate) fn own(&mut self, most: usize) -> &mut Vec<u8> {
+        let (data, len) = (self.data, self.len as usize);
+        let copy = self.copy.get_or_insert_with(|| {
+            let mut copy = Vec::with_capacity(most.max(len));
+            // SAFETY: in a buffer that is not posted again before `unread`.
+            copy.extend_from_slice(unsafe { std::slice::from_raw_parts(data, len) });
+            copy
+        });
+        copy.reserve(most.saturating_sub(len));
+        self.data = copy.as_ptr();
+        copy
+    }
+}
+
+// SAFETY: the pointer is into the slab that lies next to it.
+unsafe impl Send for Arrival {}
+
+/// How a packet, or a part of one, arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Form {
+    /// Without a header: it is that of one before.
+    pub(crate) bare: bool,
+    /// It goes on in the next one.
+    pub(crate) more: bool,
+}
+
+impl Form {
+    /// Bytes in front of the payload.
+    pub(crate) fn front(self) -> usize {
+        if self.bare { 0 } else { Wire::LEN }
+    }
+}

@@ -1,0 +1,147 @@
+//! Whether the ranks' addresses can be on one network, as far as they say so themselves.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::addr::Card;
+use crate::deaths::sever;
+
+/// On which network stack a rank is: the boot of its host, and the namespace. Containers may share one although
+/// each numbers its processes itself, which makes them different nodes in all else.
+fn stack(card: &Card) -> (&str, &str) {
+    let mut parts = card.node.split(':');
+    let boot = parts.next().unwrap_or_default();
+    (boot, parts.next_back().unwrap_or_default())
+}
+
+/// Where a rank is, for messages.
+fn place(rank: usize, card: &Card, address: SocketAddr) -> String {
+    format!("rank {rank} (on {}) is at {}", card.host, address.ip())
+}
+
+/// Why ranks of different nodes cannot talk to each other; `None` if nothing is known that speaks against it. Every
+/// rank has the same cards and says the same.
+///
+/// Addresses of different subnets are not refused: networks are routed.
+pub(crate) fn apart(cards: &[Card]) -> Option<String> {
+    let known = cards.iter().enumerate();
+    let known: Vec<(usize, &Card, SocketAddr)> = known
+        .filter_map(|(rank, card)| Some((rank, card, sever::parse(&card.address)?)))
+        .collect();
+    let (first, own, address) = *known.first()?;
+    let other = known
+        .iter()
+        .find(|(_, card, _)| stack(card) != stack(own))?;
+    // Who can be reached on its own node only, and somebody on another.
+    let inward = known.iter().find(|(_, _, address)| is_inward(address.ip()));
+    if let Some(&(rank, card, inside)) = inward {
+        let elsewhere = match stack(card) == stack(own) {
+            true => place(other.0, other.1, other.2),
+            false => place(first, own, address),
+        };
+        return Some(format!(
+            "{}, which nobody on another node reaches; {elsewhere}",
+            place(rank, card, inside)
+        ));
+    }
+    let is_other = |ip: SocketAddr| ip.is_ipv4() != address.is_ipv4();
+    let (rank, card, strange) = known.into_iter().find(|&(_, _, ip)| is_other(ip))?;
+    Some(format!(
+        "the ranks' addresses are of different families: {}; {}",
+        place(first, own, address),
+        place(rank, card, strange)
+    ))
+}
+
+/// Whether an address means another host on each host.
+fn is_inward(ip: IpAddr) -> bool {
+    ip.is_loopback() || ip.is_unspecified()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::Process;
+
+    /// An address as the system has it in memory.
+    fn bytes(ip: &str) -> Vec<u8> {
+        match ip.parse().unwrap() {
+            IpAddr::V4(ip) => [
+                &(libc::AF_INET as u16).to_ne_bytes()[..],
+                &[4, 0],
+                &ip.octets(),
+            ]
+            .concat(),
+            IpAddr::V6(ip) => [
+                &(libc::AF_INET6 as u16).to_ne_bytes()[..],
+                &[4, 0, 0, 0, 0, 0],
+                &ip.octets(),
+            ]
+            .concat(),
+        }
+    }
+
+    fn card(node: &str, address: Vec<u8>) -> Card {
+        Card {
+            process: Process::own(),
+            node: node.to_owned(),
+            host: format!("host-of-{node}"),
+            protocol: "tcp 1.1".to_owned(),
+            address,
+            roster: None,
+            pulse: None,
+        }
+    }
+
+    #[test]
+    fn one_node_may_talk_by_any_address() {
+        let cards = [card("a", bytes("127.0.0.1")), card("a", bytes("10.0.0.1"))];
+        assert_eq!(apart(&cards), None);
+        assert_eq!(apart(&[]), None);
+    }
+
+    #[test]
+    fn containers_may_share_a_network() {
+        let inside = |node| card(node, bytes("127.0.0.1"));
+        assert_eq!(apart(&[inside("boot:1:7"), inside("boot:2:7")]), None);
+        for other in ["boot:1:8", "toob:1:7"] {
+            assert!(apart(&[inside("boot:1:7"), inside(other)]).is_some());
+        }
+    }
+
+    #[test]
+    fn networks_may_be_routed_and_other_addresses_are_not_judged() {
+        let cards = [card("a", bytes("10.0.0.1")), card("b", bytes("10.9.0.1"))];
+        assert_eq!(apart(&cards), None);
+        let cards = [card("a", b"fi_shm://1".into()), card("b", bytes("::1"))];
+        assert_eq!(apart(&cards), None, "there is nobody to compare it with");
+    }
+
+    #[test]
+    fn whoever_is_at_home_only_is_named_with_somebody_elsewhere() {
+        let outside = "10.0.0.1";
+        for inside in ["127.0.0.1", "0.0.0.0"] {
+            for swapped in [false, true] {
+                let mut cards = [card("a", bytes(inside)), card("b", bytes(outside))];
+                if swapped {
+                    cards.reverse();
+                }
+                let why = apart(&cards).unwrap();
+                for part in [inside, outside, "rank 0", "rank 1", "host-of-a"] {
+                    assert!(why.contains(part), "{why}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn families_do_not_mix() {
+        let cards = [
+            card("a", bytes("10.0.0.1")),
+            card("b", bytes("10.0.0.2")),
+            card("b", bytes("fd00::1")),
+        ];
+        let why = apart(&cards).unwrap();
+        let wanted = "rank 0 (on host-of-a) is at 10.0.0.1; rank 2 (on host-of-b) is at fd00::1";
+        assert!(why.contains(wanted), "{why}");
+    }
+}

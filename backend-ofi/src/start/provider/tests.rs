@@ -1,0 +1,186 @@
+//! What is not asked of providers, and why.
+
+use libfabric_sys::FI_RM_ENABLED;
+use portolan_core::config::MatchMode;
+use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
+
+use super::{Offer, choose, offers, reason, wanted};
+use crate::config::Config;
+use crate::start::info::Info;
+use crate::start::interfaces::Interfaces;
+use crate::testing::{opened_or_skipped, skipped};
+
+/// More polls than anything here takes.
+const POLLS: u32 = 5_000_000;
+
+/// Counts packets.
+struct Count(usize);
+
+impl Sink for Count {
+    fn accepts(&mut self, _peer: u32) -> bool {
+        true
+    }
+
+    fn packet(&mut self, _peer: u32, _header: &Header, _payload: Payload<'_>) {
+        self.0 += 1;
+    }
+}
+
+#[test]
+fn what_waits_for_a_peer_is_not_stopped_by_what_overtakes_it() {
+    const LEN: usize = 1 << 16;
+    const EARLY: usize = 24;
+    const LATE: usize = 11;
+    let config = Config {
+        provider: Some("ofi_rxd".to_owned()),
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    let (source, mut target) = (vec![7_u8; LEN], vec![0_u8; 2 * LEN]);
+    let what = "messages beside reads over datagrams";
+    let Some(mut ranks) = opened_or_skipped(what, 2, &config) else {
+        return; // It has said why.
+    };
+    let [zero, one] = &mut *ranks else {
+        unreachable!("two ranks")
+    };
+    // SAFETY: the buffers outlive the ranks.
+    unsafe {
+        if let Some(exposure) = one.expose(source.as_ptr(), LEN) {
+            for place in [0, LEN] {
+                let _ = zero.pull(1, &exposure, 0, target.as_mut_ptr().add(place), LEN);
+            }
+        }
+    }
+    let len = zero.limits().bulk;
+    // SAFETY: another rank, which exists; as many bytes are written as there is room for.
+    let send = |zero: &mut crate::Ofi| unsafe {
+        let fill = |place: *mut u8| place.write_bytes(1, len);
+        assert_eq!(zero.send_bulk(1, &Header::default(), len, fill), Sent::Done);
+    };
+    // These wait for a connection, and so do the reads. The next go when the first of the reads has gone.
+    (0..EARLY).for_each(|_| send(zero));
+    let (mut nothing, mut count) = (Count(0), Count(0));
+    one.poll(&mut count);
+    zero.poll(&mut nothing);
+    (0..LATE).for_each(|_| send(zero));
+    let mut polls = 0;
+    while count.0 < EARLY + LATE {
+        one.poll(&mut count);
+        zero.poll(&mut nothing);
+        polls += 1;
+        assert!(polls < POLLS, "{} have arrived, and no more will", count.0);
+    }
+}
+
+#[test]
+fn packets_to_who_has_left_are_not_waited_for() {
+    let config = Config {
+        provider: Some("ofi_rxd".to_owned()),
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    let Some(mut ranks) = opened_or_skipped("leaving after others", 2, &config) else {
+        return; // It has said why.
+    };
+    let (one, mut zero) = (ranks.remove(1), ranks.remove(0));
+    let len = zero.limits().bulk;
+    let fill = |place: *mut u8| {
+        // SAFETY: there is room for as many bytes.
+        unsafe { place.write_bytes(1, len) };
+    };
+    // SAFETY: another rank, which exists; as many bytes are written as there is room for.
+    let sent = unsafe { zero.send_bulk(1, &Header::default(), len, fill) };
+    assert_eq!(sent, Sent::Done);
+    assert!(!zero.has_nothing_to_say(), "it has not been acknowledged");
+    drop(one);
+    assert!(zero.has_nothing_to_say());
+}
+
+/// `ofi_rxd` gives up what a peer does not acknowledge, and of what it has copied nobody would know whose it was.
+#[test]
+fn short_packets_over_datagrams_name_their_peer_if_they_are_lost() {
+    let config = Config {
+        provider: Some("ofi_rxd".to_owned()),
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    let Some(mut ranks) = opened_or_skipped("packets that are lost", 2, &config) else {
+        return; // It has said why.
+    };
+    let [zero, _one] = &mut *ranks else {
+        unreachable!("two ranks")
+    };
+    for len in [0, 8, 64] {
+        // SAFETY: another rank, which exists; as many bytes are readable.
+        let sent = unsafe { zero.send_short(1, &Header::default(), [7; 64].as_ptr(), len) };
+        assert_eq!(sent, Sent::Done, "{len} bytes");
+        assert!(!zero.peers[1].injected, "{len} bytes are copied");
+    }
+    assert!(zero.link.small.concern(|peer| peer == 1));
+}
+
+#[test]
+fn who_lets_queues_overflow_is_not_used_and_is_told() {
+    let config = Config {
+        provider: Some("tcp".to_owned()),
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    let Ok((library, mut info)) = choose(&config) else {
+        return skipped("queues that overflow", "there is no tcp over lo");
+    };
+    let hints = Info::hints(library, 0).expect("hints");
+    assert_eq!(hints.domain_attr().resource_mgmt, FI_RM_ENABLED);
+    let interfaces = Interfaces::now();
+    assert!(!reason(&info, &config, &interfaces).contains("FI_RM_ENABLED"));
+    info.let_overflow();
+    assert!(reason(&info, &config, &interfaces).contains("FI_RM_ENABLED"));
+}
+
+/// As `verbs` has adapters for domains, and addresses of interfaces.
+#[test]
+fn an_interface_is_found_by_its_address_where_the_domain_has_another_name() {
+    let on = |interface: &str| Config {
+        interface: Some(interface.to_owned()),
+        provider: Some("tcp".to_owned()),
+        ..Config::default()
+    };
+    let Ok((_, mut info)) = choose(&on("lo")) else {
+        return skipped("an interface by its address", "there is no tcp over lo");
+    };
+    info.set_domain("mlx5_7");
+    let address = info.ip().expect("an address of IP").to_string();
+    let interfaces = Interfaces::now();
+    for (wish, is) in [
+        ("lo", true),
+        (&*address, true),
+        ("mlx5_7", true),
+        ("ib7", false),
+    ] {
+        assert_eq!(wanted(&info, &on(wish), &interfaces), is, "{wish}");
+    }
+}
+
+#[test]
+fn tcp_goes_without_a_layer_where_it_needs_none() {
+    for (matching, best) in [
+        (MatchMode::Software, ["tcp", "tcp;ofi_rxm"]),
+        (MatchMode::Native, ["tcp;ofi_rxm", "tcp"]),
+    ] {
+        let config = Config {
+            provider: Some("tcp".to_owned()),
+            interface: Some("lo".to_owned()),
+            matching,
+            ..Config::default()
+        };
+        let (Ok((_, offers)), Ok((_, chosen))) = (offers(&config), choose(&config)) else {
+            return skipped("the provider tcp", "it is not there");
+        };
+        let usable = |name: &&str| {
+            let this = |offer: &Offer| offer.provider == *name && offer.unusable.is_none();
+            offers.iter().any(this)
+        };
+        assert_eq!(Some(&*chosen.provider()), best.into_iter().find(usable));
+    }
+}

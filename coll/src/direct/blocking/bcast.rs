@@ -1,0 +1,250 @@
+//! Broadcasts over boards.
+//!
+//! What fits a cell goes down a tree of cells (to all at once, up to nine ranks). More goes through the root's
+//! chunks, piece by piece: it writes one while the others read those before.
+
+use portolan_core::{Device, Result};
+
+use crate::direct::blocking::choice;
+use crate::direct::blocking::exchange::RADIX;
+use crate::direct::blocking::steps::{Steps, Way};
+use crate::direct::boards::board::{CHUNKS, Header, IN_CELL, Kind, Place};
+use crate::direct::boards::limits::is_measured;
+use crate::direct::data::Stream;
+
+/// Pieces are so long at least: a shorter one costs more to announce than to copy.
+const SHORTEST: usize = 8 << 10;
+
+/// Bytes of the pieces of so many bytes. Up to the length of all chunks together there are at most as many
+/// pieces as chunks: the root can write all without waiting.
+fn piece(len: u64, chunk: usize) -> u64 {
+    let even = len.div_ceil(u64::from(CHUNKS)).next_multiple_of(4096);
+    even.clamp(SHORTEST as u64, chunk as u64)
+}
+
+/// Steps in which so many bytes go over boards.
+fn pieces(len: u64, chunk: usize) -> u64 {
+    match len {
+        0..=0x2000 => 1,
+        _ => len.div_ceil(piece(len, chunk)),
+    }
+}
+
+/// Steps that a root with so many bytes takes where another rank has not as many.
+fn pieces_in_vain(len: u64, ranks: u32, chunk: usize) -> u64 {
+    if is_measured(Kind::Bcast, ranks, len) {
+        // It agrees about the way first, or does not.
+        return 1;
+    }
+    pieces(len, chunk)
+}
+
+const _: () = assert!(SHORTEST == 0x2000 && IN_CELL < SHORTEST);
+
+/// A broadcast.
+///
+/// # Safety
+/// `data` is readable at the root, and writable elsewhere.
+#[inline]
+pub(in crate::direct) unsafe fn bcast<D: Device>(
+    mut steps: Steps<'_, D>,
+    data: Stream<'_>,
+    root: u32,
+) -> Result<Way> {
+    let (kind, len) = (Kind::Bcast, data.len());
+    let chosen = is_measured(kind, steps.size(), len as u64);
+    if chosen && announced(&mut steps, len, root)? == Way::Messages {
+        return steps.end_by(Way::Messages, kind, len);
+    }
+    // SAFETY: from the caller.
+    unsafe {
+        if steps.rank() == root {
+            send(&mut steps, &data)?;
+        } else if len <= IN_CELL {
+            receive_short(&mut steps, &data, root)?;
+        } else {
+            receive(&mut steps, &data, root)?;
+        }
+    }
+    if chosen {
+        choice::over(steps.choice(), steps.comm.device());
+    }
+    steps.end(kind, len)
+}
+
+/// The way of an operation that may be left to messages. A rank that receives says it: the root of a broadcast is
+/// done early over boards. If ranks do not agree, goes along with the root.
+fn announced<D: Device>(steps: &mut Steps<'_, D>, len: usize, root: u32) -> Result<Way> {
+    let judge = if root == 0 { 1 } else { 0 };
+    let way = choice::agree(steps, Kind::Bcast, len, (judge, root))?;
+    if steps.disagree() && steps.rank() != root {
+        let header = steps.header_of(root)?;
+        let_pass(steps, root, header)?;
+    } else {
+        steps.next();
+    }
+    Ok(way)
+}
+
+#[inline]
+unsafe fn send<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>) -> Result<()> {
+    let len = data.len();
+    let place = Place::of(len);
+    let piece = piece(len as u64, steps.chunk()) as usize;
+    let pieces = pieces(len as u64, steps.chunk()) as usize;
+    for number in 0..pieces {
+        steps.room(place)?;
+        let at = number * piece;
+        // SAFETY: from the caller; the place is this rank's, free, and has room for a piece.
+        unsafe { data.read(at, steps.mine(place), piece.min(len - at)) };
+        match number {
+            0 => steps.post(Kind::Bcast, len),
+            // Who has done something else meanwhile is to see that this is no new one.
+            _ => steps.post(Kind::BcastMore, pieces - number),
+        }
+        steps.next();
+    }
+    Ok(())
+}
+
+/// Receives what fits a cell, and hands it on to the ranks below in the tree.
+#[inline]
+unsafe fn receive_short<D: Device>(
+    steps: &mut Steps<'_, D>,
+    data: &Stream<'_>,
+    root: u32,
+) -> Result<()> {
+    let (len, size) = (data.len(), steps.size());
+    // Counted from the root on: the ranks below place p are in places RADIX·p + 1 to RADIX·p + RADIX.
+    let place = (steps.rank() + size - root) % size;
+    let rank_of = |place: u32| (place + root) % size;
+    let parent = rank_of((place - 1) / RADIX);
+    let below = place.saturating_mul(RADIX).saturating_add(1);
+    steps.room(Place::Cell)?;
+    if below >= size {
+        steps.post_apart(Kind::BcastAwaited, len, parent);
+    } else {
+        // Ranks below look already. Who names another root does not wait for what comes from this one.
+        steps.post_for_few(Kind::BcastPassing, root as usize);
+    }
+    let passes =
+        |header: Header| header.kind() == Some(Kind::BcastPassing) && header.len() == root as usize;
+    let header = steps.header_such(parent, |header| !passes(header))?;
+    let (mut from, mut header) = (parent, header);
+    let mut agreed = steps.agrees(from, header, Kind::Bcast, len);
+    if !agreed {
+        // Perhaps it is the one above that is wrong.
+        (from, header) = (root, steps.header_of(root)?);
+        agreed = steps.agrees(from, header, Kind::Bcast, len);
+    }
+    let source = steps.at(from, Place::Cell);
+    if agreed {
+        // SAFETY: `len` bytes have been posted there, and the buffer is the caller's.
+        unsafe { data.write(0, source, len) };
+    }
+    if below < size {
+        if agreed {
+            // SAFETY: the cell is this rank's and free; both have room for `len` bytes.
+            unsafe { source.copy_to_nonoverlapping(steps.mine(Place::Cell), len) };
+        }
+        // With the root's sort, which ranks below compare with their own.
+        match agreed {
+            true => steps.post_as(header.sort(), Kind::Bcast, len),
+            false => steps.post_for_few(Kind::BcastAwaited, len),
+        }
+        (below..size.min(below.saturating_add(RADIX))).for_each(|child| steps.wake(rank_of(child)));
+    }
+    if !agreed {
+        return let_pass(steps, root, header);
+    }
+    steps.next();
+    Ok(())
+}
+
+/// Receives from the root's chunks.
+unsafe fn receive<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: u32) -> Result<()> {
+    let len = data.len();
+    let piece = piece(len as u64, steps.chunk()) as usize;
+    let pieces = pieces(len as u64, steps.chunk()) as usize;
+    let takes = steps.takes_from_all();
+    for number in 0..pieces {
+        steps.room(Place::Cell)?;
+        steps.post_for_few(Kind::BcastAwaited, len);
+        let header = steps.header_of(root)?;
+        let (kind, told) = match number {
+            0 => (Kind::Bcast, len),
+            _ => (Kind::BcastMore, pieces - number),
+        };
+        if header.kind() != Some(kind) || steps.len_of(root, header) != told as u64 {
+            return let_pass(steps, root, header);
+        }
+        steps.see_sort(root, header);
+        let at = number * piece;
+        let source = steps.at(root, Place::Chunk);
+        // SAFETY: the piece has been posted, and the buffer is the caller's.
+        unsafe { data.take(at, source, piece.min(len - at), takes) };
+        steps.next_published();
+    }
+    Ok(())
+}
+
+/// Goes along with a root that has another length: takes as many steps as it does. The cell of the first has been
+/// posted.
+#[cold]
+fn let_pass<D: Device>(steps: &mut Steps<'_, D>, root: u32, header: Header) -> Result<()> {
+    steps.note(root, header);
+    let left = match header.kind() {
+        Some(Kind::Bcast | Kind::BcastAwaited) => {
+            pieces_in_vain(steps.len_of(root, header), steps.size(), steps.chunk())
+        }
+        Some(Kind::BcastMore) => header.len() as u64,
+        _ => 1,
+    };
+    steps.next_published();
+    for _ in 1..left {
+        steps.room(Place::Cell)?;
+        steps.post_for_few(Kind::BcastAwaited, 0);
+        steps.header_of(root)?;
+        steps.next_published();
+    }
+    Ok(())
+}
+
+/// Where another operation has seen a piece of a broadcast: goes behind its last, where the root goes on. Shows in all steps before that it
+/// does not agree.
+#[cold]
+pub(in crate::direct) fn pass_pieces<D: Device>(
+    steps: &mut Steps<'_, D>,
+    seen: Header,
+) -> Result<()> {
+    if seen.kind() != Some(Kind::BcastMore) {
+        return Ok(());
+    }
+    let behind = seen.step().wrapping_add(seen.len() as u32);
+    while (behind.wrapping_sub(steps.number()) as i32) > 0 {
+        steps.room(Place::Cell)?;
+        steps.post(Kind::Disagree, 0);
+        steps.next_published();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::boards::board::{CHUNK, CHUNK_IN_TURNS};
+
+    #[test]
+    fn pieces_cover_everything_and_fit_chunks() {
+        let lens = (0..2_000_000u64).step_by(977);
+        let lens = lens.chain([8192, 8193, 1 << 20, 1 << 40]);
+        for (len, chunk) in lens.flat_map(|len| [CHUNK, CHUNK_IN_TURNS].map(|chunk| (len, chunk))) {
+            let (piece, pieces) = (piece(len, chunk), pieces(len, chunk));
+            assert!(piece <= chunk as u64 && pieces >= 1);
+            assert!(piece * pieces >= len, "{len}");
+            assert!(len == 0 || piece * (pieces - 1) < len, "{len}");
+            let all = chunk as u64 * u64::from(CHUNKS);
+            assert!(len > all || pieces <= u64::from(CHUNKS), "{len}");
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! Boards or messages: what was measured decides, where neither is always the better way.
+//!
+//! Over boards data is copied twice, by all ranks at a time; a message of that length may be copied once, by whoever
+//! is allowed to reach into the other. Which wins depends on what moving a line from one core to another costs, and
+//! on the system's price for reaching into another address space: a factor of 1.7 in either direction was
+//! seen, on two machines, for the same length.
+//!
+//! So one of the ranks, the *judge*, takes the time of both ways, for each kind of operation and each power of two
+//! of the length, and says in the step in which ranks compare lengths which way to take. It counts the time that a
+//! quarter of them stay below, because most of what disturbs a measurement makes it longer; but not the least, which is
+//! luck where ranks take turns on processors: whoever comes last to an operation finds everything there. First come
+//! [`TRIALS`] of each (blocks: over boards as many as move [`LATE`] bytes, and [`FEWEST`] at least); then the better way for [`FIRST`] operations, then
+//! [`PROBE`] of the other, then the better for twice as many, up to [`LAST`]. A trial of what is far worse ends early
+//! ([`HOPELESS`]). The clock is read only in trials, and in as many operations right before one: those are compared with
+//! each other.
+//!
+//! Only what moves data is chosen so. A reduction has to give the same bits from run to run.
+
+use std::sync::Mutex;
+
+use portolan_core::{Device, Result};
+
+use crate::direct::blocking::steps::{Steps, Way};
+use crate::direct::boards::board::{Kind, Place};
+use crate::state::lock;
+
+/// Operations that try boards and messages first: those of new memory, and those in which the device learns how to move
+/// such messages, are not the fastest.
+const TRIALS: [u32; 2] = [8, 12];
+/// Operations that try the other way later on, and that are measured before that.
+const PROBE: u32 = 4;
+const MEASURED: u32 = 16;
+/// A trial of the other way ends after three operations of which even the least has taken so many times as long as the
+/// better way does.
+const HOPELESS: f64 = 1.5;
+/// Operations between such trials, at first and at last.
+const FIRST: u32 = 512;
+const LAST: u32 = 4096;
+/// Bytes that a rank gets from others before the first trial of messages where those have little to win: a tenth of a second's
+/// worth and more.
+const LATE: usize = if cfg!(test) { 0 } else { 1 << 30 };
+/// Operations before that, at least, however long they are: the trial of messages is of a twentieth as many.
+const FEWEST: u32 = if cfg!(test) { 8 } else { 256 };
+/// Binary logarithms of the shortest and the longest lengths that are told apart.
+const SHORTEST: u32 = 14;
+const LONGEST: u32 = 24;
+const LENGTHS: usize = (LONGEST - SHORTEST + 1) as usize;
+const KINDS: [Kind; 3] = [Kind::Bcast, Kind::AllgatherChosen, Kind::Alltoall];
+
+/// What the judge knows on one communicator.
+#[derive(Debug)]
+pub(in crate::direct) struct Choice(Mutex<Known>);
+
+#[derive(Debug)]
+struct Known {
+    classes: [[Class; LENGTHS]; KINDS.len()],
+    /// The operation under way: its class, and when it began if it is measured.
+    under_way: Option<((usize, usize), Option<f64>)>,
+}
+
+impl Choice {
+    /// For so many ranks.
+    pub(in crate::direct) fn new(ranks: u32) -> Self {
+        Self::with(LATE, ranks)
+    }
+
+    /// So many bytes come before the first trial of messages where those have little to win.
+    fn with(bytes: usize, ranks: u32) -> Self {
+        let class = |kind, index| Class::new(kind, late(bytes, SHORTEST + index as u32, ranks));
+        Self(Mutex::new(Known {
+            classes: KINDS.map(|kind| std::array::from_fn(|index| class(kind, index))),
+            under_way: None,
+        }))
+    }
+
+    /// An operation begins on the judge: its way.
+    fn begin(&self, kind: Kind, len: usize, now: impl FnOnce() -> f64) -> Way {
+        let known = &mut *lock(&self.0);
+        let kind = KINDS.iter().position(|&known| known == kind).unwrap_or(0);
+        let length = len.max(1).ilog2().clamp(SHORTEST, LONGEST) - SHORTEST;
+        let at = (kind, length as usize);
+        let class = &known.classes[at.0][at.1];
+        known.under_way = Some((at, class.is_measured().then(now)));
+        class.way()
+    }
+
+    /// The operation that began is over, if there is one.
+    fn end(&self, now: impl FnOnce() -> f64) {
+        let known = &mut *lock(&self.0);
+        if let Some((at, since)) = known.under_way.take() {
+            known.classes[at.0][at.1].ended(since.map(|since| now() - since));
+        }
+    }
+
+    /// It has come to nothing.
+    fn forget(&self) {
+        lock(&self.0).under_way = None;
+    }
+}
+
+/// Operations in which a rank gets so many bytes from others, in blocks of 2 to the power of `length` bytes: how many come before
+/// the first trial of messages.
+fn late(bytes: usize, length: u32, ranks: u32) -> u32 {
+    let others = ranks.saturating_sub(1).max(1) as usize;
+    let operations = (bytes >> length) / others;
+    FEWEST.max(operations as u32)
+}
+
+/// What is known of operations of one kind and of similar length.
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    /// Seconds over boards and by messages; infinite if not known.
+    cost: [f64; 2],
+    /// The way that is taken, and for how many more operations.
+    way: usize,
+    left: u32,
+    /// Whether that is a trial.
+    trial: bool,
+    times: Times,
+    /// Operations until the next trial.
+    pause: u32,
+}
+
+impl Class {
+    const NEW: Self = Self {
+        cost: [f64::INFINITY; 2],
+        way: 0,
+        left: TRIALS[0],
+        trial: true,
+        times: Times::NONE,
+        pause: FIRST,
+    };
+
+    /// A broadcast is tried by messages at once: by them it may be copied once instead of twice. The others have little to
+    /// win, because there all ranks copy at a time anyway, and go over boards until a rank has got [`LATE`] bytes by them: the
+    /// first long messages may take a hundred times as long as later ones (of eight ranks' first alltoall of 64 KiB 39 ms,
+    /// where boards take 0.15).
+    fn new(kind: Kind, late: u32) -> Self {
+        match kind {
+            Kind::Bcast => Self::NEW,
+            _ => Self {
+                left: late,
+                trial: false,
+                ..Self::NEW
+            },
+        }
+    }
+
+    fn way(&self) -> Way {
+        [Way::Done, Way::Messages][self.way]
+    }
+
+    fn is_measured(&self) -> bool {
+        self.trial || self.left <= MEASURED
+    }
+
+    fn ended(&mut self, seconds: Option<f64>) {
+        let other = 1 - self.way;
+        if let Some(seconds) = seconds {
+            self.times.add(seconds);
+        }
+        self.left -= 1;
+        let hopeless =
+            self.trial && self.times.count >= 3 && self.times.least() > HOPELESS * self.cost[other];
+        if self.left > 0 && !hopeless {
+            return;
+        }
+        let best = |cost: &[f64; 2]| usize::from(cost[1] < cost[0]);
+        let before = best(&self.cost);
+        self.cost[self.way] = self.times.quarter();
+        self.times = Times::NONE;
+        (self.way, self.left, self.trial) = if self.cost[other].is_infinite() {
+            (other, TRIALS[other], true)
+        } else if self.trial {
+            let best = best(&self.cost);
+            self.pause = if best == before {
+                (self.pause * 2).min(LAST)
+            } else {
+                FIRST
+            };
+            (best, self.pause, false)
+        } else {
+            (other, PROBE, true)
+        };
+    }
+}
+
+/// The shortest times of a few, in order.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    /// Of all.
+    count: usize,
+    least: [f64; Self::KEPT],
+}
+
+impl Times {
+    /// A quarter of all that are taken, and one more.
+    const KEPT: usize = MEASURED as usize / 4 + 1;
+    const NONE: Self = Self {
+        count: 0,
+        least: [f64::INFINITY; Self::KEPT],
+    };
+
+    fn add(&mut self, seconds: f64) {
+        let mut seconds = seconds;
+        for kept in &mut self.least {
+            if seconds < *kept {
+                std::mem::swap(kept, &mut seconds);
+            }
+        }
+        self.count += 1;
+    }
+
+    fn least(&self) -> f64 {
+        self.least[0]
+    }
+
+    /// What a quarter of all are shorter than.
+    fn quarter(&self) -> f64 {
+        self.least[(self.count / 4).min(Self::KEPT - 1)]
+    }
+}
+
+const _: () = assert!(TRIALS[0] <= MEASURED && TRIALS[1] <= MEASURED && PROBE <= MEASURED);
+
+/// Takes the step in which all ranks compare kind and length, and the judge says which way to take; what follows is up
+/// to the caller, beginning with [`Steps::next`]. [`Way::Messages`] if ranks do not agree.
+pub(in crate::direct) fn agree<D: Device>(
+    steps: &mut Steps<'_, D>,
+    kind: Kind,
+    len: usize,
+    (judge, root): (u32, u32),
+) -> Result<Way> {
+    /// Where the way stands in the judge's cell, behind the length, and the root in everybody's.
+    const AT: usize = size_of::<u64>();
+    const ROOT: usize = 2 * AT;
+    steps.room(Place::Cell)?;
+    let judges = steps.rank() == judge;
+    if judges {
+        let way = steps
+            .choice()
+            .begin(kind, len, || steps.comm.device().wtime());
+        let by_messages = way == Way::Messages;
+        // SAFETY: the cell is this rank's, free, and longer than that.
+        unsafe { steps.mine(Place::Cell).add(AT).write(by_messages.into()) };
+    }
+    // SAFETY: as above.
+    unsafe { named(steps.mine(Place::Cell), ROOT).write_unaligned(root) };
+    steps.post(kind, len);
+    steps.expect_all(kind, len)?;
+    if !steps.disagree() {
+        for rank in steps.others() {
+            // SAFETY: all have posted theirs.
+            if unsafe { named(steps.at(rank, Place::Cell), ROOT).read_unaligned() } != root {
+                steps.note_root(rank);
+            }
+        }
+    }
+    if steps.disagree() {
+        steps.choice().forget();
+        return Ok(Way::Messages);
+    }
+    // SAFETY: the judge has posted it, as have all.
+    let by_messages = unsafe { steps.at(judge, Place::Cell).add(AT).read() };
+    Ok(match by_messages {
+        0 => Way::Done,
+        _ => Way::Messages,
+    })
+}
+
+/// A rank's number in a cell.
+fn named(cell: *mut u8, at: usize) -> *mut u32 {
+    cell.wrapping_add(at).cast()
+}
+
+/// An operation about which ranks agreed is over.
+pub(in crate::direct) fn over<D: Device>(choice: &Choice, device: &D) {
+    choice.end(|| device.wtime());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Operations that take so long over boards and by messages; how many of them went by messages.
+    fn go(class: &mut Class, operations: u32, cost: [f64; 2]) -> u32 {
+        let by_messages = |_: &u32| {
+            let (way, measured) = (class.way, class.is_measured());
+            class.ended(measured.then_some(cost[way]));
+            way == 1
+        };
+        (0..operations).filter(by_messages).count() as u32
+    }
+
+    #[test]
+    fn both_ways_are_tried_and_then_the_better_one_is_taken() {
+        let trials = TRIALS[0] + TRIALS[1];
+        for cost in [[1.0, 1.2], [1.2, 1.0]] {
+            let mut class = Class::NEW;
+            assert_eq!(go(&mut class, trials, cost), TRIALS[1]);
+            let best = usize::from(cost[1] < cost[0]);
+            let by_messages = go(&mut class, 10_000, cost);
+            let other = if best == 1 {
+                10_000 - by_messages
+            } else {
+                by_messages
+            };
+            assert!(other > 0 && other <= 5 * PROBE, "{other}");
+        }
+    }
+
+    #[test]
+    fn blocks_are_not_tried_by_messages_before_they_are_many() {
+        for (kind, first) in [
+            (Kind::Bcast, TRIALS[0]),
+            (Kind::AllgatherChosen, FEWEST),
+            (Kind::Alltoall, FEWEST),
+        ] {
+            let mut class = Class::new(kind, FEWEST);
+            assert_eq!(go(&mut class, first, [1.0, 0.5]), 0);
+            assert_eq!(go(&mut class, 100, [1.0, 0.5]), 100, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn the_longer_the_blocks_the_fewer_come_before_the_first_trial() {
+        assert_eq!(late(1 << 30, 16, 2), 16 << 10);
+        assert_eq!(late(1 << 30, 20, 2), 1 << 10);
+        assert_eq!(late(1 << 30, 20, 8), 146);
+        assert_eq!(late(1 << 30, LONGEST, 200), FEWEST);
+    }
+
+    #[test]
+    fn each_kind_and_length_begins_with_as_many_operations_as_move_so_many_bytes() {
+        for ranks in [2, 8] {
+            let choice = Choice::with(1 << 30, ranks);
+            let classes = lock(&choice.0).classes;
+            for length in [16, 20] {
+                let left = |kind| {
+                    let kind = KINDS.iter().position(|&known| known == kind).unwrap();
+                    classes[kind][(length - SHORTEST) as usize].left
+                };
+                let operations = (1 << (30 - length)) / (ranks - 1);
+                assert_eq!(left(Kind::AllgatherChosen), operations);
+                assert_eq!(left(Kind::Alltoall), operations);
+                assert_eq!(left(Kind::Bcast), TRIALS[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_way_that_becomes_slow_is_left() {
+        let mut class = Class::NEW;
+        go(&mut class, 5000, [1.0, 2.0]);
+        assert_eq!(class.way, 0);
+        go(&mut class, 2 * LAST, [3.0, 2.0]);
+        assert!(go(&mut class, 2000, [3.0, 2.0]) > 1900);
+    }
+
+    #[test]
+    fn one_disturbed_operation_changes_nothing() {
+        let mut class = Class::NEW;
+        go(&mut class, 1, [90.0, 90.0]);
+        go(&mut class, TRIALS[0] + TRIALS[1], [1.0, 2.0]);
+        assert_eq!(class.way, 0);
+    }
+
+    #[test]
+    fn one_lucky_operation_changes_nothing() {
+        let mut class = Class::NEW;
+        go(&mut class, TRIALS[0], [1.0, 2.0]);
+        go(&mut class, 1, [1.0, 0.1]);
+        go(&mut class, TRIALS[1] - 1, [1.0, 2.0]);
+        assert_eq!((class.way, class.trial), (0, false));
+    }
+
+    #[test]
+    fn a_hopeless_trial_ends_early() {
+        let mut class = Class::NEW;
+        assert_eq!(go(&mut class, 100, [1.0, 2.0]), 3);
+        // Not because of what was slow at first.
+        let mut class = Class::NEW;
+        go(&mut class, TRIALS[0], [1.0, 0.5]);
+        go(&mut class, 2, [1.0, 5.0]);
+        assert_eq!(go(&mut class, 100, [1.0, 0.5]), 100);
+    }
+
+    #[test]
+    fn a_quarter_is_shorter_than_that() {
+        for count in 1..=MEASURED {
+            let mut times = Times::NONE;
+            // In an order of its own: all of them once, because 7 and 17 have no common divisor.
+            let all: Vec<u32> = (0..17).map(|turn| turn * 7 % 17).collect();
+            (all.iter().filter(|&&time| time < count)).for_each(|&time| times.add(time.into()));
+            assert_eq!(times.least(), 0.0);
+            assert_eq!(times.quarter(), f64::from(count / 4));
+        }
+    }
+
+    #[test]
+    fn what_has_come_to_nothing_does_not_count() {
+        let choice = Choice::new(2);
+        for _ in 0..100 {
+            assert_eq!(choice.begin(Kind::Bcast, 1 << 16, || 0.0), Way::Done);
+            choice.forget();
+            choice.end(|| 1.0);
+        }
+        // Other lengths and kinds are apart.
+        for _ in 0..TRIALS[0] {
+            assert_eq!(choice.begin(Kind::Bcast, 1 << 16, || 0.0), Way::Done);
+            choice.end(|| 1.0);
+        }
+        let way = |kind, len| choice.begin(kind, len, || 0.0);
+        assert_eq!(way(Kind::Bcast, 1 << 16), Way::Messages);
+        assert_eq!(way(Kind::Bcast, 1 << 17), Way::Done);
+        assert_eq!(way(Kind::Alltoall, 1 << 16), Way::Done);
+        assert_eq!(way(Kind::Bcast, usize::MAX), Way::Done);
+    }
+}

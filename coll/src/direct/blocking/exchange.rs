@@ -1,0 +1,407 @@
+//! Exchanges: every rank learns from every other, in few rounds.
+//!
+//! Up to [`RADIX`] ranks each look at all others, at once. More do so in rounds: first within blocks of
+//! [`RADIX`] ranks, then between the blocks of a block of blocks: each with one rank of every other block, and so
+//! on. What a rank shows in a round is what its block has come to.
+
+use std::mem::MaybeUninit;
+
+use portolan_core::{Device, Result};
+
+use crate::direct::blocking::steps::{Steps, Way};
+use crate::direct::boards::board::{Header, Kind, Place};
+use crate::direct::data::Items;
+
+/// Ranks that look at each other in one round, at most.
+pub(in crate::direct) const RADIX: u32 = 8;
+
+/// With whom a rank exchanges in a round: one rank per block, in the order of the blocks, itself for its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Round {
+    rank: u32,
+    size: u32,
+    /// Ranks per block.
+    block: u32,
+    /// First rank of the block of blocks.
+    first: u32,
+}
+
+impl Round {
+    /// The rounds of a rank.
+    #[inline]
+    fn all(rank: u32, size: u32) -> impl Iterator<Item = Self> {
+        let next = |block: &u32| block.checked_mul(RADIX);
+        std::iter::successors(Some(1u32), next)
+            .take_while(move |&block| block < size)
+            .map(move |block| Self {
+                rank,
+                size,
+                block,
+                first: rank - rank % block.saturating_mul(RADIX),
+            })
+    }
+
+    /// The partner in the block with this number, if there is such a block.
+    #[inline]
+    fn partner(&self, number: u32) -> Option<u32> {
+        let start = self.first.checked_add(number.checked_mul(self.block)?)?;
+        if number >= RADIX || start >= self.size {
+            return None;
+        }
+        let ranks = self.block.min(self.size - start);
+        Some(start + (self.rank - self.first) % self.block % ranks)
+    }
+
+    /// The partners in the other blocks, in order.
+    #[inline]
+    fn partners(self) -> impl DoubleEndedIterator<Item = u32> {
+        let me = self.rank;
+        let all = (0..RADIX).filter_map(move |number| self.partner(number));
+        all.filter(move |&rank| rank != me)
+    }
+
+    /// All blocks, in order: the rank for each.
+    #[inline]
+    fn blocks(self) -> impl DoubleEndedIterator<Item = u32> {
+        (0..RADIX).filter_map(move |number| self.partner(number))
+    }
+}
+
+/// Number of rounds.
+pub(in crate::direct) fn rounds(size: u32) -> usize {
+    Round::all(0, size).count()
+}
+
+/// A barrier.
+#[inline]
+pub(in crate::direct) fn barrier<D: Device>(mut steps: Steps<'_, D>) -> Result<Way> {
+    if steps.size() <= RADIX {
+        steps.room(Place::Cell)?;
+        steps.post(Kind::Barrier, 0);
+        steps.expect_all(Kind::Barrier, 0)?;
+        steps.next();
+    } else {
+        let first = steps.number();
+        for round in Round::all(steps.rank(), steps.size()) {
+            post_and_see(&mut steps, round, Kind::Barrier, 0)?;
+            steps.next();
+        }
+        // What a rank in another operation has shown proves nothing about those behind it.
+        if !steps.disagree() {
+            steps.all_reached(first);
+        }
+    }
+    steps.leave_barrier();
+    steps.end(Kind::Barrier, 0)
+}
+
+/// Posts what the rank shows in this round, which is in its place by now, and waits for what its partners show.
+#[inline]
+fn post_and_see<D: Device>(
+    steps: &mut Steps<'_, D>,
+    round: Round,
+    kind: Kind,
+    len: usize,
+) -> Result<()> {
+    steps.room(Place::Cell)?;
+    match steps.disagree() {
+        true => steps.post(Kind::Disagree, steps.about_roots().into()),
+        false => steps.post(kind, len),
+    }
+    for partner in round.partners() {
+        let header = steps.header_of(partner)?;
+        if !steps.does(partner, header, kind, len) {
+            note_in_rounds(steps, partner, header, (kind, len));
+        }
+    }
+    Ok(())
+}
+
+/// Notes what a partner is doing that this rank, which shows `mine`, does not expect.
+#[cold]
+fn note_in_rounds<D: Device>(
+    steps: &mut Steps<'_, D>,
+    partner: u32,
+    header: Header,
+    mine: (Kind, usize),
+) {
+    let own = steps.expected(mine.0, mine.1);
+    let reduces = |header: Header| header.kind() == Some(Kind::ReduceInRounds);
+    if reduces(header) && reduces(own) && header.data_len() == own.data_len() {
+        steps.note_root(partner);
+    } else {
+        steps.note(partner, header);
+    }
+}
+
+/// What an [`allreduce`] by more than [`RADIX`] ranks may have, in bytes: partial results have to be put
+/// aside between rounds.
+pub(in crate::direct) const ASIDE: usize = 2048;
+
+/// Bytes of what two ranks combine both, at most. (Where each combines half of a vector, two thirds of the bytes are moved.)
+pub(in crate::direct) const PAIR: usize = 16 << 10;
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Aside<const BYTES: usize>([MaybeUninit<u8>; BYTES]);
+
+/// Reduces over all ranks what fits a cell or a chunk, and with more than [`RADIX`] ranks [`ASIDE`] bytes: all
+/// ranks combine, in the order of the ranks, and come to the same bits.
+///
+/// # Safety
+/// `items` are readable at `from`, writable at `to`, and hold valid values for the operator on all ranks. (That the
+/// two are the same does no harm.)
+#[inline]
+pub(in crate::direct) unsafe fn allreduce<D: Device>(
+    mut steps: Steps<'_, D>,
+    items: &Items<'_>,
+    kind: Kind,
+    from: *const u8,
+    to: *mut u8,
+) -> Result<Way> {
+    if steps.size() > RADIX {
+        // SAFETY: from the caller.
+        return unsafe { in_rounds(steps, items, (kind, items.len()), from, Some(to)) };
+    }
+    let (len, place) = (items.len(), Place::of(items.room()));
+    steps.room(place)?;
+    // SAFETY: from the caller; the place is this rank's, and free.
+    unsafe { items.copy(from, items.on_board(steps.mine(place))) };
+    steps.post(kind, len);
+    steps.expect_all(kind, len)?;
+    if !steps.disagree() {
+        let shown = shown_at(&steps, items, place);
+        // SAFETY: all have posted as many items, says the caller valid ones.
+        unsafe {
+            if place == Place::Chunk && steps.takes_from_all() {
+                combine_pair(steps.rank(), items, from, shown(1 - steps.rank()), to)?;
+            } else if steps.size() == 2 {
+                // As below, in fewer instructions.
+                items.copy(shown(1), to);
+                items.combine(shown(0), to)?;
+            } else {
+                combine(0..steps.size(), items, shown, to)?;
+            }
+        };
+    }
+    steps.next();
+    steps.end(kind, len)
+}
+
+/// Combines what two ranks have, where each takes the lines that the other shows: its own items come from the program's buffer.
+///
+/// # Safety
+/// The items are readable at `from`, which may be `to`; the other rank's have been posted at `theirs`; they are writable at `to`, and
+/// valid for the operator.
+pub(in crate::direct) unsafe fn combine_pair(
+    me: u32,
+    items: &Items<'_>,
+    from: *const u8,
+    theirs: *mut u8,
+    to: *mut u8,
+) -> Result<()> {
+    let in_place = std::ptr::eq(from, to);
+    // SAFETY: from the caller; there is room aside.
+    unsafe {
+        if me == 1 {
+            // It is the last, and so at the right.
+            if !in_place {
+                items.copy(from, to);
+            }
+            return items.combine_shown(theirs, to, true);
+        }
+        if !in_place {
+            items.copy_shown(theirs, to, true);
+            return items.combine(from, to);
+        }
+        // Theirs is to be at the right, where the own ones are.
+        let each = items.per(ASIDE);
+        let room = items.with(each).room();
+        let mut aside = Aside([MaybeUninit::<u8>::uninit(); ASIDE]);
+        let mut long = vec![
+            Aside([MaybeUninit::<u8>::uninit(); 64]);
+            if room > ASIDE { room.div_ceil(64) } else { 0 }
+        ];
+        let aside = match long.as_mut_slice() {
+            [] => aside.0.as_mut_ptr(),
+            long => long.as_mut_ptr().cast(),
+        };
+        for first in (0..items.count).step_by(each) {
+            let now = items.with(each.min(items.count - first));
+            let (own, to) = (now.on_board(aside.cast()), items.nth(to, first));
+            now.copy(to, own);
+            now.copy_shown(items.nth(theirs, first), to, true);
+            now.combine(own, to)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reduces for `root` what [`allreduce`] does by more than [`RADIX`] ranks, in the same rounds. `to` is the root's.
+///
+/// # Safety
+/// As [`allreduce`].
+pub(in crate::direct) unsafe fn reduce<D: Device>(
+    steps: Steps<'_, D>,
+    items: &Items<'_>,
+    root: u32,
+    from: *const u8,
+    to: Option<*mut u8>,
+) -> Result<Way> {
+    let what = (
+        Kind::ReduceInRounds,
+        Header::len_and_root(items.len(), root),
+    );
+    // SAFETY: from the caller.
+    unsafe { in_rounds(steps, items, what, from, to) }
+}
+
+/// `to` is `None` where the result is of no interest, and `what` what ranks show.
+///
+/// # Safety
+/// As [`allreduce`].
+unsafe fn in_rounds<D: Device>(
+    mut steps: Steps<'_, D>,
+    items: &Items<'_>,
+    what: (Kind, usize),
+    from: *const u8,
+    to: Option<*mut u8>,
+) -> Result<Way> {
+    let ((kind, len), place) = (what, Place::of(items.room()));
+    let first = steps.number();
+    let mut rounds = Round::all(steps.rank(), steps.size()).peekable();
+    let mut aside = Aside([MaybeUninit::<u8>::uninit(); ASIDE]);
+    let aside = items.on_board(aside.0.as_mut_ptr().cast());
+    let mut shown = from;
+    while let Some(round) = rounds.next() {
+        steps.room(place)?;
+        if !steps.disagree() {
+            // SAFETY: from the caller in the first round, and later what the last round has put aside; the
+            // place is this rank's, and free.
+            unsafe { items.copy(shown, items.on_board(steps.mine(place))) };
+        }
+        post_and_see(&mut steps, round, kind, len)?;
+        let more = rounds.peek().is_some();
+        let target = if more { Some(aside) } else { to };
+        // What a rank that disagrees shows is not as long: it is not looked at.
+        if let Some(target) = target.filter(|_| !steps.disagree()) {
+            // SAFETY: what partners show has been posted, with as many bytes. Nobody shows the target.
+            unsafe {
+                combine(
+                    round.blocks(),
+                    items,
+                    shown_at(&steps, items, place),
+                    target,
+                )?;
+            };
+        }
+        shown = aside;
+        steps.next();
+    }
+    if !steps.disagree() {
+        steps.all_reached(first);
+    }
+    steps.end(kind, items.len())
+}
+
+/// Where ranks show items that lie at `place` in the current step.
+#[inline]
+pub(in crate::direct) fn shown_at<D: Device>(
+    steps: &Steps<'_, D>,
+    items: &Items<'_>,
+    place: Place,
+) -> impl Fn(u32) -> *mut u8 {
+    move |rank| items.on_board(steps.at(rank, place))
+}
+
+/// Combines what some ranks show, in their order; `shown` says where.
+///
+/// # Safety
+/// All have posted as many items as these, valid for the operator; they are writable at `target`.
+#[inline]
+pub(in crate::direct) unsafe fn combine(
+    ranks: impl DoubleEndedIterator<Item = u32>,
+    items: &Items<'_>,
+    shown: impl Fn(u32) -> *mut u8,
+    target: *mut u8,
+) -> Result<()> {
+    // SAFETY: from the caller.
+    unsafe { combine_and_take(ranks, items, shown, |_| false, target) }
+}
+
+/// The same; `takes` says of whom the lines are taken.
+///
+/// # Safety
+/// As [`combine`], and nobody else reads what is taken.
+#[inline]
+pub(in crate::direct) unsafe fn combine_and_take(
+    ranks: impl DoubleEndedIterator<Item = u32>,
+    items: &Items<'_>,
+    shown: impl Fn(u32) -> *mut u8,
+    takes: impl Fn(u32) -> bool,
+    target: *mut u8,
+) -> Result<()> {
+    let mut ranks = ranks.rev();
+    if let Some(last) = ranks.next() {
+        // SAFETY: from the caller.
+        unsafe { items.copy_shown(shown(last), target, takes(last)) };
+    }
+    ranks.try_for_each(|rank| {
+        // SAFETY: from the caller.
+        unsafe { items.combine_shown(shown(rank), target, takes(rank)) }
+    })
+}
+
+/// Takes the steps of the rounds that an operation of more than [`RADIX`] ranks has not taken, and waits for nobody in them: all
+/// operations take as many, or several times as many, so that ranks that are in different ones are in step behind them. `taken` is
+/// how many it has taken, and `kind` what it is.
+#[inline]
+pub(in crate::direct) fn fill<D: Device>(
+    steps: &mut Steps<'_, D>,
+    kind: Kind,
+    taken: u32,
+) -> Result<()> {
+    let rounds = rounds(steps.size()) as u32;
+    for number in taken..taken.next_multiple_of(rounds) {
+        steps.room(Place::Cell)?;
+        match steps.disagree() {
+            true => steps.post_for_few(Kind::Disagree, steps.about_roots().into()),
+            false => steps.post_for_few(kind, 0),
+        }
+        let round = Round::all(steps.rank(), steps.size()).nth((number % rounds) as usize);
+        let partners = round.into_iter().flat_map(Round::partners);
+        partners.for_each(|partner| steps.wake(partner));
+        steps.next();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each rank's knowledge, by rounds, of whom it has heard of; blocks in order and without gaps.
+    #[test]
+    fn after_the_rounds_everybody_has_heard_of_everybody_once() {
+        for size in 2..200 {
+            let mut known: Vec<Vec<u32>> = (0..size).map(|rank| vec![rank]).collect();
+            for number in 0..rounds(size) {
+                let heard = |rank: u32| {
+                    let round = Round::all(rank, size).nth(number).expect("a round");
+                    let blocks = round.blocks();
+                    blocks
+                        .flat_map(|from| known[from as usize].clone())
+                        .collect()
+                };
+                known = (0..size).map(heard).collect();
+            }
+            let all: Vec<u32> = (0..size).collect();
+            assert!(known.iter().all(|known| *known == all), "{size} ranks");
+        }
+    }
+
+    #[test]
+    fn few_ranks_need_one_round() {
+        assert_eq!([2, 8, 9, 64, 65].map(rounds), [1, 1, 2, 2, 3]);
+    }
+}

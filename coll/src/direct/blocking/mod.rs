@@ -1,0 +1,25 @@
+//! Blocking operations: one step of the boards after the other until it is done.
+//!
+//! - [`bcast`]: broadcasts over boards
+//! - [`beside`]: ranks that take turns on processors
+//! - [`choice`]: boards or messages, where neither is always the better way: what was measured decides
+//! - [`exchange`]: every rank learns from every other, in few rounds
+//! - [`moves`]: allgather and alltoall over boards, with all their forms
+//! - [`neighbours`]: neighbour collectives over boards
+//! - [`reduce`]: reductions over boards
+//! - [`rooted`]: gather and scatter over boards
+//! - [`scan`]: scans over boards
+//! - [`steps`]: the protocol between the boards of a communicator, one step after the other
+//! - [`to_root`]: reductions over boards to a root, and how ranks see that there is one
+
+pub(super) mod bcast;
+pub(super) mod beside;
+pub(super) mod choice;
+pub(super) mod exchange;
+pub(super) mod moves;
+pub(super) mod neighbours;
+pub(super) mod reduce;
+pub(super) mod rooted;
+pub(super) mod scan;
+pub(super) mod steps;
+pub(super) mod to_root;

@@ -1,0 +1,334 @@
+//! Allgather and alltoall over boards, with all their forms.
+//!
+//! All ranks look at all others in every step. How many steps there are follows from the lengths that all
+//! post, so that ranks that do not agree about lengths take as many as the others.
+
+use portolan_core::buffer::TypedBuf;
+use portolan_core::{Device, Result};
+
+use crate::args::Many;
+use crate::direct::blocking::choice;
+use crate::direct::blocking::steps::{Steps, Way};
+use crate::direct::boards::board::{IN_CELL, Kind, Place};
+use crate::direct::boards::limits::is_measured;
+use crate::direct::data::Stream;
+
+/// Allgather and allgatherv.
+///
+/// # Safety
+/// The contribution is readable (in place: in its block), the blocks are writable and do not overlap it.
+pub(in crate::direct) unsafe fn allgather<D: Device>(
+    mut steps: Steps<'_, D>,
+    send: Option<&TypedBuf<'_>>,
+    recv: &Many<'_>,
+) -> Result<Way> {
+    let size = steps.size();
+    let own = Stream::block(recv, steps.rank());
+    let mine = send.map_or(own, Stream::of);
+    let len = mine.len();
+    // By the lengths, not by the form of the call: the forms match each other.
+    let even = (0..size).all(|rank| Stream::block(recv, rank).len() == len);
+    let chosen = even && is_measured(Kind::AllgatherChosen, size, len as u64);
+    // Counts are each rank's own: one whose counts differ may have nothing to choose, and is not to take the step
+    // without data in which others agree for one with data.
+    let kind = match chosen {
+        true => Kind::AllgatherChosen,
+        false => Kind::Allgather,
+    };
+    if chosen {
+        let way = choice::agree(&mut steps, kind, len, (0, 0))?;
+        // Ranks that do not choose, or that have other lengths, end with this step.
+        steps.next();
+        if way == Way::Messages {
+            return steps.end_by(Way::Messages, kind, len);
+        }
+    }
+    let (place, chunk, takes) = (Place::of(len), steps.chunk(), steps.takes_from_all());
+    let (mut at, mut longest) = (0, len as u64);
+    // Who chooses, or takes another operation, takes one step here. All others see it in that step, and leave.
+    let mut left = false;
+    loop {
+        steps.room(place)?;
+        // SAFETY: from the caller; the place is this rank's, free, and has room for a chunk, or for all.
+        unsafe { mine.read(at, steps.mine(place), chunk.min(len - at.min(len))) };
+        let keep = |steps: &Steps<'_, D>| {
+            // From the place: it is in a cache, and what is read twice from memory costs more than all else in blocks
+            // that no cache can hold.
+            // SAFETY: what the place has of this rank's contribution was copied above; the block is the caller's.
+            unsafe { own.write(at, steps.mine(place), chunk.min(len - at.min(len))) };
+        };
+        if send.is_some() && takes {
+            keep(&steps);
+        }
+        steps.post(kind, len);
+        if send.is_some() && !takes {
+            // While the others come.
+            keep(&steps);
+        }
+        for rank in steps.others() {
+            let block = Stream::block(recv, rank);
+            let header = steps.header_of(rank)?;
+            if header.kind() != Some(kind) {
+                steps.note(rank, header);
+                left |= at == 0;
+                continue;
+            }
+            let theirs = steps.len_of(rank, header);
+            if at == 0 {
+                longest = longest.max(theirs);
+            }
+            if theirs != block.len() as u64 {
+                steps.note(rank, header);
+            } else {
+                if theirs > 0 {
+                    steps.see_sort(rank, header);
+                }
+                let source = steps.at(rank, Place::of(block.len()));
+                let now = chunk.min(block.len() - at.min(block.len()));
+                // SAFETY: so many bytes have been posted there; the block is the caller's.
+                unsafe { block.take(at, source, now, takes) };
+            }
+        }
+        steps.seen_all();
+        steps.next();
+        at += chunk;
+        if left || at as u64 >= longest {
+            if chosen {
+                choice::over(steps.choice(), steps.comm.device());
+            }
+            return steps.end(kind, len);
+        }
+    }
+}
+
+/// Alltoall, alltoallv and alltoallw; in place without `send`.
+///
+/// # Safety
+/// What is sent is readable, the blocks of `recv` are writable and do not overlap it.
+pub(in crate::direct) unsafe fn alltoall<D: Device>(
+    mut steps: Steps<'_, D>,
+    send: Option<&Many<'_>>,
+    recv: &Many<'_>,
+) -> Result<Way> {
+    let me = steps.rank();
+    let from = send.unwrap_or(recv);
+    let all = (0..steps.size()).filter(|&rank| rank != me);
+    let len = all.map(|rank| Stream::block(from, rank).len()).max();
+    let len = len.unwrap_or(0);
+    let kind = match recv {
+        Many::Equal(_) => Kind::Alltoall,
+        Many::Blocks(_) | Many::Layouts(_) => Kind::AlltoallListed,
+    };
+    let size = steps.size();
+    let sent = |len: u64| kind == Kind::Alltoall && is_measured(kind, size, len);
+    let chosen = sent(len as u64);
+    if chosen {
+        let way = choice::agree(&mut steps, kind, len, (0, 0))?;
+        // Ranks that have shorter blocks end with this step.
+        steps.next();
+        if way == Way::Messages {
+            return steps.end_by(Way::Messages, kind, len);
+        }
+    }
+    // Two chunks at a time as soon as all know how long the others' blocks are.
+    let mut wide = chosen;
+    let chunk = steps.chunk();
+    let first = Shares::first(kind, len as u64, size, chunk);
+    let (mut shares, mut at) = (first, 0);
+    if chosen {
+        // All have agreed about the length.
+        shares = first.rest(len as u64, len as u64, steps.wide());
+    }
+    let mut longest = len as u64;
+    // A rank with longer blocks takes one step and leaves them to messages: nobody goes on without it.
+    let mut left = false;
+    loop {
+        if wide {
+            steps.room_wide()?;
+        } else {
+            steps.room(shares.place)?;
+        }
+        for rank in steps.others() {
+            let block = Stream::block(from, rank);
+            let to = steps.mine(shares.place).wrapping_add(shares.of(me, rank));
+            // SAFETY: from the caller; the place is this rank's, free, and has a share for each other rank.
+            unsafe { shares.write(&block, at, to) };
+        }
+        steps.post(kind, len);
+        if at == 0 && send.is_some() {
+            // While the others come.
+            // SAFETY: from the caller.
+            unsafe { Stream::block(from, me).copy_to(&Stream::block(recv, me)) };
+        }
+        for rank in steps.others() {
+            let header = steps.header_of(rank)?;
+            if header.kind() != Some(kind) {
+                steps.note(rank, header);
+                // Who takes another operation has no steps of two numbers. All others see it in this step, and leave.
+                left |= at == 0;
+                continue;
+            }
+            let len = steps.len_of(rank, header);
+            let mut theirs = Shares { len, ..shares };
+            if at == 0 && !chosen {
+                theirs = Shares::first(kind, len, size, chunk);
+                match sent(len) {
+                    true => left = true,
+                    false => longest = longest.max(len),
+                }
+            }
+            let block = Stream::block(recv, rank);
+            if block.len() > 0 {
+                steps.see_sort(rank, header);
+            }
+            let source = steps
+                .at(rank, theirs.place)
+                .wrapping_add(theirs.of(rank, me));
+            // SAFETY: the share has been posted; the block is the caller's.
+            if let Err(odd) = unsafe { theirs.take(&block, at, source, steps.takes()) } {
+                steps.note_len(rank, header, odd);
+            }
+        }
+        steps.seen_all();
+        steps.next();
+        if wide {
+            steps.next();
+        }
+        at += shares.data;
+        if left || at as u64 >= longest {
+            if chosen {
+                choice::over(steps.choice(), steps.comm.device());
+            }
+            return steps.end(kind, len);
+        }
+        if !chosen {
+            wide = true;
+            shares = first.rest(len as u64, longest - at as u64, steps.wide());
+        }
+    }
+}
+
+/// Which of the blocks that `owner` has for others is `reader`'s: none is for itself.
+#[inline]
+pub(in crate::direct) fn index_of(owner: u32, reader: u32) -> usize {
+    let index = if reader < owner { reader } else { reader - 1 };
+    index as usize
+}
+
+/// How a rank's place is divided among the others.
+#[derive(Clone, Copy, Debug)]
+struct Shares {
+    place: Place,
+    /// Bytes of the longest block.
+    len: u64,
+    others: usize,
+    /// From one share to the next.
+    step: usize,
+    /// Bytes of a block that one step moves: the same on all ranks, so that all count the same steps.
+    data: usize,
+    /// Bytes in front of the data, which tell the length of the block. None where that is known: that of all, or
+    /// of the only one.
+    prefix: usize,
+}
+
+/// Bytes of a length in front of a share, in a chunk and in a cell.
+const PREFIX: usize = size_of::<u64>();
+const SHORT_PREFIX: usize = size_of::<u8>();
+
+const _: () = assert!(IN_CELL <= u8::MAX as usize);
+
+impl Shares {
+    /// In the first step of a rank whose longest block has `len` bytes, which is all that readers know of it.
+    fn first(kind: Kind, len: u64, size: u32, chunk: usize) -> Self {
+        let others = size as usize - 1;
+        let listed = kind == Kind::AlltoallListed && others > 1;
+        let prefix = |bytes| if listed { bytes } else { 0 };
+        let most = (chunk / others) & !63;
+        let data = most - prefix(PREFIX);
+        let in_cell = (IN_CELL / others) as u64;
+        let (place, step, prefix) = if len + prefix(SHORT_PREFIX) as u64 <= in_cell {
+            let prefix = prefix(SHORT_PREFIX);
+            (Place::Cell, len as usize + prefix, prefix)
+        } else {
+            let (prefix, len) = (prefix(PREFIX), len.min(data as u64) as usize);
+            (Place::Chunk, (prefix + len).next_multiple_of(64), prefix)
+        };
+        Self {
+            place,
+            len,
+            others,
+            step,
+            data,
+            prefix,
+        }
+    }
+
+    /// For the `left` bytes of the longest block of all ranks, in two chunks at a time, `wide` bytes: in as few steps as that takes and
+    /// shares of one length. The rank's own longest block has `len` bytes.
+    fn rest(&self, len: u64, left: u64, wide: usize) -> Self {
+        let prefix = match self.place {
+            Place::Cell if self.prefix > 0 => PREFIX,
+            _ => self.prefix,
+        };
+        let most = ((wide / self.others) & !63) - prefix;
+        let steps = left.div_ceil(most as u64).max(1);
+        // At most as much as fits, so that it is no more than a `usize` holds.
+        let step = (left.div_ceil(steps) as usize + prefix).next_multiple_of(64);
+        Self {
+            place: Place::Chunk,
+            len,
+            step,
+            data: step - prefix,
+            prefix,
+            ..*self
+        }
+    }
+
+    /// Where the share for `reader` begins in the place of `owner`.
+    fn of(&self, owner: u32, reader: u32) -> usize {
+        index_of(owner, reader) * self.step
+    }
+
+    /// # Safety
+    /// `block` is readable and not longer than the longest one; the share at `to` is this rank's and free.
+    unsafe fn write(&self, block: &Stream<'_>, at: usize, to: *mut u8) {
+        let len = block.len();
+        // SAFETY: from the caller; a share has room for its prefix and data.
+        unsafe {
+            match self.prefix {
+                0 => {}
+                SHORT_PREFIX => to.write(len as u8),
+                _ => to.cast::<u64>().write(len as u64),
+            }
+            block.read(at, to.add(self.prefix), self.data.min(len - at.min(len)));
+        }
+    }
+
+    /// The error is the length that the other rank has for the block, if it is another.
+    ///
+    /// # Safety
+    /// The share at `from` has been posted, and is this rank's to read; `block` is writable.
+    unsafe fn take(
+        &self,
+        block: &Stream<'_>,
+        at: usize,
+        from: *mut u8,
+        takes: bool,
+    ) -> Result<(), u64> {
+        let len = block.len();
+        // SAFETY: from the caller.
+        unsafe {
+            let theirs = match self.prefix {
+                0 => self.len,
+                SHORT_PREFIX => from.read().into(),
+                _ => from.cast::<u64>().read(),
+            };
+            if theirs != len as u64 {
+                return Err(theirs);
+            }
+            let now = self.data.min(len - at.min(len));
+            block.take(at, from.add(self.prefix), now, takes);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,301 @@
+//! Neighbour collectives over boards.
+//!
+//! A rank knows its own edges only, and nobody but its neighbours how much goes along them. So each shows what it sends in one
+//! step, and looks at its sources alone. Blocks up to a length lie on the board; longer ones go as messages,
+//! which both ends of an edge know from its length. Before a rank waits for a message it looks if the other end has the same
+//! in mind: a receiver does not wait for what never comes, nor a sender for somebody who does something else. No sooner, because
+//! where ranks take turns on processors it is the wait for a message that finds out who has to run next.
+//!
+//! What lies on a board is in [`edges`](crate::direct::boards::edges). A rank looks at all its sources before it waits until what it sends has gone: two
+//! that disagree may have to take each other's ([`Looks::late`]).
+
+use portolan_core::buffer::TypedBuf;
+use portolan_core::comm::{Neighbour, Neighbours};
+use portolan_core::{Device, Result};
+
+use crate::args::Many;
+use crate::direct::blocking::steps::{Steps, Way};
+use crate::direct::boards::board::{Header, Place};
+use crate::direct::boards::edges::{Blocks, Edge, Shown, edges, find};
+use crate::direct::boards::long::LONG_ALONG;
+use crate::direct::data::Stream;
+use crate::direct::tracks::messages::Messages;
+use crate::neighbour::lane_of;
+use crate::run::{Started, ends};
+
+/// Allgather and allgatherv along edges. `number` is that of the operation, for its messages.
+///
+/// # Safety
+/// The contribution is readable, the blocks are writable and do not overlap it.
+pub(in crate::direct) unsafe fn allgather<D: Device>(
+    steps: Steps<'_, D>,
+    send: &TypedBuf<'_>,
+    recv: &Many<'_>,
+    number: u32,
+) -> Result<Way> {
+    let shown = Shown {
+        limit: LONG_ALONG,
+        blocks: Blocks::Same(Stream::of(send)),
+    };
+    // SAFETY: from the caller.
+    unsafe { exchange(steps, &shown, recv, number) }
+}
+
+/// Alltoall, alltoallv and alltoallw along edges.
+///
+/// # Safety
+/// As [`allgather`].
+pub(in crate::direct) unsafe fn alltoall<D: Device>(
+    steps: Steps<'_, D>,
+    send: &Many<'_>,
+    recv: &Many<'_>,
+    number: u32,
+) -> Result<Way> {
+    let limit = steps.edges().and_then(|edges| edges.limit(LONG_ALONG));
+    let shown = Shown {
+        limit: limit.unwrap_or(0),
+        blocks: match limit {
+            Some(_) => Blocks::List(send),
+            None => Blocks::Sent(send),
+        },
+    };
+    // SAFETY: from the caller.
+    unsafe { exchange(steps, &shown, recv, number) }
+}
+
+/// # Safety
+/// As [`allgather`].
+unsafe fn exchange<D: Device>(
+    mut steps: Steps<'_, D>,
+    shown: &Shown<'_>,
+    recv: &Many<'_>,
+    number: u32,
+) -> Result<Way> {
+    let (comm, state) = (steps.comm, steps.state);
+    let edges_of = steps.edges().map(|edges| &edges.neighbours);
+    let Neighbours {
+        sources,
+        destinations,
+    } = edges_of.expect("that there is a topology has been checked");
+    let mut messages = Messages::new(steps.rank(), steps.size());
+    for (edge, block) in edges(sources, |edge| Stream::block(recv, edge)) {
+        // An empty one is not sent.
+        if block.len() > 0 && !shown.is_short(block.len() as u64) {
+            messages.receive(edge.0, lane_of(edge.1), &block);
+        }
+    }
+    // SAFETY: from the caller.
+    let place = unsafe { show(&mut steps, shown, destinations, &mut messages)? };
+    let mut looks = Looks {
+        late: Some(Messages::new(steps.rank(), steps.size())),
+        taken: Ok(()),
+        shown,
+        sources,
+        recv,
+        place,
+        expected: 0,
+        number,
+        steps,
+    };
+    // SAFETY: from the caller; what lies on boards goes to other blocks than what comes in messages.
+    let sent = unsafe { messages.exchange_watched(comm, state, number, |one| looks.comes(one)) };
+    match &sent {
+        Err(error) if ends(error) => {}
+        // SAFETY: from the caller.
+        _ => unsafe { looks.at_all()? },
+    }
+    let outcome = looks.end();
+    outcome.and_then(|way| sent.map(|()| way))
+}
+
+/// Shows what this rank sends, and adds what goes as messages. Says where it is shown.
+///
+/// # Safety
+/// As [`allgather`].
+unsafe fn show<D: Device>(
+    steps: &mut Steps<'_, D>,
+    shown: &Shown<'_>,
+    destinations: &[Neighbour],
+    messages: &mut Messages,
+) -> Result<Place> {
+    let room = shown.room(destinations);
+    // SAFETY: the header tells of it.
+    let to = unsafe { steps.my_place(room)? };
+    if let Some(to) = to {
+        // SAFETY: from the caller; the place is this rank's, free, and has the room.
+        unsafe { shown.write(destinations, to) };
+    }
+    let len = match shown.blocks {
+        Blocks::Same(block) => block.len(),
+        Blocks::List(_) | Blocks::Sent(_) => room,
+    };
+    steps.post(shown.kind(), len);
+    for (edge, block) in edges(destinations, |edge| shown.block(edge)) {
+        if to.is_none() || !shown.is_short(block.len() as u64) {
+            messages.send(edge.0, lane_of(edge.1), &block);
+        }
+    }
+    Ok(Place::of(room))
+}
+
+/// What a rank sees when it looks at its sources.
+struct Looks<'a, D: Device> {
+    steps: Steps<'a, D>,
+    shown: &'a Shown<'a>,
+    sources: &'a [Neighbour],
+    recv: &'a Many<'a>,
+    /// The largest place that it uses: its own or another's.
+    place: Place,
+    /// Bytes that it expected of the first who disagrees, or of the last.
+    expected: usize,
+    number: u32,
+    /// Messages of which it learns by looking: blocks for which a source had no memory, and what ranks send that disagree, which somebody
+    /// has to take. `None` when it has looked.
+    late: Option<Messages>,
+    /// What came of those.
+    taken: Result<()>,
+}
+
+impl<D: Device> Looks<'_, D> {
+    /// Whether a message of this operation will be there: whether the rank at the other end takes part as this one does. What is
+    /// there already, or on its way to a rank that has not been seen, will be.
+    ///
+    /// # Safety
+    /// As [`at_all`](Self::at_all).
+    unsafe fn comes(&mut self, one: &Started) -> Result<bool> {
+        if self.steps.comm.device().is_complete(one.request) {
+            return Ok(true);
+        }
+        let Some(len) = one.expected else {
+            // SAFETY: from the caller.
+            unsafe { self.at_all()? };
+            // It owes nobody anything any more: the other end shows what it does without waiting for this rank.
+            let header = self.steps.header_or(one)?;
+            return Ok(header.is_none_or(|header| header.kind() == Some(self.shown.kind())));
+        };
+        let header = match self.steps.header_or(one)? {
+            Some(header) if header.kind() == Some(self.shown.kind()) => header,
+            Some(_) => return Ok(false),
+            None => return Ok(true),
+        };
+        let is_it = |&((from, lane), block): &(Edge, Stream<'_>)| {
+            (from, lane_of(lane), block.len()) == (one.peer, one.lane, len)
+        };
+        let (sources, recv) = (self.sources, self.recv);
+        let edge = edges(sources, |edge| Stream::block(recv, edge)).find(is_it);
+        let found = match edge {
+            Some((edge, _)) => self.find(edge, header)?,
+            None => None,
+        };
+        Ok(found.is_none_or(|found| matches!(found, (1.., None))))
+    }
+
+    /// Looks at all sources, takes what lies on their boards, and what is seen then to come as a message; once.
+    ///
+    /// # Safety
+    /// The blocks are writable.
+    unsafe fn at_all(&mut self) -> Result<()> {
+        let Some(mut late) = self.late.take() else {
+            return Ok(());
+        };
+        let (sources, recv) = (self.sources, self.recv);
+        self.steps
+            .begin_looks(sources.iter().filter_map(|source| source.rank));
+        let beside = self.steps.beside();
+        let first = usize::from(!beside.is_any());
+        // Those of the same processor first.
+        for here in &[true, false][first..] {
+            for (edge, block) in edges(sources, |edge| Stream::block(recv, edge)) {
+                if beside.is_beside(edge.0) == *here {
+                    // SAFETY: from the caller.
+                    unsafe { self.at(edge, &block, &mut late)? };
+                }
+            }
+        }
+        let (comm, state) = (self.steps.comm, self.steps.state);
+        // SAFETY: from the caller.
+        self.taken = unsafe { late.exchange(comm, state, self.number) };
+        Ok(())
+    }
+
+    /// Looks at a source, and takes a block.
+    ///
+    /// # Safety
+    /// The block is writable.
+    unsafe fn at(&mut self, edge: Edge, block: &Stream<'_>, late: &mut Messages) -> Result<()> {
+        let (from, lane) = (edge.0, lane_of(edge.1));
+        let header = self.steps.header_of(from)?;
+        let mine = block.len();
+        if !self.steps.disagree() {
+            self.expected = mine;
+        }
+        if header.kind() != Some(self.shown.kind()) {
+            self.steps.note(from, header);
+            return Ok(());
+        }
+        let is_short = self.shown.is_short(mine as u64);
+        let Some((theirs, at)) = self.find(edge, header)? else {
+            if is_short && mine > 0 {
+                late.receive(from, lane, block);
+            }
+            return Ok(());
+        };
+        if theirs != mine as u64 {
+            self.steps.note_len(from, header, theirs);
+        } else if let Some(at) = at.filter(|_| mine > 0) {
+            let sort = self.steps.sort_of(block.layout());
+            self.steps.see_sort_as(sort, from, header);
+            // A block of a list is that of one edge.
+            let takes = self.steps.takes() && matches!(self.shown.blocks, Blocks::List(_));
+            // SAFETY: so many bytes have been posted there; the block is the caller's.
+            unsafe { block.take(0, at, mine, takes) };
+        }
+        if at.is_none() && theirs > 0 && is_short {
+            late.receive(from, lane, block);
+        }
+        Ok(())
+    }
+
+    /// The length of an edge's block at its source, and where it is, if it lies there; `None` of one that does not say, and sends all
+    /// of its blocks.
+    fn find(
+        &mut self,
+        (from, lane): Edge,
+        header: Header,
+    ) -> Result<Option<(u64, Option<*mut u8>)>> {
+        let shown = self.steps.len_of(from, header);
+        Ok(match self.shown.blocks {
+            Blocks::Same(_) if self.shown.is_short(shown) => {
+                let at = self.place_of(from, shown)?;
+                at.map(|at| (shown, Some(at)))
+            }
+            Blocks::Same(_) => Some((shown, None)),
+            Blocks::List(_) => {
+                let list = self.place_of(from, shown)?;
+                // SAFETY: it has posted one.
+                list.map(|list| unsafe { find(list, (self.steps.rank(), lane)) })
+            }
+            Blocks::Sent(_) => None,
+        })
+    }
+
+    /// Where a source has shown so many bytes, if there was room for them.
+    fn place_of(&mut self, from: u32, len: u64) -> Result<Option<*mut u8>> {
+        let place = Place::of(len as usize);
+        if place == Place::Chunk {
+            self.place = place;
+        }
+        // SAFETY: it has posted so many.
+        unsafe { self.steps.place_of(from, len) }
+    }
+
+    /// Ends the operation.
+    fn end(mut self) -> Result<Way> {
+        match self.place {
+            Place::Cell => self.steps.next(),
+            Place::Chunk => self.steps.next_published(),
+        }
+        let outcome = self.steps.end(self.shown.kind(), self.expected);
+        outcome.and_then(|way| self.taken.map(|()| way))
+    }
+}

@@ -1,0 +1,294 @@
+//! Reductions over boards.
+//!
+//! Short vectors are combined by every rank that wants the result. Long ones are taken in rounds of what fits
+//! a chunk: in each, every rank is responsible for a part, to which all others show it their contributions; it
+//! combines them and shows what it has come to. All operands are taken in the order of the ranks, from
+//! the last to the first, whatever the way.
+
+use portolan_core::{Device, Result};
+
+use crate::direct::agree::counts;
+use crate::direct::blocking::exchange::{self, ASIDE, PAIR, RADIX};
+use crate::direct::blocking::steps::{Steps, Way};
+use crate::direct::blocking::to_root::{self, Goal};
+use crate::direct::boards::board::{IN_CELL, Kind, Place};
+use crate::direct::boards::limits::by_messages;
+use crate::direct::data::Items;
+use crate::schedule::part;
+
+/// Bytes that a rank reads of others, at most, where all of them combine the same: it saves one wait of two.
+const TOGETHER: usize = 64 << 10;
+
+/// Ranks that let the root of a long reduction combine everything, at most: others only write then, and nobody
+/// waits for partial results. (Two pinned processes 9 µs instead of 14 to 27 at 256 KiB, 57 instead of 60 at 1 MiB;
+/// four on two cores 20 to 26 instead of 34 to 64, and 138 to 168 instead of 148 to 266.)
+const FEW: u32 = 4;
+
+/// Whether every rank combines everything.
+fn is_short(items: &Items<'_>, size: u32) -> bool {
+    let room = items.room();
+    if size > RADIX {
+        // (Items may overlap within themselves.)
+        return room.max(items.len()) <= ASIDE;
+    }
+    room * (size as usize - 1) <= TOGETHER
+}
+
+/// An allreduce.
+///
+/// # Safety
+/// The items are readable at `from`, which may be `to`, writable at `to`, and valid for the operator.
+#[inline]
+pub(in crate::direct) unsafe fn allreduce<D: Device>(
+    steps: Steps<'_, D>,
+    items: &Items<'_>,
+    from: *mut u8,
+    to: *mut u8,
+) -> Result<Way> {
+    let (kind, len) = (Kind::Allreduce, items.len());
+    if by_messages(kind, steps.size(), len as u64) {
+        let mut steps = steps;
+        steps.announce(kind, len)?;
+        return steps.end_by(Way::Messages, kind, len);
+    }
+    // SAFETY: from the caller.
+    unsafe {
+        let is_long = steps.size() == 2 && items.room() >= PAIR;
+        if is_short(items, steps.size()) && !is_long {
+            exchange::allreduce(steps, items, kind, from, to)
+        } else {
+            in_parts(steps, items, Goal::All, from, Some(to))
+        }
+    }
+}
+
+/// A reduction to `root`, which alone has a `to`.
+///
+/// # Safety
+/// As [`allreduce`].
+pub(in crate::direct) unsafe fn reduce<D: Device>(
+    steps: Steps<'_, D>,
+    items: &Items<'_>,
+    root: u32,
+    from: *mut u8,
+    to: Option<*mut u8>,
+) -> Result<Way> {
+    let size = steps.size();
+    // SAFETY: from the caller.
+    unsafe {
+        match is_short(items, size) {
+            true if size > RADIX => exchange::reduce(steps, items, root, from, to),
+            true => to_root::at_once(steps, items, root, from, to),
+            false if size <= FEW => to_root::in_chunks(steps, items, root, from, to),
+            false => in_parts(steps, items, Goal::Root(root), from, to),
+        }
+    }
+}
+
+/// Of whom this rank takes the lines, where nobody else reads what it reads: of all others.
+pub(in crate::direct) fn takes<D: Device>(steps: &Steps<'_, D>) -> impl Fn(u32) -> bool + use<D> {
+    let (me, takes) = (steps.rank(), steps.takes());
+    move |rank| takes && rank != me
+}
+
+/// Each rank combines a part of every chunk; who has a `to` takes all of them.
+unsafe fn in_parts<D: Device>(
+    mut steps: Steps<'_, D>,
+    items: &Items<'_>,
+    goal: Goal,
+    from: *mut u8,
+    to: Option<*mut u8>,
+) -> Result<Way> {
+    let (kind, len) = (goal.kind(steps.rank()), items.len());
+    let (me, ranks) = (steps.rank() as usize, steps.size() as usize);
+    let each = items.per(steps.chunk());
+    for first in (0..items.count).step_by(each) {
+        let round = items.with(each.min(items.count - first));
+        let part = |rank: usize| part(round.count, rank, ranks);
+        let source = items.nth(from, first);
+        steps.room(Place::Chunk)?;
+        let shown = round.on_board(steps.mine(Place::Chunk));
+        for rank in (0..ranks).filter(|&rank| rank != me) {
+            let part = part(rank);
+            let (from, to) = (items.nth(source, part.start), items.nth(shown, part.start));
+            // SAFETY: from the caller; the chunk is this rank's, free, and has room for the round.
+            unsafe { items.with(part.len()).copy(from, to) };
+        }
+        steps.post(kind, len);
+        goal.expect_all(&mut steps, len)?;
+        if steps.disagree() {
+            steps.next();
+            break;
+        }
+        let result = items.nth(round.on_board(steps.ahead(Place::Chunk)), part(me).start);
+        let operand = |rank: usize| match rank {
+            _ if rank == me => items.nth(source, part(me).start),
+            _ => {
+                let chunk = round.on_board(steps.at(rank as u32, Place::Chunk));
+                items.nth(chunk, part(me).start)
+            }
+        };
+        let mine = items.with(part(me).len());
+        let takes = takes(&steps);
+        for rank in (0..ranks).rev() {
+            // SAFETY: all have posted this part of as many items, valid for the operator, and for this rank alone; the
+            // next chunk of this rank is free.
+            unsafe {
+                if rank + 1 == ranks {
+                    mine.copy_shown(operand(rank), result, takes(rank as u32));
+                } else {
+                    mine.combine_shown(operand(rank), result, takes(rank as u32))?;
+                }
+            }
+        }
+        let takes = steps.takes_from_all();
+        if let Some(to) = to.filter(|_| takes) {
+            let to = items.nth(to, first + part(me).start);
+            // SAFETY: `to` is the caller's; what was there of this round has been shown, or combined.
+            unsafe { mine.copy(result, to) };
+        }
+        steps.next();
+        steps.post(kind, len);
+        if let Some(to) = to {
+            goal.expect_all(&mut steps, len)?;
+            let target = items.nth(to, first);
+            for rank in (0..ranks).filter(|&rank| rank != me || !takes) {
+                let part = part(rank);
+                let chunk = round.on_board(steps.at(rank as u32, Place::Chunk));
+                let (from, to) = (items.nth(chunk, part.start), items.nth(target, part.start));
+                // SAFETY: the results have been posted; `to` is the caller's.
+                unsafe { items.with(part.len()).copy_shown(from, to, takes) };
+            }
+        }
+        steps.next();
+    }
+    steps.end(goal.operation(), len)
+}
+
+/// The blocks of a reduce-scatter, in items.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::direct) enum Blocks<'a> {
+    /// All of this length.
+    Equal(usize),
+    /// By rank.
+    Counts(&'a [usize]),
+}
+
+impl Blocks<'_> {
+    fn of(&self, rank: usize) -> usize {
+        match self {
+            Self::Equal(count) => *count,
+            Self::Counts(counts) => counts[rank],
+        }
+    }
+
+    /// What ranks compare beside the longest one: whether lengths are equal, and a checksum if not.
+    fn kind(&self) -> (Kind, Option<u64>) {
+        match self {
+            Self::Equal(_) => (Kind::ReduceScatter, None),
+            Self::Counts(counts) => counts::kind(counts),
+        }
+    }
+
+    fn longest(&self) -> usize {
+        match self {
+            Self::Equal(count) => *count,
+            Self::Counts(counts) => counts.iter().copied().max().unwrap_or(0),
+        }
+    }
+}
+
+/// A reduce-scatter of `items`, the blocks of all ranks; in place without `send`.
+///
+/// How many steps it takes depends on the longest block alone, and that is what ranks compare, with a checksum of all
+/// counts where those are not equal. Where it is one step, a rank whose own block is empty shows what the others
+/// need, and waits for nobody.
+///
+/// # Safety
+/// The items are readable at `send`, or in place at `recv`, and valid for the operator; the own block
+/// is writable at `recv`.
+pub(in crate::direct) unsafe fn reduce_scatter<D: Device>(
+    mut steps: Steps<'_, D>,
+    items: &Items<'_>,
+    send: Option<*mut u8>,
+    recv: *mut u8,
+    blocks: Blocks<'_>,
+) -> Result<Way> {
+    let (kind, sum) = blocks.kind();
+    let (me, ranks) = (steps.rank() as usize, steps.size() as usize);
+    let longest = items.with(blocks.longest());
+    let len = longest.len();
+    let taken = sum.map_or(0, |_| counts::TAKEN);
+    let (place, each, share, skip) = if longest.room() * ranks + taken <= IN_CELL {
+        (Place::Cell, longest.count.max(1), longest.room(), taken)
+    } else {
+        let share = (steps.chunk() / ranks) & !63;
+        (Place::Chunk, items.per(share), share, 0)
+    };
+    let from = send.unwrap_or(recv);
+    // If all are empty, ranks can at least see whether they agree.
+    let in_one_step = longest.count <= each && longest.count > 0;
+    let waits = |rank| !in_one_step || blocks.of(rank) > 0;
+    let all_wait = (0..ranks).all(waits);
+    let next = |steps: &mut Steps<'_, D>| match place {
+        Place::Chunk if !all_wait => steps.next_published(),
+        _ => steps.next(),
+    };
+    // In place the result would overwrite contributions that other rounds have yet to show.
+    let whole = items.with(blocks.of(me));
+    let mut aside = vec![0u8; if send.is_none() { whole.room() } else { 0 }];
+    let result = match send {
+        Some(_) => recv,
+        None => whole.on_board(aside.as_mut_ptr()),
+    };
+    for first in (0..longest.count.max(1)).step_by(each) {
+        let now = |rank: usize| items.with(blocks.of(rank).saturating_sub(first).min(each));
+        steps.room(place)?;
+        let shown = steps.mine(place).wrapping_add(skip);
+        let mut begin = 0;
+        for rank in 0..ranks {
+            let to = now(rank).on_board(shown.wrapping_add(rank * share));
+            // SAFETY: from the caller; the place is this rank's, free, and has room for a share per rank.
+            unsafe { now(rank).copy(items.nth(from, begin + first), to) };
+            begin += blocks.of(rank);
+        }
+        if let Some(sum) = sum {
+            // SAFETY: the cell is free; data in it begins behind the checksum.
+            unsafe { steps.write_checksum(sum) };
+        }
+        steps.post(kind, len);
+        if waits(me) {
+            steps.expect_all(kind, len)?;
+            if let Some(sum) = sum.filter(|_| !steps.disagree()) {
+                steps.expect_checksum(sum, kind, len);
+            }
+        }
+        if steps.disagree() || !waits(me) {
+            next(&mut steps);
+            break;
+        }
+        let (mine, to) = (now(me), items.nth(result, first));
+        let at = |rank: usize| {
+            let place = steps.at(rank as u32, place);
+            mine.on_board(place.wrapping_add(skip + me * share))
+        };
+        let takes = takes(&steps);
+        // SAFETY: all have posted shares of the same length for this rank alone, valid for the operator; the result is
+        // the caller's, or aside.
+        unsafe {
+            exchange::combine_and_take(
+                0..ranks as u32,
+                &mine,
+                |rank| at(rank as usize),
+                takes,
+                to,
+            )?;
+        }
+        next(&mut steps);
+    }
+    if send.is_none() && !steps.disagree() {
+        // SAFETY: from the caller; all of this rank's contributions have been shown.
+        unsafe { whole.copy(result, recv) };
+    }
+    steps.end(kind, len)
+}

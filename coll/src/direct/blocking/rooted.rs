@@ -1,0 +1,320 @@
+//! Gather and scatter over boards.
+//!
+//! What is longer than a place on a board goes as a message between the root and the one rank: the others
+//! cannot know of it, and need not.
+
+use portolan_core::buffer::TypedBuf;
+use portolan_core::{Device, Result};
+
+use crate::args::Many;
+use crate::direct::blocking::steps::{Steps, Way};
+use crate::direct::boards::board::{Header, IN_CELL, Kind, Place};
+use crate::direct::boards::list::{List, WORD};
+use crate::direct::data::Stream;
+use crate::direct::tracks::messages::Messages;
+use crate::run::Started;
+
+/// Gather and gatherv. `number` is that of the operation, for its messages.
+///
+/// # Safety
+/// `send` is readable; at the root the blocks of `recv` are writable and do not overlap it.
+pub(in crate::direct) unsafe fn gather<D: Device>(
+    mut steps: Steps<'_, D>,
+    send: Option<&TypedBuf<'_>>,
+    recv: Option<&Many<'_>>,
+    root: u32,
+    number: u32,
+) -> Result<Way> {
+    let (comm, state) = (steps.comm, steps.state);
+    let recv = recv.filter(|_| steps.rank() == root);
+    let mut messages = Messages::new(steps.rank(), steps.size());
+    let len = match (recv, send) {
+        (Some(recv), _) => {
+            let own = Stream::block(recv, root);
+            if let Some(send) = send {
+                // SAFETY: from the caller.
+                unsafe { Stream::of(send).copy_to(&own) };
+            }
+            // SAFETY: from the caller.
+            unsafe { collect(&mut steps, recv, own.len(), &mut messages)? };
+            own.len()
+        }
+        (None, Some(send)) => {
+            let mine = Stream::of(send);
+            // SAFETY: the header tells how long it is, and whether it is there.
+            let Some(to) = (unsafe { steps.my_place(mine.len())? }) else {
+                // SAFETY: from the caller.
+                return unsafe { give(steps, &mine, root, number) };
+            };
+            // SAFETY: from the caller; the place is this rank's, free, and has the room.
+            unsafe { mine.read(0, to, mine.len()) };
+            steps.post_apart(Kind::Gather, mine.len(), root);
+            steps.wake(root);
+            steps.next();
+            mine.len()
+        }
+        (None, None) => unreachable!("`check` has seen a buffer"),
+    };
+    let kind = match steps.rank() == root {
+        true => Kind::GatherAwaited,
+        false => Kind::Gather,
+    };
+    let outcome = steps.end(kind, len);
+    // SAFETY: from the caller.
+    let sent = unsafe { messages.exchange(comm, state, number) };
+    outcome.and_then(|way| sent.map(|()| way))
+}
+
+/// The part of a rank whose block goes as a message, in a gather.
+///
+/// # Safety
+/// The block is readable.
+unsafe fn give<D: Device>(
+    mut steps: Steps<'_, D>,
+    mine: &Stream<'_>,
+    root: u32,
+    number: u32,
+) -> Result<Way> {
+    let (comm, state) = (steps.comm, steps.state);
+    steps.room(Place::Cell)?;
+    // Whoever this rank takes for the root may wait for another, which it takes for the root, and so on.
+    steps.post(Kind::GatherSent, root as usize);
+    let mut messages = Messages::new(steps.rank(), steps.size());
+    messages.send(root, 0, mine);
+    let collects = |header: &Header| header.kind() == Some(Kind::GatherAwaited);
+    let comes = |one: &Started| match steps.header_or(one)? {
+        Some(header) if !collects(&header) => {
+            steps.note(root, header);
+            Ok(false)
+        }
+        _ => Ok(true),
+    };
+    // SAFETY: from the caller.
+    let sent = unsafe { messages.exchange_watched(comm, state, number, comes) };
+    steps.next();
+    let outcome = steps.end(Kind::Gather, mine.len());
+    outcome.and_then(|way| sent.map(|()| way))
+}
+
+/// The root's part in a gather.
+unsafe fn collect<D: Device>(
+    steps: &mut Steps<'_, D>,
+    recv: &Many<'_>,
+    own: usize,
+    messages: &mut Messages,
+) -> Result<()> {
+    steps.room(Place::Cell)?;
+    steps.post_for_few(Kind::GatherAwaited, own);
+    for rank in steps.others() {
+        let block = Stream::block(recv, rank);
+        let header = steps.header_of(rank)?;
+        match header.kind() {
+            Some(Kind::GatherSent) if header.len() == steps.rank() as usize => {
+                messages.receive(rank, 0, &block);
+                continue;
+            }
+            Some(Kind::Gather) => {}
+            _ => {
+                steps.note(rank, header);
+                continue;
+            }
+        }
+        let theirs = steps.len_of(rank, header);
+        if theirs != block.len() as u64 {
+            steps.note(rank, header);
+        } else {
+            if theirs > 0 {
+                steps.see_sort(rank, header);
+            }
+            // SAFETY: so many bytes have been posted there; the block is the caller's.
+            unsafe {
+                match steps.place_of(rank, theirs)? {
+                    Some(source) => block.take(0, source, block.len(), steps.takes()),
+                    None => steps.note(rank, header),
+                }
+            }
+        }
+    }
+    steps.next_published();
+    Ok(())
+}
+
+/// Scatter and scatterv. `number` is that of the operation, for its messages.
+///
+/// # Safety
+/// At the root the blocks of `send` are readable; `recv` is writable and does not overlap them.
+pub(in crate::direct) unsafe fn scatter<D: Device>(
+    mut steps: Steps<'_, D>,
+    send: Option<&Many<'_>>,
+    recv: Option<&TypedBuf<'_>>,
+    root: u32,
+    number: u32,
+) -> Result<Way> {
+    let send = send.filter(|_| steps.rank() == root);
+    let (len, sent) = match (send, recv) {
+        (Some(send), _) => {
+            let own = Stream::block(send, root);
+            // SAFETY: from the caller.
+            let sent = unsafe {
+                let messages = distribute(&mut steps, send)?;
+                if let Some(recv) = recv {
+                    own.copy_to(&Stream::of(recv));
+                }
+                send_parts(&mut steps, messages, number)
+            };
+            steps.next();
+            (own.len(), sent)
+        }
+        (None, Some(recv)) => {
+            let mine = Stream::of(recv);
+            let (comm, state) = (steps.comm, steps.state);
+            // SAFETY: from the caller. The root sends whatever others do.
+            let sent = unsafe {
+                let messages = take(&mut steps, &mine, root)?;
+                messages.exchange(comm, state, number)
+            };
+            (mine.len(), sent)
+        }
+        (None, None) => unreachable!("`check` has seen a buffer"),
+    };
+    let outcome = steps.end(Kind::Scatter, len);
+    outcome.and_then(|way| sent.map(|()| way))
+}
+
+/// Sends the parts that are too long for the board to those that wait for them.
+///
+/// # Safety
+/// The parts are readable.
+unsafe fn send_parts<D: Device>(
+    steps: &mut Steps<'_, D>,
+    messages: Messages,
+    number: u32,
+) -> Result<()> {
+    let (comm, state) = (steps.comm, steps.state);
+    let me = steps.rank();
+    let awaits = |steps: &Steps<'_, D>, rank, header: Header| {
+        header.kind() == Some(Kind::ScatterAwaited)
+            // SAFETY: it has posted its root.
+            && unsafe { named_root(steps.at(rank, Place::Cell)).read_unaligned() } == me
+    };
+    let comes = |one: &Started| match steps.header_or(one)? {
+        Some(header) if !awaits(steps, one.peer, header) => {
+            steps.note(one.peer, header);
+            Ok(false)
+        }
+        _ => Ok(true),
+    };
+    // SAFETY: from the caller.
+    unsafe { messages.exchange_watched(comm, state, number, comes) }
+}
+
+/// Where a rank that waits for its part says from whom, behind the length that may stand in front.
+fn named_root(cell: *mut u8) -> *mut u32 {
+    cell.wrapping_add(WORD).cast()
+}
+
+/// The root's part in a scatter: shows the parts, or says that they come. Gives those that are messages.
+unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Result<Messages> {
+    let (root, size) = (steps.rank(), steps.size());
+    let mut messages = Messages::new(root, size);
+    let others = || {
+        let blocks = (0..size).map(|rank| (rank, Stream::block(send, rank)));
+        blocks.filter(|(rank, _)| *rank != root)
+    };
+    let each = Stream::block(send, if root == 0 { 1 } else { 0 }).len();
+    // By the lengths, not by the form of the call: the forms match each other.
+    let even = others().all(|(_, block)| block.len() == each);
+    let sum = |align| {
+        let lens = others().map(|(_, block)| block.len().next_multiple_of(align));
+        lens.fold(0usize, usize::saturating_add)
+    };
+    if even && each.saturating_mul(size as usize) <= IN_CELL {
+        steps.room(Place::Cell)?;
+        for (rank, block) in others() {
+            let to = steps.mine(Place::Cell).wrapping_add(rank as usize * each);
+            // SAFETY: from the caller; the cell is this rank's, free, and has room for a part per rank.
+            unsafe { block.read(0, to, each) };
+        }
+        steps.post(Kind::Scatter, each);
+    } else if let total = sum(1).saturating_add(size as usize)
+        && total <= IN_CELL
+    {
+        steps.room(Place::Cell)?;
+        let list = List::in_cell(steps.mine(Place::Cell), size);
+        // SAFETY: from the caller; the cell is this rank's, free, and has room for the list and all parts.
+        unsafe { list.write(root, others(), usize::MAX) };
+        steps.post(Kind::ScatterListed, total);
+    } else {
+        let total = sum(WORD).saturating_add(size as usize * WORD);
+        // SAFETY: the header tells how long it is.
+        let place = unsafe { steps.my_place(total)? };
+        // Without that place the chunk is free all the same.
+        let at = place.unwrap_or_else(|| steps.mine(Place::Chunk));
+        let longest = if place.is_some() { usize::MAX } else { 0 };
+        // SAFETY: as above, for a chunk or a longer place; where parts are sent, for the list alone.
+        unsafe { List::in_words(at, size).write(root, others(), longest) };
+        if place.is_some() {
+            steps.post(Kind::ScatterListed, total);
+        } else {
+            others().for_each(|(rank, block)| messages.send(rank, 0, &block));
+            steps.post(Kind::ScatterSent, 0);
+        }
+    }
+    Ok(messages)
+}
+
+/// The part of the others in a scatter. Gives the message that is to come.
+unsafe fn take<D: Device>(
+    steps: &mut Steps<'_, D>,
+    mine: &Stream<'_>,
+    root: u32,
+) -> Result<Messages> {
+    let (me, len) = (steps.rank() as usize, mine.len());
+    let mut messages = Messages::new(steps.rank(), steps.size());
+    steps.room(Place::Cell)?;
+    // SAFETY: the cell is this rank's and free.
+    unsafe { named_root(steps.mine(Place::Cell)).write_unaligned(root) };
+    steps.post_apart(Kind::ScatterAwaited, len, root);
+    let header = steps.header_of(root)?;
+    let wanted = [Kind::Scatter, Kind::ScatterListed].map(Some);
+    if len > 0 && wanted.contains(&header.kind()) {
+        steps.see_sort(root, header);
+    }
+    match header.kind() {
+        Some(Kind::Scatter) if header.len() == len => {
+            let source = steps.at(root, Place::Cell).wrapping_add(me * len);
+            // SAFETY: parts of this length have been posted; the buffer is the caller's.
+            unsafe { mine.write(0, source, len) };
+        }
+        Some(kind @ (Kind::ScatterListed | Kind::ScatterSent)) => {
+            let (size, shown) = (steps.size(), header.len());
+            let place = match kind {
+                // SAFETY: the root has posted so many bytes.
+                Kind::ScatterListed => unsafe { steps.place_of(root, shown as u64)? },
+                _ => None,
+            };
+            let list = match place {
+                Some(at) if shown <= IN_CELL => List::in_cell(at, size),
+                Some(at) => List::in_words(at, size),
+                None => List::in_words(steps.at(root, Place::Chunk), size),
+            };
+            // SAFETY: the list has been posted.
+            let part = unsafe { list.len(me) };
+            if kind == Kind::ScatterSent && part > 0 {
+                messages.receive(root, 0, mine);
+            } else if part == len {
+                // SAFETY: the parts have been posted, or this one is empty; the buffer is the caller's.
+                unsafe { mine.take(0, list.part(me, usize::MAX), len, steps.takes()) };
+            } else {
+                steps.note_len(root, header, part as u64);
+            }
+        }
+        _ => steps.note(root, header),
+    }
+    match header.kind() {
+        Some(Kind::ScatterListed) if header.len() <= IN_CELL => steps.next(),
+        Some(Kind::ScatterListed | Kind::ScatterSent) => steps.next_published(),
+        _ => steps.next(),
+    }
+    Ok(messages)
+}

@@ -1,0 +1,166 @@
+//! Reductions over boards to a root, and how ranks see that there is one.
+//!
+//! The root shows that it awaits something ([`Kind::ReduceAwaited`]): two that each take themselves for the root would both
+//! take the lines of what the other combines. Where all ranks look at all, they also see that none is the root, or another than they
+//! name.
+
+use portolan_core::{Device, Result};
+
+use crate::direct::blocking::exchange::{self, shown_at};
+use crate::direct::blocking::reduce::takes;
+use crate::direct::blocking::steps::{Steps, Way};
+use crate::direct::boards::board::{CHUNK, CHUNKS, Kind, Place};
+use crate::direct::data::Items;
+
+/// Who wants the result of a reduction.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::direct) enum Goal {
+    All,
+    Root(u32),
+}
+
+impl Goal {
+    /// What a rank shows.
+    #[inline]
+    pub(in crate::direct) fn kind(self, rank: u32) -> Kind {
+        match self {
+            Self::All => Kind::Allreduce,
+            Self::Root(root) if root == rank => Kind::ReduceAwaited,
+            Self::Root(_) => Kind::Reduce,
+        }
+    }
+
+    /// What the operation is.
+    pub(in crate::direct) fn operation(self) -> Kind {
+        match self {
+            Self::All => Kind::Allreduce,
+            Self::Root(_) => Kind::Reduce,
+        }
+    }
+
+    /// Waits for the cells of all others, which do the same for the same root.
+    ///
+    /// All see the same roots, and so agree about what follows: with none, or several, nothing does. With one all goes on: a rank
+    /// that names another has the error at the end, because the root and those that agree with it may not have seen it.
+    pub(in crate::direct) fn expect_all<D: Device>(
+        self,
+        steps: &mut Steps<'_, D>,
+        len: usize,
+    ) -> Result<()> {
+        let Self::Root(root) = self else {
+            return steps.expect_all(Kind::Allreduce, len);
+        };
+        steps.settle();
+        let mut roots = u32::from(steps.rank() == root);
+        let mut odd = None;
+        for rank in steps.others() {
+            let header = steps.header_of(rank)?;
+            let (wanted, other) = match rank == root {
+                true => (Kind::ReduceAwaited, Kind::Reduce),
+                false => (Kind::Reduce, Kind::ReduceAwaited),
+            };
+            if steps.does(rank, header, wanted, len) {
+                roots += u32::from(rank == root);
+            } else if steps.does(rank, header, other, len) {
+                roots += u32::from(rank != root);
+                odd = odd.or(Some(rank));
+            } else {
+                steps.note(rank, header);
+            }
+        }
+        match odd {
+            Some(rank) if roots == 1 => steps.see_root(rank),
+            Some(rank) => steps.note_root(rank),
+            None => {}
+        }
+        steps.seen_all();
+        Ok(())
+    }
+}
+
+/// All show the root their contributions. (The root does too, in case that others disagree about the way.)
+///
+/// # Safety
+/// As [`allreduce`](crate::direct::blocking::reduce::allreduce).
+pub(in crate::direct) unsafe fn at_once<D: Device>(
+    mut steps: Steps<'_, D>,
+    items: &Items<'_>,
+    root: u32,
+    from: *mut u8,
+    to: Option<*mut u8>,
+) -> Result<Way> {
+    let (goal, len) = (Goal::Root(root), items.len());
+    let place = Place::of(items.room());
+    steps.room(place)?;
+    // SAFETY: from the caller; the place is this rank's, and free.
+    unsafe { items.copy(from, items.on_board(steps.mine(place))) };
+    steps.post(goal.kind(steps.rank()), len);
+    if let Some(to) = to {
+        for rank in steps.others() {
+            steps.expect(rank, Kind::Reduce, len)?;
+        }
+        if !steps.disagree() {
+            let (shown, takes) = (shown_at(&steps, items, place), takes(&steps));
+            // SAFETY: all have posted as many items, which this rank alone reads; `to` is the caller's.
+            unsafe {
+                exchange::combine_and_take(0..steps.size(), items, shown, takes, to)?;
+            };
+        }
+    }
+    match place {
+        Place::Cell => steps.next(),
+        Place::Chunk => steps.next_published(),
+    }
+    steps.end(Kind::Reduce, len)
+}
+
+/// All show the root chunk after chunk, and it combines them: the others may be some chunks ahead, so that up to the length of all
+/// chunks they need not wait for it at all, and it not for the whole.
+///
+/// # Safety
+/// As [`allreduce`](crate::direct::blocking::reduce::allreduce).
+pub(in crate::direct) unsafe fn in_chunks<D: Device>(
+    mut steps: Steps<'_, D>,
+    items: &Items<'_>,
+    root: u32,
+    from: *mut u8,
+    to: Option<*mut u8>,
+) -> Result<Way> {
+    let (goal, len) = (Goal::Root(root), items.len());
+    let even = (len / CHUNKS as usize).next_multiple_of(4096);
+    let each = items.per(even.clamp(CHUNK, steps.chunk()));
+    for first in (0..items.count).step_by(each) {
+        let round = items.with(each.min(items.count - first));
+        steps.room(Place::Chunk)?;
+        // SAFETY: from the caller; the chunk is this rank's, free, and has room for the round.
+        unsafe {
+            round.copy(
+                items.nth(from, first),
+                round.on_board(steps.mine(Place::Chunk)),
+            );
+        }
+        steps.post(goal.kind(steps.rank()), len);
+        if first == 0 {
+            // All of them: whoever has another length takes other steps.
+            goal.expect_all(&mut steps, len)?;
+        } else if to.is_some() {
+            for rank in steps.others() {
+                steps.expect(rank, Kind::Reduce, len)?;
+            }
+        }
+        if steps.disagree() {
+            steps.next_published();
+            break;
+        }
+        if let Some(to) = to {
+            let target = items.nth(to, first);
+            let (shown, takes) = (shown_at(&steps, &round, Place::Chunk), takes(&steps));
+            // SAFETY: all have posted as many items, which this rank alone reads; `to` is the caller's.
+            unsafe {
+                exchange::combine_and_take(0..steps.size(), &round, shown, takes, target)?;
+            }
+        }
+        steps.next_published();
+    }
+    steps.end(Kind::Reduce, len)
+}

@@ -1,0 +1,278 @@
+//! What goes along the edges of a topology, and how it lies on a board.
+//!
+//! For allgather the board has a rank's block. For alltoall it has a list: for each edge its other end, its number and its length,
+//! and behind all of these the blocks that are short enough. How long that is all ranks know alike, because they
+//! have told each other when the boards were made how many edges a rank has at most: so all short blocks of any rank fit, and whoever
+//! receives a block knows from its length where it is.
+
+use portolan_core::comm::{Neighbour, Neighbours};
+
+use crate::args::Many;
+use crate::direct::boards::board::Kind;
+use crate::direct::data::Stream;
+use crate::neighbour::EDGE_LANES;
+
+/// The rank at the other end of an edge, and the edge's number among those between the two.
+pub(in crate::direct) type Edge = (u32, u32);
+
+/// The edges that are there, with their data.
+#[inline]
+pub(in crate::direct) fn edges<'a>(
+    neighbours: &'a [Neighbour],
+    data: impl Fn(u32) -> Stream<'a>,
+) -> impl Iterator<Item = (Edge, Stream<'a>)> {
+    let edge = move |(at, neighbour): (u32, &Neighbour)| {
+        Some(((neighbour.rank?, neighbour.lane), data(at)))
+    };
+    (0..).zip(neighbours).filter_map(edge)
+}
+
+/// The topology of a communicator, as far as its boards need it.
+#[derive(Debug)]
+pub(in crate::direct) struct Edges {
+    pub(in crate::direct) neighbours: Neighbours,
+    /// The destinations of a rank, at most, and the sources.
+    most: usize,
+    sources: usize,
+    /// Whether somewhere more edges lead from one rank to another than there are lanes for messages. Those in one lane match in their
+    /// order, so all blocks are messages then.
+    crowded: bool,
+}
+
+impl Edges {
+    /// What a rank tells the others of its edges: whether there are too many for lanes, and how many lead from it and to it.
+    pub(in crate::direct) fn told(neighbours: Option<&Neighbours>) -> [u64; 3] {
+        let Some(all) = neighbours else {
+            return [0; 3];
+        };
+        let destinations = &all.destinations;
+        let crowded = |to: &Neighbour| to.rank.is_some() && to.lane >= EDGE_LANES;
+        let crowded = destinations.iter().any(crowded);
+        [
+            u64::from(crowded),
+            destinations.len() as u64,
+            all.sources.len() as u64,
+        ]
+    }
+
+    /// From the own edges and what all ranks have told.
+    pub(in crate::direct) fn new(
+        neighbours: Neighbours,
+        told: impl Iterator<Item = [u64; 3]>,
+    ) -> Self {
+        let most = |a: [u64; 3], b: [u64; 3]| std::array::from_fn(|at| a[at].max(b[at]));
+        let [crowded, most, sources] = told.fold([0; 3], most);
+        let number = |edges| usize::try_from(edges).unwrap_or(usize::MAX);
+        Self {
+            neighbours,
+            most: number(most),
+            sources: number(sources),
+            crowded: crowded != 0,
+        }
+    }
+
+    /// Bytes of a block of a list of `room` bytes, at most; `None` where no list fits.
+    pub(in crate::direct) fn limit(&self, room: usize) -> Option<usize> {
+        let each = (room - WORD) / self.most.max(1) / WORD * WORD;
+        let limit = each.checked_sub(ENTRY)?;
+        Some(if self.crowded { 0 } else { limit })
+    }
+
+    /// The same where lengths that are awaited may stand in front; `None` also where blocks are to be messages, all of them.
+    pub(in crate::direct) fn limit_of_listed(&self, room: usize) -> Option<usize> {
+        let behind = self.limit_of_one(room)?;
+        self.limit(behind)
+    }
+
+    /// Bytes of one block behind such lengths, at most.
+    pub(in crate::direct) fn limit_of_one(&self, room: usize) -> Option<usize> {
+        let in_front = self.sources.checked_mul(ENTRY)?.checked_add(WORD)?;
+        let behind = room.checked_sub(in_front).filter(|&behind| behind > WORD);
+        behind.filter(|_| !self.crowded)
+    }
+}
+
+/// What a rank shows its destinations.
+pub(in crate::direct) struct Shown<'a> {
+    /// Bytes of a block that lies on the board, at most: the same on all ranks.
+    pub(in crate::direct) limit: usize,
+    pub(in crate::direct) blocks: Blocks<'a>,
+}
+
+pub(in crate::direct) enum Blocks<'a> {
+    /// The same for all.
+    Same(Stream<'a>),
+    /// A block for each: their number, the edge and length of each, and the short ones.
+    List(&'a Many<'a>),
+    /// A block for each, which all go as messages.
+    Sent(&'a Many<'a>),
+}
+
+/// Bytes of a number in a list; blocks begin at multiples of it.
+pub(in crate::direct) const WORD: usize = size_of::<u64>();
+/// Bytes of a list for each edge beside its block.
+pub(in crate::direct) const ENTRY: usize = 2 * WORD;
+/// With the length of a block in a list: it is there.
+const HERE: u64 = 1 << 63;
+
+impl<'a> Shown<'a> {
+    pub(in crate::direct) fn kind(&self) -> Kind {
+        match self.blocks {
+            Blocks::Same(_) => Kind::NeighbourAllgather,
+            Blocks::List(_) => Kind::NeighbourAlltoall,
+            Blocks::Sent(_) => Kind::NeighbourAlltoallSent,
+        }
+    }
+
+    pub(in crate::direct) fn block(&self, edge: u32) -> Stream<'a> {
+        match self.blocks {
+            Blocks::Same(block) => block,
+            Blocks::List(many) | Blocks::Sent(many) => Stream::block(many, edge),
+        }
+    }
+
+    /// Whether an edge's block of so many bytes lies on the board, which both ends know.
+    pub(in crate::direct) fn is_short(&self, len: u64) -> bool {
+        !matches!(self.blocks, Blocks::Sent(_)) && len <= self.limit as u64
+    }
+
+    /// Bytes of an edge's block that lie on the board.
+    fn on_board(&self, len: usize) -> usize {
+        if self.is_short(len as u64) { len } else { 0 }
+    }
+
+    /// Bytes that it takes.
+    pub(in crate::direct) fn room(&self, destinations: &[Neighbour]) -> usize {
+        match self.blocks {
+            Blocks::Same(block) => self.on_board(block.len()),
+            Blocks::Sent(_) => 0,
+            Blocks::List(many) => {
+                let lens = edges(destinations, |edge| Stream::block(many, edge));
+                let lens = lens.map(|(_, block)| self.on_board(block.len()));
+                WORD + lens.map(room_of_block).sum::<usize>()
+            }
+        }
+    }
+
+    /// Writes it.
+    ///
+    /// # Safety
+    /// There is room at `to`, which nobody else uses, aligned to a word; what is sent is readable.
+    pub(in crate::direct) unsafe fn write(&self, destinations: &[Neighbour], to: *mut u8) {
+        // SAFETY: from the caller, for all of it.
+        unsafe {
+            let many = match self.blocks {
+                Blocks::Same(block) => return block.read(0, to, self.on_board(block.len())),
+                Blocks::Sent(_) => return,
+                Blocks::List(many) => many,
+            };
+            let all = || edges(destinations, |edge| Stream::block(many, edge));
+            let count = all().count();
+            to.cast::<u64>().write(count as u64);
+            let mut entry = to.add(WORD);
+            let mut at = entry.add(count * ENTRY);
+            for (edge, block) in all() {
+                let words = entry.cast::<u64>();
+                let len = self.on_board(block.len());
+                let here = if len == block.len() { HERE } else { 0 };
+                words.write(word_of(edge));
+                words.add(1).write(block.len() as u64 | here);
+                block.read(0, at, len);
+                entry = entry.add(ENTRY);
+                at = at.add(len.next_multiple_of(WORD));
+            }
+        }
+    }
+}
+
+/// Bytes of a list for an edge with so many bytes there.
+fn room_of_block(len: usize) -> usize {
+    ENTRY + len.next_multiple_of(WORD)
+}
+
+/// The length of an edge's block in a list, and where it is, if it is there.
+///
+/// # Safety
+/// The list has been posted at `list`.
+#[inline]
+pub(in crate::direct) unsafe fn find(list: *mut u8, edge: Edge) -> (u64, Option<*mut u8>) {
+    // SAFETY: from the caller, for all of it.
+    unsafe {
+        let count = list.cast::<u64>().read() as usize;
+        let mut at = list.add(WORD + count * ENTRY);
+        for entry in 0..count {
+            let words = list.add(WORD + entry * ENTRY).cast::<u64>();
+            let told = words.add(1).read();
+            let (len, is_here) = (told & !HERE, told & HERE != 0);
+            if words.read() == word_of(edge) {
+                return (len, is_here.then_some(at));
+            }
+            if is_here {
+                at = at.add((len as usize).next_multiple_of(WORD));
+            }
+        }
+    }
+    (0, None)
+}
+
+/// An edge in a list: the rank at its other end, and its number among those between the two.
+pub(in crate::direct) fn word_of((rank, lane): Edge) -> u64 {
+    u64::from(rank) << 32 | u64::from(lane)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::boards::board::{CHUNK, small};
+
+    fn to(rank: u32, lane: u32) -> Neighbour {
+        Neighbour {
+            rank: Some(rank),
+            lane,
+        }
+    }
+
+    #[test]
+    fn as_many_edges_as_any_rank_has_fit() {
+        let list = |edges: u64, len| WORD + edges as usize * room_of_block(len);
+        for most in [0, 1, 2, 3, 4, 6, 26, 100, 400, 5000] {
+            for room in [small(1), CHUNK] {
+                let told = [[0; 3], [0, most, most / 2], [0, most / 2, most]];
+                let edges = Edges::new(Neighbours::default(), told.into_iter());
+                match edges.limit(room) {
+                    Some(limit) => assert!(list(most, limit) <= room, "{most} in {room}"),
+                    None => assert!(list(most, 0) > room, "{most} in {room}"),
+                }
+                let in_front = WORD + most as usize * ENTRY;
+                match edges.limit_of_listed(room) {
+                    Some(limit) => assert!(in_front + list(most, limit) <= room),
+                    None => assert!(in_front + list(most, 0) > room, "{most} in {room}"),
+                }
+                match edges.limit_of_one(room) {
+                    Some(limit) => assert_eq!(in_front + limit, room),
+                    None => assert!(in_front + WORD >= room, "{most} in {room}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_alone_where_messages_share_a_lane() {
+        let to_one = |edges: u32| {
+            let destinations = (0..edges).map(|lane| to(1, lane)).collect();
+            Neighbours {
+                sources: Vec::new(),
+                destinations,
+            }
+        };
+        let told = [EDGE_LANES, EDGE_LANES + 1].map(|edges| Edges::told(Some(&to_one(edges))));
+        let [fits, crowded] = told;
+        assert_eq!(told.map(|[crowded, ..]| crowded), [0, 1]);
+        let [alone, both] =
+            [vec![fits], vec![fits, crowded]].map(|told| Edges::new(to_one(3), told.into_iter()));
+        assert!(alone.limit(CHUNK) > Some(0) && alone.limit_of_listed(CHUNK) > Some(0));
+        let limits = [both.limit_of_listed(CHUNK), both.limit_of_one(CHUNK)];
+        assert_eq!((both.limit(CHUNK), limits), (Some(0), [None; 2]));
+        assert_eq!(Edges::told(None), [0; 3]);
+    }
+}

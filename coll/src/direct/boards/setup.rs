@@ -1,0 +1,288 @@
+//! How the ranks of a communicator come to their boards, and how boards are used again.
+//!
+//! **Making.** At the first blocking or persistent collective operation each rank takes a board, tells the others its key, and maps
+//! theirs; if one of them could not, all do without, for as long as the communicator lives.
+//!
+//! **Going.** Communicators are freed without synchronisation: others may look at this rank's board long after
+//! it has dropped the communicator. So a rank that drops it says so in a word of every other board, which is its
+//! last access there, and its own board goes to the job's [`Pool`]. It comes into use again, for another
+//! communicator, when all words of it are set.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use portolan_core::comm::Communicator;
+use portolan_core::device::{Caps, Region, RegionKey};
+use portolan_core::{Device, ProcId, Result};
+
+use crate::direct::Boards;
+use crate::direct::blocking::choice::Choice;
+use crate::direct::boards::board::{CHUNK, CHUNK_IN_TURNS, Map, TRACKS};
+use crate::direct::boards::edges::Edges;
+use crate::direct::boards::long::Long;
+use crate::direct::tracks::hope::Hope;
+use crate::direct::tracks::turns::Turns;
+use crate::options::Options;
+use crate::state::lock;
+
+/// More ranks than this use messages: one of them would look at that many boards.
+const MOST_RANKS: u32 = 256;
+
+/// Words of a region's key.
+const KEY_WORDS: usize = size_of::<RegionKey>() / 8;
+/// Words that a rank tells the others: whether it has a board, its key, what it tells of its edges, whether it takes lines, and
+/// bytes of a chunk.
+const WORDS: usize = 1 + KEY_WORDS + 5;
+
+/// What the boards of a rank's communicators have in common.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// Boards of communicators that this rank has dropped.
+    retired: Mutex<Vec<Retired>>,
+    /// Memory of long places that nobody looks at any more.
+    spare: Mutex<Vec<Region>>,
+    /// Whether ranks look if the others' items are of the same sort.
+    pub(in crate::direct) types: bool,
+    /// Whether it takes lines of boards that it has read.
+    takes: bool,
+}
+
+#[derive(Debug)]
+struct Retired {
+    region: Region,
+    ranks: u32,
+    /// The rank whose board it was.
+    rank: u32,
+    /// The memory of its long places.
+    long: Vec<Region>,
+}
+
+impl Retired {
+    /// Whether nobody will look at it any more.
+    fn is_free(&self) -> bool {
+        let map = Map::new(self.ranks, CHUNK);
+        (0..self.ranks)
+            .filter(|&reader| reader != self.rank)
+            // SAFETY: it was a board of so many ranks, and is not freed before the job ends.
+            // Acquire: pairs with the Release store in `Drop for Boards`; whatever the reader read there was
+            // before.
+            .all(|reader| unsafe { map.gone(self.region.ptr, reader) }.load(Ordering::Acquire) != 0)
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self {
+            retired: Mutex::default(),
+            spare: Mutex::default(),
+            types: options.types,
+            takes: options.takes,
+        }
+    }
+
+    // No lock is held while the device is called: boards come back from within its progress, too.
+
+    /// Memory for a board of at least `len` bytes.
+    fn take<D: Device>(&self, device: &D, len: usize) -> Result<Region> {
+        let fits = |old: &Retired| old.region.len >= len && old.is_free();
+        let old = {
+            let mut retired = lock(&self.retired);
+            let index = retired.iter().position(fits);
+            index.map(|index| retired.swap_remove(index))
+        };
+        match old {
+            Some(old) => {
+                lock(&self.spare).extend(old.long);
+                Ok(old.region)
+            }
+            None => device.alloc_region(len),
+        }
+    }
+
+    /// Memory for long places of at least `len` bytes together, if there is any.
+    pub(in crate::direct) fn take_long<D: Device>(&self, device: &D, len: usize) -> Option<Region> {
+        let free: Vec<Region> = {
+            let mut retired = lock(&self.retired);
+            let free = retired.iter_mut().filter(|old| old.is_free());
+            free.flat_map(|old| std::mem::take(&mut old.long)).collect()
+        };
+        let old = {
+            let mut spare = lock(&self.spare);
+            spare.extend(free);
+            let fits = |(_, region): &(usize, &Region)| region.len >= len;
+            let fit = spare.iter().enumerate().filter(fits);
+            let least = fit.min_by_key(|(_, region)| region.len);
+            least
+                .map(|(index, _)| index)
+                .map(|index| spare.swap_remove(index))
+        };
+        old.or_else(|| device.alloc_region(len).ok())
+    }
+
+    fn give(&self, retired: Retired) {
+        lock(&self.retired).push(retired);
+    }
+}
+
+/// Makes the boards of a communicator. Collective; `None`, on all ranks, if not all of them can
+/// load and store each other's.
+pub(in crate::direct) fn make<D: Device>(
+    comm: &Communicator<D>,
+    pool: &Arc<Pool>,
+) -> Result<Option<Boards>> {
+    let (rank, ranks) = (comm.rank(), comm.size());
+    if !(2..=MOST_RANKS).contains(&ranks) {
+        return Ok(None);
+    }
+    // Ranks may have been told different things about their processors.
+    let chunk = match comm.device().processor() {
+        Some(_) => CHUNK_IN_TURNS,
+        None => CHUNK,
+    };
+    let map = Map::new(ranks, chunk);
+    let region = if shares_memory(comm) {
+        // Without a board the rank says so below, and all do without.
+        pool.take(comm.device(), map.len()).ok()
+    } else {
+        None
+    };
+    if let Some(region) = &region {
+        // SAFETY: the region is this rank's, so long at least, and nobody looks at it: it is new, or
+        // was found free, and no key of it as a board of this communicator has been given away.
+        unsafe { std::ptr::write_bytes(region.ptr, 0, map.zeroed()) };
+    }
+    let neighbours = comm.neighbours();
+    let [crowded, most, sources] = Edges::told(neighbours.as_ref());
+    let told = [crowded, most, sources, pool.takes.into(), chunk as u64];
+    let keys = comm.allgather_words(&words(region.as_ref(), told))?;
+    let (told, _) = keys.as_chunks::<WORDS>();
+    let least = told.iter().map(|&[.., chunk]| chunk as usize).min();
+    let map = Map::new(ranks, least.unwrap_or(CHUNK));
+    let takes = told.iter().all(|&[.., takes, _]| takes == 1);
+    let boards = region.as_ref().and_then(|own| mapped(comm, own, &keys));
+    let mut all = [u64::from(boards.is_some())];
+    comm.and_words(&mut all)?;
+    match (boards, region) {
+        (Some((boards, processes)), Some(region)) if all == [1] => {
+            let many_threads = comm
+                .device()
+                .attributes()
+                .caps
+                .contains(Caps::THREAD_MULTIPLE);
+            let told = told
+                .iter()
+                .map(|&[.., crowded, most, sources, _, _]| [crowded, most, sources]);
+            Ok(Some(Boards {
+                map,
+                edges: neighbours.map(|neighbours| Edges::new(neighbours, told)),
+                boards: boards.into(),
+                processes: processes.into(),
+                rank,
+                region,
+                step: AtomicU32::new(FIRST_STEP),
+                proved: AtomicU32::new(FIRST_STEP),
+                tracks: std::array::from_fn::<_, TRACKS, _>(|track| {
+                    Turns::new(track, map.track(track), many_threads)
+                }),
+                hope: Hope::default(),
+                waits_alone: AtomicBool::new(false),
+                ahead: AtomicBool::new(false),
+                busy: AtomicBool::new(false),
+                many_threads,
+                long: Long::new(ranks),
+                choice: Choice::new(comm.size()),
+                pool: Arc::clone(pool),
+                types: pool.types,
+                takes,
+            }))
+        }
+        (_, Some(region)) => {
+            retire_unused(pool, region, ranks, rank);
+            Ok(None)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Not 0, which is in every cell at the beginning.
+const FIRST_STEP: u32 = 1;
+
+/// Whether, as far as this rank knows, all can reach each other's memory.
+fn shares_memory<D: Device>(comm: &Communicator<D>) -> bool {
+    let device = comm.device();
+    let mut nodes = comm.group().iter().map(|member| device.node_of(member));
+    let first = nodes.next();
+    device.attributes().caps.contains(Caps::DIRECT) && nodes.all(|node| Some(node) == first)
+}
+
+/// What a rank tells the others.
+fn words(region: Option<&Region>, told: [u64; 5]) -> [u64; WORDS] {
+    let mut words = [0; WORDS];
+    if let Some(region) = region {
+        words[0] = 1;
+        let (key, _) = region.key.0.as_chunks::<8>();
+        for (word, bytes) in words[1..].iter_mut().zip(key) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+    }
+    words[1 + KEY_WORDS..].copy_from_slice(&told);
+    words
+}
+
+type Mapped = (Vec<NonNull<u8>>, Vec<ProcId>);
+
+/// The addresses of all boards here, by rank, if there are all of them.
+fn mapped<D: Device>(comm: &Communicator<D>, own: &Region, keys: &[u64]) -> Option<Mapped> {
+    let board = |(member, words): (ProcId, &[u64; WORDS])| {
+        if words[0] != 1 {
+            return None;
+        }
+        if member.index() == comm.device().attributes().world_rank {
+            return NonNull::new(own.ptr);
+        }
+        let mut key = RegionKey([0; 8 * KEY_WORDS]);
+        let (chunks, _) = key.0.as_chunks_mut::<8>();
+        for (bytes, word) in chunks.iter_mut().zip(&words[1..]) {
+            *bytes = word.to_le_bytes();
+        }
+        comm.device().direct(member, &key)
+    };
+    let (keys, _) = keys.as_chunks::<WORDS>();
+    let boards: Option<Vec<_>> = comm.group().iter().zip(keys).map(board).collect();
+    let processes = comm.group().iter().collect();
+    boards.map(|boards| (boards, processes))
+}
+
+/// Gives a board back that was told to others but never used: nobody looks at it.
+fn retire_unused(pool: &Pool, region: Region, ranks: u32, rank: u32) {
+    let map = Map::new(ranks, CHUNK);
+    for reader in 0..ranks {
+        // SAFETY: the region has room for the words of so many ranks and is this rank's alone.
+        unsafe { map.gone(region.ptr, reader) }.store(1, Ordering::Relaxed);
+    }
+    pool.give(Retired {
+        region,
+        ranks,
+        rank,
+        long: Vec::new(),
+    });
+}
+
+impl Drop for Boards {
+    /// The last look at the others' boards is over: says so, and keeps the own one for later.
+    fn drop(&mut self) {
+        for (board, _) in self.others() {
+            // SAFETY: the board is mapped as long as the device lives, which the communicator holds, and its
+            // owner does not use it for anything else before it has read this word.
+            // Release: pairs with `Retired::is_free`; what this rank read there comes before.
+            unsafe { self.map.gone(board, self.rank) }.store(1, Ordering::Release);
+        }
+        self.pool.give(Retired {
+            region: self.region,
+            ranks: self.size(),
+            rank: self.rank,
+            long: self.long.take_own(),
+        });
+    }
+}

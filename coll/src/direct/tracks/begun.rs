@@ -1,0 +1,464 @@
+//! Operations under way on tracks: shown when they start, taken when everybody has shown.
+//!
+//! Whoever starts an operation writes its contribution and looks whether the others have; often that is all. What is
+//! not over then is looked at inside progress (`pending.rs`). Where a place is not free yet the contribution waits for it there,
+//! too.
+//!
+//! An operation that goes by messages takes a step all the same, without data, and watches those of the others
+//! until its messages are over: a rank that has other lengths, and so does not take part in the messages, is seen, and the
+//! operation ends. One of which only long blocks are messages does both: it shows the rest, and leaves those messages away that
+//! would meet none. Who has seen ranks that disagree wakes all others, because they may look at a rank that
+//! had no reason to wake them.
+//!
+//! Budget of an operation that is over when it starts: one load of each rank's cell that it looks at, one store to the
+//! own one; with several threads a lock for the step, its place and its end; once in as many steps as there are cells a load of a word of each
+//! other rank.
+
+use std::sync::atomic::Ordering;
+
+use portolan_core::comm::NoUnwind;
+use portolan_core::{ProcId, Result};
+
+use crate::direct::Boards;
+use crate::direct::agree::counts;
+use crate::direct::agree::odd::{Odd, described};
+use crate::direct::agree::sort::Sort;
+use crate::direct::agree::verdict::{Refused, Verdict, Wrong};
+use crate::direct::blocking::steps::want;
+use crate::direct::boards::board::{Header, Place, data_of, header_of};
+use crate::direct::tracks::call::Call;
+use crate::direct::tracks::listed::AT_ROOT;
+
+/// A step of a track, being taken.
+pub(in crate::direct) struct Begun {
+    pub(in crate::direct) track: usize,
+    pub(in crate::direct) step: u32,
+    /// Where in each board its cell begins.
+    cell: usize,
+    /// Where its part is shown, and whether that was free when it began.
+    place: Place,
+    was_free: bool,
+    /// The ranks whose cells have not been seen.
+    waiting: u32,
+    pub(in crate::direct) shown: bool,
+    /// Aside, so that an operation without it is not moved about with it.
+    trouble: Option<Box<Trouble>>,
+}
+
+/// What was seen that does not agree.
+#[derive(Default)]
+struct Trouble {
+    /// The first, and the length that this rank has there.
+    odd: Option<(Odd, usize)>,
+    /// Messages that will not meet another, of which the operation has not heard.
+    refused: Vec<Refused>,
+}
+
+impl Begun {
+    /// Takes the next step of a track.
+    #[inline(always)]
+    pub(in crate::direct) fn new(boards: &Boards, track: usize, call: &Call<'_>) -> Self {
+        let turns = &boards.tracks[track];
+        let place = call.place.unwrap_or(Place::Cell);
+        let turn = turns.enter();
+        let step = turns.take();
+        let was_free = turns.has_room(step, place, || boards.least_behind(track));
+        drop(turn);
+        Self {
+            track,
+            step,
+            cell: turns.map.cell(step),
+            place,
+            was_free,
+            waiting: call.looks,
+            shown: false,
+            trouble: None,
+        }
+    }
+
+    /// Shows the contribution, if there is room for it by now.
+    ///
+    /// # Safety
+    /// The buffers of `call` are the operation's.
+    #[inline(always)]
+    pub(in crate::direct) unsafe fn show(
+        &mut self,
+        boards: &Boards,
+        call: &Call<'_>,
+        notify: &mut dyn FnMut(ProcId),
+    ) -> bool {
+        if self.shown {
+            return true;
+        }
+        if !(self.was_free || self.has_room(boards)) {
+            return false;
+        }
+        let own = boards.own();
+        let header = call.shown.of_step(self.step);
+        if call.place.is_some() && call.has_data() {
+            // SAFETY: from the caller; the place is free.
+            unsafe { call.show(self.place_on(boards, boards.own(), self.place)) };
+        }
+        if header.is_by_messages() {
+            let data = data_of(own, self.cell).cast::<u64>();
+            // SAFETY: the cell is this rank's and free, and longer than that.
+            unsafe {
+                data.write(call.len as u64);
+                data.byte_add(AT_ROOT).write(call.root().into());
+            }
+        }
+        if let Some(sum) = call.sum {
+            // SAFETY: as above; data in it begins behind the checksum.
+            unsafe { counts::write(data_of(own, self.cell), sum) };
+        }
+        // SAFETY: a board of this communicator.
+        // Release: pairs with the Acquire load in `look`: the data is there with it.
+        unsafe { header_of(own, self.cell) }.store(header.0, Ordering::Release);
+        #[cfg(test)]
+        crate::direct::tests::lingering::linger();
+        let next = boards.tracks[self.track]
+            .map
+            .cell(self.step.wrapping_add(1));
+        want(data_of(own, next));
+        boards.wake(call.wakes, notify);
+        self.shown = true;
+        true
+    }
+
+    /// Whether the place of the step may be written.
+    #[inline]
+    fn has_room(&self, boards: &Boards) -> bool {
+        let turns = &boards.tracks[self.track];
+        let _turn = turns.enter();
+        turns.has_room(self.step, self.place, || boards.least_behind(self.track))
+    }
+
+    /// Whether it is worth building the call for a look.
+    #[inline]
+    pub(in crate::direct) fn may_move(&self, boards: &Boards) -> bool {
+        if !self.shown {
+            return self.has_room(boards);
+        }
+        if self.waiting == 0 {
+            return true;
+        }
+        let rank = self.waiting.trailing_zeros();
+        self.header_of(boards, rank).step() == self.step
+    }
+
+    /// The same for one that goes by messages, which looks at all that it has not seen.
+    pub(in crate::direct) fn may_see(&self, boards: &Boards) -> bool {
+        let mut left = self.waiting;
+        while left != 0 {
+            let rank = left.trailing_zeros();
+            left &= left - 1;
+            if self.header_of(boards, rank).step() == self.step {
+                return true;
+            }
+        }
+        !self.shown
+    }
+
+    /// Where a rank's data is.
+    #[inline]
+    fn place_of(&self, boards: &Boards, rank: u32, place: Place) -> *mut u8 {
+        self.place_on(boards, boards.board(rank), place)
+    }
+
+    #[inline]
+    fn place_on(&self, boards: &Boards, board: *mut u8, place: Place) -> *mut u8 {
+        match place {
+            Place::Cell => data_of(board, self.cell),
+            Place::Chunk => board.wrapping_add(boards.tracks[self.track].map.chunk(self.step)),
+        }
+    }
+
+    #[inline]
+    fn header_of(&self, boards: &Boards, rank: u32) -> Header {
+        // SAFETY: a board of this communicator, mapped as long as it lives.
+        let cell = unsafe { header_of(boards.board(rank), self.cell) };
+        // Acquire: pairs with the Release store in `show`.
+        Header(cell.load(Ordering::Acquire))
+    }
+
+    /// Looks at those that have not been seen; says whether all have shown what they have to show.
+    #[inline]
+    pub(in crate::direct) fn look(
+        &mut self,
+        boards: &Boards,
+        call: &Call<'_>,
+        notify: &mut dyn FnMut(ProcId),
+    ) -> bool {
+        // Most headers are those that are expected to the bit.
+        if let Some(wanted) = call.wanted {
+            let wanted = wanted.of_step(self.step);
+            while self.waiting != 0 {
+                let rank = self.waiting.trailing_zeros();
+                let header = self.header_of(boards, rank);
+                if header != wanted {
+                    if header.step() != self.step {
+                        return false;
+                    }
+                    break;
+                }
+                self.waiting &= self.waiting - 1;
+            }
+            if self.waiting == 0 {
+                return true;
+            }
+        }
+        self.look_closely(boards, call, notify)
+    }
+
+    /// The same, whatever is shown.
+    #[inline(never)]
+    fn look_closely(
+        &mut self,
+        boards: &Boards,
+        call: &Call<'_>,
+        notify: &mut dyn FnMut(ProcId),
+    ) -> bool {
+        let mut left = self.waiting;
+        while left != 0 {
+            let rank = left.trailing_zeros();
+            left &= left - 1;
+            let header = self.header_of(boards, rank);
+            if header.step() != self.step {
+                // Whoever takes data needs all. Who has messages looks for ranks that do not send or take them, behind
+                // one that is late, too: nobody may wake it again.
+                if !call.has_messages {
+                    return false;
+                }
+                continue;
+            }
+            self.waiting &= !(1 << rank);
+            let told = || self.told(boards, rank, header);
+            let at = |place| self.place_of(boards, rank, place);
+            // SAFETY: it has shown its part.
+            if let Some(verdict) = unsafe { call.judge(rank, header, told, at) } {
+                if verdict.wrong.is_some() {
+                    self.note_verdict(boards, call, (rank, header), verdict);
+                    boards.wake(boards.others_mask(), notify);
+                }
+                continue;
+            }
+            let agrees = match call.place {
+                Some(_) => {
+                    let len = call.len_of(rank);
+                    let wanted = Header::new(self.step, call.kind, call.sorts.taken, len);
+                    header == wanted
+                        || header.is_but_for_sort(wanted)
+                            && (len == 0 || call.sorts.taken.matches(header.sort()))
+                }
+                None => {
+                    header.is_by_messages()
+                        && header.kind() == Some(call.kind)
+                        && self.len_agrees(boards, call, rank)
+                        && self.root_agrees(boards, call, rank)
+                }
+            };
+            let cell = data_of(boards.board(rank), self.cell);
+            // SAFETY: whoever does this operation has shown one.
+            let counts_agree = |sum| unsafe { counts::read(cell) } == sum;
+            if !(agrees && call.sum.is_none_or(counts_agree)) {
+                self.note(boards, call, rank, header);
+                boards.wake(boards.others_mask(), notify);
+            }
+        }
+        if self.waiting != 0 {
+            return false;
+        }
+        if let Some(wrong) = call.judge_itself() {
+            let own = (boards.rank, call.shown.of_step(self.step));
+            self.note_wrong(own, call.sorts.taken, wrong);
+        }
+        true
+    }
+
+    /// Whether a rank that goes by messages, as this one does, has the length that this one expects. Messages alone do not always tell: ranks with
+    /// other lengths may choose another algorithm. (Of neighbours only those at an edge know its length.)
+    fn len_agrees(&self, boards: &Boards, call: &Call<'_>, rank: u32) -> bool {
+        self.len_by_messages(boards, rank) == call.len_of(rank) as u64
+    }
+
+    /// Whether such a rank names the same root. (As one that calls something else would not, its kind is looked at first.)
+    fn root_agrees(&self, boards: &Boards, call: &Call<'_>, rank: u32) -> bool {
+        self.by_messages(boards, rank)[1] == u64::from(call.root())
+    }
+
+    fn len_by_messages(&self, boards: &Boards, rank: u32) -> u64 {
+        self.by_messages(boards, rank)[0]
+    }
+
+    /// The length and the root of a rank that has shown that it goes by messages.
+    fn by_messages(&self, boards: &Boards, rank: u32) -> [u64; 2] {
+        let data = data_of(boards.board(rank), self.cell);
+        // SAFETY: the cell has been shown with both in its data.
+        unsafe {
+            let len = data.cast::<u64>();
+            [len.read(), len.byte_add(AT_ROOT).read()]
+        }
+    }
+
+    /// The length that a rank tells.
+    fn told(&self, boards: &Boards, rank: u32, header: Header) -> u64 {
+        match header.is_by_messages() {
+            true => self.len_by_messages(boards, rank),
+            false => header.len() as u64,
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, boards: &Boards, call: &Call<'_>, rank: u32, header: Header) {
+        let other_root = call.place.is_none()
+            && header.is_by_messages()
+            && header.kind() == Some(call.kind)
+            && !self.root_agrees(boards, call, rank);
+        let odd = Odd {
+            rank,
+            header,
+            len: self.told(boards, rank, header),
+            sort: call.sorts.taken,
+            other_root,
+            awaits: false,
+        };
+        let mine = call.len_of(rank);
+        self.trouble().odd.get_or_insert((odd, mine));
+    }
+
+    fn trouble(&mut self) -> &mut Trouble {
+        self.trouble.get_or_insert_default()
+    }
+
+    /// What there is to be told, once.
+    #[inline]
+    pub(in crate::direct) fn take_odd(&mut self) -> Option<(Odd, usize)> {
+        self.trouble.as_mut()?.odd.take()
+    }
+
+    pub(in crate::direct) fn take_refused(&mut self) -> Vec<Refused> {
+        let trouble = self.trouble.as_mut();
+        trouble.map_or_else(Vec::new, |trouble| std::mem::take(&mut trouble.refused))
+    }
+
+    #[cold]
+    fn note_verdict(
+        &mut self,
+        boards: &Boards,
+        call: &Call<'_>,
+        (rank, header): (u32, Header),
+        verdict: Verdict,
+    ) {
+        let told = Wrong {
+            theirs: self.told(boards, rank, header),
+            mine: 0,
+            awaits: false,
+        };
+        let wrong = verdict.wrong.unwrap_or(told);
+        self.note_wrong((rank, header), call.sorts.taken, wrong);
+        self.trouble().refused.extend(verdict.refused);
+    }
+
+    #[cold]
+    fn note_wrong(&mut self, (rank, header): (u32, Header), sort: Sort, wrong: Wrong) {
+        let odd = Odd {
+            rank,
+            header,
+            len: wrong.theirs,
+            sort,
+            other_root: false,
+            awaits: wrong.awaits,
+        };
+        let mine = wrong.mine as usize;
+        self.trouble().odd.get_or_insert((odd, mine));
+    }
+
+    /// Takes the result and ends the step, when all have been seen.
+    ///
+    /// # Errors
+    /// If a rank was seen that does not agree, or if the operator does not know the layout.
+    ///
+    /// # Safety
+    /// As [`show`](Self::show).
+    #[inline]
+    pub(in crate::direct) unsafe fn take(
+        &mut self,
+        boards: &Boards,
+        call: &Call<'_>,
+        notify: &mut dyn FnMut(ProcId),
+    ) -> Result<()> {
+        let outcome = match self.take_odd() {
+            None if call.place.is_some() && call.has_data() => {
+                let at = |rank, place| self.place_of(boards, rank, place);
+                let header = |rank| self.header_of(boards, rank);
+                // Out of an operator of the program a panic would leave the others waiting.
+                let guard = NoUnwind::new("an operator of a collective operation");
+                // SAFETY: all that are looked at have shown what they have to, and leave it there until this
+                // rank says that the step is behind it; the rest is the caller's promise.
+                let taken = unsafe { call.take(at, header, boards.takes) };
+                guard.done();
+                taken
+            }
+            None => Ok(()),
+            Some((odd, mine)) => Err(described(boards.rank, (call.kind, mine), odd)),
+        };
+        self.end(boards, call.looks, notify);
+        outcome
+    }
+
+    /// Says that this rank has the step behind it.
+    #[inline]
+    pub(in crate::direct) fn end(
+        &self,
+        boards: &Boards,
+        seen: u32,
+        notify: &mut dyn FnMut(ProcId),
+    ) {
+        let turns = &boards.tracks[self.track];
+        let turn = turns.enter();
+        if turns.in_turn() && self.waiting == 0 && seen == boards.others_mask() {
+            turns.proves(self.step);
+        }
+        let (done, tell) = turns.end(self.step);
+        let own = boards.own();
+        // SAFETY: a board of this communicator.
+        // Release: pairs with the Acquire load in `least_behind`: whatever this rank has read, it read before.
+        // (In its turn, so that of two threads the later one does not store first.)
+        unsafe { turns.map.done(own) }.store(done, Ordering::Release);
+        drop(turn);
+        if tell {
+            boards.wake(boards.others_mask(), notify);
+        }
+    }
+}
+
+impl Boards {
+    /// The other ranks, as bits.
+    #[inline]
+    pub(in crate::direct) fn others_mask(&self) -> u32 {
+        ((1u32 << self.size()) - 1) & !(1 << self.rank)
+    }
+
+    /// Wakes some of the others.
+    #[inline]
+    fn wake(&self, mut ranks: u32, notify: &mut dyn FnMut(ProcId)) {
+        while ranks != 0 {
+            notify(self.processes[ranks.trailing_zeros() as usize]);
+            ranks &= ranks - 1;
+        }
+    }
+
+    /// The first step of a track that not all others are known to have behind them.
+    fn least_behind(&self, track: usize) -> Option<u32> {
+        let map = &self.tracks[track].map;
+        let behind = |(board, _)| {
+            // SAFETY: a board of this communicator, mapped as long as it lives.
+            // Acquire: pairs with the Release store in `end`: what the rank has read of this one's cells and
+            // chunks was read before. (0 is where no operation has ended yet.)
+            unsafe { map.done(board) }.load(Ordering::Acquire)
+        };
+        self.others()
+            .map(behind)
+            .reduce(|a, b| if (a.wrapping_sub(b) as i32) < 0 { a } else { b })
+    }
+}

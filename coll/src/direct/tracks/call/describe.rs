@@ -1,0 +1,339 @@
+//! What each operation comes to on a track.
+
+use std::ops::Range;
+
+use super::{Call, What};
+use crate::args::{Many, Operation};
+use crate::direct::agree::counts;
+use crate::direct::agree::sort::Sorts;
+use crate::direct::boards::board::{Header, Kind, Place, small};
+use crate::direct::boards::edges::Edges;
+use crate::direct::data::{Items, Stream};
+use crate::direct::tracks::along::Along;
+use crate::direct::tracks::listed::{Form, Listed, longest_part};
+
+impl<'a> Call<'a> {
+    /// A place for a rank's part, for [`describe`](Self::describe).
+    #[inline]
+    pub(in crate::direct) fn new((rank, size): (u32, u32), sorts: Sorts) -> Self {
+        Self {
+            kind: Kind::Barrier,
+            len: 0,
+            sorts,
+            place: None,
+            sum: None,
+            looks: 0,
+            wakes: 0,
+            shown: Header(0),
+            wanted: None,
+            has_messages: false,
+            what: What::Nothing,
+            root: 0,
+            rank,
+            size,
+        }
+    }
+
+    /// Makes a rank's part in an operation of what [`new`](Self::new) gave; `false` for one that is never done on a track: a
+    /// question to which all ranks have the same answer. `edges` are those of the communicator's topology, and the track tells how long contributions may be.
+    ///
+    /// In place, because it is large: a move right behind the stores that made it stalls the processor for longer than what is
+    /// in it takes to find out.
+    #[inline]
+    pub(in crate::direct) fn describe(
+        &mut self,
+        operation: &'a Operation<'a>,
+        edges: Option<&'a Edges>,
+        track: usize,
+    ) -> bool {
+        let (limit, rank, size) = (small(track), self.rank, self.size);
+        debug_assert!(
+            self.place.is_none() && self.sum.is_none(),
+            "described already"
+        );
+        let all = self.all();
+        match *operation {
+            Operation::Barrier => {
+                self.is(Kind::Barrier, 0, 0, What::Nothing);
+                self.announce_as(Kind::Barrier, false, true);
+                return true;
+            }
+            Operation::Bcast { data, root } => {
+                let data = Stream::of(&data);
+                self.is(Kind::Bcast, data.len(), limit, What::Bcast { data, root });
+                self.root = root;
+                (self.looks, self.wakes) = match rank == root {
+                    true => (0, all),
+                    false => (1 << root, 0),
+                };
+            }
+            Operation::Allreduce { send, recv, op } => {
+                let from = send.map_or(recv.ptr, |send| send.ptr);
+                let items = Items::new(op, recv.layout, recv.count);
+                let part = 0..items.count;
+                self.reduces(Kind::Allreduce, limit, items, from, part, Some(recv.ptr));
+            }
+            Operation::Reduce {
+                send,
+                recv,
+                op,
+                root,
+            } => {
+                let recv = recv.filter(|_| rank == root);
+                let Some(any) = send.or(recv) else {
+                    return false;
+                };
+                let items = Items::new(op, any.layout, any.count);
+                let (part, to) = (0..items.count, recv.map(|recv| recv.ptr));
+                self.reduces(Kind::Reduce, limit, items, any.ptr, part, to);
+                self.root = root;
+                (self.looks, self.wakes) = match rank == root {
+                    true => (all, 0),
+                    false => (0, 1 << root),
+                };
+            }
+            Operation::ReduceScatter {
+                send,
+                recv,
+                counts,
+                op,
+            } => {
+                let from = send.map_or(recv.ptr, |send| send.ptr);
+                let items = Items::new(op, recv.layout, counts.iter().sum());
+                let first = counts[..rank as usize].iter().sum();
+                let part = first..first + counts[rank as usize];
+                let (kind, sum) = counts::kind(counts);
+                let room = items.room() + sum.map_or(0, |_| counts::TAKEN);
+                let fits = items.room() <= limit;
+                self.reduces(kind, limit, items, from, part, Some(recv.ptr));
+                self.place = fits.then(|| Place::of(room));
+                self.sum = sum;
+            }
+            Operation::ReduceScatterBlock { send, recv, op } => {
+                let from = send.map_or(recv.ptr, |send| send.ptr);
+                let items = Items::new(op, recv.layout, recv.count * size as usize);
+                let first = recv.count * rank as usize;
+                let part = first..first + recv.count;
+                self.reduces(
+                    Kind::ReduceScatter,
+                    limit,
+                    items,
+                    from,
+                    part,
+                    Some(recv.ptr),
+                );
+            }
+            Operation::Scan {
+                send,
+                recv,
+                op,
+                exclusive,
+            } => {
+                let kind = if exclusive { Kind::Exscan } else { Kind::Scan };
+                let from = send.map_or(recv.ptr, |send| send.ptr);
+                let items = Items::new(op, recv.layout, recv.count);
+                let part = 0..items.count;
+                self.reduces(kind, limit, items, from, part, Some(recv.ptr));
+                self.looks = (1 << rank) - 1;
+                self.wakes = all & !self.looks;
+            }
+            Operation::Allgather { send, ref recv } => {
+                let own = Stream::block(recv, rank);
+                let send = send.as_ref().map(Stream::of);
+                let len = send.unwrap_or(own).len();
+                let lens = || (0..size).map(|rank| Stream::block(recv, rank).len());
+                let longest = lens().fold(len, usize::max);
+                let place = (longest <= limit).then(|| Place::of(len));
+                self.is(Kind::Allgather, len, limit, What::Allgather { send, recv });
+                self.place = place;
+                self.sum = place.is_none().then(|| counts::sum_of(lens()));
+            }
+            Operation::Gather {
+                send,
+                ref recv,
+                root,
+                uneven,
+            } => {
+                let recv = recv.as_ref().filter(|_| rank == root);
+                let send = send.as_ref().map(Stream::of);
+                let form = match (recv, send) {
+                    (Some(recv), send) => Form::Collect { send, recv, uneven },
+                    (None, Some(block)) => Form::Give { block, root },
+                    (None, None) => return false,
+                };
+                let part = Listed::new(form, (rank, size), limit);
+                let len = part.len();
+                match uneven || len <= limit {
+                    true => self.lists(part),
+                    false => self.goes_by_messages(Kind::Gather, len, root),
+                }
+            }
+            Operation::Scatter {
+                ref send,
+                recv,
+                root,
+                uneven,
+            } => {
+                let send = send.as_ref().filter(|_| rank == root);
+                let recv = recv.as_ref().map(Stream::of);
+                let (form, len) = match (send, recv) {
+                    (Some(send), recv) => {
+                        let len = Stream::block(send, rank).len();
+                        (Form::Distribute { send, recv }, len)
+                    }
+                    (None, Some(block)) => (Form::Take { block, root }, block.len()),
+                    (None, None) => return false,
+                };
+                match uneven || len <= longest_part(size, limit) {
+                    true => self.lists(Listed::new(form, (rank, size), limit)),
+                    false => self.goes_by_messages(Kind::Scatter, len, root),
+                }
+            }
+            Operation::Alltoall {
+                ref send,
+                recv: ref recv @ (Many::Blocks(_) | Many::Layouts(_)),
+            } => {
+                let send = send.as_ref();
+                let form = Form::Exchange { send, recv };
+                self.lists(Listed::new(form, (rank, size), limit));
+            }
+            Operation::Alltoall {
+                ref send,
+                recv: ref recv @ Many::Equal(_),
+            } => {
+                let send = send.as_ref();
+                let len = Stream::block(recv, rank).len();
+                let room = len.saturating_mul(size as usize - 1);
+                self.is(Kind::Alltoall, len, limit, What::Alltoall { send, recv });
+                self.place = (room <= limit).then(|| Place::of(room));
+            }
+            Operation::NeighbourAllgather { .. } | Operation::NeighbourAlltoall { .. } => {
+                let Some(edges) = edges else { return false };
+                match Along::of(operation, rank, edges, track) {
+                    Some(along) => {
+                        (self.kind, self.len) = (along.kind(), along.len());
+                        [self.looks, self.wakes] = along.looks_and_wakes();
+                        self.place = Some(along.place());
+                        self.what = What::Along(along);
+                    }
+                    // Only the ends of an edge know its length, so none is compared.
+                    None => {
+                        let kind = match operation {
+                            Operation::NeighbourAllgather { .. } => Kind::NeighbourAllgather,
+                            _ => Kind::NeighbourAlltoall,
+                        };
+                        self.goes_by_messages(kind, 0, 0);
+                    }
+                }
+            }
+        }
+        self.settle();
+        true
+    }
+
+    /// One with contributions of so many bytes, in which all look at all if nothing else is said.
+    #[inline(always)]
+    fn is(&mut self, kind: Kind, len: usize, limit: usize, what: What<'a>) {
+        (self.kind, self.len) = (kind, len);
+        self.place = (len <= limit).then(|| Place::of(len));
+        (self.looks, self.wakes) = (self.all(), self.all());
+        self.what = what;
+    }
+
+    /// The same for a reduction: of what each rank shows, `part` is combined and goes `to` where it is wanted.
+    #[inline(always)]
+    fn reduces(
+        &mut self,
+        kind: Kind,
+        limit: usize,
+        items: Items<'a>,
+        from: *mut u8,
+        part: Range<usize>,
+        to: Option<*mut u8>,
+    ) {
+        let (len, room) = (items.len(), items.room());
+        let what = What::Reduce {
+            items,
+            from,
+            part,
+            to,
+        };
+        self.is(kind, len, limit, what);
+        self.place = (room <= limit).then(|| Place::of(room));
+    }
+
+    fn goes_by_messages(&mut self, kind: Kind, len: usize, root: u32) {
+        (self.kind, self.len, self.root) = (kind, len, root);
+    }
+
+    #[inline]
+    fn lists(&mut self, part: Listed<'a>) {
+        [self.looks, self.wakes] = part.looks_and_wakes();
+        // Of who gives a block the kind tells what it does with it.
+        self.kind = match part.kind() {
+            Kind::GatherSent => Kind::Gather,
+            kind => kind,
+        };
+        (self.len, self.root) = (part.len(), part.root());
+        self.place = Some(part.place());
+        self.what = What::Listed(part);
+    }
+
+    /// One that goes by messages is watched by all, and watches all: somebody might not. Of any two ranks one looks at the other or wakes
+    /// it: who does not agree may sleep for one that never sees it.
+    #[inline]
+    fn settle(&mut self) {
+        let all = self.all();
+        match self.place {
+            None => (self.looks, self.wakes) = (all, all),
+            Some(_) => self.wakes |= all & !self.looks,
+        }
+        self.announce();
+    }
+
+    /// Settles what its header says, and what it takes for agreement.
+    #[inline]
+    fn announce(&mut self) {
+        let by_messages = self.place.is_none();
+        let mut kind = self.kind;
+        let (mut has_messages, mut is_marked) = (by_messages, by_messages);
+        let mut is_plain = true;
+        match &self.what {
+            What::Nothing | What::Alltoall { .. } => {}
+            What::Bcast { root, .. } => {
+                if self.rank != *root && !by_messages {
+                    kind = Kind::BcastAwaited;
+                }
+            }
+            What::Reduce { to, .. } => {
+                if kind == Kind::Reduce && to.is_some() && !by_messages {
+                    kind = Kind::ReduceAwaited;
+                }
+            }
+            What::Allgather { .. } => is_plain = false,
+            What::Along(along) => {
+                has_messages = along.has_messages();
+                (is_marked, is_plain) = (has_messages, false);
+            }
+            What::Listed(part) => {
+                kind = part.kind();
+                (has_messages, is_marked) = (part.has_messages(), part.is_marked());
+                is_plain = false;
+            }
+        }
+        self.has_messages = has_messages;
+        self.announce_as(kind, is_marked, is_plain && !by_messages);
+    }
+
+    #[inline(always)]
+    fn announce_as(&mut self, kind: Kind, is_marked: bool, is_plain: bool) {
+        let shown = Header::new(0, kind, self.sorts.shown, self.len);
+        self.shown = if is_marked {
+            shown.by_messages()
+        } else {
+            shown
+        };
+        let wanted = || Header::new(0, self.kind, self.sorts.taken, self.len);
+        self.wanted = (is_plain && self.sum.is_none()).then(wanted);
+    }
+}

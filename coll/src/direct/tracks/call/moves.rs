@@ -1,0 +1,182 @@
+//! Writing a contribution to an operation on a track, and taking what the others show.
+
+use std::ops::Range;
+
+use portolan_core::Result;
+
+use super::{Call, What};
+use crate::direct::agree::counts;
+use crate::direct::blocking::exchange::{combine, combine_and_take, combine_pair};
+use crate::direct::blocking::moves::index_of;
+use crate::direct::blocking::scan;
+use crate::direct::boards::board::{Header, Kind, Place};
+use crate::direct::data::{Items, Stream};
+
+impl Call<'_> {
+    /// Of which ranks the items of a reduction are combined.
+    #[inline]
+    fn operands(&self) -> Range<u32> {
+        match self.kind {
+            Kind::Scan => 0..self.rank + 1,
+            Kind::Exscan => 0..self.rank,
+            _ => 0..self.size,
+        }
+    }
+
+    /// Bytes of the place in front of the data.
+    #[inline]
+    fn skip(&self) -> usize {
+        match self.place {
+            Some(Place::Cell) if self.sum.is_some() => counts::TAKEN,
+            _ => 0,
+        }
+    }
+
+    /// Writes the contribution.
+    ///
+    /// # Safety
+    /// The buffers are the operation's; `to` is this rank's place of the step, and free.
+    #[inline]
+    pub(in crate::direct) unsafe fn show(&self, to: *mut u8) {
+        // SAFETY: from the caller, for all of them; places have the room, by which they were chosen.
+        unsafe {
+            match &self.what {
+                What::Nothing => {}
+                What::Bcast { data, root } => {
+                    if self.rank == *root {
+                        data.read(0, to, self.len);
+                    }
+                }
+                What::Reduce { items, from, .. } => {
+                    items.copy(*from, items.on_board(to.wrapping_add(self.skip())));
+                }
+                What::Allgather { send, recv } => {
+                    let own = Stream::block(recv, self.rank);
+                    send.unwrap_or(own).read(0, to, self.len);
+                    if let Some(send) = send {
+                        send.copy_to(&own);
+                    }
+                }
+                What::Alltoall { send, recv } => {
+                    let from = send.unwrap_or(recv);
+                    for rank in (0..self.size).filter(|&rank| rank != self.rank) {
+                        let to = to.wrapping_add(index_of(self.rank, rank) * self.len);
+                        Stream::block(from, rank).read(0, to, self.len);
+                    }
+                    if send.is_some() {
+                        let own = Stream::block(recv, self.rank);
+                        Stream::block(from, self.rank).copy_to(&own);
+                    }
+                }
+                What::Along(along) => along.show(to),
+                What::Listed(part) => part.show(to),
+            }
+        }
+    }
+
+    /// Takes what this rank wants of what the others show; `at` says where a rank has shown so many bytes, and `header` with
+    /// which header. `takes` says whether it takes the lines, too, of what it alone reads.
+    ///
+    /// # Errors
+    /// If the operator does not know the layout, which has been checked.
+    ///
+    /// # Safety
+    /// All that this rank looks at have shown contributions of the lengths that they have to have, and leave them
+    /// there; the buffers are the operation's, and values valid for the operator.
+    #[inline]
+    pub(in crate::direct) unsafe fn take(
+        &self,
+        at: impl Fn(u32, Place) -> *mut u8,
+        header: impl Fn(u32) -> Header,
+        takes: bool,
+    ) -> Result<()> {
+        let takes_from_all = takes && self.size == 2;
+        match &self.what {
+            What::Nothing => {}
+            What::Bcast { data, root } => {
+                if self.rank != *root {
+                    // SAFETY: from the caller.
+                    unsafe {
+                        data.take(0, at(*root, Place::of(self.len)), self.len, takes_from_all);
+                    }
+                }
+            }
+            What::Reduce {
+                items,
+                from,
+                part,
+                to,
+            } => {
+                if let Some(to) = *to {
+                    let (place, skip) = (self.place.unwrap_or(Place::Chunk), self.skip());
+                    let shown = |rank| {
+                        let all = items.on_board(at(rank, place).wrapping_add(skip));
+                        items.nth(all, part.start)
+                    };
+                    let now = items.with(part.len());
+                    // SAFETY: from the caller.
+                    unsafe {
+                        if takes && place == Place::Chunk {
+                            self.combine_and_take(&now, *from, shown, to)?;
+                        } else {
+                            combine(self.operands(), &now, shown, to)?;
+                        }
+                    }
+                }
+            }
+            What::Allgather { recv, .. } => {
+                for rank in (0..self.size).filter(|&rank| rank != self.rank) {
+                    let block = Stream::block(recv, rank);
+                    let len = block.len();
+                    // SAFETY: from the caller.
+                    unsafe { block.take(0, at(rank, Place::of(len)), len, takes_from_all) };
+                }
+            }
+            What::Alltoall { recv, .. } => {
+                let place = self.place.unwrap_or(Place::Chunk);
+                for rank in (0..self.size).filter(|&rank| rank != self.rank) {
+                    let from = at(rank, place).wrapping_add(index_of(rank, self.rank) * self.len);
+                    // SAFETY: from the caller.
+                    unsafe { Stream::block(recv, rank).take(0, from, self.len, takes) };
+                }
+            }
+            // SAFETY: from the caller.
+            What::Along(along) => unsafe { along.take(at, header, takes)? },
+            // SAFETY: as above.
+            What::Listed(part) => unsafe { part.take(at, header, takes) },
+        }
+        Ok(())
+    }
+
+    /// A reduction from chunks of which lines are taken.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    ///
+    /// # Safety
+    /// As [`take`](Self::take).
+    #[inline(never)]
+    unsafe fn combine_and_take(
+        &self,
+        items: &Items<'_>,
+        from: *mut u8,
+        shown: impl Fn(u32) -> *mut u8,
+        to: *mut u8,
+    ) -> Result<()> {
+        let (me, ranks) = (self.rank, self.operands());
+        // SAFETY: from the caller; what two ranks both read neither takes but of the other, and neither reads its own part there.
+        unsafe {
+            match self.kind {
+                Kind::Allreduce if self.size == 2 => {
+                    combine_pair(me, items, from, shown(1 - me), to)
+                }
+                Kind::Scan | Kind::Exscan if self.size == 2 => {
+                    scan::pair(me, items, from, shown(0), to, self.kind == Kind::Exscan)
+                }
+                Kind::Allreduce | Kind::Scan | Kind::Exscan => combine(ranks, items, shown, to),
+                // Of a reduction, or of a part of it, one rank alone reads.
+                _ => combine_and_take(ranks, items, shown, |rank| rank != me, to),
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Messages of an operation over boards, for what is longer than a place there.
+
+use portolan_core::comm::Communicator;
+use portolan_core::{Device, Result};
+
+use crate::args::Name;
+use crate::direct::data::Stream;
+use crate::memory::Memory;
+use crate::plan::Plan;
+use crate::run::{Run, Started};
+use crate::schedule::{Base, Builder, Lane, Span};
+use crate::state::State;
+use crate::team::Team;
+
+/// Messages that are left to be sent and received.
+pub(in crate::direct) struct Messages {
+    builder: Option<Builder>,
+    rank: u32,
+    size: u32,
+    /// Where [`Base::Send`] and [`Base::Recv`] begin.
+    origins: [*mut u8; 2],
+}
+
+impl Messages {
+    /// None yet.
+    pub(in crate::direct) fn new(rank: u32, size: u32) -> Self {
+        Self {
+            builder: None,
+            rank,
+            size,
+            origins: [std::ptr::null_mut(); 2],
+        }
+    }
+
+    /// None yet, of an operation that is named in errors.
+    pub(in crate::direct) fn named(rank: u32, size: u32, name: Name) -> Self {
+        let mut b = Builder::new(Team::all(rank, size));
+        b.set_name(name);
+        Self {
+            builder: Some(b),
+            ..Self::new(rank, size)
+        }
+    }
+
+    /// Sends what is in a block into which another message comes.
+    pub(in crate::direct) fn send_copy(&mut self, to: u32, data: &Stream<'_>) {
+        let (b, span) = self.span(Base::Recv, data);
+        let copy = b.scratch_like(span, data.count());
+        b.copy(span, copy);
+        b.send(to, copy);
+    }
+
+    /// Sends a message.
+    pub(in crate::direct) fn send(&mut self, to: u32, lane: Lane, data: &Stream<'_>) {
+        let (b, span) = self.span(Base::Send, data);
+        b.in_lane(lane, |b| b.send(to, span));
+    }
+
+    /// Receives a message that has at least one byte.
+    pub(in crate::direct) fn receive(&mut self, from: u32, lane: Lane, data: &Stream<'_>) {
+        let (b, span) = self.span(Base::Recv, data);
+        // Where none is expected one is taken all the same, or its sender would wait for ever.
+        let span = if span.is_empty() { b.scratch(1) } else { span };
+        b.in_lane(lane, |b| b.recv(from, span));
+    }
+
+    fn span(&mut self, base: Base, data: &Stream<'_>) -> (&mut Builder, Span) {
+        let team = Team::all(self.rank, self.size);
+        let b = self.builder.get_or_insert_with(|| Builder::new(team));
+        let origin = &mut self.origins[base as usize];
+        if origin.is_null() {
+            *origin = data.address();
+        }
+        let span = data.span(b, base, *origin);
+        (b, span)
+    }
+
+    /// The same as a plan.
+    pub(in crate::direct) fn plan(self) -> Plan {
+        let Some(builder) = self.builder else {
+            unreachable!("one with a name has been begun");
+        };
+        Plan {
+            schedule: builder.finish(),
+            bases: self.origins,
+            algorithm: "linear",
+        }
+    }
+
+    /// Sends and receives them all.
+    ///
+    /// # Safety
+    /// What is sent is readable, what is received into is writable and overlaps nothing else.
+    pub(in crate::direct) unsafe fn exchange<D: Device>(
+        self,
+        comm: &Communicator<D>,
+        state: &State,
+        number: u32,
+    ) -> Result<()> {
+        // SAFETY: from the caller.
+        unsafe { self.exchange_watched(comm, state, number, |_| Ok(true)) }
+    }
+
+    /// The same; before it waits for a message `comes` says whether there will be one; what will not come is cancelled.
+    ///
+    /// # Safety
+    /// As [`exchange`](Self::exchange).
+    pub(in crate::direct) unsafe fn exchange_watched<D: Device>(
+        self,
+        comm: &Communicator<D>,
+        state: &State,
+        number: u32,
+        comes: impl FnMut(&Started) -> Result<bool>,
+    ) -> Result<()> {
+        let Some(builder) = self.builder else {
+            return Ok(());
+        };
+        let mut spare = state.take_spare();
+        let schedule = builder.finish();
+        let scratch = spare.scratch.at_least(schedule.scratch())?;
+        let run = Run {
+            comm,
+            state,
+            tags: state.tags().started(number),
+            schedule: &schedule,
+            memory: Memory::new(self.origins, scratch),
+        };
+        // SAFETY: the spans are the caller's buffers, or scratch memory of the length that the schedule wants.
+        let outcome = unsafe { run.steps_watched(&mut spare.requests, comes) };
+        state.keep_spare(spare);
+        outcome
+    }
+}

@@ -1,0 +1,149 @@
+//! Operations under way on tracks between the call that starts them and their end.
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use portolan_core::{ProcId, Result};
+
+use crate::direct::Boards;
+use crate::direct::agree::odd::described;
+use crate::direct::agree::verdict::Refused;
+use crate::direct::tracks::begun::Begun;
+use crate::direct::tracks::kept::Kept;
+
+/// An operation on a track that is not over yet, with all that it needs.
+pub(crate) struct Pending {
+    /// Left alone if the operation never ends: the device is going then, and the boards' memory with it.
+    boards: ManuallyDrop<Arc<Boards>>,
+    kept: Arc<Kept>,
+    begun: Begun,
+    /// Whether nothing of it is on boards.
+    all_by_messages: bool,
+    over: bool,
+}
+
+/// What an operation that has messages has seen on boards.
+pub(crate) struct Seen {
+    /// Messages that will not meet another.
+    pub(crate) refused: Vec<Refused>,
+    /// Whether none of its messages is to be waited for any more.
+    pub(crate) ends: bool,
+    pub(crate) outcome: Result<()>,
+}
+
+impl Pending {
+    pub(in crate::direct) fn new(
+        boards: &Arc<Boards>,
+        kept: Arc<Kept>,
+        begun: Begun,
+        all_by_messages: bool,
+    ) -> Self {
+        Self {
+            all_by_messages,
+            boards: ManuallyDrop::new(Arc::clone(boards)),
+            kept,
+            begun,
+            over: false,
+        }
+    }
+
+    /// Goes on as far as it can; the outcome, when it is over.
+    ///
+    /// # Safety
+    /// The buffers are the operation's, until it is over.
+    pub(crate) unsafe fn advance(&mut self, notify: &mut dyn FnMut(ProcId)) -> Option<Result<()>> {
+        let boards = &**self.boards;
+        if !self.begun.may_move(boards) {
+            return None;
+        }
+        let operation = self.kept.operation();
+        let mut call = boards.call(&operation);
+        if !boards.describe(&mut call, &operation, self.begun.track) {
+            return None;
+        }
+        // SAFETY: from the caller.
+        unsafe {
+            if !self.begun.show(boards, &call, notify) || !self.begun.look(boards, &call, notify) {
+                return None;
+            }
+            self.over = true;
+            Some(self.begun.take(boards, &call, notify))
+        }
+    }
+
+    /// For an operation that has messages: shows its part, takes what is for it on boards when all is there, and says if a
+    /// rank does not agree.
+    ///
+    /// # Safety
+    /// The buffers are the operation's, until it is over.
+    pub(crate) unsafe fn watch(&mut self, notify: &mut dyn FnMut(ProcId)) -> Seen {
+        let boards = &**self.boards;
+        let nothing = Seen {
+            refused: Vec::new(),
+            ends: false,
+            outcome: Ok(()),
+        };
+        if self.over || !self.begun.may_see(boards) {
+            return nothing;
+        }
+        let operation = self.kept.operation();
+        let mut call = boards.call(&operation);
+        if !boards.describe(&mut call, &operation, self.begun.track) {
+            return nothing;
+        }
+        // SAFETY: from the caller.
+        let shown = unsafe { self.begun.show(boards, &call, notify) };
+        let all_seen = self.begun.look(boards, &call, notify);
+        let outcome = if self.all_by_messages {
+            match self.begun.take_odd() {
+                None => Ok(()),
+                Some((odd, mine)) => Err(described(boards.rank, (call.kind, mine), odd)),
+            }
+        } else if shown && all_seen {
+            self.over = true;
+            // SAFETY: from the caller.
+            unsafe { self.begun.take(boards, &call, notify) }
+        } else {
+            Ok(())
+        };
+        Seen {
+            refused: self.begun.take_refused(),
+            ends: self.all_by_messages && outcome.is_err(),
+            outcome,
+        }
+    }
+
+    /// Whether the others can see by now that it has messages.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.begun.shown
+    }
+
+    /// Whether its step waits for nobody any more.
+    pub(crate) fn may_end(&self) -> bool {
+        self.over || self.begun.shown && self.all_by_messages
+    }
+
+    /// Ends the step of an operation that goes by messages, or that a death has ended.
+    pub(crate) fn give_up(&mut self, notify: &mut dyn FnMut(ProcId)) {
+        if !std::mem::replace(&mut self.over, true) && self.begun.shown {
+            self.begun.end(&self.boards, 0, notify);
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.over {
+            // SAFETY: not used any more.
+            unsafe { ManuallyDrop::drop(&mut self.boards) };
+        }
+    }
+}
+
+impl std::fmt::Debug for Pending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pending")
+            .field("step", &self.begun.step)
+            .finish_non_exhaustive()
+    }
+}

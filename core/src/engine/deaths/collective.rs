@@ -1,0 +1,117 @@
+//! What a death means in the collective contexts of a communicator: it concerns everybody.
+//!
+//! A rank waits there for a living one that waits, directly or not, for the dead, or that has been
+//! told and has given up. So whatever has not been matched ends with the error, and so does what is
+//! started later; announced messages that nobody here will ask for any more are dropped, so that
+//! their senders do not wait. What has been matched goes on: both sides are there for it.
+
+use crate::device::ProcId;
+use crate::engine::entry::SendStage;
+use crate::engine::short::unexpected::{Arrived, OfferBody};
+use crate::engine::state::{Proto, State};
+use crate::group::Group;
+use crate::transport::{Header, Transport};
+
+impl<T: Transport> State<T> {
+    /// `peer` has died: ends the sends of its communicators' collective operations, and drops the
+    /// messages that were announced for them. (Receives end with those that wait for the dead.)
+    pub(in crate::engine) fn end_collectives(&mut self, peer: u32) {
+        for index in self.proto.collective_sends(peer) {
+            // What its receiver has taken goes on. Where offers cannot be taken back, it is for the
+            // receiver to drop them.
+            if self.take_back(index) {
+                self.release_offer(index);
+                self.proto.fail_request(index, peer);
+            }
+        }
+        for (from, header, body, taken) in self.proto.collective_offers(peer) {
+            self.drop_offer(from, &header, &body, taken);
+        }
+    }
+
+    /// Drops an announced message: its sender is told that it was received, unless it has cancelled.
+    pub(in crate::engine) fn drop_offer(
+        &mut self,
+        from: u32,
+        header: &Header,
+        body: &OfferBody,
+        taken: bool,
+    ) {
+        let mine = |word| taken || self.transport.offer_take(from, word);
+        if body.word.is_none_or(mine) {
+            self.proto.acknowledge(from, header.cookie);
+        }
+    }
+}
+
+impl Proto {
+    /// The sends in collective contexts of `peer`'s communicators that have not been matched.
+    fn collective_sends(&self, peer: u32) -> Vec<u32> {
+        let waiting = |stage| {
+            matches!(
+                stage,
+                SendStage::Queued | SendStage::Unasked { left: 0 } | SendStage::Offered
+            )
+        };
+        let sends = self.table.active().filter(|(_, entry)| {
+            entry.op.send().is_some_and(|(args, _, stage)| {
+                waiting(stage) && self.is_collective_of(args.envelope.context, peer)
+            })
+        });
+        sends.map(|(index, _)| index).collect()
+    }
+
+    /// Takes the announced messages in those contexts out of the queue; the last is whether their
+    /// senders can cancel them no more.
+    fn collective_offers(&mut self, peer: u32) -> Vec<(u32, Header, OfferBody, bool)> {
+        let mut contexts: Vec<u32> = self.unexpected.iter().map(|(_, e, _)| e.context).collect();
+        contexts.sort_unstable();
+        contexts.dedup();
+        contexts.retain(|&context| self.is_collective_of(context, peer));
+        if contexts.is_empty() {
+            return Vec::new();
+        }
+        let dropped = self.unexpected.drain_if(|envelope, arrived| {
+            matches!(arrived, Arrived::Offer { .. }) && contexts.contains(&envelope.context)
+        });
+        let offer = |(_, arrived)| match arrived {
+            Arrived::Offer {
+                peer,
+                header,
+                body,
+                taken,
+            } => Some((peer, header, body, taken)),
+            Arrived::Eager { .. } | Arrived::Looped { .. } => None,
+        };
+        dropped.into_iter().filter_map(offer).collect()
+    }
+
+    /// Whether this is a collective context of a communicator.
+    pub(in crate::engine) fn is_collective(&self, context: u32) -> bool {
+        self.collective_group(context).is_some()
+    }
+
+    /// Whether this is a collective context of a communicator that `peer` is in.
+    pub(in crate::engine) fn is_collective_of(&self, context: u32, peer: u32) -> bool {
+        self.collective_group(context)
+            .is_some_and(|group| group.rank_of(ProcId::new(peer)).is_some())
+    }
+
+    /// The group of the communicator that has this collective context; `None` for contexts of
+    /// point-to-point messages, and for unknown ones.
+    fn collective_group(&self, context: u32) -> Option<&Group> {
+        let (&first, known) = self.contexts.range(..context).next_back()?;
+        (context - first < known.contexts).then_some(&known.group)
+    }
+
+    /// The dead member because of which nothing can be started in a collective context.
+    pub(in crate::engine) fn failure_in(&self, context: u32) -> Option<u32> {
+        self.first_dead(self.collective_group(context)?)
+    }
+
+    /// The member of `group` that was found dead first.
+    pub(in crate::engine) fn first_dead(&self, group: &Group) -> Option<u32> {
+        let is_member = |peer: &&u32| group.rank_of(ProcId::new(**peer)).is_some();
+        self.failed.iter().find(is_member).copied()
+    }
+}

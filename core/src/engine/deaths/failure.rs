@@ -1,0 +1,315 @@
+//! Dead peers: what was waiting for them ends with an error, everything else goes on.
+//!
+//! A receive from any source is told of each failure in its communicator once: it ends with the
+//! error, and later ones wait for the living. (A receive that only the dead could satisfy would
+//! wait for ever; the caller knows now, and has to decide.)
+//!
+//! A peer that has left in good order is none of these, until a wait needs it: then it counts as dead, except to receives
+//! from any source, which wait for the others. Transports tell of no such end; waits ask, before they sleep.
+
+use crate::device::ProcId;
+use crate::engine::entry::{Op, RecvStage};
+use crate::engine::short::outgoing::Peer;
+use crate::engine::short::unexpected::Arrived;
+use crate::engine::state::{Proto, State};
+use crate::engine::waiting::wait::Target;
+use crate::error::LEFT;
+use crate::group::Group;
+use crate::matching::Pattern;
+use crate::transport::Transport;
+
+/// Polls after which what a peer that has gone had sent is here, although others send still: there is room for so many packets at most.
+const DRAIN: u32 = 4096;
+
+impl<T: Transport> State<T> {
+    /// The transport has found peers dead.
+    pub(in crate::engine) fn notice_failures(&mut self) {
+        self.proto.failures_seen = self.transport.failures();
+        // It may have lost with a peer what it could do before.
+        self.proto.caps = self.transport.caps();
+        // Whom the others hold to be dead can talk to none of them: what it waits for has to end.
+        let outcast = self.transport.failure_of(self.proto.me);
+        let outcast = outcast.map(|why| format!("this rank was declared failed: {why}"));
+        for peer in 0..self.proto.peers.len() as u32 {
+            let known = self.proto.peers[peer as usize].flags & Peer::FAILED != 0;
+            if known || peer == self.proto.me {
+                continue;
+            }
+            let left = self.transport.has_left(peer);
+            let why = self.transport.failure_of(peer).filter(|_| !left);
+            if let Some(why) = why.or_else(|| outcast.clone()) {
+                self.fail_peer(peer, why.into());
+            }
+        }
+    }
+
+    /// The member of `group` that was found dead first.
+    #[inline]
+    pub(in crate::engine) fn dead_member(&mut self, group: &Group) -> Option<ProcId> {
+        let all_live = self.proto.failed.is_empty();
+        if all_live && self.transport.failures() == self.proto.failures_seen {
+            return None;
+        }
+        self.first_dead_of(group)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first_dead_of(&mut self, group: &Group) -> Option<ProcId> {
+        if self.transport.failures() != self.proto.failures_seen {
+            self.progress();
+        }
+        self.proto.first_dead(group).map(ProcId::new)
+    }
+
+    /// Peers that sent nonsense during the last poll are as good as dead.
+    pub(in crate::engine) fn declare_misbehaved(&mut self) {
+        for (peer, what) in std::mem::take(&mut self.proto.active.misbehaved) {
+            if self.proto.peers[peer as usize].flags & Peer::FAILED != 0 {
+                // What was on its way concerns requests that have ended with it. If this rank is
+                // the one that was given up, the others are not to blame.
+                continue;
+            }
+            crate::log!(ERROR, rank = self.proto.me, peer, "peer {what}");
+            self.transport.declare_failed(peer, &format!("it {what}"));
+            self.notice_failures();
+        }
+    }
+
+    /// Peers that take no more packets are dead, or have left the job while something was still to go to them: what waits
+    /// for them ends. Not before the transport says so, which may have lent memory for what they do; nor before what they have sent
+    /// is here, as far as polls may tell. `packets` were brought by the last one. Returns how many there were.
+    pub(in crate::engine) fn fail_gone(&mut self, packets: usize) -> usize {
+        let mut done = 0;
+        for (peer, polls) in std::mem::take(&mut self.proto.gone) {
+            let known = self.proto.peers[peer as usize].flags & Peer::FAILED != 0;
+            let why = if known { None } else { self.why_gone(peer) };
+            match why {
+                Some(why) if packets == 0 || polls >= DRAIN => {
+                    self.fail_peer(peer, why);
+                    done += 1;
+                }
+                _ if known => {}
+                _ => self.proto.gone.push((peer, polls.saturating_add(1))),
+            }
+        }
+        done
+    }
+
+    /// What was to be read from a peer is gone with it: fails the receive.
+    pub(in crate::engine) fn fail_pull(&mut self, index: u32, peer: u32) {
+        if let Some(why) = self.why_gone(peer) {
+            self.proto.active.reasons.entry(peer).or_insert(why);
+        }
+        self.proto.note_gone(peer);
+        self.release_offer(index);
+        self.proto.fail_request(index, peer);
+    }
+
+    /// Why nothing can be had of a peer any more, if the transport says so.
+    fn why_gone(&mut self, peer: u32) -> Option<Box<str>> {
+        if self.transport.has_left(peer) {
+            return Some(LEFT.into());
+        }
+        self.transport.failure_of(peer).map(Into::into)
+    }
+
+    /// Looks whether a peer that a wait needs has left in good order, which no failure tells of: what waits for it ends with one of the
+    /// next polls. `false` if the wait is for nobody in particular.
+    #[cold]
+    pub(in crate::engine) fn look_for_leavers(&mut self, target: Target) -> bool {
+        let needed = self.proto.needed(target);
+        for &peer in &needed {
+            let known = self.proto.peers[peer as usize].flags & Peer::FAILED != 0;
+            if !known && self.transport.has_left(peer) {
+                self.proto.note_gone(peer);
+            }
+        }
+        !needed.is_empty()
+    }
+
+    fn fail_peer(&mut self, peer: u32, why: Box<str>) {
+        let left = &*why == LEFT;
+        let what = match left {
+            true => "has left the job, and something is still wanted of it".to_owned(),
+            false => format!("has failed: {why}"),
+        };
+        // Not a warning: who needs that rank gets an error that says the same.
+        crate::log!(INFO, rank = self.proto.me, peer, "world rank {peer} {what}");
+        self.proto.active.reasons.insert(peer, why);
+        let flags = &mut self.proto.peers[peer as usize].flags;
+        *flags |= Peer::FAILED;
+        if left {
+            *flags |= Peer::LEFT;
+        }
+        self.proto.clear_outgoing(peer);
+        self.proto.active.forget(peer);
+        self.proto.remotes.forget(peer);
+        self.proto.ways.forget(peer);
+        self.proto.arrivals.forget(peer);
+        self.proto.holding.retain(|&holding| holding != peer);
+        self.proto.failed.push(peer);
+        self.proto.trouble = true;
+        let lost = self.proto.unexpected.drain_if(
+            |_, arrived| matches!(arrived, Arrived::Offer { peer: from, .. } if *from == peer),
+        );
+        for (_, arrived) in &lost {
+            self.proto.unstore(arrived);
+        }
+        // A receive in hand is looked for among the others.
+        self.post_in_hand();
+        for index in self.proto.requests_of(peer) {
+            self.release_offer(index);
+            self.proto.fail_request(index, peer);
+        }
+        self.end_collectives(peer);
+        self.proto.shared.advance_epoch();
+    }
+}
+
+impl Proto {
+    /// A packet was refused because its peer is gone. What waits for it ends soon.
+    #[cold]
+    pub(in crate::engine) fn note_gone(&mut self, peer: u32) {
+        if !self.gone.iter().any(|&(gone, _)| gone == peer) {
+            self.gone.push((peer, 0));
+        }
+        self.work = true;
+    }
+
+    /// Notes that a peer sent something that no correct peer sends.
+    #[cold]
+    pub(in crate::engine) fn misbehaves(&mut self, peer: u32, what: &'static str) {
+        self.active.misbehaved.push((peer, what));
+        self.work = true;
+    }
+
+    /// The active requests that cannot end well without `peer`. Receives are unlinked.
+    fn requests_of(&mut self, peer: u32) -> Vec<u32> {
+        let left = self.has_left(peer);
+        let mut doomed = Vec::new();
+        let mut wildcards = Vec::new();
+        for (index, entry) in self.table.active() {
+            if entry
+                .op
+                .send()
+                .is_some_and(|(args, ..)| args.dest.index() == peer)
+            {
+                doomed.push((index, None));
+            }
+            match &entry.op {
+                Op::Fetch(op) if op.peer == peer => doomed.push((index, None)),
+                Op::Remote(op) if op.peer == peer => doomed.push((index, None)),
+                Op::Recv(op) => match &op.stage {
+                    RecvStage::Transfer(transfer) if transfer.peer == peer => {
+                        doomed.push((index, None));
+                    }
+                    RecvStage::Posted(id) => match op.wanted.pattern() {
+                        Pattern {
+                            source: Some(source),
+                            context,
+                            ..
+                        } => {
+                            if self.process_of(context, source) == Some(peer)
+                                || self.is_collective_of(context, peer)
+                            {
+                                doomed.push((index, Some(*id)));
+                            }
+                        }
+                        Pattern { context, .. } => {
+                            if !left && self.is_member(context, peer) {
+                                wildcards.push(context);
+                                doomed.push((index, Some(*id)));
+                            }
+                        }
+                    },
+                    RecvStage::Arriving { peer: from, .. } if *from == peer => {
+                        doomed.push((index, None));
+                    }
+                    RecvStage::Matched | RecvStage::Arriving { .. } | RecvStage::Transfer(_) => {}
+                },
+                _ => {}
+            }
+        }
+        let told = self.failed.len();
+        for context in wildcards {
+            if let Some(known) = self.context_mut(context) {
+                known.acknowledged = told;
+            }
+        }
+        for (_, posted) in &doomed {
+            posted.map(|id| self.posted.cancel(id));
+        }
+        let stays = |index: &u32| !doomed.iter().any(|(gone, _)| gone == index);
+        self.late.retain(stays);
+        for queue in [&mut self.pulls, &mut self.begins, &mut self.flows.landing] {
+            queue.retain(stays);
+        }
+        doomed.into_iter().map(|(index, _)| index).collect()
+    }
+
+    /// Whether a peer that counts as dead has left in good order.
+    fn has_left(&self, peer: u32) -> bool {
+        self.peers[peer as usize].flags & Peer::LEFT != 0
+    }
+
+    /// The peers that a wait needs, or one of them: whoever waits for anything waits for all that is under way.
+    fn needed(&self, target: Target) -> Vec<u32> {
+        let by_all = || {
+            let of_requests = self.table.active();
+            let of_requests = of_requests.filter_map(|(_, entry)| self.needed_by(&entry.op));
+            of_requests.chain(self.active.without_credit()).collect()
+        };
+        let mut peers: Vec<u32> = match target {
+            Target::Any => by_all(),
+            Target::Request(request) => match self.table.active_op(request) {
+                // Another crate's, which may be for any of the others.
+                None | Some(Op::Upper(_)) => by_all(),
+                Some(op) => self.needed_by(op).into_iter().collect(),
+            },
+            // Of several who store, some may be done and gone.
+            Target::Memory(_) | Target::Message(_) => self.awaited(target).into_iter().collect(),
+        };
+        peers.retain(|&peer| peer != self.me && (peer as usize) < self.peers.len());
+        peers.sort_unstable();
+        peers.dedup();
+        peers
+    }
+
+    fn is_member(&self, context: u32, peer: u32) -> bool {
+        self.context_of(context)
+            .is_none_or(|known| known.group.rank_of(ProcId::new(peer)).is_some())
+    }
+
+    fn context_mut(&mut self, context: u32) -> Option<&mut crate::engine::state::Context> {
+        let (first, known) = self.contexts.range_mut(..=context).next_back()?;
+        (context - first < known.contexts).then_some(known)
+    }
+
+    /// The dead peer because of which a receive that is about to be posted has to fail, if there is
+    /// one.
+    #[cold]
+    pub(in crate::engine) fn failure_for(&mut self, pattern: &Pattern) -> Option<u32> {
+        if let Some(dead) = self.failure_in(pattern.context) {
+            return Some(dead);
+        }
+        if let Some(source) = pattern.source {
+            let peer = self.process_of(pattern.context, source)?;
+            return self.failed.contains(&peer).then_some(peer);
+        }
+        let told = self
+            .context_of(pattern.context)
+            .map_or(0, |known| known.acknowledged);
+        let peer = self
+            .failed
+            .iter()
+            .skip(told)
+            .copied()
+            .find(|&peer| !self.has_left(peer) && self.is_member(pattern.context, peer))?;
+        let all = self.failed.len();
+        if let Some(known) = self.context_mut(pattern.context) {
+            known.acknowledged = all;
+        }
+        Some(peer)
+    }
+}

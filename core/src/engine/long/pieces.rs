@@ -1,0 +1,478 @@
+//! Messages in pieces that nobody has asked for: one side reads a piece while the other writes the next.
+//!
+//! ```text
+//! sender                       receiver
+//!   First(length) ───────────▶ match: into the receive, or into memory of its own
+//!   Next ─────────────────────▶ goes on
+//!   Next ─────────────────────▶ the last: complete, or stored like an eager message
+//!   complete
+//! ```
+//!
+//! Like an eager message it needs no answer, and like a stream both processors copy at a time. Which
+//! messages go so: [`Proto::form`] says it of those that a call waits for; others do in windows
+//! (`Proto::goes_unasked`), where the transport has room for the whole message. Between the pieces of one message there is no other message of the pair
+//! (packets of other kinds may be): what has begun and finds no room waits at the head of the peer's queue.
+//! So a receiver needs no name for a message that arrives, only its sender's number.
+//!
+//! A message without a receive is a message only when all of it is here: then it is matched, or stored.
+//! One with a receive can be taken back no more; if its sender dies, the receive ends with the error. Of what is found
+//! behind a death, whole messages are delivered, and a part of one binds no receive.
+
+use std::collections::BTreeMap;
+
+use portolan_datatype::MsgRep;
+
+use crate::device::{SendArgs, SendMode};
+use crate::engine::data::Data;
+use crate::engine::entry::{Op, RecvStage, SendOp, SendStage};
+use crate::engine::long::unasked::CLASSES;
+use crate::engine::short::outgoing::Peer;
+use crate::engine::short::recv::verdict;
+use crate::engine::short::send::{Launched, header};
+use crate::engine::short::unexpected::{Stored, envelope};
+use crate::engine::state::{Proto, State};
+use crate::request::State as Stage;
+use crate::status::Status;
+use crate::transport::packet::flags;
+use crate::transport::{Header, Limits, PacketKind, Payload, Sent, Transport, TransportCaps};
+
+/// Memory that is asked for at once because of what a peer says of a message's length.
+const BELIEVED: usize = 1 << 20;
+
+/// Polls for room for one message: each takes what packets have come, as many as a rank takes from another at a time, and
+/// copies no more than they carry ([`State::take_in`]).
+const POLLS: u32 = 8;
+
+/// Of messages that go in windows the shortest pieces are so many times as long as of others. (Two processes that are apart, windows of
+/// 32 and 48 KiB, pieces of 16 KiB to those of 8: 1.36 and 1.13 times as much; near 0.97 and 1.00, and with a buffer for each message 1.07
+/// of 32 KiB.)
+const IN_WINDOWS: usize = 2;
+
+/// Lengths from which on messages change their form.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Lengths {
+    /// Longest message that a blocking call sends in one packet, whoever receives it: less than the eager limit where
+    /// receivers may want to read the message where it is, and can at once.
+    pub(in crate::engine) whole: usize,
+    /// Longest message that may go unasked.
+    pub(in crate::engine) unasked: usize,
+    /// Whether receivers cannot read a message where it is, so that there is nothing to ask.
+    settled: bool,
+}
+
+impl Lengths {
+    pub(in crate::engine) fn new(limits: &Limits, caps: TransportCaps) -> Self {
+        let asks = caps & (TransportCaps::PULL | TransportCaps::PULL_FAR) == TransportCaps::PULL;
+        // Where pieces are shorter than packets may be, both sides copy.
+        let copies = limits.piece < limits.bulk;
+        let longest = (limits.eager << (CLASSES - 1)).min(u32::MAX as usize);
+        Self {
+            // One call waits for the other, so one copy takes less time than two.
+            whole: limits.eager >> u32::from(asks),
+            unasked: if copies { longest } else { limits.eager },
+            settled: copies && !caps.contains(TransportCaps::PULL),
+        }
+    }
+
+    /// Which of the lengths that are told apart a message has.
+    fn class(&self, len: usize, eager: usize) -> usize {
+        let times = len.div_ceil(eager.max(1)).max(1);
+        (times.next_power_of_two().ilog2() as usize).min(CLASSES - 1)
+    }
+}
+
+/// In which form a message leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Form {
+    /// In one packet.
+    Whole,
+    /// In pieces, or in one if it is short, unasked.
+    Pieces,
+    /// It is announced.
+    Offer,
+}
+
+impl Proto {
+    /// The form of a message of `len` bytes; `waited` if it is sent by a blocking call from one place. (Others may be many
+    /// at a time: then nobody waits for the answer to one; [`try_unasked`](State::try_unasked) has asked before whether
+    /// they go in pieces all the same.)
+    pub(in crate::engine) fn form(&mut self, args: &SendArgs, len: usize, waited: bool) -> Form {
+        let (peer, eager) = (args.dest.index(), self.limits.eager);
+        if self.peers[peer as usize].flags & Peer::HOLD != 0 {
+            return Form::Offer;
+        }
+        if len <= if waited { self.lengths.whole } else { eager } {
+            return Form::Whole;
+        }
+        if waited && self.goes_unasked(args, len, waited) {
+            Form::Pieces
+        } else {
+            Form::Offer
+        }
+    }
+
+    /// Whether the next message of this kind goes unasked.
+    fn goes_unasked(&mut self, args: &SendArgs, len: usize, waited: bool) -> bool {
+        let asks = !matches!(args.mode, SendMode::Standard | SendMode::Ready);
+        // What is announced can be taken back when a member of the communicator dies.
+        if asks || len > self.lengths.unasked || self.is_collective(args.envelope.context) {
+            return false;
+        }
+        let class = self.lengths.class(len, self.limits.eager);
+        let peer = args.dest.index();
+        if !waited && !self.unasked.in_window(peer, class, self.shared.polls()) {
+            return false;
+        }
+        self.lengths.settled || self.unasked.next(peer, class, waited)
+    }
+
+    /// A message has begun to leave unasked.
+    fn went_unasked(&mut self, peer: u32, len: usize, waited: bool) {
+        let class = self.lengths.class(len, self.limits.eager);
+        self.unasked.went(peer, class, waited);
+    }
+
+    /// `peer` has taken a message of `len` bytes, which this rank waits for in a call or not, as a stream or by reading it.
+    pub(in crate::engine) fn offer_was_taken(
+        &mut self,
+        peer: u32,
+        len: usize,
+        waited: bool,
+        as_stream: bool,
+    ) {
+        if len <= self.lengths.unasked {
+            let class = self.lengths.class(len, self.limits.eager);
+            self.unasked.taken(peer, class, waited, as_stream);
+        }
+    }
+}
+
+/// Bytes of a piece of a message: all of it if it is short. One of a window has long pieces, because the other side has those of the
+/// messages before it to read meanwhile; two at least, so that it is seen to be long.
+fn piece_of(limits: &Limits, len: usize, waited: bool) -> usize {
+    if len <= limits.eager {
+        return len.max(1);
+    }
+    let piece = limits.piece_of(len);
+    match waited {
+        true => piece,
+        false => {
+            let long = (IN_WINDOWS * limits.piece).min(len.div_ceil(2));
+            piece.max(long).min(limits.bulk)
+        }
+    }
+}
+
+/// Hands over as many pieces of a message as find room, from position `from` on.
+/// Returns how much of it has left altogether, and what became of the last packet.
+///
+/// # Safety
+/// `args` must be legal, the buffer readable, and `piece` at most [`Limits::bulk`].
+unsafe fn send_pieces<T: Transport>(
+    transport: &mut T,
+    piece: usize,
+    args: &SendArgs,
+    data: &Data,
+    from: usize,
+) -> (usize, Sent) {
+    let len = data.len();
+    let mut header = header(PacketKind::First, args, data.signature(len).bits());
+    header.cookie = len as u32;
+    let mut left = from;
+    while left < len {
+        if left > 0 {
+            header.kind = PacketKind::Next as u8;
+        }
+        let part = piece.min(len - left);
+        // SAFETY: the caller vouches for the peer and the buffer, of which this is a part, and for `piece`; `read`
+        // writes all of it.
+        let sent = unsafe {
+            transport.send_bulk(args.dest.index(), &header, part, |target| {
+                data.read(left, target, part, args.rep);
+            })
+        };
+        if sent != Sent::Done {
+            return (left, sent);
+        }
+        left += part;
+    }
+    (left, Sent::Done)
+}
+
+impl<T: Transport> State<T> {
+    /// Sends a message of middle length without asking: if that is its form and nothing stands in its way. If the caller
+    /// does not wait for it, it leaves now as a whole, or not at all: the rest would wait for this rank's next call,
+    /// while what is announced can be read by the receiver.
+    ///
+    /// # Safety
+    /// `args` must be legal; the buffer must stay readable until the request completes, if there is one.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::engine) unsafe fn try_unasked(
+        &mut self,
+        args: &SendArgs,
+        data: &Data,
+        waited: bool,
+    ) -> Launched {
+        let (peer, len) = (args.dest.index(), data.len());
+        let proto = &mut self.proto;
+        // What has begun needs a slot if it cannot go on.
+        if peer == proto.me || proto.peers[peer as usize].flags != 0 || !proto.table.has_room() {
+            return Launched::No;
+        }
+        let piece = piece_of(&proto.limits, len, waited);
+        let unasked = match waited {
+            true => proto.form(args, len, waited) != Form::Offer,
+            false => proto.goes_unasked(args, len, waited) && self.finds_room(peer, len, piece),
+        };
+        if !unasked {
+            return Launched::No;
+        }
+        // SAFETY: the caller's promise; no limit that `piece_of` knows is above `bulk`.
+        let (left, sent) = unsafe { send_pieces(&mut self.transport, piece, args, data, 0) };
+        if left == 0 {
+            return Launched::No;
+        }
+        self.proto.went_unasked(peer, len, waited);
+        if sent == Sent::Done {
+            self.count_eager(len);
+            return Launched::Yes;
+        }
+        let request = self.proto.table.claim(Stage::Active);
+        let request = request.expect("nothing was claimed since a slot was seen to be free");
+        let op = SendOp {
+            args: *args,
+            data: data.clone(),
+            stage: SendStage::Unasked { left },
+            waited,
+            word: None,
+            exposure: None,
+        };
+        let index = request.index();
+        self.proto.table.entry(index).set_op(Op::Send(Box::new(op)));
+        self.proto.queue_send(peer, index);
+        Launched::Begun(request)
+    }
+
+    /// Whether a whole message in such pieces finds room. Where long messages go both ways, and receives wait for them, this
+    /// rank takes in what has come, as the peer does, who thereby makes room. That is no poll as others are: it neither ends
+    /// a window nor says that this rank looks.
+    fn finds_room(&mut self, peer: u32, len: usize, piece: usize) -> bool {
+        for _ in 0..POLLS {
+            if self.transport.has_room(peer, len, piece) {
+                return true;
+            }
+            let proto = &self.proto;
+            if !proto.unasked.goes_both_ways(peer) || proto.posted.is_empty() {
+                return false;
+            }
+            let some = self.take_in(peer) > 0;
+            // The peer may have said that it is to hold, or packets to it may wait; and a receive that a call waits for may
+            // have taken the last slot.
+            let clear = self.proto.peers[peer as usize].flags == 0 && self.proto.table.has_room();
+            if !some || !clear {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Sends the pieces of a queued request, or the rest of them; `false` if there is no room yet.
+    pub(in crate::engine) fn launch_pieces(&mut self, index: u32) -> bool {
+        let Self { transport, proto } = self;
+        let Some(op) = proto.table.send(index) else {
+            return true;
+        };
+        let from = match op.stage {
+            SendStage::Unasked { left } => left,
+            _ => 0,
+        };
+        let (peer, len, waited) = (op.args.dest.index(), op.data.len(), op.waited);
+        let piece = piece_of(&proto.limits, len, waited);
+        // SAFETY: the sender leaves the buffer to the device until the request completes; `piece` as above.
+        let (left, sent) = unsafe { send_pieces(transport, piece, &op.args, &op.data, from) };
+        // Also if nothing has left: it is decided.
+        op.stage = SendStage::Unasked { left };
+        if from == 0 && left > 0 {
+            proto.went_unasked(peer, len, waited);
+        }
+        if sent == Sent::Done {
+            proto.counters.eager_sent += 1;
+            proto.counters.bytes_sent += len as u64;
+            proto.complete_send(index);
+        }
+        // To the dead nothing leaves any more: the request ends when that is noticed.
+        if sent == Sent::Gone {
+            proto.note_gone(peer);
+        }
+        sent != Sent::Full
+    }
+}
+
+/// Messages that come in pieces, by their senders: one from each at most.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Arrivals {
+    peers: BTreeMap<u32, Arrival>,
+}
+
+impl Arrivals {
+    /// A peer has died: the receive that it has begun to fill ends. What no receive has met may still come whole, as
+    /// what the dead have sent is delivered.
+    pub(in crate::engine) fn forget(&mut self, peer: u32) {
+        let met = |arrival: &Arrival| matches!(arrival.place, Place::Receive { .. });
+        if self.peers.get(&peer).is_some_and(met) {
+            self.peers.remove(&peer);
+        }
+    }
+}
+
+/// A message of which a part is here.
+#[derive(Debug)]
+struct Arrival {
+    /// That of the message, as if it had come in one packet.
+    header: Header,
+    total: usize,
+    here: usize,
+    place: Place,
+}
+
+/// Where its data goes.
+#[derive(Debug)]
+enum Place {
+    /// To the buffer of this receive, in this representation: as much as the status says, which it
+    /// will have in the end.
+    Receive {
+        index: u32,
+        rep: MsgRep,
+        status: Status,
+    },
+    /// Here, because no receive has matched.
+    Store(Vec<u8>),
+}
+
+impl Proto {
+    /// The first piece of a message has arrived.
+    #[inline(never)]
+    pub(in crate::engine) fn on_first(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
+        let total = header.cookie as usize;
+        let header = Header {
+            kind: PacketKind::Eager as u8,
+            flags: header.flags & flags::READY,
+            cookie: 0,
+            ..*header
+        };
+        if self.arrivals.peers.contains_key(&peer) {
+            return self.misbehaves(peer, "began a message amid another one");
+        }
+        if payload.len() == total {
+            return self.on_eager(peer, &header, payload);
+        }
+        self.unasked.comes(peer);
+        let arrival = Arrival {
+            place: self.place_of(peer, &header, total),
+            header,
+            total,
+            here: 0,
+        };
+        self.arrivals.peers.insert(peer, arrival);
+        self.on_next(peer, payload);
+    }
+
+    /// A piece of a message has arrived.
+    #[inline(never)]
+    pub(in crate::engine) fn on_next(&mut self, peer: u32, payload: Payload<'_>) {
+        let Some(arrival) = self.arrivals.peers.get_mut(&peer) else {
+            return self.misbehaves(peer, "went on with a message that it had not begun");
+        };
+        let (at, len) = (arrival.here, payload.len());
+        if len == 0 || len > arrival.total - at {
+            return self.misbehaves(peer, "sent a piece of a message that is no part of it");
+        }
+        arrival.here += len;
+        match &mut arrival.place {
+            Place::Store(bytes) => payload.append_to(bytes),
+            Place::Receive { index, rep, status } => {
+                if let Some(op) = self.table.recv(*index) {
+                    let part = len.min((status.bytes as usize).saturating_sub(at));
+                    if part > 0 {
+                        // SAFETY: the buffer of a receive is the device's until it is over; `at + part` is at most
+                        // `bytes`, which is at most its length, and `part` at most the payload's, which is in the
+                        // transport's memory.
+                        unsafe { op.data.unload(at, payload, part, *rep) };
+                    }
+                    op.stage = RecvStage::Arriving {
+                        peer,
+                        here: arrival.here,
+                    };
+                }
+            }
+        }
+        if arrival.here == arrival.total {
+            self.arrived_whole(peer);
+        }
+    }
+
+    /// Where the data of a message goes that has begun to arrive: to the earliest receive that matches.
+    fn place_of(&mut self, peer: u32, header: &Header, total: usize) -> Place {
+        let store = || Place::Store(Vec::with_capacity(total.min(BELIEVED)));
+        if self.peers[peer as usize].flags & Peer::FAILED != 0 {
+            // The rest may not be there: no receive is bound to wait for it.
+            return store();
+        }
+        let envelope = envelope(header);
+        let posted = self.posted.match_arrival(&envelope);
+        let index = posted.or_else(|| self.put_down_for(&envelope));
+        let check = self.check_signature;
+        let Some((index, op)) = index.and_then(|index| Some((index, self.table.recv(index)?)))
+        else {
+            return store();
+        };
+        let (status, rep) = verdict(&op.data, header, total, check);
+        op.stage = RecvStage::Arriving { peer, here: 0 };
+        Place::Receive { index, rep, status }
+    }
+
+    /// All pieces of a message are here.
+    fn arrived_whole(&mut self, peer: u32) {
+        let Some(Arrival { header, place, .. }) = self.arrivals.peers.remove(&peer) else {
+            return;
+        };
+        match place {
+            Place::Receive {
+                index, mut status, ..
+            } => {
+                self.blame_receive(index, &mut status);
+                self.delivered(peer, &header, status.bytes);
+                self.complete(index, status);
+            }
+            Place::Store(bytes) => {
+                if !self.deliver_to_match(peer, &header, Payload::from_slice(&bytes)) {
+                    self.store(peer, &header, Stored::Heap(bytes.into_boxed_slice()));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_windows_have_long_pieces_and_two_at_least() {
+        let limits = |eager| Limits {
+            short: 192,
+            bulk: 32 << 10,
+            eager,
+            piece: 8 << 10,
+            bundle: 0,
+        };
+        let pieces = |eager, len| [true, false].map(|waited| piece_of(&limits(eager), len, waited));
+        assert_eq!(pieces(16 << 10, 16 << 10), [16 << 10; 2], "one packet");
+        assert_eq!(pieces(16 << 10, 24 << 10), [8 << 10, 12 << 10]);
+        assert_eq!(pieces(16 << 10, 32 << 10), [8 << 10, 16 << 10]);
+        assert_eq!(pieces(16 << 10, 128 << 10), [32 << 10; 2]);
+        assert_eq!(pieces(8 << 10, 12 << 10), [8 << 10; 2]);
+        assert_eq!(pieces(0, 0), [1; 2]);
+    }
+}

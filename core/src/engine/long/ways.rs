@@ -1,0 +1,516 @@
+//! Which way the data of long messages takes: what was measured decides.
+//!
+//! Three ways lead from a sender's buffer to a receiver's: a stream through the transport's memory, which
+//! copies twice with two processors; the receiver pulls, one copy by one processor; or the
+//! receiver pulls one half while the sender pushes the other. Which is the fastest depends on the
+//! distance of the two processors, on the system's price for reaching into another address space, on
+//! the length, and on whether the sender has written the data anew since it last sent it: factors of
+//! four in either direction were seen. So the receiver takes the time.
+//!
+//! For each sender and each power of two of the length, and apart from each other while this rank only
+//! receives and while its own messages are being taken, too (both ranks copy then, and what one of them
+//! tries costs the other):
+//! 1. The first periods try every way [`TRIALS`] times, unless the ways are known for another length:
+//!    then those costs are believed at first. A way that turns out [`FAR_WORSE`] than the best is known well enough
+//!    by then; later trials of it take [`FEW`] transfers.
+//! 2. Then each takes the way with the least cost. A way's cost per byte follows its measurements by a
+//!    quarter of the difference (by half if it is not the best), and no measurement counts for more than
+//!    [`WORST`] times what was known, so that an interrupted transfer changes little and a change is
+//!    noticed after some ten.
+//! 3. After [`FIRST_RETRY`] transfers another way is tried again, after twice as many the next time,
+//!    up to [`LAST_RETRY`], and sooner again when the best way has changed: trying costs less than
+//!    one part in a hundred in the long run.
+//!
+//! What is measured is a period: transfers of one sender that take the same way and follow each other closely,
+//! from the beginning of the first to the end of the last; so a window of many messages is measured as it
+//! is meant, whether its transfers overlap (streams) or not (pulls). Those beyond the period's length wait
+//! until none is under way, so that nothing else is measured and a slow way is not kept because there is
+//! always something under way. Where transfers do not follow each other closely, a period is one of them; then a way is
+//! tried for several, and the best of them counts.
+//!
+//! Where long messages go both ways between two ranks at a time, both would learn something wrong: a stream is slow
+//! while its sender pulls, so two ranks that pull, at half the speed of two that stream, go on pulling, because
+//! each finds the other way slower by itself; and one that splits takes the other's processor for its own. So
+//! there the lower rank leads, and the other one takes the way by which its own messages are taken; and what is
+//! measured are the bytes of both directions. Messages to and fro in turn are taken for such, too.
+//!
+//! A message of middle length goes unasked, in pieces, once it has been streamed for a while (`unasked.rs`). So where a
+//! call waits for it its stream is priced as what that will be, two copies and no question: the receiver
+//! takes the time of its own, which is most of it.
+//!
+//! Reading the clock twice takes as long as a line of memory from one core to the other. So while one way is
+//! known to be the best, only one period in [`RESTS`] + 1 is measured.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// How the data of a long message travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Way {
+    /// Through the transport's memory.
+    Stream = 0,
+    /// The receiver reads all of it.
+    Pull = 1,
+    /// The receiver reads the first half, and the sender writes the second.
+    Split = 2,
+}
+
+const ALL: [Way; 3] = [Way::Stream, Way::Pull, Way::Split];
+/// Periods that try a way before its cost is believed: the first one may have to make the memory that
+/// it goes through.
+const TRIALS: u8 = 3;
+/// Copies of which the shortest counts.
+const COLD: u8 = 8;
+/// Most that one measurement counts for, as a multiple of the known cost.
+const WORST: u64 = 4;
+/// Transfers after which another way is tried again, at first.
+const FIRST_RETRY: u32 = 512;
+/// The same, at last.
+const LAST_RETRY: u32 = 4096;
+/// Transfers of a period, and of one that tries another way: few, because what one of two ranks tries
+/// slows the other down, which may then take its own way for a bad one.
+const PERIOD: u32 = 64;
+const PROBE: u32 = 8;
+/// A way that costs so many times as much as the best one is far worse.
+const FAR_WORSE: u64 = 2;
+/// Transfers of a period that tries a way that was far worse: enough to see that something has changed.
+const FEW: u32 = 2;
+/// Periods of the best way that are not measured after one that is.
+const RESTS: u32 = 3;
+/// Transfers for which the way that the peer has gone last is believed to be its way still.
+const LED: u32 = 2 * PERIOD;
+/// Bytes of a period that tries another way, if that makes fewer transfers.
+const PROBE_BYTES: u32 = 16 << 20;
+/// A transfer follows the one before if the pause between them is at most this part of the period so far.
+const GAP: u32 = 4;
+/// Binary logarithms of the shortest and of the longest lengths that are told apart.
+const SHORTEST: u32 = 12;
+const LONGEST: u32 = 24;
+const LENGTHS: usize = (LONGEST - SHORTEST + 1) as usize;
+/// Each length is known twice: while this rank only receives, and while its own messages are taken, too.
+const CLASSES: usize = 2 * LENGTHS;
+
+/// What is known of all senders.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Ways {
+    senders: BTreeMap<u32, Box<Sender>>,
+}
+
+/// What is known of one sender, and its period.
+#[derive(Debug)]
+struct Sender {
+    classes: [Class; CLASSES],
+    /// Transfers under way, and begun in this period.
+    active: u32,
+    begun: u32,
+    /// How many may begin in this period.
+    room: u32,
+    way: Way,
+    class: usize,
+    /// Whether the period is measured.
+    timed: bool,
+    /// Whether it tries a way.
+    trial: bool,
+    bytes: u64,
+    /// Bytes of this rank's that the peer has taken since the period began, and until its last transfer so far ended.
+    given: u64,
+    counted: u64,
+    /// When the period began, and when its last transfer so far ended.
+    since: Instant,
+    until: Instant,
+    /// Receives whose transfers wait for the end of the period.
+    waiting: VecDeque<u32>,
+    /// How the peer takes this rank's messages, if it leads, and for how many more transfers that is believed.
+    theirs: Option<(Way, u32)>,
+    /// The period goes that way.
+    led: bool,
+}
+
+/// What is known of messages of similar length.
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    /// Picoseconds per byte.
+    cost: [u64; ALL.len()],
+    trials: [u8; ALL.len()],
+    /// The cost is that of another length.
+    believed: [bool; ALL.len()],
+    /// Picoseconds per byte of a message that goes unasked, for which its stream stands; and copies that were measured.
+    unasked: Option<u64>,
+    copies: u8,
+    /// A way that is being tried: in so many transfers until now, and its least cost.
+    trying: Option<(Way, u32, u64)>,
+    /// Transfers until another way is tried.
+    left: u32,
+    retry: u32,
+    /// Which other way comes next.
+    turn: usize,
+}
+
+impl Ways {
+    /// Whether a transfer that begins now is sure to be streamed, because those before it are.
+    pub(in crate::engine) fn go_on_streaming(&self, peer: u32, len: usize, both: bool) -> bool {
+        self.senders.get(&peer).is_some_and(|sender| {
+            let same = sender.active > 0 || sender.goes_on(sender.class_now(len, both), &|_| true);
+            same && sender.begun > 0 && sender.way == Way::Stream
+        })
+    }
+
+    /// Whether a stream is the best way that is known of messages of `len` bytes from `peer`.
+    pub(in crate::engine) fn streams(&self, peer: u32, len: usize, both: bool) -> bool {
+        self.senders.get(&peer).is_some_and(|sender| {
+            let class = &sender.classes[sender.class_now(len, both)];
+            class.is_tried(Way::Stream) && class.best() == Some(Way::Stream)
+        })
+    }
+
+    /// The way of a transfer of `len` bytes from `peer` for `receive` that begins now; `None` if it has
+    /// to wait for the end of the period. `both` says whether this rank's own messages are being taken
+    /// meanwhile, `allowed` which ways there are.
+    pub(in crate::engine) fn begin(
+        &mut self,
+        peer: u32,
+        len: usize,
+        both: bool,
+        receive: u32,
+        allowed: impl Fn(Way) -> bool,
+    ) -> Option<Way> {
+        let sender = self
+            .senders
+            .entry(peer)
+            .or_insert_with(|| Box::new(Sender::new()));
+        if sender.active == 0 {
+            let class = sender.class_now(len, both);
+            match sender.led_by(class, &allowed) {
+                _ if sender.goes_on(class, &allowed) => {}
+                Some(way) => sender.begin_led(class, way),
+                None => sender.begin_period(class, allowed),
+            }
+        } else if sender.begun >= sender.room || !allowed(sender.way) {
+            sender.waiting.push_back(receive);
+            return None;
+        }
+        if sender.led
+            && let Some((_, more)) = &mut sender.theirs
+        {
+            *more = more.saturating_sub(1);
+        }
+        sender.active += 1;
+        sender.begun += 1;
+        sender.bytes += len as u64;
+        Some(sender.way)
+    }
+
+    /// `peer`, which leads where messages go both ways, has taken one of this rank's.
+    pub(in crate::engine) fn led(&mut self, peer: u32, way: Way) {
+        let sender = self
+            .senders
+            .entry(peer)
+            .or_insert_with(|| Box::new(Sender::new()));
+        sender.theirs = Some((way, LED));
+    }
+
+    /// `len` bytes of a message of this rank have been taken by `peer`.
+    pub(in crate::engine) fn given(&mut self, peer: u32, len: usize) {
+        let long = len >= 1 << SHORTEST;
+        if let Some(sender) = self.senders.get_mut(&peer).filter(|_| long) {
+            sender.given += len as u64;
+        }
+    }
+
+    /// A transfer from `peer` that had begun is over. What is returned may begin now.
+    pub(in crate::engine) fn end(&mut self, peer: u32) -> VecDeque<u32> {
+        let Some(sender) = self.senders.get_mut(&peer) else {
+            return VecDeque::new();
+        };
+        sender.active = sender.active.saturating_sub(1);
+        if sender.active > 0 {
+            return VecDeque::new();
+        }
+        if sender.timed {
+            sender.until = Instant::now();
+            sender.counted = sender.given;
+        }
+        std::mem::take(&mut sender.waiting)
+    }
+
+    /// Whether copies of what `peer` streams are to be measured.
+    pub(in crate::engine) fn times_copies(&self, peer: u32) -> bool {
+        let sender = self.senders.get(&peer);
+        sender.is_some_and(|sender| sender.timed && sender.active > 0)
+    }
+
+    /// What the part of a message would have taken that might have come unasked: estimated from a copy out of
+    /// the transport's memory.
+    pub(in crate::engine) fn would_take(&mut self, peer: u32, len: usize, time: Duration) {
+        let Some(sender) = self.senders.get_mut(&peer) else {
+            return;
+        };
+        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let cost = time.saturating_mul(1000) / len.max(1) as u64;
+        sender.classes[sender.class].would_cost(cost);
+    }
+
+    /// A sender has died.
+    pub(in crate::engine) fn forget(&mut self, peer: u32) {
+        self.senders.remove(&peer);
+    }
+}
+
+impl Sender {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            classes: [Class::NEW; CLASSES],
+            active: 0,
+            begun: 0,
+            room: 0,
+            way: Way::Stream,
+            class: 0,
+            timed: true,
+            trial: false,
+            bytes: 0,
+            given: 0,
+            counted: 0,
+            since: now,
+            until: now,
+            waiting: VecDeque::new(),
+            theirs: None,
+            led: false,
+        }
+    }
+
+    /// Whether one that begins now follows the others closely enough, and there is room for it.
+    fn follows(&self) -> bool {
+        if self.begun >= self.room || !self.timed {
+            return self.begun < self.room;
+        }
+        let busy = self.until.saturating_duration_since(self.since);
+        self.until.elapsed() <= busy / GAP
+    }
+
+    /// The class of a transfer that begins now. Between two windows that go both ways, nothing is exposed for a moment.
+    fn class_now(&self, len: usize, both: bool) -> usize {
+        class_of(len, both || self.given > 0)
+    }
+
+    /// Whether a transfer that begins now, with none under way, belongs to the period.
+    fn goes_on(&self, class: usize, allowed: &impl Fn(Way) -> bool) -> bool {
+        let same = class == self.class && allowed(self.way);
+        same && self.led_by(class, allowed) == self.led.then_some(self.way) && self.follows()
+    }
+
+    /// The way that the peer goes, if it leads and that is known, and messages go both ways.
+    fn led_by(&self, class: usize, allowed: &impl Fn(Way) -> bool) -> Option<Way> {
+        let (way, more) = self.theirs.filter(|_| class >= LENGTHS)?;
+        (more > 0 && allowed(way)).then_some(way)
+    }
+
+    /// Begins a period that goes the peer's way: a short one, unless that way's transfers begin all at once.
+    fn begin_led(&mut self, class: usize, way: Way) {
+        self.end_period();
+        (self.class, self.way, self.led) = (class, way, true);
+        self.room = if way == Way::Stream { PERIOD } else { PROBE };
+        (self.timed, self.trial) = (false, false);
+    }
+
+    /// Learns from the period that is over.
+    fn end_period(&mut self) {
+        let learns = self.begun > 0 && !self.led;
+        if learns && !self.timed {
+            self.classes[self.class].rested(self.begun);
+        } else if learns {
+            let busy = self.until.saturating_duration_since(self.since);
+            let time = u64::try_from(busy.as_nanos()).unwrap_or(u64::MAX);
+            let both = self.class >= LENGTHS;
+            let bytes = self.bytes + if both { self.counted } else { 0 };
+            let cost = (time.saturating_mul(1000) / bytes.max(1)).max(1);
+            let (way, begun, enough) = (self.way, self.begun, self.probe());
+            let class = &mut self.classes[self.class];
+            match self.trial {
+                true => class.tried(way, cost, begun, enough),
+                false => class.learn(way, cost, begun),
+            }
+        }
+        (self.begun, self.bytes, self.led) = (0, 0, false);
+        (self.given, self.counted) = (0, 0);
+    }
+
+    /// Learns from the period that is over, and begins another one.
+    fn begin_period(&mut self, class: usize, allowed: impl Fn(Way) -> bool) {
+        let (same, rested) = (class == self.class, !self.timed);
+        self.end_period();
+        self.class = class;
+        (self.way, self.room, self.trial) = self.choose(allowed);
+        self.timed = self.trial || rested || !same;
+        if !self.timed {
+            self.room = RESTS * PERIOD;
+        }
+        if self.timed {
+            self.since = Instant::now();
+        }
+    }
+
+    /// The way of a period, how many transfers may be in it, and whether it tries a way. What is
+    /// known of messages of the nearest length is believed at first.
+    fn choose(&mut self, allowed: impl Fn(Way) -> bool) -> (Way, u32, bool) {
+        let class = self.class;
+        let known = |at: &usize| ALL.iter().all(|&way| self.classes[*at].is_tried(way));
+        if self.classes[class].is_new() {
+            // Of the same kind, if there is one.
+            let first = class / LENGTHS * LENGTHS;
+            let nearest = (first..first + LENGTHS).filter(known);
+            if let Some(nearest) = nearest.min_by_key(|at| at.abs_diff(class)) {
+                self.classes[class] = Class {
+                    cost: self.classes[nearest].cost,
+                    trials: self.classes[nearest].trials,
+                    believed: [true; ALL.len()],
+                    ..Class::NEW
+                };
+            }
+        }
+        let (way, trial) = self.classes[class].choose(allowed);
+        self.way = way;
+        (way, if trial { self.probe() } else { PERIOD }, trial)
+    }
+
+    /// How many transfers try the way of this period.
+    fn probe(&self) -> u32 {
+        let most = match self.classes[self.class].is_far_worse(self.way) {
+            true => FEW,
+            false => PROBE,
+        };
+        (PROBE_BYTES >> ((self.class % LENGTHS) as u32 + SHORTEST)).clamp(FEW, most)
+    }
+}
+
+impl Class {
+    const NEW: Self = Self {
+        cost: [0; ALL.len()],
+        trials: [0; ALL.len()],
+        believed: [false; ALL.len()],
+        unasked: None,
+        copies: 0,
+        trying: None,
+        left: FIRST_RETRY,
+        retry: FIRST_RETRY,
+        turn: 0,
+    };
+
+    fn is_new(&self) -> bool {
+        self.trials == Self::NEW.trials
+    }
+
+    fn is_tried(&self, way: Way) -> bool {
+        self.trials[way as usize] >= TRIALS
+    }
+
+    /// The best of the ways that were tried at all.
+    fn best(&self) -> Option<Way> {
+        let tried = ALL.into_iter().filter(|&way| self.trials[way as usize] > 0);
+        tried.min_by_key(|&way| self.price(way))
+    }
+
+    /// Whether a way is known to cost a multiple of what the best one does.
+    fn is_far_worse(&self, way: Way) -> bool {
+        let best = self.best().filter(|&best| self.is_tried(best));
+        let far = |best| self.price(way) >= FAR_WORSE * self.price(best);
+        self.trials[way as usize] > 0 && !self.believed[way as usize] && best.is_some_and(far)
+    }
+
+    /// The way of a period, and whether that is a trial.
+    fn choose(&mut self, allowed: impl Fn(Way) -> bool) -> (Way, bool) {
+        let ways = || ALL.into_iter().filter(|&way| allowed(way));
+        if let Some((way, ..)) = self.trying.filter(|&(way, ..)| allowed(way)) {
+            return (way, true);
+        }
+        if let Some(way) = ways().find(|&way| !self.is_tried(way)) {
+            return (way, true);
+        }
+        let best = ways().min_by_key(|&way| self.price(way));
+        let best = best.unwrap_or(Way::Stream);
+        if self.believed[best as usize] {
+            // Its first transfers of this length find cold memory.
+            return (best, true);
+        }
+        if self.left > 0 {
+            return (best, false);
+        }
+        self.retry = (2 * self.retry).min(LAST_RETRY);
+        self.left = self.retry;
+        self.turn += 1;
+        let others = ways().filter(|&way| way != best).count();
+        let nth = self.turn % others.max(1);
+        let other = ways().filter(|&way| way != best).nth(nth);
+        (other.unwrap_or(best), true)
+    }
+
+    /// What a way is taken for.
+    fn price(&self, way: Way) -> u64 {
+        let cost = self.cost[way as usize];
+        let unasked = self.unasked.filter(|_| way == Way::Stream);
+        unasked.map_or(cost, |unasked| cost.min(unasked))
+    }
+
+    /// A message that nobody asked for would have cost so much. The first copies find page tables and caches cold; an
+    /// interrupted one counts for little.
+    fn would_cost(&mut self, cost: u64) {
+        let known = self.unasked.unwrap_or(cost);
+        let cost = match self.copies {
+            ..COLD => cost.min(known),
+            _ => (3 * known + cost.min(2 * known)).div_ceil(4),
+        };
+        self.unasked = Some(cost.max(1));
+        self.copies = self.copies.saturating_add(1);
+    }
+
+    /// So many transfers have taken the best way, and were not measured.
+    fn rested(&mut self, transfers: u32) {
+        self.left = self.left.saturating_sub(transfers);
+    }
+
+    /// A period has tried a way. Where transfers are far apart that is one transfer, and what counts is the best
+    /// of several: the first one finds the caches as the way before has left them.
+    fn tried(&mut self, way: Way, cost: u64, transfers: u32, enough: u32) {
+        let so_far = self.trying.take().filter(|&(trying, ..)| trying == way);
+        let (_, before, least) = so_far.unwrap_or((way, 0, u64::MAX));
+        let (transfers, least) = (before + transfers, least.min(cost));
+        if transfers < enough {
+            self.trying = Some((way, transfers, least));
+        } else {
+            self.learn(way, least, transfers);
+        }
+    }
+
+    fn learn(&mut self, way: Way, cost: u64, transfers: u32) {
+        let before = self.best();
+        let believed = std::mem::replace(&mut self.believed[way as usize], false);
+        let (known, trials) = (&mut self.cost[way as usize], &mut self.trials[way as usize]);
+        *known = match *trials {
+            _ if believed => cost,
+            0 => cost,
+            // The first ones find caches and page tables cold.
+            1..TRIALS => cost.min(*known),
+            // What is known of the best is recent, of the others old.
+            _ if before != Some(way) => (*known + cost.min(WORST * *known)).div_ceil(2),
+            _ => (3 * *known + cost.min(WORST * *known)).div_ceil(4),
+        };
+        *trials = trials.saturating_add(1);
+        if self.is_far_worse(way) {
+            // However cold the memory was: that is not made up for by two more trials.
+            self.trials[way as usize] = TRIALS.max(self.trials[way as usize]);
+        }
+        self.left = self.left.saturating_sub(transfers);
+        if self.best() != before {
+            self.retry = (self.retry / 2).max(FIRST_RETRY);
+            self.left = self.left.min(self.retry);
+        }
+    }
+}
+
+fn class_of(len: usize, both: bool) -> usize {
+    let log = len.max(1).ilog2().clamp(SHORTEST, LONGEST);
+    (log - SHORTEST) as usize + if both { LENGTHS } else { 0 }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,348 @@
+//! Hooks: what the crates above run inside progress, and what they and handlers may do there.
+//!
+//! A hook runs when a poll is over, with the whole state in hand: what it starts leaves at once. A
+//! handler runs while the transport delivers its message: what it starts is noted, and done as soon
+//! as the poll is over. A hook that sleeps costs nothing: [`Proto::work`] says whether any is awake.
+
+use std::collections::VecDeque;
+
+use crate::buffer::TypedBuf;
+use crate::device::{HandlerId, Hook, HookId, Port, ProcId, SendArgs, SendMode, Turn, Upper};
+use crate::engine::data::Data;
+use crate::engine::entry::Op;
+use crate::engine::short::send::Launched;
+use crate::engine::state::{Proto, State};
+use crate::error::{Error, Result};
+use crate::group::Group;
+use crate::guard::NoUnwind;
+use crate::matching::Pattern;
+use crate::request::{Request, State as Stage};
+use crate::status::Status;
+use crate::transport::Transport;
+
+/// The hooks, and what handlers have asked for.
+#[derive(Default)]
+pub(in crate::engine) struct Hooks {
+    slots: Vec<Slot>,
+    /// A hook was woken since they ran last.
+    woken: bool,
+    /// A hook is running.
+    running: bool,
+    noted: VecDeque<Noted>,
+}
+
+struct Slot {
+    /// `None` while it runs.
+    hook: Option<Hook>,
+    awake: bool,
+}
+
+/// What a handler has asked for. Requests are active from the asking on, idle until it is done.
+enum Noted {
+    Send(Request, SendArgs, Data),
+    Receive(Request, Pattern, Data),
+    Cancel(Request),
+    Notify(u32),
+}
+
+impl Hooks {
+    /// Whether what happens now is a hook's doing.
+    #[inline]
+    pub(in crate::engine) fn running(&self) -> bool {
+        self.running
+    }
+
+    /// Whether some hook wants the next poll.
+    #[inline]
+    pub(in crate::engine) fn awake(&self) -> bool {
+        self.slots.iter().any(|slot| slot.awake)
+    }
+}
+
+impl Proto {
+    pub(in crate::engine) fn register_hook(&mut self, hook: Hook) -> HookId {
+        let id = HookId::new(self.hooks.slots.len() as u32);
+        self.hooks.slots.push(Slot {
+            hook: Some(hook),
+            awake: true,
+        });
+        self.work = true;
+        id
+    }
+
+    pub(in crate::engine) fn wake_hook(&mut self, hook: HookId) {
+        if let Some(slot) = self.hooks.slots.get_mut(hook.index() as usize) {
+            slot.awake = true;
+            self.hooks.woken = true;
+            self.work = true;
+        }
+    }
+
+    fn note(&mut self, noted: Noted) {
+        self.hooks.noted.push_back(noted);
+        self.work = true;
+    }
+
+    /// A request of another crate's kind.
+    pub(in crate::engine) fn upper_request(&mut self, upper: Box<dyn Upper>) -> Result<Request> {
+        let request = self.table.claim(Stage::Active)?;
+        self.table.entry(request.index()).set_op(Op::Upper(upper));
+        Ok(request)
+    }
+}
+
+impl<T: Transport> State<T> {
+    /// Runs the hooks that are awake; returns how much they did.
+    pub(in crate::engine) fn run_hooks(&mut self) -> usize {
+        let mut done = 0;
+        for at in 0..self.proto.hooks.slots.len() {
+            let slot = &mut self.proto.hooks.slots[at];
+            if !slot.awake {
+                continue;
+            }
+            let Some(mut hook) = slot.hook.take() else {
+                continue;
+            };
+            // Before it runs: if it is woken while it runs, it stays awake whatever it says.
+            slot.awake = false;
+            let before = self.proto.shared.epoch();
+            let guard = NoUnwind::new("a progress hook");
+            self.proto.hooks.running = true;
+            let turn = hook(&mut Context(Whole(self)));
+            self.proto.hooks.running = false;
+            guard.done();
+            // Whoever spins looks at its request only after something was done.
+            done += usize::from(self.proto.shared.epoch() != before);
+            let slot = &mut self.proto.hooks.slots[at];
+            slot.hook = Some(hook);
+            slot.awake |= turn != Turn::Sleep;
+            done += usize::from(turn != Turn::Idle);
+        }
+        // One that was woken by a later one has not run yet: nobody may go to sleep on that.
+        done += usize::from(std::mem::take(&mut self.proto.hooks.woken));
+        done + self.do_noted()
+    }
+
+    /// Does what handlers have asked for.
+    pub(in crate::engine) fn do_noted(&mut self) -> usize {
+        let mut done = 0;
+        while let Some(noted) = self.proto.hooks.noted.pop_front() {
+            done += 1;
+            match noted {
+                Noted::Send(request, args, data) => {
+                    self.give_way(args.envelope.context);
+                    // SAFETY: the handler has promised what is needed; its request is active, so the
+                    // buffer is the device's.
+                    unsafe { self.start_send_in(request.index(), &args, data, false) };
+                }
+                Noted::Receive(request, pattern, data) => {
+                    self.give_way(pattern.context);
+                    // SAFETY: as above.
+                    unsafe { self.start_recv_in(request.index(), &pattern, data) };
+                }
+                Noted::Cancel(request) => {
+                    // The request may have been completed and freed since.
+                    let _ = self.cancel(request);
+                }
+                Noted::Notify(peer) => self.nudge(peer),
+            }
+        }
+        done
+    }
+
+    /// The receive in hand is older than what is started now, but is looked at after all that is
+    /// posted: where the two could meet it becomes an ordinary receive first.
+    fn give_way(&mut self, context: u32) {
+        if self.proto.hand.waits_in(context) {
+            self.post_in_hand();
+        }
+    }
+}
+
+/// What handlers and hooks are given.
+pub(in crate::engine) struct Context<S>(pub(in crate::engine) S);
+
+/// The device inside of a poll, for handlers.
+pub(in crate::engine) struct Inside<'a>(pub(in crate::engine) &'a mut Proto);
+
+/// The device after a poll, for hooks.
+struct Whole<'a, T: Transport>(&'a mut State<T>);
+
+/// In what handlers and hooks differ.
+trait Access {
+    fn proto(&self) -> &Proto;
+    fn proto_mut(&mut self) -> &mut Proto;
+    /// # Safety
+    /// As [`Port::isend`].
+    unsafe fn start_send(&mut self, args: &SendArgs, data: Data) -> Result<Request>;
+    /// # Safety
+    /// As [`Port::irecv`].
+    unsafe fn start_receive(&mut self, from: &Pattern, data: Data) -> Result<Request>;
+    fn start_cancel(&mut self, request: Request) -> Result<()>;
+    fn start_notify(&mut self, peer: u32);
+}
+
+impl Access for Inside<'_> {
+    fn proto(&self) -> &Proto {
+        self.0
+    }
+
+    fn proto_mut(&mut self) -> &mut Proto {
+        self.0
+    }
+
+    unsafe fn start_send(&mut self, args: &SendArgs, data: Data) -> Result<Request> {
+        self.0.check_live()?;
+        let request = self.0.table.claim(Stage::Active)?;
+        self.0.note(Noted::Send(request, *args, data));
+        Ok(request)
+    }
+
+    unsafe fn start_receive(&mut self, from: &Pattern, data: Data) -> Result<Request> {
+        self.0.check_live()?;
+        let request = self.0.table.claim(Stage::Active)?;
+        self.0.note(Noted::Receive(request, *from, data));
+        Ok(request)
+    }
+
+    fn start_cancel(&mut self, request: Request) -> Result<()> {
+        self.0.table.resolve(request)?;
+        self.0.note(Noted::Cancel(request));
+        Ok(())
+    }
+
+    fn start_notify(&mut self, peer: u32) {
+        self.0.note(Noted::Notify(peer));
+    }
+}
+
+impl<T: Transport> Access for Whole<'_, T> {
+    fn proto(&self) -> &Proto {
+        &self.0.proto
+    }
+
+    fn proto_mut(&mut self) -> &mut Proto {
+        &mut self.0.proto
+    }
+
+    unsafe fn start_send(&mut self, args: &SendArgs, data: Data) -> Result<Request> {
+        let state = &mut *self.0;
+        // A handler that this hook has caused to run may have asked for something before.
+        state.do_noted();
+        state.give_way(args.envelope.context);
+        // This is part of a poll: no other is due.
+        state.proto.unpolled = 0;
+        let launched = match &data {
+            // Nothing leaves whose request finds no slot: it would leave again with the next try.
+            _ if !state.proto.table.has_room() => Launched::No,
+            // SAFETY: the caller's promise.
+            Data::Contig(buf) => unsafe { state.try_eager_contig(args, buf) },
+            Data::Typed {
+                ptr,
+                count,
+                layout,
+                bytes,
+            } => {
+                let buf = TypedBuf {
+                    ptr: *ptr,
+                    count: *count,
+                    layout,
+                    memory: Default::default(),
+                };
+                let signature = layout.signature(*bytes);
+                // SAFETY: the caller's promise.
+                unsafe { state.try_eager_typed(args, &buf, *bytes, signature) }
+            }
+            Data::Driven(_) => Launched::No,
+        };
+        if launched == Launched::Yes {
+            return state.launched();
+        }
+        // SAFETY: the caller's promise.
+        unsafe { state.start_send(args, data) }
+    }
+
+    unsafe fn start_receive(&mut self, from: &Pattern, data: Data) -> Result<Request> {
+        self.0.do_noted();
+        self.0.give_way(from.context);
+        // SAFETY: the caller's promise.
+        unsafe { self.0.start_recv(from, data) }
+    }
+
+    fn start_cancel(&mut self, request: Request) -> Result<()> {
+        self.0.cancel(request)
+    }
+
+    fn start_notify(&mut self, peer: u32) {
+        self.0.nudge(peer);
+    }
+}
+
+impl<S: Access> Port for Context<S> {
+    fn me(&self) -> ProcId {
+        ProcId::new(self.0.proto().me)
+    }
+
+    fn send(&mut self, to: ProcId, id: HandlerId, args: [u64; 2], payload: &[u8]) -> Result<()> {
+        self.0.proto_mut().active_reply(to, id, args, payload)
+    }
+
+    unsafe fn isend(&mut self, args: &SendArgs, buf: TypedBuf<'_>) -> Result<Request> {
+        let proto = self.0.proto_mut();
+        debug_assert!((args.dest.index() as usize) < proto.peers.len());
+        debug_assert_ne!(args.mode, SendMode::Buffered);
+        let data = Data::of(&buf, args.rep)?;
+        proto.trace("isend", args.dest.index(), args.envelope.tag, data.len());
+        // SAFETY: the caller's promise.
+        unsafe { self.0.start_send(args, data) }
+    }
+
+    unsafe fn irecv(&mut self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Request> {
+        let data = Data::of(&buf, portolan_datatype::MsgRep::Native)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.0.start_receive(from, data) }
+    }
+
+    fn test(&mut self, request: Request) -> Result<Option<Status>> {
+        if request.is_settled() {
+            return Ok(Some(Status::EMPTY));
+        }
+        self.0.proto_mut().try_collect(request).transpose()
+    }
+
+    fn is_complete(&self, request: Request) -> bool {
+        self.0.proto().shared.is_complete(request)
+    }
+
+    fn cancel(&mut self, request: Request) -> Result<()> {
+        self.0.start_cancel(request)
+    }
+
+    fn upper_request(&mut self, upper: Box<dyn Upper>) -> Result<Request> {
+        self.0.proto_mut().upper_request(upper)
+    }
+
+    fn complete(&mut self, request: Request, status: Status) -> Result<()> {
+        self.0.proto_mut().complete_upper(request, status)
+    }
+
+    fn fail(&mut self, request: Request, peer: ProcId) -> Result<()> {
+        self.0.proto_mut().fail_upper_by(request, peer)
+    }
+
+    fn fail_with(&mut self, request: Request, error: Error) -> Result<()> {
+        self.0.proto_mut().fail_upper(request, error)
+    }
+
+    fn dead_member(&self, group: &Group) -> Option<ProcId> {
+        self.0.proto().first_dead(group).map(ProcId::new)
+    }
+
+    fn wake_hook(&mut self, hook: HookId) {
+        self.0.proto_mut().wake_hook(hook);
+    }
+
+    fn notify(&mut self, peer: ProcId) {
+        self.0.start_notify(peer.index());
+    }
+}

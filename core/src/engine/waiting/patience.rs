@@ -1,0 +1,328 @@
+//! How long a rank looks for one that runs on another processor before it gives its own away, where ranks take turns.
+//!
+//! Two ranks at work on two processors answer each other in a tenth of the time that giving a processor away takes, and
+//! while both find each other at work neither does: so they go on together until the system takes one of them off.
+//! But a rank may be waited for whose processor another one has just now. Then every look is lost. Which of the two it is
+//! a rank learns from its last waits: what has paid is done for longer, what has not for shorter. Who waits
+//! for nobody elsewhere, time after time, asks less often where others run.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::engine::Engine;
+use crate::engine::entry::{Op, RecvStage};
+use crate::engine::state::Proto;
+use crate::engine::waiting::cores;
+use crate::engine::waiting::wait::{Target, Waiter};
+use crate::level::{Level, StateLock};
+use crate::transport::Transport;
+
+/// Polls at the least: as long as an answer is on its way from a rank that only waits for this one.
+const LEAST: u32 = 8;
+/// Polls at most, which take as long as two hand-overs of a processor.
+const MOST: u32 = 128;
+
+/// After so many waits in a row for nobody elsewhere, only one of so many is asked about.
+const STREAK: u32 = 16;
+
+/// How many polls such a wait is worth, and whether to ask what a wait is for. Relaxed throughout: guesses, which no other
+/// memory depends on; where several threads wait, one of them may overwrite what another has just learnt.
+#[derive(Debug)]
+pub(in crate::engine) struct Patience {
+    polls: AtomicU32,
+    /// Waits in a row that were for nobody elsewhere.
+    streak: AtomicU32,
+}
+
+impl Patience {
+    pub(in crate::engine) fn new() -> Self {
+        Self {
+            polls: AtomicU32::new(LEAST),
+            streak: AtomicU32::new(0),
+        }
+    }
+
+    /// Polls before the processor is given away.
+    fn polls(&self) -> u32 {
+        self.polls.load(Ordering::Relaxed)
+    }
+
+    /// What was waited for came before the processor was given away.
+    pub(in crate::engine) fn has_paid(&self) {
+        let more = (2 * self.polls()).min(MOST);
+        self.polls.store(more, Ordering::Relaxed);
+    }
+
+    /// It did not.
+    fn was_lost(&self) {
+        let less = (self.polls() / 2).max(LEAST);
+        self.polls.store(less, Ordering::Relaxed);
+    }
+
+    /// The looks of a wait to which something has come: where it is for one elsewhere, all of them again.
+    pub(in crate::engine) fn renewed(&self, looks: Looks) -> Looks {
+        match looks {
+            Looks::Left(_) => Looks::Left(self.polls()),
+            Looks::Unknown | Looks::Over => Looks::Unknown,
+        }
+    }
+
+    /// Whether to ask where the one runs that a wait is for.
+    fn asks(&self) -> bool {
+        let streak = self.streak.load(Ordering::Relaxed);
+        let asks = streak < STREAK || streak == 2 * STREAK - 1;
+        if !asks {
+            self.streak.store(streak + 1, Ordering::Relaxed);
+        }
+        asks
+    }
+
+    /// Notes the answer.
+    fn is_told(&self, elsewhere: bool) {
+        let streak = match self.streak.load(Ordering::Relaxed) {
+            _ if elsewhere => 0,
+            streak => (streak + 1).min(STREAK),
+        };
+        self.streak.store(streak, Ordering::Relaxed);
+    }
+}
+
+/// What a wait does before it gives the processor away, where ranks take turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Looks {
+    /// Nobody has asked yet where the one runs that it is for.
+    Unknown,
+    /// Elsewhere: so many looks are left.
+    Left(u32),
+    /// None: it is for nobody elsewhere, or these looks were lost.
+    Over,
+}
+
+impl<T: Transport, L: Level> Engine<T, L> {
+    /// Whether a wait that has looked in vain is to look again before it gives the processor away.
+    pub(in crate::engine) fn looks_on(&self, waiter: &mut Waiter) -> bool {
+        if waiter.looks == Looks::Unknown {
+            waiter.looks = if self.patience.asks() && self.awaits_elsewhere(waiter.target) {
+                Looks::Left(self.patience.polls())
+            } else {
+                Looks::Over
+            };
+        }
+        match &mut waiter.looks {
+            Looks::Left(0) => {
+                self.patience.was_lost();
+                waiter.looks = Looks::Over;
+                false
+            }
+            Looks::Left(left) => {
+                *left -= 1;
+                true
+            }
+            Looks::Unknown | Looks::Over => false,
+        }
+    }
+
+    /// Whether the one that a wait is for runs elsewhere, as far as it has said: one of the same processor does nothing before
+    /// this one gives it away. Tells the others where this one is.
+    fn awaits_elsewhere(&self, target: Target) -> bool {
+        let Some(here) = cores::current() else {
+            return false;
+        };
+        let mut state = self.state.lock();
+        state.transport.note_processor(here);
+        let peer = state.proto.awaited(target);
+        let there = peer.and_then(|peer| state.transport.processor_of(peer));
+        let elsewhere = there.is_some_and(|there| there != here);
+        self.patience.is_told(elsewhere);
+        elsewhere
+    }
+}
+
+impl Proto {
+    /// The peer that a wait is for, if that is one.
+    pub(in crate::engine) fn awaited(&self, target: Target) -> Option<u32> {
+        match target {
+            Target::Request(request) => self.needed_by(self.table.active_op(request)?),
+            Target::Message(pattern) => self.process_of(pattern.context, pattern.source?),
+            Target::Memory(peer) => peer,
+            Target::Any => None,
+        }
+    }
+
+    /// The peer that an operation needs, if that is one.
+    pub(in crate::engine) fn needed_by(&self, op: &Op) -> Option<u32> {
+        match op {
+            Op::Recv(op) => match &op.stage {
+                RecvStage::Transfer(transfer) => Some(transfer.peer),
+                RecvStage::Arriving { peer, .. } => Some(*peer),
+                RecvStage::Posted(_) | RecvStage::Matched => {
+                    let pattern = op.wanted.pattern();
+                    self.process_of(pattern.context, pattern.source?)
+                }
+            },
+            Op::Fetch(op) => Some(op.peer),
+            Op::Remote(op) => Some(op.peer),
+            op => op.send().map(|(args, ..)| args.dest.index()),
+        }
+    }
+}
+
+// Where the system tells where a thread runs.
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+    use crate::level::Single;
+    use crate::matching::Pattern;
+    use crate::request::Request;
+    use crate::transport::memory::{self, Memory};
+    use crate::{Adi, ProcId, SendArgs, SendMode};
+
+    /// A processor that no machine has.
+    const ELSEWHERE: u32 = 1 << 20;
+
+    /// Two ranks, the first of which takes turns with others.
+    fn ranks() -> [Engine<Memory, Single>; 2] {
+        let engine = |transport| Engine::new(transport, &Settings::default()).expect("an engine");
+        let mut ranks = memory::network(2).into_iter().map(engine);
+        let mut ranks = [(); 2].map(|()| ranks.next().expect("two"));
+        ranks[0].policy.takes_turns = true;
+        ranks[0].policy.spin = 0;
+        ranks
+    }
+
+    fn from(source: Option<u32>) -> Pattern {
+        Pattern {
+            context: 0,
+            source,
+            tag: None,
+        }
+    }
+
+    /// A receive that nothing comes for.
+    fn receive(engine: &Engine<Memory, Single>, source: Option<u32>, byte: &mut u8) -> Target {
+        // SAFETY: the byte outlives the engine, and nobody else uses it.
+        let request = unsafe { engine.irecv_contig(&from(source), byte, 1) };
+        Target::Request(request.expect("a request"))
+    }
+
+    #[test]
+    fn a_wait_is_for_one_elsewhere_or_it_is_not() {
+        let mut bytes = [0; 2];
+        let [zero, one] = ranks();
+        let [byte, other] = &mut bytes;
+        let (this, any) = (receive(&zero, Some(1), byte), receive(&zero, None, other));
+        let to = SendArgs::new(ProcId::new(1), 0, 0, 0).mode(SendMode::Synchronous);
+        // SAFETY: no bytes are sent.
+        let send = unsafe { zero.isend_contig(&to, std::ptr::null(), 0) }.expect("a request");
+        let for_one = [this, Target::Request(send), Target::Message(from(Some(1)))];
+        let for_nobody = [
+            any,
+            Target::Any,
+            Target::Memory(None),
+            Target::Message(from(None)),
+            Target::Message(from(Some(0))),
+            Target::Request(Request::NULL),
+        ];
+        for target in for_one {
+            assert!(
+                !zero.awaits_elsewhere(target),
+                "it has not said where it is"
+            );
+        }
+        one.state.lock().transport.note_processor(ELSEWHERE);
+        for target in for_one {
+            assert!(zero.awaits_elsewhere(target), "{target:?}");
+        }
+        for target in for_nobody {
+            assert!(!zero.awaits_elsewhere(target), "{target:?}");
+        }
+        let said = one.state.lock().transport.processor_of(0);
+        assert!(said.is_some_and(|here| here < ELSEWHERE), "{said:?}");
+    }
+
+    #[test]
+    fn ranks_of_one_processor_do_not_look_for_each_other() {
+        let mut byte = 0;
+        let [zero, one] = ranks();
+        let this = receive(&zero, Some(1), &mut byte);
+        // The system may move the thread between the two: not every time.
+        let beside = (0..1000).any(|_| {
+            let here = cores::current().expect("a processor");
+            one.state.lock().transport.note_processor(here);
+            !zero.awaits_elsewhere(this)
+        });
+        assert!(beside);
+    }
+
+    #[test]
+    fn a_rank_learns_whether_looking_pays() {
+        let mut byte = 0;
+        let [zero, one] = ranks();
+        one.state.lock().transport.note_processor(ELSEWHERE);
+        let this = receive(&zero, Some(1), &mut byte);
+        let wait = |looks: u32| {
+            let mut left = looks;
+            zero.block_until(this, |_| {
+                left -= 1;
+                (left == 0).then_some(())
+            });
+            zero.patience.polls()
+        };
+        // Looks, beside the one before the first poll and the one with it.
+        assert_eq!(wait(1), LEAST, "it was there");
+        assert_eq!(wait(2), LEAST, "it was there");
+        assert_eq!(wait(3), 2 * LEAST);
+        assert_eq!(wait(2 + 2 * LEAST), 4 * LEAST);
+        assert_eq!(wait(3 + 4 * LEAST), 2 * LEAST, "a processor was given away");
+        one.state.lock().transport.note_processor(ELSEWHERE);
+        let any = receive(&zero, None, &mut byte);
+        let mut left = 3;
+        zero.block_until(any, |_| {
+            left -= 1;
+            (left == 0).then_some(())
+        });
+        assert_eq!(zero.patience.polls(), 2 * LEAST, "nobody was looked for");
+    }
+
+    #[test]
+    fn who_waits_for_nobody_elsewhere_asks_less_often() {
+        let patience = Patience::new();
+        let asked = |answer: bool, waits: u32| {
+            (0..waits)
+                .filter(|_| {
+                    let asks = patience.asks();
+                    if asks {
+                        patience.is_told(answer);
+                    }
+                    asks
+                })
+                .count()
+        };
+        assert_eq!(asked(false, STREAK), 16);
+        assert_eq!(asked(false, 10 * STREAK), 10, "one in sixteen");
+        // The next that is asked about is for one elsewhere: then all are.
+        assert_eq!(asked(true, STREAK), 1);
+        assert_eq!(asked(true, 100), 100);
+        assert_eq!(asked(false, 5), 5);
+        assert_eq!(asked(true, 1), 1);
+        assert_eq!(asked(false, STREAK), 16, "a row begins anew");
+    }
+
+    #[test]
+    fn what_pays_is_done_for_longer() {
+        let patience = Patience::new();
+        assert_eq!(patience.polls(), LEAST);
+        for _ in 0..10 {
+            patience.has_paid();
+        }
+        assert_eq!(patience.polls(), MOST);
+        assert_eq!(patience.renewed(Looks::Left(3)), Looks::Left(MOST));
+        assert_eq!(patience.renewed(Looks::Over), Looks::Unknown);
+        patience.was_lost();
+        assert_eq!(patience.polls(), MOST / 2);
+        for _ in 0..10 {
+            patience.was_lost();
+        }
+        assert_eq!(patience.polls(), LEAST, "never less than an answer takes");
+    }
+}
