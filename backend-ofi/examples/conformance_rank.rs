@@ -1,9 +1,9 @@
 //! One rank of the conformance suite over processes:
-//! `portolan run -n 4 -- target/debug/examples/conformance_rank [FILTER]`; with `PORTOLAN_MATCH=native` the
-//! provider matches.
+//! `portolan run -n 4 -- target/debug/examples/conformance_rank [FILTER]`; with
+//! `PORTOLAN_MATCH=native` the provider matches.
 //!
-//! Rank 0 prints a line per case and a summary. The exit code is 0 if cases ran and all passed, or if there is
-//! no libfabric here, or not the provider that is asked for, which is said.
+//! Rank 0 prints a line per case and a summary. The exit code is 0 if cases ran and all passed, or
+//! if there is no libfabric here, or not the provider that is asked for, which is said.
 
 use std::error::Error;
 use std::io::Write;

@@ -15,11 +15,13 @@ const FORMAT: u32 = 6;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Card {
     pub(crate) process: Process,
-    /// Whose ranks watch each other and share a file: boot, and namespaces of processes and networks.
+    /// Whose ranks watch each other and share a file: boot, and namespaces of processes and
+    /// networks.
     pub(crate) node: String,
     /// Name of the host, for messages.
     pub(crate) host: String,
-    /// Whether providers can talk to each other: name, protocol, and the versions of that and of the library.
+    /// Whether providers can talk to each other: name, protocol, and the versions of that and of
+    /// the library.
     pub(crate) protocol: String,
     /// Where the endpoint is, as the provider says it.
     pub(crate) address: Vec<u8>,
@@ -101,8 +103,8 @@ impl Process {
         }
     }
 
-    /// Whether the process with this number is known to be another one now. What cannot be read (too many
-    /// files are open, `/proc` is hidden) proves nothing.
+    /// Whether the process with this number is known to be another one now. What cannot be read
+    /// (too many files are open, `/proc` is hidden) proves nothing.
     pub(crate) fn is_another(&self) -> bool {
         self.start != 0 && start_of(self.pid).is_some_and(|start| start != self.start)
     }
@@ -131,7 +133,8 @@ fn all_threads_end(process: &Path) -> bool {
     }
 }
 
-/// A field of `stat` in the directory of a process or thread, behind the second, which is a name that may have anything in it.
+/// A field of `stat` in the directory of a process or thread, behind the second, which is a name
+/// that may have anything in it.
 fn field(process: &Path, number: usize) -> Option<u64> {
     let stat = fs::read_to_string(process.join("stat")).ok()?;
     let behind = &stat[stat.rfind(')')? + 1..];

@@ -1,8 +1,8 @@
-//! Providers that have no room every now and then (`-FI_EAGAIN`), whatever is asked of them: nothing gets lost by
-//! that, and nothing overtakes.
+//! Providers that have no room every now and then (`-FI_EAGAIN`), whatever is asked of them:
+//! nothing gets lost by that, and nothing overtakes.
 //!
-//! The tables of an endpoint's operations are replaced by tables of ours, which refuse some calls, a few in a row now and
-//! many in a row then, and pass the others on.
+//! The tables of an endpoint's operations are replaced by tables of ours, which refuse some calls,
+//! a few in a row now and many in a row then, and pass the others on.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -22,7 +22,8 @@ use crate::ofi::Ofi;
 use crate::start::open::in_process;
 use crate::testing::opened_or_skipped;
 
-/// A table in the place of the provider's. Nothing frees it: the endpoint has it for as long as it is open.
+/// A table in the place of the provider's. Nothing frees it: the endpoint has it for as long as it
+/// is open.
 #[repr(C)]
 struct Busy<T> {
     /// First, so that a pointer to it is one to all of this.
@@ -63,8 +64,9 @@ macro_rules! tables {
             use super::*;
 
             $(unsafe extern "C" fn $op(ep: *mut fid_ep, $($arg: $type),*) -> isize {
-                // SAFETY: only `replace` gives an endpoint this function, together with the table around it, which
-                // is never freed; the entry is the provider's, and its caller's promise holds for it as well.
+                // SAFETY: only `replace` gives an endpoint this function, together with the table
+                // around it, which is never freed; the entry is the provider's, and its caller's
+                // promise holds for it as well.
                 unsafe {
                     let table = (*ep).$table.cast::<Busy<$ops>>();
                     if (*table).has_no_room() {
@@ -80,7 +82,8 @@ macro_rules! tables {
             /// # Safety
             /// The endpoint must be open, and nobody else be using it.
             pub(super) unsafe fn replace(ep: *mut fid_ep, seed: u64) {
-                // SAFETY: an open endpoint; its table is as long as is looked at first, and lives as long.
+                // SAFETY: an open endpoint; its table is as long as is looked at first, and lives
+                // as long.
                 unsafe {
                     let theirs = (*ep).$table;
                     if theirs.is_null() || (*theirs).size < size_of::<$ops>() {
@@ -195,7 +198,8 @@ fn packets_are_neither_lost_nor_overtaken_where_there_is_no_room() {
                 ..Header::default()
             };
             let data = bytes[next as usize % 256].as_ptr();
-            // SAFETY: another rank, which exists; as many bytes are readable, and written where there is room.
+            // SAFETY: another rank, which exists; as many bytes are readable, and written where
+            // there is room.
             let sent = unsafe {
                 match len {
                     _ if next == PACKETS => Sent::Full,

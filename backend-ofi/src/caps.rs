@@ -13,16 +13,20 @@ pub(crate) const SHORT: usize = 1024;
 /// Largest payload of a bulk packet, where the provider allows it.
 const BULK: usize = 16 << 10;
 
-/// The same where nothing is known of how long messages a provider sends at once: often 16 KiB with what is in front.
+/// The same where nothing is known of how long messages a provider sends at once: often 16 KiB with
+/// what is in front.
 const BULK_OF_UNKNOWN: usize = (16 << 10) - 512;
 
-/// The same over TCP, where whatever is longer than that costs a way there and back. Longer messages are read as fast.
+/// The same over TCP, where whatever is longer than that costs a way there and back. Longer
+/// messages are read as fast.
 const BULK_OVER_TCP: usize = 64 << 10;
 
-/// Longest bundle of short messages: what the providers copy at once, or soon more than what a packet costs beside it.
+/// Longest bundle of short messages: what the providers copy at once, or soon more than what a
+/// packet costs beside it.
 const BUNDLE: usize = 8 << 10;
 
-/// What layers over connections send at once (`FI_OFI_RXM_BUFFER_SIZE`, unless somebody changes that).
+/// What layers over connections send at once (`FI_OFI_RXM_BUFFER_SIZE`, unless somebody changes
+/// that).
 const AT_ONCE: usize = 16 << 10;
 
 /// What `ofi_rxm` sends at once over TCP, where it was told so by [`Config::RXM_AT_ONCE`].
@@ -31,7 +35,8 @@ fn at_once_over_tcp(told: Option<&str>) -> usize {
     told.unwrap_or(AT_ONCE).max(AT_ONCE)
 }
 
-/// Whether no packet to a rank overtakes another: over TCP, where a layer above does not announce what is longer than it was told.
+/// Whether no packet to a rank overtakes another: over TCP, where a layer above does not announce
+/// what is longer than it was told.
 pub(crate) fn keeps_order(config: &Config, info: &Info) -> bool {
     over(info, "tcp") && (!over(info, "ofi_rxm") || at_once_is_enough(config.at_once.as_deref()))
 }
@@ -40,8 +45,8 @@ fn at_once_is_enough(told: Option<&str>) -> bool {
     told.is_none_or(|told| told.trim().parse().is_ok_and(|told: usize| told >= AT_ONCE))
 }
 
-/// What `ofi_rxm` was told of that, in the words of whoever told it, where it heeds it: it connects only to who was told the
-/// same.
+/// What `ofi_rxm` was told of that, in the words of whoever told it, where it heeds it: it connects
+/// only to who was told the same.
 pub(crate) fn told_of_rxm(config: &Config, info: &Info) -> Option<String> {
     let heeded = over(info, "tcp") && over(info, "ofi_rxm");
     heeded.then(|| {
@@ -50,8 +55,8 @@ pub(crate) fn told_of_rxm(config: &Config, info: &Info) -> Option<String> {
     })
 }
 
-/// The longest payload of one message of `ofi_rxm`, and of a packet, where it sends so much at once. A packet in several parts
-/// takes longer than one that is announced, but for the last bytes.
+/// The longest payload of one message of `ofi_rxm`, and of a packet, where it sends so much at
+/// once. A packet in several parts takes longer than one that is announced, but for the last bytes.
 fn over_rxm(at_once: usize) -> (usize, usize) {
     let part = at_once - Wire::LEN;
     let bulk = match part >= BULK_OVER_TCP {
@@ -61,8 +66,8 @@ fn over_rxm(at_once: usize) -> (usize, usize) {
     (part.min(bulk), bulk)
 }
 
-/// Bytes of a receive buffer over libfabric's shared memory, where this rank itself copies messages into it and out of
-/// it: all of the buffers stay in a cache of its own.
+/// Bytes of a receive buffer over libfabric's shared memory, where this rank itself copies messages
+/// into it and out of it: all of the buffers stay in a cache of its own.
 const RECEIVE_OVER_SHM: usize = 64 << 10;
 
 /// Whether a layer of the provider has this name.
@@ -78,13 +83,14 @@ pub(crate) fn receive(config: &Config, info: &Info) -> usize {
     }
 }
 
-/// Providers that do not always say that a message came with a word. What `sockets` has no receive buffer for, it keeps; handed
-/// over later, such a message has its word, but not the flag that says so (seen with libfabric 1.17): it could not be told from
-/// one with a header.
+/// Providers that do not always say that a message came with a word. What `sockets` has no receive
+/// buffer for, it keeps; handed over later, such a message has its word, but not the flag that says
+/// so (seen with libfabric 1.17): it could not be told from one with a header.
 const FORGETFUL: &[&str] = &["sockets"];
 
-/// Layers that give up what they have copied, and say of it only that something was lost. `ofi_rxd` does so with all that
-/// is under way to a peer that has not answered for long, in the words of each operation: what was sent names the peer.
+/// Layers that give up what they have copied, and say of it only that something was lost. `ofi_rxd`
+/// does so with all that is under way to a peer that has not answered for long, in the words of
+/// each operation: what was sent names the peer.
 const SILENT: &[&str] = &["ofi_rxd"];
 
 /// Longest packet that a provider is to copy at once.
@@ -116,8 +122,9 @@ pub(crate) fn caps(domain: &Domain, processes: bool) -> TransportCaps {
     caps
 }
 
-/// The longest payload of one message over libfabric's shared memory: what is copied at once; longer messages are read from
-/// where they are. Where that is very little, or unknown (0), nothing is gained by many parts.
+/// The longest payload of one message over libfabric's shared memory: what is copied at once;
+/// longer messages are read from where they are. Where that is very little, or unknown (0), nothing
+/// is gained by many parts.
 fn part_over_shm(injected: usize) -> usize {
     match injected {
         0..1024 => BULK,
@@ -125,8 +132,8 @@ fn part_over_shm(injected: usize) -> usize {
     }
 }
 
-/// Sizes over a provider, and the longest payload of one of its messages: packets may go in parts. Ranks need not agree
-/// about the latter: they take whatever is not longer than a packet.
+/// Sizes over a provider, and the longest payload of one of its messages: packets may go in parts.
+/// Ranks need not agree about the latter: they take whatever is not longer than a packet.
 pub(crate) fn limits(config: &Config, info: &Info) -> (Limits, usize) {
     let provider = info.provider();
     let (part, bulk) = if over(info, "ofi_rxm") {

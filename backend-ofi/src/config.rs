@@ -10,7 +10,8 @@ use portolan_core::config::{MatchMode, Origin, Settings, Switch};
 pub struct Config {
     /// The library; `None` means the one that the dynamic linker finds.
     pub library: Option<PathBuf>,
-    /// The provider, whole (`tcp;ofi_rxm`) or a part of a layered one (`tcp`); `None` means the best.
+    /// The provider, whole (`tcp;ofi_rxm`) or a part of a layered one (`tcp`); `None` means the
+    /// best.
     pub provider: Option<String>,
     /// The domain, such as `mlx5_0`; `None` means the best.
     pub domain: Option<String>,
@@ -22,14 +23,16 @@ pub struct Config {
     pub hmem: Switch,
     /// Who matches messages with receives.
     pub matching: MatchMode,
-    /// Largest message, in bytes, that is sent eagerly; at most what a packet holds over the provider.
+    /// Largest message, in bytes, that is sent eagerly; at most what a packet holds over the
+    /// provider.
     pub eager: usize,
-    /// What `ofi_rxm` was told in [`RXM_AT_ONCE`](Config::RXM_AT_ONCE), which it reads as well: the same on all ranks.
+    /// What `ofi_rxm` was told in [`RXM_AT_ONCE`](Config::RXM_AT_ONCE), which it reads as well: the
+    /// same on all ranks.
     pub at_once: Option<String>,
     /// Packets of each of the two sizes that may be under way from one rank.
     pub slots: usize,
-    /// Bytes of one receive buffer, which has room for the longest packet in any case; over libfabric's shared memory at most
-    /// 64 KiB. There are [`Config::RECEIVES`] of them.
+    /// Bytes of one receive buffer, which has room for the longest packet in any case; over
+    /// libfabric's shared memory at most 64 KiB. There are [`Config::RECEIVES`] of them.
     pub receive: usize,
 }
 
@@ -37,8 +40,8 @@ impl Config {
     /// Receive buffers per rank, whatever the number of peers.
     pub const RECEIVES: usize = 4;
 
-    /// The variable that tells libfabric's layer over TCP up to how many bytes it sends at once. `portolan run` sets it, because
-    /// nobody may in a process that has threads.
+    /// The variable that tells libfabric's layer over TCP up to how many bytes it sends at once.
+    /// `portolan run` sets it, because nobody may in a process that has threads.
     pub const RXM_AT_ONCE: &str = "FI_OFI_RXM_EAGER_LIMIT";
 
     /// What a launcher sets it to for every rank, unless somebody has.

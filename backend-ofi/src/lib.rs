@@ -1,25 +1,27 @@
 //! libfabric: the transport between ranks that any of its providers can connect.
 //!
-//! **What it is.** [`Ofi`] implements [`Transport`](portolan_core::Transport) over reliable datagram endpoints:
-//! loopback TCP on a laptop, a fabric in a cluster. Packets are plain messages with 40 bytes in
-//! front; they arrive in a few large buffers that all peers share. The library is opened at run time
-//! (`sys/libfabric-sys`); a program that is built with this crate runs without it, too.
+//! **What it is.** [`Ofi`] implements [`Transport`](portolan_core::Transport) over reliable
+//! datagram endpoints: loopback TCP on a laptop, a fabric in a cluster. Packets are plain messages
+//! with 40 bytes in front; they arrive in a few large buffers that all peers share. The library is
+//! opened at run time (`sys/libfabric-sys`); a program that is built with this crate runs without
+//! it, too.
 //!
-//! **What it is not.** It matches nothing and waits for nothing: the engine in `portolan-core` does.
+//! **What it is not.** It matches nothing and waits for nothing: the engine in `portolan-core`
+//! does.
 //!
-//! **Who calls it.** The engine, with `&mut`, from one thread at a time. [`open`] makes one rank of a
-//! job of processes, [`in_process`] all ranks of a job of threads, each with an endpoint of its own.
-//! [`offers`] and [`probe`] say what there is.
+//! **Who calls it.** The engine, with `&mut`, from one thread at a time. [`open`] makes one rank of
+//! a job of processes, [`in_process`] all ranks of a job of threads, each with an endpoint of its
+//! own. [`offers`] and [`probe`] say what there is.
 //!
 //! **Invariants.**
 //! - Order and loss are not the provider's affair: packets of a pair are numbered, and delivered by
-//!   number. What the provider has no room for stays here, and the engine is told when that is all. A
-//!   receiver that does not look gets 128 packets of each sender and no more.
+//!   number. What the provider has no room for stays here, and the engine is told when that is all.
+//!   A receiver that does not look gets 128 packets of each sender and no more.
 //! - Nothing that grows with the number of ranks is kept but 32 bytes and the address of each; the
 //!   provider learns an address when the first packet leaves.
 //! - What a packet says is checked before it is believed; a peer that sends nonsense is reported.
-//! - A rank that leaves waits until its last packets have gone, and says that it leaves; the end of a
-//!   process that has not said so is its death.
+//! - A rank that leaves waits until its last packets have gone, and says that it leaves; the end of
+//!   a process that has not said so is its death.
 //! - No allocation and no system call of ours on the path of a packet.
 //!
 //! ```

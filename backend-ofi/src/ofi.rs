@@ -36,14 +36,15 @@ pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
 /// The same where ranks are dead.
 pub(crate) const FAREWELL_FROM_THE_DEAD: Duration = Duration::from_millis(100);
 
-/// Time after which what a rank of this node had sent is here, although polls may have brought nothing meanwhile: a provider over
-/// sockets has handed it to the system before that rank says that it leaves.
+/// Time after which what a rank of this node had sent is here, although polls may have brought
+/// nothing meanwhile: a provider over sockets has handed it to the system before that rank says
+/// that it leaves.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
 /// One rank's end of a libfabric network.
 ///
-/// Made by [`open`](crate::start::open) in a job of processes and by [`in_process`](crate::in_process) for
-/// ranks that are threads, or that one thread steps.
+/// Made by [`open`](crate::start::open) in a job of processes and by
+/// [`in_process`](crate::in_process) for ranks that are threads, or that one thread steps.
 #[derive(Debug)]
 pub struct Ofi {
     /// Taken out when the transport is dropped.
@@ -56,7 +57,8 @@ pub struct Ofi {
     pub(crate) addresses: Addresses,
     /// Longest packet that the provider copies at once.
     pub(crate) inject: usize,
-    /// Whether packets may leave their headers out: the provider takes a word with each, and hands it over.
+    /// Whether packets may leave their headers out: the provider takes a word with each, and hands
+    /// it over.
     pub(crate) words: bool,
     /// Large slots that are filled and could not be sent yet.
     pub(crate) waiting: VecDeque<u32>,
@@ -98,7 +100,8 @@ pub(crate) struct Place {
     pub(crate) addresses: Addresses,
     /// On which node each rank is.
     pub(crate) nodes: Arc<[u32]>,
-    /// The number of each rank's process, where it is known and of this node; none for ranks that are threads.
+    /// The number of each rank's process, where it is known and of this node; none for ranks that
+    /// are threads.
     pub(crate) processes: Box<[Option<u32>]>,
     pub(crate) shared: Arc<Shared>,
 }
@@ -152,7 +155,8 @@ impl Ofi {
         self.armed || self.lookers > 0
     }
 
-    /// Something has come from a peer: the first of it shows, here and there, that the network joins the two.
+    /// Something has come from a peer: the first of it shows, here and there, that the network
+    /// joins the two.
     #[inline]
     pub(crate) fn heard(&mut self, peer: u32) {
         if self.shared.contacts.with(peer) & Contacts::ARRIVED == 0 {
@@ -160,8 +164,8 @@ impl Ofi {
         }
     }
 
-    /// Calls of the provider begin that take locks: until `back`, the watching thread counts the time. Nothing of the
-    /// program's or the engine's that may take long runs in between.
+    /// Calls of the provider begin that take locks: until `back`, the watching thread counts the
+    /// time. Nothing of the program's or the engine's that may take long runs in between.
     #[inline]
     pub(crate) fn calling(&self) {
         if let Some(calls) = &self.calls {
@@ -186,8 +190,8 @@ impl Ofi {
         }
     }
 
-    /// Ends what the provider has not let go of. The others know that this rank has left: hanging up before, it would
-    /// look as if it had died.
+    /// Ends what the provider has not let go of. The others know that this rank has left: hanging
+    /// up before, it would look as if it had died.
     #[cold]
     fn hang_up(&mut self) {
         sever::all(self);
@@ -222,8 +226,8 @@ impl Ofi {
         portolan_core::log!(WARN, rank = self.rank, "left before all packets had left");
     }
 
-    /// Whether all that was sent has left, or was for ranks that are not there any more: a provider that waits until a
-    /// packet has been acknowledged waits for those in vain.
+    /// Whether all that was sent has left, or was for ranks that are not there any more: a provider
+    /// that waits until a packet has been acknowledged waits for those in vain.
     pub(crate) fn has_nothing_to_say(&self) -> bool {
         let Link {
             small,
@@ -248,8 +252,9 @@ impl Sink for Nobody {
     fn packet(&mut self, _peer: u32, _header: &Header, _payload: Payload<'_>) {}
 }
 
-// SAFETY: packets lie in slabs that live as long as the endpoint; what was lent is registered, or held by an operation, until the
-// provider has completed it, and whatever ends early is waited for, or its memory is never used again.
+// SAFETY: packets lie in slabs that live as long as the endpoint; what was lent is registered, or
+// held by an operation, until the provider has completed it, and whatever ends early is waited for,
+// or its memory is never used again.
 unsafe impl Transport for Ofi {
     fn name(&self) -> &'static str {
         "ofi"
@@ -481,7 +486,8 @@ impl Drop for Ofi {
         // SAFETY: not used any more.
         let mut link = unsafe { ManuallyDrop::take(&mut self.link) };
         link.memory.close();
-        // Nobody answers for a rank that has died: over a network, who is reading from it is to find that out.
+        // Nobody answers for a rank that has died: over a network, who is reading from it is to
+        // find that out.
         let hangs_up = died && link.domain.info.ip().is_some();
         let busy = link.memory.is_reading() || link.lent.is_some();
         if !busy && !hangs_up {

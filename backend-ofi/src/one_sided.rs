@@ -1,9 +1,9 @@
 //! Reading a peer's buffer by the network's own means: long messages are pulled by their receiver.
 //!
-//! A sender registers its buffer and tells where it is; the receiver starts a read for each piece and
-//! hears of its end as of any other completion. As long as a read is under way, the memory that it
-//! writes is the provider's: no death is believed until then, and an endpoint with reads under way is
-//! closed before its memory goes.
+//! A sender registers its buffer and tells where it is; the receiver starts a read for each piece
+//! and hears of its end as of any other completion. As long as a read is under way, the memory that
+//! it writes is the provider's: no death is believed until then, and an endpoint with reads under
+//! way is closed before its memory goes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ pub(crate) struct Memory {
     pub(crate) begun: u64,
     /// The provider tells no more how they end.
     pub(crate) stuck: bool,
-    /// How many ranks had ended when it was last looked what they have left, and when all of that was seen to.
+    /// How many ranks had ended when it was last looked what they have left, and when all of that
+    /// was seen to.
     pub(crate) seen: u32,
     pub(crate) settled: u32,
     /// By number.
@@ -492,7 +493,8 @@ mod tests {
         }
     }
 
-    /// Whoever has been told of a death does not ask any more what has become of reads from the dead.
+    /// Whoever has been told of a death does not ask any more what has become of reads from the
+    /// dead.
     #[test]
     #[expect(clippy::print_stderr, reason = "skips are counted by the runner")]
     fn reads_from_the_dead_leave_their_places_to_the_living() {

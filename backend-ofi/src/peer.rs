@@ -5,8 +5,8 @@ use std::ops::{Deref, DerefMut};
 use libfabric_sys::FI_ADDR_NOTAVAIL;
 use portolan_core::transport::Header;
 
-/// Packets of a pair that may be under way: sent, and not known to have been delivered. It bounds what a
-/// receiver that does not look has to keep, or its provider.
+/// Packets of a pair that may be under way: sent, and not known to have been delivered. It bounds
+/// what a receiver that does not look has to keep, or its provider.
 pub(crate) const WINDOW: u32 = 128;
 
 /// Packets that are delivered before their sender is told, if nothing goes to it anyway.
@@ -27,11 +27,13 @@ pub(crate) struct Peer {
     pub(crate) told: u32,
     /// Packets to it that the provider has not taken yet.
     pub(crate) waiting: u16,
-    /// Something was injected since the last packet that completes: nobody will say that it has left.
+    /// Something was injected since the last packet that completes: nobody will say that it has
+    /// left.
     pub(crate) injected: bool,
     /// It is to hear of this rank, whatever there is to tell.
     pub(crate) greet: bool,
-    /// Where the headers are that both remember, among those of all pairs; [`NO_HEADERS`] before there is one.
+    /// Where the headers are that both remember, among those of all pairs; [`NO_HEADERS`] before
+    /// there is one.
     headers: u32,
 }
 

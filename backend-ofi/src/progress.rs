@@ -136,8 +136,8 @@ fn completed<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_tagged_entry, sink: &mut S) -
     if entry.op_context.is_null() {
         return 0; // An injected packet: nobody waits for it.
     }
-    // SAFETY: every operation that completes was given a context by this crate, and they live as long as
-    // the endpoint.
+    // SAFETY: every operation that completes was given a context by this crate, and they live as
+    // long as the endpoint.
     let (kind, index) = unsafe { Ops::of(entry.op_context) };
     match kind {
         Kind::Short => ofi.link.small.give_back(index),
@@ -335,8 +335,8 @@ fn read_error<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
         }
         Kind::Remote => return remote_failed(ofi, index, &entry, sink),
         Kind::Receive => {
-            // Whether the provider lets go of the buffer its flags say, and nothing else: what is left of
-            // it may be posted still.
+            // Whether the provider lets go of the buffer its flags say, and nothing else: what is
+            // left of it may be posted still.
             ofi.link.inbox.failed(index, entry.flags);
             let why = words(ofi, &entry);
             portolan_core::log!(WARN, rank = ofi.rank, why, "a receive failed");
@@ -348,8 +348,8 @@ fn read_error<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     if ofi.shared.roster.has_left(peer) {
         return 0;
     }
-    // A connection that is broken, for example. What else was under way on it, handed over and not yet
-    // delivered, is lost as well, and nobody else has it any more.
+    // A connection that is broken, for example. What else was under way on it, handed over and not
+    // yet delivered, is lost as well, and nobody else has it any more.
     lost(ofi, peer, "send to it", &entry);
     0
 }
@@ -366,8 +366,8 @@ fn nameless<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_err_entry, sink: &mut S) -> us
         );
         return 0;
     }
-    // What libfabric's shared memory copies within the call that begins it ends with that call. So all that began before this
-    // one have been seen to end.
+    // What libfabric's shared memory copies within the call that begins it ends with that call. So
+    // all that began before this one have been seen to end.
     let reads = |open: &abandon::Open| !matches!(open.what, What::Remote(_, false));
     // (Not of 2.x, whose copies may outlast it: there nothing is said of which one it was.)
     let within = caps::over(&ofi.link.domain.info, "shm")
@@ -391,8 +391,8 @@ fn nameless<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_err_entry, sink: &mut S) -> us
     }
 }
 
-/// A read from a peer has failed as if the peer refused it. Perhaps its process is ending, and the thread that watches it has
-/// not been told yet.
+/// A read from a peer has failed as if the peer refused it. Perhaps its process is ending, and the
+/// thread that watches it has not been told yet.
 fn notice_end(ofi: &Ofi, peer: u32) {
     let Some(pid) = ofi.process_of(peer).filter(|_| peer != ofi.rank) else {
         return;
@@ -467,16 +467,16 @@ fn adopt<S: Sink>(ofi: &mut Ofi, delivered: usize, sink: &mut S) {
     }
 }
 
-/// Believes what is known of deaths, unless something is being read, or is to be abandoned: whoever is told of a death takes
-/// buffers back.
+/// Believes what is known of deaths, unless something is being read, or is to be abandoned: whoever
+/// is told of a death takes buffers back.
 pub(crate) fn believe(ofi: &mut Ofi) {
     let memory = &ofi.link.memory;
     let reading = memory.is_reading();
     let dead = |peer| ofi.shared.deaths.is_dead(peer);
     let lent = reading || ofi.link.matches || !memory.registrations.is_empty();
     if lent || memory.remotes.concern(dead) {
-        // They end now, or never; until then they keep their places from the living. Who is held to be dead and is not
-        // writes no more into memory of this rank.
+        // They end now, or never; until then they keep their places from the living. Who is held to
+        // be dead and is not writes no more into memory of this rank.
         sever::connections(ofi);
     }
     if reading || abandon::is_due(ofi) {

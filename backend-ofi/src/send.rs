@@ -1,7 +1,7 @@
 //! Handing packets to the provider.
 //!
-//! Budget of a small packet: one copy into a slot, one call into the provider, no allocation. Packets that the
-//! provider copies at once (`fi_inject`) do not even occupy the slot.
+//! Budget of a small packet: one copy into a slot, one call into the provider, no allocation.
+//! Packets that the provider copies at once (`fi_inject`) do not even occupy the slot.
 
 use libfabric_sys::{FI_ADDR_NOTAVAIL, FI_EAGAIN, fi_av_insert, fi_inject, fi_send};
 use portolan_core::transport::{Header, Sent};
@@ -76,8 +76,8 @@ pub(crate) unsafe fn bulk_from(
 }
 
 /// # Safety
-/// `peer` must be another rank, `len` fit a slot of the kind, `fill` initialise as many bytes; as many must be readable
-/// at `source`, if there is one.
+/// `peer` must be another rank, `len` fit a slot of the kind, `fill` initialise as many bytes; as
+/// many must be readable at `source`, if there is one.
 #[inline]
 unsafe fn hand_over<F: FnOnce(*mut u8)>(
     ofi: &mut Ofi,
@@ -149,8 +149,8 @@ unsafe fn hand_over<F: FnOnce(*mut u8)>(
     sent
 }
 
-/// Gives a filled slot to the provider. What `send_bulk` filled is kept if there is no room: its bytes are
-/// gone from where they were.
+/// Gives a filled slot to the provider. What `send_bulk` filled is kept if there is no room: its
+/// bytes are gone from where they were.
 pub(crate) fn start(ofi: &mut Ofi, kind: Kind, slot: usize, peer: u32, total: usize) -> Sent {
     if total <= ofi.inject {
         let place = slots(ofi, kind).slab.part(slot);
@@ -175,8 +175,8 @@ pub(crate) fn start(ofi: &mut Ofi, kind: Kind, slot: usize, peer: u32, total: us
 #[inline]
 pub(crate) fn inject(ofi: &mut Ofi, place: *const u8, peer: u32, total: usize) -> Sent {
     let addr = ofi.peers[peer as usize].addr;
-    // SAFETY: an open endpoint, an address of its vector, bytes of a slot. The provider has copied them when
-    // the call returns.
+    // SAFETY: an open endpoint, an address of its vector, bytes of a slot. The provider has copied
+    // them when the call returns.
     match unsafe { fi_inject(ofi.link.ep.get(), place.cast(), total, addr) } {
         0 => {
             ofi.peers[peer as usize].injected = true;
@@ -194,13 +194,13 @@ fn send(ofi: &mut Ofi, kind: Kind, slot: usize, peer: u32, total: usize) -> isiz
     slots.ops.note(slot, peer, total);
     let (place, desc) = (slots.slab.part(slot), slots.slab.desc());
     let context = slots.ops.context(slot);
-    // SAFETY: an open endpoint, an address of its vector, bytes and a context that stay where they are
-    // until the completion.
+    // SAFETY: an open endpoint, an address of its vector, bytes and a context that stay where they
+    // are until the completion.
     unsafe { fi_send(ep, place.cast(), total, desc, addr, context) }
 }
 
-/// Keeps a large packet for later; until then no other packet goes to that peer, only the parts that follow in the
-/// same one.
+/// Keeps a large packet for later; until then no other packet goes to that peer, only the parts
+/// that follow in the same one.
 fn keep(ofi: &mut Ofi, slot: usize, peer: u32, total: usize) -> Sent {
     ofi.link.large.ops.note(slot, peer, total);
     ofi.link.large.take();
@@ -234,8 +234,8 @@ pub(crate) fn send_waiting(ofi: &mut Ofi) {
     }
 }
 
-/// Sends a packet that says only how many have been delivered; with `completes`, one whose completion tells
-/// that all before it has left. Returns whether it could be sent.
+/// Sends a packet that says only how many have been delivered; with `completes`, one whose
+/// completion tells that all before it has left. Returns whether it could be sent.
 pub(crate) fn send_control(ofi: &mut Ofi, peer: u32, completes: bool) -> bool {
     if ofi.peers[peer as usize].addr == FI_ADDR_NOTAVAIL && !insert(ofi, peer) {
         return true; // It is dead now.

@@ -15,7 +15,8 @@ pub(crate) fn skipped(what: &str, why: &str) {
     let _ = writeln!(std::io::stdout(), "skipped: {what}: {why}");
 }
 
-/// The ranks of a job; `None`, which is said, where libfabric does not offer what the test of `what` asks for.
+/// The ranks of a job; `None`, which is said, where libfabric does not offer what the test of
+/// `what` asks for.
 ///
 /// # Panics
 /// If it is offered, and does not open.

@@ -1,6 +1,6 @@
-//! Memory that only its driver reaches, in the provider's hands (`FI_HMEM`) and through the host. A device whose memory
-//! is the host's in truth stands in for a GPU: libfabric's shm provider has `FI_HMEM` of the kind
-//! `FI_HMEM_SYSTEM`.
+//! Memory that only its driver reaches, in the provider's hands (`FI_HMEM`) and through the host. A
+//! device whose memory is the host's in truth stands in for a GPU: libfabric's shm provider has
+//! `FI_HMEM` of the kind `FI_HMEM_SYSTEM`.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ const LEN: usize = (2 << 20) + 5;
 
 type Rank = Engine<Ofi, Single>;
 
-/// Two ranks over libfabric's shared memory, each with a device of its own; `None`, with the reason, where that
-/// cannot be had.
+/// Two ranks over libfabric's shared memory, each with a device of its own; `None`, with the
+/// reason, where that cannot be had.
 fn pair(hmem: &str) -> Option<([Rank; 2], [Arc<Fake>; 2])> {
     let mut settings = Settings::default();
     settings.set("OFI_PROVIDER", "shm").expect("a setting");

@@ -1,5 +1,5 @@
-//! The conformance suite over libfabric, with threads as ranks; over processes, at more sizes and with more
-//! providers, see `examples/conformance_rank.rs`.
+//! The conformance suite over libfabric, with threads as ranks; over processes, at more sizes and
+//! with more providers, see `examples/conformance_rank.rs`.
 //!
 //! Without a libfabric every test is skipped, and says so.
 
@@ -84,7 +84,8 @@ mod udp {
     suite!(Over<Udp>, few);
 }
 
-/// Another provider over TCP, older than the others, which works in a thread of its own unless it is asked not to.
+/// Another provider over TCP, older than the others, which works in a thread of its own unless it
+/// is asked not to.
 struct Sockets;
 
 impl Transports for Sockets {
@@ -133,7 +134,8 @@ mod shm {
     suite!(Over<Shm>, few);
 }
 
-/// libfabric's shared memory with `FI_HMEM`: the host's memory is registered as an accelerator's would be.
+/// libfabric's shared memory with `FI_HMEM`: the host's memory is registered as an accelerator's
+/// would be.
 struct ShmRegisters;
 
 impl Transports for ShmRegisters {
@@ -176,7 +178,8 @@ fn one_sided_by_registered_shm() {
     one_sided_by_the_provider::<ShmRegisters>();
 }
 
-/// One-sided operations are the provider's, where `provider` has them: put, atomics of both sides, get.
+/// One-sided operations are the provider's, where `provider` has them: put, atomics of both sides,
+/// get.
 fn one_sided_by_the_provider<T: Transports<Transport = Ofi>>() {
     if let Some(why) = T::missing() {
         let _ = writeln!(std::io::stdout(), "skipped: {}: {why}", T::NAME);

@@ -1,4 +1,5 @@
-//! One-sided operations after a death, over libfabric's shared memory, where nobody ends what was under way with the dead.
+//! One-sided operations after a death, over libfabric's shared memory, where nobody ends what was
+//! under way with the dead.
 
 use std::io::Write;
 use std::sync::Arc;

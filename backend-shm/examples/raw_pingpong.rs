@@ -2,9 +2,9 @@
 //! can do: `cargo run --release -p portolan-shm --example raw_pingpong [SAMPLES]`.
 //!
 //! Each figure comes from many short samples: the least, which is what the code costs while nobody
-//! disturbs it, and the median. The hand-over of one cache line by load and store is measured
-//! in the same run, because hosts move virtual processors about and everything here is a multiple of it.
-//! `PORTOLAN_SHM_…` settings are honoured.
+//! disturbs it, and the median. The hand-over of one cache line by load and store is measured in
+//! the same run, because hosts move virtual processors about and everything here is a multiple of
+//! it. `PORTOLAN_SHM_…` settings are honoured.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

@@ -9,13 +9,14 @@
 //!   futex wait while word = seen                RUNG: somebody else is at it
 //! ```
 //!
-//! Without the barrier the sender's read could be taken before its packet is visible, while the sleeper's poll
-//! comes before the packet: the packet would lie there with its receiver asleep. The barrier, paid by
-//! the one who has time, saves the fence of every send. Where the kernel refuses `membarrier` to any rank,
-//! `fenced` is set for the whole job before it starts, and both sides use a fence.
+//! Without the barrier the sender's read could be taken before its packet is visible, while the
+//! sleeper's poll comes before the packet: the packet would lie there with its receiver asleep. The
+//! barrier, paid by the one who has time, saves the fence of every send. Where the kernel refuses
+//! `membarrier` to any rank, `fenced` is set for the whole job before it starts, and both sides use
+//! a fence.
 //!
-//! Of several senders that find the sleeper armed, one makes the system call; the others see `RUNG`.
-//! (If that one is killed between its swap and the call, its death rings every bell.)
+//! Of several senders that find the sleeper armed, one makes the system call; the others see
+//! `RUNG`. (If that one is killed between its swap and the call, its death rings every bell.)
 
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use crate::sync::{AtomicU32, compiler_fence, fence};
@@ -96,9 +97,9 @@ impl BellWords {
     fn wake(&self) {
         // The swap comes before the change of the word. The other way round, a slow sender could
         // change the word before a sleeper reads it and swap after that sleeper has armed: then
-        // `RUNG` would promise a change that the sleeper has seen already, and the next sender, which
-        // relies on it, would leave it asleep. (Loom found this.)
-        // AcqRel: orders the swap before the change below, and after what was published.
+        // `RUNG` would promise a change that the sleeper has seen already, and the next sender,
+        // which relies on it, would leave it asleep. (Loom found this.) AcqRel: orders the swap
+        // before the change below, and after what was published.
         if self
             .sleeping
             .compare_exchange(ARMED, RUNG, AcqRel, Relaxed)
@@ -145,7 +146,8 @@ mod futex {
         }
 
         pub(super) fn futex_wake(&self) {
-            // SAFETY: as above. Not FUTEX_PRIVATE: other processes sleep on the same page of a file.
+            // SAFETY: as above. Not FUTEX_PRIVATE: other processes sleep on the same page of a
+            // file.
             unsafe {
                 libc::syscall(
                     libc::SYS_futex,
@@ -190,7 +192,8 @@ fn barrier_everywhere() -> bool {
     true
 }
 
-/// Loom's futex: a lock and a condition variable, so that a lost wake-up is a deadlock, which loom finds.
+/// Loom's futex: a lock and a condition variable, so that a lost wake-up is a deadlock, which loom
+/// finds.
 #[cfg(loom)]
 mod model {
     use loom::sync::{Condvar, Mutex};

@@ -33,8 +33,8 @@ pub struct Config {
     pub cma: Cma,
     /// Whether the lines of a payload are taken by who has read it ([`lines`]).
     pub take: bool,
-    /// Whether payloads of 2 to 4 KiB are copied by words where that is sooner done ([`lines`]). No setting: it is known of
-    /// the processor.
+    /// Whether payloads of 2 to 4 KiB are copied by words where that is sooner done ([`lines`]). No
+    /// setting: it is known of the processor.
     pub by_words: bool,
     /// Use a fence in every send rather than `membarrier` in every sleep, as if the kernel had
     /// refused the latter.

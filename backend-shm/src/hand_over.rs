@@ -216,8 +216,8 @@ fn send_file(socket: &OwnedFd, file: RawFd) -> io::Result<()> {
     } as i32)
 }
 
-/// Receives one file; anything else that a peer may send is an error. Files too many are closed by the
-/// kernel, for which there is no room here.
+/// Receives one file; anything else that a peer may send is an error. Files too many are closed by
+/// the kernel, for which there is no room here.
 fn receive_file(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let mut control = Control([0; 64]);
     let mut byte = [0];
@@ -230,8 +230,8 @@ fn receive_file(socket: &OwnedFd) -> io::Result<OwnedFd> {
     // SAFETY: all pointers are valid during the call.
     let got = unsafe { libc::recvmsg(socket, &raw mut message, flags) };
     check(got as i32)?;
-    // SAFETY: the kernel has filled `control` and its length; the header, if there is one, lies in it,
-    // and one of files comes with one at least.
+    // SAFETY: the kernel has filled `control` and its length; the header, if there is one, lies in
+    // it, and one of files comes with one at least.
     let file = unsafe {
         let header = libc::CMSG_FIRSTHDR(&raw const message);
         let carries = !header.is_null()
@@ -344,8 +344,8 @@ mod tests {
             len <= 16,
             "{len} bytes of files are more than there is room for"
         );
-        // SAFETY: `control` has room for a header and sixteen bytes; the pointers are valid during the
-        // call. Without files there is no header.
+        // SAFETY: `control` has room for a header and sixteen bytes; the pointers are valid during
+        // the call. Without files there is no header.
         let sent = unsafe {
             message.msg_controllen = if len == 0 {
                 0

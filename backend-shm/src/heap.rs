@@ -1,4 +1,5 @@
-//! Memory that every rank can load and store: blocks of the segment, owned by the rank that allocated them.
+//! Memory that every rank can load and store: blocks of the segment, owned by the rank that
+//! allocated them.
 //!
 //! In front of each block lies a page that says whose it is, how long and which of its
 //! generations; a key holds the same, and is good only while the two agree. Freed blocks go back

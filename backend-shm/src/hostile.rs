@@ -103,8 +103,8 @@ fn scribble(shm: &Shm, target: Target, at: usize, word: u64) {
         Target::RingHeads => (areas + at % ((used - areas) / 4096) * 4096, 512),
     };
     let place = start + at % (len / 8) * 8;
-    // SAFETY: the place is in the used part of the segment, which is mapped; it is a word that peers
-    // may write at any time.
+    // SAFETY: the place is in the used part of the segment, which is mapped; it is a word that
+    // peers may write at any time.
     unsafe {
         let base = std::ptr::from_ref(shm.segment.head())
             .cast_mut()

@@ -142,8 +142,8 @@ impl Inbox {
     /// Whether a posted packet has been delivered.
     #[inline]
     pub(crate) fn delivered(&self, posted: Posted) -> bool {
-        // SYNC 3: as in `claim`. Only its sender writes this word with this number, so any other value
-        // means that the receiver has freed the slot.
+        // SYNC 3: as in `claim`. Only its sender writes this word with this number, so any other
+        // value means that the receiver has freed the slot.
         self.slots[posted.slot as usize].word.load(Acquire) != posted.word
     }
 

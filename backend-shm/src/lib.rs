@@ -1,16 +1,17 @@
 //! Node-local shared memory: the transport between ranks of one machine.
 //!
-//! **What it is.** [`Shm`] implements [`Transport`](portolan_core::Transport). One memory file without a name holds
-//! everything: small messages travel with their header in one cache line of a ring that belongs to
-//! an ordered pair of ranks; long ones through a bulk area that stays in the caches, or by reading
-//! the sender's address space while the sender is busy elsewhere. Ranks sleep on a futex in the
-//! file, notice each other's death as an event, and share memory that all can load and store.
-//! `docs/shm.md` has the pictures.
+//! **What it is.** [`Shm`] implements [`Transport`](portolan_core::Transport). One memory file
+//! without a name holds everything: small messages travel with their header in one cache line of a
+//! ring that belongs to an ordered pair of ranks; long ones through a bulk area that stays in the
+//! caches, or by reading the sender's address space while the sender is busy elsewhere. Ranks sleep
+//! on a futex in the file, notice each other's death as an event, and share memory that all can
+//! load and store. `docs/shm.md` has the pictures.
 //!
-//! **What it is not.** It matches nothing and waits for nothing: the engine in `portolan-core` does.
+//! **What it is not.** It matches nothing and waits for nothing: the engine in `portolan-core`
+//! does.
 //!
-//! **Who calls it.** The engine, with `&mut`, from one thread at a time. [`open`] makes one rank of a job
-//! of processes, [`in_process`] all ranks of a job of threads; the structures are the same.
+//! **Who calls it.** The engine, with `&mut`, from one thread at a time. [`open`] makes one rank of
+//! a job of processes, [`in_process`] all ranks of a job of threads; the structures are the same.
 //!
 //! **Invariants.**
 //! - Nothing that is read from the segment is believed before it is checked: no bytes that a peer

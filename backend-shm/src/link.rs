@@ -1,13 +1,14 @@
 //! The two ends of a pair: what a sender and what a receiver keeps about the other.
 //!
 //! # Life of a pair
-//! 1. The first packets go through the receiver's inbox, one at a time: no memory is spent on pairs that hardly talk.
+//! 1. The first packets go through the receiver's inbox, one at a time: no memory is spent on pairs
+//!    that hardly talk.
 //! 2. When there are more, or a packet does not fit, the sender allocates a ring and announces it
-//!    through the same inbox, after the packet before was delivered. From the moment on at which the
-//!    announcement lies in its slot, packets go into the ring; the receiver learns of the ring after
-//!    everything that came before it, so the order holds whoever is slow.
-//! 3. When a payload does not fit a cell, the sender allocates a small bulk area, and when that proves too
-//!    small, one of full size, if there is memory for that.
+//!    through the same inbox, after the packet before was delivered. From the moment on at which
+//!    the announcement lies in its slot, packets go into the ring; the receiver learns of the ring
+//!    after everything that came before it, so the order holds whoever is slow.
+//! 3. When a payload does not fit a cell, the sender allocates a small bulk area, and when that
+//!    proves too small, one of full size, if there is memory for that.
 
 use crate::bell::BellWords;
 use crate::bulk::{BulkRx, BulkTx};
@@ -37,7 +38,8 @@ pub(crate) struct Outgoing {
     pub(crate) turns: Turns,
 }
 
-/// How a pair of ranks takes turns in sending: those that answer each message with one send messages that are alone.
+/// How a pair of ranks takes turns in sending: those that answer each message with one send
+/// messages that are alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turns {
     /// Packets that this rank has sent since the other sent any, and in its turn before that.

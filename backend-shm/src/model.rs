@@ -1,7 +1,8 @@
 //! Model checking: every interleaving of a few steps, by loom.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p portolan-shm --lib --release`. The structures are the real
-//! ones over loom's atomics. `membarrier` cannot be said in loom; a fence on both sides stands for it.
+//! ones over loom's atomics. `membarrier` cannot be said in loom; a fence on both sides stands for
+//! it.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32;
@@ -113,8 +114,8 @@ fn a_ring_hands_over_in_order() {
     in_order(5, 2, false);
 }
 
-/// The model's beginnings are of one cell: each message may go on in the next cell, or in the first one. (Of five
-/// messages, the last may go where a receiver looks that is still at the second.)
+/// The model's beginnings are of one cell: each message may go on in the next cell, or in the first
+/// one. (Of five messages, the last may go where a receiver looks that is still at the second.)
 #[test]
 fn a_ring_that_starts_over_hands_over_in_order() {
     in_order(5, 4, true);
@@ -149,8 +150,8 @@ fn no_wake_up_is_lost() {
     });
 }
 
-/// Two threads of one rank sleep on its bell, each for news of its own: a ring for one may use up the
-/// announcement of the other, which announces itself again after having read the word.
+/// Two threads of one rank sleep on its bell, each for news of its own: a ring for one may use up
+/// the announcement of the other, which announces itself again after having read the word.
 #[test]
 fn two_sleepers_on_one_bell() {
     check(|| {

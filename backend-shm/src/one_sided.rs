@@ -14,8 +14,8 @@ use crate::sync::Ordering::Relaxed;
 /// takes some 30 microseconds.
 const WORTH_WAKING: usize = 1 << 20;
 
-/// Which ways the data of a message of `len` bytes from `peer` may take at the moment.
-/// `inside` if the peer is known to be in a call; its word, which it has just written, is not read then.
+/// Which ways the data of a message of `len` bytes from `peer` may take at the moment. `inside` if
+/// the peer is known to be in a call; its word, which it has just written, is not read then.
 pub(crate) fn pulls(shm: &Shm, peer: u32, len: usize, inside: bool) -> Pulls {
     if peer >= shm.segment.ranks() || matches!(shm.puller.access(peer), Access::Refused(_)) {
         return Pulls::Never;
@@ -47,10 +47,10 @@ pub(crate) unsafe fn reach(
     if peer >= shm.segment.ranks() || peer == shm.rank || shm.config.cma == Cma::Off {
         return Pulled::Stream;
     }
-    // A number may be given to another process after the rank's death. The watcher's thread sees that
-    // event at once, long before the system has given out all other numbers; so it is enough to look at
-    // what the thread has written: before anything is written, and after something was read.
-    // Who has left has taken its memory along, and answers nothing any more.
+    // A number may be given to another process after the rank's death. The watcher's thread sees
+    // that event at once, long before the system has given out all other numbers; so it is enough
+    // to look at what the thread has written: before anything is written, and after something was
+    // read. Who has left has taken its memory along, and answers nothing any more.
     if shm.segment.life(peer) != Life::Running {
         return ended(shm, peer);
     }
@@ -59,7 +59,8 @@ pub(crate) unsafe fn reach(
         return ended(shm, peer);
     }
     let probe_at = shm.segment.rank(peer).identity.probe_at.load(Relaxed);
-    // The first copy says what it finds, and a subscriber that panics there would leave the owner waiting for this rank's word.
+    // The first copy says what it finds, and a subscriber that panics there would leave the owner
+    // waiting for this rank's word.
     let guard = NoUnwind::new("a copy between ranks");
     // SAFETY: the caller's promise.
     let read = unsafe { shm.puller.copy(peer, exposure, offset, local, probe_at) };
@@ -81,8 +82,9 @@ pub(crate) unsafe fn reach(
 #[cold]
 fn ended(shm: &mut Shm, peer: u32) -> Pulled {
     match shm.segment.life(peer) {
-        // It may still be asked for a stream, as for anything, and answers nothing: whoever waits is told by the end of its
-        // process, and no sooner. Its launcher is to hear of its failure from it, and not from the rank that waits.
+        // It may still be asked for a stream, as for anything, and answers nothing: whoever waits
+        // is told by the end of its process, and no sooner. Its launcher is to hear of its failure
+        // from it, and not from the rank that waits.
         Life::Ending => Pulled::Stream,
         Life::Finished => {
             shm.outgoing[peer as usize].has_left(peer);

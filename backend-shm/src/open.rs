@@ -1,8 +1,8 @@
 //! Making the transport: one rank of a job of processes, or all ranks of a job inside one process.
 //!
 //! # How processes come together
-//! 1. Rank 0 makes the memory file, or takes the one that our launcher handed to every rank, sizes and
-//!    seals it. Every rank publishes its [`Address`]; rank 0 also how to get at the file.
+//! 1. Rank 0 makes the memory file, or takes the one that our launcher handed to every rank, sizes
+//!    and seals it. Every rank publishes its [`Address`]; rank 0 also how to get at the file.
 //! 2. Fence. Every rank reads all addresses and comes to the same verdict about them.
 //! 3. The others take the file: inherited, or through rank 0's socket. Each maps and checks it,
 //!    and writes down who it is.
@@ -38,9 +38,10 @@ const FILE_KEY: &str = "shm.file";
 /// One rank of a job of processes. Collective: every rank of the job calls it.
 ///
 /// # Errors
-/// [`Job`](ErrorKind::Job) if the launcher fails, [`TransportUnavailable`](ErrorKind::TransportUnavailable)
-/// if the ranks cannot share memory (other nodes, other builds, a refusing system), with the ranks and
-/// the reason; [`Exhausted`](ErrorKind::Exhausted) if there is too little memory.
+/// [`Job`](ErrorKind::Job) if the launcher fails,
+/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if the ranks cannot share memory
+/// (other nodes, other builds, a refusing system), with the ranks and the reason;
+/// [`Exhausted`](ErrorKind::Exhausted) if there is too little memory.
 pub fn open(job: &mut dyn Bootstrap, settings: &Settings) -> Result<Shm, Error> {
     let rank = job.rank();
     open_with(job, &Config::from_settings(settings)).map_err(|e| e.on_rank(rank).on_device("shm"))
@@ -90,8 +91,8 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Shm, Error>
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no ranks or too many,
-/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) or [`Exhausted`](ErrorKind::Exhausted) if the
-/// system refuses a memory file of that size.
+/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) or [`Exhausted`](ErrorKind::Exhausted)
+/// if the system refuses a memory file of that size.
 pub fn in_process(n: u32, settings: &Settings) -> Result<Vec<Shm>, Error> {
     in_process_with(n, &Config::from_settings(settings))
 }
@@ -209,8 +210,8 @@ impl Origin {
     }
 }
 
-/// Rank 0: makes the segment and says how to get at it; or says why there is none, so that every rank
-/// reports the same.
+/// Rank 0: makes the segment and says how to get at it; or says why there is none, so that every
+/// rank reports the same.
 fn publish(job: &mut dyn Bootstrap, size: u32, config: &Config) -> Result<Origin> {
     let made = make(job, size, config);
     let text = match &made {

@@ -126,7 +126,8 @@ fn drain<S: Sink>(
             // The second in a row: a burst.
             from.ring.prefetch();
             if *copies.takes && !bulk && len < INLINE {
-                // SAFETY: `poll` has seen the message at `index`, which leaves the last byte of its cell free.
+                // SAFETY: `poll` has seen the message at `index`, which leaves the last byte of its
+                // cell free.
                 unsafe { from.ring.cells().take(index, len) };
             }
             if sink.looks_ahead() > 0 {
@@ -174,8 +175,8 @@ fn drain<S: Sink>(
     (delivered, None)
 }
 
-/// Shows the sink what has arrived behind the next packet, step by step nearer. (Seldom, and dear enough, for the
-/// loop around it to keep its registers for the rest.)
+/// Shows the sink what has arrived behind the next packet, step by step nearer. (Seldom, and dear
+/// enough, for the loop around it to keep its registers for the rest.)
 #[cold]
 #[inline(never)]
 fn look_ahead<S: Sink>(from: &Incoming, sink: &mut S) {
@@ -204,7 +205,8 @@ fn find_bulk<'a>(
     let descriptor = Descriptor::from_bytes(payload.first::<DESCRIPTOR>()?);
     let (ptr, len) = from.bulk.find(segment, &descriptor, size, BULK)?;
     // SAFETY: `find` has checked that the bytes lie in the allocated part of the segment; the
-    // sender leaves them alone until `done`, and writes all of them anew before they are read again.
+    // sender leaves them alone until `done`, and writes all of them anew before they are read
+    // again.
     let payload = unsafe {
         if *copies.takes {
             Payload::to_take(ptr.cast_mut(), len)

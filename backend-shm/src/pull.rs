@@ -1,14 +1,14 @@
 //! Reading a sender's buffer from its address space, and writing into a receiver's.
 //!
-//! Between processes `process_vm_readv` and `process_vm_writev` do it, which pay for every page; whether
-//! that is the better way is for the engine to measure. The system may refuse it (another
+//! Between processes `process_vm_readv` and `process_vm_writev` do it, which pay for every page;
+//! whether that is the better way is for the engine to measure. The system may refuse it (another
 //! user, a process that may not be traced, Yama, a system call filter); that is found out by
 //! reading one known word of the peer at the first use, and remembered. Only the process that was
-//! the peer when the job began is written to, while it lives, and where it has said itself: a peer that
-//! makes something up harms itself.
+//! the peer when the job began is written to, while it lives, and where it has said itself: a peer
+//! that makes something up harms itself.
 //!
-//! Ranks of one process copy directly. What may be copied, and where to, is what a rank of this process
-//! has exposed and not withdrawn, so that a made-up exposure reads and writes nothing.
+//! Ranks of one process copy directly. What may be copied, and where to, is what a rank of this
+//! process has exposed and not withdrawn, so that a made-up exposure reads and writes nothing.
 
 use std::collections::HashMap;
 use std::io;
@@ -145,8 +145,8 @@ impl Puller {
         }
     }
 
-    /// Copies between this rank's memory and `offset` of what `peer` has exposed. `probe_at` is where
-    /// the peer says that its known word is.
+    /// Copies between this rank's memory and `offset` of what `peer` has exposed. `probe_at` is
+    /// where the peer says that its known word is.
     ///
     /// # Safety
     /// The bytes of `local` are readable or writable, as its direction needs.
@@ -360,10 +360,10 @@ impl Exposed {
             return false;
         }
         let there = std::ptr::with_exposed_provenance_mut::<u8>(span.addr + offset as usize);
-        // SAFETY: the owner keeps the exposed bytes readable, or writable and to itself alone but for
-        // the peer that it asked, until it has withdrawn them, which waits for `open`; the caller
-        // vouches for the local memory. A rank does not copy from and to what it exposes itself, and
-        // buffers of two ranks do not overlap.
+        // SAFETY: the owner keeps the exposed bytes readable, or writable and to itself alone but
+        // for the peer that it asked, until it has withdrawn them, which waits for `open`; the
+        // caller vouches for the local memory. A rank does not copy from and to what it exposes
+        // itself, and buffers of two ranks do not overlap.
         unsafe {
             match local {
                 Local::To(target, len) => std::ptr::copy_nonoverlapping(there, target, len),

@@ -1,7 +1,7 @@
 //! Handing packets over.
 //!
-//! Budget of a short packet to a rank that we have talked to: 0 allocations, 0 system calls (1 to wake a
-//! sleeper), 0 locked instructions, 1 cache line written for up to 32 bytes.
+//! Budget of a short packet to a rank that we have talked to: 0 allocations, 0 system calls (1 to
+//! wake a sleeper), 0 locked instructions, 1 cache line written for up to 32 bytes.
 
 use portolan_core::transport::{Header, Sent};
 use portolan_core::{Error, ErrorKind};
@@ -14,7 +14,8 @@ use crate::ring::{INLINE, Pushed, RingTx};
 use crate::shm::Shm;
 use crate::sync::Ordering::Relaxed;
 
-/// Bytes of the bulk area with which a pair begins, and with which it goes on where there is no memory for more.
+/// Bytes of the bulk area with which a pair begins, and with which it goes on where there is no
+/// memory for more.
 const FIRST_AREA: u64 = 32 << 10;
 const _: () = assert!(BULK as u64 <= FIRST_AREA, "the longest packet fits");
 /// Packets that a pair sends through the inbox before it gets a ring.
@@ -193,8 +194,8 @@ fn make_ring(shm: &mut Shm) -> portolan_core::Result<u64> {
     Ok(offset)
 }
 
-/// Gives the pair its first bulk area, or one of full size in place of that. Where there is no memory for the latter
-/// the small one has to do.
+/// Gives the pair its first bulk area, or one of full size in place of that. Where there is no
+/// memory for the latter the small one has to do.
 fn grow_bulk(shm: &mut Shm, peer: u32, len: usize) -> Result<(), Sent> {
     let full = shm.geometry.bulk_bytes;
     let has_one = shm.outgoing[peer as usize].bulk.is_some();
@@ -346,8 +347,9 @@ fn no_room(shm: &mut Shm, peer: u32) -> Sent {
         ring.ends().starved.0.store(1, Relaxed);
     }
     let known = out.blocked.replace(seen).is_some();
-    // Who has made room just before it could read `starved` does not ring: only `arm` finds that. And of those that found no slot in
-    // an inbox some are told by the first that comes free, and may lose it to others.
+    // Who has made room just before it could read `starved` does not ring: only `arm` finds that.
+    // And of those that found no slot in an inbox some are told by the first that comes free, and
+    // may lose it to others.
     let waits_for_slot = out.ring.is_none() && out.posted.is_none();
     shm.all_ring &= known && !waits_for_slot;
     if !known {
@@ -395,7 +397,8 @@ pub(crate) fn misbehaved(shm: &mut Shm, peer: u32, what: &str) {
     out.gone = shm.segment.reason(peer);
 }
 
-/// Memory ran out in the middle of the job, also for the least that a pair needs: this rank cannot go on, and says why to all.
+/// Memory ran out in the middle of the job, also for the least that a pair needs: this rank cannot
+/// go on, and says why to all.
 #[cold]
 fn exhausted(shm: &mut Shm, peer: u32, why: &str) -> Sent {
     portolan_core::log!(ERROR, rank = shm.rank, peer, why, "shared memory ran out");

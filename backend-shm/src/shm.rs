@@ -50,7 +50,8 @@ pub struct Shm {
     pub(crate) held: u64,
     /// Ranks to which a send found no room since they last had some.
     pub(crate) blocked: Vec<u32>,
-    /// Whether each of them was among these when the last sleep was announced, and rings when it makes room.
+    /// Whether each of them was among these when the last sleep was announced, and rings when it
+    /// makes room.
     pub(crate) all_ring: bool,
     /// This rank's inbox in the segment.
     pub(crate) inbox: *const Inbox,
@@ -72,7 +73,8 @@ pub struct Shm {
     silent: bool,
 }
 
-// SAFETY: `epoch`, `inbox` and `presence` point to atomics in the segment, which `segment` keeps mapped.
+// SAFETY: `epoch`, `inbox` and `presence` point to atomics in the segment, which `segment` keeps
+// mapped.
 unsafe impl Send for Shm {}
 
 impl Shm {
@@ -152,8 +154,9 @@ impl Shm {
     }
 }
 
-// SAFETY: packets, regions and what is mapped lie in the segment, which stays mapped while `self` lives, at positions that are
-// checked against it; exposures end with `withdraw` and `close`, which wait for copies under way (`pull.rs`, `segment/push.rs`).
+// SAFETY: packets, regions and what is mapped lie in the segment, which stays mapped while `self`
+// lives, at positions that are checked against it; exposures end with `withdraw` and `close`, which
+// wait for copies under way (`pull.rs`, `segment/push.rs`).
 unsafe impl Transport for Shm {
     fn name(&self) -> &'static str {
         "shm"

@@ -120,7 +120,8 @@ fn descriptor(process: Process) -> Result<Option<OwnedFd>> {
 fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>> {
     // SAFETY: plain old data, filled by the calls below.
     let (mut all, mut before) = unsafe { std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>() };
-    // SAFETY: valid sets; the mask of this thread is restored right after the new one has got its own.
+    // SAFETY: valid sets; the mask of this thread is restored right after the new one has got its
+    // own.
     unsafe {
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);

@@ -54,7 +54,8 @@ fn sleeps(thread: i32) -> u64 {
     count.unwrap().trim().parse().unwrap()
 }
 
-/// Whether a thread comes to sleep for so long that its state can be read that many times meanwhile.
+/// Whether a thread comes to sleep for so long that its state can be read that many times
+/// meanwhile.
 fn falls_asleep(thread: i32) -> bool {
     let (start, mut before, mut still) = (Instant::now(), 0, 0);
     while still < 5000 && start.elapsed() < GUARD {
@@ -88,7 +89,8 @@ fn who_waits_for_room_sleeps_until_there_is_some() {
     }
 }
 
-/// Both ranks fall asleep all the time, the one for room and the other for messages. A wake-up that is lost hangs here.
+/// Both ranks fall asleep all the time, the one for room and the other for messages. A wake-up that
+/// is lost hangs here.
 #[test]
 fn no_wake_up_is_lost_where_ranks_wait_for_room_and_for_messages() {
     let cramped = Config {

@@ -48,7 +48,8 @@ mod cramped {
     suite!(Over<Cramped>, few);
 }
 
-/// Lines taken by who has read them, and rings and areas that start over, whatever the processor is.
+/// Lines taken by who has read them, and rings and areas that start over, whatever the processor
+/// is.
 struct Taken;
 
 impl Transports for Taken {
@@ -86,7 +87,8 @@ mod streamed {
     suite!(Over<Streamed>, few);
 }
 
-/// What is read at first of a long message whose sender is absent and could not stream it: that is not refused.
+/// What is read at first of a long message whose sender is absent and could not stream it: that is
+/// not refused.
 const FIRST_TURN: usize = 64 << 10;
 
 /// Long messages read from the sender's memory by the receiver, and written by the sender to the

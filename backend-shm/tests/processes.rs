@@ -125,7 +125,8 @@ fn a_rank_without_membarrier_makes_all_fence() {
     Job::start("no-membarrier", 3, false).succeed();
 }
 
-/// A rank that may not make files as long as the segment says so. (Whoever makes one all the same is ended by a signal.)
+/// A rank that may not make files as long as the segment says so. (Whoever makes one all the same
+/// is ended by a signal.)
 fn may_make_short_files(job: &mut Files) {
     let limit = libc::rlimit {
         rlim_cur: 1 << 20,
@@ -348,8 +349,8 @@ impl Sink for Keep {
     }
 }
 
-/// Rank 1 reads a buffer of rank 0, which is outside of the library, and then rank 0 writes into one
-/// of rank 1.
+/// Rank 1 reads a buffer of rank 0, which is outside of the library, and then rank 0 writes into
+/// one of rank 1.
 fn pull(job: &mut Files, refused: Option<&str>) {
     let mut shm = attach(job);
     let data: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
@@ -409,7 +410,8 @@ fn pull(job: &mut Files, refused: Option<&str>) {
     }
 }
 
-/// Rank 1 writes into a buffer of rank 0 again and again, until that closes: then nothing is written any more.
+/// Rank 1 writes into a buffer of rank 0 again and again, until that closes: then nothing is
+/// written any more.
 fn closed_under_pushes(job: &mut Files) {
     const LEN: usize = 100_000;
     let mut shm = attach(job);

@@ -125,8 +125,8 @@ fn memory_grows_with_the_pairs_that_talk() {
     );
 }
 
-/// Sends messages of all lengths from rank 0 to rank 1, the first of `first` bytes, in a segment of `max` bytes; why that failed,
-/// if it did.
+/// Sends messages of all lengths from rank 0 to rank 1, the first of `first` bytes, in a segment of
+/// `max` bytes; why that failed, if it did.
 fn traffic_in(max: usize, first: usize) -> Result<(), String> {
     let config = Config {
         max,
@@ -342,7 +342,8 @@ fn memory_is_within_reach_while_it_is_exposed() {
     assert!(target.iter().all(|&byte| byte == 42));
 }
 
-/// A rank whose program has failed is neither at work nor has it left: nothing is copied, and nobody is told before its end.
+/// A rank whose program has failed is neither at work nor has it left: nothing is copied, and
+/// nobody is told before its end.
 #[test]
 fn what_wants_something_of_a_rank_that_is_ending_waits_for_its_end() {
     use portolan_core::transport::Pulled;

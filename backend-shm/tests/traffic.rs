@@ -194,7 +194,8 @@ impl Sink for Copies {
     }
 }
 
-/// Ranks that answer each message with one, and windows: whatever the lengths, and however payloads of those are copied.
+/// Ranks that answer each message with one, and windows: whatever the lengths, and however payloads
+/// of those are copied.
 #[test]
 fn answers_and_windows_are_copied_whole() {
     const LENGTHS: [usize; 9] = [200, 2047, 2048, 2049, 2560, 2561, 4096, 4097, 8192];

@@ -6,11 +6,11 @@
 //!     cargo +nightly test -p portolan-shm --test tsan_harness --target x86_64-unknown-linux-gnu
 //! ```
 //!
-//! The standard library is not instrumented in such a build, and the sanitizer knows no fences: what std's
-//! threads and the last drop of an `Arc` do looks like races. So this test has no harness, starts
-//! its threads with `pthread_create`, which the sanitizer does know, and leaks the transports. It
-//! runs as an ordinary test as well. Nor does the sanitizer know `membarrier`: every pair of
-//! accesses that relies on it is an atomic one.
+//! The standard library is not instrumented in such a build, and the sanitizer knows no fences:
+//! what std's threads and the last drop of an `Arc` do looks like races. So this test has no
+//! harness, starts its threads with `pthread_create`, which the sanitizer does know, and leaks the
+//! transports. It runs as an ordinary test as well. Nor does the sanitizer know `membarrier`: every
+//! pair of accesses that relies on it is an atomic one.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -4,8 +4,8 @@ use portolan_core::config::Settings;
 use portolan_core::device::{Attributes, Caps};
 use portolan_core::transport::{Limits, TransportCaps};
 
-/// Largest payload of a packet of the device's own: of active messages and the like. MP_Lite's messages
-/// know no packets.
+/// Largest payload of a packet of the device's own: of active messages and the like. MP_Lite's
+/// messages know no packets.
 const PACKET: usize = 32 << 10;
 
 /// Nothing beyond moving packets; a sleeping PE is woken by what reaches it.
@@ -29,7 +29,8 @@ pub(crate) fn limits() -> Limits {
 ///
 /// - A posted receive is written by its sender, so a cancel only starts (no `CANCEL_LOCAL`).
 /// - What has left is in the receiver's queue (no `CANCEL_SEND`).
-/// - Memory lies inside of the machine (no `DIRECT`), and thread level Multiple does not exist there.
+/// - Memory lies inside of the machine (no `DIRECT`), and thread level Multiple does not exist
+///   there.
 pub(crate) fn attributes(engine: &Attributes, settings: &Settings) -> Attributes {
     let mut caps = engine.caps;
     caps.remove(Caps::CANCEL_LOCAL | Caps::CANCEL_SEND | Caps::DIRECT | Caps::THREAD_MULTIPLE);

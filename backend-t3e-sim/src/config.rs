@@ -24,7 +24,8 @@ pub struct Config {
     pub heap: usize,
     /// Bytes that each PE can allocate for itself.
     pub arena: usize,
-    /// How long a PE's program may make no call, in the host's time; `None` for as long as it likes.
+    /// How long a PE's program may make no call, in the host's time; `None` for as long as it
+    /// likes.
     pub watchdog: Option<Duration>,
 }
 
@@ -67,8 +68,8 @@ impl Config {
     ///
     /// # Errors
     /// [`InvalidArgument`](portolan_core::ErrorKind::InvalidArgument) if no torus fits so many PEs,
-    /// [`InvalidSetting`](portolan_core::ErrorKind::InvalidSetting) if the torus that was given does
-    /// not, or a fault is none.
+    /// [`InvalidSetting`](portolan_core::ErrorKind::InvalidSetting) if the torus that was given
+    /// does not, or a fault is none.
     pub fn machine(&self, pes: u32) -> Result<Machine> {
         let torus = match &self.torus {
             Some(sides) => Torus::parse(sides, pes)?,

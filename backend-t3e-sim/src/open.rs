@@ -1,7 +1,8 @@
 //! Making PEs: one of a job of processes, or all of a job inside one process.
 //!
 //! # How processes come together
-//! 1. The process of PE 0 builds the machine, has a thread of its own emulate it, and publishes where.
+//! 1. The process of PE 0 builds the machine, has a thread of its own emulate it, and publishes
+//!    where.
 //! 2. Fence. Every PE joins, PE 0 too.
 //! 3. Fence. All have joined; a PE that could not is known to all.
 
@@ -24,8 +25,8 @@ const STACK: usize = 256 << 10;
 ///
 /// # Errors
 /// [`Job`](ErrorKind::Job) if the job fails to start,
-/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if PE 0 cannot be reached, and those of
-/// [`Config::machine`] on every PE.
+/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if PE 0 cannot be reached, and those
+/// of [`Config::machine`] on every PE.
 pub fn open(job: &mut dyn Bootstrap, config: &Config) -> Result<Shmem> {
     let (pe, pes) = (job.rank(), job.size());
     // Dropped in any case after the link: it waits for the links.
@@ -136,7 +137,8 @@ pub fn run_owned<R: Send>(
     })
 }
 
-/// The threads that did start wait for those that did not, and give up as their handles are dropped.
+/// The threads that did start wait for those that did not, and give up as their handles are
+/// dropped.
 #[cold]
 fn no_thread(error: std::io::Error) -> Error {
     Error::new(

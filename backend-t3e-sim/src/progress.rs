@@ -1,5 +1,5 @@
-//! Progress: the engine below the device polls here, and what MP_Lite has finished completes requests
-//! here. The engine's own packets travel as MP_Lite's buffered messages do.
+//! Progress: the engine below the device polls here, and what MP_Lite has finished completes
+//! requests here. The engine's own packets travel as MP_Lite's buffered messages do.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -88,7 +88,8 @@ impl Packets {
     }
 }
 
-// SAFETY: packets lie in the emulated machine's memory, which lives as long as the device; nothing is lent beyond a call.
+// SAFETY: packets lie in the emulated machine's memory, which lives as long as the device; nothing
+// is lent beyond a call.
 unsafe impl Transport for Packets {
     fn name(&self) -> &'static str {
         "t3e-sim"

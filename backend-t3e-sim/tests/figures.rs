@@ -5,8 +5,8 @@ use portolan_t3e_sim::{Addr, Condition, Config, Preset, Shmem, Time, run};
 /// Sizes at which the figures are checked, in bytes.
 const SIZES: [usize; 5] = [8, 1 << 10, 8 << 10, 64 << 10, 1 << 20];
 
-/// Half the time of a round trip of `len` bytes between neighbours: a put, and a receiver that polls
-/// the last word.
+/// Half the time of a round trip of `len` bytes between neighbours: a put, and a receiver that
+/// polls the last word.
 fn ping_pong(config: &Config, len: usize) -> Time {
     const ROUNDS: i64 = 3;
     let clocks = run(2, config, |pe| rounds(pe, len, ROUNDS)).unwrap();

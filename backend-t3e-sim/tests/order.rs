@@ -82,7 +82,8 @@ fn a_header_can_come_in_words() {
     assert!(!torn(&Config::default()));
 }
 
-/// Whatever the seed: a write is seen when it has arrived and not before, by who waits and by who polls.
+/// Whatever the seed: a write is seen when it has arrived and not before, by who waits and by who
+/// polls.
 #[test]
 fn nothing_is_visible_early() {
     for config in [Config::default(), seeded(1), seeded(2)] {
@@ -186,7 +187,8 @@ fn busy(pe: &mut Shmem) -> Vec<Time> {
     clocks
 }
 
-/// Memory of a PE's own can be reached by those that know where it is, and is gone when it is freed.
+/// Memory of a PE's own can be reached by those that know where it is, and is gone when it is
+/// freed.
 #[test]
 fn arenas_are_reached_by_address() {
     run(2, &Config::default(), |pe| {

@@ -1,5 +1,5 @@
-//! The machine that processes join through sockets: the same virtual times as with threads, and deaths
-//! are noticed.
+//! The machine that processes join through sockets: the same virtual times as with threads, and
+//! deaths are noticed.
 
 use std::thread;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Thousands of PEs in one process: what they touch of the host's memory. A program of its own, so that
-//! nothing else is counted.
+//! Thousands of PEs in one process: what they touch of the host's memory. A program of its own, so
+//! that nothing else is counted.
 
 use std::thread;
 
@@ -11,7 +11,8 @@ use portolan_t3e_sim::{T3e, device, in_process};
 
 const PES: u32 = 2048;
 
-/// Most KiB of the host's memory that a PE may touch: stack, queues, device and its part of the machine.
+/// Most KiB of the host's memory that a PE may touch: stack, queues, device and its part of the
+/// machine.
 const MOST: u64 = 128;
 
 /// Sums a number over all PEs by recursive doubling, through the device.

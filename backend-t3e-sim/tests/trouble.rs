@@ -214,8 +214,8 @@ fn a_loop_without_calls_is_noticed() {
     }
 }
 
-/// A thread cannot be ended: when it makes no call even after the others have been told, its process
-/// is. Runs this test once more, as the process that does not end.
+/// A thread cannot be ended: when it makes no call even after the others have been told, its
+/// process is. Runs this test once more, as the process that does not end.
 #[test]
 fn a_loop_for_ever_ends_with_its_process() {
     const VICTIM: &str = "PORTOLAN_TEST_VICTIM";

@@ -1,10 +1,10 @@
-//! Where the time of an 8-byte message goes: the same way from one rank to another with one layer more
-//! each time.
+//! Where the time of an 8-byte message goes: the same way from one rank to another with one layer
+//! more each time.
 //!
 //! `budget-apart/…` is one way between two threads on two cores: `line` is what the machine needs,
 //! `transport` adds cells and polling, `device` matching and the engine, `facade` the checks.
-//! `budget-code/…` is a send and its receive on one thread, where nothing has to travel: what the code
-//! costs. docs/budget.md has the figures, and what they come from.
+//! `budget-code/…` is a send and its receive on one thread, where nothing has to travel: what the
+//! code costs. docs/budget.md has the figures, and what they come from.
 
 mod common;
 

@@ -1,8 +1,8 @@
-//! Collective operations among threads that are ranks: `OPERATION/TRANSPORT-RANKS/BYTES`, and the same with an `i` before it,
-//! started and waited for.
+//! Collective operations among threads that are ranks: `OPERATION/TRANSPORT-RANKS/BYTES`, and the
+//! same with an `i` before it, started and waited for.
 //!
-//! For a look before and after a change; for figures beside other implementations, between processes, there is
-//! `portolan bench coll`. Roots take turns, so that none runs ahead.
+//! For a look before and after a change; for figures beside other implementations, between
+//! processes, there is `portolan bench coll`. Roots take turns, so that none runs ahead.
 
 mod common;
 

@@ -1,7 +1,8 @@
 //! What a match costs when many entries that do not match are waiting.
 //!
-//! `depth-posted` and `depth-unexpected`: an 8-byte message one way past so many receives or messages
-//! that wait on both sides, over every transport. `matching`: the queues alone, without a device.
+//! `depth-posted` and `depth-unexpected`: an 8-byte message one way past so many receives or
+//! messages that wait on both sides, over every transport. `matching`: the queues alone, without a
+//! device.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! The matching queues by themselves: so many receives with a tag each are posted and matched, in the same order, in
-//! reverse, or at random. No message moves; per element, two calls.
+//! The matching queues by themselves: so many receives with a tag each are posted and matched, in
+//! the same order, in reverse, or at random. No message moves; per element, two calls.
 
 mod common;
 

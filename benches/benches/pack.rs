@@ -1,7 +1,8 @@
 //! Packing by layout against the loop that one would write by hand.
 //!
-//! Each shape has two benches, `pack-SHAPE/layout` and `pack-SHAPE/loop`, that put the same bytes into
-//! the same buffer; what a layout costs is the ratio of the two. They are checked to agree first.
+//! Each shape has two benches, `pack-SHAPE/layout` and `pack-SHAPE/loop`, that put the same bytes
+//! into the same buffer; what a layout costs is the ratio of the two. They are checked to agree
+//! first.
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! Both ranks of a job stepped by one thread, for counting instructions.
 //!
-//! `step WHAT ROUNDS` sends so many messages of 8 bytes over shared memory, after as many to warm up;
-//! WHAT is the step whose function is counted, by a tool that counts what is called from
+//! `step WHAT ROUNDS` sends so many messages of 8 bytes over shared memory, after as many to warm
+//! up; WHAT is the step whose function is counted, by a tool that counts what is called from
 //! `measured_WHAT`: `cargo xtask instructions` runs this under callgrind. The steps are the same
 //! whichever is counted, and in the same order.
 

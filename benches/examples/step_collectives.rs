@@ -1,11 +1,12 @@
 //! Two ranks that take turns in collective operations, for counting instructions.
 //!
-//! `step_collectives WHAT ROUNDS` takes so many rounds of operations of 8 bytes over shared memory, after as many to warm up; WHAT is
-//! the step whose function is counted, as in `step`. (Not in the same program: what the compiler calls or copies in
-//! a function depends on where else it is used.)
+//! `step_collectives WHAT ROUNDS` takes so many rounds of operations of 8 bytes over shared memory,
+//! after as many to warm up; WHAT is the step whose function is counted, as in `step`. (Not in the
+//! same program: what the compiler calls or copies in a function depends on where else it is used.)
 //!
-//! Each rank has a thread of its own, because boards are made by both at once. Rank 1 is counted, from the beginning of a call to its
-//! end: rank 0 has shown its part by then, so that nobody waits in what is counted.
+//! Each rank has a thread of its own, because boards are made by both at once. Rank 1 is counted,
+//! from the beginning of a call to its end: rank 0 has shown its part by then, so that nobody waits
+//! in what is counted.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -14,8 +15,8 @@ use std::sync::Barrier;
 use portolan::coll::{self, Allreduce, Bcast, Collective, Gather};
 use portolan::{Builder, Comm, Op, Result, World};
 
-/// The steps that can be counted, each called once in a round: two blocking operations, in which rank 1 receives and gives,
-/// and nonblocking ones, started in a scope and waited for.
+/// The steps that can be counted, each called once in a round: two blocking operations, in which
+/// rank 1 receives and gives, and nonblocking ones, started in a scope and waited for.
 const STEPS: [&str; 6] = [
     "bcast",
     "gather",

@@ -6,8 +6,8 @@ use portolan::{Error, ErrorKind, Result};
 /// allocator happened to put them.
 const ALIGNMENT: usize = 4096;
 
-/// Buffers to send from and as many to receive into, each at the beginning of a page and touched: one
-/// of each, or several that messages use by turns.
+/// Buffers to send from and as many to receive into, each at the beginning of a page and touched:
+/// one of each, or several that messages use by turns.
 #[derive(Debug)]
 pub struct Buffers {
     memory: Vec<u8>,
@@ -19,8 +19,8 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// One buffer each way for messages of `bytes` bytes; the one to send is filled with `fill`, the
-    /// other with zeros.
+    /// One buffer each way for messages of `bytes` bytes; the one to send is filled with `fill`,
+    /// the other with zeros.
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for them.

@@ -1,9 +1,9 @@
 //! Collective operations, timed one by one.
 //!
 //! As the OSU suite does: each operation is timed by every rank between two barriers, which are not
-//! timed, and the figure is the mean over operations and ranks. A loop without barriers would time how
-//! far the root of a broadcast can run ahead. Neighbour collectives are those of a ring: each rank has one before it and
-//! one after it.
+//! timed, and the figure is the mean over operations and ranks. A loop without barriers would time
+//! how far the root of a broadcast can run ahead. Neighbour collectives are those of a ring: each
+//! rank has one before it and one after it.
 
 mod data;
 mod described;
@@ -35,7 +35,8 @@ pub(crate) fn figure<L: Level, D: Device + 'static>(
     setup: &Setup,
     plan: &Plan,
 ) -> Result<(f64, u64)> {
-    // A ring is a communicator of its own, and so is that of a persistent operation: of those, boards have room for some.
+    // A ring is a communicator of its own, and so is that of a persistent operation: of those,
+    // boards have room for some.
     let apart = match (collective.is_of_neighbours(), form) {
         (true, _) => Some(ring(comm)?),
         (false, Form::Persistent) => Some(comm.dup()?),

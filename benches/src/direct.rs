@@ -32,8 +32,8 @@ struct Seen {
 
 /// The share of a send in percent that is hidden behind a computation, and the rounds.
 ///
-/// First sends alone are timed; then the sender computes for some times as long between the start of
-/// each send and waiting for it. What it then takes longer than the computation was not hidden.
+/// First sends alone are timed; then the sender computes for some times as long between the start
+/// of each send and waiting for it. What it then takes longer than the computation was not hidden.
 pub(crate) fn overlap<L: Level, D: Device>(
     comm: &Comm<L, D>,
     role: Role,
@@ -157,8 +157,8 @@ pub(crate) fn memory<L: Level, D: Device>(comm: &Comm<L, D>, pattern: Pattern) -
     Ok(kib)
 }
 
-/// Nobody goes on before all have come here: a message goes around twice. In a barrier ranks would talk that otherwise
-/// do not, and what they know of each other is memory.
+/// Nobody goes on before all have come here: a message goes around twice. In a barrier ranks would
+/// talk that otherwise do not, and what they know of each other is memory.
 fn meet<L: Level, D: Device>(comm: &Comm<L, D>) -> Result<()> {
     let (rank, size) = (comm.rank(), comm.size());
     let (above, below) = ((rank + 1) % size, (rank + size - 1) % size);

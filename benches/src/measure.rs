@@ -14,21 +14,23 @@ pub struct Setup {
     pub pattern: Pattern,
     /// Messages in a window.
     pub window: u32,
-    /// Buffers from which the messages of a window come by turns, and as many into which they go. What
-    /// has no windows uses the first.
+    /// Buffers from which the messages of a window come by turns, and as many into which they go.
+    /// What has no windows uses the first.
     pub buffers: u32,
     /// Time that a sample may take, in seconds: there are fewer rounds than planned if they would
     /// take longer. [`Pattern::Idle`] waits that long.
     pub limit: f64,
     /// Threads of a rank ([`Pattern::Multithread`]).
     pub threads: u32,
-    /// When the job was started, in nanoseconds of the [clock](crate::process::monotonic_nanoseconds)
-    /// that all processes share ([`Pattern::Startup`]).
+    /// When the job was started, in nanoseconds of the
+    /// [clock](crate::process::monotonic_nanoseconds) that all processes share
+    /// ([`Pattern::Startup`]).
     pub begun: u64,
 }
 
 impl Setup {
-    /// The usual one: windows of 64 from one buffer, a second, two threads, and a job that starts now.
+    /// The usual one: windows of 64 from one buffer, a second, two threads, and a job that starts
+    /// now.
     #[must_use]
     pub fn usual(pattern: Pattern) -> Self {
         Self {
@@ -47,8 +49,8 @@ impl Setup {
 pub struct Sample {
     /// As in the plan.
     pub bytes: usize,
-    /// In the pattern's unit: over pairs of ranks the mean or the sum (of bandwidths and rates), over
-    /// ranks the mean or (of times to start) the greatest.
+    /// In the pattern's unit: over pairs of ranks the mean or the sum (of bandwidths and rates),
+    /// over ranks the mean or (of times to start) the greatest.
     pub value: f64,
     /// Rounds that were timed.
     pub rounds: u64,
@@ -155,8 +157,8 @@ pub(crate) fn timed<L: Level, D: Device>(
         comm.bcast(&mut rounds, 0)?;
         Ok(rounds[0])
     };
-    // Even the warm-up may be too long: a queue of 100,000 entries costs some peers 20 ms a message,
-    // and ranks that begin in step may fall out of it. So it grows while it is short.
+    // Even the warm-up may be too long: a queue of 100,000 entries costs some peers 20 ms a
+    // message, and ranks that begin in step may fall out of it. So it grows while it is short.
     let mut last = (timed(1)?, 1);
     let (mut warm, mut spent) = (1, last.0);
     loop {
@@ -245,7 +247,8 @@ mod tests {
     fn expect_sample(pattern: Pattern, samples: &[Sample]) {
         let value = samples[0].value;
         assert!(value.is_finite() && value >= 0.0, "{pattern:?} {value}");
-        // Nothing may be hidden, and no processor time may be seen, but everything else is something.
+        // Nothing may be hidden, and no processor time may be seen, but everything else is
+        // something.
         let may_be_nothing = matches!(
             pattern,
             Pattern::Overlap | Pattern::Idle | Pattern::Collective(_, Form::Hidden)

@@ -22,7 +22,8 @@ impl std::error::Error for PinError {
     }
 }
 
-/// The processors that this thread may run on, in ascending order; none if the system does not tell.
+/// The processors that this thread may run on, in ascending order; none if the system does not
+/// tell.
 #[must_use]
 pub fn allowed_processors() -> Vec<usize> {
     // SAFETY: a cpu_set_t is an array of numbers, for which zero is valid: the empty set.

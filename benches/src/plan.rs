@@ -58,9 +58,9 @@ impl Plan {
         Self::with_rounds(bytes, rounds)
     }
 
-    /// For ranks that share their cores with other work: so many rounds that a sample is as long as it may be. The
-    /// usual ones are over within a time slice or two (3 ms each), where nothing but chance says whether both
-    /// partners run. What has one round, a job for example, keeps it.
+    /// For ranks that share their cores with other work: so many rounds that a sample is as long as
+    /// it may be. The usual ones are over within a time slice or two (3 ms each), where nothing but
+    /// chance says whether both partners run. What has one round, a job for example, keeps it.
     #[must_use]
     pub fn among_others(self) -> Self {
         let times = if self.rounds == 1 { 1 } else { AMONG_OTHERS };

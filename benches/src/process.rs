@@ -38,8 +38,9 @@ pub fn processor_seconds(whose: Whose) -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// Makes this process the first of a session of its own, as a program that somebody else has started
-/// would be: the kernel shares processors between sessions. A process that leads its group stays.
+/// Makes this process the first of a session of its own, as a program that somebody else has
+/// started would be: the kernel shares processors between sessions. A process that leads its group
+/// stays.
 pub fn begin_session() {
     // SAFETY: setsid touches no memory of this process. It fails where this is a session already.
     unsafe { libc::setsid() };

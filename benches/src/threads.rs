@@ -19,8 +19,8 @@ pub fn transports() -> Vec<&'static str> {
     all.iter().map(|info| info.name).filter(joins).collect()
 }
 
-/// Runs `body` on `ranks` threads over a transport and gives what rank 0 says it took: the body warms
-/// up, meets the others at a barrier, and times what it measures.
+/// Runs `body` on `ranks` threads over a transport and gives what rank 0 says it took: the body
+/// warms up, meets the others at a barrier, and times what it measures.
 ///
 /// Each rank has a processor of its own if there are enough.
 ///

@@ -7,12 +7,12 @@ use portolan::{Comm, Device, Result, Source, Tag, Tags};
 use portolan_core::comm::NoUnwind;
 use portolan_core::{ContigBuf, Request, SendMode};
 
-/// Operations that are on their way, whose messages come from some buffers by turns and go to as many
-/// others: often one of each.
+/// Operations that are on their way, whose messages come from some buffers by turns and go to as
+/// many others: often one of each.
 ///
-/// The typed interface wants a buffer of its own for every receive. The OSU suite, with whose figures
-/// people compare, receives a whole window into one; so this one goes through the device, as a C
-/// layer would, with the checks that the typed calls make.
+/// The typed interface wants a buffer of its own for every receive. The OSU suite, with whose
+/// figures people compare, receives a whole window into one; so this one goes through the device,
+/// as a C layer would, with the checks that the typed calls make.
 ///
 /// Budget: no allocation once a window has been filled.
 #[derive(Debug)]
@@ -73,8 +73,8 @@ impl<'a, L: Level, D: Device> Window<'a, L, D> {
         self.receive_each(source, (0..self.messages).map(|_| tag))
     }
 
-    /// Starts a receive with each of these tags, from one source or from any, the first into the first
-    /// buffer.
+    /// Starts a receive with each of these tags, from one source or from any, the first into the
+    /// first buffer.
     #[inline]
     pub(crate) fn receive_each(
         &mut self,

@@ -1,7 +1,8 @@
 //! The budget of a small message: no allocation, and no system call, from the call of the facade to
 //! its end, over shared memory, with both ranks stepped by one thread.
 //!
-//! Each case is a process of its own, because a filter on system calls stays as long as its process.
+//! Each case is a process of its own, because a filter on system calls stays as long as its
+//! process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::{Command, ExitCode, Stdio};
@@ -31,7 +32,8 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// A descriptor of the standard error that only [`say`] knows: nobody else can write behind the filter.
+/// A descriptor of the standard error that only [`say`] knows: nobody else can write behind the
+/// filter.
 static REPORT: AtomicI32 = AtomicI32::new(-1);
 
 // SAFETY: every call is handed on to the system's allocator unchanged.
@@ -117,7 +119,8 @@ fn play(case: &str) -> Result<i32> {
     match case {
         // SAFETY: getppid has no conditions, and no way to fail.
         "a system call" => drop(unsafe { libc::getppid() }),
-        // SAFETY: the text is readable. To the standard error, as whoever logs on the hot path would.
+        // SAFETY: the text is readable. To the standard error, as whoever logs on the hot path
+        // would.
         "a word" => drop(unsafe { libc::write(2, b"here\n".as_ptr().cast(), 5) }),
         "an allocation" => drop(std::hint::black_box(Box::new(1_u8))),
         _ => {}
@@ -165,8 +168,8 @@ fn step(case: &str, zero: &Comm, one: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// From here on every system call but the last of a process, and what [`say`] writes, ends it with [`CALLED`], saying the
-/// call's number. Whether this could be done.
+/// From here on every system call but the last of a process, and what [`say`] writes, ends it with
+/// [`CALLED`], saying the call's number. Whether this could be done.
 fn forbid_system_calls() -> bool {
     // SAFETY: dup has no conditions.
     let report = unsafe { libc::dup(2) };
@@ -235,7 +238,8 @@ extern "C" fn on_call(_signal: i32, info: *mut libc::siginfo_t, _context: *mut l
     end(CALLED);
 }
 
-/// A number on the standard error, by the one descriptor that the filter lets through, without anything that allocates or locks.
+/// A number on the standard error, by the one descriptor that the filter lets through, without
+/// anything that allocates or locks.
 fn say(mut number: u64) {
     let mut digits = [b'0'; 20];
     let mut first = digits.len();

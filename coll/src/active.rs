@@ -1,7 +1,8 @@
 //! An operation under way: its schedule inside progress.
 //!
-//! Steps are taken as far as they go; what is pending is looked at again when something has completed. As in
-//! blocking calls, an error in one message does not stop the rest, and a dead member does.
+//! Steps are taken as far as they go; what is pending is looked at again when something has
+//! completed. As in blocking calls, an error in one message does not stop the rest, and a dead
+//! member does.
 
 use std::sync::Arc;
 
@@ -231,8 +232,8 @@ impl Active {
         self.prepared
     }
 
-    /// Takes all steps that can be taken. The call that starts an operation is to return at once: it leaves long
-    /// copies and combinations to the next poll.
+    /// Takes all steps that can be taken. The call that starts an operation is to return at once:
+    /// it leaves long copies and combinations to the next poll.
     pub(crate) fn advance(&mut self, port: &mut dyn Port) -> Went {
         let went = self.go(port);
         self.starting = false;
@@ -266,8 +267,8 @@ impl Active {
         }
     }
 
-    /// Looks at what others show: at ranks that do not agree about the operation, whose part in the messages is not to come, and
-    /// at data beside messages.
+    /// Looks at what others show: at ranks that do not agree about the operation, whose part in the
+    /// messages is not to come, and at data beside messages.
     fn watch(&mut self, port: &mut dyn Port) {
         let Some(watch) = &mut self.watch else {
             return;
@@ -288,9 +289,9 @@ impl Active {
         }
     }
 
-    /// Whether the others can see that this rank goes by messages: what came before that, they could not tell from
-    /// messages of a rank that agrees. It waits only for operations that started before, as its end would. After a
-    /// death nobody may come to see it.
+    /// Whether the others can see that this rank goes by messages: what came before that, they
+    /// could not tell from messages of a rank that agrees. It waits only for operations that
+    /// started before, as its end would. After a death nobody may come to see it.
     fn may_send(&self, port: &mut dyn Port) -> bool {
         let shown = self.watch.as_ref().is_none_or(Pending::is_shown);
         shown || port.dead_member(&self.who.group).is_some()
@@ -360,8 +361,8 @@ impl Active {
         }
     }
 
-    /// Takes the steps up to and with the next wait; in the first turn up to work that takes long. Where the device has
-    /// no room for another request the next turn goes on.
+    /// Takes the steps up to and with the next wait; in the first turn up to work that takes long.
+    /// Where the device has no room for another request the next turn goes on.
     fn round(&mut self, port: &mut dyn Port) {
         let prepared = Arc::clone(&self.prepared);
         while let Some(step) = prepared.schedule.steps().get(self.next) {
@@ -469,8 +470,8 @@ impl Active {
         };
         let (context, tag) = (self.who.context, self.tags.lane(lane).0);
         let args = SendArgs::new(dest, context, self.who.rank, tag);
-        // SAFETY: the rank, the tag and the context are the communicator's; the buffer stays as it is until the
-        // request is over, which the operation waits for.
+        // SAFETY: the rank, the tag and the context are the communicator's; the buffer stays as it
+        // is until the request is over, which the operation waits for.
         let request = unsafe { port.isend(&args, self.buffer(schedule, data)) }?;
         let message = Message {
             request,

@@ -1,17 +1,17 @@
 //! What callers say: one description per operation, for every form of the call.
 //!
-//! The same [`Operation`] is run by a blocking call, started as a request, or kept by a persistent one
-//! ([`crate::run`]). Buffers are described as everywhere below the facade ([`TypedBuf`]); `None` where MPI has
-//! `MPI_IN_PLACE`, or where the rank has no such buffer.
+//! The same [`Operation`] is run by a blocking call, started as a request, or kept by a persistent
+//! one ([`crate::run`]). Buffers are described as everywhere below the facade ([`TypedBuf`]);
+//! `None` where MPI has `MPI_IN_PLACE`, or where the rank has no such buffer.
 
 use portolan_core::buffer::TypedBuf;
 use portolan_datatype::{Layout, Op};
 
 /// One block of items of one layout per rank, anywhere in a buffer (the v forms).
 ///
-/// Both sides of a message give its length, and MPI demands that they agree. A block of no items is not sent
-/// at all, so where one side gives none and the other some, that one waits for ever; the debug mode (the setting
-/// `COLL_CHECK`) sends it, and the two hear of it.
+/// Both sides of a message give its length, and MPI demands that they agree. A block of no items is
+/// not sent at all, so where one side gives none and the other some, that one waits for ever; the
+/// debug mode (the setting `COLL_CHECK`) sends it, and the two hear of it.
 #[derive(Clone, Copy, Debug)]
 pub struct BlocksArg<'a> {
     /// Address that displacements count from.
@@ -40,7 +40,8 @@ pub struct LayoutsArg<'a> {
 /// Data of which there is one block per rank.
 #[derive(Clone, Copy, Debug)]
 pub enum Many<'a> {
-    /// The same number of items for each rank, side by side: `count` of the buffer is that of one rank.
+    /// The same number of items for each rank, side by side: `count` of the buffer is that of one
+    /// rank.
     Equal(TypedBuf<'a>),
     /// The v forms.
     Blocks(BlocksArg<'a>),
@@ -69,8 +70,8 @@ pub enum Operation<'a> {
         recv: Option<Many<'a>>,
         /// Rank of the root.
         root: u32,
-        /// Whether contributions may differ in length (gatherv), so that only the root knows them all. The
-        /// same on all ranks; [`Many::Blocks`] needs it.
+        /// Whether contributions may differ in length (gatherv), so that only the root knows them
+        /// all. The same on all ranks; [`Many::Blocks`] needs it.
         uneven: bool,
     },
     /// Scatter and scatterv (MPI-4 section 6.6).
@@ -81,22 +82,23 @@ pub enum Operation<'a> {
         recv: Option<TypedBuf<'a>>,
         /// Rank of the root.
         root: u32,
-        /// Whether parts may differ in length (scatterv), so that only the root knows them all. The same
-        /// on all ranks; [`Many::Blocks`] needs it.
+        /// Whether parts may differ in length (scatterv), so that only the root knows them all. The
+        /// same on all ranks; [`Many::Blocks`] needs it.
         uneven: bool,
     },
     /// Allgather and allgatherv (MPI-4 section 6.7).
     Allgather {
         /// The own contribution; `None`: it is in its block already.
         send: Option<TypedBuf<'a>>,
-        /// Where contributions go: of the same lengths on all ranks, each of which may give them in either form.
-        /// [`Many::Layouts`] is not allowed.
+        /// Where contributions go: of the same lengths on all ranks, each of which may give them in
+        /// either form. [`Many::Layouts`] is not allowed.
         recv: Many<'a>,
     },
-    /// Alltoall, alltoallv and alltoallw (MPI-4 section 6.8). All ranks give blocks of one length ([`Many::Equal`]), or
-    /// none does.
+    /// Alltoall, alltoallv and alltoallw (MPI-4 section 6.8). All ranks give blocks of one length
+    /// ([`Many::Equal`]), or none does.
     Alltoall {
-        /// What goes to each rank, in the same form as `recv`; `None`: what is in `recv` is exchanged.
+        /// What goes to each rank, in the same form as `recv`; `None`: what is in `recv` is
+        /// exchanged.
         send: Option<Many<'a>>,
         /// Where it goes that comes from each rank.
         recv: Many<'a>,
@@ -125,8 +127,8 @@ pub enum Operation<'a> {
     ReduceScatter {
         /// The own contribution, the blocks side by side; `None`: it is in `recv`.
         send: Option<TypedBuf<'a>>,
-        /// Where the own block of the result goes, and in place the contribution (`count` is then that
-        /// of all blocks).
+        /// Where the own block of the result goes, and in place the contribution (`count` is then
+        /// that of all blocks).
         recv: TypedBuf<'a>,
         /// Items of each rank's block.
         counts: &'a [usize],
@@ -135,8 +137,8 @@ pub enum Operation<'a> {
     },
     /// Reduce-scatter with equal blocks (MPI-4 section 6.10.1). `send` has `count` items per rank.
     ReduceScatterBlock {
-        /// The own contribution, the blocks side by side (`count` is that of one block); `None`: it is in
-        /// `recv`.
+        /// The own contribution, the blocks side by side (`count` is that of one block); `None`: it
+        /// is in `recv`.
         send: Option<TypedBuf<'a>>,
         /// Where the own block of the result goes (`count` is that of one block).
         recv: TypedBuf<'a>,
@@ -154,8 +156,8 @@ pub enum Operation<'a> {
         /// Whether the own contribution is left out.
         exclusive: bool,
     },
-    /// Neighbour allgather and allgatherv (MPI-4 sections 8.6.1): what every neighbour gets, and one block
-    /// per source.
+    /// Neighbour allgather and allgatherv (MPI-4 sections 8.6.1): what every neighbour gets, and
+    /// one block per source.
     NeighbourAllgather {
         /// The own contribution.
         send: TypedBuf<'a>,
@@ -171,8 +173,8 @@ pub enum Operation<'a> {
     },
 }
 
-/// Which operation, for tables, settings and messages to people. The v, w and block forms have names of
-/// their own where their algorithms do.
+/// Which operation, for tables, settings and messages to people. The v, w and block forms have
+/// names of their own where their algorithms do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 #[non_exhaustive]

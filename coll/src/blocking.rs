@@ -19,15 +19,15 @@ use crate::units;
 ///
 /// # Errors
 /// Those of [`check`](crate::check()), before any message is sent;
-/// [`PeerFailed`](portolan_core::ErrorKind::PeerFailed); and where ranks do not agree in lengths or types
-/// [`InvalidCount`](portolan_core::ErrorKind::InvalidCount),
+/// [`PeerFailed`](portolan_core::ErrorKind::PeerFailed); and where ranks do not agree in lengths or
+/// types [`InvalidCount`](portolan_core::ErrorKind::InvalidCount),
 /// [`Truncated`](portolan_core::ErrorKind::Truncated) or
 /// [`TypeMismatch`](portolan_core::ErrorKind::TypeMismatch).
 ///
 /// # Safety
-/// For the length of the call what the operation sends is initialised and readable, what it receives into is
-/// writable and used by nobody else, and the two do not overlap. Values that are reduced are valid for the
-/// operator, on all ranks.
+/// For the length of the call what the operation sends is initialised and readable, what it
+/// receives into is writable and used by nobody else, and the two do not overlap. Values that are
+/// reduced are valid for the operator, on all ranks.
 pub unsafe fn run<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<()> {
     if units::are_in(operation) {
         // SAFETY: from the caller.
@@ -78,8 +78,8 @@ pub(crate) unsafe fn run_planned<D: Device>(
         schedule: &plan.schedule,
         memory: Memory::new(plan.bases, scratch),
     };
-    // SAFETY: the spans lie within the buffers of the operation, which the caller promises, or within
-    // scratch memory, which has the length that the schedule wants.
+    // SAFETY: the spans lie within the buffers of the operation, which the caller promises, or
+    // within scratch memory, which has the length that the schedule wants.
     let outcome = unsafe { run.steps(&mut spare.requests) };
     spare.schedule = plan.schedule;
     // Not kept with the memory: it is the program's, and may hold whatever that has put into it.

@@ -1,7 +1,7 @@
 //! Validation: everything that can be known to be wrong before any message is sent.
 //!
-//! The same for every form of a call. What only the other ranks know (another operation, another count) is
-//! for [`crate::compare`].
+//! The same for every form of a call. What only the other ranks know (another operation, another
+//! count) is for [`crate::compare`].
 
 mod blocks;
 mod inter;
@@ -23,10 +23,10 @@ use crate::state;
 /// Checks the arguments of an operation on a communicator.
 ///
 /// # Errors
-/// [`InvalidRank`](ErrorKind::InvalidRank) for the root, [`InvalidCount`](ErrorKind::InvalidCount) for
-/// counts and displacements, [`InvalidBuffer`](ErrorKind::InvalidBuffer) for buffers that are missing,
-/// [`InvalidLayout`](ErrorKind::InvalidLayout) for layouts that the operator does not know;
-/// [`PeerFailed`](ErrorKind::PeerFailed) if a member is known to be dead.
+/// [`InvalidRank`](ErrorKind::InvalidRank) for the root, [`InvalidCount`](ErrorKind::InvalidCount)
+/// for counts and displacements, [`InvalidBuffer`](ErrorKind::InvalidBuffer) for buffers that are
+/// missing, [`InvalidLayout`](ErrorKind::InvalidLayout) for layouts that the operator does not
+/// know; [`PeerFailed`](ErrorKind::PeerFailed) if a member is known to be dead.
 #[inline(always)]
 pub fn check<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<()> {
     comm.check_members()?;
@@ -156,7 +156,8 @@ fn are_right(ptr: *mut u8, count: usize, layout: &Layout) -> bool {
     fit(count, layout.size()) && !ptr.is_null() && layout.is_contiguous()
 }
 
-/// Whether so many things of so many bytes are no longer than the address space, so that sums of their parts do not overflow.
+/// Whether so many things of so many bytes are no longer than the address space, so that sums of
+/// their parts do not overflow.
 #[inline]
 fn fit(count: usize, each: usize) -> bool {
     let bytes = each.checked_mul(count);
@@ -331,8 +332,8 @@ impl<D: Device> Check<'_, D> {
         if std::ptr::eq(send.layout, recv.layout) {
             return Ok(());
         }
-        // One layout serves both from here on, so they have to be the same byte for byte: either they are one,
-        // or both are nothing but so many values of one primitive side by side.
+        // One layout serves both from here on, so they have to be the same byte for byte: either
+        // they are one, or both are nothing but so many values of one primitive side by side.
         let plain = |layout: &Layout| {
             let primitive = layout.homogeneous().filter(|_| layout.is_contiguous());
             primitive.map(|primitive| (primitive, layout.size(), layout.extent()))
@@ -360,8 +361,8 @@ impl<D: Device> Check<'_, D> {
         }
     }
 
-    /// As many blocks as there are ranks, of the length of this rank's own one, fit into memory: what a rank of a tree may
-    /// have to pass on.
+    /// As many blocks as there are ranks, of the length of this rank's own one, fit into memory:
+    /// what a rank of a tree may have to pass on.
     #[inline]
     fn parcel(&self, which: &str, own: Option<&TypedBuf<'_>>, uneven: bool) -> Result<()> {
         let Some(own) = own else { return Ok(()) };

@@ -1,13 +1,15 @@
 //! The debug mode: ranks compare what they call before data moves.
 //!
-//! Each rank sends rank 0 a stamp that says what it is doing; rank 0 judges, and tells all ranks its verdict, a text
-//! that is empty if all agree. This is a prelude in the schedule itself, in a lane of its own, so blocking and
-//! nonblocking operations are compared alike, and a rank that calls something else altogether
-//! takes part all the same: the number of the operation, which makes the tags, is the same.
+//! Each rank sends rank 0 a stamp that says what it is doing; rank 0 judges, and tells all ranks
+//! its verdict, a text that is empty if all agree. This is a prelude in the schedule itself, in a
+//! lane of its own, so blocking and nonblocking operations are compared alike, and a rank that
+//! calls something else altogether takes part all the same: the number of the operation, which
+//! makes the tags, is the same.
 //!
-//! Persistent operations have numbers of their own, so they are compared when they are made ([`agree`]), which is a
-//! call with a number like any other. So are creations of communicators (`compare/creation.rs`), which send their own
-//! messages outside of schedules. `compare/between.rs` judges what the ranks of two groups call.
+//! Persistent operations have numbers of their own, so they are compared when they are made
+//! ([`agree`]), which is a call with a number like any other. So are creations of communicators
+//! (`compare/creation.rs`), which send their own messages outside of schedules.
+//! `compare/between.rs` judges what the ranks of two groups call.
 
 mod between;
 mod creation;
@@ -51,8 +53,8 @@ pub(crate) struct Stamp {
     /// Signature of those bytes; only of what this rank contributes or receives in one piece.
     signature: u32,
     reduced: Reduced,
-    /// What tells the lengths of all ranks' blocks from others, if all ranks know them; else 0. Of a creation: what
-    /// tells its arguments from others, if all ranks have to give the same.
+    /// What tells the lengths of all ranks' blocks from others, if all ranks know them; else 0. Of
+    /// a creation: what tells its arguments from others, if all ranks have to give the same.
     blocks: u64,
     /// The caller among two groups, if there are two.
     side: Option<Side>,
@@ -78,8 +80,9 @@ pub(crate) enum Form {
     Persistent,
 }
 
-/// How the blocks of an operation are given, where other algorithms fit for it: one length does not match several. In an
-/// allgather all ranks know all lengths, and how each gives them makes no difference.
+/// How the blocks of an operation are given, where other algorithms fit for it: one length does not
+/// match several. In an allgather all ranks know all lengths, and how each gives them makes no
+/// difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum BlocksAs {
@@ -164,11 +167,12 @@ pub enum Compare {
     },
 }
 
-/// Does nothing but compare what the ranks are about to do, where `options` want that. Takes a number.
+/// Does nothing but compare what the ranks are about to do, where `options` want that. Takes a
+/// number.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) if they do not agree: the same text on all of them.
-/// [`PeerFailed`](ErrorKind::PeerFailed).
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) if they do not agree: the same text on all of
+/// them. [`PeerFailed`](ErrorKind::PeerFailed).
 pub(crate) fn agree<D: Device>(
     comm: &Communicator<D>,
     stamp: impl FnOnce() -> Stamp,
@@ -180,10 +184,12 @@ pub(crate) fn agree<D: Device>(
     unsafe { run_planned(comm, |_, old| Ok(comparison(comm, &stamp(), old))) }
 }
 
-/// Starts to do so; the request's error is what [`agree`] returns. `None` where `options` do not want it.
+/// Starts to do so; the request's error is what [`agree`] returns. `None` where `options` do not
+/// want it.
 ///
 /// # Errors
-/// [`Exhausted`](ErrorKind::Exhausted) when there is no room for the requests of one more operation.
+/// [`Exhausted`](ErrorKind::Exhausted) when there is no room for the requests of one more
+/// operation.
 fn start_agreeing<D: Device>(
     comm: &Communicator<D>,
     stamp: impl FnOnce() -> Stamp,
@@ -238,7 +244,8 @@ pub(crate) fn prelude(b: &mut Builder, stamp: &Stamp) {
 /// Takes a step of the prelude. The spans are plain bytes; `at` says where they are.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) if ranks do not agree: the same text on all of them.
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) if ranks do not agree: the same text on all of
+/// them.
 ///
 /// # Safety
 /// The spans lie within memory that nobody else uses.
@@ -501,7 +508,8 @@ fn scattered(recv: &TypedBuf<'_>, counts: &[usize]) -> impl Iterator<Item = usiz
     counts.iter().map(move |count| count * size)
 }
 
-/// A number for the lengths of the gathered blocks of so many ranks: some may give one for all, others one by one.
+/// A number for the lengths of the gathered blocks of so many ranks: some may give one for all,
+/// others one by one.
 fn gathered(recv: &Many<'_>, ranks: u32) -> u64 {
     match recv {
         Many::Equal(buf) => {

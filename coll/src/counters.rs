@@ -71,7 +71,8 @@ impl Totals {
     }
 }
 
-/// What is counted on communicators of this rank that end, from now on and before: it may be read when none is left.
+/// What is counted on communicators of this rank that end, from now on and before: it may be read
+/// when none is left.
 #[must_use]
 pub fn totals<D: Device>(comm: &Communicator<D>) -> Arc<Totals> {
     Arc::clone(&crate::state::of_job(comm).totals)

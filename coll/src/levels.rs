@@ -1,9 +1,9 @@
 //! Levels: which ranks share a node, and collective operations that mind it.
 //!
-//! Messages within a node are cheaper than those between nodes, and all ranks of a node share one way out. The
-//! two-level forms send as little as possible between nodes: the ranks of a node work together with a *leader*
-//! of theirs, and the leaders with each other. For long messages rings and chains do the same when they go
-//! through one node after the other.
+//! Messages within a node are cheaper than those between nodes, and all ranks of a node share one
+//! way out. The two-level forms send as little as possible between nodes: the ranks of a node work
+//! together with a *leader* of theirs, and the leaders with each other. For long messages rings and
+//! chains do the same when they go through one node after the other.
 
 mod moving;
 #[cfg(test)]
@@ -141,8 +141,8 @@ struct Teams {
     root: u32,
 }
 
-/// The levels of the communicator that a schedule is written for; `None` if there is one only, or if operands have
-/// to keep an order that the nodes do not.
+/// The levels of the communicator that a schedule is written for; `None` if there is one only, or
+/// if operands have to keep an order that the nodes do not.
 fn levels(b: &Builder, any_order: bool) -> Option<Arc<Levels>> {
     b.levels()
         .filter(|levels| any_order || levels.are_consecutive())

@@ -1,25 +1,27 @@
 //! Collective operations: schedules, the algorithms that write them, and what runs them.
 //!
-//! **What it is.** Barrier, broadcast, gather, scatter, allgather, alltoall, reduce, allreduce, reduce-scatter, scan
-//! and their variants (MPI-4 chapter 6, and the neighbour collectives of chapter 8), in blocking, nonblocking
-//! and persistent form, over any [`Device`](portolan_core::Device). One description per operation
-//! ([`Operation`]) serves all forms. An algorithm writes a [`schedule`]; a table selects the
-//! algorithm ([`select`]).
+//! **What it is.** Barrier, broadcast, gather, scatter, allgather, alltoall, reduce, allreduce,
+//! reduce-scatter, scan and their variants (MPI-4 chapter 6, and the neighbour collectives of
+//! chapter 8), in blocking, nonblocking and persistent form, over any
+//! [`Device`](portolan_core::Device). One description per operation ([`Operation`]) serves all
+//! forms. An algorithm writes a [`schedule`]; a table selects the algorithm ([`select`]).
 //!
 //! Operations between the two groups of an intercommunicator are in [`inter`].
 //!
-//! **What it is not.** It knows no backend, only what a device says it can do; it has no typed interface (that is
-//! the crate `portolan`) and makes no communicators (that is `portolan_core::comm`; [`compare_creation`] only compares
-//! what the ranks call before).
+//! **What it is not.** It knows no backend, only what a device says it can do; it has no typed
+//! interface (that is the crate `portolan`) and makes no communicators (that is
+//! `portolan_core::comm`; [`compare_creation`] only compares what the ranks call before).
 //!
-//! **Who calls it.** `portolan`'s communicators, and `rma`, which is to come, for its synchronisation.
+//! **Who calls it.** `portolan`'s communicators, and `rma`, which is to come, for its
+//! synchronisation.
 //!
 //! **Invariants.**
 //! - Nothing is sent before the arguments have been validated ([`check()`]).
 //! - All ranks choose the same algorithm: from the same table by what all of them know.
 //! - Operations on one communicator are started in one order on all ranks; their number, the same
 //!   everywhere, tells their messages apart.
-//! - An error in one message does not stop a rank's schedule, because others wait for the rest of it.
+//! - An error in one message does not stop a rank's schedule, because others wait for the rest of
+//!   it.
 
 pub mod algorithms;
 pub mod args;

@@ -1,7 +1,7 @@
 //! From what callers say ([`Operation`]) to what algorithms are given ([`crate::problem`]).
 //!
-//! Everything that distinguishes forms of a call ends here: in place, counts, displacements, layouts per
-//! rank. Arguments have been validated ([`crate::check`]).
+//! Everything that distinguishes forms of a call ends here: in place, counts, displacements,
+//! layouts per rank. Arguments have been validated ([`crate::check`]).
 
 use portolan_core::buffer::TypedBuf;
 
@@ -129,8 +129,8 @@ fn ask(b: &Builder, data: Span) -> Ask {
     }
 }
 
-/// For blocks of `each` bytes; with lengths of each rank's own no rank knows what the others have. Items
-/// are not asked for: the two sides of a message may count them differently.
+/// For blocks of `each` bytes; with lengths of each rank's own no rank knows what the others have.
+/// Items are not asked for: the two sides of a message may count them differently.
 fn ask_of_blocks(b: &Builder, each: Option<usize>) -> Ask {
     Ask {
         ranks: b.size(),

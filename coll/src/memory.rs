@@ -43,8 +43,8 @@ impl Memory {
         let (from_layout, to_layout) = (schedule.layout(from.layout), schedule.layout(to.layout));
         let rep = MsgRep::Native;
         let len = to.len();
-        // SAFETY: from the caller, for all of it. A layout whose items are their own packed stream is
-        // read or written as that.
+        // SAFETY: from the caller, for all of it. A layout whose items are their own packed stream
+        // is read or written as that.
         unsafe {
             if from_layout.is_contiguous() {
                 to_layout.unpack_range(target, to.count, 0, source, len, rep);
@@ -64,7 +64,8 @@ impl Memory {
     /// Converts numbers to exact sums, or back.
     ///
     /// # Safety
-    /// Both lie within the memories and do not overlap; sums have a place for every number, of the right kind.
+    /// Both lie within the memories and do not overlap; sums have a place for every number, of the
+    /// right kind.
     pub(crate) unsafe fn convert(&self, schedule: &Schedule, how: Convert, from: Span, to: Span) {
         let numbers = match how {
             Convert::Widen(_) => schedule.layout(from.layout),
@@ -94,8 +95,8 @@ impl Memory {
                 "a reduction without an operator",
             ));
         };
-        // Inside progress a panic of the program's operator would come out of some other call, and leave
-        // ranks and buffers waiting for this operation.
+        // Inside progress a panic of the program's operator would come out of some other call, and
+        // leave ranks and buffers waiting for this operation.
         let guard = NoUnwind::new("an operator of a collective operation");
         // SAFETY: from the caller.
         let done = unsafe { op.apply(layout, right.count, self.at(left), self.at(right)) };

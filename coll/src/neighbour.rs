@@ -1,7 +1,7 @@
 //! Neighbour collectives (MPI-4 section 8.6): messages along the edges of a topology.
 //!
-//! A rank knows its own edges only, so there is no algorithm to choose and nothing to agree on: every message
-//! goes straight from a source to a destination, all at once.
+//! A rank knows its own edges only, so there is no algorithm to choose and nothing to agree on:
+//! every message goes straight from a source to a destination, all at once.
 
 use portolan_core::comm::{Neighbour, Neighbours};
 
@@ -11,8 +11,9 @@ use crate::lower::{Lowered, Problem, blocks};
 use crate::problem;
 use crate::schedule::{Base, Builder, LANES, Lane, Span};
 
-/// Lanes that edges between the same two ranks share, an even number: the two directions of a dimension are
-/// never in one. Messages in one lane match in the order of the neighbours, which both sides have.
+/// Lanes that edges between the same two ranks share, an even number: the two directions of a
+/// dimension are never in one. Messages in one lane match in the order of the neighbours, which
+/// both sides have.
 pub(crate) const EDGE_LANES: u32 = LANES - 2;
 
 /// Lowers a neighbour collective that has been validated.
@@ -184,7 +185,8 @@ mod tests {
         let mut random = Random::new(12);
         for size in SIZES {
             for more in [0, 3, 40] {
-                // Every rank has a neighbour; edges may be there twice, and lead to the rank itself.
+                // Every rank has a neighbour; edges may be there twice, and lead to the rank
+                // itself.
                 let mut edges: Vec<_> = (0..size).map(|rank| (rank, (rank + 1) % size)).collect();
                 for _ in 0..more {
                     let end = |random: &mut Random| random.below(size as usize) as u32;

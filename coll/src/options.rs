@@ -17,18 +17,19 @@ pub struct Options {
     pub compare: bool,
     /// Whether operations may go through memory that ranks share (the setting `COLL_DIRECT`).
     pub direct: bool,
-    /// Whether reductions of floating-point numbers give the same bits whatever the number of ranks, their
-    /// placement and the algorithm (the setting `REPRODUCIBLE`).
+    /// Whether reductions of floating-point numbers give the same bits whatever the number of
+    /// ranks, their placement and the algorithm (the setting `REPRODUCIBLE`).
     pub reproducible: bool,
-    /// Whether ranks whose data are of other types than the others' are told, where operations go through memory that ranks
-    /// share (the setting `CHECK_SIGNATURE`; messages look at it themselves).
+    /// Whether ranks whose data are of other types than the others' are told, where operations go
+    /// through memory that ranks share (the setting `CHECK_SIGNATURE`; messages look at it
+    /// themselves).
     pub types: bool,
-    /// Whether ranks that have read what another wrote into memory that they share take its cache lines (the setting
-    /// `TAKE_LINES`; [`lines`] says why).
+    /// Whether ranks that have read what another wrote into memory that they share take its cache
+    /// lines (the setting `TAKE_LINES`; [`lines`] says why).
     pub takes: bool,
-    /// Requests that the nonblocking and persistent operations of a rank may have under way together: by default half of
-    /// all that there may be. One that would have more is not begun while others are under way, so that none
-    /// ends up waiting for requests that the others hold.
+    /// Requests that the nonblocking and persistent operations of a rank may have under way
+    /// together: by default half of all that there may be. One that would have more is not begun
+    /// while others are under way, so that none ends up waiting for requests that the others hold.
     pub requests: usize,
 }
 
@@ -85,8 +86,8 @@ fn rules(given: &str) -> Result<Vec<crate::select::Rule>> {
     parse(&text).map_err(invalid)
 }
 
-/// Says how the collectives of a job work. Call it once per rank, with the same options, before the first
-/// collective operation of this crate; otherwise the defaults hold.
+/// Says how the collectives of a job work. Call it once per rank, with the same options, before the
+/// first collective operation of this crate; otherwise the defaults hold.
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) if it is too late.

@@ -1,7 +1,9 @@
-//! What an algorithm is given: an operation's data as spans, with every form of the call made equal.
+//! What an algorithm is given: an operation's data as spans, with every form of the call made
+//! equal.
 //!
 //! "In place", counts per rank, displacements and layouts are gone here (`lower.rs` has seen to
-//! them): the own contribution is a span like any other, and may be the very span that the result goes to.
+//! them): the own contribution is a span like any other, and may be the very span that the result
+//! goes to.
 
 use crate::schedule::{Blocks, Lane, Span};
 

@@ -1,9 +1,10 @@
 //! Schedules inside a blocking call.
 //!
-//! A round that is one receive, or one send and one receive, needs no more requests than a program would
-//! use. What goes wrong in a message (its length, its type) does not end the schedule, because other
-//! ranks wait for the rest of it: the error is kept, and returned at the end. A dead member ends it. Nor does a device
-//! that has no room for another request: it gets some when others are over.
+//! A round that is one receive, or one send and one receive, needs no more requests than a program
+//! would use. What goes wrong in a message (its length, its type) does not end the schedule,
+//! because other ranks wait for the rest of it: the error is kept, and returned at the end. A dead
+//! member ends it. Nor does a device that has no room for another request: it gets some when others
+//! are over.
 
 use portolan_core::buffer::{ContigBuf, MemoryKind, TypedBuf};
 use portolan_core::comm::{Communicator, NoUnwind};
@@ -18,8 +19,8 @@ use crate::memory::Memory;
 use crate::schedule::{Lane, LayoutId, Schedule, Span, Step};
 use crate::state::{OwnTags, State};
 
-/// Looks for room for a request until there is held to be none: where all are the calling program's own, nobody
-/// else ends one.
+/// Looks for room for a request until there is held to be none: where all are the calling program's
+/// own, nobody else ends one.
 pub(crate) const PATIENCE: u32 = 1 << 20;
 
 /// One run of a schedule.
@@ -35,14 +36,15 @@ impl<D: Device> Run<'_, D> {
     /// Takes all steps.
     ///
     /// # Safety
-    /// The schedule was built for this communicator, and every span of it lies within `memory`, which
-    /// nobody else uses during the call.
+    /// The schedule was built for this communicator, and every span of it lies within `memory`,
+    /// which nobody else uses during the call.
     pub(crate) unsafe fn steps(&self, requests: &mut Vec<Started>) -> Result<()> {
         // SAFETY: from the caller.
         unsafe { self.steps_watched(requests, |_| Ok(true)) }
     }
 
-    /// Takes all steps. Before it waits for a message `comes` says whether there will be one; what will not come is cancelled.
+    /// Takes all steps. Before it waits for a message `comes` says whether there will be one; what
+    /// will not come is cancelled.
     ///
     /// # Safety
     /// As [`steps`](Self::steps).
@@ -166,7 +168,8 @@ impl<D: Device> Run<'_, D> {
         first
     }
 
-    /// Completes a request of this round, and says what it came to; or lets others, if there is none.
+    /// Completes a request of this round, and says what it came to; or lets others, if there is
+    /// none.
     #[cold]
     fn make_room(&self, requests: &mut Vec<Started>) -> Result<Result<()>> {
         let device = self.comm.device();

@@ -1,10 +1,10 @@
 //! The schedules of all ranks, run against each other without any device: tests of algorithms.
 //!
 //! What a device may do, this does in an order drawn from a seed: messages of one lane between two
-//! ranks match in the order of starting, their bytes are read as early as the send starts or as late as
-//! the sender waits, written any time before the receiver has waited, and no send completes before its
-//! receive has started. A schedule that passes under many seeds relies on nothing but what
-//! [`crate::schedule`] promises.
+//! ranks match in the order of starting, their bytes are read as early as the send starts or as
+//! late as the sender waits, written any time before the receiver has waited, and no send completes
+//! before its receive has started. A schedule that passes under many seeds relies on nothing but
+//! what [`crate::schedule`] promises.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,9 @@ use crate::team::Team;
 /// Numbers of ranks that algorithms are tested with.
 pub(crate) const SIZES: [u32; 10] = [1, 2, 3, 4, 5, 7, 8, 9, 13, 16];
 
-/// Layouts and counts that moving data is tested with: nothing, one item, fewer and more than ranks, contiguous,
-/// with gaps, with an extent smaller than the data reaches, with a lower bound below 0.
+/// Layouts and counts that moving data is tested with: nothing, one item, fewer and more than
+/// ranks, contiguous, with gaps, with an extent smaller than the data reaches, with a lower bound
+/// below 0.
 pub(crate) fn layouts() -> Vec<(Layout, usize)> {
     let int = Layout::of::<u32>();
     let column = Layout::vector(3, 1, 4, &int).expect("a legal vector");
@@ -218,8 +219,8 @@ impl Simulation {
     /// Runs all schedules to their end.
     ///
     /// # Panics
-    /// If ranks wait for each other for ever, lengths differ, a send buffer is written, or a message is
-    /// left over.
+    /// If ranks wait for each other for ever, lengths differ, a send buffer is written, or a
+    /// message is left over.
     pub(crate) fn run(&mut self, name: &str) {
         self.run_without(None);
         for (rank, state) in self.ranks.iter().enumerate() {
@@ -240,7 +241,8 @@ impl Simulation {
         }
     }
 
-    /// Runs the schedules, each time with another rank that does not begin, and checks that nobody ends.
+    /// Runs the schedules, each time with another rank that does not begin, and checks that nobody
+    /// ends.
     pub(crate) fn assert_synchronises(&mut self, name: &str) {
         for absent in 0..self.size() {
             for state in &mut self.ranks {

@@ -1,15 +1,15 @@
 //! Nonblocking and persistent forms: schedules that run inside progress.
 //!
-//! One hook per rank of a job advances all operations that are under way, on all communicators. A call hands
-//! its operation to the hook through a short list, wakes it, and lets the device make progress once; the
-//! operation completes a request in the device's one table, so that it can be waited for with any
-//! others. While nothing is under way the hook sleeps and costs nothing.
+//! One hook per rank of a job advances all operations that are under way, on all communicators. A
+//! call hands its operation to the hook through a short list, wakes it, and lets the device make
+//! progress once; the operation completes a request in the device's one table, so that it can be
+//! waited for with any others. While nothing is under way the hook sleeps and costs nothing.
 //!
-//! Where ranks share memory, short operations go through it ([`crate::direct`]): what is over in the call that starts
-//! it never comes to the hook.
+//! Where ranks share memory, short operations go through it ([`crate::direct`]): what is over in
+//! the call that starts it never comes to the hook.
 //!
-//! The hook runs under the device's lock: it starts and tests messages through the [`Port`] only. Operators run
-//! there too, so an operator of the program must not communicate.
+//! The hook runs under the device's lock: it starts and tests messages through the [`Port`] only.
+//! Operators run there too, so an operator of the program must not communicate.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -52,11 +52,11 @@ struct Shared {
 const SPARES: usize = 16;
 
 impl Shared {
-    /// Lets an operation begin that comes to have so many requests, if all together then have no more than `most`, or
-    /// none other is under way; says whether it may.
+    /// Lets an operation begin that comes to have so many requests, if all together then have no
+    /// more than `most`, or none other is under way; says whether it may.
     fn admit(&self, requests: usize, most: usize) -> bool {
-        // Relaxed, here and where they leave: nothing but a number. It is never more than what was let in, so
-        // one that is refused does not keep out another.
+        // Relaxed, here and where they leave: nothing but a number. It is never more than what was
+        // let in, so one that is refused does not keep out another.
         let more = |others: usize| {
             let all = others.saturating_add(requests);
             (others == 0 || all <= most).then_some(all)
@@ -76,7 +76,8 @@ impl Shared {
         lock(&self.spare).pop().unwrap_or_default()
     }
 
-    /// Keeps the memory of an operation that is over, unless it is large or a persistent operation's.
+    /// Keeps the memory of an operation that is over, unless it is large or a persistent
+    /// operation's.
     fn keep(&self, prepared: Arc<Prepared>) {
         let Some(Prepared {
             mut schedule,
@@ -86,7 +87,8 @@ impl Shared {
         else {
             return;
         };
-        // Not kept with the memory: it is the program's, and may hold whatever that has put into it.
+        // Not kept with the memory: it is the program's, and may hold whatever that has put into
+        // it.
         schedule.op = None;
         let mut spare = lock(&self.spare);
         if spare.len() < SPARES && scratch.len() <= SPARE_MAX {
@@ -103,18 +105,18 @@ impl Upper for Collective {}
 
 /// Starts a collective operation; the request completes when this rank's part in it is over.
 ///
-/// Operators run inside progress, in whatever call makes it, and are let go there: neither their function nor the
-/// end of what it has captured may call the device.
+/// Operators run inside progress, in whatever call makes it, and are let go there: neither their
+/// function nor the end of what it has captured may call the device.
 ///
 /// # Errors
-/// As [`run`](crate::run()) for what is wrong with the arguments; what goes wrong later comes out of the call that
-/// completes the request. [`Exhausted`](ErrorKind::Exhausted) when there are no more request slots, or no memory for it, or those under way
-/// may need all that there are for them ([`Options::requests`]): it may be started again later, before others on this
-/// communicator.
+/// As [`run`](crate::run()) for what is wrong with the arguments; what goes wrong later comes out
+/// of the call that completes the request. [`Exhausted`](ErrorKind::Exhausted) when there are no
+/// more request slots, or no memory for it, or those under way may need all that there are for them
+/// ([`Options::requests`]): it may be started again later, before others on this communicator.
 ///
 /// # Safety
-/// As [`run`](crate::run()), until the request completes. Arrays of counts, displacements and layouts are used
-/// only during the call.
+/// As [`run`](crate::run()), until the request completes. Arrays of counts, displacements and
+/// layouts are used only during the call.
 pub unsafe fn start<D: Device>(
     comm: &Communicator<D>,
     operation: &Operation<'_>,
@@ -173,8 +175,8 @@ unsafe fn start_on_track<D: Device>(
     kept: impl FnOnce() -> Arc<Kept>,
 ) -> Result<Request> {
     let device = comm.device();
-    // Whether it needs a request is known when the others can see it, and there has to be one then: where another
-    // thread may take the last, before.
+    // Whether it needs a request is known when the others can see it, and there has to be one then:
+    // where another thread may take the last, before.
     if ready.has_many_threads() || !device.has_request_room() {
         let request = device.upper_request(Box::new(Collective))?;
         // SAFETY: from the caller.
@@ -205,8 +207,8 @@ unsafe fn start_with<D: Device>(
     Ok(request)
 }
 
-/// Starts an operation on a track of the boards. `request` gives it its request, where it is not over at once; else this
-/// returns [`Request::DONE`].
+/// Starts an operation on a track of the boards. `request` gives it its request, where it is not
+/// over at once; else this returns [`Request::DONE`].
 ///
 /// # Safety
 /// As [`start`].
@@ -324,15 +326,17 @@ pub struct Persistent<D: Device> {
 }
 
 impl<D: Device> Persistent<D> {
-    /// Plans an operation. Collective, and like a blocking operation the first on a communicator may wait for the
-    /// others (MPI-4 section 6.13: such calls are non-local). In the debug mode it waits for all of them.
+    /// Plans an operation. Collective, and like a blocking operation the first on a communicator
+    /// may wait for the others (MPI-4 section 6.13: such calls are non-local). In the debug mode it
+    /// waits for all of them.
     ///
     /// # Errors
     /// As [`run`](crate::run()) for what is wrong with the arguments;
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument), in the debug mode, if ranks make different ones;
-    /// [`PeerFailed`](ErrorKind::PeerFailed).
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument), in the debug mode, if ranks make different
+    /// ones; [`PeerFailed`](ErrorKind::PeerFailed).
     pub fn new(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<Self> {
-        // Before the number: one that is refused here has none, so that the next has the same on all ranks.
+        // Before the number: one that is refused here has none, so that the next has the same on
+        // all ranks.
         check(comm, operation)?;
         let mut counts = Vec::new();
         let units = units::are_in(operation)
@@ -392,11 +396,10 @@ impl<D: Device> Persistent<D> {
     /// Starts it (`MPI_Start`).
     ///
     /// # Errors
-    /// [`InvalidRequest`](ErrorKind::InvalidRequest) if the request of the last start has not been waited for, unless the
-    /// operation was over at once;
-    /// [`Exhausted`](ErrorKind::Exhausted) when there are no more request slots, or those under way could need them
-    /// all ([`Options::requests`](crate::Options::requests));
-    /// [`PeerFailed`](ErrorKind::PeerFailed).
+    /// [`InvalidRequest`](ErrorKind::InvalidRequest) if the request of the last start has not been
+    /// waited for, unless the operation was over at once; [`Exhausted`](ErrorKind::Exhausted) when
+    /// there are no more request slots, or those under way could need them all
+    /// ([`Options::requests`](crate::Options::requests)); [`PeerFailed`](ErrorKind::PeerFailed).
     ///
     /// # Safety
     /// As [`start`], with the buffers that the operation was made with.

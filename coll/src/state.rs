@@ -124,8 +124,8 @@ impl State {
         self.neighbours.get_or_init(|| comm.neighbours()).as_ref()
     }
 
-    /// The number of an operation that starts now. Operations on one communicator are started one after the
-    /// other (MPI-4 section 6.14), so this needs no locked instruction.
+    /// The number of an operation that starts now. Operations on one communicator are started one
+    /// after the other (MPI-4 section 6.14), so this needs no locked instruction.
     #[inline]
     pub(crate) fn begin(&self) -> u32 {
         let number = self.started.load(Ordering::Relaxed);
@@ -134,7 +134,8 @@ impl State {
         number
     }
 
-    /// A number for a persistent operation, whatever the order in which such operations are started.
+    /// A number for a persistent operation, whatever the order in which such operations are
+    /// started.
     pub(crate) fn reserve(&self) -> u32 {
         let number = self.reserved.load(Ordering::Relaxed);
         self.reserved
@@ -180,8 +181,8 @@ impl State {
     }
 }
 
-/// How the tags of a communicator's operations are made: half of them for operations in the order of starting,
-/// half for persistent ones in the order of making.
+/// How the tags of a communicator's operations are made: half of them for operations in the order
+/// of starting, half for persistent ones in the order of making.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tags {
     /// Operations of one kind whose messages can be told apart.

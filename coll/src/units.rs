@@ -1,9 +1,10 @@
 //! Reductions of the smallest items that their operators know.
 //!
-//! Ranks may put the same values into items of different lengths: 30 arrays of 1000 on one, 30,000 values on another.
-//! Vectors are cut into parts and rounds of whole items, and whether an operation goes over boards depends on the length
-//! of one. So before anything else items are taken apart, those that are nothing but smaller ones side by side: then the
-//! cuts are the same on all ranks, whatever each gives.
+//! Ranks may put the same values into items of different lengths: 30 arrays of 1000 on one, 30,000
+//! values on another. Vectors are cut into parts and rounds of whole items, and whether an
+//! operation goes over boards depends on the length of one. So before anything else items are taken
+//! apart, those that are nothing but smaller ones side by side: then the cuts are the same on all
+//! ranks, whatever each gives.
 
 use portolan_core::comm::{Communicator, InterCommunicator};
 use portolan_core::{Device, Result, TypedBuf};
@@ -29,7 +30,8 @@ pub(crate) fn are_in(operation: &Operation<'_>) -> bool {
     }
 }
 
-/// The operation with other items, in which there is [nothing](are_in) to take apart any more. `kept` is where its counts lie.
+/// The operation with other items, in which there is [nothing](are_in) to take apart any more.
+/// `kept` is where its counts lie.
 ///
 /// # Errors
 /// As [`check`], of the items that the caller gave.
@@ -67,7 +69,8 @@ pub(crate) fn of<'a, D: Device>(
     Ok(operation)
 }
 
-/// The same of an operation between two groups; `None` where there is nothing to take apart, or something is wrong.
+/// The same of an operation between two groups; `None` where there is nothing to take apart, or
+/// something is wrong.
 pub(crate) fn between<'a, D: Device>(
     comm: &InterCommunicator<D>,
     operation: &'a InterOperation<'a>,

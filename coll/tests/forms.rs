@@ -173,7 +173,8 @@ fn persistent_operations_start_in_any_order() {
     });
 }
 
-/// By messages: whether one over the boards is over at once depends on the others, and then it may be started again.
+/// By messages: whether one over the boards is over at once depends on the others, and then it may
+/// be started again.
 #[test]
 fn persistent_operations_are_waited_for_before_they_are_started_again() {
     let mut by_messages = Options::default();
@@ -302,7 +303,8 @@ fn ranks_that_compare_find_blocks_with_gaps_that_overlap() {
             // SAFETY: the buffers outlive the call.
             unsafe { run(world, &operation) }
         };
-        // The row is the end of the last one: it meets the second column, where that is the last one.
+        // The row is the end of the last one: it meets the second column, where that is the last
+        // one.
         let error = exchange(&mut send, &mut matrix, [0, 12, 36]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
         let text = "the blocks of ranks 1 and 2 overlap in the receive buffer";

@@ -1,4 +1,5 @@
-//! Reductions of the same values as items of different lengths: arrays on some ranks, numbers on others.
+//! Reductions of the same values as items of different lengths: arrays on some ranks, numbers on
+//! others.
 
 use std::sync::Arc;
 

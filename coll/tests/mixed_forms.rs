@@ -1,4 +1,5 @@
-//! Ranks that give the blocks of one operation in different forms: one length for all on some, counts on others.
+//! Ranks that give the blocks of one operation in different forms: one length for all on some,
+//! counts on others.
 
 use std::sync::Arc;
 

@@ -234,7 +234,8 @@ fn operations_wait_for_room_in_the_middle() {
     }
 }
 
-/// The room is for messages of the hook alone here: the request that the program waits for is none of them.
+/// The room is for messages of the hook alone here: the request that the program waits for is none
+/// of them.
 #[test]
 fn those_under_way_wait_for_room_in_the_middle() {
     const N: u32 = 6;

@@ -1,5 +1,5 @@
-//! Lengths that are right one by one and longer than the address space together: items of a layout without an extent lie over
-//! each other, so a program can have as many as it likes.
+//! Lengths that are right one by one and longer than the address space together: items of a layout
+//! without an extent lie over each other, so a program can have as many as it likes.
 
 use std::sync::Arc;
 

@@ -8,8 +8,9 @@ use portolan_core::{Group, Request, Result, Status, TypedBuf};
 
 /// A borrowed device of whatever type, its methods found by a table of pointers.
 ///
-/// The cases are compiled once, for this type: some hundred of them, and the collectives that they run, take
-/// the compiler twenty seconds for each device otherwise. What the device itself does is the same code.
+/// The cases are compiled once, for this type: some hundred of them, and the collectives that they
+/// run, take the compiler twenty seconds for each device otherwise. What the device itself does is
+/// the same code.
 pub struct Erased<'d>(&'d dyn Whole);
 
 impl<'d> Erased<'d> {

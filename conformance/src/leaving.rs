@@ -13,8 +13,9 @@ use crate::over::{Over, Transports};
 use crate::suite::run_job;
 use crate::sut::Job;
 
-/// Tests that a transport tells of a rank that has left in good order ([`Transport::has_left`]), not before what that one had
-/// sent is here, and that a wait for it ends. For transports that can tell, which may say `false` otherwise.
+/// Tests that a transport tells of a rank that has left in good order ([`Transport::has_left`]),
+/// not before what that one had sent is here, and that a wait for it ends. For transports that can
+/// tell, which may say `false` otherwise.
 ///
 /// # Panics
 /// If the test fails.

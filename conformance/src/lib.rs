@@ -8,8 +8,8 @@
 //! portolan_conformance::suite!(Over<MyTransports>);
 //! ```
 //!
-//! That line becomes one `#[test]` per case and number of ranks (1, 2, 3, 4, 5 and 8), in modules by
-//! subject; ranks are threads. The same cases run over processes: a program that has opened its
+//! That line becomes one `#[test]` per case and number of ranks (1, 2, 3, 4, 5 and 8), in modules
+//! by subject; ranks are threads. The same cases run over processes: a program that has opened its
 //! device hands it to [`run_process`], under any launcher.
 //!
 //! **What it is not.** It measures nothing and knows no backend. What a device may choose (when a

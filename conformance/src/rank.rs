@@ -16,8 +16,8 @@ pub(crate) const CONTEXTS: u32 = 16;
 /// The context of a case in which barriers run.
 const BARRIER: u32 = CONTEXTS - 1;
 
-/// Names the variable that has cases repeat things less often, with the value `0`. All ranks must be given the
-/// same.
+/// Names the variable that has cases repeat things less often, with the value `0`. All ranks must
+/// be given the same.
 const MANY: &str = "PORTOLAN_TEST_MANY";
 
 /// A rank of the job in which a case runs.
@@ -64,14 +64,15 @@ impl<'d, D: Device> Rank<'d, D> {
         self.device.attributes().eager_max
     }
 
-    /// Whether packets are so small that much data takes minutes: transports for tests are like that,
-    /// and show with less what they are to show.
+    /// Whether packets are so small that much data takes minutes: transports for tests are like
+    /// that, and show with less what they are to show.
     pub fn is_cramped(&self) -> bool {
         self.eager_max() < 1024
     }
 
-    /// How often a case repeats what shows something by being repeated: `usually`, or `few` times where
-    /// `PORTOLAN_TEST_MANY=0` says so, as where each step of an emulated machine is a request to another process.
+    /// How often a case repeats what shows something by being repeated: `usually`, or `few` times
+    /// where `PORTOLAN_TEST_MANY=0` says so, as where each step of an emulated machine is a request
+    /// to another process.
     pub fn many(&self, usually: u32, few: u32) -> u32 {
         match std::env::var_os(MANY) {
             Some(value) if value == "0" => few,

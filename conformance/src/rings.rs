@@ -1,7 +1,8 @@
 //! Rings of messages that a progress hook plays: what a nonblocking collective is to a device.
 //!
 //! A ring has rounds. In each, a rank sends to the next and receives from the previous; the round
-//! after it begins, inside progress, when both are over. The caller holds one request for all of it.
+//! after it begins, inside progress, when both are over. The caller holds one request for all of
+//! it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -8,8 +8,8 @@ use crate::rank::Rank;
 use crate::sut::{Job, Sut};
 use crate::watchdog::Watchdog;
 
-/// Makes the tests of a backend: `suite!(Sut)` at 1, 2, 3, 4, 5 and 8 ranks, `suite!(Sut, few)` at 2
-/// and 3, for variants of something that is tested in full already.
+/// Makes the tests of a backend: `suite!(Sut)` at 1, 2, 3, 4, 5 and 8 ranks, `suite!(Sut, few)` at
+/// 2 and 3, for variants of something that is tested in full already.
 ///
 /// The tests lie in one module per subject, next to the invocation.
 #[macro_export]

@@ -13,11 +13,12 @@ pub trait Sut {
     /// Name in test output.
     const NAME: &'static str;
 
-    /// Why there is no level that lets every thread call, where there is none. `Shared` is not used then.
+    /// Why there is no level that lets every thread call, where there is none. `Shared` is not used
+    /// then.
     const NO_SHARED: Option<&'static str> = None;
 
-    /// Why there is nothing to test on this machine: what it stands on is not installed. Every test is skipped
-    /// then, and says so.
+    /// Why there is nothing to test on this machine: what it stands on is not installed. Every test
+    /// is skipped then, and says so.
     fn missing() -> Option<String> {
         None
     }

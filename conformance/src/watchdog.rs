@@ -5,8 +5,8 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How long a case may take, in seconds, unless [`VARIABLE`] says otherwise. Far more than any needs:
-/// it is there for deadlocks.
+/// How long a case may take, in seconds, unless [`VARIABLE`] says otherwise. Far more than any
+/// needs: it is there for deadlocks.
 const LIMIT: u64 = 300;
 
 /// The variable with another limit in seconds: for slow machines, and for people who hunt a hang.

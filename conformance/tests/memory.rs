@@ -105,8 +105,8 @@ mod delayed {
     suite!(Over<Delayed>, few);
 }
 
-/// One packet in three is refused though there is room, and the others are delayed. The network puts
-/// and gets, atomic operations go by packets.
+/// One packet in three is refused though there is room, and the others are delayed. The network
+/// puts and gets, atomic operations go by packets.
 struct Refused;
 
 impl Transports for Refused {

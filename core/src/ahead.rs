@@ -1,7 +1,7 @@
 //! Asking for a line of memory before it is needed.
 
-/// Asks for the line of `ptr` for reading, so that a load that comes a little later does not wait for it. A hint: nothing
-/// is read, whatever the address.
+/// Asks for the line of `ptr` for reading, so that a load that comes a little later does not wait
+/// for it. A hint: nothing is read, whatever the address.
 #[inline(always)]
 pub fn prefetch<T>(ptr: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -64,7 +64,8 @@ impl ContigBuf {
     }
 }
 
-/// `count` items of a layout: the arguments `buf, count, datatype` of the paper's datatype routines.
+/// `count` items of a layout: the arguments `buf, count, datatype` of the paper's datatype
+/// routines.
 #[derive(Clone, Copy, Debug)]
 pub struct TypedBuf<'a> {
     /// Address that displacements count from; may be null if the layout's displacements are

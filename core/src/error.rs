@@ -17,15 +17,17 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// The names follow MPI's error classes where there is one.
 ///
-/// Under the crate `portolan` a rank that was given an error of any kind but [`Aborted`](Self::Aborted),
-/// [`Finalized`](Self::Finalized), [`MayBlock`](Self::MayBlock) and [`PeerFailed`](Self::PeerFailed), and that ends
-/// without saying how, counts as failed: `World` has the rule.
+/// Under the crate `portolan` a rank that was given an error of any kind but
+/// [`Aborted`](Self::Aborted), [`Finalized`](Self::Finalized), [`MayBlock`](Self::MayBlock) and
+/// [`PeerFailed`](Self::PeerFailed), and that ends without saying how, counts as failed: `World`
+/// has the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The job was aborted.
     Aborted,
-    /// A resource (memory, slots, descriptors) ran out (`MPI_ERR_NO_MEM`, the paper's `MPI_ERR_EXHAUSTED`).
+    /// A resource (memory, slots, descriptors) ran out (`MPI_ERR_NO_MEM`, the paper's
+    /// `MPI_ERR_EXHAUSTED`).
     #[doc(alias("MPI_ERR_NO_MEM", "MPI_ERR_EXHAUSTED"))]
     Exhausted,
     /// The device has been ended.
@@ -62,7 +64,8 @@ pub enum ErrorKind {
     Job,
     /// A buffered send cannot be buffered without blocking (`MPIR_ERR_MAY_BLOCK` of the paper).
     MayBlock,
-    /// A peer process has died (`MPIX_ERR_PROC_FAILED`), or has left while something was still wanted of it.
+    /// A peer process has died (`MPIX_ERR_PROC_FAILED`), or has left while something was still
+    /// wanted of it.
     #[doc(alias = "MPIX_ERR_PROC_FAILED")]
     PeerFailed,
     /// A peer sent something that no correct peer sends.
@@ -164,7 +167,8 @@ impl Error {
         }))
     }
 
-    /// The error of whatever needs a rank that has died, or that has left; `why` says of what, as the device does.
+    /// The error of whatever needs a rank that has died, or that has left; `why` says of what, as
+    /// the device does.
     #[cold]
     pub fn peer_failed(peer: u32, why: &str) -> Self {
         if why == LEFT {
@@ -228,8 +232,8 @@ impl Error {
         self
     }
 
-    /// Keeps the error of another kind that this one was made from, for programs: [`source`](std::error::Error::source) gives it.
-    /// What it says, this one is to say, too.
+    /// Keeps the error of another kind that this one was made from, for programs:
+    /// [`source`](std::error::Error::source) gives it. What it says, this one is to say, too.
     #[must_use]
     pub fn caused_by(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.0.cause = Some(Arc::new(cause));
@@ -285,8 +289,8 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {
-    /// The error of a part of Portolan that this one was made from: of a setting, a layout, an operator, the launcher.
-    /// Its text is a part of this one's.
+    /// The error of a part of Portolan that this one was made from: of a setting, a layout, an
+    /// operator, the launcher. Its text is a part of this one's.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         let cause = self.0.cause.as_deref()?;
         Some(cause)

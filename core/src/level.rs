@@ -1,7 +1,8 @@
 //! Thread levels: what they cost is decided when a device is made, by type.
 //!
-//! [`Single`] pays a flag that catches re-entry; [`Multiple`] pays a mutex, which catches it, too. A device of level
-//! `Single` is not `Sync`, so a program cannot share it between threads by mistake.
+//! [`Single`] pays a flag that catches re-entry; [`Multiple`] pays a mutex, which catches it, too.
+//! A device of level `Single` is not `Sync`, so a program cannot share it between threads by
+//! mistake.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ops::{Deref, DerefMut};
@@ -55,8 +56,8 @@ pub trait StateLock<S> {
     /// `_LOCK_FREE`).
     ///
     /// # Panics
-    /// When the caller's thread has access already: a handler, a hook or an operator entered the device
-    /// by another way than the context that it was given.
+    /// When the caller's thread has access already: a handler, a hook or an operator entered the
+    /// device by another way than the context that it was given.
     fn lock(&self) -> Self::Guard<'_>;
 
     /// Access, unless somebody has it.
@@ -119,8 +120,8 @@ impl<S> Deref for CellGuard<'_, S> {
 
     #[inline]
     fn deref(&self) -> &S {
-        // SAFETY: `busy` was false when this guard was made and is true until it is dropped, and the
-        // lock is not `Sync`: this is the only guard.
+        // SAFETY: `busy` was false when this guard was made and is true until it is dropped, and
+        // the lock is not `Sync`: this is the only guard.
         unsafe { &*self.0.state.get() }
     }
 }
@@ -147,8 +148,9 @@ impl<S> Drop for CellGuard<'_, S> {
 #[derive(Debug)]
 pub struct MutexLock<S> {
     state: Mutex<S>,
-    /// The thread with access, as [`this_thread`] says; 0 while there is none. Relaxed everywhere: a thread looks
-    /// for its own number, which nobody else stores, and sees its own stores in order.
+    /// The thread with access, as [`this_thread`] says; 0 while there is none. Relaxed everywhere:
+    /// a thread looks for its own number, which nobody else stores, and sees its own stores in
+    /// order.
     holder: AtomicUsize,
 }
 

@@ -9,8 +9,8 @@
 //! **What it is not.** It names no backend: a third party can write a transport, or a whole device,
 //! in a crate of its own. It has no typed interface: that is the crate `portolan`.
 //!
-//! **Who calls it.** `portolan`, `coll` and `rma` (to come) from above, through `Device`. Transports from
-//! below, in one place only: the sink that they are handed when they are polled.
+//! **Who calls it.** `portolan`, `coll` and `rma` (to come) from above, through `Device`.
+//! Transports from below, in one place only: the sink that they are handed when they are polled.
 //!
 //! **Invariants.**
 //! - Requests are slots `{channel, index, generation}`; no call with a stale one does harm.
@@ -20,7 +20,8 @@
 //! - What a peer sends is checked before it is believed; a peer that sends nonsense is declared
 //!   failed.
 //! - Nothing is global: several devices live side by side in a process, and one thread can step
-//!   several ranks. Only how much is said on standard error ([`mod@log`]) is the process's, as `tracing` is.
+//!   several ranks. Only how much is said on standard error ([`mod@log`]) is the process's, as
+//!   `tracing` is.
 
 pub mod ahead;
 pub mod buffer;

@@ -1,38 +1,42 @@
 //! Copying out of cache lines that two processors hand to each other.
 //!
-//! A line that one processor has written and another has read is in both caches. Before the first may write it again the
-//! other has to give it up, and on some processors that is by far the dearest step of all: 7 to 9 ns a line on Zen 4, one
-//! line behind the other, where reading a line that was just written takes 1.5. If the reader has written into the line,
-//! the line is in one cache only, and goes back to the first writer for 1.1 to 1.5 ns. So a reader *takes* what it has
+//! A line that one processor has written and another has read is in both caches. Before the first
+//! may write it again the other has to give it up, and on some processors that is by far the
+//! dearest step of all: 7 to 9 ns a line on Zen 4, one line behind the other, where reading a line
+//! that was just written takes 1.5. If the reader has written into the line, the line is in one
+//! cache only, and goes back to the first writer for 1.1 to 1.5 ns. So a reader *takes* what it has
 //! read: it stores a byte into each line while that is still at hand, which costs it 0.6 ns.
 //!
-//! How lines are copied matters as well. From about 2 KiB on the C library copies by `rep movsb`, which takes lines for writing without
-//! fetching them first, and needs a while before it begins. Many messages behind each other gain by it; a short one, or one that is alone, is
-//! copied sooner [by words](copy_by_words), on processors where that has been measured.
+//! How lines are copied matters as well. From about 2 KiB on the C library copies by `rep movsb`,
+//! which takes lines for writing without fetching them first, and needs a while before it begins.
+//! Many messages behind each other gain by it; a short one, or one that is alone, is copied sooner
+//! [by words](copy_by_words), on processors where that has been measured.
 
 use crate::config::{Settings, Switch};
 
 /// Bytes of a line.
 pub const LINE: usize = 64;
-/// Bytes that are copied before their lines are taken: few enough to stay in the first cache, and to be copied by
-/// loads and stores rather than by `rep movsb`, which such processors are slow at.
+/// Bytes that are copied before their lines are taken: few enough to stay in the first cache, and
+/// to be copied by loads and stores rather than by `rep movsb`, which such processors are slow at.
 const BLOCK: usize = 1 << 10;
 
 /// Longest copy that no C library makes by `rep movsb`.
 const WORDS: usize = 2 << 10;
-/// Longest message that is better copied by loads and stores, and the same of one that is alone. (Two processes that copy all so: alone, 2.2,
-/// 3, 4 and 6 KiB, 0.81, 0.85, 0.84 and 1.24 of the time; 64 of 2.2, 3 and 4 KiB behind each other move 1.39, 0.76 and 0.53 as much.)
+/// Longest message that is better copied by loads and stores, and the same of one that is alone.
+/// (Two processes that copy all so: alone, 2.2, 3, 4 and 6 KiB, 0.81, 0.85, 0.84 and 1.24 of the
+/// time; 64 of 2.2, 3 and 4 KiB behind each other move 1.39, 0.76 and 0.53 as much.)
 const LONGEST: usize = 2560;
 const LONGEST_ALONE: usize = 4 << 10;
 
-/// Whether messages on this processor are better copied by words where that is said of their length: AMD's family 1Ah (of which Zen 5 was measured).
+/// Whether messages on this processor are better copied by words where that is said of their
+/// length: AMD's family 1Ah (of which Zen 5 was measured).
 #[must_use]
 pub fn better_by_words() -> bool {
     family() == Some(0x1a)
 }
 
-/// Whether a message of `len` bytes is copied sooner [by words](copy_by_words), on a processor where [some are](better_by_words).
-/// `alone` if no other is copied right before or behind it.
+/// Whether a message of `len` bytes is copied sooner [by words](copy_by_words), on a processor
+/// where [some are](better_by_words). `alone` if no other is copied right before or behind it.
 #[inline]
 #[must_use]
 pub fn is_for_words(len: usize, alone: bool) -> bool {
@@ -52,7 +56,8 @@ pub unsafe fn copy_by_words(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Whether this processor is one on which lines are better taken by who has read them: AMD's Zen 3 and Zen 4 (family 19h).
+/// Whether this processor is one on which lines are better taken by who has read them: AMD's Zen 3
+/// and Zen 4 (family 19h).
 #[must_use]
 pub fn better_taken() -> bool {
     family() == Some(0x19)
@@ -87,11 +92,12 @@ fn family() -> Option<u32> {
     matches!(name.as_flattened(), b"AuthenticAMD" | b"HygonGenuine").then_some(family)
 }
 
-/// Copies `len` bytes and takes the lines in which they lay: what is there afterwards is unspecified.
+/// Copies `len` bytes and takes the lines in which they lay: what is there afterwards is
+/// unspecified.
 ///
 /// # Safety
-/// `len` bytes at `from` are readable and writable, as many at `to` writable, and the two do not overlap. Nobody needs
-/// what is at `from` any more.
+/// `len` bytes at `from` are readable and writable, as many at `to` writable, and the two do not
+/// overlap. Nobody needs what is at `from` any more.
 #[inline]
 pub unsafe fn copy_and_take(from: *mut u8, to: *mut u8, len: usize) {
     for start in (0..len).step_by(BLOCK) {
@@ -112,7 +118,8 @@ pub unsafe fn copy_and_take(from: *mut u8, to: *mut u8, len: usize) {
 #[inline]
 pub unsafe fn take(at: *mut u8, len: usize) {
     for start in (0..len).step_by(LINE) {
-        // SAFETY: the caller's promise. Volatile, or nobody would see a reason to store what nobody reads.
+        // SAFETY: the caller's promise. Volatile, or nobody would see a reason to store what nobody
+        // reads.
         unsafe { at.add(start).write_volatile(0) };
     }
 }

@@ -1,12 +1,12 @@
 //! Messages for people: through `tracing`, and to standard error where the program does not listen.
 //!
-//! Every message of Portolan is an event of `tracing`, made by [`log!`](crate::log!). A program with a subscriber of its own
-//! gets them there, and nowhere else. Of any other program they go to standard error, as far as the setting `PORTOLAN_LOG`
-//! asks for them, once [`to_stderr`] has been called. No subscriber is installed for that: the program may install one
-//! at any time.
+//! Every message of Portolan is an event of `tracing`, made by [`log!`](crate::log!). A program
+//! with a subscriber of its own gets them there, and nowhere else. Of any other program they go to
+//! standard error, as far as the setting `PORTOLAN_LOG` asks for them, once [`to_stderr`] has been
+//! called. No subscriber is installed for that: the program may install one at any time.
 //!
-//! `tracing` belongs to the process, and so does this: the one thing here that several worlds in a process share. The most
-//! talkative of their settings holds for all.
+//! `tracing` belongs to the process, and so does this: the one thing here that several worlds in a
+//! process share. The most talkative of their settings holds for all.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -23,7 +23,8 @@ use tracing::{Dispatch, Event, Level, Metadata, dispatcher};
 
 use crate::config::LogLevel;
 
-/// Says something to people, with the fields of [`tracing::event!`]: `log!(WARN, rank, peer, "what has happened")`.
+/// Says something to people, with the fields of [`tracing::event!`]:
+/// `log!(WARN, rank, peer, "what has happened")`.
 ///
 /// Where nobody listens at this level it costs a load and a comparison.
 #[macro_export]
@@ -56,8 +57,8 @@ const LEVELS: [LevelFilter; 6] = [
     LevelFilter::TRACE,
 ];
 
-/// From now on messages up to this level go to standard error, unless the program has a subscriber of its own. A call
-/// with a more silent level than an earlier one changes nothing.
+/// From now on messages up to this level go to standard error, unless the program has a subscriber
+/// of its own. A call with a more silent level than an earlier one changes nothing.
 pub fn to_stderr(level: LogLevel) {
     let place = match level {
         LogLevel::Off => return,

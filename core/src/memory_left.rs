@@ -1,7 +1,7 @@
 //! How much memory may still be used: the machine's, and that of every control group above us.
 //!
-//! Asked before much is allocated, because afterwards it is too late: a control group answers a page too many
-//! with the OOM killer.
+//! Asked before much is allocated, because afterwards it is too late: a control group answers a
+//! page too many with the OOM killer.
 //!
 //! Swap is not counted: memory that ranks write all the time is no use on a disk, and a
 //! group's limit of memory holds whether its pages could be swapped or not.

@@ -6,13 +6,15 @@ use crate::error::ErrorKind;
 
 /// Source, tag, error, byte count and cancellation of a completed operation (`MPI_Status`).
 ///
-/// Source and tag are those of a message that was received or probed. Of anything else (a send, a collective operation,
-/// what was cancelled) they say nothing: [`has_message`](Self::has_message) tells.
+/// Source and tag are those of a message that was received or probed. Of anything else (a send, a
+/// collective operation, what was cancelled) they say nothing: [`has_message`](Self::has_message)
+/// tells.
 #[doc(alias = "MPI_Status")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// Rank of the sender in the communicator of the receive; `u32::MAX` if no message was received.
+    /// Rank of the sender in the communicator of the receive; `u32::MAX` if no message was
+    /// received.
     pub source: u32,
     /// Tag of the message; `u32::MAX` if no message was received.
     pub tag: u32,
@@ -26,8 +28,8 @@ pub struct Status {
     /// Whether the operation was cancelled (`MPI_Test_cancelled`). Nothing was transferred then.
     #[doc(alias = "MPI_Test_cancelled")]
     pub cancelled: bool,
-    /// Representation of the bytes that were delivered: native, unless a contiguous receive of bytes
-    /// took them as they came.
+    /// Representation of the bytes that were delivered: native, unless a contiguous receive of
+    /// bytes took them as they came.
     pub rep: MsgRep,
 }
 
@@ -49,7 +51,8 @@ impl Status {
         self.error.is_none() && !self.cancelled && self.rep == MsgRep::Native
     }
 
-    /// Whether source and tag are those of a message: not after a send, nor after an operation that moved nothing.
+    /// Whether source and tag are those of a message: not after a send, nor after an operation that
+    /// moved nothing.
     ///
     /// ```
     /// use portolan_core::Status;

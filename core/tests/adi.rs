@@ -166,7 +166,8 @@ fn a_status_may_be_ignored() {
     assert!(!std::mem::needs_drop::<Status>());
 }
 
-/// `is_complete` is a load: it moves nothing, so an arrival is not seen before the device is called.
+/// `is_complete` is a load: it moves nothing, so an arrival is not seen before the device is
+/// called.
 #[test]
 fn is_complete_calls_nothing() {
     let (zero, one) = pair();
@@ -299,8 +300,8 @@ fn step_until_complete(zero: &Rank, sent: Request, one: &Rank, received: Request
     }
 }
 
-/// A blocking send announces a message of which a nonblocking one would send a copy, if that is long and
-/// the receiver can read the sender's memory.
+/// A blocking send announces a message of which a nonblocking one would send a copy, if that is
+/// long and the receiver can read the sender's memory.
 #[test]
 fn blocking_sends_announce_earlier() {
     let eager = pair().0.attributes().eager_max;
@@ -550,13 +551,15 @@ fn abort_hands_its_code_to_the_environment() {
 /// Says, in the process that the next test starts, that nobody reads its standard error.
 const UNREAD: &str = "PORTOLAN_TEST_UNREAD";
 
-/// A rank that aborts ends, and tells its launcher, although its standard error is a pipe that is full.
+/// A rank that aborts ends, and tells its launcher, although its standard error is a pipe that is
+/// full.
 #[test]
 fn abort_waits_for_no_reader() {
     if std::env::var_os(UNREAD).is_some() {
         let device = ranks(1).pop().unwrap();
         let (told, says) = std::io::pipe().unwrap();
-        // SAFETY: both descriptors are open; from here on the pipe is this process's standard error.
+        // SAFETY: both descriptors are open; from here on the pipe is this process's standard
+        // error.
         let stderr = unsafe { libc::dup2(says.as_raw_fd(), libc::STDERR_FILENO) };
         assert_eq!(stderr, libc::STDERR_FILENO);
         let full = vec![0; 1 << 16];

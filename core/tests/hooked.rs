@@ -92,7 +92,8 @@ fn are_read_in_the_next_poll() {
     assert_eq!(it.sent, received);
 }
 
-/// To ask for a stream takes no time: the sender hears of it from the call that starts the operation.
+/// To ask for a stream takes no time: the sender hears of it from the call that starts the
+/// operation.
 #[test]
 fn are_asked_for_at_once_where_they_are_streamed() {
     // Every other byte.

@@ -7,12 +7,13 @@
 //! ```
 //!
 //! The standard library is not instrumented in such a build, so this test has no harness and starts
-//! its threads with `pthread_create`, which the sanitizer knows. It runs as an ordinary test as well.
+//! its threads with `pthread_create`, which the sanitizer knows. It runs as an ordinary test as
+//! well.
 //!
 //! One thread plays the engine: it claims slots, writes the buffer of the operation, completes and
 //! frees them, over and over, beyond the first chunk of words too. The others look at the states
-//! without a lock: who sees `Complete` reads the buffer, which is a race unless the Release store of
-//! the state pairs with their Acquire load.
+//! without a lock: who sees `Complete` reads the buffer, which is a race unless the Release store
+//! of the state pairs with their Acquire load.
 
 // The module under test is private to the crate: it is compiled here once more, by itself.
 #[path = "../src/request/handle.rs"]

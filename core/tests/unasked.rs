@@ -1,4 +1,5 @@
-//! Blocking sends to a receiver that cannot read the sender's memory: announced at first, then unasked.
+//! Blocking sends to a receiver that cannot read the sender's memory: announced at first, then
+//! unasked.
 
 use std::thread;
 
@@ -99,8 +100,8 @@ fn pieces_wait_for_room_and_keep_their_order() {
     one_way(LONG, cramped);
 }
 
-/// Whoever has learnt that pieces are the way sends them whether their receive is there or not, and whatever
-/// that is.
+/// Whoever has learnt that pieces are the way sends them whether their receive is there or not, and
+/// whatever that is.
 #[test]
 fn pieces_find_their_receive_late_and_in_any_order() {
     let (sender, receiver) = ranks::<Single>(Options::default());
@@ -143,7 +144,8 @@ fn pieces_find_their_receive_late_and_in_any_order() {
     });
 }
 
-/// Messages of one length that a rank sends at a time, and the directions in which it moves as many.
+/// Messages of one length that a rank sends at a time, and the directions in which it moves as
+/// many.
 #[derive(Clone, Copy)]
 struct Window {
     count: u32,
@@ -152,7 +154,8 @@ struct Window {
     receives: bool,
 }
 
-/// Sends rounds of a window, each round behind an answer: how many messages were announced, and how many not.
+/// Sends rounds of a window, each round behind an answer: how many messages were announced, and how
+/// many not.
 fn rounds(me: u32, rank: &Rank<Single>, window: Window) -> (u64, u64) {
     let Window {
         count,
@@ -237,8 +240,8 @@ fn windows_both_ways_are_announced_if_they_are_long() {
     assert!(eager >= u64::from(ROUNDS / 2), "{eager} went unasked");
 }
 
-/// While one thread's message waits for room in the middle another thread sends: nothing comes in between, and each
-/// thread's messages keep their order.
+/// While one thread's message waits for room in the middle another thread sends: nothing comes in
+/// between, and each thread's messages keep their order.
 #[test]
 fn threads_do_not_send_into_each_others_messages() {
     let cramped = Options {

@@ -1,4 +1,5 @@
-//! A panic while a nonblocking operation begins: its buffer is lent already, and its caller has no handle of it yet.
+//! A panic while a nonblocking operation begins: its buffer is lent already, and its caller has no
+//! handle of it yet.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Complex numbers: those of the `num-complex` crate, of which two floating-point types are datatypes.
+//! Complex numbers: those of the `num-complex` crate, of which two floating-point types are
+//! datatypes.
 
 use num_complex::Complex;
 
@@ -6,7 +7,8 @@ use crate::{Datatype, Layout, Primitive};
 
 macro_rules! complex {
     ($($t:ty: $primitive:ident;)*) => {$(
-        // SAFETY: two floating-point numbers side by side (`#[repr(C)]`) are the primitive, without padding.
+        // SAFETY: two floating-point numbers side by side (`#[repr(C)]`) are the primitive, without
+        // padding.
         unsafe impl Datatype for Complex<$t> {
             const CONTIGUOUS: bool = true;
             const PACKED_SIZE: usize = size_of::<Self>();

@@ -62,8 +62,8 @@ pub unsafe trait Datatype: Copy + Send + Sync + 'static {
     /// a call costs no more than a look-up and a count.
     fn layout() -> Layout;
 
-    /// The same layout where it is kept for ever, as that of a primitive is: then callers need not count
-    /// a handle.
+    /// The same layout where it is kept for ever, as that of a primitive is: then callers need not
+    /// count a handle.
     #[inline]
     fn layout_for_ever() -> Option<&'static Layout> {
         None

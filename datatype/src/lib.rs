@@ -48,7 +48,8 @@ mod signature;
 pub use datatype::{Datatype, first_invalid, same_primitive};
 pub use error::{LayoutError, OpError};
 pub use layout::{Combiner, Contents, DarrayDim, Distribution, Envelope, Layout, Order};
-/// A complex number, `re` and `im`: the type of the `num-complex` crate, which `rustfft`, `ndarray` and others use, too.
+/// A complex number, `re` and `im`: the type of the `num-complex` crate, which `rustfft`, `ndarray`
+/// and others use, too.
 pub use num_complex::Complex;
 pub use op::{Op, Predefined};
 pub use pair::Pair;

@@ -18,8 +18,8 @@ impl Layout {
     ///   for reads ([`span`](Self::span) says where they can be; gaps are not read), and nobody
     ///   writes to it meanwhile.
     /// - `dst` is valid for writes of `len` bytes, and does not overlap that data.
-    /// - A null `buf` says that displacements are absolute addresses (`MPI_BOTTOM`); the
-    ///   provenance of what lies there must have been exposed (see [`std::ptr::with_exposed_provenance`]).
+    /// - A null `buf` says that displacements are absolute addresses (`MPI_BOTTOM`); the provenance
+    ///   of what lies there must have been exposed (see [`std::ptr::with_exposed_provenance`]).
     ///
     /// Neither pointer needs any alignment.
     ///

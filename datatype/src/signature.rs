@@ -86,7 +86,8 @@ enum Kind {
     Mixed,
 }
 
-/// Everything about a sequence of primitives that can be combined: a monoid under [`then`](Tally::then).
+/// Everything about a sequence of primitives that can be combined: a monoid under
+/// [`then`](Tally::then).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tally {
     pub(crate) bytes: usize,

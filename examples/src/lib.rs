@@ -1,10 +1,10 @@
 //! What the larger example programs are made of: things people copy from, too.
 //!
-//! **What it is.** The heat equation ([`heat`]), least squares ([`least_squares`], with a reader
-//! of Matrix Market files), Poisson's equation ([`poisson`]), sorting ([`sample_sort`]) and a Fourier
-//! transform ([`spectrum`]) as functions of a communicator, so that a program, a test with threads as
-//! ranks and `portolan demo` run the same code. The programs are in `src/bin/`, and `README.md` lists
-//! them.
+//! **What it is.** The heat equation ([`heat`]), least squares ([`least_squares`], with a reader of
+//! Matrix Market files), Poisson's equation ([`poisson`]), sorting ([`sample_sort`]) and a Fourier
+//! transform ([`spectrum`]) as functions of a communicator, so that a program, a test with threads
+//! as ranks and `portolan demo` run the same code. The programs are in `src/bin/`, and `README.md`
+//! lists them.
 //!
 //! **What it is not.** A library of solvers: these are the simplest methods that are still honest,
 //! and the interface is not stable.

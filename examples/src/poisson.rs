@@ -1,4 +1,5 @@
-//! Poisson's equation on the unit square, `−Δu = f` with `u = 0` on the edge, by conjugate gradients.
+//! Poisson's equation on the unit square, `−Δu = f` with `u = 0` on the edge, by conjugate
+//! gradients.
 //!
 //! Rows of the grid are in blocks, one per rank, on a Cartesian communicator of one dimension. Each
 //! iteration exchanges rows with the neighbours above and below (a neighbour alltoall: ranks at the
@@ -70,8 +71,8 @@ struct Rows<L: Level, D: Device> {
     edge: Vec<f64>,
 }
 
-/// Solves the problem on `size` × `size` inner points until the residual has become `tolerance` times as
-/// small. Collective.
+/// Solves the problem on `size` × `size` inner points until the residual has become `tolerance`
+/// times as small. Collective.
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there are more ranks than rows;

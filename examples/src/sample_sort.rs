@@ -1,7 +1,8 @@
 //! Sorting numbers that are shared out over ranks, by samples.
 //!
-//! Every rank sorts its share and puts some of it forward; the samples of all, sorted, say which rank gets
-//! which range of numbers. An alltoall tells how many go where, another with counts moves them.
+//! Every rank sorts its share and puts some of it forward; the samples of all, sorted, say which
+//! rank gets which range of numbers. An alltoall tells how many go where, another with counts moves
+//! them.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -43,8 +44,8 @@ pub fn sum<L: Level, D: Device>(comm: &Comm<L, D>, numbers: &[i64]) -> Result<Su
     })
 }
 
-/// Sorts numbers that are shared out over ranks: each rank gets a range of them, in order, and all of rank
-/// `i` are at most those of rank `i + 1`. Collective.
+/// Sorts numbers that are shared out over ranks: each rank gets a range of them, in order, and all
+/// of rank `i` are at most those of rank `i + 1`. Collective.
 ///
 /// # Errors
 /// [`PeerFailed`](portolan::ErrorKind::PeerFailed).
@@ -92,8 +93,8 @@ fn splitters<L: Level, D: Device>(comm: &Comm<L, D>, sorted: &[i64]) -> Result<V
         .collect())
 }
 
-/// Whether the numbers are in order on this rank and after those of all ranks before it, on all ranks.
-/// Collective.
+/// Whether the numbers are in order on this rank and after those of all ranks before it, on all
+/// ranks. Collective.
 ///
 /// # Errors
 /// [`PeerFailed`](portolan::ErrorKind::PeerFailed).

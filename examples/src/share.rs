@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// The share of `rank` of `count` things on `ranks` ranks; earlier ranks have one more where it does
-/// not come out even.
+/// The share of `rank` of `count` things on `ranks` ranks; earlier ranks have one more where it
+/// does not come out even.
 ///
 /// ```
 /// use portolan_examples::share;

@@ -1,5 +1,5 @@
-//! Any file is a matrix, a vector, or an error that names the file: no panic, and no more memory than
-//! the file's own length calls for.
+//! Any file is a matrix, a vector, or an error that names the file: no panic, and no more memory
+//! than the file's own length calls for.
 
 use portolan_examples::least_squares::{read_matrix, read_vector};
 use proptest::prelude::*;

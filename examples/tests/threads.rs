@@ -129,7 +129,8 @@ fn too_few_iterations_are_told() {
     );
 }
 
-/// The second version of the library is not loaded beside the first; the conformance suite runs over it with threads.
+/// The second version of the library is not loaded beside the first; the conformance suite runs
+/// over it with threads.
 #[test]
 fn every_example_is_right_over_libfabric() {
     let networks = networks::networks().into_iter();

@@ -79,8 +79,8 @@ pub(crate) struct RunArgs {
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) variables: Vec<(String, String)>,
 
-    /// When a rank fails: end the others (`abort`), or let them go on (`return`); sets and overrides
-    /// PORTOLAN_ON_FAILURE
+    /// When a rank fails: end the others (`abort`), or let them go on (`return`); sets and
+    /// overrides PORTOLAN_ON_FAILURE
     #[arg(long, value_name = "WHAT", value_parser = OnFailure::parse)]
     pub(crate) on_failure: Option<OnFailure>,
 

@@ -1,9 +1,9 @@
 //! `portolan demo`: four processes compute something that can be seen, and what they talk through
 //! is measured.
 //!
-//! Two kinds of jobs of this command itself, one after the other: the heat equation, then latency and
-//! bandwidth between two ranks ([`bench`](crate::bench)). The first that fails ends the demo with its
-//! exit code.
+//! Two kinds of jobs of this command itself, one after the other: the heat equation, then latency
+//! and bandwidth between two ranks ([`bench`](crate::bench)). The first that fails ends the demo
+//! with its exit code.
 
 use std::error::Error;
 use std::io::{self, Write};

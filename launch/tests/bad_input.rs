@@ -80,7 +80,8 @@ const CALLS: [(&str, &[&str]); 6] = [
     ("foreign", &["error: rank 1: no input today"]),
 ];
 
-/// What rank 1 of 3 does otherwise than the others, in the debug mode of collectives, and what ranks say.
+/// What rank 1 of 3 does otherwise than the others, in the debug mode of collectives, and what
+/// ranks say.
 const DIFFERENCES: [(&str, &str); 4] = [
     (
         "operation",

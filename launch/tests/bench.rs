@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use common::{Outcome, outcome, portolan};
 use serde_json::Value;
 
-/// As little as there is to measure, with the cache of the peers' programs among the tests' files. A sample is taken twice, because the
-/// tests beside this one are others' work.
+/// As little as there is to measure, with the cache of the peers' programs among the tests' files.
+/// A sample is taken twice, because the tests beside this one are others' work.
 fn bench(arguments: &[&str]) -> Outcome {
     let least = ["--repeat", "1", "--iterations", "3"];
     let mut command = portolan(&[&["bench"], arguments, &least].concat());

@@ -2,8 +2,8 @@
 //! nothing is left running.
 //!
 //! The tests know that nothing runs any more because they read the job's output to its end, which
-//! comes when the last process that holds it has ended, and because no process has a pid that a rank
-//! has told. `--timeout` ends a job that hangs, with a code that no test expects.
+//! comes when the last process that holds it has ended, and because no process has a pid that a
+//! rank has told. `--timeout` ends a job that hangs, with a code that no test expects.
 
 // Ranks talk to the tests through their output.
 #![allow(clippy::print_stderr, clippy::print_stdout)]
@@ -33,8 +33,8 @@ const RUNNING: [&str; 5] = [
     "barrier",
 ];
 
-/// The collective operations that all ranks repeat when somebody kills one, and the sizes of the jobs:
-/// large enough that some ranks wait for living ones only.
+/// The collective operations that all ranks repeat when somebody kills one, and the sizes of the
+/// jobs: large enough that some ranks wait for living ones only.
 const COLLECTIVES: [&str; 5] = [
     "broadcasting",
     "broadcasting-large",
@@ -50,8 +50,8 @@ const OVER_OFI: [(&[&str], [u32; 2]); 2] = [
     (&["broadcasting-large", "summing"], [3, 5]),
 ];
 
-/// Over libfabric's shared memory: what is under way with the dying rank, which does not look any more. No connection breaks
-/// there that would end it.
+/// Over libfabric's shared memory: what is under way with the dying rank, which does not look any
+/// more. No connection breaks there that would end it.
 const ON_SHM: [&str; 4] = ["putting", "getting", "announcing", "deaf"];
 
 /// Names a second version of libfabric: `cargo xtask test` sets it where there is one.
@@ -110,7 +110,8 @@ fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A rank's program fails while a long message of it is announced, which another one wants meanwhile.
+/// A rank's program fails while a long message of it is announced, which another one wants
+/// meanwhile.
 fn failing() -> Result<(), Failed> {
     let outcome = rank::play(&["--timeout", "30"], 2, "failing");
     outcome.expect_code(7);
@@ -118,7 +119,8 @@ fn failing() -> Result<(), Failed> {
     nothing_in_shared_memory()
 }
 
-/// The launcher is killed, and nothing but its guard knows of the ranks' processes, which scripts in other sessions have started.
+/// The launcher is killed, and nothing but its guard knows of the ranks' processes, which scripts
+/// in other sessions have started.
 fn outside_of_the_group() -> Result<(), Failed> {
     let script = "\"$0\" \"$1\"; exit $?";
     let mut command = common::portolan(&["run", "-n", "2", "setsid", "sh", "-c", script]);
@@ -230,7 +232,8 @@ fn over_ofi() -> Vec<Trial> {
     trials
 }
 
-/// On libfabric's shared memory, in which a rank that polls holds a lock of its queue most of the time.
+/// On libfabric's shared memory, in which a rank that polls holds a lock of its queue most of the
+/// time.
 fn on_shm(role: &str, size: u32) -> Command {
     let words = [&options("return")[..], &["--transport", "ofi"]].concat();
     let mut command = rank::command(&words, size, role);
@@ -273,7 +276,8 @@ fn behind_a_script() -> Result<Command, Failed> {
     Ok(command)
 }
 
-/// The ranks' processes are their scripts'. All that they leave is removed, although the launcher has started others.
+/// The ranks' processes are their scripts'. All that they leave is removed, although the launcher
+/// has started others.
 fn killed_behind_a_script() -> Result<(), Failed> {
     let (child, said) = started(behind_a_script()?, 3);
     let pids: Vec<&str> = said.iter().filter_map(|l| l.rsplit(' ').next()).collect();

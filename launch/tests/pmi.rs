@@ -1,8 +1,8 @@
 //! The key exchange between ranks and launchers, each side against foreign ones too.
 //!
 //! This program is test and rank at once: started by a launcher with a first argument `role:NAME`
-//! it plays a rank (`roles.rs`), otherwise it runs the tests. Our ranks run under `portolan run` and
-//! under Hydra (MPICH's `mpiexec`); MPICH's ranks run under `portolan run`. What needs MPICH is
+//! it plays a rank (`roles.rs`), otherwise it runs the tests. Our ranks run under `portolan run`
+//! and under Hydra (MPICH's `mpiexec`); MPICH's ranks run under `portolan run`. What needs MPICH is
 //! reported as ignored where it is not installed.
 
 // Ranks talk to the tests through their output.

@@ -238,7 +238,8 @@ fn children_from_before_the_launcher_are_left_alone() {
     signal(other.parse().unwrap(), libc::SIGKILL);
 }
 
-/// `> >(filter | tee log)`: the shell between them ends first, and what it leaves is the launcher's child.
+/// `> >(filter | tee log)`: the shell between them ends first, and what it leaves is the launcher's
+/// child.
 #[test]
 fn what_children_from_before_the_launcher_leave_is_left_alone_too() {
     let quiet = "> /dev/null 2>&1";

@@ -1,5 +1,5 @@
-//! Ranks that wait: how they do it where cores are shared, and for each other, where the launcher puts their
-//! answers together.
+//! Ranks that wait: how they do it where cores are shared, and for each other, where the launcher
+//! puts their answers together.
 
 // Ranks talk to the tests through their output.
 #![allow(clippy::print_stderr, clippy::print_stdout)]
@@ -59,7 +59,8 @@ fn main() -> ExitCode {
                     println!("skipped: ranks with cores of their own: there is one core");
                     return Ok(());
                 };
-                // The second core may be a second thread of the first one: it is a processor all the same.
+                // The second core may be a second thread of the first one: it is a processor all
+                // the same.
                 let apart = rank::play(&["--bind", &format!("{first},{second}")], 2, "manner");
                 apart.expect_code(0);
                 assert_eq!(apart.out.matches("waiting: poll ").count(), 2);

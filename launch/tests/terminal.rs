@@ -1,4 +1,5 @@
-//! The launcher on a terminal: what is typed reaches rank 0, Ctrl-C ends the job, and a window that closes ends the input.
+//! The launcher on a terminal: what is typed reaches rank 0, Ctrl-C ends the job, and a window that
+//! closes ends the input.
 
 mod common;
 

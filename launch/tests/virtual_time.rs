@@ -16,8 +16,8 @@ use portolan_core::matching::Pattern;
 use portolan_core::{Adi, Device, ProcId, Result, SendArgs, job};
 use portolan_t3e_sim::{T3e, device, open, run_owned};
 
-/// Around what decides how a message goes: nothing, the header's 8 bytes, an aligned word more, the longest
-/// packet of the machine, and what does not fit in any.
+/// Around what decides how a message goes: nothing, the header's 8 bytes, an aligned word more, the
+/// longest packet of the machine, and what does not fit in any.
 const SIZES: [usize; 7] = [0, 8, 9, 512, 1_000, 8_192, 100_001];
 
 /// Two machines that reorder, and one that does not.

@@ -24,14 +24,16 @@ pub enum AnyDevice<L: Level = Single> {
     /// The engine over libfabric (feature `ofi`).
     #[cfg(feature = "ofi")]
     Ofi(Engine<portolan_ofi::Ofi, L>),
-    /// Libfabric, whose provider matches messages with receives (feature `ofi`, `PORTOLAN_MATCH=native`).
+    /// Libfabric, whose provider matches messages with receives (feature `ofi`,
+    /// `PORTOLAN_MATCH=native`).
     #[cfg(feature = "ofi")]
     OfiNative(portolan_ofi::Native<L>),
     /// The engine over the reference transport, which joins threads of one process (feature
     /// `memory`, for tests).
     #[cfg(feature = "memory")]
     Memory(Engine<portolan_core::transport::memory::Memory, L>),
-    /// MP_Lite on an emulated Cray T3E, in virtual time (feature `t3e-sim`). At level `Single` only.
+    /// MP_Lite on an emulated Cray T3E, in virtual time (feature `t3e-sim`). At level `Single`
+    /// only.
     #[cfg(feature = "t3e-sim")]
     T3e(crate::one_thread::OneThread<portolan_t3e_sim::T3e, L>),
     /// Keeps the enum an enum when nothing is compiled in. Cannot be made.

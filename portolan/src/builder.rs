@@ -128,8 +128,9 @@ impl<L: Level> Builder<L> {
         self.join(&mut None)
     }
 
-    /// [`device`](Self::device); if there is none, its connection to the launcher stays in `connection`. Launchers such as
-    /// Hydra kill the whole job when that closes: whoever has an error to say says it before.
+    /// [`device`](Self::device); if there is none, its connection to the launcher stays in
+    /// `connection`. Launchers such as Hydra kill the whole job when that closes: whoever has an
+    /// error to say says it before.
     pub(crate) fn join(
         self,
         connection: &mut Option<Box<dyn Bootstrap>>,
@@ -185,7 +186,8 @@ impl<L: Level> Builder<L> {
     }
 }
 
-/// Tells the launcher what this rank has waited for too long, for its picture of who waits for whom.
+/// Tells the launcher what this rank has waited for too long, for its picture of who waits for
+/// whom.
 fn report_to(launcher: &Launcher) -> StuckHook {
     let launcher = Arc::clone(launcher);
     Box::new(move |waits| {

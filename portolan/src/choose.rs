@@ -1,8 +1,8 @@
 //! Which transport: what is wanted, what is compiled in, what is usable, the same on every rank.
 //!
-//! Every rank casts a [`Vote`]: what it was asked for, and what it can use. The votes travel through
-//! the bootstrap before any transport exists, and [`decide`] is a pure function of all of them, so
-//! that every rank chooses the same, or fails with the same text.
+//! Every rank casts a [`Vote`]: what it was asked for, and what it can use. The votes travel
+//! through the bootstrap before any transport exists, and [`decide`] is a pure function of all of
+//! them, so that every rank chooses the same, or fails with the same text.
 
 mod nodes;
 
@@ -44,8 +44,8 @@ pub struct TransportInfo {
     pub name: &'static str,
     /// Why a job of processes cannot use it here, quoting the error seen; `None` if it can.
     pub unusable: Option<String>,
-    /// What it has found to work over, the best first, and why each cannot be used; empty where there is
-    /// no choice. [`transports`] fills it.
+    /// What it has found to work over, the best first, and why each cannot be used; empty where
+    /// there is no choice. [`transports`] fills it.
     pub found: Vec<(String, Option<String>)>,
 }
 
@@ -61,8 +61,8 @@ impl TransportInfo {
 }
 
 /// The transports that this program was compiled with, the best first, and whether a job of
-/// processes can use them here. Tries each of them, under the settings that the environment gives: takes
-/// some milliseconds.
+/// processes can use them here. Tries each of them, under the settings that the environment gives:
+/// takes some milliseconds.
 #[must_use]
 pub fn transports() -> Vec<TransportInfo> {
     let (settings, _) = Settings::inspect(std::env::vars_os());
@@ -251,9 +251,9 @@ pub(crate) fn agree(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Resul
     }
     let choice = decide(&votes);
     if choice.is_err() && votes.len() > 1 {
-        // All ranks came to this. Who has its answers before the others would end, and Hydra, which ends the others for it,
-        // loses what everybody had said where it was about to answer one of them. If the launcher is gone, the error of the
-        // votes is still the one to tell.
+        // All ranks came to this. Who has its answers before the others would end, and Hydra, which
+        // ends the others for it, loses what everybody had said where it was about to answer one of
+        // them. If the launcher is gone, the error of the votes is still the one to tell.
         let _ = bootstrap.fence();
     }
     choice
@@ -420,8 +420,9 @@ fn rank_list(ranks: &[usize]) -> String {
     format!("{plural} {}{more}", shown.join(", "))
 }
 
-/// Variables of libraries below the transports, and what a launcher gives every rank of a job in them, unless they are set
-/// already: the libraries read them once, and ranks with different values do not get on.
+/// Variables of libraries below the transports, and what a launcher gives every rank of a job in
+/// them, unless they are set already: the libraries read them once, and ranks with different values
+/// do not get on.
 #[must_use]
 pub fn rank_variables() -> &'static [(&'static str, &'static str)] {
     &[

@@ -1,21 +1,23 @@
 //! Memory that the processor cannot load and store: a GPU's.
 //!
-//! A [`Slice`] or [`SliceMut`] describes values in such memory. To make one is unsafe, because nothing here
-//! can know whether the address is good; to send and receive it is not. [`Comm::send_device`],
-//! [`Comm::recv_device`], [`Comm::sendrecv_device`], [`Scope::send_device`] and [`Scope::recv_device`] take
-//! them, for types without padding. By [`Comm::share_device`], [`Comm::put_device`] and [`Comm::get_device`] ranks write to
-//! and read from such memory of each other. The other side does not see the difference: what one rank sends from a GPU another may receive into
-//! a `Vec`.
+//! A [`Slice`] or [`SliceMut`] describes values in such memory. To make one is unsafe, because
+//! nothing here can know whether the address is good; to send and receive it is not.
+//! [`Comm::send_device`], [`Comm::recv_device`], [`Comm::sendrecv_device`], [`Scope::send_device`]
+//! and [`Scope::recv_device`] take them, for types without padding. By [`Comm::share_device`],
+//! [`Comm::put_device`] and [`Comm::get_device`] ranks write to and read from such memory of each
+//! other. The other side does not see the difference: what one rank sends from a GPU another may
+//! receive into a `Vec`.
 //!
-//! Where the network reads and writes such memory by itself (a provider of libfabric with `FI_HMEM`), long messages go
-//! there directly. Elsewhere they go through a few chunks of the host's memory, which the driver locks: one is
-//! copied while the transport moves another, and no message takes more of them, however long it is. The driver of the memory is found by itself (CUDA's, `libcuda.so.1`, is opened at the
-//! first use and never linked), or is given to [`World::set_accelerators`]. Without a
-//! driver for a kind of memory calls fail with
+//! Where the network reads and writes such memory by itself (a provider of libfabric with
+//! `FI_HMEM`), long messages go there directly. Elsewhere they go through a few chunks of the
+//! host's memory, which the driver locks: one is copied while the transport moves another, and no
+//! message takes more of them, however long it is. The driver of the memory is found by itself
+//! (CUDA's, `libcuda.so.1`, is opened at the first use and never linked), or is given to
+//! [`World::set_accelerators`]. Without a driver for a kind of memory calls fail with
 //! [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory).
 //!
-//! With a crate for CUDA that gives addresses as integers (here `x.address()`, in `cudarc` it is the
-//! `CUdeviceptr` of `device_ptr`):
+//! With a crate for CUDA that gives addresses as integers (here `x.address()`, in `cudarc` it is
+//! the `CUdeviceptr` of `device_ptr`):
 //!
 //! ```no_run
 //! use portolan::device_memory::{Slice, SliceMut};
@@ -160,8 +162,8 @@ fn buf(kind: MemoryKind, address: u64, count: usize, layout: &Layout) -> TypedBu
 }
 
 impl<L: Level, D: Device> World<L, D> {
-    /// Uses these drivers for memory that is not the host's, instead of those that would be found. `false` if
-    /// such memory has been used already, or this has been called.
+    /// Uses these drivers for memory that is not the host's, instead of those that would be found.
+    /// `false` if such memory has been used already, or this has been called.
     ///
     /// ```
     /// let world = portolan::Jobs::in_process(1)?.remove(0);
@@ -175,12 +177,12 @@ impl<L: Level, D: Device> World<L, D> {
 }
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// Sends values in memory of a device and returns when they may be changed again: [`send`](Self::send). The
-    /// [module](crate::device_memory) has an example.
+    /// Sends values in memory of a device and returns when they may be changed again:
+    /// [`send`](Self::send). The [module](crate::device_memory) has an example.
     ///
     /// # Errors
-    /// As [`send`](Self::send), and [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) if there is no
-    /// driver for the memory, or it does not know the address.
+    /// As [`send`](Self::send), and [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) if there is
+    /// no driver for the memory, or it does not know the address.
     pub fn send_device<T: Datatype>(
         &self,
         data: &Slice<'_, T>,
@@ -193,8 +195,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(sent)
     }
 
-    /// Receives into memory of a device: [`recv_into`](Self::recv_into). The type must be one for which every bit
-    /// pattern is valid.
+    /// Receives into memory of a device: [`recv_into`](Self::recv_into). The type must be one for
+    /// which every bit pattern is valid.
     ///
     /// # Errors
     /// As [`recv_into`](Self::recv_into), and [`UnsupportedMemory`](ErrorKind::UnsupportedMemory).
@@ -227,7 +229,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     ) -> Result<Status> {
         let pattern = self.raise(self.inner.pattern(source.into(), recv_tag.into()))?;
         let guard = NoUnwind::new("a send-receive of a device");
-        // The receive first: it can be taken back if the send does not start, for want of a driver, say.
+        // The receive first: it can be taken back if the send does not start, for want of a driver,
+        // say.
         let started = self.start_device_recv(room, &pattern);
         let outcome = started.and_then(|incoming| {
             let outgoing = match self.start_device_send(data, dest, send_tag.into()) {
@@ -242,8 +245,8 @@ impl<L: Level, D: Device> Comm<L, D> {
             let dead =
                 |error: &Error| matches!(error.kind(), ErrorKind::PeerFailed | ErrorKind::Aborted);
             if received.as_ref().is_err_and(dead) {
-                // Whoever should take the message may never do so. After other errors, of a driver, say, it
-                // waits for the message.
+                // Whoever should take the message may never do so. After other errors, of a driver,
+                // say, it waits for the message.
                 let _ = self.hosted().cancel(outgoing);
             }
             let sent = self.hosted().wait(outgoing);
@@ -254,8 +257,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(outcome)
     }
 
-    /// A blocking send. To this rank itself there is nobody else to receive meanwhile, so nothing is waited for:
-    /// the values are copied.
+    /// A blocking send. To this rank itself there is nobody else to receive meanwhile, so nothing
+    /// is waited for: the values are copied.
     fn send_staged<T: Datatype>(&self, data: &Slice<'_, T>, dest: u32, tag: Tag) -> Result<()> {
         if data.kind == MemoryKind::Host {
             let args = self.device_send_args::<T>(dest, tag)?;
@@ -297,8 +300,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         let args = self.device_send_args::<T>(dest, tag)?;
         let layout = T::layout();
         let values = buf(data.kind, data.address, data.len, &layout);
-        // SAFETY: the arguments are this communicator's; whoever made the slice promised the values for its
-        // life, and the callers complete the request within that.
+        // SAFETY: the arguments are this communicator's; whoever made the slice promised the values
+        // for its life, and the callers complete the request within that.
         unsafe { self.staging().isend(self.hosted(), &args, values) }
     }
 
@@ -314,13 +317,15 @@ impl<L: Level, D: Device> Comm<L, D> {
         };
         let layout = T::layout();
         let values = buf(room.kind, room.address, room.len, &layout);
-        // SAFETY: the pattern is this communicator's; else as above, and every bit pattern is a value.
+        // SAFETY: the pattern is this communicator's; else as above, and every bit pattern is a
+        // value.
         unsafe { self.staging().irecv(self.hosted(), pattern, values) }
     }
 }
 
 impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
-    /// Starts a send from memory of a device that stays as it is until the scope ends: [`Comm::send_device`].
+    /// Starts a send from memory of a device that stays as it is until the scope ends:
+    /// [`Comm::send_device`].
     ///
     /// # Errors
     /// As [`Comm::send_device`].

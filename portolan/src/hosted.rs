@@ -51,8 +51,8 @@ pub(crate) struct Ending {
     pub(crate) launcher: Launcher,
 }
 
-/// The connection to the launcher, if there is one and the job has not been left. The device has it,
-/// too, to report long waits.
+/// The connection to the launcher, if there is one and the job has not been left. The device has
+/// it, too, to report long waits.
 pub(crate) type Launcher = Arc<Mutex<Option<Box<dyn Bootstrap>>>>;
 
 /// How a rank leaves its job.
@@ -137,7 +137,8 @@ impl<D: Device> Hosted<D> {
         self.leave_with(how, |_| 0)
     }
 
-    /// The same; `live` says what collective operations have cost on communicators that have not ended.
+    /// The same; `live` says what collective operations have cost on communicators that have not
+    /// ended.
     pub(crate) fn leave_with(&self, how: Leave, live: impl Fn(Counters) -> u64) -> Result<()> {
         // Relaxed: the flag carries no data, it only lets one caller in.
         if self.left.swap(true, Ordering::Relaxed) {
@@ -146,8 +147,8 @@ impl<D: Device> Hosted<D> {
         let troubled = self.troubled.load(Ordering::Relaxed);
         let why = match how {
             Leave::Panicked => Some("it panicked"),
-            // The process is about to end, and the job with it: its launcher is to hear of that from
-            // this rank's exit code, not from a rank that was told before.
+            // The process is about to end, and the job with it: its launcher is to hear of that
+            // from this rank's exit code, not from a rank that was told before.
             Leave::Failed if self.fatal_failures => {
                 self.device.end_silently();
                 return Ok(());

@@ -31,7 +31,8 @@
 //! - [`run`] is the body of a program's `main`: it joins the job and sees to errors. [`init`] or a
 //!   [`Builder`] gives a [`World`], the world a [`Comm`], and that has all the calls;
 //!   its documentation has a table of them.
-//! - [`threads`] and [`try_threads`] run a whole job in one process: for tests and for trying things out.
+//! - [`threads`] and [`try_threads`] run a whole job in one process: for tests and for trying
+//!   things out.
 //! - [`coll`] has the operations of all ranks together: broadcasts, reductions and their kin.
 //! - [`device_memory`]: sends and receives from and to a GPU's memory.
 //! - [`Datatype`] says what can be sent, and can be derived; a [`Layout`] describes data with gaps.
@@ -39,21 +40,21 @@
 //!
 //! # Safety
 //! Leaks are safe in Rust, so a lifetime alone cannot protect a buffer that the runtime uses in the
-//! background. There are three ways here, and none of them needs `unsafe`: blocking calls on borrowed
-//! buffers; [scopes](Comm::scope), which end after everything that was started in them; and requests
-//! that [own their buffers](Comm::isend_owned). Received values are checked where not every bit
-//! pattern is one, and a mismatch of types is an error.
+//! background. There are three ways here, and none of them needs `unsafe`: blocking calls on
+//! borrowed buffers; [scopes](Comm::scope), which end after everything that was started in them;
+//! and requests that [own their buffers](Comm::isend_owned). Received values are checked where not
+//! every bit pattern is one, and a mismatch of types is an error.
 //!
 //! # Threads
 //! The thread level is in the type: `Comm<Single>` cannot leave its thread, `Comm<Multiple>`
 //! ([`Builder::multiple`]) may be used by any number of threads at once.
 //!
 //! # Features
-//! Features say what is compiled in and never change what is used: `shm` (default), shared memory of
-//! one node; `ofi`, libfabric, which is opened at run time; `memory`, the reference transport between
-//! threads; `t3e-sim`, an emulated Cray T3E in virtual time, for one thread per rank. What is used, the setting
-//! `PORTOLAN_TRANSPORT` or [`Builder::transport`] says; unset means the best one that is usable on
-//! every rank. An explicit choice is honoured or is an error.
+//! Features say what is compiled in and never change what is used: `shm` (default), shared memory
+//! of one node; `ofi`, libfabric, which is opened at run time; `memory`, the reference transport
+//! between threads; `t3e-sim`, an emulated Cray T3E in virtual time, for one thread per rank. What
+//! is used, the setting `PORTOLAN_TRANSPORT` or [`Builder::transport`] says; unset means the best
+//! one that is usable on every rank. An explicit choice is honoured or is an error.
 
 /// The programs of the guide are doc tests.
 #[cfg(doctest)]

@@ -9,7 +9,8 @@ use portolan_core::{Error, ErrorKind, Result};
 /// A device that cannot be shared between threads, in a place whose type allows every level.
 #[derive(Debug)]
 pub struct OneThread<D, L: Level> {
-    /// On the heap: such a device is larger than the others, and its path is not the shortest anyway.
+    /// On the heap: such a device is larger than the others, and its path is not the shortest
+    /// anyway.
     device: Box<D>,
     level: PhantomData<fn() -> L>,
 }
@@ -35,7 +36,8 @@ impl<D, L: Level> OneThread<D, L> {
     }
 }
 
-// SAFETY: there is no value of this type: `new` is the only way to one, and refuses level `Multiple`.
+// SAFETY: there is no value of this type: `new` is the only way to one, and refuses level
+// `Multiple`.
 unsafe impl<D> Sync for OneThread<D, Multiple> {}
 
 impl<D, L: Level> Deref for OneThread<D, L> {

@@ -17,10 +17,11 @@ use crate::{Builder, World};
 ///
 /// Tests, benches and examples use it: it needs no launcher, and every rank is a real rank.
 ///
-/// What `body` returns does not say whether the rank has failed. So a rank to which a call has returned an error, and
-/// which has not called [`World::finalize`], is declared failed to the others when it returns, and messages of its that are
-/// still under way are lost ([`World`] says why). One that has dealt with the error calls that, or is a rank of
-/// [`try_threads`], which go by the result.
+/// What `body` returns does not say whether the rank has failed. So a rank to which a call has
+/// returned an error, and which has not called [`World::finalize`], is declared failed to the
+/// others when it returns, and messages of its that are still under way are lost ([`World`] says
+/// why). One that has dealt with the error calls that, or is a rank of [`try_threads`], which go by
+/// the result.
 ///
 /// ```
 /// let ranks = portolan::threads(3, |world| world.rank())?;
@@ -41,7 +42,8 @@ pub fn threads<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Result<Vec<
 /// Runs a job whose ranks are `n` threads of this process and may fail.
 ///
 /// A rank that returns an error is declared failed to the others, so that nobody waits for it, and
-/// the error that came first is the job's. One that returns `Ok` ends in good order, whatever errors it has dealt with.
+/// the error that came first is the job's. One that returns `Ok` ends in good order, whatever
+/// errors it has dealt with.
 ///
 /// ```
 /// let error = portolan::try_threads(2, |world| {
@@ -73,8 +75,8 @@ impl Jobs {
     /// The `n` ranks of a job for one thread, which steps them in an order of its choosing: for
     /// deterministic tests, fuzzing and counting instructions.
     ///
-    /// Only calls that do not wait for another rank are of use: a blocking call waits for a rank that
-    /// the thread is not stepping. Ranks leave the job one by one when they are dropped.
+    /// Only calls that do not wait for another rank are of use: a blocking call waits for a rank
+    /// that the thread is not stepping. Ranks leave the job one by one when they are dropped.
     ///
     /// ```
     /// let worlds = portolan::Jobs::in_process(2)?;
@@ -113,8 +115,8 @@ impl<L: Level> Builder<L> {
             .collect()
     }
 
-    /// Runs a job whose ranks are `n` threads of this process. See [`threads`], also for what becomes of a rank that has
-    /// dealt with an error.
+    /// Runs a job whose ranks are `n` threads of this process. See [`threads`], also for what
+    /// becomes of a rank that has dealt with an error.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if `n` is 0,

@@ -14,14 +14,14 @@ use crate::{Builder, World};
 /// job: the body of a `main`.
 ///
 /// If `body` fails, with an error of this crate or of the program's own, the error is printed with
-/// the rank's number and the process is to end with the exit code 1, at once and without waiting for
-/// other ranks; they notice. A program that calls [`init`](crate::init) itself, and returns an error
-/// of its own from `main`, would first wait for the other ranks when its world is dropped.
+/// the rank's number and the process is to end with the exit code 1, at once and without waiting
+/// for other ranks; they notice. A program that calls [`init`](crate::init) itself, and returns an
+/// error of its own from `main`, would first wait for the other ranks when its world is dropped.
 ///
 /// Under `on_failure = return` a rank that was told of another's failure by one of its calls, and
-/// went on until `body` returned `Ok`, has succeeded: the exit code is 0. If it hears of the failure
-/// only at the end, that is an error of this rank, too. The launcher ends with the code of the first
-/// rank that failed.
+/// went on until `body` returned `Ok`, has succeeded: the exit code is 0. If it hears of the
+/// failure only at the end, that is an error of this rank, too. The launcher ends with the code of
+/// the first rank that failed.
 ///
 /// ```
 /// use std::process::ExitCode;

@@ -15,13 +15,13 @@ use crate::hosted::{Ending, Hosted, Launcher, Leave};
 /// # Ending
 /// [`finalize`](Self::finalize) ends it in good order: what was started is completed, and all ranks
 /// wait for each other. Dropping the last handle (world, communicators, requests) does the same,
-/// with two exceptions in which nobody is waited for, because the others may wait for a message that
-/// will never come, and the rank is declared failed to them instead:
+/// with two exceptions in which nobody is waited for, because the others may wait for a message
+/// that will never come, and the rank is declared failed to them instead:
 /// - a panic is under way;
 /// - a call of this rank has returned an error (other than that another rank has failed): the
-///   program may be on its way out by `?`, and what it had started is lost. A program that goes on after an error
-///   calls `finalize`. The kind does not matter: a message that was not sent for its rank, or its buffer, is one that
-///   another rank waits for.
+///   program may be on its way out by `?`, and what it had started is lost. A program that goes on
+///   after an error calls `finalize`. The kind does not matter: a message that was not sent for its
+///   rank, or its buffer, is one that another rank waits for.
 ///
 /// Errors of the program's own (a file that is missing) are not seen here: a program that may have
 /// some leaves its body to [`run`](crate::run), which treats all errors alike.
@@ -41,7 +41,8 @@ impl<L: Level, D: Device> World<L, D> {
         })
     }
 
-    /// A world on a device of somebody else's: a third party's backend, or one put together by hand.
+    /// A world on a device of somebody else's: a third party's backend, or one put together by
+    /// hand.
     ///
     /// # Errors
     /// [`InvalidCommunicator`](crate::ErrorKind::InvalidCommunicator) if the device has a
@@ -65,12 +66,13 @@ impl<L: Level, D: Device> World<L, D> {
         self.comm.clone()
     }
 
-    /// The communicator of this rank alone (MPI-4 section 7.2.4, `MPI_COMM_SELF`): the same one in every call.
-    /// Nobody is asked for it, and collective operations on it send nothing.
+    /// The communicator of this rank alone (MPI-4 section 7.2.4, `MPI_COMM_SELF`): the same one in
+    /// every call. Nobody is asked for it, and collective operations on it send nothing.
     ///
-    /// Its attributes are deleted when this value is dropped or [finalized](Self::finalize), before anything else of
-    /// this rank ends, the last that was set first (MPI-4 section 11.2.4): what a delete hook does there may still
-    /// communicate, but it is also called when a panic drops the world, and the others may not answer then.
+    /// Its attributes are deleted when this value is dropped or [finalized](Self::finalize), before
+    /// anything else of this rank ends, the last that was set first (MPI-4 section 11.2.4): what a
+    /// delete hook does there may still communicate, but it is also called when a panic drops the
+    /// world, and the others may not answer then.
     ///
     /// ```
     /// portolan::try_threads(2, |world| {
@@ -115,8 +117,8 @@ impl<L: Level, D: Device> World<L, D> {
         self.comm.wtime()
     }
 
-    /// What the rank is waiting for and what waits in its queues, one line each: for people who look
-    /// for a hang.
+    /// What the rank is waiting for and what waits in its queues, one line each: for people who
+    /// look for a hang.
     #[must_use]
     pub fn describe_state(&self) -> Vec<String> {
         self.comm.hosted().describe_state()

@@ -1,6 +1,8 @@
-//! The debug mode (`COLL_CHECK`) where ranks create communicators: who calls something else is named, and nobody waits.
+//! The debug mode (`COLL_CHECK`) where ranks create communicators: who calls something else is
+//! named, and nobody waits.
 //!
-//! The emulated machine comes first: it notices that all its ranks wait, so that what would hang is a failure there.
+//! The emulated machine comes first: it notices that all its ranks wait, so that what would hang is
+//! a failure there.
 #![cfg(feature = "t3e-sim")]
 
 mod common;
@@ -97,7 +99,8 @@ fn whoever_creates_while_others_do_something_else_is_named_on_every_rank() {
     });
 }
 
-/// What is compared first, with those of one communicator in the order of the calls, is the same duplicate on all ranks.
+/// What is compared first, with those of one communicator in the order of the calls, is the same
+/// duplicate on all ranks.
 #[test]
 fn duplicates_in_the_background_are_compared_in_their_order() {
     checked(&[1, 2, 3], |world| {
@@ -214,7 +217,8 @@ fn creations_of_two_groups_are_compared_over_both() {
     });
 }
 
-/// Neither messages nor boards have the operator in them: only this mode tells operators apart, in every form.
+/// Neither messages nor boards have the operator in them: only this mode tells operators apart, in
+/// every form.
 #[test]
 fn operators_that_differ_are_named_in_every_form() {
     checked(&[2, 3], |world| {

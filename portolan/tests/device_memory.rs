@@ -1,5 +1,5 @@
-//! Messages from and to memory of a device: of one that faults when the host touches it, and of a GPU where
-//! there is one.
+//! Messages from and to memory of a device: of one that faults when the host touches it, and of a
+//! GPU where there is one.
 
 #[path = "device_memory/gpu.rs"]
 mod gpu;
@@ -52,7 +52,8 @@ fn ring(world: &World) -> portolan::Result<()> {
     for (step, len) in SIZES.into_iter().enumerate() {
         fake.write(0, &bytes(len, me as usize + step));
         let expected = bytes(len, left as usize + step);
-        // SAFETY: the halves of this rank's device, which lives until the ring is over; `ring` alone uses it.
+        // SAFETY: the halves of this rank's device, which lives until the ring is over; `ring`
+        // alone uses it.
         let (mine, mut theirs) = unsafe { (data(&fake, 0, len), room(&fake, MOST, MOST)) };
         let status = comm.sendrecv_device(&mine, right, 1, &mut theirs, left, 1)?;
         assert_eq!((status.source, status.bytes), (left, len as u64));
@@ -269,8 +270,8 @@ fn managed_memory_is_the_hosts_too() {
     gpu::managed();
 }
 
-/// The same with a driver of our own in place of CUDA's: what is called, in which order and with what, is shown on
-/// machines without a GPU, too.
+/// The same with a driver of our own in place of CUDA's: what is called, in which order and with
+/// what, is shown on machines without a GPU, too.
 #[test]
 fn between_gpus_of_a_driver_without_any() {
     let place = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));

@@ -129,8 +129,8 @@ fn finalize_says_what_was_left() {
     });
 }
 
-/// MPI-4 section 11.2.4: the attributes of the communicator of a rank alone go when the world does, even if a handle of it
-/// is left, in the opposite order of their setting.
+/// MPI-4 section 11.2.4: the attributes of the communicator of a rank alone go when the world does,
+/// even if a handle of it is left, in the opposite order of their setting.
 #[test]
 fn the_rank_alone_says_farewell_first() {
     for finalize in [true, false] {
@@ -235,7 +235,8 @@ fn one_thread_steps_several_ranks() {
     assert_eq!(seen, 0b11111);
 }
 
-/// Its memory is gone with it: nobody reads what is left of a message that it had given up, and nobody waits for it.
+/// Its memory is gone with it: nobody reads what is left of a message that it had given up, and
+/// nobody waits for it.
 #[test]
 fn what_a_rank_that_left_still_had_to_send_is_an_error() {
     for transport in common::transports() {
@@ -460,7 +461,8 @@ fn collectives_agree_at_every_size() {
         let mut sum = [u64::from(me), 1];
         comm.allreduce_in_place(&mut sum, &Op::SUM)?;
         assert_eq!(sum, [u64::from(n * (n - 1) / 2), u64::from(n)]);
-        // Associative and not commutative: keeps the left operand's first digit, the right one's last.
+        // Associative and not commutative: keeps the left operand's first digit, the right one's
+        // last.
         let ends = Op::new(false, |a: (u32, u32), b: (u32, u32)| (a.0, b.1));
         assert_eq!(comm.allreduce_one((me, me), &ends)?, (0, n - 1));
         comm.barrier()

@@ -1,6 +1,7 @@
 //! Messages for people, and counters: where they go, and how many.
 //!
-//! What a process says on standard error is the process's, so every test runs this program again as a rank of its own.
+//! What a process says on standard error is the process's, so every test runs this program again as
+//! a rank of its own.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};

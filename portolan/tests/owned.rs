@@ -361,7 +361,8 @@ fn buffered_sends_respect_the_attached_buffer() {
             assert!(zero.iprobe(1, 9).unwrap().is_none());
         }
     }
-    // The receiver's acknowledgements may wait for room, and this thread is all there is to step it.
+    // The receiver's acknowledgements may wait for room, and this thread is all there is to step
+    // it.
     for _ in 0..100 {
         assert!(one.iprobe(0, 9).unwrap().is_none() && zero.iprobe(1, 9).unwrap().is_none());
     }
@@ -397,7 +398,8 @@ fn a_lost_buffered_send_is_told_at_the_flush() {
     assert_eq!(zero.detach_buffer().unwrap(), 1);
 }
 
-/// Whose call finds that a message is lost is chance: what is done about it says the communicator that it was sent on.
+/// Whose call finds that a message is lost is chance: what is done about it says the communicator
+/// that it was sent on.
 #[test]
 fn a_lost_buffered_send_is_judged_by_the_communicator_that_it_was_sent_on() {
     let mut worlds = Jobs::in_process(2).unwrap();

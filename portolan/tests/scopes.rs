@@ -125,7 +125,8 @@ fn a_panic_in_a_scope_takes_long_sends_back() {
     });
 }
 
-/// A collective operation cannot be taken back, and the others may wait for what was to come behind it.
+/// A collective operation cannot be taken back, and the others may wait for what was to come behind
+/// it.
 #[test]
 fn a_panic_in_a_scope_with_a_collective_operation_is_heard_by_all() {
     for transport in common::transports() {

@@ -1,7 +1,7 @@
 //! Makes the bindings of C libraries again.
 //!
-//! What makes them is a test of the crate that has them, which at other times compares: so there is one
-//! description of what they contain, and bindgen is no dependency of anything that people use.
+//! What makes them is a test of the crate that has them, which at other times compares: so there is
+//! one description of what they contain, and bindgen is no dependency of anything that people use.
 
 use crate::{Failure, Repo};
 

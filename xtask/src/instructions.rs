@@ -1,9 +1,10 @@
-//! `cargo xtask instructions`: how many instructions a message or a collective operation of 8 bytes costs,
-//! by callgrind, compared with what was recorded.
+//! `cargo xtask instructions`: how many instructions a message or a collective operation of 8 bytes
+//! costs, by callgrind, compared with what was recorded.
 //!
-//! Ranks are stepped in a fixed order, so the counts are the same in every run; they
-//! differ between compilers, so each has a record of its own. A compiler without one is compared with the
-//! nearest version's, and may take somewhat more: the lane counts the closer look as skipped, with the reason.
+//! Ranks are stepped in a fixed order, so the counts are the same in every run; they differ between
+//! compilers, so each has a record of its own. A compiler without one is compared with the nearest
+//! version's, and may take somewhat more: the lane counts the closer look as skipped, with the
+//! reason.
 
 use std::fs;
 use std::process::{Command, ExitCode, Stdio};
@@ -12,8 +13,9 @@ use crate::{Failure, Repo};
 
 /// Where the counts are recorded.
 const RECORD: &str = "benches/instructions.txt";
-/// What is counted: functions `measured_…` of programs in `benches/examples`. A program of its own for each kind, because what the
-/// compiler calls or copies in a function depends on where else it is used.
+/// What is counted: functions `measured_…` of programs in `benches/examples`. A program of its own
+/// for each kind, because what the compiler calls or copies in a function depends on where else it
+/// is used.
 const STEPS: [(&str, &[&str]); 2] = [
     ("step", &["send", "recv", "post", "start", "finish"]),
     (

@@ -1,13 +1,15 @@
-//! What libfabric's shared memory never ends: operations on memory of processes that have ended, in good order or not.
+//! What libfabric's shared memory never ends: operations on memory of processes that have ended, in
+//! good order or not.
 //!
-//! Ranks copy by themselves there. What has to be in the peer's memory when it is over the peer copies, when it looks, and so
-//! it does with what is read, in 2.x or where processes may not read each other's memory. Whoever has ended copies
-//! nothing, and nobody says so: there is no connection that could break. So these operations are abandoned, after polls in which
-//! the provider does what is left to do on this side. Their contexts and places stay the provider's.
+//! Ranks copy by themselves there. What has to be in the peer's memory when it is over the peer
+//! copies, when it looks, and so it does with what is read, in 2.x or where processes may not read
+//! each other's memory. Whoever has ended copies nothing, and nobody says so: there is no
+//! connection that could break. So these operations are abandoned, after polls in which the
+//! provider does what is left to do on this side. Their contexts and places stay the provider's.
 //!
-//! In 1.x the answers to a rank's operations stand in one queue, in the order in which the operations have begun, and what
-//! stands behind an answer that never comes is never seen. So all behind it are abandoned with it, and the rank reaches memory of
-//! peers by packets from then on.
+//! In 1.x the answers to a rank's operations stand in one queue, in the order in which the
+//! operations have begun, and what stands behind an answer that never comes is never seen. So all
+//! behind it are abandoned with it, and the rank reaches memory of peers by packets from then on.
 
 use portolan_core::transport::Sink;
 
@@ -35,8 +37,8 @@ pub(crate) enum What {
     Remote(usize, bool),
 }
 
-/// Whether ranks have ended, and it is not known yet what of theirs is under way. Nothing begins on who has ended: it was
-/// seen to have left, or was held to be dead, before.
+/// Whether ranks have ended, and it is not known yet what of theirs is under way. Nothing begins on
+/// who has ended: it was seen to have left, or was held to be dead, before.
 #[inline]
 pub(crate) fn is_open(ofi: &mut Ofi) -> bool {
     let ends = ofi.shared.deaths.ends();
@@ -62,7 +64,8 @@ pub(crate) fn is_due(ofi: &Ofi) -> bool {
         .any(|open| ended.contains(&open.peer))
 }
 
-/// Abandons what is due, unless there is something to wait for. A while of polls lies between two calls.
+/// Abandons what is due, unless there is something to wait for. A while of polls lies between two
+/// calls.
 #[cold]
 pub(crate) fn all<S: Sink>(ofi: &mut Ofi, sink: &mut S) {
     let ended = ofi.shared.deaths.ended();
@@ -79,7 +82,8 @@ pub(crate) fn all<S: Sink>(ofi: &mut Ofi, sink: &mut S) {
     let of_the_dead = |open: &Open| ended.contains(&open.peer);
     let first = open.iter().position(of_the_dead).unwrap_or(0);
     if first > 0 && ofi.link.memory.is_reading() {
-        // The provider has not come to it yet, and may touch memory of the program when it does. Those before it end.
+        // The provider has not come to it yet, and may touch memory of the program when it does.
+        // Those before it end.
         return;
     }
     let in_order = ofi.link.domain.library.version() < WITHOUT_ORDER;
@@ -98,7 +102,8 @@ fn one<S: Sink>(ofi: &mut Ofi, Open { peer, what, .. }: Open, ended: &[u32], sin
         What::Read(index) => ofi.link.memory.abandon(index),
         What::Remote(index, _) => {
             let id = ofi.link.memory.remotes.abandon(index);
-            // The death of its peer ends a request of the engine's; this one has a peer that lives, or that has left.
+            // The death of its peer ends a request of the engine's; this one has a peer that lives,
+            // or that has left.
             let untold = !ended.contains(&peer) || ofi.shared.roster.has_left(peer);
             if let Some(id) = id.filter(|_| untold) {
                 sink.finished(id, None);

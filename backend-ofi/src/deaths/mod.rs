@@ -49,7 +49,8 @@ impl Deaths {
         }
     }
 
-    /// The process of a rank has ended, that has left or is known to be dead; or its transport has, in a job of threads.
+    /// The process of a rank has ended, that has left or is known to be dead; or its transport has,
+    /// in a job of threads.
     pub(crate) fn note_end(&self, rank: u32) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         if !ended.contains(&rank) {

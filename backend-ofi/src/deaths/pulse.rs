@@ -1,13 +1,15 @@
-//! Heartbeats: who on other nodes is still there. What to say and what to conclude, without clock or socket.
+//! Heartbeats: who on other nodes is still there. What to say and what to conclude, without clock
+//! or socket.
 //!
-//! Two ranks of different nodes that have begun to talk ask each other in every period whether they are
-//! there; a thread answers, whatever the program does. So do ranks that are neighbours on a ring, as far as
-//! they are on different nodes: nobody is without a watcher. [`MISSES`] periods without any sign, and the rank
-//! is lost. Silence means something only after there were signs: where the provider's packets arrive and
-//! heartbeats never do, something between the ranks stops datagrams, and nothing is concluded.
+//! Two ranks of different nodes that have begun to talk ask each other in every period whether they
+//! are there; a thread answers, whatever the program does. So do ranks that are neighbours on a
+//! ring, as far as they are on different nodes: nobody is without a watcher. [`MISSES`] periods
+//! without any sign, and the rank is lost. Silence means something only after there were signs:
+//! where the provider's packets arrive and heartbeats never do, something between the ranks stops
+//! datagrams, and nothing is concluded.
 //!
-//! Who finds a death tells all ranks of the job, also those who never talked to the dead one: they may be
-//! waiting for it.
+//! Who finds a death tells all ranks of the job, also those who never talked to the dead one: they
+//! may be waiting for it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -156,7 +158,8 @@ impl Pulse {
             };
             let bytes = beat.to_bytes();
             for (rank, other) in (0..).zip(&self.others) {
-                // The dead one as well, if it lives: it has to know that nobody talks to it any more.
+                // The dead one as well, if it lives: it has to know that nobody talks to it any
+                // more.
                 let concerned = dead.iter().any(|(dead, _)| *dead == rank);
                 if let Some(other) = other
                     && (concerned || !gone(shared, rank))
@@ -243,7 +246,8 @@ impl Pulse {
         }
     }
 
-    /// A datagram has come. What is not of this job, or not from where its sender is, is not believed.
+    /// A datagram has come. What is not of this job, or not from where its sender is, is not
+    /// believed.
     pub(crate) fn heard(&mut self, from: SocketAddr, bytes: &[u8], shared: &Shared, out: &mut Out) {
         let Some(beat) = Beat::from_bytes(bytes).filter(|beat| beat.job == self.job) else {
             return;
@@ -293,7 +297,8 @@ impl Pulse {
         }
     }
 
-    /// This rank leaves: tells those who have talked to it, until they know. Returns whether all do.
+    /// This rank leaves: tells those who have talked to it, until they know. Returns whether all
+    /// do.
     pub(crate) fn leave(&mut self, shared: &Shared, out: &mut Out) -> bool {
         let leave = self.beat(Kind::Leave);
         let mut all = true;

@@ -1,8 +1,8 @@
 //! Who has left the job in good order: one word per rank, which the ranks of a node share.
 //!
 //! A process that ends without having written its word has died. In a job of threads the words are
-//! ordinary memory; among processes of one node they lie in a memory file that one of them makes and
-//! the others open through `/proc`. Ranks of other nodes are not seen here.
+//! ordinary memory; among processes of one node they lie in a memory file that one of them makes
+//! and the others open through `/proc`. Ranks of other nodes are not seen here.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

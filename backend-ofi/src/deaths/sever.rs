@@ -1,8 +1,9 @@
 //! Ending connections with ranks that are lost.
 //!
-//! A read from a rank whose node has gone would end when TCP gives up, after a quarter of an hour, and until
-//! then its target is the provider's. libfabric has no call for that: the sockets below it are shut down,
-//! whereupon the provider itself ends what was under way, as if the peer had hung up.
+//! A read from a rank whose node has gone would end when TCP gives up, after a quarter of an hour,
+//! and until then its target is the provider's. libfabric has no call for that: the sockets below
+//! it are shut down, whereupon the provider itself ends what was under way, as if the peer had hung
+//! up.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,9 +19,9 @@ pub(crate) fn connections(ofi: &Ofi) {
     shut(ofi, false);
 }
 
-/// The same for a rank that has left, with all ranks: the provider ends what is under way there. An endpoint of
-/// `ofi_rxm` that is closed while a message is being read crashes (1.17). Where other ranks are in this process, what connects those
-/// with each other stays.
+/// The same for a rank that has left, with all ranks: the provider ends what is under way there. An
+/// endpoint of `ofi_rxm` that is closed while a message is being read crashes (1.17). Where other
+/// ranks are in this process, what connects those with each other stays.
 #[cold]
 pub(crate) fn all(ofi: &Ofi) {
     shut(ofi, true);
@@ -78,9 +79,9 @@ fn has_company(ofi: &Ofi) -> bool {
     ofi.process_of(ofi.rank).is_none() || (0..ofi.size).any(here)
 }
 
-/// The sockets that this rank's endpoint has, by their numbers: the descriptor on which it sleeps watches them, through others as a
-/// rule. None where that cannot be seen, because there is no such descriptor, or another kind: then the socket on which
-/// the endpoint listens is not among them.
+/// The sockets that this rank's endpoint has, by their numbers: the descriptor on which it sleeps
+/// watches them, through others as a rule. None where that cannot be seen, because there is no such
+/// descriptor, or another kind: then the socket on which the endpoint listens is not among them.
 fn watched(ofi: &Ofi, own: SocketAddr) -> BTreeSet<RawFd> {
     let mut found = BTreeSet::new();
     let mut new: Vec<RawFd> = ofi.link.domain.wait.into_iter().collect();
@@ -110,7 +111,8 @@ fn watched(ofi: &Ofi, own: SocketAddr) -> BTreeSet<RawFd> {
 pub(crate) struct Socket {
     /// The descriptor that was found.
     number: RawFd,
-    /// Another descriptor of it: the one that was found may be closed by another thread, and its number opened anew.
+    /// Another descriptor of it: the one that was found may be closed by another thread, and its
+    /// number opened anew.
     pub(crate) fd: OwnedFd,
     pub(crate) here: SocketAddr,
     /// Whom it is connected to.
@@ -122,7 +124,8 @@ pub(crate) fn sockets() -> impl Iterator<Item = Socket> {
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
     let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     numbers.filter_map(|number| {
-        // Of sockets alone: when another descriptor of a file is closed, the process loses its locks on that file.
+        // Of sockets alone: when another descriptor of a file is closed, the process loses its
+        // locks on that file.
         end(number, libc::getsockname)?;
         let fd = copy(number)?;
         let here = end(fd.as_raw_fd(), libc::getsockname)?;
@@ -219,8 +222,8 @@ mod tests {
     /// Bytes of a read: more than is there at once.
     const LEN: usize = 8 << 20;
 
-    /// Rank 1 of `n` panics while rank 0 reads from it. Rank 0 does `before` before that, `during` while it reads, and `after`
-    /// when the read has ended.
+    /// Rank 1 of `n` panics while rank 0 reads from it. Rank 0 does `before` before that, `during`
+    /// while it reads, and `after` when the read has ended.
     fn a_read_is_severed(
         n: u32,
         before: impl FnOnce(&mut Ofi, &mut [Ofi]),
@@ -360,8 +363,8 @@ mod tests {
         a_read_is_severed(2, |_, _| {}, |_, _| {}, |_, _| {});
     }
 
-    /// All are at one address: connections by which this rank was called do not tell whose they are. What is read from one
-    /// that lives comes whole.
+    /// All are at one address: connections by which this rank was called do not tell whose they
+    /// are. What is read from one that lives comes whole.
     #[test]
     fn the_living_keep_their_connections() {
         let talk = |zero: &mut Ofi, others: &mut [Ofi]| {
@@ -416,8 +419,8 @@ mod tests {
         assert!(target == source);
     }
 
-    /// A lock of the process is lost with any descriptor of its file that is closed. A lock of an open file is in its way,
-    /// so the system is asked for such a one.
+    /// A lock of the process is lost with any descriptor of its file that is closed. A lock of an
+    /// open file is in its way, so the system is asked for such a one.
     #[test]
     #[cfg(target_os = "linux")]
     fn locks_on_files_stay() {

@@ -1,5 +1,5 @@
-//! Noticing that a rank has died: one thread, asleep on descriptors of the processes of this node, and on a
-//! socket for heartbeats with ranks of other nodes.
+//! Noticing that a rank has died: one thread, asleep on descriptors of the processes of this node,
+//! and on a socket for heartbeats with ranks of other nodes.
 //!
 //! A pidfd becomes readable when its process ends, however it ends. A rank that has left in good
 //! order has written so into the roster before; any other end is a death. What is concluded from
@@ -22,7 +22,8 @@ use crate::endpoint::bell::EventBell;
 use crate::quirks::hung_calls::{Calls, LOOK, Patience};
 use crate::shared::Shared;
 
-/// How long a rank that leaves tells the others, who answer at once if they are there; and how often.
+/// How long a rank that leaves tells the others, who answer at once if they are there; and how
+/// often.
 const FAREWELL: Duration = Duration::from_secs(1);
 const FAREWELLS: u32 = 40;
 /// How long to wait before trying again what the system has no memory for.
@@ -71,8 +72,8 @@ struct Watch {
 }
 
 impl Watcher {
-    /// Watches these ranks' processes, and others by their heartbeats; and with `counted`, of this rank on this provider,
-    /// whether its calls of the provider come back.
+    /// Watches these ranks' processes, and others by their heartbeats; and with `counted`, of this
+    /// rank on this provider, whether its calls of the provider come back.
     pub(crate) fn start(
         shared: Arc<Shared>,
         processes: impl Iterator<Item = (u32, Process)>,
@@ -160,7 +161,8 @@ fn descriptor(process: Process) -> Result<Option<OwnedFd>, String> {
 fn spawn(body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String> {
     // SAFETY: plain old data, filled by the calls below.
     let (mut all, mut before) = unsafe { std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>() };
-    // SAFETY: valid sets; the mask of this thread is restored right after the new one has got its own.
+    // SAFETY: valid sets; the mask of this thread is restored right after the new one has got its
+    // own.
     unsafe {
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
@@ -264,8 +266,8 @@ impl Heart {
         self.next.saturating_duration_since(Instant::now())
     }
 
-    /// Takes what has come, first: a process that was stopped for a while hears of the others before it
-    /// counts their silence. Such a while counts as one period.
+    /// Takes what has come, first: a process that was stopped for a while hears of the others
+    /// before it counts their silence. Such a while counts as one period.
     fn turn(&mut self, shared: &Shared) {
         let mut out = Out::new();
         self.receive(shared, &mut out);
@@ -317,7 +319,8 @@ impl Heart {
     }
 }
 
-/// The process of `rank` has ended: a death, unless it had left. Says which. Nobody ends what is under way with it, either way.
+/// The process of `rank` has ended: a death, unless it had left. Says which. Nobody ends what is
+/// under way with it, either way.
 fn ended(shared: &Shared, rank: u32, process: Process) -> bool {
     let died = !shared.roster.has_left(rank);
     if died {

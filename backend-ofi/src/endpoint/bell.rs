@@ -47,8 +47,8 @@ impl EventBell {
         self.event.as_raw_fd()
     }
 
-    /// Sleep only briefly, or as long as wanted. Relaxed: written and read by the threads that sleep,
-    /// with the engine's lock between.
+    /// Sleep only briefly, or as long as wanted. Relaxed: written and read by the threads that
+    /// sleep, with the engine's lock between.
     pub(crate) fn set_brief(&self, brief: bool) {
         self.brief.store(brief, Ordering::Relaxed);
     }

@@ -1,10 +1,11 @@
 //! An open endpoint with everything that it uses, and the order in which that goes.
 //!
-//! Nothing that the provider may write or read goes before the provider has let go of it, which a closed endpoint says.
-//! Where memory is registered for endpoints (`FI_MR_ENDPOINT`) one does not close as long as something is
-//! registered for it. So the endpoint is closed first, and, if it refuses, again when the registrations have been closed; the
-//! memory stays meanwhile. If it refuses still, everything stays for good; and if it may be writing to the program's memory
-//! then, which goes whatever is done here, the process ends.
+//! Nothing that the provider may write or read goes before the provider has let go of it, which a
+//! closed endpoint says. Where memory is registered for endpoints (`FI_MR_ENDPOINT`) one does not
+//! close as long as something is registered for it. So the endpoint is closed first, and, if it
+//! refuses, again when the registrations have been closed; the memory stays meanwhile. If it
+//! refuses still, everything stays for good; and if it may be writing to the program's memory then,
+//! which goes whatever is done here, the process ends.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
@@ -48,8 +49,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Opens an endpoint as `info` describes it. With `tried` another one like it has shown that the provider can match, if
-    /// it is to.
+    /// Opens an endpoint as `info` describes it. With `tried` another one like it has shown that
+    /// the provider can match, if it is to.
     pub(crate) fn new(
         library: libfabric_sys::Library,
         info: Info,
@@ -129,8 +130,9 @@ impl Link {
         self.domain.name(&self.ep)
     }
 
-    /// Which providers can talk to this one: name, protocol and version of the library, and what packets look like. Providers of two versions may have one
-    /// protocol by their numbers and wait for each other for ever (`shm` and `tcp;ofi_rxm` of 1.17 and 2.5 do).
+    /// Which providers can talk to this one: name, protocol and version of the library, and what
+    /// packets look like. Providers of two versions may have one protocol by their numbers and wait
+    /// for each other for ever (`shm` and `tcp;ofi_rxm` of 1.17 and 2.5 do).
     pub(crate) fn protocol(&self) -> String {
         let (info, attr) = (&self.domain.info, self.domain.info.ep_attr());
         // Atomic operations are by the provider for everybody, or for nobody.
@@ -168,7 +170,8 @@ impl Link {
         })
     }
 
-    /// Whether an endpoint that is open, with nothing registered, may write to memory of the program's.
+    /// Whether an endpoint that is open, with nothing registered, may write to memory of the
+    /// program's.
     fn endangers(&self) -> bool {
         self.memory.is_reading() && !self.domain.info.mr_mode(FI_MR_LOCAL)
     }

@@ -30,12 +30,13 @@ use crate::start::provider::announces;
 /// Completions that a queue has room for.
 const COMPLETIONS: usize = 1024;
 
-/// Since this version the shm provider, and later others, make receive queues when an endpoint is enabled, and do not look
-/// at the space that buffers must have left after that. Before, the shm provider had no place for it until then.
+/// Since this version the shm provider, and later others, make receive queues when an endpoint is
+/// enabled, and do not look at the space that buffers must have left after that. Before, the shm
+/// provider had no place for it until then.
 const ROOM_BEFORE: (u32, u32) = (1, 19);
 
-/// What an endpoint stands on. Fields are dropped in their order; the endpoint must be closed before,
-/// and memory that is registered here as well.
+/// What an endpoint stands on. Fields are dropped in their order; the endpoint must be closed
+/// before, and memory that is registered here as well.
 #[derive(Debug)]
 pub(crate) struct Domain {
     pub(crate) av: Fid<fid_av>,
@@ -45,7 +46,8 @@ pub(crate) struct Domain {
     pub(crate) info: Info,
     pub(crate) library: Library,
     endpoint: Endpoint,
-    /// Descriptor that becomes readable when there is something to do; `None` if the provider has none.
+    /// Descriptor that becomes readable when there is something to do; `None` if the provider has
+    /// none.
     pub(crate) wait: Option<RawFd>,
     /// One receive buffer takes many messages.
     pub(crate) multi: bool,
@@ -163,8 +165,8 @@ impl Domain {
         Ok(name)
     }
 
-    /// Registers memory for this rank's own operations, if the provider wants that. `None` if not. The
-    /// key is for providers that do not choose keys themselves, and must not be in use.
+    /// Registers memory for this rank's own operations, if the provider wants that. `None` if not.
+    /// The key is for providers that do not choose keys themselves, and must not be in use.
     pub(crate) fn register_local(
         &self,
         start: *mut u8,
@@ -229,8 +231,8 @@ impl Domain {
             device: fi_mr_attr__bindgen_ty_1 { reserved: 0 },
         };
         attr.device.cuda = device; // As all of them.
-        // SAFETY: an open domain, attributes that outlive the call; the memory outlives the region, as the
-        // caller sees to.
+        // SAFETY: an open domain, attributes that outlive the call; the memory outlives the region,
+        // as the caller sees to.
         let region = Fid::open(&self.library, |mr| unsafe {
             code = fi_mr_regattr(self.domain.get(), &raw const attr, 0, mr);
             code
@@ -255,7 +257,8 @@ impl Domain {
 
     /// Makes a region one of the endpoint, where regions belong to endpoints.
     fn join(&self, region: &Fid<fid_mr>) -> Result<(), (i32, String)> {
-        // SAFETY: open objects: nothing is registered when the endpoint has been closed (`link.rs`).
+        // SAFETY: open objects: nothing is registered when the endpoint has been closed
+        // (`link.rs`).
         let result = unsafe {
             match fi_bind(region.fid(), self.endpoint.0, 0) {
                 0 => fi_enable(region.fid()),

@@ -34,12 +34,12 @@ classes! {
 /// An open object. What was opened from it must be closed first: fields are declared in that order.
 pub(crate) struct Fid<C: Class>(NonNull<C>);
 
-// SAFETY: libfabric's objects belong to no thread. They are used from one at a time, under the engine's
-// lock, but for the descriptors in a bell, which the system protects.
+// SAFETY: libfabric's objects belong to no thread. They are used from one at a time, under the
+// engine's lock, but for the descriptors in a bell, which the system protects.
 unsafe impl<C: Class> Send for Fid<C> {}
 
-// SAFETY: a shared object gives nothing but its address; what is done with that is `unsafe`, and happens on one
-// thread at a time.
+// SAFETY: a shared object gives nothing but its address; what is done with that is `unsafe`, and
+// happens on one thread at a time.
 unsafe impl<C: Class> Sync for Fid<C> {}
 
 impl<C: Class> Fid<C> {

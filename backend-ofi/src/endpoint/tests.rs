@@ -39,7 +39,8 @@ enum Way {
     Local,
 }
 
-/// Ranks compare what they say of their providers before they connect, and `ofi_rxm` connects only to who was told the same.
+/// Ranks compare what they say of their providers before they connect, and `ofi_rxm` connects only
+/// to who was told the same.
 #[test]
 fn what_a_layer_was_told_is_said_to_peers() {
     let said = |provider: &str, told: Option<&str>| {
@@ -145,7 +146,8 @@ fn told(ofi: &Ofi) -> String {
     fact.expect("a fact").1
 }
 
-/// Reads all but the first bytes of a buffer that rank 0 exposes, by the provider: how it is named to others.
+/// Reads all but the first bytes of a buffer that rank 0 exposes, by the provider: how it is named
+/// to others.
 fn read(ranks: &mut [Ofi; 2]) -> Place {
     const LEN: usize = 40_000;
     const SKIP: usize = 1000;
@@ -344,8 +346,9 @@ impl Sink for Heard {
     }
 }
 
-/// The first message of a pair goes one way, and the next the other way, of every length that providers treat apart: shm of
-/// libfabric 2.5 crashes there unless endpoints of a process have been made known to each other.
+/// The first message of a pair goes one way, and the next the other way, of every length that
+/// providers treat apart: shm of libfabric 2.5 crashes there unless endpoints of a process have
+/// been made known to each other.
 #[test]
 fn who_was_asked_may_answer() {
     for provider in PROVIDERS {
@@ -437,7 +440,8 @@ fn regions_of_endpoints_are_bound_and_then_enabled() {
         let (bound, is) = unsafe { ((*this).bound, (*this).enabled) };
         assert_eq!((bound, is), (ep, enabled));
     }
-    // A provider that has no regions of endpoints says so when one is to be bound: the mode is looked at.
+    // A provider that has no regions of endpoints says so when one is to be bound: the mode is
+    // looked at.
     let domain = &mut ranks[0].link.domain;
     let mut memory = [0_u8; 64];
     let taken = domain.register(memory.as_mut_ptr(), 64, FI_REMOTE_READ, 78);

@@ -22,8 +22,8 @@ const FETCHING: [fi_op; 6] = [
 ];
 const COMPARING: [fi_op; 2] = [FI_CSWAP, FI_MSWAP];
 
-/// Whether the provider has every operation in both widths: some alone would have to meet on one integer
-/// with those that go by packets.
+/// Whether the provider has every operation in both widths: some alone would have to meet on one
+/// integer with those that go by packets.
 pub(crate) fn complete(ep: &Fid<fid_ep>) -> bool {
     let mut count = 0_usize;
     let widths = [FI_UINT32, FI_UINT64];
@@ -39,8 +39,8 @@ pub(crate) fn complete(ep: &Fid<fid_ep>) -> bool {
     })
 }
 
-/// The three words of an operation: operand, what is compared, former value. They lie in memory of the
-/// transport until the operation is over, however it ends.
+/// The three words of an operation: operand, what is compared, former value. They lie in memory of
+/// the transport until the operation is over, however it ends.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Words {
@@ -101,8 +101,8 @@ pub(crate) struct Goal {
 /// Starts an operation whose words lie at `words`; libfabric's result.
 ///
 /// # Safety
-/// The words and the context must stay where they are until the completion; `ep` must be open, and the peer
-/// one of its vector.
+/// The words and the context must stay where they are until the completion; `ep` must be open, and
+/// the peer one of its vector.
 pub(crate) unsafe fn start(
     ep: &Fid<fid_ep>,
     goal: &Goal,

@@ -1,8 +1,8 @@
 //! Memory of accelerators in the provider's hands (`FI_HMEM`).
 //!
-//! A provider that was asked for it registers memory together with the interface and the device to which
-//! it belongs. Who owns an address is asked of the accelerators' drivers, once for each registration. Without
-//! `FI_HMEM` nothing is asked: all that comes here is the host's then.
+//! A provider that was asked for it registers memory together with the interface and the device to
+//! which it belongs. Who owns an address is asked of the accelerators' drivers, once for each
+//! registration. Without `FI_HMEM` nothing is asked: all that comes here is the host's then.
 
 use libfabric_sys::{
     FI_ENOSYS, FI_EOPNOTSUPP, FI_HMEM_CUDA, FI_HMEM_NEURON, FI_HMEM_ROCR, FI_HMEM_SYNAPSEAI,
@@ -64,8 +64,9 @@ pub(crate) struct Hmem {
 }
 
 impl Hmem {
-    /// What an open domain takes; `None` if it was not asked for `FI_HMEM`, or takes nothing of the accelerators that are
-    /// here: then nobody need ask their drivers whose an address is, and all that comes here is the host's.
+    /// What an open domain takes; `None` if it was not asked for `FI_HMEM`, or takes nothing of the
+    /// accelerators that are here: then nobody need ask their drivers whose an address is, and all
+    /// that comes here is the host's.
     pub(crate) fn examine(domain: &Domain) -> Option<Self> {
         let owners = domain.info.memory.clone()?;
         let kinds = kinds(domain);
@@ -111,8 +112,9 @@ impl Hmem {
     }
 }
 
-/// How memory of accelerators gets to the network under these settings, for people: the way by the provider, and why
-/// it is not taken, if it is not: then it goes through the host. Opens an endpoint.
+/// How memory of accelerators gets to the network under these settings, for people: the way by the
+/// provider, and why it is not taken, if it is not: then it goes through the host. Opens an
+/// endpoint.
 #[must_use]
 pub fn accelerators(config: &Config) -> (String, Option<String>) {
     let mode = config.hmem.show();
@@ -172,8 +174,9 @@ pub(crate) fn shown(kinds: &[MemoryKind]) -> String {
     kinds.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Which kinds of memory a domain with `FI_HMEM` registers: libfabric refuses a page under the interface of
-/// another kind in one way if it was built without that, or found no device, and in others if not.
+/// Which kinds of memory a domain with `FI_HMEM` registers: libfabric refuses a page under the
+/// interface of another kind in one way if it was built without that, or found no device, and in
+/// others if not.
 fn kinds(domain: &Domain) -> Vec<MemoryKind> {
     let mut page = Box::new(Page([0; 4096]));
     let (start, len) = (page.0.as_mut_ptr(), page.0.len());
@@ -230,7 +233,8 @@ mod tests {
             hmem,
             ..Config::default()
         };
-        // The shm provider is offered where it cannot be opened, too: /dev/shm may be missing or full.
+        // The shm provider is offered where it cannot be opened, too: /dev/shm may be missing or
+        // full.
         let ranks = in_process_with(1, &config).map_err(|why| skipped("FI_HMEM", &why.to_string()));
         ranks.ok()?.pop()
     }
@@ -281,7 +285,8 @@ mod tests {
             let token = rank.register(host, 2048, MemoryKind::Host);
             rank.deregister(&token.expect("memory of the host"));
         }
-        // As if the library had been built with it: the interface and the device reach it, which says no.
+        // As if the library had been built with it: the interface and the device reach it, which
+        // says no.
         let hmem = rank.link.domain.hmem.as_mut().expect("as above");
         hmem.kinds.push(MemoryKind::Neuron);
         assert_eq!(hmem.place_of(device), Ok((MemoryKind::Neuron, 3)));

@@ -1,4 +1,5 @@
-//! Memory that the network reaches: what is registered, whose it is, and remote operations on regions.
+//! Memory that the network reaches: what is registered, whose it is, and remote operations on
+//! regions.
 //!
 //! - [`atomics`]: atomic operations as the provider does them
 //! - [`hmem`]: memory of accelerators in the provider's hands (`FI_HMEM`)

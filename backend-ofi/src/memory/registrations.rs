@@ -1,10 +1,11 @@
 //! Memory that is registered for longer than one operation: the regions of the device.
 //!
-//! Peers reach it by remote operations, until the registration is ended and not a moment longer. What this rank itself
-//! sends from it, or receives into it, finds a second registration by its address, which no peer can write through: a
-//! message or an operation may keep that for as long as it goes on, when the owner has its memory back already. The
-//! second one is made when it is first needed. That is all of the cache there is: nothing tells this crate when other
-//! memory is unmapped, see ADR 14 and ADR 20.
+//! Peers reach it by remote operations, until the registration is ended and not a moment longer.
+//! What this rank itself sends from it, or receives into it, finds a second registration by its
+//! address, which no peer can write through: a message or an operation may keep that for as long as
+//! it goes on, when the owner has its memory back already. The second one is made when it is first
+//! needed. That is all of the cache there is: nothing tells this crate when other memory is
+//! unmapped, see ADR 14 and ADR 20.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,8 +35,8 @@ pub(crate) struct Registrations {
     starts: BTreeMap<usize, u64>,
     /// The next number that was never given.
     next: u64,
-    /// What the provider has refused to end. It is asked again: as long as it does not, a peer that was told of it may reach
-    /// the memory.
+    /// What the provider has refused to end. It is asked again: as long as it does not, a peer that
+    /// was told of it may reach the memory.
     refused: Vec<Fid<fid_mr>>,
     /// Of what the provider had no room for, until it is begun.
     kept: Vec<Kept>,
@@ -50,7 +51,8 @@ pub(crate) enum Whose {
     Message(u32, u64),
 }
 
-/// A registration for an operation that is tried again soon, unless it is given up: of that nobody tells.
+/// A registration for an operation that is tried again soon, unless it is given up: of that nobody
+/// tells.
 #[derive(Debug)]
 struct Kept {
     whose: Whose,
@@ -75,7 +77,8 @@ struct Registered {
     len: usize,
 }
 
-// SAFETY: the address is handed to the provider, under `Transport::register`'s promise, whatever the thread.
+// SAFETY: the address is handed to the provider, under `Transport::register`'s promise, whatever
+// the thread.
 unsafe impl Send for Registered {}
 
 impl Registrations {
@@ -214,8 +217,8 @@ impl Registrations {
         self.all.is_empty()
     }
 
-    /// The registration for transfers of the region in which these bytes lie, and where peers read them; `None` if
-    /// they lie in none, or the provider refuses.
+    /// The registration for transfers of the region in which these bytes lie, and where peers read
+    /// them; `None` if they lie in none, or the provider refuses.
     pub(crate) fn own(
         &mut self,
         domain: &Domain,
@@ -245,8 +248,9 @@ impl Registrations {
         Some((Arc::clone(region), place))
     }
 
-    /// What the provider wants to have of memory that this rank sends from or receives into: a region's registration, or
-    /// one for this operation alone, [kept](Self::keep) since it was tried before, or new.
+    /// What the provider wants to have of memory that this rank sends from or receives into: a
+    /// region's registration, or one for this operation alone, [kept](Self::keep) since it was
+    /// tried before, or new.
     pub(crate) fn local(
         &mut self,
         domain: &Domain,

@@ -1,9 +1,9 @@
 //! Remote operations: put, get and atomics by the provider.
 //!
-//! What is short passes through memory of the transport's own, like the words of an atomic operation: the
-//! provider may keep that for as long as it likes, even if the peer dies and nobody will ever say how the
-//! operation ended. What is long lies where the program has it; then the operation has to end, or to be
-//! [abandoned](crate::deaths::abandon), before a death is believed.
+//! What is short passes through memory of the transport's own, like the words of an atomic
+//! operation: the provider may keep that for as long as it likes, even if the peer dies and nobody
+//! will ever say how the operation ended. What is long lies where the program has it; then the
+//! operation has to end, or to be [abandoned](crate::deaths::abandon), before a death is believed.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ const SHORT: usize = 8 << 10;
 /// Longest part of an operation, where the provider would take more.
 const LONG: usize = 1 << 30;
 
-/// Operations in a row that find all slots with the dead, over connections that have been ended, before there is no
-/// hope left.
+/// Operations in a row that find all slots with the dead, over connections that have been ended,
+/// before there is no hope left.
 const PATIENCE: u32 = 2000;
 
 /// What is under way on peers' memory.
@@ -84,8 +84,8 @@ impl Way {
     }
 }
 
-// SAFETY: the pointer is used under `Transport::begin_remote`'s promise, whatever the thread; regions belong
-// to no thread.
+// SAFETY: the pointer is used under `Transport::begin_remote`'s promise, whatever the thread;
+// regions belong to no thread.
 unsafe impl Send for Slot {}
 
 impl Remotes {
@@ -152,7 +152,8 @@ impl Remotes {
         Some(self.slots[index].as_ref()?.peer)
     }
 
-    /// Nobody waits for an operation any more; the slot stays the provider's. The engine's name for it.
+    /// Nobody waits for an operation any more; the slot stays the provider's. The engine's name for
+    /// it.
     pub(crate) fn abandon(&mut self, index: usize) -> Option<u32> {
         let slot = self.slots[index].as_mut()?;
         let kind = std::mem::replace(&mut slot.kind, Way::Abandoned);
@@ -232,8 +233,8 @@ pub(crate) unsafe fn begin(
     }
 }
 
-/// Whether a slot can be hoped for. Where connections can be ended, what concerns the dead ends with them, soon;
-/// elsewhere the provider may never end it, and it keeps its slot.
+/// Whether a slot can be hoped for. Where connections can be ended, what concerns the dead ends
+/// with them, soon; elsewhere the provider may never end it, and it keeps its slot.
 #[cold]
 fn no_slot(ofi: &mut Ofi) -> Begun {
     let (own, deaths) = (ofi.rank, &ofi.shared.deaths);
@@ -253,9 +254,9 @@ fn no_slot(ofi: &mut Ofi) -> Begun {
     Begun::Full
 }
 
-/// Gives an operation to the provider, or as much of it as passes through the slot, where it could be long and the
-/// program's memory cannot be registered: that need not be the peer's fault. How many bytes, or libfabric's result. The
-/// slot is in use if it has begun.
+/// Gives an operation to the provider, or as much of it as passes through the slot, where it could
+/// be long and the program's memory cannot be registered: that need not be the peer's fault. How
+/// many bytes, or libfabric's result. The slot is in use if it has begun.
 ///
 /// # Safety
 /// As for `Transport::begin_remote`; `slot` must be free.
@@ -298,8 +299,8 @@ unsafe fn start(
                 unsafe { std::ptr::copy_nonoverlapping(source, own, len) };
                 (own, remotes.slab.desc())
             };
-            // SAFETY: an open endpoint; bytes and context stay until the completion, by the caller's
-            // promise or because they are the slot's.
+            // SAFETY: an open endpoint; bytes and context stay until the completion, by the
+            // caller's promise or because they are the slot's.
             let result = unsafe { write(ep, goal, (data, len), described, context) };
             (if short { Way::Out } else { Way::Long }, result)
         }
@@ -418,7 +419,8 @@ unsafe fn write(
     unsafe { fi_writemsg(ep.get(), &raw const message, flags) }
 }
 
-/// An operation is over. Tells the engine, unless that has been told of its end. Returns how much news that is.
+/// An operation is over. Tells the engine, unless that has been told of its end. Returns how much
+/// news that is.
 pub(crate) fn completed<S: Sink>(ofi: &mut Ofi, index: usize, sink: &mut S) -> usize {
     let Some(slot) = take(ofi, index) else {
         return 0;
@@ -430,8 +432,9 @@ pub(crate) fn completed<S: Sink>(ofi: &mut Ofi, index: usize, sink: &mut S) -> u
     let value = match slot.kind {
         Way::Long | Way::LongIn | Way::Out => 0,
         Way::In(target, len) => {
-            // SAFETY: the bytes have been read into the slot; the target is writable until the engine
-            // hears of the end, because neither the peer's death nor this rank's has been reported.
+            // SAFETY: the bytes have been read into the slot; the target is writable until the
+            // engine hears of the end, because neither the peer's death nor this rank's has been
+            // reported.
             unsafe { std::ptr::copy_nonoverlapping(own, target, len) };
             0
         }
@@ -443,8 +446,9 @@ pub(crate) fn completed<S: Sink>(ofi: &mut Ofi, index: usize, sink: &mut S) -> u
     1
 }
 
-/// Whether the engine has ended what concerns `peer` and has given memory back: it has heard of a death, that of the peer or
-/// of this rank, which then talks to nobody. What concerns this rank's own memory it waits for, whatever the others think.
+/// Whether the engine has ended what concerns `peer` and has given memory back: it has heard of a
+/// death, that of the peer or of this rank, which then talks to nobody. What concerns this rank's
+/// own memory it waits for, whatever the others think.
 #[cold]
 fn has_been_told(ofi: &Ofi, peer: u32) -> bool {
     let told = |rank| ofi.shared.deaths.reason(rank, ofi.adopted).is_some();
@@ -470,12 +474,14 @@ const REFUSALS: [i32; 7] = [
     FI_EOPNOTSUPP,
 ];
 
-/// Codes by which a provider's layer says what `FI_EIO` leaves open: of `verbs` (`IBV_WC_REM_INV_REQ_ERR`,
-/// `IBV_WC_REM_ACCESS_ERR`, `IBV_WC_REM_OP_ERR`), which says `FI_EIO` of everything that fails, of a cable that is pulled,
-/// too; of `efa` (an address or key that is not there).
+/// Codes by which a provider's layer says what `FI_EIO` leaves open: of `verbs`
+/// (`IBV_WC_REM_INV_REQ_ERR`, `IBV_WC_REM_ACCESS_ERR`, `IBV_WC_REM_OP_ERR`), which says `FI_EIO` of
+/// everything that fails, of a cable that is pulled, too; of `efa` (an address or key that is not
+/// there).
 const REFUSALS_OF: [(&str, &[i32]); 2] = [("verbs", &[9, 10, 11]), ("efa", &[7])];
 
-/// Whether an error of this provider says that the peer does not let this rank do something; else it is lost.
+/// Whether an error of this provider says that the peer does not let this rank do something; else
+/// it is lost.
 fn refuses(provider: &str, error: i32, code: i32) -> bool {
     if error != FI_EIO {
         return REFUSALS.contains(&error);

@@ -1,5 +1,5 @@
-//! Whether a provider can match as the device interface wants it: what it says of itself, and what it does
-//! when it is asked on this rank's own endpoint.
+//! Whether a provider can match as the device interface wants it: what it says of itself, and what
+//! it does when it is asked on this rank's own endpoint.
 
 use std::ptr;
 use std::time::{Duration, Instant};
@@ -33,7 +33,8 @@ const LONG: usize = 400_000;
 /// The longest message that it has to carry in one piece: nobody cuts longer ones.
 const LONGEST: usize = 1 << 40;
 
-/// Who would match messages with receives under these settings, and why, for people. Opens an endpoint.
+/// Who would match messages with receives under these settings, and why, for people. Opens an
+/// endpoint.
 #[must_use]
 pub fn matching(config: &Config) -> String {
     let mode = config.matching.show();
@@ -210,7 +211,8 @@ impl<'a> Trial<'a> {
         let (ep, context) = (self.link.ep.get(), self.ops.context(SEND));
         let (start, data, tag) = (self.bytes.as_ptr(), self.data(number), self.tag(number));
         self.begin("send to itself", || {
-            // SAFETY: an open endpoint, its own address, bytes and a context that outlive the operation.
+            // SAFETY: an open endpoint, its own address, bytes and a context that outlive the
+            // operation.
             unsafe {
                 let null = ptr::null_mut();
                 fi_tsenddata(ep, start.cast(), len, null, data, self.own, tag, context)
@@ -296,8 +298,8 @@ impl<'a> Trial<'a> {
             data: 0,
         };
         self.begin("look for messages (FI_PEEK, FI_CLAIM)", || {
-            // SAFETY: an open endpoint; what the message names outlives the operation, which is waited
-            // for.
+            // SAFETY: an open endpoint; what the message names outlives the operation, which is
+            // waited for.
             unsafe { fi_trecvmsg(self.link.ep.get(), &raw const msg, flags) }
         })
     }

@@ -27,7 +27,8 @@ use super::{Native, Tagged};
 const UNPOLLED: u32 = 64;
 /// Looks of a probe in a row before it sleeps between them.
 const SPIN: u32 = 64;
-/// Looks without an answer that counts, for want of room as a rule, after which a probe says that there is nothing.
+/// Looks without an answer that counts, for want of room as a rule, after which a probe says that
+/// there is nothing.
 const ROOM: u32 = 1000;
 /// How long a probe sleeps between looks: that a message has matched nothing no provider announces.
 const NAP: Duration = Duration::from_millis(1);
@@ -94,7 +95,8 @@ impl<L: Level> Native<L> {
     #[cold]
     unsafe fn send_slowly(&self, args: &SendArgs, data: Data) -> Result<()> {
         if args.mode == SendMode::Buffered {
-            // Progress may make room, and is due: a program that only sends buffered would never make any.
+            // Progress may make room, and is due: a program that only sends buffered would never
+            // make any.
             self.polled();
             // SAFETY: the caller's promise.
             if unsafe { self.launch(args, &data) } {
@@ -111,8 +113,8 @@ impl<L: Level> Native<L> {
         self.engine.wait(request).map(drop)
     }
 
-    /// A blocking send to this rank itself: there is nobody else to receive meanwhile at level `Single`, so
-    /// a standard send is copied rather than waited for.
+    /// A blocking send to this rank itself: there is nobody else to receive meanwhile at level
+    /// `Single`, so a standard send is copied rather than waited for.
     ///
     /// # Safety
     /// As [`Device::send_contig_unchecked`].
@@ -145,8 +147,8 @@ impl<L: Level> Native<L> {
         self.engine.wait(request)
     }
 
-    /// Completes requests whose operations are over. (Those that a failure has ended wait for the next
-    /// progress, which knows the reason.)
+    /// Completes requests whose operations are over. (Those that a failure has ended wait for the
+    /// next progress, which knows the reason.)
     fn flush_ends(&self) {
         loop {
             let next = self.shared.lock().tags.next_over();
@@ -165,10 +167,10 @@ impl<L: Level> Native<L> {
         self.engine.poll()
     }
 
-    // ---- Probes -----------------------------------------------------------------------------------
+    // ---- Probes --------------------------------------------------------------------------------
 
-    /// The earliest message that `from` matches, if one has arrived; with the number of its slot if it is
-    /// taken.
+    /// The earliest message that `from` matches, if one has arrived; with the number of its slot if
+    /// it is taken.
     fn look(&self, from: &Pattern, take: bool) -> Option<(Arrival, u32)> {
         for _ in 0..ROOM {
             let (claim, begun, takings) = {
@@ -207,7 +209,8 @@ impl<L: Level> Native<L> {
         None
     }
 
-    /// What a look shows. The provider answers at once; polls only fetch the answer, behind what had happened before.
+    /// What a look shows. The provider answers at once; polls only fetch the answer, behind what
+    /// had happened before.
     fn answer(&self, number: u32) -> Option<Arrival> {
         loop {
             let seen = self.shared.lock().tags.seen(number);
@@ -306,7 +309,7 @@ impl<L: Level> Native<L> {
         Err(self.not_taken(message))
     }
 
-    // ---- Errors -----------------------------------------------------------------------------------
+    // ---- Errors --------------------------------------------------------------------------------
 
     fn refuse(&self, what: String, remedy: &str) -> Error {
         Error::new(ErrorKind::InvalidRequest, what)
@@ -359,9 +362,10 @@ macro_rules! engine {
     }};
 }
 
-// SAFETY: the engine keeps the contract, and what the provider matches is lent to nobody: it is copied on both sides.
+// SAFETY: the engine keeps the contract, and what the provider matches is lent to nobody: it is
+// copied on both sides.
 unsafe impl<L: Level> Device for Native<L> {
-    // ---- Tagged messages: the provider's ----------------------------------------------------------
+    // ---- Tagged messages: the provider's --------------------------------------------------------
 
     #[inline]
     unsafe fn send_contig_unchecked(&self, args: &SendArgs, buf: ContigBuf) -> Result<()> {
@@ -430,7 +434,8 @@ unsafe impl<L: Level> Device for Native<L> {
         self.check_live()?;
         self.persistents
             .start(&*self.engine, request, |persistent| match persistent {
-                // SAFETY: the maker of the persistent request promised the buffer from each start until the completion.
+                // SAFETY: the maker of the persistent request promised the buffer from each start
+                // until the completion.
                 Persistent::Send(args, data) => unsafe { self.start_send(&args, data) },
                 // SAFETY: as above.
                 Persistent::Recv(from, data) => unsafe { self.start_receive(&from, data) },
@@ -461,7 +466,8 @@ unsafe impl<L: Level> Device for Native<L> {
         unsafe { self.receive_taken(message, data) }
     }
 
-    /// Receives the message and drops it: providers that discard a long message tell its sender nothing.
+    /// Receives the message and drops it: providers that discard a long message tell its sender
+    /// nothing.
     fn discard(&self, message: Handle) -> Result<()> {
         let len = self.shared.lock().tags.taken_len(message);
         let len = len.ok_or_else(|| self.not_taken(message))?;
@@ -477,7 +483,7 @@ unsafe impl<L: Level> Device for Native<L> {
         self.engine.free(request)
     }
 
-    // ---- Requests: the engine's, but for persistent ones ------------------------------------------
+    // ---- Requests: the engine's, but for persistent ones ---------------------------------------
 
     #[inline]
     fn is_complete(&self, request: Request) -> bool {
@@ -525,7 +531,7 @@ unsafe impl<L: Level> Device for Native<L> {
         self.engine.fail_upper(request, error)
     }
 
-    // ---- Lifecycle ----------------------------------------------------------------------------------
+    // ---- Lifecycle -----------------------------------------------------------------------------
 
     fn attributes(&self) -> &Attributes {
         &self.attributes
@@ -562,7 +568,7 @@ unsafe impl<L: Level> Device for Native<L> {
         counters
     }
 
-    // ---- Handlers and hooks: the engine's, with messages of the provider's --------------------------
+    // ---- Handlers and hooks: the engine's, with messages of the provider's ---------------------
 
     fn register_handler(&self, id: HandlerId, handler: Handler) -> Result<()> {
         let handler = handled(self.shared.clone(), handler);
@@ -573,7 +579,7 @@ unsafe impl<L: Level> Device for Native<L> {
         self.engine.register_hook(hooked(self.shared.clone(), hook))
     }
 
-    // ---- What the engine does as it is --------------------------------------------------------------
+    // ---- What the engine does as it is ---------------------------------------------------------
 
     delegate_device! { engine:
         wtime, wtick, abort, failure_of, dead_member, declare_self_failed, end_silently, node_of, set_packet_size,

@@ -1,5 +1,5 @@
-//! Context, source and tag in the bits of a provider's tag; signature, representation and the sender's mark in the
-//! data that comes with a completion.
+//! Context, source and tag in the bits of a provider's tag; signature, representation and the
+//! sender's mark in the data that comes with a completion.
 
 use portolan_core::matching::{Envelope, Pattern};
 
@@ -22,9 +22,9 @@ pub(crate) struct Bits {
 }
 
 impl Bits {
-    /// The division for a job of `size` ranks, if the tags of the provider's `format` (`mem_tag_format`)
-    /// have room: the format has a bit set somewhere in each field that a provider tells apart, so all
-    /// bits below the highest may be used.
+    /// The division for a job of `size` ranks, if the tags of the provider's `format`
+    /// (`mem_tag_format`) have room: the format has a bit set somewhere in each field that a
+    /// provider tells apart, so all bits below the highest may be used.
     pub(crate) fn new(format: u64, size: u32) -> Option<Self> {
         let all = u64::BITS - format.leading_zeros();
         let source = (u32::BITS - size.saturating_sub(1).leading_zeros()).max(1);

@@ -1,10 +1,10 @@
 //! Memory of the device's own for what the provider matches: it never gets the program's.
 //!
-//! A provider cannot be told to let go of a message that has begun to move, and does not always say when
-//! it has: what libfabric's TCP provider sends to a rank that dies may never complete, nor a receive into
-//! which a message of that rank was arriving. The program's buffers could then not be given back. Memory of
-//! the device's own can wait for the provider for as long as the endpoint is open, whatever has become of
-//! the request.
+//! A provider cannot be told to let go of a message that has begun to move, and does not always say
+//! when it has: what libfabric's TCP provider sends to a rank that dies may never complete, nor a
+//! receive into which a message of that rank was arriving. The program's buffers could then not be
+//! given back. Memory of the device's own can wait for the provider for as long as the endpoint is
+//! open, whatever has become of the request.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -41,8 +41,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: leaked by `new`, and of no use to anybody any more: whoever has given it to the provider
-        // keeps it until the provider has said that it is done, or the endpoint is closed.
+        // SAFETY: leaked by `new`, and of no use to anybody any more: whoever has given it to the
+        // provider keeps it until the provider has said that it is done, or the endpoint is closed.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

@@ -1,5 +1,5 @@
-//! Communicators, as far as deaths and acknowledgements need them: who is who in a context, and who of
-//! them has died.
+//! Communicators, as far as deaths and acknowledgements need them: who is who in a context, and who
+//! of them has died.
 
 use std::collections::BTreeMap;
 
@@ -98,7 +98,8 @@ impl Contexts {
         }
     }
 
-    /// The processes of a context that have not died. Without a communicator from above those are all of the job, of `size`.
+    /// The processes of a context that have not died. Without a communicator from above those are
+    /// all of the job, of `size`.
     pub(crate) fn living(&self, context: u32, size: u32) -> impl Iterator<Item = u32> {
         let member = move |process: &u32| self.is_member(context, *process);
         (0..size).filter(move |process| member(process) && !self.is_dead(*process))

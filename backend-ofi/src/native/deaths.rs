@@ -1,8 +1,9 @@
 //! Deaths: what cannot end well any more ends.
 //!
-//! The provider knows nothing of deaths. Receives are cancelled there; if a message was first, they end
-//! with it. What the provider does not let go of although its peer is dead is given up after a while; its
-//! memory, which is the device's own, stays the provider's until that says otherwise or is closed.
+//! The provider knows nothing of deaths. Receives are cancelled there; if a message was first, they
+//! end with it. What the provider does not let go of although its peer is dead is given up after a
+//! while; its memory, which is the device's own, stays the provider's until that says otherwise or
+//! is closed.
 
 use super::slots::What;
 use super::tags::{End, Tags};
@@ -50,7 +51,8 @@ impl Tags {
                     }
                 }
                 What::Receive(receive) if receive.doom.is_some() => {
-                    // It has met a message before it could be taken back. Who sends that may die as well.
+                    // It has met a message before it could be taken back. Who sends that may die as
+                    // well.
                     let from = receive.from;
                     let source = from.source;
                     let source = source.and_then(|it| self.contexts.process(from.context, it));
@@ -122,7 +124,8 @@ impl Tags {
         self.retract(ofi, number, End::Failed(peer));
     }
 
-    /// The provider is given time for a receive that it had not taken back when another death had doomed that.
+    /// The provider is given time for a receive that it had not taken back when another death had
+    /// doomed that.
     fn doom_again(&mut self, number: u32) {
         let slot = self.slots.at(number);
         if slot.under_way {

@@ -1,8 +1,8 @@
 //! Receives from any source that a death has caught in the middle of a message: whose is it?
 //!
-//! A receive that the provider does not take back has met a message, and nothing says which before all of it is there.
-//! The rest of a message of the dead may never come; that of the living does, and must not be lost. So the living
-//! are asked, one after the other:
+//! A receive that the provider does not take back has met a message, and nothing says which before
+//! all of it is there. The rest of a message of the dead may never come; that of the living does,
+//! and must not be lost. So the living are asked, one after the other:
 //!
 //! ```text
 //! this rank                                               one that lives
@@ -13,11 +13,12 @@
 //!  ◀──────────────────────────── clear, or not ────────   none, or not before that message: clear
 //! ```
 //!
-//! What the receive has met had been sent before the question. If it was a message of the one that is asked, and that is
-//! not under way there any more, then it has come before the answer, because messages keep their order, and the receive is
-//! over. If it is under way, then it was sent before any message that has met no receive: the receive would have
-//! met that one. So whoever is clear has sent something else. Who is not is asked again later: what
-//! it sends may have met another receive, and ends.
+//! What the receive has met had been sent before the question. If it was a message of the one that
+//! is asked, and that is not under way there any more, then it has come before the answer, because
+//! messages keep their order, and the receive is over. If it is under way, then it was sent before
+//! any message that has met no receive: the receive would have met that one. So whoever is clear
+//! has sent something else. Who is not is asked again later: what it sends may have met another
+//! receive, and ends.
 
 use std::cmp::Reverse;
 use std::time::Instant;
@@ -33,7 +34,8 @@ use super::slots::{Arrival, Outgoing, Slot, What};
 use super::tags::Tags;
 use crate::ofi::{FAREWELL, Ofi};
 
-/// Handler of questions. The ids from [`MATCHED`](super::packets::MATCHED) downward are this device's.
+/// Handler of questions. The ids from [`MATCHED`](super::packets::MATCHED) downward are this
+/// device's.
 pub(super) const ASKED: HandlerId = HandlerId(u32::MAX - 1);
 /// Handler of answers.
 pub(super) const ANSWERED: HandlerId = HandlerId(u32::MAX - 2);
@@ -174,7 +176,8 @@ impl Inquiry {
 }
 
 impl Tags {
-    /// Finds out whose message a receive from any source has met, and gives it up if that was one of the dead.
+    /// Finds out whose message a receive from any source has met, and gives it up if that was one
+    /// of the dead.
     pub(super) fn inquire(&mut self, ofi: &Ofi, number: u32) {
         let slot = self.slots.at(number);
         let What::Receive(receive) = &slot.what else {
@@ -284,7 +287,8 @@ impl Tags {
         });
     }
 
-    /// Messages of a rank that match and that probes have taken out of matching: no receive has met them.
+    /// Messages of a rank that match and that probes have taken out of matching: no receive has met
+    /// them.
     pub(super) fn taken_of(&self, member: u32, from: &Pattern) -> Vec<Mark> {
         let taken = self.slots.iter().filter_map(|slot| match &slot.what {
             What::Taken(arrival) => Some(arrival),
@@ -334,8 +338,8 @@ impl Tags {
         }
     }
 
-    /// Whether no message to a rank is under way that matches and that was sent before the one that has met no receive there;
-    /// those `taken` out of matching there do not count.
+    /// Whether no message to a rank is under way that matches and that was sent before the one that
+    /// has met no receive there; those `taken` out of matching there do not count.
     fn is_clear(&self, to: u32, question: &Question, taken: &[Mark]) -> bool {
         let fitting = |slot: &Slot| match &slot.what {
             What::Send(send) if slot.under_way && send.peer == to => {

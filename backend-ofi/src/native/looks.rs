@@ -1,5 +1,5 @@
-//! Looking at what has arrived and matched nothing: for probes, and for receives that the provider has no
-//! room for.
+//! Looking at what has arrived and matched nothing: for probes, and for receives that the provider
+//! has no room for.
 
 use libfabric_sys::{FI_ADDR_UNSPEC, FI_CLAIM, FI_PEEK, fi_msg_tagged, fi_trecvmsg};
 use portolan_core::device::Message as Handle;
@@ -24,9 +24,9 @@ pub(crate) enum Seen {
     Message(Arrival),
 }
 
-/// The search for messages for the receives that the provider has no room for. One of them gets a message
-/// if none that was posted before it matches the message, whenever the message came: those that the
-/// provider has did not match it when it arrived.
+/// The search for messages for the receives that the provider has no room for. One of them gets a
+/// message if none that was posted before it matches the message, whenever the message came: those
+/// that the provider has did not match it when it arrived.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     /// The look under way, the receive that it is for, and whether it takes the message.
@@ -46,8 +46,8 @@ impl Scan {
 
 impl Tags {
     /// Starts a look for the earliest message that `from` matches. With `claim` it is taken out of
-    /// matching. Returns the number by which [`seen`](Self::seen) knows it; `None` if there is no room
-    /// for it now.
+    /// matching. Returns the number by which [`seen`](Self::seen) knows it; `None` if there is no
+    /// room for it now.
     pub(crate) fn look(&mut self, ofi: &mut Ofi, from: &Pattern, claim: bool) -> Option<u32> {
         let look = Look {
             claim,
@@ -100,8 +100,8 @@ impl Tags {
         }
     }
 
-    /// What a look has shown. With an answer the look is over; a message that was taken stays in the
-    /// look's slot.
+    /// What a look has shown. With an answer the look is over; a message that was taken stays in
+    /// the look's slot.
     pub(crate) fn seen(&mut self, number: u32) -> Seen {
         let slot = self.slots.at(number);
         let What::Look(look) = &slot.what else {
@@ -182,7 +182,8 @@ impl Tags {
                     return 1;
                 }
                 Seen::Nothing => {}
-                // It may be that of a receive by now which was posted meanwhile, and another one this one's.
+                // It may be that of a receive by now which was posted meanwhile, and another one
+                // this one's.
                 Seen::Message(_) if !claim && self.scan.takings != self.takings => {}
                 Seen::Message(_) if claim => {
                     self.scan.look = None;

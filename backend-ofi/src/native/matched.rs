@@ -13,7 +13,8 @@ pub(crate) struct Matched {
     pub(crate) tag: u64,
     /// What the sender gave with the message.
     pub(crate) data: u64,
-    /// Bytes of the message; where it was too long for the buffer, those that were lost are in `lost`.
+    /// Bytes of the message; where it was too long for the buffer, those that were lost are in
+    /// `lost`.
     pub(crate) len: usize,
     /// Bytes that did not fit.
     pub(crate) lost: usize,

@@ -1,21 +1,24 @@
-//! Matching by the provider: a device whose tagged messages libfabric's provider matches with receives.
+//! Matching by the provider: a device whose tagged messages libfabric's provider matches with
+//! receives.
 //!
-//! Context, source and tag of a message are packed into the provider's tag; its type signature and its
-//! representation travel as the data of its completion. Small messages are injected, the others sent by
-//! whatever protocol the provider has; probes look into the provider's queue of messages that have
-//! matched nothing. Everything else that the device interface asks for (active messages, one-sided
-//! operations, hooks, requests of other crates) is the core engine's, over the same endpoint. Both
-//! complete requests in the engine's one table, so that they can be waited for together; a tagged operation
-//! is a request "of another kind" there. `docs/ofi.md` says when this is used, and
-//! `docs/adr/0015-providers-match-in-a-device-of-their-own.md` why it is not offload under the engine.
+//! Context, source and tag of a message are packed into the provider's tag; its type signature and
+//! its representation travel as the data of its completion. Small messages are injected, the others
+//! sent by whatever protocol the provider has; probes look into the provider's queue of messages
+//! that have matched nothing. Everything else that the device interface asks for (active messages,
+//! one-sided operations, hooks, requests of other crates) is the core engine's, over the same
+//! endpoint. Both complete requests in the engine's one table, so that they can be waited for
+//! together; a tagged operation is a request "of another kind" there. `docs/ofi.md` says when this
+//! is used, and `docs/adr/0015-providers-match-in-a-device-of-their-own.md` why it is not offload
+//! under the engine.
 //!
-//! The provider is lent no memory of the program's: `docs/adr/0017-providers-that-match-are-lent-nothing.md`.
+//! The provider is lent no memory of the program's:
+//! `docs/adr/0017-providers-that-match-are-lent-nothing.md`.
 //!
 //! The tags are in `bits.rs`, the operations under way in `slots.rs` and `tags.rs`, their memory in
-//! `buffers.rs`, sending in `sends.rs`,
-//! receiving in `receives.rs`, looking in `looks.rs`, deaths in `deaths.rs` with `inquiries.rs` and `contexts.rs`, the
-//! engine's transport and the completions in `packets.rs`, what handlers and hooks are given in `port.rs`, what the provider has to be able to do in `able.rs`, and the
-//! interface itself in `adi.rs`.
+//! `buffers.rs`, sending in `sends.rs`, receiving in `receives.rs`, looking in `looks.rs`, deaths
+//! in `deaths.rs` with `inquiries.rs` and `contexts.rs`, the engine's transport and the completions
+//! in `packets.rs`, what handlers and hooks are given in `port.rs`, what the provider has to be
+//! able to do in `able.rs`, and the interface itself in `adi.rs`.
 
 mod able;
 mod adi;
@@ -106,8 +109,8 @@ impl<L: Level> Native<L> {
     /// The device of a rank whose endpoint was opened with `PORTOLAN_MATCH=native`.
     ///
     /// # Errors
-    /// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if the endpoint was opened otherwise, and
-    /// those of [`Engine::new`].
+    /// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if the endpoint was opened
+    /// otherwise, and those of [`Engine::new`].
     pub fn new(ofi: Ofi, settings: &Settings) -> Result<Self> {
         let rank = ofi.rank;
         let info = &ofi.link.domain.info;

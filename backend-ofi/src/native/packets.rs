@@ -1,4 +1,5 @@
-//! The transport below the device's engine: the same endpoint, whose poll tells of tagged operations, too.
+//! The transport below the device's engine: the same endpoint, whose poll tells of tagged
+//! operations, too.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,8 +19,8 @@ use super::inquiries::Note;
 use super::tags::{End, Tags};
 use crate::ofi::{FAREWELL, FAREWELL_FROM_THE_DEAD, Nobody, Ofi};
 
-/// Handler of the messages that say that a synchronous send was matched: the last id that there is, which
-/// is in nobody's range.
+/// Handler of the messages that say that a synchronous send was matched: the last id that there is,
+/// which is in nobody's range.
 pub(super) const MATCHED: HandlerId = HandlerId(u32::MAX);
 
 /// What a handler wants that runs while the endpoint is being polled.
@@ -31,8 +32,8 @@ pub(super) enum Wish {
     Hear(Note),
 }
 
-/// The endpoint, and what is matched on it. Dropped in the order of the fields: what the provider may still use
-/// goes after the endpoint.
+/// The endpoint, and what is matched on it. Dropped in the order of the fields: what the provider
+/// may still use goes after the endpoint.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) ofi: Ofi,
@@ -181,8 +182,8 @@ impl Core {
 }
 
 impl Drop for Core {
-    /// Lets messages leave and takes back receives. Whatever the provider does not let go of then ends with the
-    /// endpoint, and so does its memory.
+    /// Lets messages leave and takes back receives. Whatever the provider does not let go of then
+    /// ends with the endpoint, and so does its memory.
     fn drop(&mut self) {
         let start = Instant::now();
         let Self { ofi, tags } = self;
@@ -221,8 +222,8 @@ unsafe impl Transport for Packets {
         self.0.lock().ofi.name()
     }
 
-    /// Without remote operations: that a region is gone the engine tells in packets, and whoever has heard of it by
-    /// a tagged message, which is not ordered with those, would still reach it.
+    /// Without remote operations: that a region is gone the engine tells in packets, and whoever
+    /// has heard of it by a tagged message, which is not ordered with those, would still reach it.
     fn caps(&self) -> TransportCaps {
         let caps = self.0.lock().ofi.caps();
         caps.difference(TransportCaps::REMOTE | TransportCaps::ATOMICS)
@@ -369,8 +370,8 @@ pub(super) fn completions(shared: Arc<Shared>) -> Hook {
     })
 }
 
-/// Completes the requests of tagged operations that are over, and tells senders who wait to hear of it;
-/// whether there were any.
+/// Completes the requests of tagged operations that are over, and tells senders who wait to hear of
+/// it; whether there were any.
 pub(super) fn finish(shared: &Shared, port: &mut dyn Port) -> bool {
     let mut done = false;
     if shared.polling.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! What handlers and hooks are given: tagged messages go to the provider, as those of the device do, the
-//! rest to the engine that runs them.
+//! What handlers and hooks are given: tagged messages go to the provider, as those of the device
+//! do, the rest to the engine that runs them.
 
 use std::sync::Arc;
 

@@ -17,8 +17,8 @@ use super::slots::{Arrival, Incoming, What};
 use super::tags::{End, NO_ROOM, Tags};
 use crate::ofi::Ofi;
 
-/// Bytes that a message may be longer than a buffer without the provider's noticing: more than any sends in
-/// one packet.
+/// Bytes that a message may be longer than a buffer without the provider's noticing: more than any
+/// sends in one packet.
 pub(super) const SINK: usize = 64 << 10;
 
 impl Incoming {
@@ -35,8 +35,8 @@ impl Incoming {
         }
     }
 
-    /// Brings a message that has arrived to where the program wants it; says how that went. As much of
-    /// it as there was room for is in its memory.
+    /// Brings a message that has arrived to where the program wants it; says how that went. As much
+    /// of it as there was room for is in its memory.
     fn deliver(&mut self, arrival: &Arrival, checked: bool) -> Status {
         let (room, sent) = (self.data.len(), arrival.len);
         let (source, tag) = (arrival.envelope.source, arrival.envelope.tag);
@@ -54,8 +54,8 @@ impl Incoming {
         };
         let len = sent.min(room);
         if let Some(bytes) = self.bytes.as_ref().filter(|_| len > 0) {
-            // SAFETY: the buffer is the device's until the receive is over; `len` bytes, at most as many as
-            // there is room for, have arrived in memory that lies apart from it.
+            // SAFETY: the buffer is the device's until the receive is over; `len` bytes, at most as
+            // many as there is room for, have arrived in memory that lies apart from it.
             unsafe { self.data.write(0, bytes.start(), len, rep) };
         }
         status.rep = self.data.delivers(rep);
@@ -115,8 +115,8 @@ impl Tags {
             .bytes
             .as_ref()
             .map_or(std::ptr::null_mut(), Buffer::start);
-        // What is too long for the buffer ends in a place of its own: a provider may give a connection up on
-        // which more comes than there is room for (the TCP provider of 1.17 does).
+        // What is too long for the buffer ends in a place of its own: a provider may give a
+        // connection up on which more comes than there is room for (the TCP provider of 1.17 does).
         let iov = [
             libc::iovec {
                 iov_base: place.cast(),
@@ -139,9 +139,9 @@ impl Tags {
             context,
             data: 0,
         };
-        // SAFETY: an open endpoint; memory and a context that stay where they are until the completion, or
-        // until the endpoint is closed: the slot's, and the sink. With `FI_CLAIM` the context is that of
-        // the look that took the message.
+        // SAFETY: an open endpoint; memory and a context that stay where they are until the
+        // completion, or until the endpoint is closed: the slot's, and the sink. With `FI_CLAIM`
+        // the context is that of the look that took the message.
         match unsafe { fi_trecvmsg(ofi.link.ep.get(), &raw const msg, flags) } {
             0 => {
                 slot.under_way = true;
@@ -196,7 +196,8 @@ impl Tags {
         }
     }
 
-    /// Asks the provider for a message that was taken; `false` if it has no room. The dead may never send the rest.
+    /// Asks the provider for a message that was taken; `false` if it has no room. The dead may
+    /// never send the rest.
     fn claim(&mut self, ofi: &mut Ofi, number: u32) -> bool {
         if !self.hand_over(ofi, number, FI_CLAIM) {
             return false;
@@ -322,8 +323,8 @@ impl Tags {
         self.finish(matched.index, end);
     }
 
-    /// Cancels the operation of a request, if it is a receive. A send goes on: its message may have been
-    /// matched.
+    /// Cancels the operation of a request, if it is a receive. A send goes on: its message may have
+    /// been matched.
     pub(crate) fn cancel(&mut self, ofi: &mut Ofi, request: Request) {
         let Some(&number) = self.numbers.get(&request.to_bits()) else {
             return;
@@ -334,13 +335,13 @@ impl Tags {
         }
     }
 
-    /// Takes a receive back: at once with this end if the provider does not have it, else the provider
-    /// says whether a message was first.
+    /// Takes a receive back: at once with this end if the provider does not have it, else the
+    /// provider says whether a message was first.
     pub(super) fn retract(&mut self, ofi: &mut Ofi, number: u32, end: End) {
         if self.slots.at(number).under_way {
             let context = self.slots.context(number);
-            // SAFETY: an open endpoint; the context is of an operation under way. That it is none any
-            // more is not an error.
+            // SAFETY: an open endpoint; the context is of an operation under way. That it is none
+            // any more is not an error.
             unsafe { fi_cancel(ofi.link.ep.get(), context) };
             return;
         }

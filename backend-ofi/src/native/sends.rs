@@ -1,7 +1,7 @@
 //! Sending messages that the receiver's provider matches.
 //!
-//! Budget of a small message: one call into the provider, which copies it; no allocation, no slot, no
-//! completion.
+//! Budget of a small message: one call into the provider, which copies it; no allocation, no slot,
+//! no completion.
 
 use std::mem::MaybeUninit;
 
@@ -91,8 +91,8 @@ impl Tags {
         let mark = Mark::turn(self.next_message());
         let (tag, label) = (self.bits.pack(&args.envelope), self.label(args, data, mark));
         let (ep, addr) = (ofi.link.ep.get(), ofi.peers[peer as usize].addr);
-        // SAFETY: an open endpoint, an address of its vector, readable bytes, which the provider has
-        // copied when the call returns.
+        // SAFETY: an open endpoint, an address of its vector, readable bytes, which the provider
+        // has copied when the call returns.
         let result = unsafe { fi_tinjectdata(ep, start.cast(), len, label, addr, tag) };
         if result != 0 {
             return false;
@@ -179,8 +179,8 @@ impl Tags {
             let (ep, addr) = (ofi.link.ep.get(), ofi.peers[peer as usize].addr);
             let (null, len) = (std::ptr::null_mut(), send.len);
             let start = send.bytes.as_ref().map_or(null, |b| b.start().cast());
-            // SAFETY: an open endpoint, an address of its vector, bytes and a context that stay where they
-            // are until the completion, or until the endpoint is closed: the slot's.
+            // SAFETY: an open endpoint, an address of its vector, bytes and a context that stay
+            // where they are until the completion, or until the endpoint is closed: the slot's.
             let result =
                 unsafe { fi_tsenddata(ep, start, len, null, send.label, addr, send.tag, context) };
             match result {
@@ -205,7 +205,8 @@ impl Tags {
         true
     }
 
-    /// Tries again what the provider had no room for. A peer that has none keeps nobody else waiting.
+    /// Tries again what the provider had no room for. A peer that has none keeps nobody else
+    /// waiting.
     pub(super) fn send_waiting(&mut self, ofi: &mut Ofi) -> usize {
         let mut done = 0;
         for (peer, mut queue) in std::mem::take(&mut self.unsent) {

@@ -78,7 +78,8 @@ pub(super) enum What {
     Look(Look),
     /// A message that was taken out of matching, and is not being received yet.
     Taken(Arrival),
-    /// The request is over; the provider has not let go of the operation. Keeps what it may still use.
+    /// The request is over; the provider has not let go of the operation. Keeps what it may still
+    /// use.
     Lost(Option<Buffer>),
 }
 
@@ -175,7 +176,8 @@ impl Slots {
         self.slots.get_mut(number as usize)
     }
 
-    /// Takes an operation out of its slot, which is free from now on: the provider does not know of it.
+    /// Takes an operation out of its slot, which is free from now on: the provider does not know of
+    /// it.
     #[inline]
     pub(super) fn remove(&mut self, number: u32) -> What {
         let slot = &mut self.slots[number as usize];

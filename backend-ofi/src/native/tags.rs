@@ -1,8 +1,8 @@
-//! What the device keeps beside the engine: the operations that the provider matches, and what translates
-//! between them and the device interface.
+//! What the device keeps beside the engine: the operations that the provider matches, and what
+//! translates between them and the device interface.
 //!
-//! Sending is in `sends.rs`, receiving in `receives.rs`, looking at what has arrived in `looks.rs`, deaths
-//! in `deaths.rs`.
+//! Sending is in `sends.rs`, receiving in `receives.rs`, looking at what has arrived in `looks.rs`,
+//! deaths in `deaths.rs`.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::c_void;
@@ -57,8 +57,8 @@ pub(crate) struct Tags {
     pub(super) posted: usize,
     pub(super) most_posted: usize,
     pub(super) scan: Scan,
-    /// How often the provider was given a receive, or a look that takes what it finds: what an earlier look has shown
-    /// may have been taken since.
+    /// How often the provider was given a receive, or a look that takes what it finds: what an
+    /// earlier look has shown may have been taken since.
     pub(super) takings: u64,
     /// Where the rest of messages ends that are too long for their buffers. Nobody reads it.
     pub(super) sink: Box<[u8]>,
@@ -246,8 +246,8 @@ impl Tags {
         self.notes.pop_front()
     }
 
-    /// Nothing is written to the program's buffers from now on. Returns the receives that the provider has,
-    /// as its functions take them.
+    /// Nothing is written to the program's buffers from now on. Returns the receives that the
+    /// provider has, as its functions take them.
     pub(crate) fn abandon_all(&mut self) -> Vec<*mut c_void> {
         let mut receives = Vec::new();
         for number in self.slots.numbers() {

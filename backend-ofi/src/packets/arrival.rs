@@ -1,4 +1,5 @@
-//! A packet where it arrived: what its header says, or where it has none, the data of its completion.
+//! A packet where it arrived: what its header says, or where it has none, the data of its
+//! completion.
 
 use libfabric_sys::{FI_REMOTE_CQ_DATA, fi_cq_tagged_entry};
 
@@ -32,8 +33,8 @@ impl Arrival {
     /// What has arrived at `place` of a buffer.
     ///
     /// # Safety
-    /// As many bytes must be readable there as the entry says, and these be [`least`](Self::least) or more, until
-    /// the buffer is posted again; nobody may write there.
+    /// As many bytes must be readable there as the entry says, and these be [`least`](Self::least)
+    /// or more, until the buffer is posted again; nobody may write there.
     pub(crate) unsafe fn new(entry: &fi_cq_tagged_entry, place: *const u8, buffer: u32) -> Self {
         let front = Self::least(entry);
         let mut wire = match front {
@@ -63,7 +64,8 @@ impl Arrival {
         self.copy.is_none().then_some(self.buffer)
     }
 
-    /// Its bytes, copied out of its buffer, where that was not done before; there is room for as many as `most`.
+    /// Its bytes, copied out of its buffer, where that was not done before; there is room for as
+    /// many as `most`.
     pub(crate) fn own(&mut self, most: usize) -> &mut Vec<u8> {
         let (data, len) = (self.data, self.len as usize);
         let copy = self.copy.get_or_insert_with(|| {

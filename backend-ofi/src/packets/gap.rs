@@ -1,16 +1,19 @@
 //! Packets that never come, over TCP.
 //!
-//! What breaks with a connection fails where it was handed over, and its sender says so. But nobody hears of packets that the provider has
-//! copied, or that the system had taken: a provider that connects again goes on behind them, and whoever receives would hold what
-//! comes for ever, behind a number that is not there. Over TCP a packet overtakes none that was sent to the same rank before it, so a number that is
-//! missing for long is lost, and so is the pair. (Not where packets go in parts, of which one may wait while the next leaves.) Elsewhere it may be
-//! on its way for as long as its sender computes.
+//! What breaks with a connection fails where it was handed over, and its sender says so. But nobody
+//! hears of packets that the provider has copied, or that the system had taken: a provider that
+//! connects again goes on behind them, and whoever receives would hold what comes for ever, behind
+//! a number that is not there. Over TCP a packet overtakes none that was sent to the same rank
+//! before it, so a number that is missing for long is lost, and so is the pair. (Not where packets
+//! go in parts, of which one may wait while the next leaves.) Elsewhere it may be on its way for as
+//! long as its sender computes.
 
 use std::time::{Duration, Instant};
 
 /// How long a number may be missing while this rank looks.
 const LIMIT: Duration = Duration::from_secs(20);
-/// The longest time between two looks that counts: who does not look cannot tell that nothing comes.
+/// The longest time between two looks that counts: who does not look cannot tell that nothing
+/// comes.
 const STEP: Duration = Duration::from_millis(100);
 
 /// A number that is missing, and for how long.

@@ -1,18 +1,19 @@
 //! Packets without a header, where the one before it had the same.
 //!
-//! Messages of exactly 16 KiB are common, and 16 KiB is what the layered providers send at once: with a header
-//! they would go in two parts, which takes far longer. And a message of a few bytes is much shorter than its header. So both sides
-//! remember the header of the last packet of the pair that had one, and data. The next one that has the same goes without, and its
-//! number with the data of its completion: in one message, or where the provider copies each in the call, in parts. Without a
-//! header in front it is copied from where the program has it.
+//! Messages of exactly 16 KiB are common, and 16 KiB is what the layered providers send at once:
+//! with a header they would go in two parts, which takes far longer. And a message of a few bytes
+//! is much shorter than its header. So both sides remember the header of the last packet of the
+//! pair that had one, and data. The next one that has the same goes without, and its number with
+//! the data of its completion: in one message, or where the provider copies each in the call, in
+//! parts. Without a header in front it is copied from where the program has it.
 //!
 //! ```text
 //! data    job's lower half 16 | acknowledged 8 | number 8 | sender's rank 32, with `Wire::MORE` in front of others
 //! ```
 //!
-//! The lower 8 bits of the numbers are enough, because fewer than 256 packets are under way. Of the job's 32 bits only
-//! the lower 16 are compared: one packet in 65536 that an earlier job sent to the same address would pass for one of
-//! this job's.
+//! The lower 8 bits of the numbers are enough, because fewer than 256 packets are under way. Of the
+//! job's 32 bits only the lower 16 are compared: one packet in 65536 that an earlier job sent to
+//! the same address would pass for one of this job's.
 
 use std::ops::Range;
 
@@ -26,8 +27,8 @@ use crate::send::refused;
 
 const _: () = assert!(2 * WINDOW <= 256);
 
-/// Bytes of the shortest packet whose header is remembered. (Of 8 bytes over libfabric's shared memory: the header would be in a cache
-/// line of its own, which costs a fifth of the latency.)
+/// Bytes of the shortest packet whose header is remembered. (Of 8 bytes over libfabric's shared
+/// memory: the header would be in a cache line of its own, which costs a fifth of the latency.)
 pub(crate) const LEAST: usize = 1;
 
 /// The word that goes with a packet.
@@ -51,8 +52,8 @@ pub(crate) fn wire(word: u64) -> Wire {
 
 /// Completes what a word says by what is known of this job and of the sender.
 pub(crate) fn complete(wire: &mut Wire, job: u32, peer: &Peer) {
-    // What is under way may be acknowledged, all of a window at once if there is so much; more than that is behind: it was
-    // overtaken by what has acknowledged more since.
+    // What is under way may be acknowledged, all of a window at once if there is so much; more than
+    // that is behind: it was overtaken by what has acknowledged more since.
     let open = peer.sent.wrapping_sub(peer.acked);
     let nearest = |low: u32, known: u32| match low.wrapping_sub(known) & 0xff {
         ahead if ahead <= open => known.wrapping_add(ahead),
@@ -66,7 +67,8 @@ pub(crate) fn complete(wire: &mut Wire, job: u32, peer: &Peer) {
     wire.ack = nearest(wire.ack, peer.acked);
 }
 
-/// Has the provider copy a packet whose header the peer knows, of no more bytes than it does that with.
+/// Has the provider copy a packet whose header the peer knows, of no more bytes than it does that
+/// with.
 ///
 /// # Safety
 /// `len` bytes must be initialised at `data`, and the peer be in the provider's address vector.
@@ -87,12 +89,14 @@ pub(crate) unsafe fn inject(ofi: &mut Ofi, data: *const u8, peer: u32, len: usiz
     }
 }
 
-/// Sends the packet at `place` without its header, if the peer knows that, in one message or in several that the
-/// provider copies at once. Returns how much of it has left: nothing if that cannot be, and not all if there is no more
-/// room. Where `place` is not in a slot, all has to be copied at once.
+/// Sends the packet at `place` without its header, if the peer knows that, in one message or in
+/// several that the provider copies at once. Returns how much of it has left: nothing if that
+/// cannot be, and not all if there is no more room. Where `place` is not in a slot, all has to be
+/// copied at once.
 ///
 /// # Safety
-/// `len` bytes must be initialised at `place`, which is in the slot behind the room for a header, if one is given.
+/// `len` bytes must be initialised at `place`, which is in the slot behind the room for a header,
+/// if one is given.
 #[inline]
 pub(crate) unsafe fn send(
     ofi: &mut Ofi,
@@ -126,8 +130,8 @@ pub(crate) unsafe fn send(
     Ok(left)
 }
 
-/// Sends a part of what lies at `place`, which is all of it, and in a slot, if the provider does not copy it at once; `more`
-/// if others follow.
+/// Sends a part of what lies at `place`, which is all of it, and in a slot, if the provider does
+/// not copy it at once; `more` if others follow.
 ///
 /// # Safety
 /// As for [`send`].
@@ -147,8 +151,9 @@ unsafe fn send_part(
     // The caller has seen to it that there is one if it is needed.
     let lent = slot.filter(|_| len > ofi.inject);
     let injected = lent.is_none();
-    // SAFETY: an open endpoint, an address of its vector, bytes that are initialised, and, if they are not
-    // copied in the call, stay where they are, in a slot, with the context until the completion.
+    // SAFETY: an open endpoint, an address of its vector, bytes that are initialised, and, if they
+    // are not copied in the call, stay where they are, in a slot, with the context until the
+    // completion.
     let result = unsafe {
         let place = place.add(part.start).cast();
         if let Some(slot) = lent {
@@ -365,7 +370,8 @@ mod tests {
             let Some(mut ranks) = ranks_with(provider, config) else {
                 continue;
             };
-            // As where the provider says something else to one of them. One such message fits into a buffer.
+            // As where the provider says something else to one of them. One such message fits into
+            // a buffer.
             ranks[1].link.part = match provider {
                 "shm" => ranks[1].link.limits.bulk,
                 _ => 12_000,
@@ -408,8 +414,9 @@ mod tests {
         }
     }
 
-    /// Far more than the receive buffers take arrives before the receiver looks; the short ones in between leave
-    /// their headers out, unless the provider would not say so of what it keeps (`caps::words`).
+    /// Far more than the receive buffers take arrives before the receiver looks; the short ones in
+    /// between leave their headers out, unless the provider would not say so of what it keeps
+    /// (`caps::words`).
     #[test]
     fn nothing_is_lost_where_no_buffer_is_free() {
         for provider in ["sockets", "tcp", "shm"] {
@@ -503,7 +510,8 @@ mod tests {
         leave_from_where_they_lie(&mut ranks, &[LEAST, inject]);
     }
 
-    /// Two messages of each of these lengths: the first goes with its header, the second from where it is.
+    /// Two messages of each of these lengths: the first goes with its header, the second from where
+    /// it is.
     fn leave_from_where_they_lie(ranks: &mut [Ofi], lens: &[usize]) {
         let mut sink = Keep::default();
         // Headers are those of three messages in a row; the first of them goes with it.
@@ -515,7 +523,8 @@ mod tests {
                 // SAFETY: the slot is free.
                 unsafe { place.write_bytes(0xee, Wire::LEN + len) };
                 send_one(ranks, &mut sink, 0, number + 1, len);
-                // SAFETY: initialised above; nothing is under way from there, as the provider has copied it.
+                // SAFETY: initialised above; nothing is under way from there, as the provider has
+                // copied it.
                 let slot = unsafe { std::slice::from_raw_parts(place, Wire::LEN + len) };
                 let untouched = slot.iter().all(|&byte| byte == 0xee);
                 assert_eq!(

@@ -1,9 +1,9 @@
 //! What has arrived: receive buffers, and packets that lie in them until they are delivered.
 //!
-//! A buffer takes many messages where the provider can do that, one otherwise; it is posted again when
-//! the provider has let go of it and the last message in it has been delivered. A packet waits here if
-//! one before it from the same peer has not arrived yet, or if the engine does not want it now; where it
-//! keeps the provider from the last buffer, it is copied out of it.
+//! A buffer takes many messages where the provider can do that, one otherwise; it is posted again
+//! when the provider has let go of it and the last message in it has been delivered. A packet waits
+//! here if one before it from the same peer has not arrived yet, or if the engine does not want it
+//! now; where it keeps the provider from the last buffer, it is copied out of it.
 
 mod in_turn;
 
@@ -28,7 +28,8 @@ use crate::peer::{Peers, TELL, WINDOW};
 
 pub(crate) use in_turn::Own;
 
-/// Keys of regions of buffers that are added later, for providers that do not choose keys themselves.
+/// Keys of regions of buffers that are added later, for providers that do not choose keys
+/// themselves.
 const SPARES: u64 = 1 << 62;
 
 /// Receive buffers, and what is in them.
@@ -77,8 +78,8 @@ struct Buffer {
 
 /// Layers of providers that let go of a buffer when they have found a place for its last message,
 /// although messages before that one may still be landing in it (seen with libfabric 1.17: each
-/// connection of the TCP provider writes at its own pace). They leave no space between messages: the
-/// buffer is over when those that have completed fill it up to the end of the last.
+/// connection of the TCP provider writes at its own pace). They leave no space between messages:
+/// the buffer is over when those that have completed fill it up to the end of the last.
 const HASTY: &[&str] = &["tcp", "net", "ofi_rxm", "ofi_rxd"];
 
 /// What became of a packet.
@@ -89,8 +90,8 @@ pub(crate) enum Fate {
 }
 
 impl Inbox {
-    /// Buffers for messages of at most `largest` bytes, and packets of `bulk`, which may be several. None is posted
-    /// yet.
+    /// Buffers for messages of at most `largest` bytes, and packets of `bulk`, which may be
+    /// several. None is posted yet.
     pub(crate) fn new(
         domain: &Domain,
         config: &Config,
@@ -152,8 +153,8 @@ impl Inbox {
             let context = ops.context(part);
             let (place, len) = (slab.part(part), slab.part_len());
             let mut desc = slab.desc();
-            // SAFETY: an open endpoint; memory that is there until it is closed, and that nobody else
-            // uses until the provider lets go of it.
+            // SAFETY: an open endpoint; memory that is there until it is closed, and that nobody
+            // else uses until the provider lets go of it.
             let result = unsafe {
                 if self.multi {
                     let iov = libc::iovec {
@@ -220,8 +221,8 @@ impl Inbox {
             return None;
         }
         buffer.unread += 1;
-        // SAFETY: as many bytes have arrived there, inside of the buffer, as was just checked. Nobody
-        // writes there any more: the provider has finished, and peers cannot.
+        // SAFETY: as many bytes have arrived there, inside of the buffer, as was just checked.
+        // Nobody writes there any more: the provider has finished, and peers cannot.
         Some(unsafe { Arrival::new(entry, place, index as u32) })
     }
 
@@ -268,8 +269,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Buffers that wait for the rest of a message may wait for ever once a connection has broken. Nothing
-    /// tells whether somebody still writes there, so that others take their place.
+    /// Buffers that wait for the rest of a message may wait for ever once a connection has broken.
+    /// Nothing tells whether somebody still writes there, so that others take their place.
     fn replace(&mut self, domain: &Domain) -> Result<(), String> {
         for buffer in &mut self.buffers {
             buffer.doubtful |= self.hasty && buffer.over && buffer.bytes < buffer.reach;
@@ -303,7 +304,8 @@ impl Inbox {
         *self.parts.open() = parts;
     }
 
-    /// Delivers a packet, or keeps it if its turn has not come. Notes in `to_tell` who has to hear of it.
+    /// Delivers a packet, or keeps it if its turn has not come. Notes in `to_tell` who has to hear
+    /// of it.
     pub(crate) fn deliver<S: Sink>(
         &mut self,
         mut arrival: Arrival,

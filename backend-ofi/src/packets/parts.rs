@@ -1,8 +1,8 @@
 //! Packets in parts: what is longer than a provider sends at once goes in several of its messages.
 //!
-//! A part is numbered as a packet is, and all but the last say that more follows. Where the parts of a packet
-//! arrive side by side, which is usual, they are moved together there: the last one is often the only one that
-//! moves. Others are copied.
+//! A part is numbered as a packet is, and all but the last say that more follows. Where the parts
+//! of a packet arrive side by side, which is usual, they are moved together there: the last one is
+//! often the only one that moves. Others are copied.
 
 use std::ops::Range;
 
@@ -75,9 +75,10 @@ fn split(ofi: &mut Ofi, first: usize, peer: u32, header: &Header, rest: Range<us
             Ok(slot) => slot,
             Err(full) => return full, // There were enough.
         };
-        // SAFETY: inside of the first slot, which keeps what was filled until completions are looked at; another
-        // slot is free, and has room for more than a part. What lies before a part in the first slot has been
-        // injected, if that slot has not been taken: the part's header may lie there.
+        // SAFETY: inside of the first slot, which keeps what was filled until completions are
+        // looked at; another slot is free, and has room for more than a part. What lies before a
+        // part in the first slot has been injected, if that slot has not been taken: the part's
+        // header may lie there.
         let place = unsafe {
             if slot == first {
                 whole.add(from)
@@ -204,9 +205,9 @@ fn append(first: &mut Arrival, next: &Arrival, most: usize) -> [Option<u32>; 2] 
     let behind = first.data.wrapping_add(first.span as usize + front);
     let one = first.lies_in().is_some() && first.lies_in() == next.lies_in();
     if one && std::ptr::eq(behind, next.data) {
-        // SAFETY: side by side in one buffer, which is not posted again before both are read. What lies between the
-        // first one's end and the second one's bytes, headers and bytes that have been moved, nobody needs any more:
-        // the provider has finished there.
+        // SAFETY: side by side in one buffer, which is not posted again before both are read. What
+        // lies between the first one's end and the second one's bytes, headers and bytes that have
+        // been moved, nobody needs any more: the provider has finished there.
         unsafe {
             let end = first.data.add(first.len as usize).cast_mut();
             if !std::ptr::eq(next.data, end) {

@@ -6,7 +6,8 @@ use crate::endpoint::Domain;
 use crate::endpoint::op::{Kind, Ops};
 use crate::endpoint::slab::Slab;
 
-/// Slots of one size. Those that are free are used again last in, first out: they are in the caches.
+/// Slots of one size. Those that are free are used again last in, first out: they are in the
+/// caches.
 #[derive(Debug)]
 pub(crate) struct Slots {
     pub(crate) ops: Ops,

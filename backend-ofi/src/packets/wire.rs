@@ -9,8 +9,8 @@ pub(crate) struct Wire {
     pub(crate) header: Header,
     /// Of which job: addresses are used again by later jobs.
     pub(crate) job: u32,
-    /// The sender's rank; with [`CONTROL`](Self::CONTROL) a packet that says nothing but `ack`, with
-    /// [`MORE`](Self::MORE) a part of one.
+    /// The sender's rank; with [`CONTROL`](Self::CONTROL) a packet that says nothing but `ack`,
+    /// with [`MORE`](Self::MORE) a part of one.
     pub(crate) from: u32,
     /// Number of the packet among those of its pair. Providers may deliver out of order.
     pub(crate) seq: u32,
@@ -38,7 +38,8 @@ impl Wire {
         unsafe { place.cast::<Self>().write_unaligned(self) };
     }
 
-    /// Reads what has arrived at `place`. Any bytes are a `Wire`; what they say is not believed yet.
+    /// Reads what has arrived at `place`. Any bytes are a `Wire`; what they say is not believed
+    /// yet.
     ///
     /// # Safety
     /// [`LEN`](Self::LEN) bytes must be readable there.

@@ -1,14 +1,16 @@
 //! Whether a call of the provider does not come back any more.
 //!
-//! libfabric's shm provider of 1.x keeps a spin lock in every rank's queue, in shared memory: who polls takes its own, who
-//! sends takes the receiver's, and who waits for one waits without an end. A rank that is killed while it holds one leaves
-//! it locked, and whoever needs it next, before the death is known or after it, stays inside the library, where no error
-//! reaches it. Only another thread can notice that: the one that watches the processes. It cannot take the lock away, so
-//! it ends the rank, which says why, instead of a job that stands still.
+//! libfabric's shm provider of 1.x keeps a spin lock in every rank's queue, in shared memory: who
+//! polls takes its own, who sends takes the receiver's, and who waits for one waits without an end.
+//! A rank that is killed while it holds one leaves it locked, and whoever needs it next, before the
+//! death is known or after it, stays inside the library, where no error reaches it. Only another
+//! thread can notice that: the one that watches the processes. It cannot take the lock away, so it
+//! ends the rank, which says why, instead of a job that stands still.
 //!
-//! It does so only when a process of this node has died, because no other failure leaves a lock; and not while another of them is
-//! stopped, by a debugger say, which may have the lock and will give it back. Not counted are calls that end an endpoint, which a
-//! rank makes when this thread is over, and those of the device that matches by the provider, which shm of 1.x cannot.
+//! It does so only when a process of this node has died, because no other failure leaves a lock;
+//! and not while another of them is stopped, by a debugger say, which may have the lock and will
+//! give it back. Not counted are calls that end an endpoint, which a rank makes when this thread is
+//! over, and those of the device that matches by the provider, which shm of 1.x cannot.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -20,10 +22,11 @@ use crate::shared::Shared;
 
 /// How often is looked, as soon as a process is known to have died.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
-/// A call that is under way in so many looks does not come back. Those that do take microseconds, or as long as the
-/// system keeps this rank off its processor.
+/// A call that is under way in so many looks does not come back. Those that do take microseconds,
+/// or as long as the system keeps this rank off its processor.
 const LOOKS: u32 = 5;
-/// A look that comes so late does not count: this process was stopped meanwhile, and its calls with it.
+/// A look that comes so late does not count: this process was stopped meanwhile, and its calls with
+/// it.
 const LATE: Duration = Duration::from_secs(2);
 /// How long whatever waits in standard output may take to leave.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -36,7 +39,8 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    // Relaxed, everywhere here: nothing else is told by these, and who reads a number late looks again a second later.
+    // Relaxed, everywhere here: nothing else is told by these, and who reads a number late looks
+    // again a second later.
 
     /// Calls begin that take locks of the provider's.
     #[inline]
@@ -102,9 +106,9 @@ impl Patience {
         self.seen.is_some_and(|(_, looks)| looks >= LOOKS)
     }
 
-    /// Ends this rank if a call does not come back. To be called when a process of this node has died, every [`LOOK`] or more
-    /// often.
-    /// `living` are the numbers of the processes of this node that have not.
+    /// Ends this rank if a call does not come back. To be called when a process of this node has
+    /// died, every [`LOOK`] or more often. `living` are the numbers of the processes of this node
+    /// that have not.
     pub(crate) fn look(&mut self, shared: &Shared, living: impl Iterator<Item = u32>) {
         let is_over = self.is_over(Instant::now());
         // Who is stopped in any of the looks may have had the lock until now.
@@ -146,7 +150,8 @@ fn is_stopped_by(stat: &str) -> bool {
     state.is_some_and(|state| state.starts_with(['T', 't']))
 }
 
-/// Ends the process. Nothing here waits for a lock: the thread that is inside the provider may hold that of an output.
+/// Ends the process. Nothing here waits for a lock: the thread that is inside the provider may hold
+/// that of an output.
 fn end(text: &str) -> ! {
     // SAFETY: so many bytes. Standard error may be closed; there is nobody else to tell.
     unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };

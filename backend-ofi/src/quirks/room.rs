@@ -1,12 +1,13 @@
 //! Room in the receive buffers of TCP below the provider `sockets`.
 //!
-//! That provider looks at the header of a message before it takes it out of the socket, and takes nothing before all of it is
-//! there. TCP keeps a segment in the receive buffer, at its full size, until its last byte is taken. Where segments are long, as
-//! they are over a loopback interface, one of which the beginning of a header is left may fill a buffer of the usual
-//! 128 KiB: then TCP lets the peer send nothing more, the rest of the header does not come, and nobody ever moves again.
-//! (libfabric 1.17, Linux 6.18: `recvfrom(.., 24, MSG_PEEK)` gives 20 bytes for ever, beside 500 KB that the peer would
-//! send.) In a buffer that takes several such segments one of them closes nothing, and what has stopped so already goes
-//! on. libfabric has no setting for that.
+//! That provider looks at the header of a message before it takes it out of the socket, and takes
+//! nothing before all of it is there. TCP keeps a segment in the receive buffer, at its full size,
+//! until its last byte is taken. Where segments are long, as they are over a loopback interface,
+//! one of which the beginning of a header is left may fill a buffer of the usual 128 KiB: then TCP
+//! lets the peer send nothing more, the rest of the header does not come, and nobody ever moves
+//! again. (libfabric 1.17, Linux 6.18: `recvfrom(.., 24, MSG_PEEK)` gives 20 bytes for ever, beside
+//! 500 KB that the peer would send.) In a buffer that takes several such segments one of them
+//! closes nothing, and what has stopped so already goes on. libfabric has no setting for that.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -21,7 +22,8 @@ const PEEKING: &[&str] = &["sockets"];
 /// Bytes that are asked for; the system gives twice as many, of this or of what it allows.
 const BYTES: libc::c_int = 1 << 20;
 
-/// Polls at most between two looks for new connections, and how much longer each pause is than the one before.
+/// Polls at most between two looks for new connections, and how much longer each pause is than the
+/// one before.
 const SELDOM: u32 = 1 << 15;
 const LONGER: u32 = 8;
 

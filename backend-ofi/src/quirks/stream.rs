@@ -1,16 +1,19 @@
 //! How a rank looks for more when packets come one after another.
 //!
-//! libfabric's shm provider of 1.x has a spin lock in each rank's queue: every packet is sent under the receiver's, and every poll
-//! takes it, the one that finds nothing, too, and holds it for as long as it takes packets out. A receiver that is faster than its sender
-//! looks without an end into a queue with nothing in it, or a packet or two, and
-//! its sender waits for the lock more than it sends. So before a receiver of a stream looks again, it leaves the queue alone for
-//! a moment, unless the last look has found many packets: the sender fills it meanwhile. A stream is what has
-//! come since this rank has sent anything, or asked for other memory. Who answers each message leaves the queue alone for two hints to the processor.
+//! libfabric's shm provider of 1.x has a spin lock in each rank's queue: every packet is sent under
+//! the receiver's, and every poll takes it, the one that finds nothing, too, and holds it for as
+//! long as it takes packets out. A receiver that is faster than its sender looks without an end
+//! into a queue with nothing in it, or a packet or two, and its sender waits for the lock more than
+//! it sends. So before a receiver of a stream looks again, it leaves the queue alone for a moment,
+//! unless the last look has found many packets: the sender fills it meanwhile. A stream is what has
+//! come since this rank has sent anything, or asked for other memory. Who answers each message
+//! leaves the queue alone for two hints to the processor.
 
 use crate::caps;
 use crate::start::info::Info;
 
-/// The first version that is known to have no such lock: there a pause after each poll cost 1.06 of the latency of 8 bytes.
+/// The first version that is known to have no such lock: there a pause after each poll cost 1.06 of
+/// the latency of 8 bytes.
 const WITHOUT_LOCK: (u32, u32) = (2, 0);
 
 /// Packets in a row that are a stream.
@@ -19,13 +22,13 @@ const STREAM: u32 = 4;
 const PATIENCE: u32 = 8;
 /// Packets of one poll behind which the next comes at once.
 const MANY: usize = 16;
-/// Hints to the processor before the next poll of a stream, behind one that has found something: the sender sends some more
-/// packets meanwhile.
+/// Hints to the processor before the next poll of a stream, behind one that has found something:
+/// the sender sends some more packets meanwhile.
 const HINTS: u32 = 64;
 /// The same behind an empty one.
 const HINTS_EMPTY: u32 = 32;
-/// The same where there is no stream. One more than a lock needs, because a wait gives none itself while the answer to a short
-/// message may be on its way.
+/// The same where there is no stream. One more than a lock needs, because a wait gives none itself
+/// while the answer to a short message may be on its way.
 const HINT: u32 = 2;
 
 /// What has come since this rank has sent anything.
@@ -37,7 +40,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// For an endpoint of a library of this version; `None` where who looks keeps nobody from sending.
+    /// For an endpoint of a library of this version; `None` where who looks keeps nobody from
+    /// sending.
     pub(crate) fn of(version: (u32, u32), info: &Info) -> Option<Self> {
         (version < WITHOUT_LOCK && caps::over(info, "shm")).then(Self::default)
     }
@@ -48,8 +52,8 @@ impl Stream {
         *self = Self::default();
     }
 
-    /// A poll begins. Returns how many hints to give the processor before it: not at the end of the one before, because what has come is to
-    /// be seen at once.
+    /// A poll begins. Returns how many hints to give the processor before it: not at the end of the
+    /// one before, because what has come is to be seen at once.
     #[inline]
     pub(crate) fn polls(&mut self) -> u32 {
         std::mem::take(&mut self.due)

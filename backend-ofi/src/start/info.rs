@@ -1,7 +1,7 @@
 //! Descriptions of what providers offer, in the library's own memory.
 //!
-//! A newer library's description is longer than the bindings say. It is read through the library only
-//! where it is copied or freed; what the bindings know of it lies where they say.
+//! A newer library's description is longer than the bindings say. It is read through the library
+//! only where it is copied or freed; what the bindings know of it lies where they say.
 
 use std::ffi::{CStr, c_char};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -75,7 +75,8 @@ impl Info {
                 (*info.domain_attr).mr_mode |= FI_MR_HMEM as i32;
             }
             (*info.domain_attr).threading = FI_THREAD_DOMAIN;
-            // What it has no room for it refuses, for a while: nothing here counts what its queues hold.
+            // What it has no room for it refuses, for a while: nothing here counts what its queues
+            // hold.
             (*info.domain_attr).resource_mgmt = FI_RM_ENABLED;
             if caps & FI_TAGGED != 0 {
                 // What is matched by tags is not numbered.
@@ -92,7 +93,8 @@ impl Info {
         unsafe { (*self.get_mut().tx_attr).op_flags = FI_DELIVERY_COMPLETE };
     }
 
-    /// Asks for the provider's work to be done in the calls of the program, not in a thread beside it.
+    /// Asks for the provider's work to be done in the calls of the program, not in a thread beside
+    /// it.
     pub(crate) fn ask_no_thread(&mut self) {
         // SAFETY: a description has all of its parts.
         unsafe { (*self.get_mut().domain_attr).data_progress = FI_PROGRESS_MANUAL };

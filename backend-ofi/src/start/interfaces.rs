@@ -1,7 +1,9 @@
-//! The network interfaces of this machine, by their names and addresses, and which of them are down.
+//! The network interfaces of this machine, by their names and addresses, and which of them are
+//! down.
 //!
-//! libfabric's list leaves out most of those, so that who names one is told that there is no such network; others, such as a
-//! loopback interface that nobody has brought up, it lists with an address that reaches nobody.
+//! libfabric's list leaves out most of those, so that who names one is told that there is no such
+//! network; others, such as a loopback interface that nobody has brought up, it lists with an
+//! address that reaches nobody.
 
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -58,13 +60,15 @@ impl Interfaces {
         self.named(wish, wish.parse().ok())
     }
 
-    /// Whether an interface of this name has an address: not every network is called as the interface over which IP goes there.
+    /// Whether an interface of this name has an address: not every network is called as the
+    /// interface over which IP goes there.
     pub(crate) fn has(&self, name: &str, address: IpAddr) -> bool {
         let all = &mut self.0.iter();
         all.any(|one| one.name == name && one.address == Some(address))
     }
 
-    /// By its name, if there is one of that; else by an address, which one that is up may have as well.
+    /// By its name, if there is one of that; else by an address, which one that is up may have as
+    /// well.
     fn named(&self, name: &str, address: Option<IpAddr>) -> Option<&str> {
         let all = || self.0.iter();
         let named = all().find(|one| one.name == name);
@@ -132,7 +136,8 @@ mod tests {
         assert_eq!(interfaces.named("wg", address), Some("wg"));
     }
 
-    /// Runs in a network of its own, whose loopback interface nobody has brought up; `None` if that is not allowed here.
+    /// Runs in a network of its own, whose loopback interface nobody has brought up; `None` if that
+    /// is not allowed here.
     fn without_a_network<R: Send>(body: impl FnOnce() -> R + Send) -> Option<R> {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -152,7 +157,8 @@ mod tests {
             interface: Some("lo".to_owned()),
             ..Config::default()
         };
-        // The library looks which providers there are once, for all threads: where there is a network.
+        // The library looks which providers there are once, for all threads: where there is a
+        // network.
         let usable = offers(&config).is_ok_and(|(_, all)| all.iter().any(|o| o.unusable.is_none()));
         if !usable {
             return skipped(what, "there is no provider tcp");

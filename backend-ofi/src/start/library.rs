@@ -4,9 +4,9 @@ use libfabric_sys::Library;
 
 use crate::config::Config;
 
-/// Signals for which libraries below libfabric install handlers: its shm provider, to unlink files; PSM's
-/// library, to print where a program crashed. The program's handlers are its own; what a provider
-/// leaves when a rank dies, the launcher removes.
+/// Signals for which libraries below libfabric install handlers: its shm provider, to unlink files;
+/// PSM's library, to print where a program crashed. The program's handlers are its own; what a
+/// provider leaves when a rank dies, the launcher removes.
 const SIGNALS: [i32; 8] = [
     libc::SIGABRT,
     libc::SIGBUS,
@@ -23,7 +23,8 @@ pub(crate) fn open(config: &Config) -> Result<Library, String> {
     keeping_signals(|| Library::open(config.library.as_deref())).map_err(|error| error.to_string())
 }
 
-/// Runs `body`, which may make the library initialise its providers, and restores the handlers of signals.
+/// Runs `body`, which may make the library initialise its providers, and restores the handlers of
+/// signals.
 pub(crate) fn keeping_signals<R>(body: impl FnOnce() -> R) -> R {
     let before = SIGNALS.map(|signal| {
         // SAFETY: plain old data, which the call fills; null asks only.

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use crate::addr::Card;
 use crate::deaths::sever;
 
-/// On which network stack a rank is: the boot of its host, and the namespace. Containers may share one although
-/// each numbers its processes itself, which makes them different nodes in all else.
+/// On which network stack a rank is: the boot of its host, and the namespace. Containers may share
+/// one although each numbers its processes itself, which makes them different nodes in all else.
 fn stack(card: &Card) -> (&str, &str) {
     let mut parts = card.node.split(':');
     let boot = parts.next().unwrap_or_default();
@@ -18,8 +18,8 @@ fn place(rank: usize, card: &Card, address: SocketAddr) -> String {
     format!("rank {rank} (on {}) is at {}", card.host, address.ip())
 }
 
-/// Why ranks of different nodes cannot talk to each other; `None` if nothing is known that speaks against it. Every
-/// rank has the same cards and says the same.
+/// Why ranks of different nodes cannot talk to each other; `None` if nothing is known that speaks
+/// against it. Every rank has the same cards and says the same.
 ///
 /// Addresses of different subnets are not refused: networks are routed.
 pub(crate) fn apart(cards: &[Card]) -> Option<String> {

@@ -1,10 +1,12 @@
 //! Making the transport: one rank of a job of processes, or all ranks of a job inside one process.
 //!
 //! # How processes come together
-//! 1. Every rank opens an endpoint, posts its buffers, and publishes its [`Card`]; or why it could not.
+//! 1. Every rank opens an endpoint, posts its buffers, and publishes its [`Card`]; or why it could
+//!    not.
 //! 2. Fence. Every rank reads all cards and comes to the same verdict about them.
-//! 3. The processes of a node share the roster of the first of them, and watch each other. That needs the others' cards, and
-//!    descriptors, of which a rank may have too few: every rank says whether it could.
+//! 3. The processes of a node share the roster of the first of them, and watch each other. That
+//!    needs the others' cards, and descriptors, of which a rank may have too few: every rank says
+//!    whether it could.
 //! 4. Fence. Every rank reads what all have said.
 //!
 //! Nothing more is agreed on: whoever is the first to send finds the other's buffers posted.
@@ -244,7 +246,8 @@ fn check_size(n: u32) -> Result<()> {
     Ok(())
 }
 
-/// This rank's endpoint, a roster for its node, how it introduces itself, and a socket for heartbeats.
+/// This rank's endpoint, a roster for its node, how it introduces itself, and a socket for
+/// heartbeats.
 struct Made {
     link: Link,
     roster: Roster,
@@ -266,7 +269,8 @@ impl Made {
 }
 
 fn make(config: &Config, size: u32) -> Result<Made> {
-    // First, while there are descriptors: a rank that cannot read where it is looks as if it were on another node.
+    // First, while there are descriptors: a rank that cannot read where it is looks as if it were
+    // on another node.
     let (node, host) = (addr::node(), addr::host());
     let (library, info) = provider::choose(config)?;
     let link = Link::new(library, info, config, size, false).map_err(unavailable)?;
@@ -335,8 +339,8 @@ fn heart(
 /// Shortest period of heartbeats.
 const SHORTEST: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// What every rank has told of itself under a name, how it introduces itself for example, this rank among them; or one error
-/// for all, if any could not. Collective.
+/// What every rank has told of itself under a name, how it introduces itself for example, this rank
+/// among them; or one error for all, if any could not. Collective.
 fn told<T>(
     job: &mut dyn Bootstrap,
     name: &str,
@@ -385,8 +389,8 @@ fn told<T>(
     Err(unavailable(said.join("; ")))
 }
 
-/// Whether all ranks can talk to each other. Every rank reads the same and says the same. Addresses are judged
-/// if they are of IP: others may look like that.
+/// Whether all ranks can talk to each other. Every rank reads the same and says the same. Addresses
+/// are judged if they are of IP: others may look like that.
 fn judge(cards: &[Card], ip: bool) -> Result<()> {
     let first = &cards[0];
     let others: Vec<u32> = (0..cards.len() as u32)
@@ -418,7 +422,8 @@ fn judge(cards: &[Card], ip: bool) -> Result<()> {
     )))
 }
 
-/// Whether every rank is a process of its own, where the provider needs that. Every rank says the same.
+/// Whether every rank is a process of its own, where the provider needs that. Every rank says the
+/// same.
 fn strangers(cards: &[Card]) -> Result<()> {
     let Some(process) = acquaint::shared(cards) else {
         return Ok(());
@@ -486,7 +491,8 @@ mod tests {
     use super::*;
     use crate::testing::opened_or_skipped;
 
-    /// A rank's place in a job, whose rank 1 is told that the others' roster has another descriptor than it has.
+    /// A rank's place in a job, whose rank 1 is told that the others' roster has another descriptor
+    /// than it has.
     struct Misled(Box<dyn Bootstrap>);
 
     impl Bootstrap for Misled {

@@ -20,8 +20,8 @@ use crate::start::library::{self, keeping_signals};
 /// Providers that are not the first choice although they come first, the better ones first. What is
 /// not named, hardware of some kind, comes before all of these.
 ///
-/// `tcp` has reliable datagrams of its own in 2.x, which names it first as well, and takes less time there than with a layer
-/// on top, less than half for 32 and 64 KiB. In 1.17 it has none.
+/// `tcp` has reliable datagrams of its own in 2.x, which names it first as well, and takes less
+/// time there than with a layer on top, less than half for 32 and 64 KiB. In 1.17 it has none.
 const COMMON: &[&str] = &[
     "tcp",
     "tcp;ofi_rxm",
@@ -35,15 +35,18 @@ const COMMON: &[&str] = &[
 
 /// Layers whose remote operations are left alone: they are not asked for `FI_RMA`.
 ///
-/// `ofi_rxd` (1.17 to 2.5) stops its walk through what waits for a peer behind a request to read. What is sent next then
-/// overtakes what waits, and if it is longer than its window of unacknowledged datagrams has room for, what waits takes
-/// the rest of the window. The receiver wants the rest of the message first, and nobody ever moves again.
+/// `ofi_rxd` (1.17 to 2.5) stops its walk through what waits for a peer behind a request to read.
+/// What is sent next then overtakes what waits, and if it is longer than its window of
+/// unacknowledged datagrams has room for, what waits takes the rest of the window. The receiver
+/// wants the rest of the message first, and nobody ever moves again.
 const ONLY_MESSAGES: &[&str] = &["ofi_rxd"];
 
-/// Providers that do their work in a thread of their own, unless they are asked to leave it to the calls of the program.
+/// Providers that do their work in a thread of their own, unless they are asked to leave it to the
+/// calls of the program.
 ///
-/// That thread of `sockets` looks without a pause, beside a rank that does so as well: on a core for each rank it gets there
-/// by the scheduler's ticks. Half a round trip of 8 bytes took 16 ms with it.
+/// That thread of `sockets` looks without a pause, beside a rank that does so as well: on a core
+/// for each rank it gets there by the scheduler's ticks. Half a round trip of 8 bytes took 16 ms
+/// with it.
 const THREADED: &[&str] = &["sockets"];
 
 /// Something that libfabric offers, and why it is not used.
@@ -204,8 +207,8 @@ fn has_layer(info: &Info, names: &[&str]) -> bool {
     provider.split(';').any(|layer| names.contains(&layer))
 }
 
-/// Whether a provider's descriptor tells of what arrives: one that was asked to do its work in a thread of its own and does not
-/// writes there itself, and not while nobody calls it.
+/// Whether a provider's descriptor tells of what arrives: one that was asked to do its work in a
+/// thread of its own and does not writes there itself, and not while nobody calls it.
 pub(crate) fn announces(info: &Info) -> bool {
     !has_layer(info, THREADED)
 }
@@ -219,8 +222,8 @@ fn has_memory(library: Library, best: &Info) -> bool {
     list.is_ok_and(|list| list.iter().any(|info| same_place(info, best)))
 }
 
-/// What to ask for, the best first: capabilities with `FI_HMEM`, where that is wanted, and without it, where
-/// it is not insisted on.
+/// What to ask for, the best first: capabilities with `FI_HMEM`, where that is wanted, and without
+/// it, where it is not insisted on.
 fn with_memory(caps: u64, accelerators: Option<&Accelerators>) -> impl Iterator<Item = u64> {
     let with = accelerators.map(|_| caps | FI_HMEM);
     let without = (!accelerators.is_some_and(|wanted| wanted.always)).then_some(caps);
@@ -292,8 +295,9 @@ fn no_provider(why: String) -> Error {
     )
 }
 
-/// Whether an entry is as the settings want it. An interface is its domain, or one with its address: the domain of `verbs`
-/// is an adapter (`mlx5_0`), and its interface (`ib0`) only has the address.
+/// Whether an entry is as the settings want it. An interface is its domain, or one with its
+/// address: the domain of `verbs` is an adapter (`mlx5_0`), and its interface (`ib0`) only has the
+/// address.
 fn wanted(info: &Info, config: &Config, interfaces: &Interfaces) -> bool {
     let provider = info.provider();
     let named = |wish: &str| provider == wish || provider.split(';').any(|layer| layer == wish);
@@ -314,7 +318,8 @@ fn wanted(info: &Info, config: &Config, interfaces: &Interfaces) -> bool {
 
 /// The least is the best: the provider, then networks that others can reach.
 ///
-/// Where the provider matches, `tcp` comes behind its layer: alone, that of 2.5 loses messages that no receive waits for.
+/// Where the provider matches, `tcp` comes behind its layer: alone, that of 2.5 loses messages that
+/// no receive waits for.
 fn merit(info: &Info, config: &Config) -> (usize, bool, Reverse<u8>) {
     let provider = info.provider();
     let behind = config.native() && provider == "tcp";

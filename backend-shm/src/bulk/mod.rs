@@ -4,12 +4,14 @@
 //! the pair's ring of cells, so the order of a pair is that of its cells. A piece never wraps:
 //! what is left at the end is skipped. The receiver publishes its position after each piece.
 //!
-//! A pair begins with a small area and gets one of full size when that proves too small, or was used
-//! for a while (reusing memory too soon means taking it out of the receiver's first-level cache); positions go
-//! on counting, and each descriptor names its area, so pieces in both may be under way.
+//! A pair begins with a small area and gets one of full size when that proves too small, or was
+//! used for a while (reusing memory too soon means taking it out of the receiver's first-level
+//! cache); positions go on counting, and each descriptor names its area, so pieces in both may be
+//! under way.
 //!
-//! **Starting over.** As in the ring ([`ring`](crate::ring)): where that is faster, a sender of short pieces whose pieces
-//! have all been read begins at the area's beginning again. The receiver follows the descriptors.
+//! **Starting over.** As in the ring ([`ring`](crate::ring)): where that is faster, a sender of
+//! short pieces whose pieces have all been read begins at the area's beginning again. The receiver
+//! follows the descriptors.
 //!
 //! ```text
 //! descriptor: offset of the area in the segment | position of the piece | its length | size of the area

@@ -6,7 +6,8 @@ use crate::ring::Ends;
 use crate::segment::Segment;
 use crate::sync::Ordering::Release;
 
-/// Longest piece after which a receiver asks for the lines of the next one. It does so at each poll, and must not take from the sender what that is writing.
+/// Longest piece after which a receiver asks for the lines of the next one. It does so at each
+/// poll, and must not take from the sender what that is writing.
 const HINTED_RX: usize = 4 * LINE;
 
 /// The receiver's half: the area that the sender named last, checked.

@@ -22,8 +22,8 @@ fn pair() -> (Segment, u64, Box<Ends>) {
     (segment, area, ends)
 }
 
-/// How many pieces of `len` bytes a small area takes before a larger one is wanted, of `at_most`, if the receiver
-/// is `behind` by so many of them.
+/// How many pieces of `len` bytes a small area takes before a larger one is wanted, of `at_most`,
+/// if the receiver is `behind` by so many of them.
 fn taken(len: usize, behind: u64, at_most: u64, restarts: bool) -> u64 {
     let (segment, area, ends) = pair();
     let mut sender = BulkTx::small(&segment, area, AREA, restarts).unwrap();
@@ -130,7 +130,8 @@ fn who_starts_over_leaves_alone_what_is_unread() {
     assert!(full > 100 && empty > 100, "full {full}, empty {empty}");
 }
 
-/// An area that cannot be replaced has room for pieces up to its own length, wherever it has come to, once all was read.
+/// An area that cannot be replaced has room for pieces up to its own length, wherever it has come
+/// to, once all was read.
 #[test]
 fn an_area_that_stays_takes_whatever_is_not_longer_than_it() {
     let (segment, area, ends) = pair();
@@ -159,7 +160,8 @@ fn an_area_that_stays_takes_whatever_is_not_longer_than_it() {
     }
 }
 
-/// Takes a message's pieces, as many as find room; returns whether all did. Where they end goes into `ends_of`.
+/// Takes a message's pieces, as many as find room; returns whether all did. Where they end goes
+/// into `ends_of`.
 fn takes(
     sender: &mut BulkTx,
     len: usize,

@@ -6,18 +6,20 @@ use crate::ring::Ends;
 use crate::segment::Segment;
 use crate::sync::Ordering::Acquire;
 
-/// Longest piece after which a sender asks for the lines of the next one. What is longer is copied in a way that
-/// takes whole lines without fetching them first (`rep movsb`), as a rule; lines that were asked for would only be in
-/// its way, and in that of what comes next. (That they are not for what is copied by words was not measured.)
+/// Longest piece after which a sender asks for the lines of the next one. What is longer is copied
+/// in a way that takes whole lines without fetching them first (`rep movsb`), as a rule; lines that
+/// were asked for would only be in its way, and in that of what comes next. (That they are not for
+/// what is copied by words was not measured.)
 const HINTED_TX: usize = 2 << 10;
-/// The same for a sender that starts over: longer pieces cost more by the asking than by the fetching.
+/// The same for a sender that starts over: longer pieces cost more by the asking than by the
+/// fetching.
 const HINTED_RESTARTING: usize = 4 * LINE;
 /// Longest piece with which a sender starts over.
 const RESTARTING: u64 = 2 << 10;
 /// Bytes after which a sender that does so starts over.
 pub(super) const BEGINNING: u64 = 8 << 10;
-/// Pieces of at most this many bytes that go one at a time need no larger area, however often it is filled: it
-/// would be cold for a whole lap, and no faster afterwards.
+/// Pieces of at most this many bytes that go one at a time need no larger area, however often it is
+/// filled: it would be cold for a whole lap, and no faster afterwards.
 const SETTLED: u64 = 4 * LINE as u64;
 
 /// The sender's half.
@@ -29,7 +31,8 @@ pub(crate) struct BulkTx {
     pub(super) pos: u64,
     /// What the receiver had published when this side looked last.
     read: u64,
-    /// The first position that may not be written: what was read, or skipped with it, plus the size.
+    /// The first position that may not be written: what was read, or skipped with it, plus the
+    /// size.
     limit: u64,
     /// The position from which on a larger area is wanted.
     until: u64,
@@ -58,8 +61,9 @@ pub(crate) struct Piece {
 pub(crate) struct Broken;
 
 impl BulkTx {
-    /// The sender's half of the area of `size` bytes (a power of two) at `area` in the segment. Who `restarts` uses its
-    /// beginning again as long as short pieces are read before the next ones come.
+    /// The sender's half of the area of `size` bytes (a power of two) at `area` in the segment. Who
+    /// `restarts` uses its beginning again as long as short pieces are read before the next ones
+    /// come.
     pub(crate) fn new(segment: &Segment, area: u64, size: u64, restarts: bool) -> Option<Self> {
         debug_assert!(size.is_power_of_two());
         let base = segment.at(area, size as usize)?;
@@ -102,8 +106,8 @@ impl BulkTx {
         })
     }
 
-    /// There is no memory for a larger area: this one does for good. Each piece that is not longer than the area finds room
-    /// once everything before it has been read.
+    /// There is no memory for a larger area: this one does for good. Each piece that is not longer
+    /// than the area finds room once everything before it has been read.
     pub(crate) fn stays(&mut self) {
         self.until = u64::MAX;
     }
@@ -174,7 +178,8 @@ impl BulkTx {
         self.limit = self.limit.max(read + self.size);
     }
 
-    /// Starts over, if all has been read: lines that were used just now are still in both sides' first caches.
+    /// Starts over, if all has been read: lines that were used just now are still in both sides'
+    /// first caches.
     #[cold]
     #[inline(never)]
     fn restart(&mut self, ends: &Ends) {

@@ -111,16 +111,18 @@ impl Cells {
         self.body(index).wrapping_add(24)
     }
 
-    /// Takes the line of a message with so many bytes of payload, fewer than fit, by a byte behind them: its sender
-    /// has it back sooner than one that both have read.
+    /// Takes the line of a message with so many bytes of payload, fewer than fit, by a byte behind
+    /// them: its sender has it back sooner than one that both have read.
     ///
     /// # Safety
-    /// The caller is the receiver, has seen the control word of that message, and is not past it; `len` is less than
-    /// [`INLINE`](super::INLINE), and no description of a packet in the bulk area.
+    /// The caller is the receiver, has seen the control word of that message, and is not past it;
+    /// `len` is less than [`INLINE`](super::INLINE), and no description of a packet in the bulk
+    /// area.
     #[inline(always)]
     pub(crate) unsafe fn take(&self, index: u32, len: usize) {
         debug_assert!(len < super::INLINE);
-        // SAFETY: the cell is the receiver's until it goes past the message, and the byte is no part of it.
+        // SAFETY: the cell is the receiver's until it goes past the message, and the byte is no
+        // part of it.
         unsafe {
             self.body(index)
                 .add(size_of::<Body>() - 1)

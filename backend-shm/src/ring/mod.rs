@@ -9,25 +9,28 @@
 //! ```
 //!
 //! The control word is written last. The receiver polls the very line in which the message arrives,
-//! so a small message costs one transfer of one cache line. A cell holds a message for the
-//! receiver at position `p` exactly when its control word carries the tag of `p`; before, it carries
-//! that of an earlier lap, or zero. Every message takes one cell, so nothing but control words
-//! ever lies where the receiver looks for one. (Messages over several cells, and cells of two
-//! lines, were tried and are slower from 33 bytes on: a poll of one line makes the processor fetch
-//! its neighbour as well, out of the hands of the sender that is writing it. See `docs/shm.md`.)
+//! so a small message costs one transfer of one cache line. A cell holds a message for the receiver
+//! at position `p` exactly when its control word carries the tag of `p`; before, it carries that of
+//! an earlier lap, or zero. Every message takes one cell, so nothing but control words ever lies
+//! where the receiver looks for one. (Messages over several cells, and cells of two lines, were
+//! tried and are slower from 33 bytes on: a poll of one line makes the processor fetch its
+//! neighbour as well, out of the hands of the sender that is writing it. See `docs/shm.md`.)
 //!
-//! **Taking.** Where lines are taken ([`lines`](portolan_core::lines)) the receiver may write the last byte of a cell whose payload is shorter, while the
-//! cell is its own.
+//! **Taking.** Where lines are taken ([`lines`](portolan_core::lines)) the receiver may write the
+//! last byte of a cell whose payload is shorter, while the cell is its own.
 //!
-//! **Room.** The receiver publishes its position after each quarter of the ring, and after each beginning ([`BEGINNING`]); the
-//! sender reads it only when what it remembers does not suffice. A drained ring always shows at least three quarters as free.
+//! **Room.** The receiver publishes its position after each quarter of the ring, and after each
+//! beginning ([`BEGINNING`]); the sender reads it only when what it remembers does not suffice. A
+//! drained ring always shows at least three quarters as free.
 //!
-//! **Starting over.** On some processors lines are handed over in half the time while both sides still have them in their
-//! first caches. There ([`lines`](portolan_core::lines)) a sender that comes to the end of a beginning, and sees that
-//! everything it sent has been read, goes on at the ring's first cell: its position skips the rest of the lap. The receiver,
-//! which finds nothing at the end of a beginning, looks there, too. The sender decides with all of the ring empty, so who has
-//! skipped left nothing behind; one that goes on without skipping may reach the first cell, too, while its receiver is between the
-//! two looks, which therefore looks at its own cell once more.
+//! **Starting over.** On some processors lines are handed over in half the time while both sides
+//! still have them in their first caches. There ([`lines`](portolan_core::lines)) a sender that
+//! comes to the end of a beginning, and sees that everything it sent has been read, goes on at the
+//! ring's first cell: its position skips the rest of the lap. The receiver, which finds nothing at
+//! the end of a beginning, looks there, too. The sender decides with all of the ring empty, so who
+//! has skipped left nothing behind; one that goes on without skipping may reach the first cell,
+//! too, while its receiver is between the two looks, which therefore looks at its own cell once
+//! more.
 
 mod cell;
 mod rx;
@@ -50,11 +53,13 @@ pub(crate) const MAX_CELLS: u32 = 1 << 20;
 /// Set in a control word whose payload lies in the bulk area.
 pub(crate) const BULK: u64 = 1 << 63;
 
-/// Cells after which a sender may start over. They, and those of the other way, are to fit the first cache beside all else.
+/// Cells after which a sender may start over. They, and those of the other way, are to fit the
+/// first cache beside all else.
 pub(crate) const BEGINNING: u64 = if cfg!(loom) { 1 } else { 64 };
 
-/// Cells of the largest ring the sender of which starts over. Each time it does it skips a lap, so in larger ones
-/// tags would come again too soon: cells that are skipped keep theirs. (With these after a year of nothing else.)
+/// Cells of the largest ring the sender of which starts over. Each time it does it skips a lap, so
+/// in larger ones tags would come again too soon: cells that are skipped keep theirs. (With these
+/// after a year of nothing else.)
 const RESTARTING: u32 = 4096;
 
 /// Bits of a tag.
@@ -66,7 +71,8 @@ const LEN_MASK: u64 = 0x7f;
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(128)))]
 pub(crate) struct Ends {
-    /// The receiver's position in cells, published often enough that there is room before it runs out.
+    /// The receiver's position in cells, published often enough that there is room before it runs
+    /// out.
     pub(crate) consumed: AtomicU64,
     /// The receiver's position in the bulk area, in bytes, published after each packet.
     pub(crate) bulk_consumed: AtomicU64,

@@ -101,7 +101,8 @@ impl RingRx {
         }
     }
 
-    /// Goes past the rest of the lap if the sender has skipped it. Returns the control word of where this side is then.
+    /// Goes past the rest of the lap if the sender has skipped it. Returns the control word of
+    /// where this side is then.
     #[inline(always)]
     fn look_again(&mut self) -> u64 {
         let next = (self.pos | u64::from(self.cells.count() - 1)) + 1;
@@ -109,13 +110,14 @@ impl RingRx {
         if !is_at(first, next) {
             return 0;
         }
-        // The sender may have come here without skipping, in the time since this side looked: then what it wrote
-        // before is visible now.
+        // The sender may have come here without skipping, in the time since this side looked: then
+        // what it wrote before is visible now.
         let control = self.control(self.pos);
         if is_at(control, self.pos) {
             return control;
         }
-        // What is published next is a whole period from here, so that the end of a beginning is always published.
+        // What is published next is a whole period from here, so that the end of a beginning is
+        // always published.
         (self.pos, self.published) = (next, next);
         first
     }
@@ -141,8 +143,8 @@ impl RingRx {
         (is_at(self.control(pos), pos) && !self.silent).then(|| self.cells.index(pos))
     }
 
-    /// Asks for a cell a little ahead. Only while messages come in bursts: the line of a cell that is
-    /// not written yet would be taken out of the sender's hands.
+    /// Asks for a cell a little ahead. Only while messages come in bursts: the line of a cell that
+    /// is not written yet would be taken out of the sender's hands.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         self.cells.prefetch(self.cells.index(self.pos + AHEAD));

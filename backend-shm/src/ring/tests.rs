@@ -153,7 +153,8 @@ fn who_starts_over_uses_the_beginning_only() {
     assert_eq!(one_at_a_time(&mut ring, 2000), 2000);
 }
 
-/// From each place of a beginning: a burst that fills the ring, then single messages, which come back to its beginning.
+/// From each place of a beginning: a burst that fills the ring, then single messages, which come
+/// back to its beginning.
 #[test]
 fn who_starts_over_has_all_of_the_ring() {
     for before in 0..2 * BEGINNING {
@@ -173,7 +174,8 @@ fn who_starts_over_has_all_of_the_ring() {
     }
 }
 
-/// The receiver looks in two cells at the end of a beginning; neither is one that waits for the other.
+/// The receiver looks in two cells at the end of a beginning; neither is one that waits for the
+/// other.
 #[test]
 fn who_goes_on_is_not_taken_for_one_who_starts_over() {
     let mut ring = Ring::restarting(256);
@@ -214,7 +216,8 @@ fn every_length_is_copied_whole() {
 }
 
 proptest! {
-    /// Any interleaving of pushes and pops of any sizes is a queue, whether the sender starts over or not.
+    /// Any interleaving of pushes and pops of any sizes is a queue, whether the sender starts over
+    /// or not.
     #[test]
     fn it_is_a_queue(
         cells in prop::sample::select(vec![64_u32, 128, 256]),

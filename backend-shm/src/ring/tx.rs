@@ -1,7 +1,7 @@
 //! The sender's half of a ring.
 //!
-//! Budget: no system call, no locked instruction, one cache line written, or two; the receiver's line
-//! is read when room runs out, and, by who starts over, at the end of each beginning.
+//! Budget: no system call, no locked instruction, one cache line written, or two; the receiver's
+//! line is read when room runs out, and, by who starts over, at the end of each beginning.
 
 use super::{BEGINNING, BULK, Cells, Ends, RESTARTING, control};
 use crate::sync::Ordering::{Acquire, Release};
@@ -17,9 +17,9 @@ pub(crate) enum Pushed {
     Broken,
 }
 
-/// How many cells ahead of the one that is written a line is asked for. The receiver has read it a lap
-/// ago, so fetching it takes as long as a message's way; it looks at the next cell only, so that what is
-/// fetched so early is not taken away again.
+/// How many cells ahead of the one that is written a line is asked for. The receiver has read it a
+/// lap ago, so fetching it takes as long as a message's way; it looks at the next cell only, so
+/// that what is fetched so early is not taken away again.
 const AHEAD: u64 = 8;
 
 /// The sender's half of a ring.
@@ -31,7 +31,8 @@ pub(crate) struct RingTx {
     pos: u64,
     /// The first position that may not be written: what was consumed plus the size of the ring.
     limit: u64,
-    /// The position at which this side looks how far the receiver is: the limit, or where it may start over.
+    /// The position at which this side looks how far the receiver is: the limit, or where it may
+    /// start over.
     look_at: u64,
     /// What the receiver had published when this side looked last.
     read: u64,
@@ -164,7 +165,8 @@ impl RingTx {
         let cells = u64::from(self.cells.count());
         let beginning_over = self.pos.is_multiple_of(BEGINNING) && self.cells.index(self.pos) != 0;
         if self.restarts && beginning_over && consumed == self.pos {
-            // All of the ring is empty, whatever is skipped of it; and here the receiver looks in the first cell, too.
+            // All of the ring is empty, whatever is skipped of it; and here the receiver looks in
+            // the first cell, too.
             self.pos = (self.pos | (cells - 1)) + 1;
             self.limit = self.pos + cells;
         }

@@ -154,8 +154,8 @@ impl Segment {
     }
 }
 
-/// The longest file that this process may make, if that is limited: one that makes a longer one is ended by a signal, files
-/// of memory not excepted.
+/// The longest file that this process may make, if that is limited: one that makes a longer one is
+/// ended by a signal, files of memory not excepted.
 fn longest_file() -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

@@ -1,7 +1,7 @@
 //! Extents: pieces of the segment, allocated once and owned by one rank.
 //!
-//! The end of the last extent is one word, moved by compare-and-swap: no lock, so nothing is held by a rank
-//! that is killed. What a rank frees it keeps for itself.
+//! The end of the last extent is one word, moved by compare-and-swap: no lock, so nothing is held
+//! by a rank that is killed. What a rank frees it keeps for itself.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -67,8 +67,8 @@ impl Segment {
     /// Maps the pages of an extent now rather than one by one at their first use.
     pub(crate) fn touch(&self, offset: u64, len: u64) {
         debug_assert!(offset + len <= self.total as u64);
-        // SAFETY: the range lies in the mapping; the advice changes no contents. A refusal (an old kernel)
-        // only means that the pages are mapped at first use.
+        // SAFETY: the range lies in the mapping; the advice changes no contents. A refusal (an old
+        // kernel) only means that the pages are mapped at first use.
         unsafe {
             libc::madvise(
                 self.base.add(offset as usize).cast(),

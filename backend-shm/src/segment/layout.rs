@@ -61,8 +61,8 @@ pub(crate) struct RankArea {
     pub(crate) identity: Identity,
     pub(crate) bell: BellWords,
     pub(crate) presence: Apart<Presence>,
-    /// One more than the processor on which it has last waited while ranks took turns; 0 for none. Peers read it for each such
-    /// wait, and where a rank has one thread it hardly ever changes.
+    /// One more than the processor on which it has last waited while ranks took turns; 0 for none.
+    /// Peers read it for each such wait, and where a rank has one thread it hardly ever changes.
     pub(crate) processor: Apart<AtomicU32>,
     pub(crate) inbox: Inbox,
     pub(crate) offers: Apart<[AtomicU32; OFFERS]>,

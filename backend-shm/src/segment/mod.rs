@@ -1,8 +1,9 @@
 //! The segment: one memory file per job and node, mapped by every rank.
 //!
 //! The file has no name, so nothing can be left behind; it is sparse, of fixed size and sealed, so
-//! nobody can shrink it under a peer's feet; and every extent is allocated before its first use, after a look at
-//! what memory is left, so that a shortage is an error with a text and never SIGBUS.
+//! nobody can shrink it under a peer's feet; and every extent is allocated before its first use,
+//! after a look at what memory is left, so that a shortage is an error with a text and never
+//! SIGBUS.
 
 mod create;
 mod extent;
@@ -87,7 +88,8 @@ impl Segment {
 
     /// What has become of `rank`.
     pub(crate) fn life(&self, rank: u32) -> Life {
-        // SYNC: pairs with the Release in `fail`, so that the reason is visible, and with that in `Shm::close`.
+        // SYNC: pairs with the Release in `fail`, so that the reason is visible, and with that in
+        // `Shm::close`.
         Life::from_word(self.rank(rank).identity.life.load(Acquire))
     }
 
@@ -128,8 +130,8 @@ impl Segment {
         if !life.dead() {
             return None;
         }
-        // Whoever moved the word is writing the reason. It is done in a moment, if it lives; what is
-        // told here is told once, so that moment is worth waiting for.
+        // Whoever moved the word is writing the reason. It is done in a moment, if it lives; what
+        // is told here is told once, so that moment is worth waiting for.
         for _ in 0..WRITING {
             if life != Life::Failing {
                 break;
@@ -158,8 +160,8 @@ impl Drop for Segment {
     }
 }
 
-/// Times that the core is given away for a reason that is being written. A writer that was killed at
-/// it never comes to an end.
+/// Times that the core is given away for a reason that is being written. A writer that was killed
+/// at it never comes to an end.
 const WRITING: usize = 1000;
 
 /// The longest part of `text` that fits into `limit` bytes and ends between two characters.

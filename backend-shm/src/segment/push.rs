@@ -1,9 +1,10 @@
 //! Writing into the memory of another process, and what keeps that from outliving a failure.
 //!
-//! A rank whose peer has failed gives its buffers back to the user, and so does one that leaves the job. A process that ended
-//! writes no more; but a rank may also be *held* to be dead, because it sent nonsense or gave itself up, while
-//! its process is still in the middle of `process_vm_writev`. So a rank says in its word when it
-//! writes, and whoever takes a buffer back because of a failure, or leaves, waits for that word.
+//! A rank whose peer has failed gives its buffers back to the user, and so does one that leaves the
+//! job. A process that ended writes no more; but a rank may also be *held* to be dead, because it
+//! sent nonsense or gave itself up, while its process is still in the middle of
+//! `process_vm_writev`. So a rank says in its word when it writes, and whoever takes a buffer back
+//! because of a failure, or leaves, waits for that word.
 //!
 //! ```text
 //! pusher                                  owner of the buffer
@@ -21,13 +22,14 @@ use super::layout::Life;
 use crate::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 impl Segment {
-    /// Says that `rank` is about to write into memory of `peer`; `false` if it may not, because one of
-    /// them is held to be dead or has left. After `true`, [`end_push`](Self::end_push) must follow.
+    /// Says that `rank` is about to write into memory of `peer`; `false` if it may not, because one
+    /// of them is held to be dead or has left. After `true`, [`end_push`](Self::end_push) must
+    /// follow.
     pub(crate) fn begin_push(&self, rank: u32, peer: u32) -> bool {
         let word = &self.rank(rank).identity.pushing;
         word.store(peer + 1, Relaxed);
-        // SYNC: pairs with the fence in `await_pushes`: either this rank sees the death or the leaving, or the one
-        // who takes the buffer back sees the word.
+        // SYNC: pairs with the fence in `await_pushes`: either this rank sees the death or the
+        // leaving, or the one who takes the buffer back sees the word.
         fence(SeqCst);
         let at_work = [rank, peer].map(|rank| self.life(rank)) == [Life::Running; 2];
         if !at_work {
@@ -42,8 +44,9 @@ impl Segment {
         self.rank(rank).identity.pushing.store(0, Release);
     }
 
-    /// Waits until nobody writes into memory of `own` who might not know of a failure, or that `own` has left. `ended` says
-    /// whether the process of a rank has ended. Everybody else writes only what `own` still expects.
+    /// Waits until nobody writes into memory of `own` who might not know of a failure, or that
+    /// `own` has left. `ended` says whether the process of a rank has ended. Everybody else writes
+    /// only what `own` still expects.
     pub(crate) fn await_pushes(&self, own: u32, ended: impl Fn(u32) -> bool) {
         // SYNC: pairs with the fence in `begin_push`.
         fence(SeqCst);

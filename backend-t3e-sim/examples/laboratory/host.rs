@@ -1,4 +1,5 @@
-//! What an emulation costs the host: each runs in a process of its own, so that its memory can be told.
+//! What an emulation costs the host: each runs in a process of its own, so that its memory can be
+//! told.
 
 use std::error::Error;
 use std::process::Command;

@@ -63,8 +63,8 @@ impl<D: Adi> Rank<'_, D> {
         Ok(sum)
     }
 
-    /// Everybody sends 8 bytes to everybody, in steps in which all talk in pairs; the count of ranks is
-    /// a power of two.
+    /// Everybody sends 8 bytes to everybody, in steps in which all talk in pairs; the count of
+    /// ranks is a power of two.
     pub(crate) fn pairwise(&self) -> Result<()> {
         for step in 1..self.n {
             let other = self.me ^ step;

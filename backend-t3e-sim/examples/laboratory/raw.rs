@@ -31,8 +31,8 @@ pub(crate) fn allreduce(pe: &mut Shmem) -> Result<()> {
     Ok(())
 }
 
-/// Half a round trip of `len` bytes between neighbours, as NetPIPE measures it: the receiver polls the
-/// last word.
+/// Half a round trip of `len` bytes between neighbours, as NetPIPE measures it: the receiver polls
+/// the last word.
 pub(crate) fn ping_pong(pe: &mut Shmem, len: usize) -> Result<Time> {
     const ROUNDS: i64 = 4;
     let place = pe.malloc(len)?;

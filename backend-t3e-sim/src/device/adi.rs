@@ -161,9 +161,10 @@ macro_rules! engine {
     }};
 }
 
-// SAFETY: the engine keeps the contract; the memory of regions is the emulated machine's, which outlives the device.
+// SAFETY: the engine keeps the contract; the memory of regions is the emulated machine's, which
+// outlives the device.
 unsafe impl Device for T3e {
-    // ---- Tagged messages: MP_Lite's ---------------------------------------------------------------
+    // ---- Tagged messages: MP_Lite's -------------------------------------------------------------
 
     unsafe fn send_contig_unchecked(&self, args: &SendArgs, buf: ContigBuf) -> Result<()> {
         // SAFETY: the caller's promise.
@@ -229,7 +230,8 @@ unsafe impl Device for T3e {
         self.check_live()?;
         self.persistents
             .start(&*self.engine, request, |persistent| match persistent {
-                // SAFETY: the maker of the persistent request promised the buffer from each start until the completion.
+                // SAFETY: the maker of the persistent request promised the buffer from each start
+                // until the completion.
                 Persistent::Send(args, data) => unsafe { self.start_send(&args, data) },
                 // SAFETY: as above.
                 Persistent::Recv(from, data) => unsafe { self.start_receive(&from, data) },
@@ -274,7 +276,7 @@ unsafe impl Device for T3e {
         Ok(())
     }
 
-    // ---- Requests: the engine's, but for persistent ones ------------------------------------------
+    // ---- Requests: the engine's, but for persistent ones ---------------------------------------
 
     fn is_complete(&self, request: Request) -> bool {
         self.persistents.is_complete(&*self.engine, request)
@@ -334,7 +336,7 @@ unsafe impl Device for T3e {
         self.engine.fail_upper(request, error)
     }
 
-    // ---- Lifecycle and attributes -----------------------------------------------------------------
+    // ---- Lifecycle and attributes --------------------------------------------------------------
 
     fn attributes(&self) -> &Attributes {
         &self.attributes
@@ -381,7 +383,7 @@ unsafe impl Device for T3e {
         counters
     }
 
-    // ---- Active messages and hooks: the engine's ----------------------------------------------------
+    // ---- Active messages and hooks: the engine's -----------------------------------------------
 
     fn register_handler(&self, id: HandlerId, handler: Handler) -> Result<()> {
         let handler = handled(self.shared.clone(), handler);
@@ -392,7 +394,7 @@ unsafe impl Device for T3e {
         self.engine.register_hook(hooked(self.shared.clone(), hook))
     }
 
-    // ---- One-sided primitives: see `one_sided.rs` ---------------------------------------------------
+    // ---- One-sided primitives: see `one_sided.rs` ----------------------------------------------
 
     fn alloc_region(&self, len: usize) -> Result<Region> {
         self.new_region(len)
@@ -461,7 +463,7 @@ unsafe impl Device for T3e {
         })
     }
 
-    // ---- What the engine does as it is ----------------------------------------------------------
+    // ---- What the engine does as it is ---------------------------------------------------------
 
     delegate_device! { engine:
         abort, failure_of, dead_member, declare_self_failed, end_silently, node_of, set_packet_size,

@@ -1,4 +1,5 @@
-//! Handles on messages that a matched probe has taken. None is given out twice, so a stale one is refused.
+//! Handles on messages that a matched probe has taken. None is given out twice, so a stale one is
+//! refused.
 
 use std::collections::BTreeMap;
 

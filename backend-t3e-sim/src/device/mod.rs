@@ -1,14 +1,14 @@
 //! The device interface on the emulated T3E.
 //!
-//! Tagged messages are MP_Lite's: matched by its queues, put straight into posted receives or buffered
-//! at their source. Everything else that the interface asks for (active messages, one-sided operations,
-//! hooks, requests of other crates) is the core engine's, whose packets travel as MP_Lite's buffered
-//! messages do. Both complete requests in the engine's one table, so that they can be waited for
-//! together; a tagged operation is a request "of another kind" there.
+//! Tagged messages are MP_Lite's: matched by its queues, put straight into posted receives or
+//! buffered at their source. Everything else that the interface asks for (active messages,
+//! one-sided operations, hooks, requests of other crates) is the core engine's, whose packets
+//! travel as MP_Lite's buffered messages do. Both complete requests in the engine's one table, so
+//! that they can be waited for together; a tagged operation is a request "of another kind" there.
 //!
-//! The state of a rank is in `state.rs`; sending in `../send.rs`, receiving in `recv.rs`, progress and
-//! packets in `../progress.rs`, what handlers and hooks are given in `port.rs`, and the interface itself
-//! in `adi.rs`.
+//! The state of a rank is in `state.rs`; sending in `../send.rs`, receiving in `recv.rs`, progress
+//! and packets in `../progress.rs`, what handlers and hooks are given in `port.rs`, and the
+//! interface itself in `adi.rs`.
 
 mod adi;
 mod handles;
@@ -90,8 +90,8 @@ struct Tagged;
 impl Upper for Tagged {}
 
 impl T3e {
-    /// The device of a PE, of a machine that [`config`] describes. `processes` says whether the ranks
-    /// are processes. Makes no call of the machine.
+    /// The device of a PE, of a machine that [`config`] describes. `processes` says whether the
+    /// ranks are processes. Makes no call of the machine.
     ///
     /// # Errors
     /// Those of [`Engine::new`].
@@ -152,8 +152,8 @@ impl T3e {
         self.engine.on_abort(hook);
     }
 
-    /// Says who hears of waits that last too long. On this machine none does: the machine itself finds
-    /// that all PEs wait.
+    /// Says who hears of waits that last too long. On this machine none does: the machine itself
+    /// finds that all PEs wait.
     pub fn on_stuck(&self, hook: StuckHook) {
         self.engine.on_stuck(hook);
     }
@@ -170,8 +170,8 @@ impl T3e {
         Ok(request)
     }
 
-    /// Completes requests whose operations are over. (Those that a failure has ended wait for the next
-    /// progress, which knows the reason.)
+    /// Completes requests whose operations are over. (Those that a failure has ended wait for the
+    /// next progress, which knows the reason.)
     fn flush(&self) {
         loop {
             let next = {

@@ -1,5 +1,5 @@
-//! What the device keeps beside the engine: MP_Lite, its wire, and what translates between them and the
-//! device interface.
+//! What the device keeps beside the engine: MP_Lite, its wire, and what translates between them and
+//! the device interface.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -30,8 +30,8 @@ impl Buffer for Message {
     }
 
     fn read(&self, at: usize, bytes: &mut [u8]) {
-        // SAFETY: the program leaves the buffer to the device until the operation is over, and MP_Lite
-        // gives it back then; the range lies in the buffer, and `bytes` apart from it.
+        // SAFETY: the program leaves the buffer to the device until the operation is over, and
+        // MP_Lite gives it back then; the range lies in the buffer, and `bytes` apart from it.
         unsafe {
             self.data
                 .read(at, bytes.as_mut_ptr(), bytes.len(), self.rep);
@@ -211,8 +211,8 @@ impl State {
         }
     }
 
-    /// Sleeps until a peer has written, unless one has since `heard` was read; in virtual time at most
-    /// for `limit`.
+    /// Sleeps until a peer has written, unless one has since `heard` was read; in virtual time at
+    /// most for `limit`.
     pub(crate) fn sleep(&mut self, heard: u32, limit: Option<Time>) {
         if self.heard != heard || self.wire.has_news() {
             return;
@@ -227,7 +227,7 @@ impl State {
         let _ = self.wire.sleep(deadline, what);
     }
 
-    // ---- Ranks ------------------------------------------------------------------------------------
+    // ---- Ranks ---------------------------------------------------------------------------------
 
     /// Remembers a communicator.
     pub(crate) fn add_context(&mut self, comm: &CommView) {
@@ -289,7 +289,7 @@ impl State {
         Pattern { source, ..*from }
     }
 
-    // ---- Failures ---------------------------------------------------------------------------------
+    // ---- Failures ------------------------------------------------------------------------------
 
     fn notice_failures(&mut self) {
         self.failures_seen = self.wire.failures();
@@ -350,8 +350,8 @@ impl State {
         self.failed.iter().copied().find(member)
     }
 
-    /// The failed peer because of which a receive that waits has to fail, if there is one. A wildcard
-    /// is told of each failure once.
+    /// The failed peer because of which a receive that waits has to fail, if there is one. A
+    /// wildcard is told of each failure once.
     pub(crate) fn failure_for(&mut self, pattern: &Pattern) -> Option<u32> {
         if let Some(dead) = self.failure_in(pattern.context) {
             return Some(dead);

@@ -11,7 +11,8 @@ const LONGEST: usize = 1 << 31;
 /// What is read at once, and kept for what comes next; longer values have room made for them.
 const USUAL: usize = 4096;
 
-/// A stream of values. Each is written in one piece, and read by one call of the system if it is short.
+/// A stream of values. Each is written in one piece, and read by one call of the system if it is
+/// short.
 #[derive(Debug)]
 pub(crate) struct Framed<S> {
     stream: S,
@@ -49,8 +50,8 @@ impl<S: Write> Framed<S> {
 }
 
 impl<S: Read> Framed<S> {
-    /// Reads a value; the end of the stream before or inside of it is an error. After an error that says
-    /// to be patient nothing is lost: what has come of the value is there for the next call.
+    /// Reads a value; the end of the stream before or inside of it is an error. After an error that
+    /// says to be patient nothing is lost: what has come of the value is there for the next call.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         loop {
             let whole = 4 + self.len()?;

@@ -26,9 +26,9 @@ pub trait Link: Send {
     /// Hands a call to the machine, `charged` after the end of the last one, and waits for its end.
     ///
     /// # Errors
-    /// When the machine has stopped: all PEs wait, or a PE made no call for too long, or the process that
-    /// emulates the machine has gone. A call that was refused is not an error here: see
-    /// [`Answer::Refused`](crate::machine::Answer::Refused).
+    /// When the machine has stopped: all PEs wait, or a PE made no call for too long, or the
+    /// process that emulates the machine has gone. A call that was refused is not an error here:
+    /// see [`Answer::Refused`](crate::machine::Answer::Refused).
     fn call(&mut self, charged: Time, call: Call) -> Result<Reply>;
 }
 

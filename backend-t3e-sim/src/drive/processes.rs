@@ -1,5 +1,6 @@
 //! PEs as processes: one of them emulates the machine, in a thread of its own, and all talk to it
-//! through sockets. Exactly one PE runs, so the machine's thread always knows whose call comes next.
+//! through sockets. Exactly one PE runs, so the machine's thread always knows whose call comes
+//! next.
 //!
 //! All memory is the machine's: nothing is shared, and nothing is left behind whoever dies when.
 
@@ -27,12 +28,12 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts the thread. A PE whose program makes no call for `patience` stops the machine, if that is
-    /// given.
+    /// Starts the thread. A PE whose program makes no call for `patience` stops the machine, if
+    /// that is given.
     ///
     /// # Errors
-    /// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if there is no socket or thread to be
-    /// had.
+    /// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if there is no socket or thread to
+    /// be had.
     pub fn start(machine: Machine, patience: Option<Duration>) -> Result<Self> {
         let address = Address::new();
         let listener = address
@@ -80,8 +81,8 @@ impl Drop for Host {
 /// Joins the machine at an address that [`Host::address`] gave, as one of its PEs.
 ///
 /// # Errors
-/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if it cannot be reached: it is on another
-/// node, or its process has gone.
+/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if it cannot be reached: it is on
+/// another node, or its process has gone.
 pub fn join(address: &str, pe: u32) -> Result<Box<dyn Link>> {
     let found = Address::parse(address)
         .ok_or_else(|| unavailable(format!("the machine's address makes no sense: {address:?}")))?;
@@ -290,7 +291,8 @@ impl Server {
         }
     }
 
-    /// Declares those failed whose processes have ended while they wait; says whether there were any.
+    /// Declares those failed whose processes have ended while they wait; says whether there were
+    /// any.
     fn look_for_the_dead(&mut self) -> bool {
         let mut found = false;
         let runners: Vec<u32> = self.machine.runners().collect();

@@ -12,9 +12,9 @@ use crate::machine::{Call, Machine, Next, Refusal, Reply, Time};
 
 /// The links of a machine whose PEs are threads of this process, by PE.
 ///
-/// Each PE's first call waits until all PEs have made theirs. If `patience` is given, a PE whose program
-/// makes no call for so long of the host's time stops the machine; if it makes none for as long
-/// again, the process ends with a message, because a thread cannot be ended.
+/// Each PE's first call waits until all PEs have made theirs. If `patience` is given, a PE whose
+/// program makes no call for so long of the host's time stops the machine; if it makes none for as
+/// long again, the process ends with a message, because a thread cannot be ended.
 ///
 /// # Errors
 /// [`Exhausted`](portolan_core::ErrorKind::Exhausted) if the watchdog cannot be started.
@@ -156,8 +156,8 @@ impl Seat {
     }
 }
 
-/// Whoever panics with a lock held leaves nothing half done: the machine is changed by one call at a
-/// time, and a panic inside of it is a mistake of ours that the next call meets again.
+/// Whoever panics with a lock held leaves nothing half done: the machine is changed by one call at
+/// a time, and a panic inside of it is a mistake of ours that the next call meets again.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// An address in the memory of a PE, in bytes: what a header in a message queue can carry.
 ///
-/// Below [`ARENA`](Self::ARENA) it is an offset in the symmetric heap, the same on every PE. From there
-/// on it lies in memory that one PE allocated for itself.
+/// Below [`ARENA`](Self::ARENA) it is an offset in the symmetric heap, the same on every PE. From
+/// there on it lies in memory that one PE allocated for itself.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

@@ -1,5 +1,5 @@
-//! What a PE asks of the machine, and what it is answered: plain values, so that a PE may be a thread,
-//! a process or a step of a test.
+//! What a PE asks of the machine, and what it is answered: plain values, so that a PE may be a
+//! thread, a process or a step of a test.
 
 use portolan_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,8 @@ pub enum Call {
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
     },
-    /// Reads own memory at no cost: moves bytes between the machine and the program that it emulates.
+    /// Reads own memory at no cost: moves bytes between the machine and the program that it
+    /// emulates.
     Peek {
         /// Where.
         addr: Addr,
@@ -54,8 +55,8 @@ pub enum Call {
         /// How the elements lie there; `None` means one after the other.
         stride: Option<Stride>,
     },
-    /// A put, a quiet and a put of one word: what three calls do, in one. The host hands the baton on
-    /// less often; virtual time is the same.
+    /// A put, a quiet and a put of one word: what three calls do, in one. The host hands the baton
+    /// on less often; virtual time is the same.
     PutThen {
         /// Whose memory.
         pe: u32,
@@ -110,8 +111,8 @@ pub enum Call {
         /// When to give up; [`Time::NEVER`] for never.
         deadline: Time,
     },
-    /// Waits until something reaches the [watched](Self::Watch) range that no reply has carried yet,
-    /// somebody fails, or the clock reaches `deadline`.
+    /// Waits until something reaches the [watched](Self::Watch) range that no reply has carried
+    /// yet, somebody fails, or the clock reaches `deadline`.
     WaitArrival {
         /// [`Reply::failures`] of an earlier call.
         failures: u32,
@@ -130,7 +131,8 @@ pub enum Call {
         /// As [`Allocate`](Self::Allocate) answered it.
         addr: Addr,
     },
-    /// Allocates memory of this PE alone, zeroed, that others can reach if they are told where it is.
+    /// Allocates memory of this PE alone, zeroed, that others can reach if they are told where it
+    /// is.
     ArenaAllocate {
         /// How many bytes.
         len: usize,
@@ -140,8 +142,8 @@ pub enum Call {
         /// As [`ArenaAllocate`](Self::ArenaAllocate) answered it.
         addr: Addr,
     },
-    /// From now on the replies carry what reaches this range of own memory, so that a program can keep
-    /// a copy of it without reading it. Costs nothing; a later call replaces the range.
+    /// From now on the replies carry what reaches this range of own memory, so that a program can
+    /// keep a copy of it without reading it. Costs nothing; a later call replaces the range.
     Watch {
         /// Where it begins.
         addr: Addr,

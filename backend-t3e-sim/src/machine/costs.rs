@@ -7,7 +7,8 @@ use super::time::Time;
 /// What each step costs on one machine.
 ///
 /// A put of `n` bytes over `h` hops without contention is visible after
-/// `start + n / register_rate + inject + h · hop + eject`; a PE that polls for it goes on `poll` later.
+/// `start + n / register_rate + inject + h · hop + eject`; a PE that polls for it goes on `poll`
+/// later.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
     /// Name of the preset.

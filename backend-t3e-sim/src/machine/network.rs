@@ -66,7 +66,8 @@ impl Network {
         self.inject + self.hop * hops + self.eject
     }
 
-    /// When the tail of a packet reaches the other end of a link, if it comes to this end at `tail`.
+    /// When the tail of a packet reaches the other end of a link, if it comes to this end at
+    /// `tail`.
     fn cross(&mut self, link: usize, tail: Time, bytes: usize) -> Time {
         let mut busy = Time::of_bytes(bytes, self.link_rate);
         if let Some(factor) = self.slow.get(&link) {

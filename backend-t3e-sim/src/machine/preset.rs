@@ -1,17 +1,19 @@
 //! The machines that are known: each number with where it is from, or the word "fitted".
 //!
 //! Sources, by the short names used below:
-//! - *MP_Lite*: "MP_Lite Performance on the Cray T3E", Ames Laboratory: SHMEM reaches 340 MB/s and a
-//!   latency of 2 to 3 µs.
-//! - *CSC*: "Cray T3E User's Guide", CSC: p. 21, the local memory bus is limited to 600 MB/s; p. 26, 512
-//!   E-registers for users; p. 62, starting a SHMEM transfer takes about 1 µs.
-//! - *Overview*: netlib's "Overview of recent supercomputers": point to point 300 MB/s on the T3E and
-//!   T3E-900; links of 480 MB/s payload in each direction.
-//! - *Lecture*: Mississippi State EE 8063: local access takes 13 to 38 clocks, remote access 150 to 300.
+//! - *MP_Lite*: "MP_Lite Performance on the Cray T3E", Ames Laboratory: SHMEM reaches 340 MB/s and
+//!   a latency of 2 to 3 µs.
+//! - *CSC*: "Cray T3E User's Guide", CSC: p. 21, the local memory bus is limited to 600 MB/s; p.
+//!   26, 512 E-registers for users; p. 62, starting a SHMEM transfer takes about 1 µs.
+//! - *Overview*: netlib's "Overview of recent supercomputers": point to point 300 MB/s on the T3E
+//!   and T3E-900; links of 480 MB/s payload in each direction.
+//! - *Lecture*: Mississippi State EE 8063: local access takes 13 to 38 clocks, remote access 150
+//!   to 300.
 //! - *ARSC*: "Performance of the Cray T3E-1200E": the system logic runs at 75 MHz on every model.
 //!
-//! "Fitted" numbers are chosen so that the sums meet the figures of *MP_Lite* on the T3E-900; on the
-//! other models what the processor does is scaled with its clock, and what the system logic does is not.
+//! "Fitted" numbers are chosen so that the sums meet the figures of *MP_Lite* on the T3E-900; on
+//! the other models what the processor does is scaled with its clock, and what the system logic
+//! does is not.
 
 use portolan_core::{Error, ErrorKind, Result};
 

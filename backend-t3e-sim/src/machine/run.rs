@@ -14,10 +14,10 @@ use super::time::Time;
 
 /// A T3E: a pure state machine.
 ///
-/// At the start every PE's program runs. Each hands its calls to [`submit`](Self::submit) and waits;
-/// when none [runs](Self::running), [`advance`](Self::advance) lets virtual time pass until the call
-/// of one PE ends, and says which. Only that PE's program runs then. So the order of everything
-/// follows from virtual time and the seed alone.
+/// At the start every PE's program runs. Each hands its calls to [`submit`](Self::submit) and
+/// waits; when none [runs](Self::running), [`advance`](Self::advance) lets virtual time pass until
+/// the call of one PE ends, and says which. Only that PE's program runs then. So the order of
+/// everything follows from virtual time and the seed alone.
 ///
 /// ```
 /// use portolan_t3e_sim::machine::{Call, Machine, Next, Setup};
@@ -56,8 +56,9 @@ pub enum Next {
     Resume(u32, Reply),
     /// No PE is left.
     Finished,
-    /// All PEs that are left wait, and nothing is going to happen; the text says who waits for what.
-    /// Somebody [fails](Machine::declare_failed), or the driver [stops](Machine::stop) the machine.
+    /// All PEs that are left wait, and nothing is going to happen; the text says who waits for
+    /// what. Somebody [fails](Machine::declare_failed), or the driver [stops](Machine::stop) the
+    /// machine.
     Deadlock(String),
     /// The machine has stopped: every call that has not ended fails with this.
     Stopped(Refusal),

@@ -23,8 +23,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A sound T3E-900 of `pes` PEs on the torus that fits them, with 16 MiB of heap each, whose packets
-    /// keep their order.
+    /// A sound T3E-900 of `pes` PEs on the torus that fits them, with 16 MiB of heap each, whose
+    /// packets keep their order.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if no torus fits.
@@ -92,8 +92,8 @@ impl Setup {
     /// A processor that takes longer for what is charged to it, by a factor.
     ///
     /// # Errors
-    /// [`InvalidSetting`](ErrorKind::InvalidSetting) if there is no such PE, or the factor is below 1 or
-    /// above a million.
+    /// [`InvalidSetting`](ErrorKind::InvalidSetting) if there is no such PE, or the factor is below
+    /// 1 or above a million.
     pub fn slow_pe(mut self, pe: u32, factor: f64) -> Result<Self> {
         check_factor(factor)?;
         if pe >= self.pes {
@@ -106,8 +106,8 @@ impl Setup {
     /// A link that takes longer for each byte, by a factor.
     ///
     /// # Errors
-    /// [`InvalidSetting`](ErrorKind::InvalidSetting) if there is no such node, or the factor is below 1
-    /// or above a million.
+    /// [`InvalidSetting`](ErrorKind::InvalidSetting) if there is no such node, or the factor is
+    /// below 1 or above a million.
     pub fn slow_link(mut self, node: u32, direction: Direction, factor: f64) -> Result<Self> {
         check_factor(factor)?;
         if node >= self.torus.nodes() {

@@ -100,8 +100,8 @@ impl Torus {
     /// Reads `8x8x4`, and checks that `pes` PEs fit; nodes may stay empty.
     ///
     /// # Errors
-    /// [`InvalidSetting`](ErrorKind::InvalidSetting) if it is not three sides, one is longer than 32, or
-    /// there are fewer nodes than PEs.
+    /// [`InvalidSetting`](ErrorKind::InvalidSetting) if it is not three sides, one is longer than
+    /// 32, or there are fewer nodes than PEs.
     pub fn parse(text: &str, pes: u32) -> Result<Self> {
         let bad = |what: String| {
             Error::new(ErrorKind::InvalidSetting, what)

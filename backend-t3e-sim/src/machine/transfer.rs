@@ -59,8 +59,8 @@ impl Machine {
         }
     }
 
-    /// All of a put is in the E-registers at `ready`: it ends, or goes on as a quiet and a put of a word
-    /// would.
+    /// All of a put is in the E-registers at `ready`: it ends, or goes on as a quiet and a put of a
+    /// word would.
     pub(super) fn put_is_issued(
         &mut self,
         pe: u32,

@@ -1,5 +1,5 @@
-//! Extension: messages for which there is no send buffer. The paper has none: its `malloc` succeeds, and
-//! its receives fit into memory.
+//! Extension: messages for which there is no send buffer. The paper has none: its `malloc`
+//! succeeds, and its receives fit into memory.
 //!
 //! ```text
 //! sender                      receiver
@@ -9,9 +9,9 @@
 //!   complete                  complete
 //! ```
 //!
-//! So a message may be longer than all memory of the machine, and a sender without memory for one message
-//! does not keep the next from its receiver. Parts land in a quarter of the pool that nothing else may
-//! use, so a message that was matched gets through.
+//! So a message may be longer than all memory of the machine, and a sender without memory for one
+//! message does not keep the next from its receiver. Parts land in a quarter of the pool that
+//! nothing else may use, so a message that was matched gets through.
 
 use super::header::{Inbound, Outbound};
 use super::lite::{Lite, Mode, Outcome, Stage, Taking, Waiting};
@@ -100,8 +100,8 @@ impl<B: Buffer> Lite<B> {
             at: None,
             done: 0,
         });
-        // The number of the receive that has just been retired is free, and given out again: the sender
-        // hears of its end before it hears of this one.
+        // The number of the receive that has just been retired is free, and given out again: the
+        // sender hears of its end before it hears of this one.
         let id = self.receives.insert(op);
         self.starved.push_back(id);
         self.feed(wire);

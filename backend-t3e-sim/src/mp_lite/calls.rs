@@ -66,7 +66,8 @@ impl<W: Waits> MpLite<W> {
     /// `MP_ASend`: starts to send.
     ///
     /// # Errors
-    /// [`InvalidRank`](ErrorKind::InvalidRank), [`InvalidCount`](ErrorKind::InvalidCount) over 4 GiB.
+    /// [`InvalidRank`](ErrorKind::InvalidRank), [`InvalidCount`](ErrorKind::InvalidCount) over 4
+    /// GiB.
     pub fn mp_asend(&mut self, dest: u32, tag: u32, data: Vec<u8>) -> Result<MpId> {
         self.start_send(dest, tag, data, Mode::Standard)
     }
@@ -151,7 +152,8 @@ impl<W: Waits> MpLite<W> {
         Ok(source)
     }
 
-    /// Whether receives are preposted. They are, unless somebody wants to see what that is good for.
+    /// Whether receives are preposted. They are, unless somebody wants to see what that is good
+    /// for.
     pub fn prepost(&mut self, prepost: bool) {
         self.lite.preposts_receives(prepost);
     }

@@ -17,8 +17,8 @@ impl Oracle for Prompt {
     }
 }
 
-/// Runs steps of two PEs in this order, each followed by a round of waiting of both, lets everything end,
-/// and returns what both have counted.
+/// Runs steps of two PEs in this order, each followed by a round of waiting of both, lets
+/// everything end, and returns what both have counted.
 fn run(steps: &[(usize, Act)]) -> Stats {
     let program = |pe| {
         let mine = steps.iter().filter(move |(of, _)| *of == pe);

@@ -1,8 +1,8 @@
 //! The gap, proven: all interleavings of one send and one receive, and many of several.
 //!
 //! In every interleaving each message is delivered once, unharmed, to the receive that MPI's order
-//! gives it, and nothing is left in any queue, log or buffer. That the exploration can fail is shown
-//! by breaking one rule at a time.
+//! gives it, and nothing is left in any queue, log or buffer. That the exploration can fail is
+//! shown by breaking one rule at a time.
 //!
 //! `PORTOLAN_TEST_INTERLEAVINGS` says how many random interleavings to run; the default takes
 //! seconds.

@@ -68,9 +68,9 @@ impl<B: Buffer> Lite<B> {
         }
     }
 
-    /// Ends what waits in the contexts that `doomed` names, whomever it waits for, because `peer` has
-    /// failed: sends that have not been received, and receives. One that is preposted is taken back
-    /// first, so it may end with its message all the same.
+    /// Ends what waits in the contexts that `doomed` names, whomever it waits for, because `peer`
+    /// has failed: sends that have not been received, and receives. One that is preposted is taken
+    /// back first, so it may end with its message all the same.
     pub fn fail_contexts(&mut self, wire: &mut impl Wire, peer: u32, doomed: impl Fn(u32) -> bool) {
         let sends = self.sends.iter();
         let sends: Vec<(u32, u32)> = sends

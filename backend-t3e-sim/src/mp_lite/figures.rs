@@ -21,8 +21,8 @@ pub enum Way {
     Preposted,
     /// Its receive comes after it: it goes through a buffer at its source.
     Buffered,
-    /// By the simpler module that the paper rejects: nothing is preposted, and the destination does all
-    /// transfers.
+    /// By the simpler module that the paper rejects: nothing is preposted, and the destination does
+    /// all transfers.
     ByDestination,
 }
 
@@ -30,8 +30,8 @@ pub enum Way {
 const WARM: u32 = 2;
 const MEASURED: u32 = 4;
 
-/// Time of a message of `bytes` bytes between two neighbours of the machine that `config` describes,
-/// with MP_Lite's own steps costing `steps`.
+/// Time of a message of `bytes` bytes between two neighbours of the machine that `config`
+/// describes, with MP_Lite's own steps costing `steps`.
 ///
 /// ```
 /// use portolan_t3e_sim::Config;

@@ -120,8 +120,8 @@ pub(super) enum Outbound {
         gap: Option<u32>,
         seen: u16,
     },
-    /// As much of an announced message as there is room for is to be put here; no room: no more of it
-    /// is wanted.
+    /// As much of an announced message as there is room for is to be put here; no room: no more of
+    /// it is wanted.
     Take {
         message: u32,
         at: u64,

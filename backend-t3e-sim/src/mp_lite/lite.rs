@@ -17,12 +17,13 @@ use super::wire::{Arrival, Buffer, Wire};
 pub enum Mode {
     /// When its buffer may be used again.
     Standard,
-    /// When it is received. Its data is not copied: it stays where it is until the receiver pulls it.
+    /// When it is received. Its data is not copied: it stays where it is until the receiver pulls
+    /// it.
     Synchronous,
     /// As standard; the program says that the receive is posted.
     Ready,
-    /// As standard, but the message leaves at once or waits here, where it can be taken back: it is not
-    /// announced.
+    /// As standard, but the message leaves at once or waits here, where it can be taken back: it is
+    /// not announced.
     Immediate,
 }
 
@@ -119,8 +120,8 @@ pub(super) struct Packet {
 /// MP_Lite on one PE: a pure state machine. Every call is handed the [`Wire`] that it works on;
 /// nothing here blocks, sleeps or knows the time.
 ///
-/// A message is named by the PE that sent it, a context and a tag, as [`Envelope`]s and [`Pattern`]s
-/// of the core are; the field `source` of those is a PE here.
+/// A message is named by the PE that sent it, a context and a tag, as [`Envelope`]s and
+/// [`Pattern`]s of the core are; the field `source` of those is a PE here.
 #[derive(Clone, Debug)]
 pub struct Lite<B> {
     pub(super) me: u32,

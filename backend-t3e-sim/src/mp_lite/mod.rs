@@ -1,16 +1,16 @@
 //! MP_Lite's SHMEM module: messages over put, get and local memory.
 //!
-//! **What it is.** The protocol of Turner's MP_Lite for the Cray T3E, whole, as a pure state machine
-//! ([`Lite`]) over a small trait ([`Wire`]): circular queues of 24-byte headers per peer (`smsg`,
-//! `rmsg`), preposted receives that the sender puts into directly, buffering at the source otherwise,
-//! a log of what was buffered, and the handshakes that close the gap between the two.
+//! **What it is.** The protocol of Turner's MP_Lite for the Cray T3E, whole, as a pure state
+//! machine ([`Lite`]) over a small trait ([`Wire`]): circular queues of 24-byte headers per peer
+//! (`smsg`, `rmsg`), preposted receives that the sender puts into directly, buffering at the source
+//! otherwise, a log of what was buffered, and the handshakes that close the gap between the two.
 //! [`MpLite`] has its calls: `mp_asend`, `mp_arecv`, `mp_wait`, `mp_send`, `mp_recv`.
 //!
-//! **Where to find what.** Headers in `header.rs` and `words.rs`, queues in `queue.rs` and `place.rs`, sending in
-//! `send.rs`, receiving in `recv.rs`, what receivers answer in `answer.rs`. What the device interface
-//! needs beyond the paper is in files of its own: `announce.rs`, `cancel.rs`, `probe.rs`, `packets.rs`,
-//! `failure.rs`.
-//! The proof of the gap, by exploration, is in `model.rs`, `world.rs` and `explore.rs`.
+//! **Where to find what.** Headers in `header.rs` and `words.rs`, queues in `queue.rs` and
+//! `place.rs`, sending in `send.rs`, receiving in `recv.rs`, what receivers answer in `answer.rs`.
+//! What the device interface needs beyond the paper is in files of its own: `announce.rs`,
+//! `cancel.rs`, `probe.rs`, `packets.rs`, `failure.rs`. The proof of the gap, by exploration, is in
+//! `model.rs`, `world.rs` and `explore.rs`.
 //!
 //! # The gap
 //! A receive can be preposted after its sender has looked and before the sender's buffered header
@@ -19,14 +19,15 @@
 //! with a negative number of bytes, also takes the prepost out at the sender. Until then the sender
 //! uses no prepost that matches a message in its log.
 //!
-//! Messages of at most 8 bytes travel in their header and have no `recv_done`, so the log would never
-//! be cleared of them. Every header of the receiver's says how many headers it has seen, which clears
-//! them: a prepost written after the message was seen cannot be meant for it.
+//! Messages of at most 8 bytes travel in their header and have no `recv_done`, so the log would
+//! never be cleared of them. Every header of the receiver's says how many headers it has seen,
+//! which clears them: a prepost written after the message was seen cannot be meant for it.
 //!
 //! **Invariants**
-//! - Headers are seen in the order in which they were written, whatever order their words arrive in.
-//! - A prepost is used by its sender or unposted, never both: while a message that might have met it
-//!   is in the log, it is not used.
+//! - Headers are seen in the order in which they were written, whatever order their words arrive
+//!   in.
+//! - A prepost is used by its sender or unposted, never both: while a message that might have met
+//!   it is in the log, it is not used.
 //! - No remote memory is read but messages in send buffers.
 
 mod announce;

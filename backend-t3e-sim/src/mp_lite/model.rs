@@ -1,10 +1,11 @@
-//! A model memory for the proof of the gap: every word of every put becomes visible in a step of its
-//! own, in any order that fences allow.
+//! A model memory for the proof of the gap: every word of every put becomes visible in a step of
+//! its own, in any order that fences allow.
 //!
-//! A word on its way is noticed by nobody until it is loaded. So it is enough to decide at each load
-//! whether the words on their way to that address are there, together with what fences put before
-//! them; every other order of arrivals looks the same to the PEs. (A store to an address to which a
-//! word is on its way would make a difference. The protocol never does that, which is checked.)
+//! A word on its way is noticed by nobody until it is loaded. So it is enough to decide at each
+//! load whether the words on their way to that address are there, together with what fences put
+//! before them; every other order of arrivals looks the same to the PEs. (A store to an address to
+//! which a word is on its way would make a difference. The protocol never does that, which is
+//! checked.)
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,7 +16,8 @@ use super::place::Places;
 use super::steps::Step;
 use super::wire::Wire;
 
-/// A rule of the protocol, or of its memory, that a test breaks to see that the exploration notices.
+/// A rule of the protocol, or of its memory, that a test breaks to see that the exploration
+/// notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     /// A prepost is not used while a message that matches it is in the log.

@@ -1,8 +1,8 @@
 //! The protocol's wire on the emulated machine: SHMEM.
 //!
-//! The queues are watched memory: what reaches them comes along with the replies of the machine, into
-//! a copy that the protocol loads from. So looking at a queue costs the virtual time of the look, and
-//! no call.
+//! The queues are watched memory: what reaches them comes along with the replies of the machine,
+//! into a copy that the protocol loads from. So looking at a queue costs the virtual time of the
+//! look, and no call.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,8 @@ use crate::shmem::Shmem;
 /// The queues' place: static data, from its first byte on.
 const PLACES: Places = Places::new(0);
 
-/// Bytes of static data that the protocol needs on each of `pes` PEs, with `pool` bytes for buffers.
+/// Bytes of static data that the protocol needs on each of `pes` PEs, with `pool` bytes for
+/// buffers.
 ///
 /// ```
 /// use portolan_t3e_sim::mp_lite::{MpLite, OnShmem, statics};
@@ -69,7 +70,8 @@ pub struct OnShmem {
 }
 
 impl OnShmem {
-    /// A PE whose machine has [`statics`] of `pool` bytes for buffers. Makes no call of the machine.
+    /// A PE whose machine has [`statics`] of `pool` bytes for buffers. Makes no call of the
+    /// machine.
     #[must_use]
     pub fn new(shmem: Shmem, pool: usize) -> Self {
         Self {
@@ -145,8 +147,9 @@ impl OnShmem {
         !self.news.is_empty()
     }
 
-    /// Sleeps until a peer has written, or failed, at most until `deadline`. If the machine finds that
-    /// all PEs wait, its report says that this one does for `what`; `None` for what it said last.
+    /// Sleeps until a peer has written, or failed, at most until `deadline`. If the machine finds
+    /// that all PEs wait, its report says that this one does for `what`; `None` for what it said
+    /// last.
     ///
     /// # Errors
     /// The machine has stopped; if all PEs wait, the error says who for what.

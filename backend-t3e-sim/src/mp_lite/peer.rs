@@ -55,8 +55,8 @@ pub(super) enum Logged {
         /// The send that is complete only then.
         synchronous: Option<u32>,
     },
-    /// Announced, at this position of the queue (extension): cleared when its receiver has all that it
-    /// wants.
+    /// Announced, at this position of the queue (extension): cleared when its receiver has all that
+    /// it wants.
     Announced {
         label: Label,
         position: Position,

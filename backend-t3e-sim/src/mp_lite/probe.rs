@@ -50,8 +50,8 @@ impl<B: Buffer> Lite<B> {
         true
     }
 
-    /// Throws a message away that was taken: it counts as received. `false` if there is none of this
-    /// number.
+    /// Throws a message away that was taken: it counts as received. `false` if there is none of
+    /// this number.
     pub fn discard_taken(&mut self, wire: &mut impl Wire, number: u32) -> bool {
         let Some(message) = self.taken.remove(number) else {
             return false;

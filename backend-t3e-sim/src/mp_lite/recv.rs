@@ -9,8 +9,8 @@ use super::send::{LOCAL, PIECE, pieces};
 use super::steps::Step;
 use super::wire::{Arrival, Buffer, Wire};
 
-/// Receives that are not preposted beyond which no other is: each would have to be compared with all
-/// of them.
+/// Receives that are not preposted beyond which no other is: each would have to be compared with
+/// all of them.
 const APART: usize = 64;
 
 /// A message that waits for its receive.
@@ -248,8 +248,8 @@ impl<B: Buffer> Lite<B> {
         Some(message)
     }
 
-    /// Gives a message to a receive: its data comes out of the header, or is pulled from the sender's
-    /// buffer. The sender is told what it has to clean up.
+    /// Gives a message to a receive: its data comes out of the header, or is pulled from the
+    /// sender's buffer. The sender is told what it has to clean up.
     pub(super) fn deliver(&mut self, wire: &mut impl Wire, id: u32, message: Waiting) {
         if let Inbound::Announced {
             message: number, ..

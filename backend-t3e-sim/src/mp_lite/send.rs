@@ -41,8 +41,8 @@ enum Launched {
 }
 
 impl<B: Buffer> Lite<B> {
-    /// `MP_ASend`: puts the message into a preposted receive, if there is one; a message of at most 8
-    /// bytes leaves in its header in any case. What remains is [`progress`](Self::progress)'s.
+    /// `MP_ASend`: puts the message into a preposted receive, if there is one; a message of at most
+    /// 8 bytes leaves in its header in any case. What remains is [`progress`](Self::progress)'s.
     /// Returns the number of the operation, for [`cancel_send`](Self::cancel_send); it may be over
     /// already.
     pub fn asend(&mut self, wire: &mut impl Wire, outgoing: Outgoing<B>) -> u32 {
@@ -121,8 +121,8 @@ impl<B: Buffer> Lite<B> {
         Launched::Yes
     }
 
-    /// Looks for a preposted receive: the first that matches, unless it is suspicious, or an earlier
-    /// send that still waits matches it, too.
+    /// Looks for a preposted receive: the first that matches, unless it is suspicious, or an
+    /// earlier send that still waits matches it, too.
     fn preposted_for(
         &mut self,
         wire: &mut impl Wire,
@@ -246,7 +246,8 @@ impl<B: Buffer> Lite<B> {
         self.announce(wire, id)
     }
 
-    /// Copies a message to a send buffer and posts its header; `false` if there is no memory for it.
+    /// Copies a message to a send buffer and posts its header; `false` if there is no memory for
+    /// it.
     fn post_buffered(&mut self, wire: &mut impl Wire, id: u32) -> bool {
         let Some(len) = self.sends.get(id).map(|send| send.buffer.len()) else {
             return true;
@@ -320,7 +321,8 @@ fn word(buffer: &impl Buffer) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Calls `each` with the pieces of `len` bytes, of at most `size`: where they begin, and memory for them.
+/// Calls `each` with the pieces of `len` bytes, of at most `size`: where they begin, and memory for
+/// them.
 pub(super) fn pieces(len: usize, size: usize, mut each: impl FnMut(usize, &mut [u8])) {
     let mut piece = vec![0; len.min(size)];
     let mut at = 0;

@@ -27,9 +27,9 @@ pub enum Step {
 /// What the steps cost, in nanoseconds.
 ///
 /// **Fitted**, all of them: nobody published where MP_Lite's 12 µs and 19 µs went. They are chosen
-/// such that the published latencies come out of the steps and the machine's own costs; `docs/t3e.md`
-/// says how. What is not fitted is which steps there are: a handshake less in the code is a step
-/// less, and another figure.
+/// such that the published latencies come out of the steps and the machine's own costs;
+/// `docs/t3e.md` says how. What is not fitted is which steps there are: a handshake less in the
+/// code is a step less, and another figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepCosts {
     /// [`Step::Call`].

@@ -47,8 +47,8 @@ pub trait Wire {
     /// Orders what this PE has put before what it will put (`shmem_fence`).
     fn fence(&mut self);
 
-    /// Writes a header at `at`: its first two words, then, fenced off from them and from all that was
-    /// put before, its last.
+    /// Writes a header at `at`: its first two words, then, fenced off from them and from all that
+    /// was put before, its last.
     fn post(&mut self, pe: u32, at: u64, words: [u64; 3]) {
         self.put(pe, at, &words[..2]);
         self.fence();

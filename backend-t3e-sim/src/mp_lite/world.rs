@@ -113,8 +113,8 @@ impl World {
         self.pes.iter().all(|pe| pe.at == pe.program.len())
     }
 
-    /// Lets all that was started come to its end: words arrive, PEs wait, and receive what nobody has
-    /// received; then the receives that still wait are taken back.
+    /// Lets all that was started come to its end: words arrive, PEs wait, and receive what nobody
+    /// has received; then the receives that still wait are taken back.
     pub(super) fn finish(&mut self) {
         self.calm_down();
         let pes = self.pes.len();
@@ -386,7 +386,8 @@ impl Lite<Vec<u8>> {
             note("preposts", state.preposts as usize);
             let buffered = state.log.iter().filter(|entry| entry.buffer().is_some());
             note("buffered messages in the log", buffered.count());
-            // Small ones are cleared by what comes back, at the latest when the queue has gone round.
+            // Small ones are cleared by what comes back, at the latest when the queue has gone
+            // round.
             note(
                 "small messages in the log, too many",
                 state.log.len() / (QUEUE as usize + 1),

@@ -6,7 +6,8 @@ use super::Shmem;
 use crate::machine::{Addr, Call, Stride};
 
 impl Shmem {
-    /// Reads own memory into `target`. Costs one access, and the copy of what is longer than a line.
+    /// Reads own memory into `target`. Costs one access, and the copy of what is longer than a
+    /// line.
     ///
     /// # Errors
     /// [`RemoteAccess`](ErrorKind::RemoteAccess) if there is no such memory.
@@ -42,8 +43,8 @@ impl Shmem {
         self.store(addr, &word.to_le_bytes())
     }
 
-    /// Reads own memory at no cost. For the emulator's own needs: a message that was put into an arena
-    /// on behalf of a buffer outside of the machine moves there by this call.
+    /// Reads own memory at no cost. For the emulator's own needs: a message that was put into an
+    /// arena on behalf of a buffer outside of the machine moves there by this call.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -61,9 +62,9 @@ impl Shmem {
         self.done(Call::Poke { addr, data })
     }
 
-    /// Writes bytes into memory of `pe` (`shmem_putmem`). Returns when `source` may be used again; the
-    /// bytes arrive later, and not in order unless [`fence`](Self::fence) says so. Only aligned words
-    /// of 8 bytes arrive whole.
+    /// Writes bytes into memory of `pe` (`shmem_putmem`). Returns when `source` may be used again;
+    /// the bytes arrive later, and not in order unless [`fence`](Self::fence) says so. Only aligned
+    /// words of 8 bytes arrive whole.
     ///
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank) if there is no such PE,
@@ -77,8 +78,8 @@ impl Shmem {
         })
     }
 
-    /// Writes bytes, and when they have arrived a word: [`put`](Self::put), [`quiet`](Self::quiet) and
-    /// [`put64`](Self::put64) in one call of the emulator, with the virtual times of three.
+    /// Writes bytes, and when they have arrived a word: [`put`](Self::put), [`quiet`](Self::quiet)
+    /// and [`put64`](Self::put64) in one call of the emulator, with the virtual times of three.
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -117,12 +118,12 @@ impl Shmem {
         self.put(pe, addr, &data)
     }
 
-    /// Writes every `source_stride`-th word of `source`, `count` of them, to every `target_stride`-th
-    /// word from `addr` on (`shmem_iput64`). Strides count words, from 1.
+    /// Writes every `source_stride`-th word of `source`, `count` of them, to every
+    /// `target_stride`-th word from `addr` on (`shmem_iput64`). Strides count words, from 1.
     ///
     /// # Errors
-    /// As [`put`](Self::put), and [`InvalidArgument`](ErrorKind::InvalidArgument) if a stride is 0 or
-    /// `source` too short.
+    /// As [`put`](Self::put), and [`InvalidArgument`](ErrorKind::InvalidArgument) if a stride is 0
+    /// or `source` too short.
     pub fn iput64(
         &mut self,
         pe: u32,

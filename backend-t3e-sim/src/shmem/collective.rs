@@ -52,8 +52,8 @@ impl Reduction {
     }
 }
 
-/// Words that a reduction of `words` needs to work in: two calls' worth of parts, because a PE may be
-/// one call ahead of another.
+/// Words that a reduction of `words` needs to work in: two calls' worth of parts, because a PE may
+/// be one call ahead of another.
 #[must_use]
 pub const fn work_words(words: usize) -> usize {
     2 * (UNFOLD + 1) * words
@@ -159,8 +159,8 @@ impl Shmem {
         self.spread(&place, target + before as usize * 8, &bytes)
     }
 
-    /// Puts bytes to the same address of all, the nearest place first, and waits for all to have done
-    /// so.
+    /// Puts bytes to the same address of all, the nearest place first, and waits for all to have
+    /// done so.
     fn spread(&mut self, place: &Place, target: Addr, bytes: &[u8]) -> Result<()> {
         for step in 0..place.set.size {
             let to = (place.me + step) % place.set.size;
@@ -196,8 +196,8 @@ impl Shmem {
     /// (`shmem_double_sum_to_all` and its kin).
     ///
     /// # Errors
-    /// As [`reduce_i64`](Self::reduce_i64), and [`InvalidArgument`](ErrorKind::InvalidArgument) for the
-    /// reductions of bits.
+    /// As [`reduce_i64`](Self::reduce_i64), and [`InvalidArgument`](ErrorKind::InvalidArgument) for
+    /// the reductions of bits.
     pub fn reduce_f64(
         &mut self,
         how: Reduction,
@@ -218,8 +218,8 @@ impl Shmem {
         self.reduce(&combine, target, source, words, set, work, sync)
     }
 
-    /// Recursive doubling among the largest power of two of places; the others hand their words over
-    /// first and get the result at the end.
+    /// Recursive doubling among the largest power of two of places; the others hand their words
+    /// over first and get the result at the end.
     fn reduce(
         &mut self,
         combine: &dyn Fn(u64, u64) -> u64,
@@ -306,8 +306,8 @@ struct Work<'a> {
     base: Addr,
     words: usize,
     combine: &'a dyn Fn(u64, u64) -> u64,
-    /// Calls take turns with two sets of parts: a PE that has its result may begin the next call before
-    /// another has read its last part.
+    /// Calls take turns with two sets of parts: a PE that has its result may begin the next call
+    /// before another has read its last part.
     odd: bool,
 }
 

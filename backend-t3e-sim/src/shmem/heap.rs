@@ -6,8 +6,9 @@ use super::{Shmem, unexpected};
 use crate::machine::{Addr, Answer, Call};
 
 impl Shmem {
-    /// Allocates symmetric memory, zeroed at the machine's start (`shmalloc`): at the same address on
-    /// every PE, aligned to a cache line of 64 bytes. Every PE makes the same call; includes a barrier.
+    /// Allocates symmetric memory, zeroed at the machine's start (`shmalloc`): at the same address
+    /// on every PE, aligned to a cache line of 64 bytes. Every PE makes the same call; includes a
+    /// barrier.
     ///
     /// # Errors
     /// On every PE: [`Exhausted`](portolan_core::ErrorKind::Exhausted) if the heap is full,
@@ -26,8 +27,9 @@ impl Shmem {
         self.done(Call::Free { addr })
     }
 
-    /// Allocates memory of this PE alone, zeroed. Other PEs can put and get there, if they are told the
-    /// address: it stands for `malloc` on a machine where all memory can be reached. Costs no time.
+    /// Allocates memory of this PE alone, zeroed. Other PEs can put and get there, if they are told
+    /// the address: it stands for `malloc` on a machine where all memory can be reached. Costs no
+    /// time.
     ///
     /// # Errors
     /// [`Exhausted`](portolan_core::ErrorKind::Exhausted) if there is no room.

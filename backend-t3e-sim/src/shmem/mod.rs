@@ -1,8 +1,8 @@
 //! SHMEM: the calls of a PE.
 //!
-//! Names follow the T3E's library without its prefix: [`Shmem::put64`] is `shmem_put64`. Each call costs
-//! virtual time and is a moment at which other PEs may run. What a PE computes in between takes no
-//! virtual time unless it is [charged](Shmem::charge).
+//! Names follow the T3E's library without its prefix: [`Shmem::put64`] is `shmem_put64`. Each call
+//! costs virtual time and is a moment at which other PEs may run. What a PE computes in between
+//! takes no virtual time unless it is [charged](Shmem::charge).
 
 mod access;
 mod atomics;
@@ -78,7 +78,8 @@ impl Shmem {
         &self.welcome.costs
     }
 
-    /// Reads the clock (`rtclock`). Costs time, so that a loop that waits for a moment lets others run.
+    /// Reads the clock (`rtclock`). Costs time, so that a loop that waits for a moment lets others
+    /// run.
     ///
     /// # Errors
     /// When the machine has stopped.
@@ -110,8 +111,8 @@ impl Shmem {
         self.done(Call::Note { text: text.into() })
     }
 
-    /// Declares a PE failed to all others, once; their waits end and [`failures`](Self::failures) counts
-    /// it.
+    /// Declares a PE failed to all others, once; their waits end and [`failures`](Self::failures)
+    /// counts it.
     ///
     /// # Errors
     /// If there is no such PE, or the machine has stopped.
@@ -143,7 +144,8 @@ impl Shmem {
         }
     }
 
-    /// Leaves the machine: other PEs no longer wait for this one in a barrier. Dropping does the same.
+    /// Leaves the machine: other PEs no longer wait for this one in a barrier. Dropping does the
+    /// same.
     pub fn leave(&mut self) {
         if !self.left {
             self.left = true;

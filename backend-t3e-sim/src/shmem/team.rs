@@ -20,8 +20,8 @@ pub struct ActiveSet {
 /// Words of 8 bytes that a collective call needs for its flags (`_SHMEM_BARRIER_SYNC_SIZE` and the
 /// others).
 ///
-/// They begin as zero. The same words serve any number of calls of one kind over one active set, and
-/// nothing else: unlike the T3E's library, calls leave behind in them how many there have been.
+/// They begin as zero. The same words serve any number of calls of one kind over one active set,
+/// and nothing else: unlike the T3E's library, calls leave behind in them how many there have been.
 pub const SYNC_WORDS: usize = 36;
 
 /// The flag by which a PE beyond a power of two hands its part over, and the one that brings the

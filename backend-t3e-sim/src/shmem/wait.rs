@@ -58,16 +58,16 @@ impl Shmem {
         self.done(Call::WaitUntil { addr, until })
     }
 
-    /// How often puts and atomic operations, of this PE or others, have changed this PE's memory, as of
-    /// the end of the last call.
+    /// How often puts and atomic operations, of this PE or others, have changed this PE's memory,
+    /// as of the end of the last call.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// From now on [`take_arrivals`](Self::take_arrivals) tells what reaches `len` bytes of own memory from
-    /// `addr` on, so that a program can keep a copy of it without reading it. Costs no time; a later
-    /// call replaces the range.
+    /// From now on [`take_arrivals`](Self::take_arrivals) tells what reaches `len` bytes of own
+    /// memory from `addr` on, so that a program can keep a copy of it without reading it. Costs no
+    /// time; a later call replaces the range.
     ///
     /// # Errors
     /// [`RemoteAccess`](portolan_core::ErrorKind::RemoteAccess) if there is no such memory.
@@ -82,8 +82,8 @@ impl Shmem {
     }
 
     /// Sleeps until this PE's memory has been changed more than `seen` times (as
-    /// [`changes`](Self::changes) said before the memory was looked at), a PE has failed that had not
-    /// at the end of the last call, or the clock reaches `deadline`. Costs at least one poll.
+    /// [`changes`](Self::changes) said before the memory was looked at), a PE has failed that had
+    /// not at the end of the last call, or the clock reaches `deadline`. Costs at least one poll.
     ///
     /// # Errors
     /// [`Aborted`](portolan_core::ErrorKind::Aborted) if all PEs wait and none has a deadline.
@@ -97,8 +97,8 @@ impl Shmem {
     }
 
     /// Sleeps until something reaches the [watched](Self::watch) range that has not been
-    /// [taken](Self::take_arrivals), a PE has failed that had not at the end of the last call, or the
-    /// clock reaches `deadline`. Costs at least one poll.
+    /// [taken](Self::take_arrivals), a PE has failed that had not at the end of the last call, or
+    /// the clock reaches `deadline`. Costs at least one poll.
     ///
     /// # Errors
     /// [`Aborted`](portolan_core::ErrorKind::Aborted) if all PEs wait and none has a deadline.

@@ -25,7 +25,8 @@ pub(crate) fn quick() -> Criterion {
 /// Every device that can be compiled in.
 const DEVICES: [&str; 4] = ["shm", "ofi", "t3e-sim", "memory"];
 
-/// The devices that are measured. One that a filter names and that is not among them is said to be missing, once.
+/// The devices that are measured. One that a filter names and that is not among them is said to be
+/// missing, once.
 pub(crate) fn transports() -> Vec<&'static str> {
     static SAID: Once = Once::new();
     let here = threads::transports();

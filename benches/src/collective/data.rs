@@ -22,8 +22,8 @@ pub(super) struct Floats {
 }
 
 impl Floats {
-    /// Room for an operation on `bytes` bytes: of the whole message where there is one, else of the block
-    /// of one rank.
+    /// Room for an operation on `bytes` bytes: of the whole message where there is one, else of the
+    /// block of one rank.
     pub(super) fn new(collective: Collective, bytes: usize, ranks: u32) -> Result<Self> {
         const PAGE: usize = 4096 / size_of::<f32>();
         let (items, ranks) = (bytes / size_of::<f32>(), ranks as usize);

@@ -1,7 +1,8 @@
 //! The operations as values, for the forms that take them so.
 
-/// Describes the operation `$which` with its buffers, whatever their type is, and hands it to the macro `$with`. A list is of
-/// what [`Floats::lists`](super::data::Floats::lists) gives; `$both` are layouts that the call takes away.
+/// Describes the operation `$which` with its buffers, whatever their type is, and hands it to the
+/// macro `$with`. A list is of what [`Floats::lists`](super::data::Floats::lists) gives; `$both`
+/// are layouts that the call takes away.
 macro_rules! described {
     ($which:expr, $root:expr, ($send:expr, $recv:expr), ($lists:expr, $both:expr), $with:ident) => {{
         use portolan::Op;

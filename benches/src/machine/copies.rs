@@ -13,9 +13,9 @@ const COPIES: u32 = 30;
 /// How often the clock is read to know what that takes.
 const READINGS: u32 = 100;
 
-/// Seconds in which one processor copies `bytes` bytes that the other has just written, by loads and
-/// stores: the least of some copies, without the time that it takes to read the clock. The way of the first
-/// line is within it, as that of all others is.
+/// Seconds in which one processor copies `bytes` bytes that the other has just written, by loads
+/// and stores: the least of some copies, without the time that it takes to read the clock. The way
+/// of the first line is within it, as that of all others is.
 ///
 /// # Errors
 /// If a thread cannot be put on one of them.
@@ -81,7 +81,8 @@ fn reading() -> f64 {
     (0..READINGS).map(between).fold(f64::INFINITY, f64::min)
 }
 
-/// A time without that of the readings of the clock around it. A clock that is too coarse for it says nothing.
+/// A time without that of the readings of the clock around it. A clock that is too coarse for it
+/// says nothing.
 fn without(seconds: f64, reading: f64) -> f64 {
     if seconds > reading {
         seconds - reading

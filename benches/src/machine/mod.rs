@@ -1,8 +1,9 @@
 //! What the machine can do at best, with nobody's library in between.
 //!
-//! On a virtual machine these figures change while one looks: the host moves the virtual processors,
-//! and two that were neighbours in one moment share no cache in the next. So the figures are taken
-//! before and after every sample, and samples are compared that were taken in the [same phase](same_phase).
+//! On a virtual machine these figures change while one looks: the host moves the virtual
+//! processors, and two that were neighbours in one moment share no cache in the next. So the
+//! figures are taken before and after every sample, and samples are compared that were taken in the
+//! [same phase](same_phase).
 
 mod copies;
 mod relay;
@@ -31,16 +32,16 @@ pub struct Limits {
 /// How much longer a line may take in one moment than in another of the same phase.
 const SAME: f64 = 1.25;
 
-/// Whether two hand-overs, in nanoseconds one way, are of one phase of the machine: neither takes more than a quarter longer than
-/// the other. There are no fixed bounds, between which one machine would be in two phases at 90 ± 2 ns, and
-/// another in one at 190 and 300.
+/// Whether two hand-overs, in nanoseconds one way, are of one phase of the machine: neither takes
+/// more than a quarter longer than the other. There are no fixed bounds, between which one machine
+/// would be in two phases at 90 ± 2 ns, and another in one at 190 and 300.
 #[must_use]
 pub fn same_phase(one: f64, other: f64) -> bool {
     one.max(other) <= SAME * one.min(other)
 }
 
-/// How near two processors are to each other, by the time that a cache line takes one way: a word for people. What is
-/// compared is decided by [`same_phase`].
+/// How near two processors are to each other, by the time that a cache line takes one way: a word
+/// for people. What is compared is decided by [`same_phase`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Below 40 ns: they seem to be threads of one core.

@@ -1,9 +1,11 @@
-//! What two processors can do for data that is copied twice: by one into memory that both have, by the other out of it.
+//! What two processors can do for data that is copied twice: by one into memory that both have, by
+//! the other out of it.
 //!
-//! Here are no envelopes, no matching, no requests, so a message that travels so in the same pieces is not faster, whoever
-//! sends it. Only some sizes and numbers of pieces are tried: with others, or with pieces that grow, two copies may take a
-//! little less, so what is found is a measure and no proof. One message is behind the other here. Who takes pieces of several
-//! messages by turns may find those that come from one buffer in its cache, and move more where messages are long.
+//! Here are no envelopes, no matching, no requests, so a message that travels so in the same pieces
+//! is not faster, whoever sends it. Only some sizes and numbers of pieces are tried: with others,
+//! or with pieces that grow, two copies may take a little less, so what is found is a measure and
+//! no proof. One message is behind the other here. Who takes pieces of several messages by turns
+//! may find those that come from one buffer in its cache, and move more where messages are long.
 
 use std::cell::UnsafeCell;
 use std::error::Error;
@@ -41,8 +43,9 @@ const fn shape(piece: usize, room: u64, turn: u64) -> Shape {
     }
 }
 
-/// How a stream travels: the best is quoted. Long pieces, because a copy has a beginning, and few of them, because they
-/// are to fit a core's cache; the last one is for short messages, which are no longer than that anyway.
+/// How a stream travels: the best is quoted. Long pieces, because a copy has a beginning, and few
+/// of them, because they are to fit a core's cache; the last one is for short messages, which are
+/// no longer than that anyway.
 const STREAMS: [Shape; 5] = [
     shape(32 << 10, 4, 1),
     shape(32 << 10, 8, 1),
@@ -50,9 +53,9 @@ const STREAMS: [Shape; 5] = [
     shape(8 << 10, 8, 8),
     shape(8 << 10, 64, 4),
 ];
-/// The same where only one message is on its way: the second copy begins when the first piece is there, so short messages
-/// want short pieces and long ones, which pay for that once, long pieces. Shorter ones come first: what is in no more
-/// than one piece need not be tried in longer ones.
+/// The same where only one message is on its way: the second copy begins when the first piece is
+/// there, so short messages want short pieces and long ones, which pay for that once, long pieces.
+/// Shorter ones come first: what is in no more than one piece need not be tried in longer ones.
 const ALONE: [Shape; 9] = [
     shape(512, 32, 1),
     shape(1 << 10, 16, 1),
@@ -64,13 +67,15 @@ const ALONE: [Shape; 9] = [
     shape(32 << 10, 4, 1),
     shape(32 << 10, 8, 1),
 ];
-/// Bytes that are moved each way by a stream of one shape. (Every run of the suite looks at the limits, in its tests
-/// without optimisation and beside other work: all streams together move no more than a few hundred megabytes.)
+/// Bytes that are moved each way by a stream of one shape. (Every run of the suite looks at the
+/// limits, in its tests without optimisation and beside other work: all streams together move no
+/// more than a few hundred megabytes.)
 const TOTAL: usize = 8 << 20;
-/// Pieces of a message, at most: more of them are never the fastest, and take long beside other work.
+/// Pieces of a message, at most: more of them are never the fastest, and take long beside other
+/// work.
 const PIECES: usize = 512;
-/// Messages to and fro for one figure: as many as have so many bytes each way, but not more than this. And how often: the
-/// least is quoted, because everything that disturbs makes it longer.
+/// Messages to and fro for one figure: as many as have so many bytes each way, but not more than
+/// this. And how often: the least is quoted, because everything that disturbs makes it longer.
 const BATCH: usize = 256 << 10;
 const ROUNDS: usize = 50;
 const BATCHES: u32 = 16;
@@ -83,7 +88,8 @@ pub struct Relayed {
     pub stream: f64,
     /// The same with a stream each way at a time: bytes per second of both together.
     pub both: f64,
-    /// Seconds from one processor to the other, one message at a time, in the pieces of those tried in which that is least.
+    /// Seconds from one processor to the other, one message at a time, in the pieces of those tried
+    /// in which that is least.
     pub one_way: f64,
 }
 
@@ -119,7 +125,8 @@ pub fn relayed(one: usize, other: usize, bytes: usize) -> Result<Relayed, Box<dy
     Ok(best)
 }
 
-/// The shapes that are tried for a message of `bytes` bytes: those with several pieces, and the first with one.
+/// The shapes that are tried for a message of `bytes` bytes: those with several pieces, and the
+/// first with one.
 fn alone(bytes: usize) -> impl Iterator<Item = Shape> {
     let shorter = ALONE.iter().filter(|shape| shape.piece < bytes).count();
     let tried = ALONE.into_iter().take(shorter + 1);
@@ -261,7 +268,8 @@ struct End<'a> {
     message: Message<'a>,
     /// Where in the message the next piece begins.
     at: usize,
-    /// Pieces that have been copied, and how many may be before the other side's count is looked at again.
+    /// Pieces that have been copied, and how many may be before the other side's count is looked at
+    /// again.
     done: u64,
     until: u64,
     /// How many are to be.
@@ -319,7 +327,8 @@ impl<'a> End<'a> {
         match &mut self.message {
             Message::Sent(data) => {
                 let part = black_box(&data[self.at..after]);
-                // SAFETY: the place has `piece` bytes, no fewer than the part, and the reader is through with what was there.
+                // SAFETY: the place has `piece` bytes, no fewer than the part, and the reader is
+                // through with what was there.
                 unsafe { copy_nonoverlapping(part.as_ptr(), place, part.len()) };
                 // Release: partner of the reader's load in `allowed`.
                 relay.written.0.store(self.done, Ordering::Release);

@@ -14,11 +14,12 @@ use crate::pin::{PinError, pin};
 const TURNS: u32 = 1000;
 const BATCHES: u32 = 8;
 
-/// Looks after which a side believes that the other one has no processor, and gives its own away: tens of microseconds, so
-/// that no turn that counts is touched. Where others run beside a measurement, another one say, both would look at nothing
-/// for whole slices of the scheduler's.
+/// Looks after which a side believes that the other one has no processor, and gives its own away:
+/// tens of microseconds, so that no turn that counts is touched. Where others run beside a
+/// measurement, another one say, both would look at nothing for whole slices of the scheduler's.
 const LOOKS: u32 = 2000;
-/// Pauses between two such gifts: where nobody wants the processor, a side that calls the system without end slows the other down.
+/// Pauses between two such gifts: where nobody wants the processor, a side that calls the system
+/// without end slows the other down.
 const PAUSES: u32 = 100;
 
 /// Waits in a loop.
@@ -123,7 +124,8 @@ impl Turns for Swapped {
     }
 }
 
-/// Two sides on one processor, which give it to each other: nothing but that, since it is the limit of ranks that share one.
+/// Two sides on one processor, which give it to each other: nothing but that, since it is the limit
+/// of ranks that share one.
 #[derive(Debug, Default)]
 pub(super) struct Yielded(Line);
 

@@ -43,8 +43,8 @@ pub enum Pattern {
     MemoryRing,
     /// Memory of a rank that has talked to every other.
     MemoryAll,
-    /// A collective operation, as `osu_bcast` and its like. The size is that of the whole message where
-    /// there is one (broadcast, reductions), else of one rank's block.
+    /// A collective operation, as `osu_bcast` and its like. The size is that of the whole message
+    /// where there is one (broadcast, reductions), else of one rank's block.
     Collective(Collective, Form),
 }
 
@@ -62,7 +62,8 @@ pub enum Collective {
     ReduceScatter,
     Scan,
     Exscan,
-    /// With counts, which are all the same, as in the OSU suite; so are those of the other ones with a v.
+    /// With counts, which are all the same, as in the OSU suite; so are those of the other ones
+    /// with a v.
     Gatherv,
     Scatterv,
     Allgatherv,
@@ -70,7 +71,8 @@ pub enum Collective {
     /// With a layout for each block, which are all the same.
     Alltoallw,
     ReduceScatterBlock,
-    /// On a ring, with the rank before and the rank after this one; so are the other ones of neighbours.
+    /// On a ring, with the rank before and the rank after this one; so are the other ones of
+    /// neighbours.
     NeighbourAllgather,
     NeighbourAllgatherv,
     NeighbourAlltoall,

@@ -160,8 +160,8 @@ fn both_ways<L: Level, D: Device>(
     Ok(())
 }
 
-/// A round is that all receives are posted, each with a tag of its own, and then their messages sent
-/// in some order.
+/// A round is that all receives are posted, each with a tag of its own, and then their messages
+/// sent in some order.
 fn drain<L: Level, D: Device>(
     comm: &Comm<L, D>,
     role: Role,

@@ -117,9 +117,9 @@ fn recursive_doubling(b: &mut Builder, p: &Allgather) {
     }
 }
 
-/// Ranks 2q and 2q + 1 are pair q. First they swap their blocks; from then on each rank gets in turn
-/// from its neighbour in another pair and from the one in its own the pair of blocks that
-/// the neighbour got last.
+/// Ranks 2q and 2q + 1 are pair q. First they swap their blocks; from then on each rank gets in
+/// turn from its neighbour in another pair and from the one in its own the pair of blocks that the
+/// neighbour got last.
 fn neighbour_exchange(b: &mut Builder, p: &Allgather) {
     let (rank, size) = (b.rank(), b.size());
     let (pair, pairs) = (rank / 2, size / 2);
@@ -134,9 +134,9 @@ fn neighbour_exchange(b: &mut Builder, p: &Allgather) {
     b.recv(inner, p.blocks.of(inner));
     b.send(inner, p.blocks.of(rank));
     b.wait();
-    // Both blocks of a pair are one message, wherever each rank has them, so that those who give their blocks one by one
-    // understand those who do not. Where they do not lie side by side they travel in scratch memory, of which two pieces are
-    // enough: what came last is what leaves next.
+    // Both blocks of a pair are one message, wherever each rank has them, so that those who give
+    // their blocks one by one understand those who do not. Where they do not lie side by side they
+    // travel in scratch memory, of which two pieces are enough: what came last is what leaves next.
     let of_pair = |pair: u32| whole(&p.blocks, 2 * pair, 2);
     let longest = (0..pairs).filter_map(|pair| of_pair(pair).err()).max();
     let parcels = [0; 2].map(|_| b.scratch(longest.unwrap_or(0)));

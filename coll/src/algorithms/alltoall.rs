@@ -33,7 +33,8 @@ pub const ALL: &[Algorithm<Alltoall>] = &[
     },
 ];
 
-/// Peers that the linear algorithm talks to at a time: requests, and unexpected messages, stay bounded.
+/// Peers that the linear algorithm talks to at a time: requests, and unexpected messages, stay
+/// bounded.
 const PEERS: u32 = 32;
 
 /// Whether all blocks of all ranks, which a leader may have at once, fit into memory.
@@ -86,8 +87,8 @@ fn pairwise(b: &mut Builder, p: &Alltoall) {
     }
 }
 
-/// A block whose receiver is `d` after its sender is in place `d` of every rank that has it: it moves on
-/// by every power of two that is in `d`, from the lowest to the highest.
+/// A block whose receiver is `d` after its sender is in place `d` of every rank that has it: it
+/// moves on by every power of two that is in `d`, from the lowest to the highest.
 fn bruck(b: &mut Builder, p: &Alltoall) {
     let (rank, size) = (b.rank(), b.size());
     own_block(b, p);

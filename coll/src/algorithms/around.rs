@@ -2,8 +2,8 @@
 
 use crate::schedule::{Blocks, Builder, Span};
 
-/// Sends `count` blocks from that of rank `first` on, around, as one message. Where they do not lie side
-/// by side they are packed before.
+/// Sends `count` blocks from that of rank `first` on, around, as one message. Where they do not lie
+/// side by side they are packed before.
 pub(super) fn send_around(b: &mut Builder, to: u32, blocks: &Blocks, first: u32, count: u32) {
     match whole(blocks, first, count) {
         Ok(span) => b.send(to, span),
@@ -88,8 +88,8 @@ pub(super) fn whole(blocks: &Blocks, first: u32, count: u32) -> Result<Span, usi
     }
 }
 
-/// The blocks in as few spans as there may be, empty ones left out. How many there are is this rank's affair: others may
-/// have their blocks elsewhere.
+/// The blocks in as few spans as there may be, empty ones left out. How many there are is this
+/// rank's affair: others may have their blocks elsewhere.
 fn pieces(blocks: &Blocks, first: u32, count: u32) -> impl Iterator<Item = Span> {
     let before_end = count.min(blocks.ranks() - first);
     let runs = [(first, before_end), (0, count - before_end)];

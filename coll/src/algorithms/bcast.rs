@@ -79,9 +79,10 @@ fn linear(b: &mut Builder, p: &Bcast) {
     b.wait();
 }
 
-/// Writes an algorithm that sends the data in parts. Ranks may give one stream of data by different layouts
-/// (MPI-4 section 6.4: only the type signatures have to be equal), so parts are cut between the primitives
-/// that it consists of, not between items. A layout with gaps is packed at the root, and unpacked elsewhere.
+/// Writes an algorithm that sends the data in parts. Ranks may give one stream of data by different
+/// layouts (MPI-4 section 6.4: only the type signatures have to be equal), so parts are cut between
+/// the primitives that it consists of, not between items. A layout with gaps is packed at the root,
+/// and unpacked elsewhere.
 fn in_stream(b: &mut Builder, p: &Bcast, write: impl FnOnce(&mut Builder, &Bcast)) {
     let layout = b.layout_of(p.data).clone();
     let flat = layout.is_contiguous();
@@ -170,8 +171,8 @@ fn scatter_allgather(b: &mut Builder, p: &Bcast) {
         b.send(child, parts(place, place.saturating_add(below(place))));
     }
     b.wait();
-    // Around the ring each rank hands on what it got last. What it has from the tree is only sent again
-    // where the neighbour lacks it.
+    // Around the ring each rank hands on what it got last. What it has from the tree is only sent
+    // again where the neighbour lacks it.
     let (left, right) = (before(b.rank(), 1, size), after(b.rank(), 1, size));
     let end = |place: u32| place.saturating_add(below(place)).min(size);
     for round in 0..size - 1 {

@@ -1,5 +1,5 @@
-//! Trees of any radix: each level of a rank's children has up to radix - 1 of them, so there are fewer rounds than in
-//! a binomial tree, which is the one of radix 2, and more messages in each.
+//! Trees of any radix: each level of a rank's children has up to radix - 1 of them, so there are
+//! fewer rounds than in a binomial tree, which is the one of radix 2, and more messages in each.
 
 /// Name of the algorithms whose radix a rule may say.
 pub(crate) const NAME: &str = "knomial";
@@ -12,8 +12,9 @@ pub(crate) const MOST: u32 = 1 << 16;
 
 /// A rank's place in a tree: for broadcasts downwards, for reductions upwards.
 ///
-/// Places count from the root, around. Written with the radix as base, the parent's place is a place without its lowest
-/// digit that is not 0; so what is below a place are places that follow it.
+/// Places count from the root, around. Written with the radix as base, the parent's place is a
+/// place without its lowest digit that is not 0; so what is below a place are places that follow
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Knomial {
     place: u64,

@@ -1,4 +1,5 @@
-//! Tests of algorithms that move a block per rank: what every rank gives and expects, for each operation once.
+//! Tests of algorithms that move a block per rank: what every rank gives and expects, for each
+//! operation once.
 
 use std::sync::Arc;
 

@@ -19,8 +19,8 @@ pub(crate) const UNIT: usize = 24;
 /// Number of [`layouts`].
 pub(crate) const LAYOUTS: usize = 6;
 
-/// Layouts of which a number of items is [`UNIT`] bytes: without gaps, with gaps, with a lower bound
-/// below 0, plain bytes, with a negative extent, with a lower bound above 0.
+/// Layouts of which a number of items is [`UNIT`] bytes: without gaps, with gaps, with a lower
+/// bound below 0, plain bytes, with a negative extent, with a lower bound above 0.
 pub(crate) fn layouts() -> [Layout; LAYOUTS] {
     let int = Layout::of::<u32>();
     let column = Layout::vector(3, 1, 4, &int).expect("a legal vector");
@@ -50,7 +50,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Blocks of so many units each, in the order of the ranks or in any other, side by side or with gaps.
+    /// Blocks of so many units each, in the order of the ranks or in any other, side by side or
+    /// with gaps.
     pub(crate) fn new(form: Form, units: &[usize], layout: usize, random: &mut Random) -> Self {
         let of = |rank: usize| match form {
             Form::Layouts => layouts()[(layout + rank) % LAYOUTS].clone(),
@@ -186,7 +187,8 @@ pub(crate) struct Side {
     pub(crate) expected: Vec<(usize, (u32, u32, usize))>,
 }
 
-/// Runs what `lowering` makes of an operation by an algorithm, and compares all memory; `None` if that does not fit.
+/// Runs what `lowering` makes of an operation by an algorithm, and compares all memory; `None` if
+/// that does not fit.
 pub(crate) fn run_lowered<'s, P>(
     algorithm: &Algorithm<P>,
     sides: &'s [Side],
@@ -214,7 +216,8 @@ pub(crate) fn run_lowered<'s, P>(
     all
 }
 
-/// The same for schedules that are written in any way; `None` if a rank says that there is nothing to run.
+/// The same for schedules that are written in any way; `None` if a rank says that there is nothing
+/// to run.
 pub(crate) fn exchange<'s>(
     name: &str,
     sides: &'s [Side],

@@ -6,9 +6,9 @@ use crate::schedule::{Builder, Span, part};
 
 /// The operands that a rank has combined so far.
 ///
-/// Combining writes over the operand that comes after in the order of the ranks, so the partial result moves
-/// between two places; where the operator commutes it stays in the first that may be written. The caller's
-/// contribution is not written, unless it is where the result goes.
+/// Combining writes over the operand that comes after in the order of the ranks, so the partial
+/// result moves between two places; where the operator commutes it stays in the first that may be
+/// written. The caller's contribution is not written, unless it is where the result goes.
 ///
 /// Operations on a part of the items leave the others behind: parts only get smaller.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +54,8 @@ impl Partial {
         room.items(range.start, range.len())
     }
 
-    /// Combines with the operand that has come into [`room`](Self::room), which comes `after` this one
-    /// in the order of the ranks, or before.
+    /// Combines with the operand that has come into [`room`](Self::room), which comes `after` this
+    /// one in the order of the ranks, or before.
     pub(super) fn add(&mut self, b: &mut Builder, after: bool, range: &Range<usize>) {
         let Some(room) = self.free else {
             debug_assert!(false, "nothing was received");
@@ -78,8 +78,8 @@ impl Partial {
         self.own = true;
     }
 
-    /// Receives an operand from a rank, which stands for ranks that come directly after or before those
-    /// combined so far, and combines.
+    /// Receives an operand from a rank, which stands for ranks that come directly after or before
+    /// those combined so far, and combines.
     pub(super) fn receive(&mut self, b: &mut Builder, from: u32, after: bool) {
         let all = self.all();
         let room = self.room(b, &all);
@@ -88,8 +88,9 @@ impl Partial {
         self.add(b, after, &all);
     }
 
-    /// The same for several ranks at once, each of which stands for those that come directly after those of the one
-    /// before. `rooms` is memory for operands that is free, from one call to the next.
+    /// The same for several ranks at once, each of which stands for those that come directly after
+    /// those of the one before. `rooms` is memory for operands that is free, from one call to the
+    /// next.
     pub(super) fn receive_all(&mut self, b: &mut Builder, from: &[u32], rooms: &mut Vec<Span>) {
         let all = self.all();
         rooms.extend(self.free.take());
@@ -133,7 +134,8 @@ pub(super) fn fresh(b: &mut Builder, like: Span, range: &Range<usize>) -> Span {
     }
 }
 
-/// Ranks folded to a power of two: as many pairs of neighbours at the beginning as it takes become one each.
+/// Ranks folded to a power of two: as many pairs of neighbours at the beginning as it takes become
+/// one each.
 ///
 /// Neighbours, so that operands stay in the order of the ranks.
 #[derive(Clone, Copy, Debug)]
@@ -209,9 +211,9 @@ impl Fold {
         self.size.ilog2()
     }
 
-    /// The items that the rank in a place has left when a vector of `count` items was halved `rounds` times,
-    /// first with the neighbour, then at twice the distance each time: partners are neighbours
-    /// of groups, so that operands stay in order.
+    /// The items that the rank in a place has left when a vector of `count` items was halved
+    /// `rounds` times, first with the neighbour, then at twice the distance each time: partners are
+    /// neighbours of groups, so that operands stay in order.
     pub(super) fn share(&self, place: u32, rounds: u32, count: usize) -> Range<usize> {
         let (mut low, mut width) = (0, self.size);
         for round in 0..rounds {
@@ -223,8 +225,8 @@ impl Fold {
         part(count, low as usize, parts).start..part(count, end, parts).end
     }
 
-    /// The operand of the rank that leaves is combined into that of the one that stays. Returns the place of
-    /// who stays.
+    /// The operand of the rank that leaves is combined into that of the one that stays. Returns the
+    /// place of who stays.
     pub(super) fn enter(&self, b: &mut Builder, partial: &mut Partial) -> Option<u32> {
         match self.role(b.rank()) {
             Role::Leaves { other } => {

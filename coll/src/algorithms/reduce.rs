@@ -166,7 +166,8 @@ fn linear(b: &mut Builder, p: &Reduce) {
     }
 }
 
-/// Halves the vector with each round; what is left is this rank's [share](Fold::share) of the result.
+/// Halves the vector with each round; what is left is this rank's [share](Fold::share) of the
+/// result.
 pub(super) fn halve(b: &mut Builder, fold: &Fold, place: u32, partial: &mut Partial) {
     let count = partial.at().count;
     for round in 0..fold.rounds() {
@@ -187,7 +188,8 @@ fn rabenseifner(b: &mut Builder, p: &Reduce) {
     halve(b, &fold, place, &mut partial);
     let (count, root) = (p.input.count, fold.place(p.root));
     let mine = fold.share(place, fold.rounds(), count);
-    // A rank that is not the root gathers what it sends on, in the round in which it parts from the root.
+    // A rank that is not the root gathers what it sends on, in the round in which it parts from the
+    // root.
     let target = p.output.unwrap_or_else(|| {
         let rounds = (place ^ root).checked_ilog2().map_or(0, |round| round + 1);
         fresh(b, p.input, &fold.share(place, rounds, count))
@@ -219,7 +221,8 @@ pub(super) fn segments_of(b: &Builder, count: usize, size: usize) -> usize {
     len.div_ceil(b.segment_of(len)).clamp(1, count.max(1))
 }
 
-/// The chain begins at the last rank and ends at rank 0, or, if the order makes no difference, at the root.
+/// The chain begins at the last rank and ends at rank 0, or, if the order makes no difference, at
+/// the root.
 fn chain(b: &mut Builder, p: &Reduce) {
     let (rank, size) = (b.rank(), b.size());
     let top = if p.commutative { p.root } else { 0 };

@@ -94,8 +94,8 @@ fn reduce_scatter(b: &mut Builder, p: &ReduceScatter) {
     b.wait();
 }
 
-/// What comes from ranks before this one is combined with the own block, nearest first; what comes from
-/// ranks after it with each other, last first; so operands stay in order.
+/// What comes from ranks before this one is combined with the own block, nearest first; what comes
+/// from ranks after it with each other, last first; so operands stay in order.
 pub(crate) fn pairwise(b: &mut Builder, p: &ReduceScatter) {
     let (rank, size) = (b.rank(), b.size());
     let own = p.input.of(rank);
@@ -200,10 +200,11 @@ fn ring(b: &mut Builder, p: &ReduceScatter) {
     ring_reduce(b, |rank| p.input.of(rank), longest, p.output, !p.in_place());
 }
 
-/// Blocks go around the ring once, each rank combining its own contribution, and end where they belong.
+/// Blocks go around the ring once, each rank combining its own contribution, and end where they
+/// belong.
 ///
-/// While one segment is combined the next one comes. `direct` says that the output may be written before
-/// all of the input was read.
+/// While one segment is combined the next one comes. `direct` says that the output may be written
+/// before all of the input was read.
 pub(crate) fn ring_reduce(
     b: &mut Builder,
     input: impl Fn(u32) -> Span,

@@ -89,8 +89,8 @@ fn doubling(b: &mut Builder, p: &Scan) {
     b.copy(partial.at(), p.output);
 }
 
-/// The same with two reductions: with the own contribution, for those who come after, and without, for
-/// the result. In as many rounds as the inclusive scan.
+/// The same with two reductions: with the own contribution, for those who come after, and without,
+/// for the result. In as many rounds as the inclusive scan.
 fn exclusive_doubling(b: &mut Builder, p: &Scan) {
     let first = b.rank() == 0;
     let like = |b: &mut Builder| b.scratch_like(p.input, p.input.count);
@@ -189,8 +189,8 @@ fn exclusive_chain(b: &mut Builder, p: &Scan) {
             let Some(before) = before else {
                 return (result, own);
             };
-            // What goes on is the own contribution with what comes; in place it has to be moved away
-            // before that comes.
+            // What goes on is the own contribution with what comes; in place it has to be moved
+            // away before that comes.
             let sum = rooms.room(index, own);
             if after.is_some() {
                 b.copy(own, sum);

@@ -19,7 +19,8 @@ pub(super) struct Places {
     pub(super) one: &'static str,
 }
 
-/// A block, as messages to people name it: written only when there is something to say, because every call comes by.
+/// A block, as messages to people name it: written only when there is something to say, because
+/// every call comes by.
 #[derive(Clone, Copy)]
 struct BlockOf<'a> {
     /// What there is one block for each of, and which of them this is.
@@ -93,8 +94,9 @@ impl<D: Device> Check<'_, D> {
         }
     }
 
-    /// Blocks of so many bytes have no more together than the address space. (They may lie over each other where they are
-    /// read, or have items that do; what they are copied to has a place for each.)
+    /// Blocks of so many bytes have no more together than the address space. (They may lie over
+    /// each other where they are read, or have items that do; what they are copied to has a place
+    /// for each.)
     #[inline]
     fn total(&self, which: &str, blocks: impl Iterator<Item = Result<usize>>) -> Result<()> {
         let mut total = 0_usize;
@@ -116,9 +118,10 @@ impl<D: Device> Check<'_, D> {
         Err(self.wrong(&what, "use displacements within the buffer"))
     }
 
-    /// Blocks that are written: none may overlap another. Blocks of layouts with gaps may be woven into each other
-    /// without sharing a byte. Of those only what is found without looking at all bytes is an error: the same item in two
-    /// blocks, or the first or last byte of one within another. In the debug mode they are compared byte by byte.
+    /// Blocks that are written: none may overlap another. Blocks of layouts with gaps may be woven
+    /// into each other without sharing a byte. Of those only what is found without looking at all
+    /// bytes is an error: the same item in two blocks, or the first or last byte of one within
+    /// another. In the debug mode they are compared byte by byte.
     pub(super) fn target(&self, which: &str, many: &Many<'_>, places: Places) -> Result<()> {
         self.many(which, many, places)?;
         if let Many::Equal(buf) = many
@@ -260,7 +263,8 @@ impl<'a> Block<'a> {
         self.layout.size() * self.count
     }
 
-    /// Bytes that have data in them for sure: all of a block without gaps, else the first and the last.
+    /// Bytes that have data in them for sure: all of a block without gaps, else the first and the
+    /// last.
     fn certain(&self) -> [Range<isize>; 2] {
         let Range { start, end } = self.reach();
         match self.layout.is_contiguous() || end.saturating_sub(start) < 2 {
@@ -277,7 +281,8 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Whether each block begins behind those before it: a program's blocks do, as a rule, and then none overlap.
+/// Whether each block begins behind those before it: a program's blocks do, as a rule, and then
+/// none overlap.
 fn are_in_order<'a>(blocks: impl Iterator<Item = Block<'a>>) -> bool {
     let mut end = isize::MIN;
     let mut filled = blocks.filter(|block| block.bytes() > 0);
@@ -296,8 +301,8 @@ fn pair_of_overlapping<'a>(
     pair_of_ranges(certain)
 }
 
-/// Two blocks of one layout that have an item in the same place, the lower one first. Places are counted in items: where
-/// those do not reach into each other, there is no other way to overlap.
+/// Two blocks of one layout that have an item in the same place, the lower one first. Places are
+/// counted in items: where those do not reach into each other, there is no other way to overlap.
 fn pair_with_an_item_in_common(of: &BlocksArg<'_>) -> Option<(usize, usize)> {
     if of.layout.size() == 0 {
         return None;
@@ -326,7 +331,8 @@ fn pair_of_ranges(
     Some((pair[0].2.min(pair[1].2), pair[0].2.max(pair[1].2)))
 }
 
-/// Two blocks that have a byte in common, the lower one first; none if there is no memory to find out.
+/// Two blocks that have a byte in common, the lower one first; none if there is no memory to find
+/// out.
 fn pair_with_a_byte_in_common(blocks: &[Block<'_>]) -> Option<(usize, usize)> {
     let two = first_that_meets_another(blocks)?;
     let meets = |&one: &usize| first_that_meets_another(&[blocks[one], blocks[two]]).is_some();
@@ -350,8 +356,8 @@ fn first_that_meets_another(blocks: &[Block<'_>]) -> Option<usize> {
         };
         let (layout, count) = (block.layout, block.count);
         let at = taken.as_mut_ptr().wrapping_offset(block.first - low);
-        // SAFETY: `taken` has the reach of every block that has data, relative to `low`, and `data` the length of this
-        // one's.
+        // SAFETY: `taken` has the reach of every block that has data, relative to `low`, and `data`
+        // the length of this one's.
         unsafe { layout.pack_range(at, count, 0, data.as_mut_ptr(), len, MsgRep::Native) };
         let meets = data.iter().any(|&byte| byte != 0);
         data.fill(1);
@@ -361,8 +367,8 @@ fn first_that_meets_another(blocks: &[Block<'_>]) -> Option<usize> {
     })
 }
 
-/// So many bytes between the first of all blocks and the last are looked at one by one, at most: the memory is
-/// touched.
+/// So many bytes between the first of all blocks and the last are looked at one by one, at most:
+/// the memory is touched.
 const EXACT_MAX: usize = 256 << 20;
 
 /// So many zeros, if they are not too many and there is memory for them.

@@ -11,8 +11,8 @@ use crate::inter::{InterOperation, Root};
 /// Checks the arguments of an operation on an intercommunicator.
 ///
 /// # Errors
-/// As [`check`](crate::check()); [`InvalidRank`](ErrorKind::InvalidRank) for a root outside of the other
-/// group.
+/// As [`check`](crate::check()); [`InvalidRank`](ErrorKind::InvalidRank) for a root outside of the
+/// other group.
 pub fn check_inter<D: Device>(
     comm: &InterCommunicator<D>,
     operation: &InterOperation<'_>,

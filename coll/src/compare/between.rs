@@ -1,4 +1,5 @@
-//! What the ranks of two groups call: who is the root for whom, and what has to be alike in both groups or in one.
+//! What the ranks of two groups call: who is the root for whom, and what has to be alike in both
+//! groups or in one.
 
 use portolan_core::Device;
 use portolan_core::comm::InterCommunicator;
@@ -160,7 +161,8 @@ fn said(one: &Stamp, other: &Stamp, (ones, others): Differing) -> String {
     format!("world rank {first} calls {others}, world rank {second} calls {ones}")
 }
 
-/// The root is in one group, where the others stand beside it, and everybody in the other one names it.
+/// The root is in one group, where the others stand beside it, and everybody in the other one names
+/// it.
 fn roots(stamps: &[Stamp]) -> Option<String> {
     let Some(one) = stamps.iter().find(|stamp| stamp.has_root) else {
         let first = stamps.first().filter(|stamp| stamp.needs_root())?;
@@ -188,8 +190,8 @@ fn roots(stamps: &[Stamp]) -> Option<String> {
     Some(said(one, wrong, one.both(wrong, seen)))
 }
 
-/// What the root names is what the others name; where there is none, what ranks of one group name is alike, and what
-/// both groups have to name.
+/// What the root names is what the others name; where there is none, what ranks of one group name
+/// is alike, and what both groups have to name.
 fn data(stamps: &[Stamp]) -> Option<String> {
     if let Some(one) = stamps.iter().find(|stamp| stamp.has_root) {
         let root = stamps.get(one.root as usize)?;

@@ -1,5 +1,5 @@
-//! Creations of communicators, which are collective, too: `core` makes them, with messages of its own that no schedule
-//! knows of, so the ranks compare what they call in a step before it.
+//! Creations of communicators, which are collective, too: `core` makes them, with messages of its
+//! own that no schedule knows of, so the ranks compare what they call in a step before it.
 
 use portolan_core::comm::{Communicator, Dimension, Graph, InterCommunicator, SplitBy};
 use portolan_core::{Device, Request, Result};
@@ -131,12 +131,12 @@ pub(super) fn root_noun(number: u8) -> &'static str {
     text(number).map_or("root", |_| "leader")
 }
 
-/// Compares what the ranks are about to do where the settings want that, before a creation over this communicator.
-/// Takes a number among its operations then.
+/// Compares what the ranks are about to do where the settings want that, before a creation over
+/// this communicator. Takes a number among its operations then.
 ///
 /// # Errors
-/// [`InvalidArgument`](portolan_core::ErrorKind::InvalidArgument) if the ranks do not agree: the same text on all of
-/// them. Those of [`check_members`](Communicator::check_members).
+/// [`InvalidArgument`](portolan_core::ErrorKind::InvalidArgument) if the ranks do not agree: the
+/// same text on all of them. Those of [`check_members`](Communicator::check_members).
 pub fn compare_creation<D: Device>(comm: &Communicator<D>, creation: Creation<'_>) -> Result<()> {
     if !state::of_job(comm).options.compare {
         return Ok(());
@@ -145,12 +145,13 @@ pub fn compare_creation<D: Device>(comm: &Communicator<D>, creation: Creation<'_
     agree(comm, || creation.stamp(Form::Blocking, None))
 }
 
-/// Starts to compare, before a creation in the background: `None` where the settings do not want that. Takes a number
-/// among the operations of this communicator then.
+/// Starts to compare, before a creation in the background: `None` where the settings do not want
+/// that. Takes a number among the operations of this communicator then.
 ///
 /// # Errors
-/// [`Exhausted`](portolan_core::ErrorKind::Exhausted) when there are no more request slots; those of
-/// [`check_members`](Communicator::check_members). The request ends with those of [`compare_creation`].
+/// [`Exhausted`](portolan_core::ErrorKind::Exhausted) when there are no more request slots; those
+/// of [`check_members`](Communicator::check_members). The request ends with those of
+/// [`compare_creation`].
 pub fn start_comparing<D: Device>(
     comm: &Communicator<D>,
     creation: Creation<'_>,

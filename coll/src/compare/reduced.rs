@@ -46,8 +46,8 @@ impl Reduced {
     }
 }
 
-/// The name of an operator, cut. Of the program's own there is not more to tell than whether it commutes: what the compiler
-/// calls functions that do the same need not be the same on all ranks.
+/// The name of an operator, cut. Of the program's own there is not more to tell than whether it
+/// commutes: what the compiler calls functions that do the same need not be the same on all ranks.
 fn short_name(op: &Op) -> [u8; 16] {
     let text = match op.predefined().is_none() && !op.is_commutative() {
         true => "user, in order",
@@ -68,7 +68,8 @@ impl Stamp {
         (self.reduced.op != other.reduced.op).then(|| self.both(other, op))
     }
 
-    /// As many bytes in other items: they are cut elsewhere, or lie otherwise in the memory that ranks share.
+    /// As many bytes in other items: they are cut elsewhere, or lie otherwise in the memory that
+    /// ranks share.
     pub(super) fn differs_in_items(&self, other: &Self) -> Option<Differing> {
         let items = |stamp: &Self| {
             let [size, extent] = stamp.reduced.item;

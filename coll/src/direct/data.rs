@@ -121,7 +121,8 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// The same from a board; `takes` says whether the lines are taken, because nobody else reads them.
+    /// The same from a board; `takes` says whether the lines are taken, because nobody else reads
+    /// them.
     ///
     /// # Safety
     /// As [`write`](Self::write), and what is taken is writable, and has no other reader.
@@ -146,7 +147,8 @@ impl<'a> Stream<'a> {
     /// This buffer is readable, the other writable, and they do not overlap.
     pub(in crate::direct) unsafe fn copy_to(&self, to: &Self) {
         let len = self.len().min(to.len());
-        // SAFETY: from the caller. A layout whose items are their own packed stream is read or written as that.
+        // SAFETY: from the caller. A layout whose items are their own packed stream is read or
+        // written as that.
         unsafe {
             if self.layout.is_contiguous() {
                 to.write(0, self.ptr, len);
@@ -162,13 +164,15 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// Copies bytes, few of them without the call that copies many: that takes longer than moving them does.
+/// Copies bytes, few of them without the call that copies many: that takes longer than moving them
+/// does.
 ///
 /// # Safety
 /// `from` is readable and initialised and `to` writable for `len` bytes, and they do not overlap.
 #[inline]
 unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: from the caller; the second word ends where the bytes do, and is loaded before anything is stored.
+    // SAFETY: from the caller; the second word ends where the bytes do, and is loaded before
+    // anything is stored.
     unsafe {
         match len {
             4..=7 => {
@@ -188,8 +192,8 @@ unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Goes through `len` bytes by way of a small buffer: `copy` gets the position, the buffer, and how many
-/// bytes to move now.
+/// Goes through `len` bytes by way of a small buffer: `copy` gets the position, the buffer, and how
+/// many bytes to move now.
 fn in_parts(len: usize, mut copy: impl FnMut(usize, *mut u8, usize)) {
     let mut part = [0u8; 4096];
     for at in (0..len).step_by(part.len()) {
@@ -203,8 +207,8 @@ const COMBINED: usize = 4 << 10;
 
 /// Items that are reduced.
 ///
-/// On a board they lie as in the program's buffers, gaps included, because an operator of the program knows
-/// no other form.
+/// On a board they lie as in the program's buffers, gaps included, because an operator of the
+/// program knows no other form.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::direct) struct Items<'a> {
     op: &'a Op,
@@ -225,8 +229,9 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Whether an item is so short that parts of chunks for `ranks` ranks have room for it, and takes a place of its own: many
-    /// that lie over each other need less room than the length that is told of them.
+    /// Whether an item is so short that parts of chunks for `ranks` ranks have room for it, and
+    /// takes a place of its own: many that lie over each other need less room than the length that
+    /// is told of them.
     #[inline]
     pub(in crate::direct) fn fit_boards(layout: &Layout, ranks: u32) -> bool {
         if layout.extent().unsigned_abs() < layout.size() {
@@ -306,7 +311,8 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Copies all items from a board; `takes` says whether their lines are taken, because nobody else reads them.
+    /// Copies all items from a board; `takes` says whether their lines are taken, because nobody
+    /// else reads them.
     ///
     /// # Safety
     /// As [`copy`](Self::copy), and what is taken is writable, and has no other reader.
@@ -322,7 +328,8 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// `right = left op right`, where `left` is on a board; `takes` as in [`copy_shown`](Self::copy_shown).
+    /// `right = left op right`, where `left` is on a board; `takes` as in
+    /// [`copy_shown`](Self::copy_shown).
     ///
     /// # Errors
     /// As [`combine`](Self::combine).

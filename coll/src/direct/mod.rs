@@ -1,17 +1,19 @@
 //! Collective operations through memory that all ranks of a communicator can load and store.
 //!
-//! Where the device has [`Caps::DIRECT`](portolan_core::device::Caps::DIRECT) and all members are on one node, blocking
-//! operations send no messages. Each rank has a *board* ([`boards::board`]), on which it writes what the others are to
-//! see; they look at it until it is there ([`blocking::steps`]). What fits a cache line costs the transfer of one
-//! line; longer data goes through chunks that stay in caches, up to a length ([`boards::limits`]) from which messages are
+//! Where the device has [`Caps::DIRECT`](portolan_core::device::Caps::DIRECT) and all members are
+//! on one node, blocking operations send no messages. Each rank has a *board* ([`boards::board`]),
+//! on which it writes what the others are to see; they look at it until it is there
+//! ([`blocking::steps`]). What fits a cache line costs the transfer of one line; longer data goes
+//! through chunks that stay in caches, up to a length ([`boards::limits`]) from which messages are
 //! better, or may be ([`blocking::choice`]), if all agree on the board about it.
 //!
 //! Nonblocking and persistent operations never match blocking ones (MPI-4 section 6.12). Those of
-//! up to [`RADIX`] ranks take a step on a *track* of the boards ([`tracks::begun`]), with what is short; what is long is messages beside it, as are
-//! those of more ranks.
+//! up to [`RADIX`] ranks take a step on a *track* of the boards ([`tracks::begun`]), with what is
+//! short; what is long is messages beside it, as are those of more ranks.
 //!
-//! Ranks that disagree about lengths are told so ([`InvalidCount`](portolan_core::ErrorKind::InvalidCount)) as far
-//! as they can see it, and the boards stay in step ([`agree`]).
+//! Ranks that disagree about lengths are told so
+//! ([`InvalidCount`](portolan_core::ErrorKind::InvalidCount)) as far as they can see it, and the
+//! boards stay in step ([`agree`]).
 
 mod agree;
 mod blocking;
@@ -78,14 +80,15 @@ struct Boards {
     /// The own one.
     region: Region,
     /// The step that comes next, and the one before which all ranks are known to have all behind
-    /// them: between operations. One thread at a time uses them, because operations on one communicator
-    /// do not overlap.
+    /// them: between operations. One thread at a time uses them, because operations on one
+    /// communicator do not overlap.
     step: AtomicU32,
     proved: AtomicU32,
     tracks: [Turns; TRACKS],
     /// How long a start looks for the others.
     hope: Hope,
-    /// Whether this rank waited in the last operation for others that did not wait for it ([`blocking::beside`]).
+    /// Whether this rank waited in the last operation for others that did not wait for it
+    /// ([`blocking::beside`]).
     waits_alone: AtomicBool,
     /// Whether this rank looked at nobody in the last operation.
     ahead: AtomicBool,
@@ -95,15 +98,17 @@ struct Boards {
     pool: Arc<Pool>,
     /// Whether ranks look if the others' items are of the same sort.
     types: bool,
-    /// Whether all of them take the lines of what one alone reads on a board ([`lines`](portolan_core::lines)).
+    /// Whether all of them take the lines of what one alone reads on a board
+    /// ([`lines`](portolan_core::lines)).
     takes: bool,
     /// Which way long operations take.
     choice: Choice,
 }
 
-// SAFETY: the addresses are of memory that is accessed as atomics, or by the protocol of `steps`
-// by the one operation that `busy` lets in, or by that of tracks: a place there is its step's, a step is one
-// operation's (the track gives each once, to one thread at a time), and an operation is one thread's at a time.
+// SAFETY: the addresses are of memory that is accessed as atomics, or by the protocol of `steps` by
+// the one operation that `busy` lets in, or by that of tracks: a place there is its step's, a step
+// is one operation's (the track gives each once, to one thread at a time), and an operation is one
+// thread's at a time.
 unsafe impl Send for Boards {}
 // SAFETY: as above.
 unsafe impl Sync for Boards {}
@@ -160,7 +165,8 @@ impl Boards {
             .map(|(_, (board, process))| (board.as_ptr(), *process))
     }
 
-    /// Lets one operation in. With one thread another may want to, too: an operator can come to the communicator.
+    /// Lets one operation in. With one thread another may want to, too: an operator can come to the
+    /// communicator.
     #[inline]
     fn enter<D: Device>(&self, comm: &Communicator<D>) -> Result<()> {
         let busy = if self.many_threads {
@@ -245,7 +251,8 @@ pub(crate) unsafe fn run<D: Device>(
     if !applies(&job.options, operation, comm.size()) {
         return None;
     }
-    // First of all: making boards is collective, and a rank that is told of a wrong argument is not there.
+    // First of all: making boards is collective, and a rank that is told of a wrong argument is not
+    // there.
     if let Err(error) = check(comm, operation) {
         return Some(Err(error));
     }
@@ -289,9 +296,9 @@ pub(crate) enum Start {
     Pending(Pending),
 }
 
-/// Whether nonblocking operations on a communicator may use tracks: if boards have been made, because that is
-/// collective, and the call of a nonblocking operation waits for nobody. Blocking and persistent operations make
-/// them, and all ranks call those in the same order.
+/// Whether nonblocking operations on a communicator may use tracks: if boards have been made,
+/// because that is collective, and the call of a nonblocking operation waits for nobody. Blocking
+/// and persistent operations make them, and all ranks call those in the same order.
 ///
 /// # Errors
 /// As [`check`].
@@ -339,8 +346,8 @@ pub(crate) fn tracks_of_kept(state: &State) -> Option<Tracks<'_>> {
 }
 
 impl<'a> Tracks<'a> {
-    /// What an operation does on a track, ready to be started; `None` for one that is not done there. It is large, and stays where
-    /// the caller keeps it.
+    /// What an operation does on a track, ready to be started; `None` for one that is not done
+    /// there. It is large, and stays where the caller keeps it.
     #[inline]
     pub(crate) fn ready<'c>(
         self,
@@ -427,9 +434,10 @@ impl Ready<'_> {
         Pending::new(boards, kept, begun, self.is_by_messages())
     }
 
-    /// Lets a moment pass in a barrier before this rank looks, for the reason that `Steps::settle` gives. (Two ranks on an
-    /// EPYC of family 25: 115 ns with it and 120 without, and 245 and 310 while the host has their cores apart. Operations with data
-    /// are at it for so long that they gain nothing by it.)
+    /// Lets a moment pass in a barrier before this rank looks, for the reason that `Steps::settle`
+    /// gives. (Two ranks on an EPYC of family 25: 115 ns with it and 120 without, and 245 and 310
+    /// while the host has their cores apart. Operations with data are at it for so long that they
+    /// gain nothing by it.)
     #[inline]
     fn settle(&self) {
         if !self.call.has_data() {
@@ -450,7 +458,8 @@ impl Ready<'_> {
     }
 }
 
-/// Whether an operation is for boards, where there are such: a question to which all ranks have the same answer.
+/// Whether an operation is for boards, where there are such: a question to which all ranks have the
+/// same answer.
 #[inline]
 fn applies(options: &Options, operation: &Operation<'_>, ranks: u32) -> bool {
     if !options.direct || options.compare {

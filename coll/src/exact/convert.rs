@@ -40,8 +40,8 @@ impl Kind {
 /// Converts `count` items of numbers, in the layout `numbers`, to or from as many items of sums.
 ///
 /// # Safety
-/// `from` is valid for reads of all data, `to` for writes; they do not overlap. The data of `numbers` are of the
-/// kind that `how` names, and an item of sums has one for each.
+/// `from` is valid for reads of all data, `to` for writes; they do not overlap. The data of
+/// `numbers` are of the kind that `how` names, and an item of sums has one for each.
 pub(crate) unsafe fn convert(
     how: Convert,
     numbers: &Layout,

@@ -13,8 +13,8 @@ pub(super) mod sealed {
 
     /// How a type stores its values.
     pub trait Format: Copy {
-        /// The words of a sum: as many as hold every bit of every finite value, and sums of more than 2^40 of
-        /// them, in two's complement; then one of flags.
+        /// The words of a sum: as many as hold every bit of every finite value, and sums of more
+        /// than 2^40 of them, in two's complement; then one of flags.
         type Words: Datatype + AsRef<[u64]> + AsMut<[u64]>;
         /// No operand at all.
         const NOTHING: Self::Words;

@@ -9,16 +9,20 @@ use super::real::sealed::Format;
 
 /// An exact sum of floating-point numbers: an integer wide enough for every bit of every value.
 ///
-/// Nothing is rounded until [`value`](Self::value), so the sum depends on which numbers were added, and not on
-/// their order, nor on how they were spread over sums that were then added up: the words are the same bit
-/// for bit. Sums can be sent like any [`Datatype`] and reduced by [`op`](Self::op).
+/// Nothing is rounded until [`value`](Self::value), so the sum depends on which numbers were added,
+/// and not on their order, nor on how they were spread over sums that were then added up: the words
+/// are the same bit for bit. Sums can be sent like any [`Datatype`] and reduced by
+/// [`op`](Self::op).
 ///
 /// There is room for 2^42 numbers of `f32`, and for 2^76 of `f64`, of any size.
 ///
 /// Results are those of IEEE 754 with one rounding at the end, to nearest, ties to even:
-/// - A sum out of range is an infinity. A sum that passes through numbers out of range and returns is not.
-/// - Infinities of one sign give that infinity; of both signs, or with a NaN, NaN (always the same one).
-/// - A sum that is zero is +0, unless all of what was added was -0: then it is -0. The sum of nothing is +0.
+/// - A sum out of range is an infinity. A sum that passes through numbers out of range and returns
+///   is not.
+/// - Infinities of one sign give that infinity; of both signs, or with a NaN, NaN (always the same
+///   one).
+/// - A sum that is zero is +0, unless all of what was added was -0: then it is -0. The sum of
+///   nothing is +0.
 ///
 /// ```
 /// use portolan_coll::exact::Sum;
@@ -327,7 +331,8 @@ impl<T: Real> FromIterator<T> for Sum<T> {
     }
 }
 
-// SAFETY: a sum is its words (`repr(transparent)`), an array of integers of which all bits are values.
+// SAFETY: a sum is its words (`repr(transparent)`), an array of integers of which all bits are
+// values.
 unsafe impl<T: Real> Datatype for Sum<T> {
     const CONTIGUOUS: bool = <T::Words as Datatype>::CONTIGUOUS;
     const PACKED_SIZE: usize = <T::Words as Datatype>::PACKED_SIZE;

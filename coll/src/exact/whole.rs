@@ -11,8 +11,8 @@ use crate::args::Operation;
 
 /// The sum of all elements of all ranks' slices, rounded once; every rank gets it. Collective.
 ///
-/// It depends on the elements alone: not on how they are spread over ranks, on their order, on the number of
-/// ranks, or on the algorithm. See [`Sum`] for infinities, NaN and zeros.
+/// It depends on the elements alone: not on how they are spread over ranks, on their order, on the
+/// number of ranks, or on the algorithm. See [`Sum`] for infinities, NaN and zeros.
 ///
 /// # Errors
 /// As [`run`](crate::run()).
@@ -31,8 +31,8 @@ pub fn sum<T: Real, D: Device>(comm: &Communicator<D>, mine: &[T]) -> Result<T> 
         },
         op: &op,
     };
-    // SAFETY: the sum is borrowed for the call alone; all of its bits are initialised, and all ranks reduce
-    // sums, whose bits are all valid.
+    // SAFETY: the sum is borrowed for the call alone; all of its bits are initialised, and all
+    // ranks reduce sums, whose bits are all valid.
     unsafe { crate::run(comm, &all)? };
     Ok(sum.value())
 }

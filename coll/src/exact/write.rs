@@ -17,7 +17,8 @@ use crate::select::Table;
 pub enum Treatment {
     /// Nothing: the operator is exact.
     AsIs,
-    /// Operands keep the order of the ranks, and brackets are always set the same way for the same number of ranks.
+    /// Operands keep the order of the ranks, and brackets are always set the same way for the same
+    /// number of ranks.
     Fixed,
     /// The sum is exact, and rounded once.
     Exact(Kind),
@@ -75,7 +76,8 @@ pub(crate) fn write(
                 Kind::Single => Sum::<f32>::op(),
                 Kind::Double => Sum::<f64>::op(),
             });
-            // A layout that does not fit into the address space when widened does not go in parts either.
+            // A layout that does not fit into the address space when widened does not go in parts
+            // either.
             let Ok(sums) = kind.sums(layout.size()) else {
                 return fixed(b, &ordered(problem));
             };
@@ -107,8 +109,8 @@ fn ordered(problem: &Problem) -> Problem {
     problem
 }
 
-/// With one algorithm whatever the table says: its brackets depend on the number of ranks alone, and those of a
-/// scan not even on that.
+/// With one algorithm whatever the table says: its brackets depend on the number of ranks alone,
+/// and those of a scan not even on that.
 fn fixed(b: &mut Builder, problem: &Problem) -> &'static str {
     fn by<P>(
         b: &mut Builder,

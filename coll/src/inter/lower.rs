@@ -76,8 +76,8 @@ struct Writer<'a> {
     groups: &'a Groups,
 }
 
-/// Writes the schedule of an operation that has been validated; returns the addresses of [`Base::Send`] and
-/// [`Base::Recv`].
+/// Writes the schedule of an operation that has been validated; returns the addresses of
+/// [`Base::Send`] and [`Base::Recv`].
 pub(crate) fn write(
     b: &mut Builder,
     options: &Options,
@@ -226,8 +226,8 @@ impl Writer<'_> {
         bases
     }
 
-    /// A message to every rank of the other group, and one from each, some peers at a time: rank `r` begins
-    /// with the other group's rank `r`.
+    /// A message to every rank of the other group, and one from each, some peers at a time: rank
+    /// `r` begins with the other group's rank `r`.
     fn exchange(&mut self, sent: impl Fn(u32) -> Span, target: &Blocks) {
         let (rank, local) = (self.groups.local.rank(), self.groups.local.size());
         let remote = self.groups.remote;
@@ -249,7 +249,8 @@ impl Writer<'_> {
         self.b.wait();
     }
 
-    /// Reduces the contributions of the caller's group to its first rank; there, returns the result.
+    /// Reduces the contributions of the caller's group to its first rank; there, returns the
+    /// result.
     fn reduce_here(&mut self, send: &TypedBuf<'_>, input: Span, op: &Op) -> Option<Span> {
         self.b.set_op(op);
         let first = self.groups.local.rank() == 0;

@@ -1,8 +1,9 @@
 //! Collectives over intercommunicators (MPI-4 section 6.2.2): each group has the other's data.
 //!
-//! A schedule is written over the communicator of both groups, most of it in the team of one group, so
-//! that the algorithms are those of ordinary collectives. What two groups say to each other goes through
-//! their first ranks, or, where every rank needs something else, straight from rank to rank.
+//! A schedule is written over the communicator of both groups, most of it in the team of one group,
+//! so that the algorithms are those of ordinary collectives. What two groups say to each other goes
+//! through their first ranks, or, where every rank needs something else, straight from rank to
+//! rank.
 
 mod lower;
 mod plan;
@@ -98,8 +99,8 @@ pub enum InterOperation<'a> {
     },
     /// What the other group's ranks come to is scattered over the caller's (MPI-4 section 6.10.2).
     ReduceScatter {
-        /// The own contribution: as many items as all `counts` together, which is the same number in both
-        /// groups.
+        /// The own contribution: as many items as all `counts` together, which is the same number
+        /// in both groups.
         send: TypedBuf<'a>,
         /// Where the own block of the result goes.
         recv: TypedBuf<'a>,
@@ -110,8 +111,8 @@ pub enum InterOperation<'a> {
     },
     /// The same with equal blocks (MPI-4 section 6.10.1).
     ReduceScatterBlock {
-        /// The own contribution; `count` is that of one block, of which there is one for each rank of the
-        /// caller's group. Their number of items together is the same in both groups.
+        /// The own contribution; `count` is that of one block, of which there is one for each rank
+        /// of the caller's group. Their number of items together is the same in both groups.
         send: TypedBuf<'a>,
         /// Where the own block of the result goes.
         recv: TypedBuf<'a>,

@@ -58,8 +58,8 @@ pub unsafe fn start<D: Device>(
     }
 }
 
-/// Plans a collective operation between two groups that can be started again and again. Collective, as
-/// [`Persistent::new`].
+/// Plans a collective operation between two groups that can be started again and again. Collective,
+/// as [`Persistent::new`].
 ///
 /// # Errors
 /// As [`Persistent::new`], and those of [`check_inter`].

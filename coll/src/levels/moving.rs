@@ -1,7 +1,8 @@
 //! Two-level forms of what moves a block per rank: gather, scatter, allgather, alltoall.
 //!
-//! What goes from a node to another is one message between their leaders, with the blocks of all its ranks side by
-//! side: a *parcel*. A parcel lies in the caller's buffer where its blocks do, and in scratch memory where they do not.
+//! What goes from a node to another is one message between their leaders, with the blocks of all
+//! its ranks side by side: a *parcel*. A parcel lies in the caller's buffer where its blocks do,
+//! and in scratch memory where they do not.
 
 use std::sync::Arc;
 
@@ -251,7 +252,8 @@ pub(crate) fn allgather_ring(b: &mut Builder, p: &Allgather) {
     b.within(team, |b| allgather::ring(b, &along));
 }
 
-/// Everything of a node to its leader, a parcel from each leader to each other, and from there to the ranks.
+/// Everything of a node to its leader, a parcel from each leader to each other, and from there to
+/// the ranks.
 pub(crate) fn alltoall(b: &mut Builder, p: &Alltoall) {
     let Some(levels) = levels(b, true) else {
         return alltoall::linear(b, p);
@@ -318,7 +320,8 @@ fn sort_by_node(b: &mut Builder, levels: &Levels, held: &Blocks, each: usize) ->
     levels.nodes.iter().map(parcel).collect()
 }
 
-/// What each rank here gets, by sender, out of the parcels: of each rank there, the blocks for the ranks here.
+/// What each rank here gets, by sender, out of the parcels: of each rank there, the blocks for the
+/// ranks here.
 fn sort_by_rank(b: &mut Builder, levels: &Levels, incoming: &[Span], sorted: &Blocks, each: usize) {
     let here = sorted.ranks() as usize;
     for (parcel, ranks) in incoming.iter().zip(levels.nodes.iter()) {
@@ -332,7 +335,8 @@ fn sort_by_rank(b: &mut Builder, levels: &Levels, incoming: &[Span], sorted: &Bl
     }
 }
 
-/// The bytes of each block, if all have as many: all ranks come to the same answer, however each gives its blocks.
+/// The bytes of each block, if all have as many: all ranks come to the same answer, however each
+/// gives its blocks.
 fn same_length(blocks: &Blocks) -> Option<usize> {
     let each = blocks.of(0).len();
     let same = (1..blocks.ranks()).all(|rank| blocks.of(rank).len() == each);

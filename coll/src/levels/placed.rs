@@ -1,4 +1,5 @@
-//! Levels over an engine whose ranks are on made-up nodes: what arrives, and how many messages that takes.
+//! Levels over an engine whose ranks are on made-up nodes: what arrives, and how many messages that
+//! takes.
 
 use std::sync::Arc;
 
@@ -41,7 +42,8 @@ fn typed<'a>(items: &mut [u32], count: usize, layout: &'a Layout) -> TypedBuf<'a
     }
 }
 
-/// Does an operation blocking and nonblocking; returns the messages that this rank sent in one of them.
+/// Does an operation blocking and nonblocking; returns the messages that this rank sent in one of
+/// them.
 fn twice(world: &World, operation: &Operation<'_>) -> u64 {
     let before = counted(world, Counters::Messages);
     // SAFETY: the caller's buffers live until both are over.

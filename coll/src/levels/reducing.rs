@@ -1,4 +1,5 @@
-//! Two-level forms of the reductions that leave each rank a result of its own: reduce-scatter, scan, exscan.
+//! Two-level forms of the reductions that leave each rank a result of its own: reduce-scatter,
+//! scan, exscan.
 
 use std::sync::Arc;
 
@@ -8,7 +9,8 @@ use crate::problem::{Bcast, Reduce, ReduceScatter, Scan, Scatter};
 use crate::schedule::{Blocks, Builder, Span};
 use crate::team::Team;
 
-/// Each node to its leader; of the sum of all, each leader gets what its node is to have, and hands it out.
+/// Each node to its leader; of the sum of all, each leader gets what its node is to have, and hands
+/// it out.
 pub(crate) fn reduce_scatter(b: &mut Builder, p: &ReduceScatter) {
     let Some(levels) = levels(b, p.commutative) else {
         return flat::pairwise(b, p);
@@ -79,8 +81,8 @@ fn cut(whole: Span, counts: impl Iterator<Item = usize>) -> Blocks {
     Blocks::Listed(counts.map(block).collect())
 }
 
-/// The blocks in `sum`, which lie as in the whole contribution, one node after the other: where they are, if that
-/// is their order.
+/// The blocks in `sum`, which lie as in the whole contribution, one node after the other: where
+/// they are, if that is their order.
 fn sort_by_node(b: &mut Builder, levels: &Levels, p: &ReduceScatter, sum: Span) -> Span {
     if levels.are_consecutive() {
         return sum;
@@ -121,10 +123,11 @@ pub(crate) fn reduce_scatter_ring(b: &mut Builder, p: &ReduceScatter) {
     });
 }
 
-/// Within each node, and what all nodes before have come to, from the last rank of each to the others of the next.
+/// Within each node, and what all nodes before have come to, from the last rank of each to the
+/// others of the next.
 ///
-/// Only where the ranks of each node follow each other: otherwise what comes before a node is not what comes before its
-/// ranks.
+/// Only where the ranks of each node follow each other: otherwise what comes before a node is not
+/// what comes before its ranks.
 pub(crate) fn scan(b: &mut Builder, p: &Scan) {
     let Some(levels) = levels(b, false) else {
         return flat_scan::by_length(b, p);

@@ -14,9 +14,9 @@ use crate::team::Team;
 /// Writes the schedule of one rank, in terms of the ranks of a [`Team`].
 ///
 /// Empty messages are not sent where both sides know that they are empty: a send or receive of no
-/// bytes writes no step, except by [`signal`](Self::signal) and [`await_signal`](Self::await_signal), or
-/// after [`keep_empty`](Self::keep_empty).
-/// A `wait` with nothing to wait for writes none either.
+/// bytes writes no step, except by [`signal`](Self::signal) and
+/// [`await_signal`](Self::await_signal), or after [`keep_empty`](Self::keep_empty). A `wait` with
+/// nothing to wait for writes none either.
 #[derive(Debug)]
 pub struct Builder {
     team: Team,
@@ -36,7 +36,8 @@ pub struct Builder {
 
 /// Bytes that travel at a time where data goes in segments.
 const SEGMENT: usize = 64 << 10;
-/// Segments of a schedule that is looked at now and then: each costs a look of every rank on its way.
+/// Segments of a schedule that is looked at now and then: each costs a look of every rank on its
+/// way.
 const FEW: usize = 4;
 
 /// Scratch memory is aligned to this many bytes.
@@ -135,14 +136,15 @@ impl Builder {
         self.radix = radix;
     }
 
-    /// Says that the schedule will run beside a computation that looks at it now and then, as those of nonblocking
-    /// operations do: a round takes as long as it is until the next look, so long data goes in few segments. All ranks
-    /// say so, or none.
+    /// Says that the schedule will run beside a computation that looks at it now and then, as those
+    /// of nonblocking operations do: a round takes as long as it is until the next look, so long
+    /// data goes in few segments. All ranks say so, or none.
     pub fn leave_unattended(&mut self) {
         self.unattended = true;
     }
 
-    /// Bytes that travel at a time of `len` bytes that go in segments: the same on all ranks for the same length.
+    /// Bytes that travel at a time of `len` bytes that go in segments: the same on all ranks for
+    /// the same length.
     #[must_use]
     pub fn segment_of(&self, len: usize) -> usize {
         if !self.unattended {
@@ -165,10 +167,10 @@ impl Builder {
         result
     }
 
-    // ---- Memory -------------------------------------------------------------------------------
+    // ---- Memory --------------------------------------------------------------------------------
 
-    /// Takes a layout into the schedule's table, unless it was the last one taken: blocks that are given with a layout each
-    /// often have one for all.
+    /// Takes a layout into the schedule's table, unless it was the last one taken: blocks that are
+    /// given with a layout each often have one for all.
     ///
     /// # Panics
     /// If there are more layouts than 32 bits can number.
@@ -228,8 +230,9 @@ impl Builder {
         self.taken
     }
 
-    /// Waits for everything that was started, and gives back what was taken since [`mark`](Self::mark) was
-    /// called, so that the next part of the work is done in the same memory.
+    /// Waits for everything that was started, and gives back what was taken since
+    /// [`mark`](Self::mark) was called, so that the next part of the work is done in the same
+    /// memory.
     pub fn release(&mut self, mark: usize) {
         self.wait();
         self.taken = mark;
@@ -260,10 +263,10 @@ impl Builder {
         self.schedule.stamp = Some(stamp);
     }
 
-    // ---- Steps --------------------------------------------------------------------------------
+    // ---- Steps ---------------------------------------------------------------------------------
 
-    /// From now on empty messages are sent and received as others are: all ranks say so or none. Then it is
-    /// noticed if two ranks do not agree that there is nothing to send.
+    /// From now on empty messages are sent and received as others are: all ranks say so or none.
+    /// Then it is noticed if two ranks do not agree that there is nothing to send.
     pub fn keep_empty(&mut self) {
         self.empty = true;
     }

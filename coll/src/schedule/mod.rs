@@ -1,13 +1,13 @@
 //! Schedules: what one rank does in one collective operation.
 //!
 //! An algorithm does not communicate. It writes down, for one rank, the steps that the rank is to
-//! take ([`Builder`]); the same schedule then runs inside a blocking call, inside progress, or as often as a
-//! persistent operation is started, and a test can run the schedules of all ranks without any device
-//! (`simulate.rs`).
+//! take ([`Builder`]); the same schedule then runs inside a blocking call, inside progress, or as
+//! often as a persistent operation is started, and a test can run the schedules of all ranks
+//! without any device (`simulate.rs`).
 //!
 //! **Meaning.** Steps are taken in order. [`Step::Send`] and [`Step::Recv`] start, [`Step::Wait`]
-//! waits for everything that was started before it, and the end of the schedule does too. From its start
-//! to the next `Wait` the memory of a receive belongs to it, and that of a send must not be
+//! waits for everything that was started before it, and the end of the schedule does too. From its
+//! start to the next `Wait` the memory of a receive belongs to it, and that of a send must not be
 //! written. [`Step::Copy`] and [`Step::Combine`] happen where they stand.
 //!
 //! **Matching.** Between two ranks, the messages of one operation in one lane match in the order in
@@ -27,8 +27,8 @@ use crate::exact::Convert;
 
 pub use crate::compare::Compare;
 
-/// Tells messages apart that the order of starting does not: the two directions between the same two
-/// ranks on a ring of two, say. Below [`LANES`].
+/// Tells messages apart that the order of starting does not: the two directions between the same
+/// two ranks on a ring of two, say. Below [`LANES`].
 pub type Lane = u8;
 
 /// Number of lanes.

@@ -97,8 +97,8 @@ impl Span {
         (first == *next).then_some(all)
     }
 
-    /// The items in `parts` parts of nearly equal length: part number `index`. Parts that come later
-    /// are not longer.
+    /// The items in `parts` parts of nearly equal length: part number `index`. Parts that come
+    /// later are not longer.
     #[must_use]
     pub fn part(&self, index: usize, parts: usize) -> Self {
         let range = part(self.count, index, parts);

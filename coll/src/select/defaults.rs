@@ -8,10 +8,10 @@ const ANY: usize = usize::MAX;
 
 /// Operation, ranks at most, bytes at most, algorithm.
 ///
-/// (Few ranks are better off with one short message after the other than with one that waits for another: four
-/// processes on two cores, 8 bytes, 2 KiB and 8 KiB: broadcast 1.3, 1.5, 1.8 µs for 1.6, 2.0, 2.3 down a tree (in one
-/// run of two; no difference in the other); reduction
-/// 0.4 to 1.6, 0.5 to 1.9, 0.7 to 2.2 µs for 2.0, 2.1 to 2.7, 2.3 to 3.5.)
+/// (Few ranks are better off with one short message after the other than with one that waits for
+/// another: four processes on two cores, 8 bytes, 2 KiB and 8 KiB: broadcast 1.3, 1.5, 1.8 µs for
+/// 1.6, 2.0, 2.3 down a tree (in one run of two; no difference in the other); reduction 0.4 to 1.6,
+/// 0.5 to 1.9, 0.7 to 2.2 µs for 2.0, 2.1 to 2.7, 2.3 to 3.5.)
 const RULES: &[(Name, usize, usize, &str)] = &[
     (Name::Barrier, ANY, ANY, "dissemination"),
     (Name::Bcast, 4, 8 << 10, "linear"),
@@ -53,7 +53,8 @@ const RULES: &[(Name, usize, usize, &str)] = &[
     (Name::Exscan, ANY, ANY, "chain"),
 ];
 
-/// What comes first where ranks are on several nodes, and some share one: operation, bytes at most, algorithm.
+/// What comes first where ranks are on several nodes, and some share one: operation, bytes at most,
+/// algorithm.
 const LEVELS: &[(Name, usize, &str)] = &[
     (Name::Barrier, ANY, "two-level"),
     (Name::Bcast, 64 << 10, "two-level"),

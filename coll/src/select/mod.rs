@@ -21,7 +21,8 @@ pub struct Rule {
     pub levels: bool,
     /// The algorithm's name.
     pub algorithm: String,
-    /// The radix of its tree, where it [has one](crate::algorithms::has_radix); `None` for the usual one.
+    /// The radix of its tree, where it [has one](crate::algorithms::has_radix); `None` for the
+    /// usual one.
     pub radix: Option<u32>,
 }
 

@@ -1,9 +1,8 @@
 //! Tables as text: what settings and files say, and what people are shown.
 //!
-//! One rule per line or between semicolons: the operation, conditions in any order, the algorithm. The
-//! condition `levels` holds where ranks are on several nodes, and some share one. Algorithms of trees take their
-//! `radix`.
-//! `#` begins a comment.
+//! One rule per line or between semicolons: the operation, conditions in any order, the algorithm.
+//! The condition `levels` holds where ranks are on several nodes, and some share one. Algorithms of
+//! trees take their `radix`. `#` begins a comment.
 //!
 //! ```text
 //! bcast      ranks<=8  bytes<=32k  binomial

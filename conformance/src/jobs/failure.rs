@@ -205,8 +205,8 @@ pub fn the_rest_talk<S: Sut>(ranks: u32) -> Verdict {
     })
 }
 
-/// In collective contexts a death ends what waits for the living, too; not in those of point-to-point
-/// messages.
+/// In collective contexts a death ends what waits for the living, too; not in those of
+/// point-to-point messages.
 pub fn collective_contexts<S: Sut>(ranks: u32) -> Verdict {
     let doomed = |rank: &Rank<'_, S::Device>| {
         world(rank);
@@ -248,8 +248,8 @@ pub fn collective_contexts<S: Sut>(ranks: u32) -> Verdict {
     })
 }
 
-/// What hooks play ends with the error when a rank of its communicator dies: for those who wait for the
-/// dead, and for those who wait for the living.
+/// What hooks play ends with the error when a rank of its communicator dies: for those who wait for
+/// the dead, and for those who wait for the living.
 pub fn hooks<S: Sut>(ranks: u32) -> Verdict {
     let doomed = |rank: &Rank<'_, S::Device>| {
         world(rank);

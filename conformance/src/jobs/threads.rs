@@ -72,10 +72,11 @@ fn traffic<D: Device>(rank: &Rank<'_, D>, thread: u32) {
     }
 }
 
-/// Whether, before the guard, a thread is seen to use less than a quarter of what the calling one uses meanwhile, which
-/// gives its core away all the time: one that spins uses as much. Where the calling one gets next to nothing, among many that
-/// never give their cores away, what it takes to look now and then whether somebody polls is a good part of that: such looks
-/// do not count, and where there are no others, nothing is known.
+/// Whether, before the guard, a thread is seen to use less than a quarter of what the calling one
+/// uses meanwhile, which gives its core away all the time: one that spins uses as much. Where the
+/// calling one gets next to nothing, among many that never give their cores away, what it takes to
+/// look now and then whether somebody polls is a good part of that: such looks do not count, and
+/// where there are no others, nothing is known.
 fn falls_asleep(clock: libc::clockid_t) -> bool {
     let own = own_clock();
     let (began, mut spins) = (Instant::now(), false);
@@ -136,7 +137,8 @@ pub fn blocked_testing_and_traffic<S: Sut>(ranks: u32) -> Verdict {
     Ok(())
 }
 
-/// A thread that sleeps in a probe is woken by another thread's send to their own rank, of which no packet tells.
+/// A thread that sleeps in a probe is woken by another thread's send to their own rank, of which no
+/// packet tells.
 pub fn probed_oneself<S: Sut>(ranks: u32) -> Verdict {
     shared::<S>()?;
     S::run_shared(&Job::new(ranks), |device| {
@@ -229,8 +231,9 @@ pub fn rings<S: Sut>(ranks: u32) -> Verdict {
     Ok(())
 }
 
-/// Threads make communicators out of different ones at once, and rank 0 in another order than the rest:
-/// whoever waits for a rank that is busy with another creation does not keep that one from its end.
+/// Threads make communicators out of different ones at once, and rank 0 in another order than the
+/// rest: whoever waits for a rank that is busy with another creation does not keep that one from
+/// its end.
 pub fn communicators<S: Sut>(ranks: u32) -> Verdict {
     const PARENTS: usize = 3;
     shared::<S>()?;

@@ -76,8 +76,8 @@ pub fn threads<S: Sut>(ranks: u32) -> Verdict {
     Ok(())
 }
 
-/// A rank that dies ends the waits of those who wait with it, awake or asleep, and no others; what it has
-/// stored before counts.
+/// A rank that dies ends the waits of those who wait with it, awake or asleep, and no others; what
+/// it has stored before counts.
 pub fn death<S: Sut>(ranks: u32) -> Verdict {
     for job in [Job::new(ranks), sleepy(ranks)] {
         S::run(&job, |device| {

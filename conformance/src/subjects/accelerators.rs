@@ -1,5 +1,5 @@
-//! Memory that only its driver reaches, through the layer that finds the driver. Where the device has
-//! [`Caps::DRIVEN`] long messages are its own; where it has not they are copied above it.
+//! Memory that only its driver reaches, through the layer that finds the driver. Where the device
+//! has [`Caps::DRIVEN`] long messages are its own; where it has not they are copied above it.
 
 use std::sync::Arc;
 
@@ -67,7 +67,8 @@ impl Own {
     fn receive<D: Device>(&self, rank: &Rank<'_, D>, from: Option<u32>, tag: u32) -> Request {
         let byte = Layout::primitive(Primitive::U8);
         let room = self.buf(self.half, self.half, &byte);
-        // SAFETY: the device is there until the case is over, and one receive at a time has the second half.
+        // SAFETY: the device is there until the case is over, and one receive at a time has the
+        // second half.
         let received = unsafe { self.staging.irecv(rank.device, &rank.from(from, tag), room) };
         received.expect("a request for a receive")
     }
@@ -158,7 +159,8 @@ pub fn one_sided<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let to = ProcId::new(next);
     for (n, &len) in sizes.iter().enumerate() {
         own.fake.write(0, &content(seed(me, next, n), len));
-        // SAFETY: the device is there until the case is over, and nothing is under way after each call.
+        // SAFETY: the device is there until the case is over, and nothing is under way after each
+        // call.
         unsafe {
             let put = own.staging.put_all(device, to, &key, 0, &own.piece(0, len));
             put.expect("a put");
@@ -179,7 +181,8 @@ pub fn one_sided<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Puts and gets between the host, or a device, and a region in a device of the next rank, where the device has them.
+/// Puts and gets between the host, or a device, and a region in a device of the next rank, where
+/// the device has them.
 pub fn regions<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let device = rank.device;
     let (me, next) = (rank.me(), rank.next());
@@ -206,7 +209,8 @@ pub fn regions<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let mine = content(seed(me, next, 1), own.half);
     own.fake.write(0, &mine);
     let (first, rest) = (own.half / 3, own.half - own.half / 3);
-    // SAFETY: buffers and devices are there until the case is over; nothing is under way after each call.
+    // SAFETY: buffers and devices are there until the case is over; nothing is under way after each
+    // call.
     unsafe {
         let put = device
             .put(to, &key, 0, mine.as_ptr(), first)

@@ -182,7 +182,8 @@ pub fn created<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// What is pending when a communicator is freed completes as if it were there: the ranks are its own.
+/// What is pending when a communicator is freed completes as if it were there: the ranks are its
+/// own.
 pub fn freed_early<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     world(rank, |world| {
         let (n, key) = (world.size(), -i64::from(world.rank()));

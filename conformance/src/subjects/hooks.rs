@@ -82,7 +82,8 @@ pub fn asleep<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// What goes wrong inside comes out of the one request, once, with everything else brought to its end.
+/// What goes wrong inside comes out of the one request, once, with everything else brought to its
+/// end.
 pub fn truncated<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let player = Player::new(rank.device);
     for (tag, len) in (0..).zip([8, 2000, rank.long()]) {
@@ -238,7 +239,8 @@ struct Begun {
     seed: Option<u64>,
 }
 
-// SAFETY: what keeps it on its thread is the pointer of its operation, which owns the memory behind it.
+// SAFETY: what keeps it on its thread is the pointer of its operation, which owns the memory behind
+// it.
 unsafe impl Send for Begun {}
 
 fn begin(

@@ -132,8 +132,8 @@ pub fn structure<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Data before the address that the displacements count from; items of which each lies before the one before it, or begins
-/// with a gap.
+/// Data before the address that the displacements count from; items of which each lies before the
+/// one before it, or begins with a gap.
 pub fn negative_displacements<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let backwards = Layout::hvector(4, 1, -24, &Layout::of::<f64>()).expect("a vector");
     both_sides(rank, &backwards);

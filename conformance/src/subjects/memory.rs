@@ -86,8 +86,8 @@ impl<'r, 'd, D: Device> Flags<'r, 'd, D> {
     }
 }
 
-/// A token that goes around the ring; now and then a rank computes for a while before it passes it on, so
-/// that the others have time to fall asleep.
+/// A token that goes around the ring; now and then a rank computes for a while before it passes it
+/// on, so that the others have time to fall asleep.
 pub(crate) fn around<D: Device>(flags: &Flags<'_, '_, D>, laps: u64) {
     let rank = flags.rank;
     for lap in 1..=laps {
@@ -129,7 +129,8 @@ pub fn everybody<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// What holds already is not waited for, whoever the group is, and who does not sleep is not disturbed.
+/// What holds already is not waited for, whoever the group is, and who does not sleep is not
+/// disturbed.
 pub fn at_once<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let nobody = Group::new(Vec::<ProcId>::new());
     for _ in 0..3 {

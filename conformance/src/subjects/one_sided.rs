@@ -409,8 +409,9 @@ pub fn freed<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     exchange(&window, 100, 0);
     // SAFETY: all ranks have left `exchange`, whose last step is a barrier.
     unsafe { rank.device.free_region(window.mine) }.expect("freeing a region");
-    // The word that it is free comes before this message. (A barrier may be through earlier: with 4 ranks none of its
-    // messages comes from the next one. Who has not heard yet gets what memory that is kept until then has.)
+    // The word that it is free comes before this message. (A barrier may be through earlier: with 4
+    // ranks none of its messages comes from the next one. Who has not heard yet gets what memory
+    // that is kept until then has.)
     let told = rank.isend(&rank.to(rank.previous(), 7), Vec::new());
     rank.take(&rank.from(rank.next(), 7), 0);
     rank.done(told);

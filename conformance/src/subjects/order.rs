@@ -118,9 +118,9 @@ pub fn nonblocking_across_sizes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Bursts of short messages that are started with nothing in between, to two ranks by turns, received before or
-/// behind. What is started behind a burst does not overtake it: a long message, one whose sender waits for its
-/// receive, and a call that returns when its message has left.
+/// Bursts of short messages that are started with nothing in between, to two ranks by turns,
+/// received before or behind. What is started behind a burst does not overtake it: a long message,
+/// one whose sender waits for its receive, and a call that returns when its message has left.
 pub fn bursts<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for (round, messages) in [2, 16, 17, 40, 200].into_iter().enumerate() {
         let mut receives = Vec::new();
@@ -166,7 +166,8 @@ fn length_in_burst(number: usize) -> usize {
     number * 37 % 501
 }
 
-/// Receives of what comes by a burst of so many messages, each with its number in its order and its length.
+/// Receives of what comes by a burst of so many messages, each with its number in its order and its
+/// length.
 fn post_burst<D: Device>(rank: &Rank<'_, D>, messages: usize) -> Vec<(Pending, u64, usize)> {
     let back = messages.div_ceil(3);
     let of_burst = |count: usize| (0..count).map(length_in_burst);

@@ -121,8 +121,8 @@ pub fn external32<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Numbers side by side, too many to travel with their envelope: what lies in the sender's memory is not
-/// what is sent.
+/// Numbers side by side, too many to travel with their envelope: what lies in the sender's memory
+/// is not what is sent.
 fn long_numbers<D: Device>(rank: &Rank<'_, D>, rep: MsgRep) {
     const COUNT: u32 = 50_000;
     let layout = Layout::of::<u32>();

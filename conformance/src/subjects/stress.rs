@@ -9,8 +9,8 @@ use crate::case::Verdict;
 use crate::pending::Pending;
 use crate::rank::Rank;
 
-/// 100,000 messages that nobody expects, received last to first. Where two packets fill the transport,
-/// or each step asks another process, 5000.
+/// 100,000 messages that nobody expects, received last to first. Where two packets fill the
+/// transport, or each step asks another process, 5000.
 pub fn unexpected_messages<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let few = 5000;
     let many = match rank.is_cramped() {

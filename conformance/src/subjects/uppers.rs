@@ -72,8 +72,8 @@ pub fn completed<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// The request for what is over at once is complete whatever is done with it, as often as one likes; there is room for
-/// others as long as few are active.
+/// The request for what is over at once is complete whatever is done with it, as often as one
+/// likes; there is room for others as long as few are active.
 pub fn done_at_once<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let (device, done) = (rank.device, Request::DONE);
     assert!(device.has_request_room());

@@ -21,7 +21,8 @@ const CONTEXT: u32 = 2;
 /// Some ranks of a communicator, the caller one of them.
 pub(super) struct Among<'a, D: Device> {
     comm: &'a Communicator<D>,
-    /// In the order of their numbers, whatever theirs in the group is: who gives another order is heard all the same.
+    /// In the order of their numbers, whatever theirs in the group is: who gives another order is
+    /// heard all the same.
     members: Group,
     /// The caller's place among them.
     place: u32,
@@ -94,9 +95,9 @@ impl<'a, D: Device> Among<'a, D> {
             tag: Some(self.tag.0),
         };
         let guard = NoUnwind::new("the creation of a communicator");
-        // SAFETY: the process is a member of the group, the tag was checked. `sent` is borrowed until
-        // this function returns, which it does only after the request is over (`wait` completes it
-        // whatever it returns), and the guard lets no panic past.
+        // SAFETY: the process is a member of the group, the tag was checked. `sent` is borrowed
+        // until this function returns, which it does only after the request is over (`wait`
+        // completes it whatever it returns), and the guard lets no panic past.
         let started = unsafe { device.isend_contig_unchecked(&args, ContigBuf::from_bytes(sent)) };
         let request = match started {
             Ok(request) => request,
@@ -131,8 +132,8 @@ impl<'a, D: Device> Among<'a, D> {
         loop {
             let buf = ContigBuf::from_bytes_mut(received);
             // SAFETY: the source is a member of the group, the tag was checked. `received` is
-            // borrowed until this function returns; `finish` does only when the request is over, and
-            // no panic gets past the caller.
+            // borrowed until this function returns; `finish` does only when the request is over,
+            // and no panic gets past the caller.
             let request = unsafe { self.comm.device().irecv_contig_unchecked(from, buf)? };
             let status = self.finish(request)?;
             self.comm.expect_bytes(&status, received.len())?;

@@ -149,7 +149,8 @@ impl Attributes {
         Some(self.0.remove(index))
     }
 
-    /// Lets all values go, the last that was set first (MPI-4 section 11.2.4, for the communicator of a process alone).
+    /// Lets all values go, the last that was set first (MPI-4 section 11.2.4, for the communicator
+    /// of a process alone).
     pub(super) fn clear(&mut self) {
         while let Some(last) = self.0.pop() {
             drop(last);

@@ -26,14 +26,15 @@ impl<D: Device> Communicator<D> {
     }
 
     /// An error that names a dead member, if one is known: every collective operation begins with
-    /// it. A rank that only sends would not hear of a death otherwise; one that waits does, from its
-    /// device ([`CommView::contexts`](crate::device::CommView::contexts)).
+    /// it. A rank that only sends would not hear of a death otherwise; one that waits does, from
+    /// its device ([`CommView::contexts`](crate::device::CommView::contexts)).
     ///
     /// # Errors
-    /// [`PeerFailed`](ErrorKind::PeerFailed); [`InvalidCommunicator`](ErrorKind::InvalidCommunicator)
-    /// if its ranks do nothing together, because they are the remote group of an
-    /// [intercommunicator](super::InterCommunicator::messages); [`Finalized`](ErrorKind::Finalized) after
-    /// [`end_all`](Self::end_all).
+    /// [`PeerFailed`](ErrorKind::PeerFailed);
+    /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if its ranks do nothing together,
+    /// because they are the remote group of an
+    /// [intercommunicator](super::InterCommunicator::messages); [`Finalized`](ErrorKind::Finalized)
+    /// after [`end_all`](Self::end_all).
     #[inline(always)]
     pub fn check_members(&self) -> Result<()> {
         if self.0.contexts < 2 || self.has_been_left() {
@@ -123,7 +124,8 @@ impl<D: Device> Communicator<D> {
 
     /// The words of all ranks, by rank, go to all. Collective, with one length.
     ///
-    /// In ⌈log₂ size⌉ rounds (Bruck): in each, a rank sends what it has to the one that needs it next.
+    /// In ⌈log₂ size⌉ rounds (Bruck): in each, a rank sends what it has to the one that needs it
+    /// next.
     ///
     /// # Errors
     /// [`PeerFailed`](ErrorKind::PeerFailed), [`InvalidCount`](ErrorKind::InvalidCount) or

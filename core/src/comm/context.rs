@@ -5,18 +5,19 @@
 //! Freeing sets the bit in the local mask only, so an id is used again when, and only when, every
 //! rank that takes part in a creation has freed it.
 //!
-//! **Several creations** may go on at once on a rank: in several threads, from different parents, and in the background
-//! (`later.rs`). Only one of those in calls can have a rank's mask; the others contribute an empty one, and one more
-//! bit that says so. If that bit did not survive the intersection, the round decided nothing and everybody tries
-//! again. None waits for the mask, so no two ranks can wait for each other's creations. And none
-//! has it while it waits for a rank that may be busy with another creation: a first round
-//! without masks makes sure that everybody has come (`meet.rs`).
-//! Preference goes to the parent with the lowest context: from some round on it has the mask on
-//! every rank, so somebody always gets done.
+//! **Several creations** may go on at once on a rank: in several threads, from different parents,
+//! and in the background (`later.rs`). Only one of those in calls can have a rank's mask; the
+//! others contribute an empty one, and one more bit that says so. If that bit did not survive the
+//! intersection, the round decided nothing and everybody tries again. None waits for the mask, so
+//! no two ranks can wait for each other's creations. And none has it while it waits for a rank that
+//! may be busy with another creation: a first round without masks makes sure that everybody has
+//! come (`meet.rs`). Preference goes to the parent with the lowest context: from some round on it
+//! has the mask on every rank, so somebody always gets done.
 //!
-//! **In the background** who has come may be away again, and does nothing before its next call. So what is agreed on there
-//! has ids and a mask of its own: no call ever waits for it. And a communicator of one rank has nobody to ask: its id comes
-//! from a third set, that no rank offers to another. Equal ones on several ranks do not meet: their messages stay where they are.
+//! **In the background** who has come may be away again, and does nothing before its next call. So
+//! what is agreed on there has ids and a mask of its own: no call ever waits for it. And a
+//! communicator of one rank has nobody to ask: its id comes from a third set, that no rank offers
+//! to another. Equal ones on several ranks do not meet: their messages stay where they are.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,15 +29,16 @@ use crate::error::{Error, ErrorKind, Result};
 /// 64-bit words of a mask.
 pub(super) const WORDS: usize = 64;
 
-/// Ids that are given out alike: the first one, and how many there are. All together are as many as the fewest contexts
-/// that a device may have hold.
+/// Ids that are given out alike: the first one, and how many there are. All together are as many as
+/// the fewest contexts that a device may have hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Agreed on in calls.
     InCalls,
     /// Agreed on in the background.
     Later,
-    /// Of communicators of one rank. The first is that of the process itself ([`Communicator::alone`]).
+    /// Of communicators of one rank. The first is that of the process itself
+    /// ([`Communicator::alone`]).
     OfOne,
 }
 
@@ -85,8 +87,9 @@ pub(super) enum Whom {
     AllLater,
     /// Some of them, with this tag.
     Some(Tag),
-    /// The ranks of two parents, the one with the lower leader first: the other's context, and the processes of the
-    /// leaders. Parents of one rank may have equal contexts, so that it takes both leaders.
+    /// The ranks of two parents, the one with the lower leader first: the other's context, and the
+    /// processes of the leaders. Parents of one rank may have equal contexts, so that it takes both
+    /// leaders.
     Both { other: u32, leaders: (u32, u32) },
 }
 
@@ -147,15 +150,16 @@ impl Pool {
         lock(&self.0).take(0)
     }
 
-    /// Takes the id of the communicator of this process alone, and returns its context; `None` if it is in use.
+    /// Takes the id of the communicator of this process alone, and returns its context; `None` if
+    /// it is in use.
     pub(super) fn reserve_alone(&self) -> Option<u32> {
         let mut state = lock(&self.0);
         let free = state.ids[Kind::OfOne as usize].free[0] & 1 != 0;
         free.then(|| state.take(Kind::OfOne.first()))
     }
 
-    /// Takes an id for a communicator of this process and nobody else, which no other rank hears of; `None` if all are
-    /// in use.
+    /// Takes an id for a communicator of this process and nobody else, which no other rank hears
+    /// of; `None` if all are in use.
     pub(super) fn take_of_one(&self) -> Option<u32> {
         let mut state = lock(&self.0);
         let mut free = state.ids[Kind::OfOne as usize].free;
@@ -210,9 +214,9 @@ impl State {
 
 /// The context ids of a communicator: they are not used again before the last clone goes.
 ///
-/// A communicator has one; whoever has started something on it that may outlive its handles (a collective
-/// operation inside progress) keeps [another](Communicator::lease). Dropping one does not call the
-/// device, so a hook may do it.
+/// A communicator has one; whoever has started something on it that may outlive its handles (a
+/// collective operation inside progress) keeps [another](Communicator::lease). Dropping one does
+/// not call the device, so a hook may do it.
 #[derive(Clone)]
 pub struct Lease(Arc<Leased>);
 
@@ -267,8 +271,8 @@ impl Claim {
         holder.take_if(|holder| *holder == self.key);
     }
 
-    /// What has come out of all offers: takes the lowest id that is free on all ranks, and returns its context; `None`
-    /// if there is none.
+    /// What has come out of all offers: takes the lowest id that is free on all ranks, and returns
+    /// its context; `None` if there is none.
     pub(super) fn take(&self, agreed: &Offer) -> Option<u32> {
         let at = lowest(&agreed[..WORDS])?;
         let id = self.key.kind().first() + at;
@@ -294,7 +298,8 @@ pub(super) fn lowest(mask: &[u64]) -> Option<u32> {
 }
 
 impl<D: Device> Communicator<D> {
-    /// Agrees with the other ranks, which call the same, on a context that is free on all of them, and takes it.
+    /// Agrees with the other ranks, which call the same, on a context that is free on all of them,
+    /// and takes it.
     pub(super) fn agree(&self, call: Call<'_>) -> Result<u32> {
         self.meet(call)?;
         self.decide()

@@ -21,8 +21,8 @@ pub enum SplitBy {
 }
 
 impl<D: Device> Communicator<D> {
-    /// A communicator with the same group and contexts of its own (`MPI_Comm_dup`): messages on
-    /// one never match receives on the other. Attributes are copied as their keys say, a topology as it
+    /// A communicator with the same group and contexts of its own (`MPI_Comm_dup`): messages on one
+    /// never match receives on the other. Attributes are copied as their keys say, a topology as it
     /// is; the error mode is inherited.
     ///
     /// Collective. Like all collectives on one communicator, creations are called in the same
@@ -104,11 +104,12 @@ impl<D: Device> Communicator<D> {
         self.derive(group.clone(), rank, context, None).map(Some)
     }
 
-    /// The communicator of the calling process alone (`MPI_COMM_SELF`). Local: its context is one that no other
-    /// communicator ever has, so nobody is asked.
+    /// The communicator of the calling process alone (`MPI_COMM_SELF`). Local: its context is one
+    /// that no other communicator ever has, so nobody is asked.
     ///
     /// # Errors
-    /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if there is one of this world already.
+    /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if there is one of this world
+    /// already.
     pub fn alone(&self) -> Result<Self> {
         let Some(context) = self.0.job.pool.reserve_alone() else {
             return Err(self.error(
@@ -158,8 +159,8 @@ impl<D: Device> Communicator<D> {
     }
 
     /// One communicator for each set of ranks that have something in common
-    /// (`MPI_Comm_split_type`), in the order of `key` as in [`split`](Self::split). Collective, with
-    /// one `by`.
+    /// (`MPI_Comm_split_type`), in the order of `key` as in [`split`](Self::split). Collective,
+    /// with one `by`.
     ///
     /// # Errors
     /// As [`dup`](Self::dup).
@@ -174,7 +175,8 @@ impl<D: Device> Communicator<D> {
         })
     }
 
-    /// The same of the ranks that are `in_one`; `None` for the others (`MPI_UNDEFINED`), which call it all the same.
+    /// The same of the ranks that are `in_one`; `None` for the others (`MPI_UNDEFINED`), which call
+    /// it all the same.
     ///
     /// # Errors
     /// As [`dup`](Self::dup).

@@ -54,7 +54,8 @@ impl<D> Extensions<D> {
         if held.of != TypeId::of::<T>() {
             another_type(slot);
         }
-        // SAFETY: the value is of this type: `of` was made of its type, in `plain` or `closed_by`, and both stay as they are.
+        // SAFETY: the value is of this type: `of` was made of its type, in `plain` or `closed_by`,
+        // and both stay as they are.
         unsafe { &*(&raw const *held.value).cast::<T>() }
     }
 
@@ -146,7 +147,8 @@ impl<D: Device> Communicator<D> {
     /// communicator, which would never go then.
     ///
     /// # Panics
-    /// If the slot was made with another type. (An `init` that asks for the same slot waits for itself.)
+    /// If the slot was made with another type. (An `init` that asks for the same slot waits for
+    /// itself.)
     #[inline]
     pub fn extension<T: Send + Sync + 'static>(&self, slot: Slot, init: impl FnOnce() -> T) -> &T {
         self.0.extensions.get(slot, || plain(init()))

@@ -1,9 +1,10 @@
 //! Duplicates whose context is agreed on in the background (`MPI_Comm_idup`).
 //!
-//! The agreement is the one of `context.rs`, taken step by step by a hook. Those of one communicator go on one
-//! after the other, in the order of the calls, which is the same on every rank; those of different communicators,
-//! and blocking creations, go on beside them. Blocking creations never wait for one in the background, which may take as
-//! long as some rank makes no call: it has ids of its own. Those in the background do wait for each other's masks.
+//! The agreement is the one of `context.rs`, taken step by step by a hook. Those of one
+//! communicator go on one after the other, in the order of the calls, which is the same on every
+//! rank; those of different communicators, and blocking creations, go on beside them. Blocking
+//! creations never wait for one in the background, which may take as long as some rank makes no
+//! call: it has ids of its own. Those in the background do wait for each other's masks.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -22,7 +23,8 @@ use crate::request::Request;
 use crate::status::Status;
 use portolan_datatype::Layout;
 
-/// Between two ranks goes one message per intersection at most, so the tag need not tell rounds apart.
+/// Between two ranks goes one message per intersection at most, so the tag need not tell rounds
+/// apart.
 const TAG: Tag = Of::Later.tag();
 /// Bytes of a message.
 const LEN: usize = size_of::<Offer>();
@@ -52,7 +54,8 @@ impl Upper for Duplicate {}
 
 /// A duplicate that is being made ([`Communicator::idup`]).
 ///
-/// Dropping it gives the duplicate up; the agreement goes on, because the other ranks take part in it.
+/// Dropping it gives the duplicate up; the agreement goes on, because the other ranks take part in
+/// it.
 #[must_use = "dropping it gives the duplicate up"]
 pub struct PendingDup<D: Device> {
     parent: Communicator<D>,
@@ -64,12 +67,13 @@ pub struct PendingDup<D: Device> {
 }
 
 impl<D: Device> Communicator<D> {
-    /// Starts to make a communicator with the same group and contexts of its own (`MPI_Comm_idup`); it is there
-    /// when [`PendingDup::wait`] returns it. What it inherits is what there is now.
+    /// Starts to make a communicator with the same group and contexts of its own (`MPI_Comm_idup`);
+    /// it is there when [`PendingDup::wait`] returns it. What it inherits is what there is now.
     ///
-    /// Collective: all ranks call it in the same order among their creations and collective operations on this
-    /// communicator. Any number may be under way, and blocking creations beside them, which do not wait for them. One of
-    /// another communicator may have to wait until this one is done, though, if they have a rank in common.
+    /// Collective: all ranks call it in the same order among their creations and collective
+    /// operations on this communicator. Any number may be under way, and blocking creations beside
+    /// them, which do not wait for them. One of another communicator may have to wait until this
+    /// one is done, though, if they have a rank in common.
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when there are no more request slots;
@@ -78,8 +82,9 @@ impl<D: Device> Communicator<D> {
         self.idup_behind(None)
     }
 
-    /// The same, which begins when `first` is complete, a request of this rank that belongs to the duplicate from now
-    /// on, whatever this returns. If that ends with an error, so does the duplicate, without a message.
+    /// The same, which begins when `first` is complete, a request of this rank that belongs to the
+    /// duplicate from now on, whatever this returns. If that ends with an error, so does the
+    /// duplicate, without a message.
     ///
     /// # Errors
     /// As [`idup`](Self::idup).
@@ -141,8 +146,8 @@ impl<D: Device> Communicator<D> {
 }
 
 impl<D: Device> PendingDup<D> {
-    /// The request, to be looked at or waited for among others; it must not be completed or freed but by
-    /// [`wait`](Self::wait).
+    /// The request, to be looked at or waited for among others; it must not be completed or freed
+    /// but by [`wait`](Self::wait).
     #[must_use]
     pub fn request(&self) -> Request {
         self.request
@@ -257,7 +262,8 @@ fn turn(
 enum Going {
     /// Until something has arrived.
     Waits,
-    /// Nothing was decided, because another creation has the mask here or elsewhere: at the next poll.
+    /// Nothing was decided, because another creation has the mask here or elsewhere: at the next
+    /// poll.
     Again,
     Over,
 }
@@ -407,8 +413,9 @@ impl Agreement {
             layout: &self.layout,
             memory: MemoryKind::Host,
         };
-        // SAFETY: ranks, tag and context are the communicator's. The buffers belong to this agreement, are not touched
-        // before both requests are over, and go with it, which is after that.
+        // SAFETY: ranks, tag and context are the communicator's. The buffers belong to this
+        // agreement, are not touched before both requests are over, and go with it, which is after
+        // that.
         unsafe {
             self.pending[1] = Some(port.irecv(&pattern, buf(&mut self.received))?);
             self.pending[0] = Some(port.isend(&args, buf(&mut self.sent))?);
@@ -454,7 +461,8 @@ impl Agreement {
         }
         self.claim = None;
         for request in self.pending.into_iter().flatten() {
-            // Whoever should have taken or sent the message may never do so; it may be over already.
+            // Whoever should have taken or sent the message may never do so; it may be over
+            // already.
             let _ = port.cancel(request);
         }
         // An error of these means that the caller has given the request up.

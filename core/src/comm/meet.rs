@@ -1,9 +1,9 @@
 //! The first round of an agreement on a context: everybody has come, and everybody calls the same.
 //!
-//! The round has no masks yet (see `context.rs`), so its words carry a mark of the call, and its complement: after the
-//! intersection both are as they were on every rank, or not so on any. Only where ranks differ, more rounds
-//! find out who does, and what he calls, with the same intersection: so every rank has the same text, and what is
-//! compared costs no message.
+//! The round has no masks yet (see `context.rs`), so its words carry a mark of the call, and its
+//! complement: after the intersection both are as they were on every rank, or not so on any. Only
+//! where ranks differ, more rounds find out who does, and what he calls, with the same
+//! intersection: so every rank has the same text, and what is compared costs no message.
 
 use super::Communicator;
 use super::context::{Offer, WORDS, lowest};
@@ -115,7 +115,8 @@ impl<D: Device> Communicator<D> {
     /// Returns when all have come that `and` intersects offers with.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument), with one text on all of them, if they do not call the same.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument), with one text on all of them, if they do
+    /// not call the same.
     pub(super) fn meet_by(
         &self,
         call: Call<'_>,

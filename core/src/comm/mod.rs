@@ -1,20 +1,23 @@
 //! The untyped communicator: a group, a place in it, and context ids of its own, on a device.
 //!
-//! A [`Communicator`] is what `portolan::Comm`, `coll` and `rma` (to come) are built on. It turns ranks of
-//! its group into processes of the device, checks ranks and tags once ([`Communicator::send_args`],
-//! [`Communicator::pattern`]), and keeps what MPI hangs on a communicator: a name, an error mode,
-//! attributes. It is a counted handle: clones are the same communicator.
+//! A [`Communicator`] is what `portolan::Comm`, `coll` and `rma` (to come) are built on. It turns
+//! ranks of its group into processes of the device, checks ranks and tags once
+//! ([`Communicator::send_args`], [`Communicator::pattern`]), and keeps what MPI hangs on a
+//! communicator: a name, an error mode, attributes. It is a counted handle: clones are the same
+//! communicator.
 //!
 //! **Creation** ([`dup`](Communicator::dup), [`split`](Communicator::split),
 //! [`create`](Communicator::create)) is collective over the parent, which agrees on the context ids
 //! (`context.rs` says how); [`create_group`](Communicator::create_group) is collective over the new
-//! group only, and [`alone`](Communicator::alone) over nobody. **Freeing** is local: dropping the last handle never communicates, and what is pending
-//! completes. The id goes back to this rank's set of free ids when nothing is pending that has a
-//! [lease](Lease) on it, and is used again only when every rank of some later creation has it free.
+//! group only, and [`alone`](Communicator::alone) over nobody. **Freeing** is local: dropping the
+//! last handle never communicates, and what is pending completes. The id goes back to this rank's
+//! set of free ids when nothing is pending that has a [lease](Lease) on it, and is used again only
+//! when every rank of some later creation has it free.
 //!
 //! The few collectives here ([`barrier`](Communicator::barrier), [`bcast`](Communicator::bcast),
 //! [`and_words`](Communicator::and_words), [`allgather_words`](Communicator::allgather_words)) are
-//! what creation needs; the real ones are `coll`'s. `tags.rs` says who has which tags on the collective context.
+//! what creation needs; the real ones are `coll`'s. `tags.rs` says who has which tags on the
+//! collective context.
 
 mod among;
 mod args;
@@ -175,7 +178,7 @@ impl<D: Device> Communicator<D> {
         })))
     }
 
-    // ---- What it is ---------------------------------------------------------------------------
+    // ---- What it is ----------------------------------------------------------------------------
 
     /// The caller's rank: at least 0, below [`size`](Self::size) (`MPI_Comm_rank`).
     #[doc(alias = "MPI_Comm_rank")]
@@ -241,8 +244,8 @@ impl<D: Device> Communicator<D> {
         Arc::ptr_eq(&self.0.job, &other.0.job)
     }
 
-    /// Keeps the communicator's context ids from being used again as long as it lives, also beyond the
-    /// communicator's last handle.
+    /// Keeps the communicator's context ids from being used again as long as it lives, also beyond
+    /// the communicator's last handle.
     #[must_use]
     pub fn lease(&self) -> Lease {
         self.0.lease.clone()
@@ -254,9 +257,9 @@ impl<D: Device> Communicator<D> {
         self.0.job.pool.live()
     }
 
-    /// From now on all communicators of this rank's job are good for nothing but messages under way and dropping: the
-    /// rank has left. Collective calls on them, creations included, are [`Finalized`](ErrorKind::Finalized), also where
-    /// they would send nothing. Local.
+    /// From now on all communicators of this rank's job are good for nothing but messages under way
+    /// and dropping: the rank has left. Collective calls on them, creations included, are
+    /// [`Finalized`](ErrorKind::Finalized), also where they would send nothing. Local.
     pub fn end_all(&self) {
         // Relaxed: it carries no data. A call in another thread at the same time may go either way.
         self.0.job.ended.store(true, Ordering::Relaxed);
@@ -275,7 +278,7 @@ impl<D: Device> Communicator<D> {
         *lock(&self.0.name) = name.into();
     }
 
-    // ---- Errors -------------------------------------------------------------------------------
+    // ---- Errors --------------------------------------------------------------------------------
 
     /// What becomes of errors (`MPI_Comm_get_errhandler`).
     #[doc(alias = "MPI_Comm_get_errhandler")]

@@ -1,9 +1,11 @@
-//! The tags of messages on the collective context: who has which. Messages of different operations can be under way
-//! between two ranks at once, because creations go on in the background (`later.rs`), so no two share one.
+//! The tags of messages on the collective context: who has which. Messages of different operations
+//! can be under way between two ranks at once, because creations go on in the background
+//! (`later.rs`), so no two share one.
 
 use super::Tag;
 
-/// The first tag on the collective context that this crate leaves alone: they are `coll`'s from there on.
+/// The first tag on the collective context that this crate leaves alone: they are `coll`'s from
+/// there on.
 pub const FIRST_FREE_TAG: u32 = 0x400;
 
 /// The first tag of this crate.

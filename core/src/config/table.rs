@@ -18,20 +18,22 @@ settings! {
     /// unset means the best one that is usable.
     "TRANSPORT" => transport: Option<String>, default "", unit "";
 
-    /// How a rank waits: `spin` polls without end, `yield` gives its core away between polls, `park`
-    /// sleeps until it is woken, and `auto` chooses by whether there are more ranks than cores where this one
-    /// may run, as far as it sees (over shared memory and libfabric all of its node; else its own and its launcher's).
-    /// Where there are, and this rank yields, it polls some more first for a rank that waits on another core, over shared memory.
+    /// How a rank waits: `spin` polls without end, `yield` gives its core away between polls,
+    /// `park` sleeps until it is woken, and `auto` chooses by whether there are more ranks than
+    /// cores where this one may run, as far as it sees (over shared memory and libfabric all of its
+    /// node; else its own and its launcher's). Where there are, and this rank yields, it polls some
+    /// more first for a rank that waits on another core, over shared memory.
     "WAIT" => wait: WaitMode, default "auto", unit "";
 
     /// How often a waiting rank polls before it gives its core away or sleeps.
     "SPIN" => spin: Count, default "2000", unit "polls", range 0, 1 << 32;
 
-    /// Longest message that travels with its envelope. A longer one is only announced, and moves when
-    /// the receive that takes it has been posted. Blocking sends announce what is longer than half of this
-    /// where ranks may read each other's memory; and where both copy through shared memory, and the receiver has
-    /// been found to prefer that, they send what is up to eight times as long without asking. Where this is not set, messages
-    /// of up to 64k travel so over libfabric's TCP, if it sends as much at once.
+    /// Longest message that travels with its envelope. A longer one is only announced, and moves
+    /// when the receive that takes it has been posted. Blocking sends announce what is longer than
+    /// half of this where ranks may read each other's memory; and where both copy through shared
+    /// memory, and the receiver has been found to prefer that, they send what is up to eight times
+    /// as long without asking. Where this is not set, messages of up to 64k travel so over
+    /// libfabric's TCP, if it sends as much at once.
     "EAGER_MAX" => eager_max: Bytes, default "16k", unit "bytes", range 0, 1 << 30;
 
     /// Memory for messages that have arrived before their receive was posted. Beyond it messages
@@ -41,38 +43,43 @@ settings! {
     /// Memory for buffered sends that have no buffer attached.
     "BUFFER_MAX" => buffer_max: Bytes, default "64M", unit "bytes", range 0, 1 << 40;
 
-    /// Compares the type signatures of sender and receiver; a mismatch is an error instead of garbage.
+    /// Compares the type signatures of sender and receiver; a mismatch is an error instead of
+    /// garbage.
     "CHECK_SIGNATURE" => check_signature: bool, default "on", unit "";
 
-    /// Sends short messages to one rank together, where a packet costs much more than a message: those of a burst of
-    /// nonblocking sends, from the 17th on. They leave when this rank makes progress the next time.
+    /// Sends short messages to one rank together, where a packet costs much more than a message:
+    /// those of a burst of nonblocking sends, from the 17th on. They leave when this rank makes
+    /// progress the next time.
     "BUNDLE" => bundle: bool, default "on", unit "";
 
     /// Size of one ring of the shared-memory transport: what one rank may have under way to another
     /// in small messages.
     "SHM_RING" => shm_ring: Bytes, default "64k", unit "bytes per pair", range 4 << 10, 64 << 20;
 
-    /// Size of the bulk area of the shared-memory transport: the ring of bytes through which one rank pipes long messages to another.
+    /// Size of the bulk area of the shared-memory transport: the ring of bytes through which one
+    /// rank pipes long messages to another.
     "SHM_BULK" => shm_bulk: Bytes, default "256k", unit "bytes per pair", range 16 << 10, 1 << 30;
 
-    /// Whether the shared-memory transport copies from and to the other rank's memory directly (`process_vm_readv`): `auto`
-    /// measures whether that is the faster way, `on` does so whenever the system allows it, `off` never.
+    /// Whether the shared-memory transport copies from and to the other rank's memory directly
+    /// (`process_vm_readv`): `auto` measures whether that is the faster way, `on` does so whenever
+    /// the system allows it, `off` never.
     "SHM_CMA" => shm_cma: Switch, default "auto", unit "";
 
-    /// Whether a rank that has read what another wrote into shared memory takes the cache lines in which it lay, so that their
-    /// writer has them back sooner: `auto` does on AMD's Zen 3 and Zen 4 (measured on Zen 4), `on`
-    /// everywhere, `off` nowhere.
+    /// Whether a rank that has read what another wrote into shared memory takes the cache lines in
+    /// which it lay, so that their writer has them back sooner: `auto` does on AMD's Zen 3 and Zen
+    /// 4 (measured on Zen 4), `on` everywhere, `off` nowhere.
     "TAKE_LINES" => take_lines: Switch, default "auto", unit "";
 
     /// Most that the shared memory of one job on one node may grow to. The file is sparse: what is
     /// not used costs nothing.
     "SHM_MAX" => shm_max: Bytes, default "16G", unit "bytes", range 1 << 20, 1 << 46;
 
-    /// The libfabric that the transport `ofi` uses, by its path; unset means the one that the dynamic
-    /// linker finds.
+    /// The libfabric that the transport `ofi` uses, by its path; unset means the one that the
+    /// dynamic linker finds.
     "OFI_LIBRARY" => ofi_library: Option<PathBuf>, default "", unit "";
 
-    /// Provider of libfabric, such as `tcp`, `verbs` or, whole, `tcp;ofi_rxm`; unset means the best.
+    /// Provider of libfabric, such as `tcp`, `verbs` or, whole, `tcp;ofi_rxm`; unset means the
+    /// best.
     "OFI_PROVIDER" => ofi_provider: Option<String>, default "", unit "";
 
     /// Domain of libfabric, such as `mlx5_0`; unset means the best.
@@ -81,17 +88,18 @@ settings! {
     /// Network interface of the transport `ofi`, by its name or its address; unset means the best.
     "OFI_INTERFACE" => ofi_interface: Option<String>, default "", unit "";
 
-    /// How often ranks on different nodes that have talked over the transport `ofi` ask each other whether
-    /// they are there. One that gives no sign for more than four periods has failed; 0 means that nobody asks.
+    /// How often ranks on different nodes that have talked over the transport `ofi` ask each other
+    /// whether they are there. One that gives no sign for more than four periods has failed; 0
+    /// means that nobody asks.
     "OFI_HEARTBEAT" => ofi_heartbeat: Duration, default "5", unit "seconds", range 0, 3600;
 
-    /// Whether libfabric's provider is asked for memory of accelerators (`FI_HMEM`): `auto` if there is one here and
-    /// nothing else is given up for it, `on`, always, or the job does not start, or `off`. What the provider does
-    /// not take goes through the host.
+    /// Whether libfabric's provider is asked for memory of accelerators (`FI_HMEM`): `auto` if
+    /// there is one here and nothing else is given up for it, `on`, always, or the job does not
+    /// start, or `off`. What the provider does not take goes through the host.
     "OFI_HMEM" => ofi_hmem: Switch, default "auto", unit "";
 
-    /// Who matches messages with receives over libfabric: `native`, its provider (or the job does not start),
-    /// `software`, Portolan, or `auto`, which is Portolan today.
+    /// Who matches messages with receives over libfabric: `native`, its provider (or the job does
+    /// not start), `software`, Portolan, or `auto`, which is Portolan today.
     "MATCH" => matching: MatchMode, default "auto", unit "";
 
     /// Which machine the T3E emulator is: `t3e-600`, `t3e-900` or `t3e-1200`.
@@ -100,8 +108,8 @@ settings! {
     /// Sides of the emulated torus, such as `8x8x4`; unset means the one that fits the job.
     "T3E_TORUS" => t3e_torus: Option<String>, default "", unit "nodes";
 
-    /// Seed of everything random on the emulated machine: it reorders what a T3E may reorder. With 0
-    /// nothing is random.
+    /// Seed of everything random on the emulated machine: it reorders what a T3E may reorder. With
+    /// 0 nothing is random.
     "T3E_SEED" => t3e_seed: Count, default "0", unit "", range 0, 1 << 62;
 
     /// Faults of the emulated machine, separated by commas: `pe:3:2.5` computes 2.5 times as long,
@@ -118,25 +126,26 @@ settings! {
     /// because all others wait for it; 0 means never.
     "T3E_WATCHDOG" => t3e_watchdog: Duration, default "60", unit "seconds";
 
-    /// Rules that come before the built-in ones when the algorithm of a collective operation is chosen,
-    /// separated by semicolons (`bcast bytes<=64k binomial`), or `@` and the name of a file of them.
+    /// Rules that come before the built-in ones when the algorithm of a collective operation is
+    /// chosen, separated by semicolons (`bcast bytes<=64k binomial`), or `@` and the name of a file
+    /// of them.
     "COLL_TABLE" => coll_table: Option<String>, default "", unit "";
 
-    /// Compares what the ranks call before data moves: another operation, root, count, type or operator
-    /// on some rank is an error on all instead of a hang or garbage. So are creations of communicators,
-    /// but for `create_group`. Costs two messages more. Blocks with gaps
-    /// that are received are looked at byte by byte for overlaps, in up to 256 MiB of memory, twice.
+    /// Compares what the ranks call before data moves: another operation, root, count, type or
+    /// operator on some rank is an error on all instead of a hang or garbage. So are creations of
+    /// communicators, but for `create_group`. Costs two messages more. Blocks with gaps that are
+    /// received are looked at byte by byte for overlaps, in up to 256 MiB of memory, twice.
     "COLL_CHECK" => coll_check: bool, default "off", unit "";
 
     /// Lets collective operations go through memory that ranks share instead of messages.
     "COLL_DIRECT" => coll_direct: bool, default "on", unit "";
 
-    /// Gives sums of floating-point numbers the same bits whatever the number of ranks, their placement
-    /// and the algorithm. They are slower.
+    /// Gives sums of floating-point numbers the same bits whatever the number of ranks, their
+    /// placement and the algorithm. They are slower.
     "REPRODUCIBLE" => reproducible: bool, default "off", unit "";
 
-    /// What happens when a rank dies: the whole job ends (`abort`), or calls that need the dead rank
-    /// give an error (`return`).
+    /// What happens when a rank dies: the whole job ends (`abort`), or calls that need the dead
+    /// rank give an error (`return`).
     "ON_FAILURE" => on_failure: OnFailure, default "abort", unit "";
 
     /// A rank that has waited this long says for what, once; 0 means never.
@@ -145,11 +154,13 @@ settings! {
     /// Prints one line when the job starts: what was chosen, and why.
     "REPORT" => report: bool, default "off", unit "";
 
-    /// Prints the counters of each rank when it ends: those of its device, and what collective operations have cost.
+    /// Prints the counters of each rank when it ends: those of its device, and what collective
+    /// operations have cost.
     "COUNTERS" => counters: bool, default "off", unit "";
 
-    /// How much is logged to standard error. A program with a subscriber of the crate `tracing` gets the
-    /// messages there instead. Of several worlds in a process the most talkative one decides for all.
+    /// How much is logged to standard error. A program with a subscriber of the crate `tracing`
+    /// gets the messages there instead. Of several worlds in a process the most talkative one
+    /// decides for all.
     "LOG" => log: LogLevel, default "warn", unit "";
 
     /// Where to write a trace of every message. `%r` in the name stands for the rank.

@@ -131,3 +131,12 @@ pub enum Check {
     /// Waits until the completion epoch differs from this one.
     Blocking(u64),
 }
+
+/// Where debug output goes.
+#[derive(Clone, Copy, Debug)]
+pub enum DebugOutput<'a> {
+    /// Standard error.
+    Stderr,
+    /// A file, which is created.
+    File(&'a std::path::Path),
+}

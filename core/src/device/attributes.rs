@@ -59,7 +59,8 @@ pub struct Attributes {
     pub world_size: u32,
     /// `MPID_TAG_UB`: largest legal tag.
     pub tag_ub: u32,
-    /// `MPID_MAX_CONTEXT_ID`: largest context id, at least 32767; the ids above 0xffff_ff00 are the device's own.
+    /// `MPID_MAX_CONTEXT_ID`: largest context id, at least 32767; the ids above 0xffff_ff00 are the
+    /// device's own.
     pub max_context_id: u32,
     /// `MPID_STDOUT` (`MPI_IO`): which ranks can write to standard output.
     pub io: Which,

@@ -1,5 +1,5 @@
-//! For devices that have nothing better: datatype operations in terms of contiguous ones, the paper's
-//! model implementation (section 4.2), and waiting by polls.
+//! For devices that have nothing better: datatype operations in terms of contiguous ones, the
+//! paper's model implementation (section 4.2), and waiting by polls.
 
 use portolan_datatype::{ByteOrder, Layout, MsgAction, MsgRep, Signature};
 

@@ -1,5 +1,5 @@
-//! The abstract device interface: trait [`Device`], and [`Adi`], its routines under the names of the
-//! paper (`docs/adi.md` has the correspondence).
+//! The abstract device interface: trait [`Device`], and [`Adi`], its routines under the names of
+//! the paper (`docs/adi.md` has the correspondence).
 //!
 //! A device is an endpoint of one rank in one job. It is usable by itself: without communicators
 //! from above, local ranks are world ranks and any context id may be used.
@@ -27,7 +27,7 @@ use portolan_datatype::{Layout, MsgAction, MsgRep};
 
 pub use active::{ActiveMessage, Handler, HandlerId};
 pub use adi::Adi;
-pub use args::{Check, CommView, Message, ProcId, SendArgs, SendMode};
+pub use args::{Check, CommView, DebugOutput, Message, ProcId, SendArgs, SendMode};
 pub use attributes::{Attributes, Caps, Which};
 #[doc(hidden)]
 pub use delegate::named;
@@ -49,19 +49,22 @@ use crate::status::Status;
 /// The abstract device interface. See the [module](self).
 ///
 /// # Completion
-/// A request is complete when [`is_complete`](Self::is_complete) says so; [`test`](Self::test) and [`wait`](Self::wait) complete it in
-/// MPI's sense too: they return its status and free it (a persistent request becomes inactive instead). Errors of an operation come
-/// out of the call that completes it; the request is freed all the same.
+/// A request is complete when [`is_complete`](Self::is_complete) says so; [`test`](Self::test) and
+/// [`wait`](Self::wait) complete it in MPI's sense too: they return its status and free it (a
+/// persistent request becomes inactive instead). Errors of an operation come out of the call that
+/// completes it; the request is freed all the same.
 ///
 /// # Buffers
-/// The buffer of a nonblocking operation belongs to the device from the start of the operation until the request completes. Where
-/// [`Caps::CANCEL_LOCAL`] is set, a successful cancel of a receive completes it inside the call.
+/// The buffer of a nonblocking operation belongs to the device from the start of the operation
+/// until the request completes. Where [`Caps::CANCEL_LOCAL`] is set, a successful cancel of a
+/// receive completes it inside the call.
 ///
 /// # Safety
-/// What stands on a device uses memory on its word. A request that is said to be over, however it ended, has no use for its buffers any more,
-/// nor has a blocking call that has returned; memory that it hands out is there until it is freed; what it says of a message is true.
+/// What stands on a device uses memory on its word. A request that is said to be over, however it
+/// ended, has no use for its buffers any more, nor has a blocking call that has returned; memory
+/// that it hands out is there until it is freed; what it says of a message is true.
 pub unsafe trait Device {
-    // ---- Lifecycle and attributes -------------------------------------------------------------
+    // ---- Lifecycle and attributes ---------------------------------------------------------------
 
     /// The device's attributes.
     fn attributes(&self) -> &Attributes;
@@ -79,8 +82,8 @@ pub unsafe trait Device {
     /// [`PeerFailed`](crate::ErrorKind::PeerFailed) if a rank died instead.
     fn end(&self) -> Result<()>;
 
-    /// Ends the whole job (`MPID_Abort`): prints `message` (a default text if there is none) and who
-    /// called (`facility`), hands `code` to the environment and does not return.
+    /// Ends the whole job (`MPID_Abort`): prints `message` (a default text if there is none) and
+    /// who called (`facility`), hands `code` to the environment and does not return.
     fn abort(&self, code: i32, facility: Option<&str>, message: Option<&str>) -> !;
 
     /// Tells the device of a new communicator (`MPID_CommInit`), before its first message. All of
@@ -94,7 +97,8 @@ pub unsafe trait Device {
     /// pending complete as if it were there.
     fn comm_free(&self, comm: &CommView);
 
-    /// The failure of a peer, if it is held to be dead, or has left in good order while something was still wanted of it.
+    /// The failure of a peer, if it is held to be dead, or has left in good order while something
+    /// was still wanted of it.
     fn failure_of(&self, peer: ProcId) -> Option<String>;
 
     /// A member of `group` that is held to be dead, if there is one. Called at the start of every
@@ -108,14 +112,14 @@ pub unsafe trait Device {
     /// Declares this rank failed to the other ranks of its job (a thread that was a rank panicked).
     fn declare_self_failed(&self, why: &str);
 
-    /// The program of this rank has failed and its process is about to end, which is how others hear of it: the device that
-    /// is dropped does not say that it has left in good order.
+    /// The program of this rank has failed and its process is about to end, which is how others
+    /// hear of it: the device that is dropped does not say that it has left in good order.
     fn end_silently(&self) {}
 
     /// Number of the node on which a peer runs; ranks with equal numbers share memory.
     fn node_of(&self, peer: ProcId) -> u32;
 
-    /// Sets the largest eager message, in bytes (`MPID_SetPktSize`). Capped by what the transport can take.
+    /// Sets the largest eager message, in bytes (`MPID_SetPktSize`), up to the transport's limit.
     fn set_packet_size(&self, bytes: usize);
 
     /// Records every protocol event into `path` from now on, or stops (`MPID_Set_tracefile`).
@@ -125,20 +129,20 @@ pub unsafe trait Device {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the file cannot be written.
     fn set_trace_file(&self, path: Option<&std::path::Path>) -> Result<()>;
 
-    /// Debug events go to standard error (`MPID_SetDebugFlag`), or to a file (`MPID_SetDebugFile`); `None` switches them off.
+    /// Debug events go to standard error (`MPID_SetDebugFlag`), or to a file (`MPID_SetDebugFile`);
+    /// `None` switches them off.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the file cannot be written.
     fn set_debug(&self, to: Option<DebugOutput<'_>>) -> Result<()>;
 
-    /// What the rank is waiting for and what waits in its queues, for people (one line each); the
-    /// memory in use is part of it (`MPID_SetSpaceDebugFlag`).
+    /// What the rank waits for, its queues and its memory, in lines (`MPID_SetSpaceDebugFlag`).
     fn describe_state(&self) -> Vec<String>;
 
     /// The device's counters, by name.
     fn counters(&self) -> Vec<(&'static str, u64)>;
 
-    // ---- Contiguous operations ----------------------------------------------------------------
+    // ---- Contiguous operations -----------------------------------------------------------------
 
     /// Sends and returns when the buffer may be used again (`MPID_SendContig`, `SsendContig`,
     /// `RsendContig`, `BsendContig` by [`SendArgs::mode`]).
@@ -184,7 +188,7 @@ pub unsafe trait Device {
     /// unread until the request completes.
     unsafe fn irecv_contig_unchecked(&self, from: &Pattern, buf: ContigBuf) -> Result<Request>;
 
-    // ---- Datatype operations: defaults in terms of the contiguous ones --------------------------
+    // ---- Datatype operations: defaults in terms of the contiguous ones -------------------------
 
     /// Sends `buf.count` items of a layout (`MPID_SendDatatype` and its modes).
     ///
@@ -253,22 +257,23 @@ pub unsafe trait Device {
         unsafe { defaults::irecv_datatype(self, from, buf) }
     }
 
-    // ---- Memory that only its driver reaches --------------------------------------------------------
+    // ---- Memory that only its driver reaches ---------------------------------------------------
 
-    /// Starts a send of data in memory that only its driver reaches ([`Caps::DRIVEN`]). Most callers want
-    /// [`Staging`](crate::staging::Staging), which finds the driver, and sends what is short, or what this
-    /// device does not take, from a copy.
+    /// Starts a send of data in memory that only its driver reaches ([`Caps::DRIVEN`]). Most
+    /// callers want [`Staging`](crate::staging::Staging), which finds the driver, and sends what is
+    /// short, or what this device does not take, from a copy.
     ///
     /// If the driver fails, both sides end with
     /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory); later messages arrive.
     ///
     /// # Errors
-    /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) without [`Caps::DRIVEN`], if the layout
-    /// has gaps, the mode is buffered, the representation is not native, or the driver does not know the
-    /// address; else as [`isend_contig_unchecked`](Self::isend_contig_unchecked).
+    /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) without [`Caps::DRIVEN`], if the
+    /// layout has gaps, the mode is buffered, the representation is not native, or the driver does
+    /// not know the address; else as [`isend_contig_unchecked`](Self::isend_contig_unchecked).
     ///
     /// # Safety
-    /// As [`isend_contig_unchecked`](Self::isend_contig_unchecked), with memory of the driver's kind.
+    /// As [`isend_contig_unchecked`](Self::isend_contig_unchecked), with memory of the driver's
+    /// kind.
     unsafe fn isend_driven_unchecked(&self, args: &SendArgs, buf: DrivenBuf) -> Result<Request> {
         let _ = args;
         Err(unsupported(buf.driver.kind(), "this send"))
@@ -281,13 +286,14 @@ pub unsafe trait Device {
     /// As there, and as [`irecv_contig_unchecked`](Self::irecv_contig_unchecked).
     ///
     /// # Safety
-    /// As [`irecv_contig_unchecked`](Self::irecv_contig_unchecked), with memory of the driver's kind.
+    /// As [`irecv_contig_unchecked`](Self::irecv_contig_unchecked), with memory of the driver's
+    /// kind.
     unsafe fn irecv_driven_unchecked(&self, from: &Pattern, buf: DrivenBuf) -> Result<Request> {
         let _ = from;
         Err(unsupported(buf.driver.kind(), "this receive"))
     }
 
-    // ---- Persistent operations --------------------------------------------------------------------
+    // ---- Persistent operations -----------------------------------------------------------------
 
     /// Makes an inactive persistent send (`MPI_Send_init` and its modes).
     ///
@@ -312,15 +318,17 @@ pub unsafe trait Device {
     /// Starts a persistent request (`MPI_Start`). The request keeps its value.
     ///
     /// # Errors
-    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest) if it is stale, not persistent or active.
+    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest) if it is stale, not persistent or
+    /// active.
     fn start(&self, request: Request) -> Result<()>;
 
-    // ---- Queue information --------------------------------------------------------------------------
+    // ---- Queue information ---------------------------------------------------------------------
 
     /// The status of the earliest message that `from` matches, if one has arrived (`MPID_Iprobe`).
     ///
     /// # Errors
-    /// [`PeerFailed`](crate::ErrorKind::PeerFailed) if the source named is dead and nothing is left.
+    /// [`PeerFailed`](crate::ErrorKind::PeerFailed) if the source named is dead and nothing is
+    /// left.
     fn iprobe_unchecked(&self, from: &Pattern) -> Result<Option<Status>>;
 
     /// Waits for a message that `from` matches (`MPID_Probe`).
@@ -357,7 +365,7 @@ pub unsafe trait Device {
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest) if the handle is stale.
     fn discard(&self, message: Message) -> Result<()>;
 
-    // ---- Requests and completion ----------------------------------------------------------------------
+    // ---- Requests and completion ---------------------------------------------------------------
 
     /// Whether a request is complete: a load, no call of the device, no progress (`is_complete` of
     /// the paper). True for [`Request::NULL`], for stale requests (the next call with them says so)
@@ -387,15 +395,15 @@ pub unsafe trait Device {
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
     fn peek(&self, request: Request) -> Result<Option<Status>>;
 
-    /// Asks for an active request to be cancelled (`MPID_SendCancel`, `MPID_RecvCancel`). Whether it
-    /// was, the status says at completion; that it could not be is not an error.
+    /// Asks for an active request to be cancelled (`MPID_SendCancel`, `MPID_RecvCancel`). Whether
+    /// it was, the status says at completion; that it could not be is not an error.
     ///
     /// # Errors
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
     fn cancel(&self, request: Request) -> Result<()>;
 
-    /// Gives a request up (`MPID_SendFree`, `MPID_RecvFree`, `MPID_Request_free`): the operation goes
-    /// on, the slot is freed when it is over.
+    /// Gives a request up (`MPID_SendFree`, `MPID_RecvFree`, `MPID_Request_free`): the operation
+    /// goes on, the slot is freed when it is over.
     ///
     /// # Errors
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
@@ -416,11 +424,12 @@ pub unsafe trait Device {
     /// [`Aborted`](crate::ErrorKind::Aborted) when the job ends.
     fn device_check(&self, check: Check) -> Result<()>;
 
-    /// A number that changes whenever a request becomes complete, and with other news that somebody may wait
-    /// for. Read it before the last test that precedes a blocking [`device_check`](Self::device_check).
+    /// A number that changes whenever a request becomes complete, and with other news that somebody
+    /// may wait for. Read it before the last test that precedes a blocking
+    /// [`device_check`](Self::device_check).
     fn completion_epoch(&self) -> u64;
 
-    // ---- Pack and unpack ------------------------------------------------------------------------------
+    // ---- Pack and unpack -----------------------------------------------------------------------
 
     /// The representation that a sender picks, and how to get the data into it (`MPID_Msg_rep`).
     /// `partner` is a rank of `comm`, `None` for any member.
@@ -435,7 +444,7 @@ pub unsafe trait Device {
         defaults::msg_act(layout, rep)
     }
 
-    // ---- Active messages ----------------------------------------------------------------------------------
+    // ---- Active messages -----------------------------------------------------------------------
 
     /// Registers the handler for active messages with this id. Messages that came before are kept
     /// and delivered now.
@@ -453,7 +462,7 @@ pub unsafe trait Device {
     /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
     fn active_send(&self, to: ProcId, id: HandlerId, args: [u64; 2], payload: &[u8]) -> Result<()>;
 
-    // ---- Registrations of the crates above ------------------------------------------------------------
+    // ---- Registrations of the crates above -----------------------------------------------------
 
     /// Registers a hook that runs inside progress, from the next poll on.
     fn register_hook(&self, hook: Hook) -> HookId;
@@ -463,11 +472,12 @@ pub unsafe trait Device {
     /// having seen the work stays awake.
     fn wake_hook(&self, hook: HookId);
 
-    /// Whether there is a slot for another request now. With one thread that stays true until that thread starts something.
+    /// Whether there is a slot for another request now. With one thread that stays true until that
+    /// thread starts something.
     fn has_request_room(&self) -> bool;
 
-    /// Makes a request of another crate's kind; it completes by [`complete_upper`](Self::complete_upper)
-    /// or through a [`Port`].
+    /// Makes a request of another crate's kind; it completes by
+    /// [`complete_upper`](Self::complete_upper) or through a [`Port`].
     ///
     /// # Errors
     /// [`Exhausted`](crate::ErrorKind::Exhausted) when there are no more request slots.
@@ -486,7 +496,7 @@ pub unsafe trait Device {
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
     fn fail_upper(&self, request: Request, error: Error) -> Result<()>;
 
-    // ---- One-sided primitives --------------------------------------------------------------------------
+    // ---- One-sided primitives ------------------------------------------------------------------
 
     /// Allocates `len` zeroed bytes that peers may reach; directly, where [`Caps::DIRECT`] is set.
     ///
@@ -504,12 +514,13 @@ pub unsafe trait Device {
     /// program must not access them through references while peers may.
     unsafe fn register_region(&self, ptr: *mut u8, len: usize) -> Result<Region>;
 
-    /// Makes memory that only its driver reaches reachable for peers ([`Caps::DRIVEN`]): they put to it and get
-    /// from it; atomic operations are refused ([`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory)), the owner's, too.
+    /// Makes memory that only its driver reaches reachable for peers ([`Caps::DRIVEN`]): they put
+    /// to it and get from it; atomic operations are refused
+    /// ([`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory)), the owner's, too.
     ///
     /// # Errors
-    /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) without [`Caps::DRIVEN`], or if the driver does not
-    /// know the address.
+    /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) without [`Caps::DRIVEN`], or if
+    /// the driver does not know the address.
     ///
     /// # Safety
     /// As for [`register_region`](Self::register_region), with memory of the driver's kind.
@@ -517,13 +528,13 @@ pub unsafe trait Device {
         Err(unsupported(memory.driver.kind(), "a region"))
     }
 
-    /// [`put`](Self::put) from memory that only its driver reaches, where that needs no copy on this side: the
-    /// peer's region is loaded and stored here, or the network reads such memory.
+    /// [`put`](Self::put) from memory that only its driver reaches, where that needs no copy on
+    /// this side: the peer's region is loaded and stored here, or the network reads such memory.
     /// [`Staging::put`](crate::staging::Staging::put) does it everywhere.
     ///
     /// # Errors
-    /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) elsewhere, and if the driver fails; else as
-    /// [`put`](Self::put).
+    /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) elsewhere, and if the driver
+    /// fails; else as [`put`](Self::put).
     ///
     /// # Safety
     /// As for [`put`](Self::put), with memory of the driver's kind.
@@ -538,7 +549,8 @@ pub unsafe trait Device {
         Err(unsupported(source.driver.kind(), "a put"))
     }
 
-    /// [`get`](Self::get) into memory that only its driver reaches: [`put_driven`](Self::put_driven).
+    /// [`get`](Self::get) into memory that only its driver reaches:
+    /// [`put_driven`](Self::put_driven).
     ///
     /// # Errors
     /// As there.
@@ -558,8 +570,8 @@ pub unsafe trait Device {
 
     /// Frees a region, or ends its registration. Later accesses by peers are errors on their side.
     ///
-    /// A rank may free a region as soon as it knows that every peer has made its last access, from a
-    /// barrier, or from a flag of each. The same memory may be the next region's, here, at once.
+    /// A rank may free a region as soon as it knows that every peer has made its last access, from
+    /// a barrier, or from a flag of each. The same memory may be the next region's, here, at once.
     ///
     /// # Errors
     /// [`RemoteAccess`](crate::ErrorKind::RemoteAccess) if it is not a live region of this device.
@@ -631,7 +643,7 @@ pub unsafe trait Device {
     /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
     fn flush(&self, peer: ProcId) -> Result<()>;
 
-    // ---- Waiting on memory that peers store into --------------------------------------------------------
+    // ---- Waiting on memory that peers store into -----------------------------------------------
 
     /// Waits until `ready` holds: a look at memory of a region (of this rank, or by
     /// [`direct`](Self::direct) of a peer) into which a member of `group` is to store. Progress is
@@ -639,13 +651,12 @@ pub unsafe trait Device {
     /// [`is_complete`](Self::is_complete).
     ///
     /// Whoever stores there calls [`notify`](Self::notify) afterwards, or does it by
-    /// [`put`](Self::put) or [`atomic`](Self::atomic) without [`Caps::DIRECT`].
-    ///
-    /// The default polls, and never sleeps.
+    /// [`put`](Self::put) or [`atomic`](Self::atomic) without [`Caps::DIRECT`]. The default polls,
+    /// and never sleeps.
     ///
     /// # Errors
-    /// [`PeerFailed`](crate::ErrorKind::PeerFailed) if a member of `group` has died and `ready` does
-    /// not hold; [`Finalized`](crate::ErrorKind::Finalized).
+    /// [`PeerFailed`](crate::ErrorKind::PeerFailed) if a member of `group` has died and `ready`
+    /// does not hold; [`Finalized`](crate::ErrorKind::Finalized).
     fn wait_for(&self, group: &Group, ready: impl FnMut() -> bool) -> Result<()>
     where
         Self: Sized,
@@ -653,10 +664,9 @@ pub unsafe trait Device {
         defaults::wait_for(self, group, ready)
     }
 
-    /// The same, where it is `peer` whose store, or message, makes `ready` hold: where ranks take turns on processors, the one
-    /// that waits knows then whether it has to give its own away.
-    ///
-    /// The default is [`wait_for`](Self::wait_for).
+    /// The same, where it is `peer` whose store, or message, makes `ready` hold: where ranks take
+    /// turns on processors, the one that waits knows then whether it has to give its own away. By
+    /// default this is [`wait_for`](Self::wait_for).
     ///
     /// # Errors
     /// As [`wait_for`](Self::wait_for).
@@ -668,33 +678,23 @@ pub unsafe trait Device {
         self.wait_for(group, ready)
     }
 
-    /// Wakes `peer` if it sleeps in [`wait_for`](Self::wait_for): for whoever has just stored (with
-    /// `Release`) what it waits for. One load of a shared cache line if it does not sleep. Nothing
-    /// where nobody can store directly.
+    /// Wakes `peer` if it sleeps in [`wait_for`](Self::wait_for), for which this rank has just
+    /// stored (with `Release`): a load if it does not sleep. Nothing where nobody can store.
     fn notify(&self, peer: ProcId) {
         let _ = peer;
     }
 
-    /// The processor that the calling thread runs on at the moment, where the ranks of this node are more than
-    /// their processors and so take turns: who waits for a rank of the same processor has to
-    /// [`give_way`](Self::give_way), who waits for one of another need not.
+    /// The processor that the calling thread runs on at the moment, where the ranks of this node
+    /// are more than their processors and so take turns: who waits for a rank of the same processor
+    /// has to [`give_way`](Self::give_way), who waits for one of another need not.
     ///
-    /// `None`, as by default, where ranks have processors of their own, wait without giving them away, or
-    /// the system does not tell. A thread that is not bound may run on another one later.
+    /// `None`, as by default, where ranks have processors of their own, wait without giving them
+    /// away, or the system does not tell. A thread that is not bound may run on another one later.
     fn processor(&self) -> Option<u32> {
         None
     }
 
-    /// Lets others run that want this thread's processor, once. Nothing where [`processor`](Self::processor) is
-    /// `None`.
+    /// Lets others run that want this thread's processor, once. Nothing where
+    /// [`processor`](Self::processor) is `None`.
     fn give_way(&self) {}
-}
-
-/// Where debug output goes.
-#[derive(Clone, Copy, Debug)]
-pub enum DebugOutput<'a> {
-    /// Standard error.
-    Stderr,
-    /// A file, which is created.
-    File(&'a std::path::Path),
 }

@@ -1,9 +1,10 @@
 //! Persistent requests of a device whose messages are matched elsewhere.
 //!
-//! A device may leave all but its tagged messages to an [engine](crate::Engine), and keep the requests of those in the engine's
-//! table, as [requests of another kind](Upper). The engine's own persistent requests would start messages of the engine. So
-//! one of such a device is a request that is never complete in that table, and each start makes another one, which
-//! [`Persistents`] knows.
+//! A device may leave all but its tagged messages to an [engine](crate::Engine), and keep the
+//! requests of those in the engine's table, as [requests of another kind](Upper). The engine's own
+//! persistent requests would start messages of the engine. So one of such a device is a request
+//! that is never complete in that table, and each start makes another one, which [`Persistents`]
+//! knows.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,11 +33,11 @@ struct Known {
     started: Option<Request>,
 }
 
-/// The persistent requests of a device that has messages matched elsewhere, and keeps requests in the table of a device
-/// `below`.
+/// The persistent requests of a device that has messages matched elsewhere, and keeps requests in
+/// the table of a device `below`.
 ///
-/// Its methods are what the device does with any request where the device below does it with its own. From several threads at
-/// once they may be called as the device may.
+/// Its methods are what the device does with any request where the device below does it with its
+/// own. From several threads at once they may be called as the device may.
 #[derive(Debug, Default)]
 pub struct Persistents(Mutex<BTreeMap<u64, Known>>);
 
@@ -51,7 +52,8 @@ enum Meaning {
     Started(Request),
 }
 
-/// The device's side of a persistent request: neither queried nor cancelled, as it is never complete.
+/// The device's side of a persistent request: neither queried nor cancelled, as it is never
+/// complete.
 struct Never;
 
 impl Upper for Never {}
@@ -78,8 +80,8 @@ impl Persistents {
         self.lock().contains_key(&request.to_bits())
     }
 
-    /// The request under way that another stands for: itself, or what it was started as; `None` of a persistent one that
-    /// is not started.
+    /// The request under way that another stands for: itself, or what it was started as; `None` of
+    /// a persistent one that is not started.
     #[must_use]
     pub fn under_way(&self, request: Request) -> Option<Request> {
         match self.meaning(request) {
@@ -106,7 +108,8 @@ impl Persistents {
     /// Starts a persistent request: `start` gives the request of the operation.
     ///
     /// # Errors
-    /// [`InvalidRequest`](ErrorKind::InvalidRequest) if it is not persistent or not inactive; those of `start`.
+    /// [`InvalidRequest`](ErrorKind::InvalidRequest) if it is not persistent or not inactive; those
+    /// of `start`.
     pub fn start<D: Device>(
         &self,
         below: &D,
@@ -145,7 +148,8 @@ impl Persistents {
             .is_none_or(|request| below.is_complete(request))
     }
 
-    /// [`Device::test`]. One that is not started is complete, with an empty status (MPI-4 section 3.7.3).
+    /// [`Device::test`]. One that is not started is complete, with an empty status (MPI-4 section
+    /// 3.7.3).
     ///
     /// # Errors
     /// Those of the operation.
@@ -162,7 +166,8 @@ impl Persistents {
         Ok(status.unwrap_or(Status::EMPTY))
     }
 
-    /// Completes a request by `complete`. A persistent one is inactive from then on, if what it was started as is over.
+    /// Completes a request by `complete`. A persistent one is inactive from then on, if what it was
+    /// started as is over.
     fn completed(
         &self,
         request: Request,
@@ -206,7 +211,8 @@ impl Persistents {
         below.attach(self.under_way(request).unwrap_or(request), completion)
     }
 
-    /// [`Device::free`]. Returns the operation under way whose request is given up with it, if one is.
+    /// [`Device::free`]. Returns the operation under way whose request is given up with it, if one
+    /// is.
     ///
     /// # Errors
     /// [`InvalidRequest`](ErrorKind::InvalidRequest).

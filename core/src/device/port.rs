@@ -88,8 +88,8 @@ pub trait Port {
     /// As [`Device::irecv_datatype_unchecked`](super::Device::irecv_datatype_unchecked).
     unsafe fn irecv(&mut self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Request>;
 
-    /// The status of a request that is complete, which is freed; `None` while it is active. Makes no
-    /// progress.
+    /// The status of a request that is complete, which is freed; `None` while it is active. Makes
+    /// no progress.
     ///
     /// # Errors
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest), or the error of the operation; either

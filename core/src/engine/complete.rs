@@ -213,7 +213,8 @@ impl Proto {
     }
 }
 
-/// Something attached to what was over in its start, which no slot keeps: what it reports is reported here.
+/// Something attached to what was over in its start, which no slot keeps: what it reports is
+/// reported here.
 pub(super) fn attach_to_nothing(completion: Completion) -> Result<()> {
     let mut status = Status::EMPTY;
     run_attached(completion, &mut status);
@@ -289,8 +290,8 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Withdraws what a cancelled or failed send has exposed, or a failed receive. The word of a send,
-    /// if the peer knows it, is closed by the peer.
+    /// Withdraws what a cancelled or failed send has exposed, or a failed receive. The word of a
+    /// send, if the peer knows it, is closed by the peer.
     pub(super) fn release_offer(&mut self, index: u32) {
         if let Some(op) = self.proto.table.recv(index)
             && let crate::engine::entry::RecvStage::Transfer(transfer) = &mut op.stage

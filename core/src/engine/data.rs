@@ -1,5 +1,5 @@
-//! The buffer of an operation, kept for as long as the operation runs. For the engine, and for devices
-//! that do without it.
+//! The buffer of an operation, kept for as long as the operation runs. For the engine, and for
+//! devices that do without it.
 
 use portolan_datatype::{Layout, MsgRep, Signature};
 
@@ -65,8 +65,8 @@ impl Data {
         })
     }
 
-    /// The buffer that a caller described, as contiguous bytes where it is that: what has no gaps, is
-    /// of one primitive and travels as it is.
+    /// The buffer that a caller described, as contiguous bytes where it is that: what has no gaps,
+    /// is of one primitive and travels as it is.
     ///
     /// # Errors
     /// As [`typed`](Self::typed).
@@ -214,8 +214,8 @@ impl Data {
     /// The same out of a packet.
     ///
     /// # Safety
-    /// The buffer must be writable, `position + len` at most [`len`](Self::len), and `len` at most the payload's, which is
-    /// apart from the buffer.
+    /// The buffer must be writable, `position + len` at most [`len`](Self::len), and `len` at most
+    /// the payload's, which is apart from the buffer.
     #[inline]
     pub unsafe fn unload(&self, position: usize, payload: Payload<'_>, len: usize, rep: MsgRep) {
         match self {

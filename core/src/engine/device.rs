@@ -29,7 +29,8 @@ use crate::staging::{DrivenBuf, unsupported};
 use crate::status::Status;
 use crate::transport::{Remote, Transport};
 
-// SAFETY: a request ends when its transport has let go of its buffer, by that one's contract; regions are the transport's memory.
+// SAFETY: a request ends when its transport has let go of its buffer, by that one's contract;
+// regions are the transport's memory.
 unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
     #[inline]
     unsafe fn send_contig_unchecked(&self, args: &SendArgs, buf: ContigBuf) -> Result<()> {
@@ -549,7 +550,8 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
                 return Ok(request);
             }
         }
-        // Another thread may store to this rank's own regions, or free them, as soon as it has the lock.
+        // Another thread may store to this rank's own regions, or free them, as soon as it has the
+        // lock.
         let own = peer.index() == state.proto.me;
         let state = own.then_some(state);
         match reach {

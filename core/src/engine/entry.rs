@@ -23,7 +23,8 @@ use crate::transport::{Exposure, Header};
 #[repr(align(128))]
 pub(super) struct Entry {
     pub(super) op: Op,
-    /// The outcome; means something once the operation is over. Before, it is that of an earlier one that went well.
+    /// The outcome; means something once the operation is over. Before, it is that of an earlier
+    /// one that went well.
     pub(super) status: Status,
     /// What few requests have, behind one pointer, so that the others pay one test for all of it.
     pub(super) rare: Option<Box<Rare>>,
@@ -53,7 +54,8 @@ pub(super) enum Op {
     Idle,
     /// A short send that waits behind others, as most that wait do.
     Queued(Queued),
-    /// Any other send that did not leave at once. Boxed, like a transfer below, so that a posted receive stays small.
+    /// Any other send that did not leave at once. Boxed, like a transfer below, so that a posted
+    /// receive stays small.
     Send(Box<SendOp>),
     Recv(RecvOp),
     Upper(Box<dyn Upper>),
@@ -61,8 +63,9 @@ pub(super) enum Op {
     Remote(RemoteOp),
 }
 
-/// A short send of contiguous memory that waits in the peer's queue, for room in the transport or to leave in a bundle, and
-/// goes with its envelope; that no call waits for. It has no memory of its own, as there may be as many of them as there are slots.
+/// A short send of contiguous memory that waits in the peer's queue, for room in the transport or
+/// to leave in a bundle, and goes with its envelope; that no call waits for. It has no memory of
+/// its own, as there may be as many of them as there are slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queued {
     pub(super) args: SendArgs,
@@ -106,8 +109,8 @@ pub(super) enum SendStage {
     Offered,
     /// The receiver asked for the data; a stream carries it.
     Streaming,
-    /// The receiver pulls one half of the data and asked for the other, which is being pushed; whether
-    /// it has its half already.
+    /// The receiver pulls one half of the data and asked for the other, which is being pushed;
+    /// whether it has its half already.
     Pushing { acknowledged: bool },
     /// The half that was to be pushed is there; the receiver pulls the other.
     Pushed,
@@ -226,15 +229,16 @@ impl Entry {
         std::mem::forget(std::mem::replace(&mut self.op, op));
     }
 
-    /// Ends an operation that owns nothing, such as a receive into contiguous memory that has just been
-    /// matched.
+    /// Ends an operation that owns nothing, such as a receive into contiguous memory that has just
+    /// been matched.
     #[inline]
     pub(super) fn end_plainly(&mut self) {
         debug_assert!(self.op.owns_nothing(), "nothing is forgotten");
         std::mem::forget(std::mem::replace(&mut self.op, Op::Idle));
     }
 
-    /// Writes the status of an operation that went well over another of this kind: what it says of the message.
+    /// Writes the status of an operation that went well over another of this kind: what it says of
+    /// the message.
     #[inline(always)]
     fn end_well(&mut self, status: Status) {
         self.status.source = status.source;
@@ -437,8 +441,8 @@ impl Table {
         Ok(Request::new(0, index, generation))
     }
 
-    /// Ends an operation well that owns nothing; `false` if the slot keeps something else that has to be seen to before
-    /// the request is complete.
+    /// Ends an operation well that owns nothing; `false` if the slot keeps something else that has
+    /// to be seen to before the request is complete.
     #[inline(always)]
     pub(super) fn end_quietly(&mut self, index: u32, status: Status) -> bool {
         let entry = &mut self.entries[index as usize];
@@ -451,15 +455,15 @@ impl Table {
         true
     }
 
-    /// Whether a request is complete and [`take_quiet`](Self::take_quiet) gives all that is to be said: what
-    /// almost every wait finds in a window of small messages.
+    /// Whether a request is complete and [`take_quiet`](Self::take_quiet) gives all that is to be
+    /// said: what almost every wait finds in a window of small messages.
     #[inline]
     pub(super) fn is_quiet(&self, request: Request) -> bool {
         self.shared.words.is_quiet(request)
     }
 
-    /// Takes the status of a request that [`is_quiet`](Self::is_quiet), and frees its slot. (A status by itself:
-    /// inside of an option it would be copied in parts.)
+    /// Takes the status of a request that [`is_quiet`](Self::is_quiet), and frees its slot. (A
+    /// status by itself: inside of an option it would be copied in parts.)
     #[inline]
     pub(super) fn take_quiet(&mut self, request: Request) -> Status {
         debug_assert!(self.is_quiet(request));
@@ -541,7 +545,8 @@ impl Table {
         .on_rank(self.shared.rank)
     }
 
-    /// The slot of a handle in its 32-bit form, as it comes back from a peer; `None` if it is stale.
+    /// The slot of a handle in its 32-bit form, as it comes back from a peer; `None` if it is
+    /// stale.
     #[inline]
     pub(super) fn resolve_short(&self, short: u32) -> Option<u32> {
         let index = Request::short_index(short);

@@ -16,8 +16,9 @@
 //! **Invariants**
 //! - All state is behind one lock ([`Level`]), but for `Shared`, which anyone may read.
 //! - During a poll the transport is borrowed: what needs it is noted and done right after.
-//! - Per peer, tagged messages leave in the order in which they were started, each whole before the next: a peer with messages
-//!   that wait for room has a flag set, which keeps later ones from overtaking.
+//! - Per peer, tagged messages leave in the order in which they were started, each whole before the
+//!   next: a peer with messages that wait for room has a flag set, which keeps later ones from
+//!   overtaking.
 //! - A peer's packet names requests of this rank in short form; it is checked against the slot's
 //!   generation and operation before it does anything.
 
@@ -94,8 +95,8 @@ struct Hooks {
 }
 
 impl<T: Transport, L: Level> Engine<T, L> {
-    /// Makes progress once, and says whether there was something to do: for devices that stand on an
-    /// engine and wait by themselves.
+    /// Makes progress once, and says whether there was something to do: for devices that stand on
+    /// an engine and wait by themselves.
     pub fn poll(&self) -> bool {
         self.state.lock().progress() != 0
     }

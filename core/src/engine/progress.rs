@@ -24,9 +24,10 @@ impl<T: Transport> State<T> {
         packets
     }
 
-    /// Takes what has come, for room to `peer` in a call that only begins a send, and leaves everything that may take long to
-    /// the next step of progress: nothing is pulled, pushed or streamed, and no hook runs. Not counted as a poll. Returns how
-    /// much was done; 0 means that there was nothing.
+    /// Takes what has come, for room to `peer` in a call that only begins a send, and leaves
+    /// everything that may take long to the next step of progress: nothing is pulled, pushed or
+    /// streamed, and no hook runs. Not counted as a poll. Returns how much was done; 0 means that
+    /// there was nothing.
     ///
     /// Nothing may wait to leave to `peer`: only answers to what comes leave here.
     pub(super) fn take_in(&mut self, peer: u32) -> usize {
@@ -50,8 +51,8 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// The slow part, after a poll that has brought so many packets: deferred offers, queued packets, streams, pulls, pushes, hooks,
-    /// failures.
+    /// The slow part, after a poll that has brought so many packets: deferred offers, queued
+    /// packets, streams, pulls, pushes, hooks, failures.
     #[cold]
     #[inline(never)]
     fn work(&mut self, packets: usize) -> usize {
@@ -90,8 +91,9 @@ impl<T: Transport> State<T> {
         done
     }
 
-    /// Matches the offer that a poll has found, and those behind it that are there, too: what a sender says behind a
-    /// window of them, such as that it takes this rank's, is not to wait until each of them has had its copy.
+    /// Matches the offer that a poll has found, and those behind it that are there, too: what a
+    /// sender says behind a window of them, such as that it takes this rank's, is not to wait until
+    /// each of them has had its copy.
     fn match_offers(&mut self) -> usize {
         let mut done = 0;
         while let Some((peer, header, body)) = self.proto.deferred.take() {

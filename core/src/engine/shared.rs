@@ -76,11 +76,12 @@ impl Shared {
         }
     }
 
-    /// Something has come that a thread may wait for without a request that tells it: a message that nobody has asked for,
-    /// credit, a hook that is to run.
+    /// Something has come that a thread may wait for without a request that tells it: a message
+    /// that nobody has asked for, credit, a hook that is to run.
     #[inline]
     pub(super) fn tell(&self) {
-        // SYNC POINT 2: as in `advance_epoch`. Who begins to wait counts itself under the lock, behind its last look.
+        // SYNC POINT 2: as in `advance_epoch`. Who begins to wait counts itself under the lock,
+        // behind its last look.
         if self.sleepers.load(Ordering::Relaxed) + self.waiting.load(Ordering::Relaxed) != 0 {
             self.advance_epoch();
         }

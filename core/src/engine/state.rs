@@ -26,14 +26,16 @@ use crate::matching::{PostedQueue, UnexpectedQueue};
 use crate::observe::{Counters, Event, Tracer};
 use crate::transport::{Exposure, Header, Limits, Transport, TransportCaps};
 
-/// A channel's state. (In this order: a transport that peers reach without this rank is gone before what they may reach.)
+/// A channel's state. (In this order: a transport that peers reach without this rank is gone before
+/// what they may reach.)
 pub(super) struct State<T: Transport> {
     pub(super) transport: T,
     pub(super) proto: Proto,
 }
 
 impl<T: Transport> Drop for State<T> {
-    /// Requests that the program gave up have left their buffers here, and operations under way: peers may be reading them.
+    /// Requests that the program gave up have left their buffers here, and operations under way:
+    /// peers may be reading them.
     fn drop(&mut self) {
         self.transport.close();
     }
@@ -87,7 +89,8 @@ pub(super) struct Proto {
     pub(super) unasked: Unasked,
     /// Messages that come in pieces, and are not all here.
     pub(super) arrivals: Arrivals,
-    /// Receives whose data is to be pulled, unless their senders, which are absent, come back before.
+    /// Receives whose data is to be pulled, unless their senders, which are absent, come back
+    /// before.
     pub(super) late: Late,
     /// Receives whose transfers have waited for others and may begin.
     pub(super) begins: VecDeque<u32>,
@@ -105,7 +108,8 @@ pub(super) struct Proto {
     pub(super) failures_seen: u32,
     /// World ranks held to be dead, and those that have left while something was wanted of them.
     pub(super) failed: Vec<u32>,
-    /// World ranks that take no more packets, which may be known here alone: some have left the job. With polls since.
+    /// World ranks that take no more packets, which may be known here alone: some have left the
+    /// job. With polls since.
     pub(super) gone: Vec<(u32, u32)>,
     pub(super) finalized: bool,
     /// What a call sends that waits for it found no room, and is in no queue.
@@ -131,8 +135,8 @@ pub(super) struct Context {
     pub(super) contexts: u32,
     /// How many failures wildcard receives in this context have been told of.
     pub(super) acknowledged: usize,
-    /// The communicator is gone. What is pending on it still names its ranks, until the ids are used
-    /// again.
+    /// The communicator is gone. What is pending on it still names its ranks, until the ids are
+    /// used again.
     pub(super) freed: bool,
 }
 
@@ -286,7 +290,8 @@ impl Proto {
         self.waits_for_room() || self.has_copies()
     }
 
-    /// Whether packets, or streams, wait to leave: after a step of progress for nothing but room, or a driver.
+    /// Whether packets, or streams, wait to leave: after a step of progress for nothing but room,
+    /// or a driver.
     fn waits_for_room(&self) -> bool {
         !self.waiting_peers.is_empty() || !self.streams.is_empty()
     }
@@ -303,7 +308,8 @@ impl Proto {
 }
 
 impl<T: Transport> State<T> {
-    /// Whether a rank that has called `arm` and found nothing to do waits for something that may come without a ring of its bell.
+    /// Whether a rank that has called `arm` and found nothing to do waits for something that may
+    /// come without a ring of its bell.
     pub(super) fn waits_unannounced(&self) -> bool {
         let proto = &self.proto;
         let loads = || proto.streams.iter().any(|stream| stream.loader.is_some());

@@ -1,4 +1,5 @@
-//! What the conformance suite cannot see from outside: an engine against a peer that sends anything.
+//! What the conformance suite cannot see from outside: an engine against a peer that sends
+//! anything.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -48,8 +49,8 @@ fn arrives<L: Level>(engine: &Engine<Scripted, L>, header: Header, bytes: &[u8])
         .push_back((1, header, bytes.to_vec()));
 }
 
-/// A rank with one operation of every sort under way: two sends on offer, a synchronous one that was
-/// sent, receives with and without wildcards, a get that was asked for.
+/// A rank with one operation of every sort under way: two sends on offer, a synchronous one that
+/// was sent, receives with and without wildcards, a get that was asked for.
 struct Busy {
     engine: Engine<Scripted, Single>,
     requests: Vec<Request>,
@@ -157,8 +158,8 @@ fn payloads(cookies: Vec<u32>) -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Whatever arrives, the engine neither panics nor writes outside of a buffer, and every request
-    /// stays one that can be asked about, cancelled and given up.
+    /// Whatever arrives, the engine neither panics nor writes outside of a buffer, and every
+    /// request stays one that can be asked about, cancelled and given up.
     #[test]
     fn any_packets_are_survived(
         packets in {
@@ -345,7 +346,8 @@ fn what_has_not_begun_is_held() {
     );
 }
 
-/// Where receivers cannot read, nobody is asked; and the length up to which that holds follows the packet size.
+/// Where receivers cannot read, nobody is asked; and the length up to which that holds follows the
+/// packet size.
 #[test]
 fn the_packet_size_governs_blocking_sends() {
     use crate::transport::PacketKind::{Eager, First, Next, Offer};
@@ -433,8 +435,8 @@ fn a_taken_offer_streams_what_was_asked_for() {
     );
 }
 
-/// A peer that takes packets as fast as they leave never makes the transport full again; what waited
-/// leaves in turns all the same, so that the peer's word to hold is heard between them.
+/// A peer that takes packets as fast as they leave never makes the transport full again; what
+/// waited leaves in turns all the same, so that the peer's word to hold is heard between them.
 #[test]
 fn queued_sends_hear_that_they_are_to_hold() {
     const MANY: usize = 1000;
@@ -472,7 +474,8 @@ fn queued_sends_hear_that_they_are_to_hold() {
     assert_eq!(of_kind(crate::transport::PacketKind::Offer), MANY - eager);
 }
 
-/// What a transport sends at once holds where nothing is set; what is set makes that less, never more.
+/// What a transport sends at once holds where nothing is set; what is set makes that less, never
+/// more.
 #[test]
 fn where_nothing_is_set_the_transport_says_what_is_eager() {
     for (set, eager) in [(None, 512), (Some("100"), 100), (Some("16k"), 512)] {

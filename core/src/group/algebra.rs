@@ -49,7 +49,8 @@ impl RankRange {
     /// The ranks of the range, in its order.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the stride is 0 or leads away from `last`.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the stride is 0 or leads away from
+    /// `last`.
     pub fn ranks(self) -> Result<impl ExactSizeIterator<Item = u32>> {
         let Self {
             first,
@@ -141,8 +142,8 @@ impl Group {
         self.exclude(&self.expand(ranges)?)
     }
 
-    /// The ranks that these ranks of this group have in another; `None` for members that it does not
-    /// have (`MPI_Group_translate_ranks`).
+    /// The ranks that these ranks of this group have in another; `None` for members that it does
+    /// not have (`MPI_Group_translate_ranks`).
     ///
     /// ```
     /// use portolan_core::Group;

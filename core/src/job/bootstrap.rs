@@ -66,8 +66,9 @@ pub trait Bootstrap: Send {
     /// soon otherwise. Failure to reach the launcher is not reported: there is nobody to act on it.
     fn abort(&mut self, code: i32, message: &str);
 
-    /// Tells the launcher something that it may put together with what other ranks say: `what` names
-    /// the subject, without blanks. Not answered; launchers that do not understand it are not told.
+    /// Tells the launcher something that it may put together with what other ranks say: `what`
+    /// names the subject, without blanks. Not answered; launchers that do not understand it are not
+    /// told.
     ///
     /// The one subject so far is `waiting`, whose text [`Waiting`](crate::Waiting) writes.
     fn report(&mut self, what: &str, text: &str) {

@@ -7,7 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::single::unique_id;
 use super::{Bootstrap, JobError, pmi1};
 
-/// The `n` bootstraps of a job whose ranks are threads of this process; [`Bootstrap::fence`] blocks.
+/// The `n` bootstraps of a job whose ranks are threads of this process; [`Bootstrap::fence`]
+/// blocks.
 ///
 /// # Panics
 /// If `n` is zero.

@@ -1,8 +1,8 @@
 //! Jobs: which ranks were started together, and how each learns who it is.
 //!
-//! A *launcher* starts the processes of a job; a *bootstrap* tells each of them its rank, the number
-//! of ranks, and lets them exchange a few short texts ("my inbox is here") before any transport
-//! exists. [`Bootstrap`] is that exchange. There are three of them:
+//! A *launcher* starts the processes of a job; a *bootstrap* tells each of them its rank, the
+//! number of ranks, and lets them exchange a few short texts ("my inbox is here") before any
+//! transport exists. [`Bootstrap`] is that exchange. There are three of them:
 //!
 //! | bootstrap | ranks are | made by |
 //! | --- | --- | --- |
@@ -18,7 +18,8 @@
 //! call may block, and every value is text.
 //!
 //! **Boundary:** this module knows nothing of the rest of the crate: no device, no transport, no
-//! settings. The launcher uses it too ([`pmi1::Message`] and [`pmi1::Lines`] are both ends' parser).
+//! settings. The launcher uses it too ([`pmi1::Message`] and [`pmi1::Lines`] are both ends'
+//! parser).
 
 mod bootstrap;
 mod environment;

@@ -1,15 +1,18 @@
-//! Numbers by hash: a hash table that grows by one bucket at a time (linear hashing, after Litwin, 1980).
+//! Numbers by hash: a hash table that grows by one bucket at a time (linear hashing, after Litwin,
+//! 1980).
 //!
-//! A bucket is one line of memory with the hashes and numbers that are filed there. A search touches that line and the
-//! entries whose whole hash is the one that is looked for, which are almost always the one; what else is in the bucket is
-//! not touched, and a bucket is split without any entry.
+//! A bucket is one line of memory with the hashes and numbers that are filed there. A search
+//! touches that line and the entries whose whole hash is the one that is looked for, which are
+//! almost always the one; what else is in the bucket is not touched, and a bucket is split without
+//! any entry.
 //!
-//! Budget: find, insert and remove, one bucket, or a few where chance has overfilled one; an insertion, at most
-//! one split of one bucket besides. No operation rehashes: the table's bucket numbers are the low bits of the hash, one
-//! bit more for the buckets that have been split in the current round than for the others.
+//! Budget: find, insert and remove, one bucket, or a few where chance has overfilled one; an
+//! insertion, at most one split of one bucket besides. No operation rehashes: the table's bucket
+//! numbers are the low bits of the hash, one bit more for the buckets that have been split in the
+//! current round than for the others.
 //!
-//! Buckets live in chunks of 4 KiB that never move. The directory of chunks is one pointer per 64 buckets; it
-//! is the only thing whose growth copies anything.
+//! Buckets live in chunks of 4 KiB that never move. The directory of chunks is one pointer per 64
+//! buckets; it is the only thing whose growth copies anything.
 
 use super::slab::{IDLE_LIMIT, NIL, Slab};
 use super::steps::Steps;
@@ -19,8 +22,8 @@ use crate::ahead;
 const CHUNK: usize = 64;
 /// Entries of a bucket.
 const PLACES: usize = 7;
-/// Entries for each bucket before there are more buckets. As buckets that are not split yet have twice as many as the
-/// others, up to six are expected in some.
+/// Entries for each bucket before there are more buckets. As buckets that are not split yet have
+/// twice as many as the others, up to six are expected in some.
 const FILL: usize = 3;
 /// In a bucket's number: it is one of those behind others that are full.
 const BEHIND: u32 = 1 << 31;
@@ -115,7 +118,8 @@ impl Buckets {
         }
     }
 
-    /// Makes the table as large as it would become with `capacity` numbers in it. For an empty table.
+    /// Makes the table as large as it would become with `capacity` numbers in it. For an empty
+    /// table.
     pub(super) fn reserve(&mut self, capacity: usize) {
         debug_assert_eq!(self.len, 0);
         let chunks = capacity.div_ceil(FILL * CHUNK);

@@ -187,11 +187,11 @@ const fn stir(state: u64) -> u64 {
     (state ^ (state >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// A pattern in two words: as queues and receives keep it, and as it is handed on in registers. An envelope is
-/// the pattern that it alone matches.
+/// A pattern in two words: as queues and receives keep it, and as it is handed on in registers. An
+/// envelope is the pattern that it alone matches.
 ///
-/// A pattern that is written field by field and copied as a whole is read in larger parts than it was written in, for
-/// which a processor waits.
+/// A pattern that is written field by field and copied as a whole is read in larger parts than it
+/// was written in, for which a processor waits.
 #[derive(Copy, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Wanted {
     /// Context and source, 0 if that is open.

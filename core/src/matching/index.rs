@@ -1,7 +1,8 @@
 //! Lists of entries by key: each key's entries in the order in which they were appended.
 //!
-//! A list is a ring through the entries themselves: the first one's neighbours are the second and the last. The table
-//! knows the first, and the first knows its key, so a list has no memory of its own.
+//! A list is a ring through the entries themselves: the first one's neighbours are the second and
+//! the last. The table knows the first, and the first knows its key, so a list has no memory of its
+//! own.
 //!
 //! Budget: first, one bucket and one entry; append and unlink, one bucket and three entries.
 
@@ -54,7 +55,8 @@ pub(super) trait Linked {
     fn link_mut(&mut self, lane: usize) -> &mut Link;
 }
 
-/// The list that was last appended to: programs repeat themselves, and a key met again is found without its hash.
+/// The list that was last appended to: programs repeat themselves, and a key met again is found
+/// without its hash.
 #[derive(Clone, Debug)]
 struct Finger {
     key: Key,

@@ -1,9 +1,9 @@
 //! Receives waiting for messages.
 //!
 //! Budget of an arrival: queue empty, one load and one comparison; the earliest receive is the one,
-//! one comparison more; else one bucket of a hash table for each shape of pattern (exact, any source,
-//! any tag, any) that is filed there at all, and a few comparisons. No allocation, no lock, no
-//! system call.
+//! one comparison more; else one bucket of a hash table for each shape of pattern (exact, any
+//! source, any tag, any) that is filed there at all, and a few comparisons. No allocation, no lock,
+//! no system call.
 
 use super::envelope::{Envelope, Key, Pattern, SHAPES, Wanted};
 use super::index::{Index, Link, Linked};
@@ -177,7 +177,8 @@ impl<T> PostedQueue<T> {
     /// How many arrivals ahead [`prefetch`](Self::prefetch) begins.
     pub(crate) const AHEAD: usize = 6;
 
-    /// How many arrivals ahead it pays to [`prefetch`](Self::prefetch): none while the memory is in the nearer caches.
+    /// How many arrivals ahead it pays to [`prefetch`](Self::prefetch): none while the memory is in
+    /// the nearer caches.
     #[inline(always)]
     pub(crate) const fn looks_ahead(&self) -> usize {
         if self.is_spread() {
@@ -186,15 +187,16 @@ impl<T> PostedQueue<T> {
         0
     }
 
-    /// Whether the receives are, or were when there were more of them, so many that their memory is in no near cache.
+    /// Whether the receives are, or were when there were more of them, so many that their memory is
+    /// in no near cache.
     #[inline(always)]
     const fn is_spread(&self) -> bool {
         self.slots.len() > FEW && self.slots.spread() > MANY
     }
 
-    /// Asks for a part of the memory that an arrival will touch that is so many places behind the next one: each step
-    /// finds what the one before has asked for. With the last one the value of the receive that will probably be
-    /// matched. For receives without wildcards.
+    /// Asks for a part of the memory that an arrival will touch that is so many places behind the
+    /// next one: each step finds what the one before has asked for. With the last one the value of
+    /// the receive that will probably be matched. For receives without wildcards.
     pub(crate) fn prefetch(&self, envelope: &Envelope, places: usize) -> Option<&T> {
         let key = envelope.key(0);
         match places {

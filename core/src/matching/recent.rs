@@ -4,11 +4,11 @@
 //! few comparisons hits, which is cheaper than any hashing, and an entry that leaves from the front
 //! moves no other. An entry is filed in the index only when the ring is full, or when a search has
 //! gone past more than [`NEAR`] entries: then the oldest [`NEAR`] go there, so that searches that
-//! keep missing soon find a short ring. Everything indexed is therefore older than everything recent:
-//! whoever looks for the earliest match asks the index first and then this ring.
+//! keep missing soon find a short ring. Everything indexed is therefore older than everything
+//! recent: whoever looks for the earliest match asks the index first and then this ring.
 //!
-//! Budget: one comparison if the oldest entry is the one, at most [`RECENT`] in adjacent memory and a
-//! few once [`NEAR`] have been passed a few times; no allocation, no hash.
+//! Budget: one comparison if the oldest entry is the one, at most [`RECENT`] in adjacent memory and
+//! a few once [`NEAR`] have been passed a few times; no allocation, no hash.
 
 use super::envelope::Wanted;
 use super::steps::Steps;

@@ -17,7 +17,8 @@ const CHUNK: usize = 1 << CHUNK_BITS;
 /// queue allocates in the first phase only.
 pub(super) const IDLE_LIMIT: u32 = 64;
 
-/// A slot number together with what tells one use of the slot from the next: the low half of a stamp.
+/// A slot number together with what tells one use of the slot from the next: the low half of a
+/// stamp.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Id(u64);
 
@@ -102,7 +103,8 @@ impl<V> Slab<V> {
         self.live == 0
     }
 
-    /// Slots over which the entries are spread: the most that there were since the slab was last empty.
+    /// Slots over which the entries are spread: the most that there were since the slab was last
+    /// empty.
     #[inline]
     pub(super) const fn spread(&self) -> usize {
         self.used as usize

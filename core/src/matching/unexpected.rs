@@ -3,9 +3,10 @@
 //! A message can be asked for in four ways: by exact envelope, with any source, with any tag, with
 //! both open. It is filed in four lists, so that every question is answered by the head of one.
 //!
-//! Budget of a receive or probe: queue empty, one load and one comparison; the earliest message is the
-//! one, one comparison more; else one bucket of a hash table and a few comparisons. A message that is
-//! stored costs one entry of the ring of recent ones, and four buckets if it comes to be filed.
+//! Budget of a receive or probe: queue empty, one load and one comparison; the earliest message is
+//! the one, one comparison more; else one bucket of a hash table and a few comparisons. A message
+//! that is stored costs one entry of the ring of recent ones, and four buckets if it comes to be
+//! filed.
 
 use super::envelope::{Envelope, Key, Pattern, SHAPES, Wanted};
 use super::index::{Index, Link, Linked};

@@ -48,8 +48,8 @@ counters! {
     bytes_pushed,
     /// Pieces of messages from and to accelerators that went through chunks of the host's memory.
     chunks_staged,
-    /// Packets of such messages that left, and chunks that were filled, while a copy from or to the accelerator
-    /// was under way.
+    /// Packets of such messages that left, and chunks that were filled, while a copy from or to the
+    /// accelerator was under way.
     pieces_overlapped,
     /// Chunks that are not used again, because the driver did not say whether a copy was over.
     chunks_lost,

@@ -23,9 +23,10 @@ impl Request {
     /// The null request: complete, with an empty status.
     pub const NULL: Self = Self(0);
 
-    /// A request that is complete from the beginning, with an empty status, and stays so: for an operation that is over
-    /// in the call that starts it. Other than the null request it counts as one that is complete
-    /// ([`Adi::wait_any`](crate::device::Adi::wait_any)). No slot is taken, and completing or freeing it does nothing.
+    /// A request that is complete from the beginning, with an empty status, and stays so: for an
+    /// operation that is over in the call that starts it. Other than the null request it counts as
+    /// one that is complete ([`Adi::wait_any`](crate::device::Adi::wait_any)). No slot is taken,
+    /// and completing or freeing it does nothing.
     pub const DONE: Self = Self(1 << 32);
 
     /// `generation` is never 0, which keeps every packed form at or above 2^20.
@@ -41,7 +42,8 @@ impl Request {
         self.0 == 0
     }
 
-    /// Whether this is [`NULL`](Self::NULL) or [`DONE`](Self::DONE): there is nothing to wait for, and nothing to free.
+    /// Whether this is [`NULL`](Self::NULL) or [`DONE`](Self::DONE): there is nothing to wait for,
+    /// and nothing to free.
     #[inline]
     #[must_use]
     pub fn is_settled(self) -> bool {

@@ -3,12 +3,12 @@
 //! One word per slot: generation in the high half, state in the low half. Whoever holds the
 //! channel's lock writes; anyone reads. A word that shows another generation than the handle's is
 //! stale, and since both are one word, no reader ever sees the state of another use of the slot as
-//! that of its own. One bit more says that a complete operation has left nothing but a good status, so
-//! that whoever collects it needs to look at nothing else.
+//! that of its own. One bit more says that a complete operation has left nothing but a good status,
+//! so that whoever collects it needs to look at nothing else.
 //!
-//! SYNC POINT 1: the Release store in [`StateWords::change`] that makes a request complete pairs with
-//! the Acquire load in [`StateWords::get`]: who sees `Complete` without the lock also sees what the
-//! operation wrote to the buffer.
+//! SYNC POINT 1: the Release store in [`StateWords::change`] that makes a request complete pairs
+//! with the Acquire load in [`StateWords::get`]: who sees `Complete` without the lock also sees
+//! what the operation wrote to the buffer.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -119,8 +119,8 @@ impl StateWords {
         (request.to_bits() == whole && state != State::Free && generation != 0).then_some(state)
     }
 
-    /// Whether a request is complete and its slot holds nothing but a good status, in one comparison:
-    /// `false` also for stale handles and null.
+    /// Whether a request is complete and its slot holds nothing but a good status, in one
+    /// comparison: `false` also for stale handles and null.
     #[inline]
     pub(crate) fn is_quiet(&self, request: Request) -> bool {
         let bits = request.to_bits();
@@ -131,8 +131,8 @@ impl StateWords {
             .is_some_and(|word| word.load(Ordering::Acquire) == quiet)
     }
 
-    /// Gives a slot another state; its generation, 0 if there is no such slot. Only under the channel's lock, like
-    /// all that write.
+    /// Gives a slot another state; its generation, 0 if there is no such slot. Only under the
+    /// channel's lock, like all that write.
     #[inline]
     pub(crate) fn set_state(&self, index: u32, state: State) -> u32 {
         self.change(index, |generation| (generation, state as u64))

@@ -1,4 +1,5 @@
-//! Memory of the host through which data of devices goes: a few chunks, which are used again and again.
+//! Memory of the host through which data of devices goes: a few chunks, which are used again and
+//! again.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -10,7 +11,8 @@ use super::accelerator::{Accelerator, Copying};
 pub(crate) const CHUNK: usize = 256 << 10;
 /// Chunks of one pool at most.
 const MOST: usize = 8;
-/// Chunks that one message has at most: one moves on this side, one on the other, one is in between.
+/// Chunks that one message has at most: one moves on this side, one on the other, one is in
+/// between.
 pub(crate) const EACH: usize = 3;
 
 const PAGES: Layout = match Layout::from_size_align(CHUNK, 4096) {
@@ -46,7 +48,8 @@ pub(crate) struct Chunk {
 }
 
 impl Pool {
-    /// A chunk, for copies from and to the device to which `near` belongs; `None` if all are on loan.
+    /// A chunk, for copies from and to the device to which `near` belongs; `None` if all are on
+    /// loan.
     pub(crate) fn take(&self, driver: &dyn Accelerator, near: *const u8) -> Option<Chunk> {
         let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let block = match shelf.free.pop() {
@@ -101,8 +104,8 @@ impl Chunk {
         block.map_or(std::ptr::null_mut(), |block| block.start.as_ptr())
     }
 
-    /// Gives the chunk up: a copy may still write there, or read, and nobody can tell for how long. Its memory stays as
-    /// it is, locked and nobody's.
+    /// Gives the chunk up: a copy may still write there, or read, and nobody can tell for how long.
+    /// Its memory stays as it is, locked and nobody's.
     fn lose(&mut self) {
         if let Some(block) = self.block.take() {
             crate::log!(
@@ -123,8 +126,9 @@ impl Drop for Chunk {
     }
 }
 
-/// A chunk, and the copy that fills or empties it. Dropping it waits for the copy: neither the chunk nor the
-/// device's memory is anybody else's before. If that is not known any more the chunk is given up.
+/// A chunk, and the copy that fills or empties it. Dropping it waits for the copy: neither the
+/// chunk nor the device's memory is anybody else's before. If that is not known any more the chunk
+/// is given up.
 pub(crate) struct Moving {
     copying: Option<Box<dyn Copying>>,
     pub(crate) chunk: Chunk,

@@ -12,11 +12,12 @@ use crate::buffer::MemoryKind;
 
 /// CUDA's driver (`libcuda.so.1`), as far as it is needed here.
 ///
-/// The library stays open: it has threads of its own. Copies go to a stream of this driver's in each context, behind what
-/// is in the context's default stream; graphs that the program captures meanwhile do not notice. Memory that belongs to
-/// no context (`cuMemAllocAsync`) is copied in the primary context of its device, which is kept until the driver goes.
-/// Memory of the host is locked for the context of the address with which it is first used, and for all others; a program
-/// that destroys contexts does so when its worlds have ended.
+/// The library stays open: it has threads of its own. Copies go to a stream of this driver's in
+/// each context, behind what is in the context's default stream; graphs that the program captures
+/// meanwhile do not notice. Memory that belongs to no context (`cuMemAllocAsync`) is copied in the
+/// primary context of its device, which is kept until the driver goes. Memory of the host is locked
+/// for the context of the address with which it is first used, and for all others; a program that
+/// destroys contexts does so when its worlds have ended.
 pub struct Cuda {
     driver: Arc<Driver>,
 }
@@ -59,8 +60,8 @@ impl Cuda {
             let Err(why) = started.and_then(|()| record()) else {
                 return Ok(Some(Box::new(under_way) as Box<dyn Copying>));
             };
-            // An error may be of something before, and no event tells about the copy: the stream is waited for.
-            // SAFETY: a stream of this context.
+            // An error may be of something before, and no event tells about the copy: the stream is
+            // waited for. SAFETY: a stream of this context.
             match driver.check(unsafe { (driver.synchronize_stream)(stream) }) {
                 Ok(()) => Err(why),
                 Err(_) => Ok(Some(Box::new(Unknown(why)) as Box<dyn Copying>)),
@@ -144,7 +145,8 @@ impl Drop for Pinned {
     }
 }
 
-// SAFETY: the driver tells whose an address is; a copy is over when its call returns, or the event behind it in its stream has come.
+// SAFETY: the driver tells whose an address is; a copy is over when its call returns, or the event
+// behind it in its stream has come.
 unsafe impl Accelerator for Cuda {
     fn kind(&self) -> MemoryKind {
         MemoryKind::Cuda
@@ -163,15 +165,15 @@ unsafe impl Accelerator for Cuda {
     }
 
     unsafe fn fetch(&self, source: *const u8, target: *mut u8, len: usize) -> Result<(), String> {
-        // `cuMemcpyDtoH` would go through the default stream, and with it through whatever is being captured.
-        // SAFETY: the caller's promise, until the copy is over, which is awaited.
+        // `cuMemcpyDtoH` would go through the default stream, and with it through whatever is being
+        // captured. SAFETY: the caller's promise, until the copy is over, which is awaited.
         let copying = unsafe { self.start_fetch(source, target, len)? };
         copying.map_or(Ok(()), |mut copying| copying.finish())
     }
 
     unsafe fn store(&self, target: *mut u8, source: *const u8, len: usize) -> Result<(), String> {
-        // `cuMemcpyHtoD` may return before bytes that are not locked are there: the event tells when they are.
-        // SAFETY: the caller's promise, until the copy is over, which is awaited.
+        // `cuMemcpyHtoD` may return before bytes that are not locked are there: the event tells
+        // when they are. SAFETY: the caller's promise, until the copy is over, which is awaited.
         let copying = unsafe { self.start_store(target, source, len)? };
         copying.map_or(Ok(()), |mut copying| copying.finish())
     }

@@ -22,8 +22,8 @@ pub struct DrivenBuf {
     pub layout: Layout,
 }
 
-// SAFETY: a description; the unsafe entries of `Device` that take it make their callers promise that the
-// memory may be used by whatever thread makes progress.
+// SAFETY: a description; the unsafe entries of `Device` that take it make their callers promise
+// that the memory may be used by whatever thread makes progress.
 unsafe impl Send for DrivenBuf {}
 
 impl std::fmt::Debug for DrivenBuf {
@@ -37,7 +37,8 @@ impl std::fmt::Debug for DrivenBuf {
 }
 
 impl DrivenBuf {
-    /// Whether the driver says that the first byte and the last one are its own. Of none it need not.
+    /// Whether the driver says that the first byte and the last one are its own. Of none it need
+    /// not.
     ///
     /// # Errors
     /// [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) if it does not.
@@ -131,7 +132,8 @@ impl Driven {
         self.note(unsafe { self.driver().fetch(self.at(position), target, len) })
     }
 
-    /// Copies a part of the packed stream to the host. If the driver fails that is noted, and zeros are there.
+    /// Copies a part of the packed stream to the host. If the driver fails that is noted, and zeros
+    /// are there.
     ///
     /// # Safety
     /// As for `Data::read`, but for what the processor can do.
@@ -203,7 +205,8 @@ impl Driven {
         let _ = self.note(stored);
     }
 
-    /// Memory of the host for the items in which a range lies: where they begin, and how many they are.
+    /// Memory of the host for the items in which a range lies: where they begin, and how many they
+    /// are.
     fn around(
         &self,
         position: usize,

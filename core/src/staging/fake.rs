@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::accelerator::{Accelerator, Copying};
 use crate::buffer::MemoryKind;
 
-/// Addresses that nobody may touch, and what the device has there: for tests of messages from and to memory of
-/// devices.
+/// Addresses that nobody may touch, and what the device has there: for tests of messages from and
+/// to memory of devices.
 ///
 /// ```
 /// use portolan_core::staging::{Accelerator, Fake, Staging};
@@ -64,8 +64,8 @@ impl Fake {
         Self::made(len, libc::PROT_NONE)
     }
 
-    /// A device with zeros whose memory a network reads and writes by itself: memory of the host, in truth, which
-    /// is its [`kind`](Accelerator::kind).
+    /// A device with zeros whose memory a network reads and writes by itself: memory of the host,
+    /// in truth, which is its [`kind`](Accelerator::kind).
     ///
     /// ```
     /// use portolan_core::MemoryKind;
@@ -132,8 +132,8 @@ impl Fake {
         self.inner.with(|all| all[at..at + len].to_vec())
     }
 
-    /// From now on copies that are started are made when somebody has asked for their end so often, or waits
-    /// for it; 0: at once.
+    /// From now on copies that are started are made when somebody has asked for their end so often,
+    /// or waits for it; 0: at once.
     pub fn delay_copies(&self, questions: usize) {
         self.inner.delay.store(questions, Ordering::Relaxed);
     }
@@ -173,8 +173,8 @@ impl Inner {
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *bytes {
             Some(bytes) => body(bytes),
-            // SAFETY: the mapping of `made`, which can be read and written; whoever lets a network use it does not
-            // look at it meanwhile.
+            // SAFETY: the mapping of `made`, which can be read and written; whoever lets a network
+            // use it does not look at it meanwhile.
             None => body(unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }),
         }
     }
@@ -309,7 +309,8 @@ impl Drop for Pin {
     }
 }
 
-// SAFETY: its memory is the host's, of which it knows its own; copies are over when they return, or when `Slow` says so.
+// SAFETY: its memory is the host's, of which it knows its own; copies are over when they return, or
+// when `Slow` says so.
 unsafe impl Accelerator for Fake {
     fn kind(&self) -> MemoryKind {
         match self.inner.is_reachable() {

@@ -1,13 +1,15 @@
 //! Messages from and to memory that the processor cannot load and store: a GPU's.
 //!
-//! An [`Accelerator`] is the driver of one kind of such memory: it knows its own addresses and copies
-//! between them and the host. [`Staging`] sends and receives with its help, over any [`Device`].
+//! An [`Accelerator`] is the driver of one kind of such memory: it knows its own addresses and
+//! copies between them and the host. [`Staging`] sends and receives with its help, over any
+//! [`Device`].
 //!
-//! Where the device has [`Caps::DRIVEN`], long messages are its own affair: it lets the network have such memory
-//! where the network can, and elsewhere copies a few chunks in each direction through memory of the host that the
-//! driver has locked, one while the transport moves another. What is short, and everything over other devices, is
-//! copied as a whole: what is sent before it leaves, what is received when it is complete, inside progress. Calls
-//! without a driver are refused ([`UnsupportedMemory`](ErrorKind::UnsupportedMemory)).
+//! Where the device has [`Caps::DRIVEN`], long messages are its own affair: it lets the network
+//! have such memory where the network can, and elsewhere copies a few chunks in each direction
+//! through memory of the host that the driver has locked, one while the transport moves another.
+//! What is short, and everything over other devices, is copied as a whole: what is sent before it
+//! leaves, what is received when it is complete, inside progress. Calls without a driver are
+//! refused ([`UnsupportedMemory`](ErrorKind::UnsupportedMemory)).
 //!
 //! ```
 //! use portolan_core::MemoryKind;
@@ -65,16 +67,16 @@ impl Staging {
         Self { drivers }
     }
 
-    /// With the drivers of the devices that this machine has. Libraries of drivers are opened at run
-    /// time; without them there is only the host's memory.
+    /// With the drivers of the devices that this machine has. Libraries of drivers are opened at
+    /// run time; without them there is only the host's memory.
     #[must_use]
     pub fn detected() -> Self {
         let cuda = Cuda::open().map(|cuda| Arc::new(cuda) as Arc<dyn Accelerator>);
         Self::new(cuda.into_iter().collect())
     }
 
-    /// In what kind of memory an address is: the host's, if no driver says that it is its own, or the processor
-    /// [reaches it as well](Accelerator::is_shared).
+    /// In what kind of memory an address is: the host's, if no driver says that it is its own, or
+    /// the processor [reaches it as well](Accelerator::is_shared).
     #[must_use]
     pub fn kind_of(&self, address: *const u8) -> MemoryKind {
         self.driver_of(address)
@@ -105,12 +107,13 @@ impl Staging {
     /// Starts a send from memory of the kind that `buf` names.
     ///
     /// # Errors
-    /// [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) if there is no driver, the driver fails, the
-    /// layout has gaps, or the mode is buffered; else those of
+    /// [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) if there is no driver, the driver fails,
+    /// the layout has gaps, or the mode is buffered; else those of
     /// [`isend_datatype_unchecked`](Device::isend_datatype_unchecked).
     ///
     /// # Safety
-    /// As for [`isend_datatype_unchecked`](Device::isend_datatype_unchecked), with memory of that kind.
+    /// As for [`isend_datatype_unchecked`](Device::isend_datatype_unchecked), with memory of that
+    /// kind.
     pub unsafe fn isend<D: Device>(
         &self,
         device: &D,
@@ -137,7 +140,8 @@ impl Staging {
         unsafe { self.isend_copied(device, args, buf) }
     }
 
-    /// The same by a copy of all of it, which is made at once: the memory is the caller's again when this returns.
+    /// The same by a copy of all of it, which is made at once: the memory is the caller's again
+    /// when this returns.
     ///
     /// # Errors
     /// As [`isend`](Self::isend).
@@ -166,11 +170,12 @@ impl Staging {
     /// Starts a receive into memory of the kind that `buf` names.
     ///
     /// # Errors
-    /// As [`isend`](Self::isend). If the driver fails when the message is here, the receive ends with
-    /// [`UnsupportedMemory`](ErrorKind::UnsupportedMemory).
+    /// As [`isend`](Self::isend). If the driver fails when the message is here, the receive ends
+    /// with [`UnsupportedMemory`](ErrorKind::UnsupportedMemory).
     ///
     /// # Safety
-    /// As for [`irecv_datatype_unchecked`](Device::irecv_datatype_unchecked), with memory of that kind.
+    /// As for [`irecv_datatype_unchecked`](Device::irecv_datatype_unchecked), with memory of that
+    /// kind.
     pub unsafe fn irecv<D: Device>(
         &self,
         device: &D,
@@ -214,7 +219,8 @@ impl Staging {
     }
 }
 
-/// What a receive, or a get, does when it is over: copies from the host to where the data is wanted.
+/// What a receive, or a get, does when it is over: copies from the host to where the data is
+/// wanted.
 struct Back {
     driver: Arc<dyn Accelerator>,
     target: *mut u8,
@@ -223,8 +229,8 @@ struct Back {
     all: bool,
 }
 
-// SAFETY: the target is memory that the caller of the unsafe entries leaves to the operation until it is
-// over, whatever thread makes progress.
+// SAFETY: the target is memory that the caller of the unsafe entries leaves to the operation until
+// it is over, whatever thread makes progress.
 unsafe impl Send for Back {}
 
 impl Back {
@@ -269,7 +275,8 @@ impl Back {
         if !arrived || len == 0 {
             return status;
         }
-        // SAFETY: the target is the operation's until it is over, and has as many bytes as the host's copy.
+        // SAFETY: the target is the operation's until it is over, and has as many bytes as the
+        // host's copy.
         match unsafe { self.driver.store(self.target, self.host.as_ptr(), len) } {
             Ok(()) => status,
             Err(why) => {

@@ -21,7 +21,8 @@ impl Staging {
     /// [`register_driven`](Device::register_driven).
     ///
     /// # Errors
-    /// [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) if there is no driver, or the device has no such regions.
+    /// [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) if there is no driver, or the device has
+    /// no such regions.
     ///
     /// # Safety
     /// As for [`register_region`](Device::register_region), with memory of that kind.
@@ -34,8 +35,9 @@ impl Staging {
         unsafe { device.register_driven(self.bytes(memory)?) }
     }
 
-    /// Writes bytes of memory of this kind to a peer's region, and returns when they are there. Long ones go in
-    /// pieces: where they are copied through the host, one is while another is under way.
+    /// Writes bytes of memory of this kind to a peer's region, and returns when they are there.
+    /// Long ones go in pieces: where they are copied through the host, one is while another is
+    /// under way.
     ///
     /// # Errors
     /// As [`put`](Self::put). A part of the bytes may be there.
@@ -165,7 +167,8 @@ fn needs_copy(started: &Result<Request>) -> bool {
     kind == Some(ErrorKind::UnsupportedMemory)
 }
 
-/// Does something with each piece of a buffer, a few at a time. Nothing is under way when this returns.
+/// Does something with each piece of a buffer, a few at a time. Nothing is under way when this
+/// returns.
 fn in_pieces<D: Device>(
     device: &D,
     buf: &ContigBuf,

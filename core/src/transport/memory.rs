@@ -215,7 +215,8 @@ impl Memory {
     }
 }
 
-// SAFETY: packets are vectors; what is exposed or registered is touched under the lock under which that ends.
+// SAFETY: packets are vectors; what is exposed or registered is touched under the lock under which
+// that ends.
 unsafe impl Transport for Memory {
     fn name(&self) -> &'static str {
         "memory"

@@ -3,14 +3,16 @@
 //! A backend author reads this folder and no other. [`Transport`] is what shared memory is: peers,
 //! a short and a bulk way to hand a packet over, a poll that feeds packets to a [`Sink`], and
 //! optional extras, each announced by a bit of [`TransportCaps`]: a bit is set exactly where the
-//! operation is wired, and the conformance suite proves both ways (`PULL_FAR` is advice, not an operation).
+//! operation is wired, and the conformance suite proves both ways (`PULL_FAR` is advice, not an
+//! operation).
 //!
 //! # Contract
 //! - **Threads.** The engine calls a transport with `&mut self`, from one thread at a time.
 //! - **Order.** Packets from one rank to another arrive in the order in which `send_*` returned
 //!   [`Sent::Done`], each once and unchanged. Nothing is promised between different pairs.
 //! - **Back-pressure.** [`Sent::Full`] is the only sign of it: nothing was sent, the engine tries
-//!   again after a later poll. A transport never blocks and never allocates on the path of a packet.
+//!   again after a later poll. A transport never blocks and never allocates on the path of a
+//!   packet.
 //! - **Upward calls.** Only through the sink, only inside [`Transport::poll`].
 //! - **Foreign bytes.** A transport checks every length and offset that it reads from memory that a
 //!   peer can write, before use; a peer that writes nonsense is reported as failed.
@@ -49,17 +51,17 @@ bitflags! {
         const PROCESSES = 8;
         /// Sleeping ends by itself when something arrives: [`Transport::bell`] is real.
         const SLEEP = 16;
-        /// [`Transport::expose_mut`] and [`Transport::push`]: a sender writes into a buffer that the
-        /// receiver has opened for it.
+        /// [`Transport::expose_mut`] and [`Transport::push`]: a sender writes into a buffer that
+        /// the receiver has opened for it.
         const PUSH = 32;
-        /// [`Transport::register`] and [`Transport::begin_remote`]: the network itself writes and reads
-        /// memory that a peer has registered.
+        /// [`Transport::register`] and [`Transport::begin_remote`]: the network itself writes and
+        /// reads memory that a peer has registered.
         const REMOTE = 256;
-        /// [`Remote::Atomic`], in all widths and operations. All ranks of a job have it, or none. Whoever
-        /// uses it on registered memory does so alone: the owner, too, goes by the network.
+        /// [`Remote::Atomic`], in all widths and operations. All ranks of a job have it, or none.
+        /// Whoever uses it on registered memory does so alone: the owner, too, goes by the network.
         const ATOMICS = 512;
-        /// With [`PULL`](Self::PULL): a pull is a message there and one back ([`Pulled::Later`]), which takes
-        /// far longer than a copy of what fits a packet.
+        /// With [`PULL`](Self::PULL): a pull is a message there and one back ([`Pulled::Later`]),
+        /// which takes far longer than a copy of what fits a packet.
         const PULL_FAR = 1024;
     }
 }
@@ -73,12 +75,12 @@ pub struct Limits {
     pub bulk: usize,
     /// Largest message, in bytes, that is better sent eagerly than offered.
     pub eager: usize,
-    /// Shortest piece, in bytes, into which a stream of less than four times `bulk` is cut; at most `bulk`. Where
-    /// both sides copy, through memory, one reads a piece while the other writes the next one; where a packet
-    /// has its price, that is `bulk`.
+    /// Shortest piece, in bytes, into which a stream of less than four times `bulk` is cut; at most
+    /// `bulk`. Where both sides copy, through memory, one reads a piece while the other writes the
+    /// next one; where a packet has its price, that is `bulk`.
     pub piece: usize,
-    /// Longest packet, in bytes, in which short messages leave together; at most `bulk`. 0 where each leaves by itself,
-    /// because a packet costs little more than a message.
+    /// Longest packet, in bytes, in which short messages leave together; at most `bulk`. 0 where
+    /// each leaves by itself, because a packet costs little more than a message.
     pub bundle: usize,
 }
 
@@ -104,13 +106,14 @@ impl Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Sent {
-    /// The packet is on its way and its bytes have been read: the buffer is the caller's again. (On its way to a peer that
-    /// has left in good order it is lost: a transport that does not see that as it sends may say this.)
+    /// The packet is on its way and its bytes have been read: the buffer is the caller's again. (On
+    /// its way to a peer that has left in good order it is lost: a transport that does not see that
+    /// as it sends may say this.)
     Done,
     /// There was no room; nothing was sent.
     Full,
-    /// The peer is dead, or has left the job; nothing was sent. Why, [`Transport::failure_of`] or [`Transport::has_left`] says now
-    /// or after some more polls.
+    /// The peer is dead, or has left the job; nothing was sent. Why, [`Transport::failure_of`] or
+    /// [`Transport::has_left`] says now or after some more polls.
     Gone,
 }
 
@@ -128,8 +131,8 @@ pub enum Pulled {
     Stream,
     /// The peer is dead, or has left the job. Why is said as after [`Sent::Gone`].
     Gone,
-    /// It is under way, by the network's own means: call again with the same arguments after a later
-    /// poll, until it is over. Until then the memory of this side is the transport's.
+    /// It is under way, by the network's own means: call again with the same arguments after a
+    /// later poll, until it is over. Until then the memory of this side is the transport's.
     Later,
 }
 
@@ -140,12 +143,12 @@ pub enum Pulls {
     Never,
     /// The receiver pulls all of it.
     Whole,
-    /// Nobody would stream now: the sender is busy with something else. The receiver pulls, and looks now and then
-    /// whether it is back. For transports whose pulls are over when the call returns (never [`Pulled::Later`]): the
-    /// rest may be streamed into the same memory.
+    /// Nobody would stream now: the sender is busy with something else. The receiver pulls, and
+    /// looks now and then whether it is back. For transports whose pulls are over when the call
+    /// returns (never [`Pulled::Later`]): the rest may be streamed into the same memory.
     Absent,
-    /// The receiver pulls what is contiguous on its side, piece after piece while other work goes on
-    /// ([`Pulled::Later`]); the rest is streamed.
+    /// The receiver pulls what is contiguous on its side, piece after piece while other work goes
+    /// on ([`Pulled::Later`]); the rest is streamed.
     Contiguous,
     /// It is pulled, and of what is long the sender pushes a half at the same time.
     Always,
@@ -176,19 +179,21 @@ pub trait Sink {
     /// A packet has arrived. The payload is gone when this returns.
     fn packet(&mut self, peer: u32, header: &Header, payload: Payload<'_>);
 
-    /// How many packets behind the one that is delivered next [`ahead`](Self::ahead) wants to know of, if it does.
+    /// How many packets behind the one that is delivered next [`ahead`](Self::ahead) wants to know
+    /// of, if it does.
     fn looks_ahead(&self) -> usize {
         0
     }
 
-    /// A packet with this header has arrived, so many places behind the one that is delivered next: what its delivery will
-    /// touch may be asked for. Said of every second packet, the farthest first, with each delivery; a hint.
+    /// A packet with this header has arrived, so many places behind the one that is delivered next:
+    /// what its delivery will touch may be asked for. Said of every second packet, the farthest
+    /// first, with each delivery; a hint.
     fn ahead(&mut self, header: &Header, places: usize) {
         let _ = (header, places);
     }
 
-    /// What [`Transport::begin_remote`] began under this number is over: with the former value if it was
-    /// atomic, or `None` if it failed. What it changed is in the peer's memory.
+    /// What [`Transport::begin_remote`] began under this number is over: with the former value if
+    /// it was atomic, or `None` if it failed. What it changed is in the peer's memory.
     fn finished(&mut self, id: u32, outcome: Option<u64>) {
         let _ = (id, outcome);
     }
@@ -220,19 +225,22 @@ pub trait Bell: Send + Sync {
 ///
 /// # Safety
 /// The engine uses memory as a transport says, and gives a program its buffers back on its word:
-/// - What it hands out is there: `len` writable bytes where a packet is to be filled in, readable ones in the packets of a poll, and what
-///   [`alloc`](Self::alloc) and [`map`](Self::map) return, until it is freed.
-/// - What it was lent (a buffer that is exposed or registered, the target of a pull, the memory of an operation by the network's means) it
-///   leaves alone, and so do its peers, when it has said that the use is over: in the answer, or by the return of the call that ends it.
+/// - What it hands out is there: `len` writable bytes where a packet is to be filled in, readable
+///   ones in the packets of a poll, and what [`alloc`](Self::alloc) and [`map`](Self::map) return,
+///   until it is freed.
+/// - What it was lent (a buffer that is exposed or registered, the target of a pull, the memory of
+///   an operation by the network's means) it leaves alone, and so do its peers, when it has said
+///   that the use is over: in the answer, or by the return of the call that ends it.
 /// - [`limits`](Self::limits) do not change, and are at least what [`Limits`] says.
 pub unsafe trait Transport: Send + 'static {
     /// Short name, as in `PORTOLAN_TRANSPORT`.
     fn name(&self) -> &'static str;
 
-    /// What the transport can do beyond moving packets. It may lose [`REMOTE`](TransportCaps::REMOTE) and
-    /// [`ATOMICS`](TransportCaps::ATOMICS) when it tells of a death, or in a later poll, and nothing else ever; what has begun is told the end
-    /// of. The processor of a rank that has lost them does atomic operations on that rank's memory, between polls: where peers
-    /// have them still, the network does theirs inside of those polls.
+    /// What the transport can do beyond moving packets. It may lose
+    /// [`REMOTE`](TransportCaps::REMOTE) and [`ATOMICS`](TransportCaps::ATOMICS) when it tells of a
+    /// death, or in a later poll, and nothing else ever; what has begun is told the end of. The
+    /// processor of a rank that has lost them does atomic operations on that rank's memory, between
+    /// polls: where peers have them still, the network does theirs inside of those polls.
     fn caps(&self) -> TransportCaps;
 
     /// Sizes that the engine has to respect.
@@ -250,8 +258,9 @@ pub unsafe trait Transport: Send + 'static {
     /// Name of this node.
     fn node_name(&self) -> String;
 
-    /// The number of the process that the rank `peer` is, if it is one of this node and the caller's number space:
-    /// the system is asked about it. `None` for ranks that are threads, and where it is not known.
+    /// The number of the process that the rank `peer` is, if it is one of this node and the
+    /// caller's number space: the system is asked about it. `None` for ranks that are threads, and
+    /// where it is not known.
     fn process_of(&self, peer: u32) -> Option<u32> {
         let _ = peer;
         None
@@ -286,8 +295,8 @@ pub unsafe trait Transport: Send + 'static {
         fill: F,
     ) -> Sent;
 
-    /// The same for a packet whose bytes lie at `data`: a network that copies them in the call takes them from there, and
-    /// not from a copy in memory of the transport's.
+    /// The same for a packet whose bytes lie at `data`: a network that copies them in the call
+    /// takes them from there, and not from a copy in memory of the transport's.
     ///
     /// # Safety
     /// As [`send_bulk`](Self::send_bulk); `len` bytes at `data` must be readable.
@@ -307,15 +316,16 @@ pub unsafe trait Transport: Send + 'static {
         }
     }
 
-    /// Whether bulk packets of `piece` bytes each, `len` bytes together, would find room if they were handed over now.
-    /// `false` also where that is not known.
+    /// Whether bulk packets of `piece` bytes each, `len` bytes together, would find room if they
+    /// were handed over now. `false` also where that is not known.
     fn has_room(&mut self, peer: u32, len: usize, piece: usize) -> bool {
         let _ = (peer, len, piece);
         false
     }
 
     /// Delivers packets that have arrived, a bounded number of them, and does whatever keeps the
-    /// transport going. Returns how many packets were delivered and how many remote operations ended.
+    /// transport going. Returns how many packets were delivered and how many remote operations
+    /// ended.
     fn poll<S: Sink>(&mut self, sink: &mut S) -> usize;
 
     /// What wakes this rank when it sleeps.
@@ -329,9 +339,10 @@ pub unsafe trait Transport: Send + 'static {
     /// Takes the announcement back.
     fn disarm(&mut self);
 
-    /// Whether the bell also rings as soon as there is room again for each peer to which a send has found none
-    /// ([`Sent::Full`]). Asked between [`arm`](Self::arm) and a sleep, after the last attempt to send: so a transport may say
-    /// no for a send that has found no room since `arm`. Where it says no, ranks with something unsent sleep briefly.
+    /// Whether the bell also rings as soon as there is room again for each peer to which a send has
+    /// found none ([`Sent::Full`]). Asked between [`arm`](Self::arm) and a sleep, after the last
+    /// attempt to send: so a transport may say no for a send that has found no room since `arm`.
+    /// Where it says no, ranks with something unsent sleep briefly.
     fn rings_for_room(&self) -> bool {
         false
     }
@@ -343,26 +354,29 @@ pub unsafe trait Transport: Send + 'static {
         let _ = present;
     }
 
-    /// Says that this rank, whose messages peers may be pulling, has looked in passing and will again: an operation under way
-    /// is polled now and then. A plain store. See [`looks`](Self::looks).
+    /// Says that this rank, whose messages peers may be pulling, has looked in passing and will
+    /// again: an operation under way is polled now and then. A plain store. See
+    /// [`looks`](Self::looks).
     #[inline]
     fn note_look(&mut self) {}
 
-    /// Tells peers on which processor this rank waits, where ranks take turns on processors: any number but `u32::MAX`. A plain
-    /// store. Of several threads the last one counts.
+    /// Tells peers on which processor this rank waits, where ranks take turns on processors: any
+    /// number but `u32::MAX`. A plain store. Of several threads the last one counts.
     #[inline]
     fn note_processor(&mut self, processor: u32) {
         let _ = processor;
     }
 
-    /// Where a peer has said that it waits, the last time: a hint, which may be old, or anything. `None` where that is not known.
+    /// Where a peer has said that it waits, the last time: a hint, which may be old, or anything.
+    /// `None` where that is not known.
     #[inline]
     fn processor_of(&self, peer: u32) -> Option<u32> {
         let _ = peer;
         None
     }
 
-    /// How often a peer has said so, modulo 2³²: who is [`Pulls::Absent`] and yet looks would stream, too.
+    /// How often a peer has said so, modulo 2³²: who is [`Pulls::Absent`] and yet looks would
+    /// stream, too.
     #[inline]
     fn looks(&self, peer: u32) -> u32 {
         let _ = peer;
@@ -374,14 +388,16 @@ pub unsafe trait Transport: Send + 'static {
 
     /// Why `peer` is held to be dead, if it is.
     ///
-    /// The engine ends nothing without a reason. After a [`Sent::Gone`] or [`Pulled::Gone`] about a peer, polls come to the point
-    /// where this gives one or [`has_left`](Self::has_left) is `true`, whether or not [`failures`](Self::failures) has changed;
-    /// and a reason, once given, stays.
+    /// The engine ends nothing without a reason. After a [`Sent::Gone`] or [`Pulled::Gone`] about a
+    /// peer, polls come to the point where this gives one or [`has_left`](Self::has_left) is
+    /// `true`, whether or not [`failures`](Self::failures) has changed; and a reason, once given,
+    /// stays.
     fn failure_of(&self, peer: u32) -> Option<String>;
 
-    /// Whether `peer` has left the job in good order, and a poll that delivers nothing means that all that it had sent is here; nothing of
-    /// this side is lent then for what it does. Asked by waits in vain, when they have polled for a while and before they sleep,
-    /// and again behind a poll before anything ends; a transport that cannot tell says `false`.
+    /// Whether `peer` has left the job in good order, and a poll that delivers nothing means that
+    /// all that it had sent is here; nothing of this side is lent then for what it does. Asked by
+    /// waits in vain, when they have polled for a while and before they sleep, and again behind a
+    /// poll before anything ends; a transport that cannot tell says `false`.
     fn has_left(&mut self, peer: u32) -> bool {
         let _ = peer;
         false
@@ -405,20 +421,22 @@ pub unsafe trait Transport: Send + 'static {
         let _ = exposure;
     }
 
-    /// The program has failed, and the process is about to end: what ends from here on does not say that this rank has left in good
-    /// order, so that the others take the end of the process for its death. (Where they do not see that, there is nothing to do.)
+    /// The program has failed, and the process is about to end: what ends from here on does not say
+    /// that this rank has left in good order, so that the others take the end of the process for
+    /// its death. (Where they do not see that, there is nothing to do.)
     fn end_silently(&mut self) {}
 
-    /// The device ends, in whatever way, and its buffers are about to be freed: no peer begins any more to read or write what
-    /// this rank has exposed, and none is at it when this returns. (Where peers reach
-    /// into memory only while this rank polls, there is nothing to do.)
+    /// The device ends, in whatever way, and its buffers are about to be freed: no peer begins any
+    /// more to read or write what this rank has exposed, and none is at it when this returns.
+    /// (Where peers reach into memory only while this rank polls, there is nothing to do.)
     ///
-    /// It may be called more than once, and nothing but it and the drop follows. A transport that is dropped without it does
-    /// the same then.
+    /// It may be called more than once, and nothing but it and the drop follows. A transport that
+    /// is dropped without it does the same then.
     fn close(&mut self) {}
 
-    /// Whether memory of an accelerator may be exposed and pulled into like the host's: at this address, which
-    /// its driver says is of this kind. Where it may not, it goes through memory of the host.
+    /// Whether memory of an accelerator may be exposed and pulled into like the host's: at this
+    /// address, which its driver says is of this kind. Where it may not, it goes through memory of
+    /// the host.
     fn serves(&self, address: *const u8, memory: MemoryKind) -> bool {
         let _ = (address, memory);
         false
@@ -479,9 +497,9 @@ pub unsafe trait Transport: Send + 'static {
         Pulled::Stream
     }
 
-    /// Lets peers reach `len` bytes at `data` by remote operations ([`TransportCaps::REMOTE`]). `None`
-    /// if the network refuses: the memory is reached by packets then. Whoever sleeps while it has
-    /// registered memory is woken when that changes, or sleeps only briefly.
+    /// Lets peers reach `len` bytes at `data` by remote operations ([`TransportCaps::REMOTE`]).
+    /// `None` if the network refuses: the memory is reached by packets then. Whoever sleeps while
+    /// it has registered memory is woken when that changes, or sleeps only briefly.
     ///
     /// # Safety
     /// The bytes must stay valid for reads and writes until [`deregister`](Self::deregister).
@@ -500,9 +518,9 @@ pub unsafe trait Transport: Send + 'static {
     ///
     /// # Safety
     /// The memory of this side must stay valid, and what is read into be used by nobody else, until
-    /// [`Sink::finished`] has told of the end, or the transport has been dropped. (A death of the peer is
-    /// not reported before the transport has let go of it.) `token` must be one that `peer` gave, and the
-    /// range inside of what it registered.
+    /// [`Sink::finished`] has told of the end, or the transport has been dropped. (A death of the
+    /// peer is not reported before the transport has let go of it.) `token` must be one that `peer`
+    /// gave, and the range inside of what it registered.
     unsafe fn begin_remote(
         &mut self,
         peer: u32,
@@ -572,10 +590,11 @@ pub unsafe trait Transport: Send + 'static {
         None
     }
 
-    /// This rank has stored something into memory of [`alloc`](Self::alloc): wakes `peer`, which may
-    /// have been waiting for that, if it sleeps ([`TransportCaps::DIRECT`]). Either this sees that
-    /// the peer has called [`arm`](Self::arm), or the peer's next look at the memory sees the store.
-    /// Cheap if the peer does not sleep. `peer` is below [`size`](Self::size) and not this rank.
+    /// This rank has stored something into memory of [`alloc`](Self::alloc): wakes `peer`, which
+    /// may have been waiting for that, if it sleeps ([`TransportCaps::DIRECT`]). Either this sees
+    /// that the peer has called [`arm`](Self::arm), or the peer's next look at the memory sees the
+    /// store. Cheap if the peer does not sleep. `peer` is below [`size`](Self::size) and not this
+    /// rank.
     #[inline]
     fn nudge(&mut self, peer: u32) {
         let _ = peer;

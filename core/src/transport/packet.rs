@@ -31,7 +31,8 @@ pub enum PacketKind {
     Credit = 9,
     /// Sender to receiver: what a take asked for has been pushed.
     Pushed = 10,
-    /// The first piece of a message that is sent in pieces without being asked for; the cookie is its length.
+    /// The first piece of a message that is sent in pieces without being asked for; the cookie is
+    /// its length.
     First = 11,
     /// The next piece of that message. No other message of the pair comes in between.
     Next = 12,
@@ -86,7 +87,8 @@ pub struct Header {
     pub tag: u32,
     /// Type signature of the data.
     pub signature: u32,
-    /// A request of the sender or of the receiver in its 32-bit form, a length, or 0; the kind says which.
+    /// A request of the sender or of the receiver in its 32-bit form, a length, or 0; the kind says
+    /// which.
     pub cookie: u32,
 }
 
@@ -111,8 +113,9 @@ pub mod flags {
 }
 
 impl Header {
-    /// The header as three words, for transports that store words. Put together from the fields, not read
-    /// back from where they were just written in smaller parts: the processor would wait for that.
+    /// The header as three words, for transports that store words. Put together from the fields,
+    /// not read back from where they were just written in smaller parts: the processor would wait
+    /// for that.
     #[inline]
     #[must_use]
     pub fn to_words(&self) -> [u64; 3] {
@@ -148,7 +151,8 @@ impl Header {
 /// Marks a payload the lines of which are to be taken by who copies it; no length has this bit.
 const TAKE: usize = 1 << (usize::BITS - 1);
 
-/// Marks a payload that is copied by words; no length has this bit, either: packets are far shorter.
+/// Marks a payload that is copied by words; no length has this bit, either: packets are far
+/// shorter.
 const WORDS: usize = TAKE >> 1;
 
 /// The bytes of a packet where they arrived, in memory that another process may still write.
@@ -239,7 +243,8 @@ impl<'a> Payload<'a> {
     /// Copies the first `len` bytes out. Once, for lines that are taken are lost.
     ///
     /// # Safety
-    /// `len` is at most [`len`](Self::len), and so many bytes at `to` are writable and apart from the payload.
+    /// `len` is at most [`len`](Self::len), and so many bytes at `to` are writable and apart from
+    /// the payload.
     #[inline(always)]
     pub unsafe fn copy_to(&self, to: *mut u8, len: usize) {
         debug_assert!(len <= self.len());
@@ -396,7 +401,8 @@ pub unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
 mod tests {
     use super::*;
 
-    /// Copies of a payload that is to be taken, as a whole and behind a part, and what is left of its lines.
+    /// Copies of a payload that is to be taken, as a whole and behind a part, and what is left of
+    /// its lines.
     #[test]
     fn what_is_to_be_taken_is_whole_and_taken_once_it_is_copied() {
         let sent: Vec<u8> = (0..3000_u32).map(|at| at as u8 | 1).collect();
@@ -427,7 +433,8 @@ mod tests {
         }
     }
 
-    /// Marked or not, the bytes and their number are the same, whole, behind a part, and before one.
+    /// Marked or not, the bytes and their number are the same, whole, behind a part, and before
+    /// one.
     #[test]
     fn what_is_copied_by_words_is_whole() {
         let sent: Vec<u8> = (0..3000_u32).map(|at| (at / 7) as u8).collect();

@@ -25,7 +25,8 @@ pub(crate) fn expand(
 
     let contiguous = contiguous(input, &members, &types, attributes);
     let layout = layout(&members, &types, input.generics.params.is_empty());
-    // A macro that comes later may add a field, of which nothing here would know: the compiler points at this pattern then.
+    // A macro that comes later may add a field, of which nothing here would know: the compiler
+    // points at this pattern then.
     let all_fields = quote! {
         #[allow(dead_code, non_snake_case, clippy::all)]
         fn fields_of #impl_generics (value: &#name #type_generics) #where_clause {

@@ -275,7 +275,8 @@ impl Grid {
         let (turns, rest) = (mine / stride, mine % stride);
         let whole = turns + usize::from(rest >= block);
         let short = if rest < block { rest } else { 0 };
-        // The stride of a single block may lie far outside the array, as may a block of which nothing is here.
+        // The stride of a single block may lie far outside the array, as may a block of which
+        // nothing is here.
         let stride_of_many = if whole > 1 { stride } else { 0 };
         let (start_of_whole, block) = if whole > 0 { (start, block) } else { (0, 0) };
         if short == 0 {

@@ -181,7 +181,8 @@ impl Layout {
     }
 
     /// How many handles to this layout there are: those of the program, of operations under way,
-    /// and of layouts built from it. For tests and for `info`; another thread may change it at once.
+    /// and of layouts built from it. For tests and for `info`; another thread may change it at
+    /// once.
     pub fn handles(&self) -> usize {
         Arc::strong_count(&self.0)
     }

@@ -156,8 +156,8 @@ impl Layout {
         tally.signature(torn)
     }
 
-    /// The signature of every message of one item or more, if that does not depend on how many they are:
-    /// where all of it is of one primitive, is packed data, or is nothing at all.
+    /// The signature of every message of one item or more, if that does not depend on how many they
+    /// are: where all of it is of one primitive, is packed data, or is nothing at all.
     ///
     /// ```
     /// use portolan_datatype::{Layout, Primitive, Signature};

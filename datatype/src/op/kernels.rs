@@ -135,8 +135,9 @@ macro_rules! floats {
 }
 floats! { f32, u32; f64, u64; }
 
-/// The maximum of two, or their minimum: the same to the last bit whatever their order, because ranks may combine the same values
-/// in different orders and are to have the same result. NaN wins; +0 is more than −0.
+/// The maximum of two, or their minimum: the same to the last bit whatever their order, because
+/// ranks may combine the same values in different orders and are to have the same result. NaN wins;
+/// +0 is more than −0.
 #[inline(always)]
 #[expect(clippy::eq_op, reason = "only NaN differs from itself")]
 fn extreme<T: Float, const MAX: bool>(a: T, b: T) -> T {

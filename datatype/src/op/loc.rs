@@ -132,7 +132,8 @@ unsafe fn each<V: Copy + PartialOrd, I: Copy + PartialOrd, const MAX: bool>(
                     b.write_unaligned(a.read_unaligned());
                     b_index.write_unaligned(place.0);
                 }
-                // Values that tie may differ in their bits (+0 and −0), so the pair goes as a whole.
+                // Values that tie may differ in their bits (+0 and −0), so the pair goes as a
+                // whole.
                 Verdict::Tie if comes_first((a, a_index), (b, b_index)) => {
                     b.write_unaligned(a.read_unaligned());
                     b_index.write_unaligned(place.0);
@@ -143,8 +144,8 @@ unsafe fn each<V: Copy + PartialOrd, I: Copy + PartialOrd, const MAX: bool>(
     }
 }
 
-/// Which of two pairs whose values tie wins: that of the lower index, and if that does not tell, by its bytes: the same one whatever
-/// their order.
+/// Which of two pairs whose values tie wins: that of the lower index, and if that does not tell, by
+/// its bytes: the same one whatever their order.
 ///
 /// # Safety
 /// All are readable.

@@ -128,8 +128,8 @@ impl Op {
     /// - All data of `count` items at `input` is initialised and valid for reads, at `inout` for
     ///   reads and writes, and the two do not overlap. No alignment is needed.
     /// - Neither is null: absolute displacements are not for reductions.
-    /// - An operator made by [`Op::from_raw`] says what else it needs. Others look at the data before
-    ///   they take it for a value.
+    /// - An operator made by [`Op::from_raw`] says what else it needs. Others look at the data
+    ///   before they take it for a value.
     pub unsafe fn apply(
         &self,
         layout: &Layout,

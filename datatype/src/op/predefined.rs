@@ -110,7 +110,8 @@ impl Predefined {
         }
     }
 
-    /// What it does to each element of that layout, where they are of one type and it is defined on that.
+    /// What it does to each element of that layout, where they are of one type and it is defined on
+    /// that.
     #[inline]
     fn reducer(self, layout: &Layout) -> Option<Reducer> {
         let primitive = layout.homogeneous()?;

@@ -5,9 +5,9 @@ use crate::Layout;
 use crate::layout::Contents;
 
 impl Op {
-    /// The smallest items known that an item of `layout` is made of, side by side, and how many of them: as many of those
-    /// combined, one after the other, are the item combined. An array of 1000 numbers is 1000 numbers, whatever it is
-    /// given as.
+    /// The smallest items known that an item of `layout` is made of, side by side, and how many of
+    /// them: as many of those combined, one after the other, are the item combined. An array of
+    /// 1000 numbers is 1000 numbers, whatever it is given as.
     ///
     /// ```
     /// use portolan_datatype::{Layout, Op};
@@ -30,7 +30,8 @@ impl Op {
         }
     }
 
-    /// What an item is made of as long as it is made of one thing many times, and the operator knows that.
+    /// What an item is made of as long as it is made of one thing many times, and the operator
+    /// knows that.
     fn side_by_side<'a>(&self, layout: &'a Layout) -> (&'a Layout, usize) {
         let mut unit = (layout, 1usize);
         loop {

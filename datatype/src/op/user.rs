@@ -47,8 +47,8 @@ impl UserOp {
         }
     }
 
-    /// The only layout that it may be applied to, and how many items of it one of `layout` is; without such a layout,
-    /// or if there are none, that one itself.
+    /// The only layout that it may be applied to, and how many items of it one of `layout` is;
+    /// without such a layout, or if there are none, that one itself.
     #[inline]
     pub(super) fn unit<'a>(&'a self, layout: &'a Layout) -> (&'a Layout, usize) {
         let unit = self.item.as_ref().map(|item| &item.layout);
@@ -75,9 +75,9 @@ impl Op {
     /// of the ranks. It is applied to buffers of `T`, or of arrays of `T`. Data that is no value of
     /// `T` (of a `bool`, `char` or enum) never reaches it: the result is that data.
     ///
-    /// It runs inside of calls of the device that carries the values, so it may not call a device or a communicator
-    /// itself, nor may what it has captured when that is dropped: a device that is at work panics then, which ends
-    /// the process where others wait.
+    /// It runs inside of calls of the device that carries the values, so it may not call a device
+    /// or a communicator itself, nor may what it has captured when that is dropped: a device that
+    /// is at work panics then, which ends the process where others wait.
     ///
     /// ```
     /// use portolan_datatype::Op;

@@ -1,7 +1,7 @@
 //! Sorting a file of numbers on all ranks.
 //!
-//! Shows gathering samples of any length, an alltoall of counts and one of data, a scan, and reductions that check
-//! that nothing was lost; the steps are in `src/sample_sort.rs`.
+//! Shows gathering samples of any length, an alltoall of counts and one of data, a scan, and
+//! reductions that check that nothing was lost; the steps are in `src/sample_sort.rs`.
 //!
 //! ```text
 //! portolan run -n 4 -- target/release/sample_sort --input numbers.txt --output sorted.txt

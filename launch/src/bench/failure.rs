@@ -1,7 +1,7 @@
 //! How long the death of a rank goes unnoticed.
 //!
-//! All ranks wait in a receive; this command kills one of them and takes the time until the receives
-//! of the others have failed, on the one clock that all processes of a machine share.
+//! All ranks wait in a receive; this command kills one of them and takes the time until the
+//! receives of the others have failed, on the one clock that all processes of a machine share.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::ExitCode;
@@ -55,8 +55,8 @@ pub(super) fn measure(args: &BenchArgs, ranks: u32) -> Result<Run, String> {
     Ok(run)
 }
 
-/// Kills the last rank of a job; the result is the transport, and the milliseconds until the last of
-/// the others has noticed.
+/// Kills the last rank of a job; the result is the transport, and the milliseconds until the last
+/// of the others has noticed.
 fn one_death(ranks: u32, transport: Option<&str>, pin: &Bind) -> Result<(String, f64), String> {
     let mut command = launcher(ranks, transport, pin, &["--on-failure", "return"])?;
     command.args(["bench-rank", "failure", "--window", "1", "--limit", "1"]);

@@ -20,7 +20,8 @@ pub(super) const TRANSPORT: &str = "portolan-transport";
 /// When a sample that does not end is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What launchers have to end a sample that is given up, in order; where one stands still it is ended, with its ranks.
+/// What launchers have to end a sample that is given up, in order; where one stands still it is
+/// ended, with its ranks.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// [`PATIENCE`] in seconds, as launchers are told.

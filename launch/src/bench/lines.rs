@@ -42,7 +42,8 @@ struct Row<'a> {
     settings: &'a Settings,
     #[serde(skip_serializing_if = "Option::is_none")]
     phase: Option<&'a str>,
-    /// A cache line's way in that phase: phases of different runs are one if these are nearly the same.
+    /// A cache line's way in that phase: phases of different runs are one if these are nearly the
+    /// same.
     #[serde(skip_serializing_if = "Option::is_none")]
     line_ns: Option<f64>,
     /// Whether others were at work during samples that count.

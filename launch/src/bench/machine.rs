@@ -41,12 +41,14 @@ const RELAYS: [usize; 9] = [
     4 << 20,
 ];
 
-/// How often the machine's limits are measured before it is said that it stays in another phase than that of the samples.
+/// How often the machine's limits are measured before it is said that it stays in another phase
+/// than that of the samples.
 const TRIALS: usize = 3;
 
 /// What others may use during a sample, and the host take, in parts of a core.
 const QUIET: f64 = 0.1;
-/// By how much less may have been used, in seconds: the kernel counts in hundredths, here at both ends.
+/// By how much less may have been used, in seconds: the kernel counts in hundredths, here at both
+/// ends.
 const TICKS: f64 = 0.02;
 
 /// Looks at the machine between samples.
@@ -95,7 +97,8 @@ impl Probe {
         Self { beside, ..self }
     }
 
-    /// The same between the processors that such ranks are on; `paired`: those of one half talk to those of the other.
+    /// The same between the processors that such ranks are on; `paired`: those of one half talk to
+    /// those of the other.
     pub(super) fn between(self, pin: &Bind, ranks: u32, paired: bool) -> Self {
         let processors = place::ends(pin, ranks, paired, &self.cores);
         Self { processors, ..self }
@@ -127,8 +130,8 @@ impl Probe {
         }
     }
 
-    /// The end, also of other work: what was seen, in that phase if there is one, and in each of some others, in which the machine no
-    /// longer is: its copies are not known there.
+    /// The end, also of other work: what was seen, in that phase if there is one, and in each of
+    /// some others, in which the machine no longer is: its copies are not known there.
     pub(super) fn finish(mut self, band: Option<Band>, also: &[Band]) -> (Machine, Vec<Machine>) {
         // What the machine can do at best it does with nothing else to do.
         drop(std::mem::take(&mut self.beside));
@@ -201,8 +204,9 @@ impl Probe {
         }
     }
 
-    /// What a measurement finds while the machine is in the phase of that hand-over, in which it is before and after; whatever it
-    /// finds where there is no phase, and nothing if the machine is in another one.
+    /// What a measurement finds while the machine is in the phase of that hand-over, in which it is
+    /// before and after; whatever it finds where there is no phase, and nothing if the machine is
+    /// in another one.
     fn while_in<T: Default>(&self, phase: Option<f64>, measure: impl Fn() -> T) -> T {
         while_so(
             || {
@@ -214,8 +218,8 @@ impl Probe {
         )
     }
 
-    /// What two cores do for messages that are copied twice. Once a run for each phase: a run may have many tables,
-    /// and this takes longer than the rest.
+    /// What two cores do for messages that are copied twice. Once a run for each phase: a run may
+    /// have many tables, and this takes longer than the rest.
     fn relays(&self, phase: Option<f64>) -> Vec<(usize, Relayed)> {
         static OF_THIS_RUN: Mutex<Vec<OfAPhase>> = Mutex::new(Vec::new());
         let Some((one, other)) = self.apart() else {
@@ -244,7 +248,8 @@ impl Probe {
     }
 }
 
-/// What a measurement finds if `so` holds before it and after; nothing if it does not in some trials.
+/// What a measurement finds if `so` holds before it and after; nothing if it does not in some
+/// trials.
 fn while_so<T: Default>(so: impl Fn() -> bool, measure: impl Fn() -> T) -> T {
     for _ in 0..TRIALS {
         if !so() {
@@ -258,7 +263,8 @@ fn while_so<T: Default>(so: impl Fn() -> bool, measure: impl Fn() -> T) -> T {
     T::default()
 }
 
-/// What two processors do for messages that are copied twice, by their length, in a phase: that of a hand-over.
+/// What two processors do for messages that are copied twice, by their length, in a phase: that of
+/// a hand-over.
 type OfAPhase = ((usize, usize), Option<f64>, Vec<(usize, Relayed)>);
 
 impl Look {

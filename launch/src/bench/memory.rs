@@ -1,4 +1,5 @@
-//! Whether there is memory for what is to be measured: what is not there would be noticed late, and by the kernel.
+//! Whether there is memory for what is to be measured: what is not there would be noticed late, and
+//! by the kernel.
 
 use portolan_benches::{Axis, Form, Pattern};
 use portolan_core::memory_left;
@@ -24,8 +25,8 @@ impl Ranks {
         }
     }
 
-    /// Those of the job of this rank, as far as its launcher says. Where it does not say how many are here (Slurm's does
-    /// not), all may be.
+    /// Those of the job of this rank, as far as its launcher says. Where it does not say how many
+    /// are here (Slurm's does not), all may be.
     pub(super) fn of_this_job() -> Self {
         Self::said_by(|name| std::env::var(name).ok())
     }

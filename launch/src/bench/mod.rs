@@ -1,16 +1,19 @@
 //! `portolan bench`: measures between ranks, side by side with other implementations.
 //!
 //! Every sample is a job of its own, started as a user would start it: by `portolan run`, or by a
-//! peer's `mpiexec`. The samples of all contenders take turns, and the machine is looked at in between.
-//! Started by a launcher, ours or another, the command is a rank of that job and measures there: so
-//! `mpiexec -n 2 portolan bench latency` measures under Hydra.
+//! peer's `mpiexec`. The samples of all contenders take turns, and the machine is looked at in
+//! between. Started by a launcher, ours or another, the command is a rank of that job and measures
+//! there: so `mpiexec -n 2 portolan bench latency` measures under Hydra.
 //!
 //! - [`args`]: the command line. [`place`]: where ranks run, and what else does.
-//! - [`job`]: one sample, and what it says. [`rank`]: its ranks, if they are ours. [`peers`]: if not.
+//! - [`job`]: one sample, and what it says. [`rank`]: its ranks, if they are ours. [`peers`]: if
+//!   not.
 //! - [`suite`]: samples in turn, and what they come to. [`stats`]: medians.
-//! - [`machine`]: its limits and its state. [`phases`]: which samples are compared. [`memory`]: whether it has enough.
+//! - [`machine`]: its limits and its state. [`phases`]: which samples are compared. [`memory`]:
+//!   whether it has enough.
 //! - [`record`]: what a run found out; shown as a [`table`], as [`lines`] of JSON, as a [`page`].
-//! - [`tune`]: the fastest algorithms of collective operations. [`failure`]: how long a death goes unnoticed.
+//! - [`tune`]: the fastest algorithms of collective operations. [`failure`]: how long a death goes
+//!   unnoticed.
 
 mod args;
 mod failure;

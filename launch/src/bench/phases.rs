@@ -4,10 +4,12 @@ use portolan_benches::machine::same_phase;
 
 use super::record::Taken;
 
-/// Hand-overs that are of one phase: from this one, in nanoseconds, to those that take a quarter longer.
+/// Hand-overs that are of one phase: from this one, in nanoseconds, to those that take a quarter
+/// longer.
 ///
-/// The bounds follow the samples, because a machine may be anywhere: with fixed ones two samples may be of different phases
-/// though a nanosecond apart, and of one though one of them takes twice as long.
+/// The bounds follow the samples, because a machine may be anywhere: with fixed ones two samples
+/// may be of different phases though a nanosecond apart, and of one though one of them takes twice
+/// as long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Band {
     from: f64,
@@ -22,8 +24,8 @@ pub(super) struct Choice {
     pub(super) disturbed: bool,
 }
 
-/// Samples of everybody that a phase beside the one that is compared first has to have to be shown as well: the median of fewer
-/// is a mean.
+/// Samples of everybody that a phase beside the one that is compared first has to have to be shown
+/// as well: the median of fewer is a mean.
 const FEW: usize = 3;
 
 impl Band {
@@ -63,16 +65,18 @@ pub(super) fn enough(all: &[Vec<&Taken>], repeat: usize) -> bool {
     choices(all, false).any(has)
 }
 
-/// What counts: the phase in which who has the fewest samples has most, and of several such the one of which there are most
-/// in total, and of those the nearest. Samples during which others were at work count only if somebody has no other;
-/// and all samples do if there is no phase that everybody has.
+/// What counts: the phase in which who has the fewest samples has most, and of several such the one
+/// of which there are most in total, and of those the nearest. Samples during which others were at
+/// work count only if somebody has no other; and all samples do if there is no phase that everybody
+/// has.
 pub(super) fn choose(all: &[Vec<&Taken>]) -> Choice {
     best(all, false)
         .or_else(|| best(all, true))
         .unwrap_or(Choice::ALL)
 }
 
-/// What else can be compared, each by itself: other phases in which everybody has some quiet samples, those with most first.
+/// What else can be compared, each by itself: other phases in which everybody has some quiet
+/// samples, those with most first.
 pub(super) fn also(all: &[Vec<&Taken>], first: &Choice) -> Vec<Choice> {
     let mut taken: Vec<Band> = first.band.into_iter().collect();
     let mut found = Vec::new();

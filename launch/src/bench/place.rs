@@ -53,9 +53,10 @@ fn first_processors() -> Option<Vec<usize>> {
     (!firsts.is_empty()).then_some(firsts)
 }
 
-/// The processors of rank 0 and of the one whose messages with it are looked at: its partner where ranks are in pairs, else the
-/// first rank that is on another processor. Both are the same if these share one. Where the system puts the ranks, a
-/// processor of each of the first two cores; none if the cores are not known.
+/// The processors of rank 0 and of the one whose messages with it are looked at: its partner where
+/// ranks are in pairs, else the first rank that is on another processor. Both are the same if these
+/// share one. Where the system puts the ranks, a processor of each of the first two cores; none if
+/// the cores are not known.
 pub(super) fn ends(
     pin: &Bind,
     ranks: u32,
@@ -145,7 +146,8 @@ impl Spinners {
 
 /// The processor time of a process, in seconds: `/proc/PID/stat`, in hundredths.
 fn seconds(stat: &str) -> Option<f64> {
-    // Behind the name, which may have anything in it: the state is field 3, the times are fields 14 and 15.
+    // Behind the name, which may have anything in it: the state is field 3, the times are fields 14
+    // and 15.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut times = fields.split(' ').skip(11);
     let mut next = || times.next()?.parse::<f64>().ok();

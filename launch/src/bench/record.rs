@@ -1,5 +1,5 @@
-//! What one run of `portolan bench` found out: printed as a table or as lines, kept as a file, shown
-//! as a page.
+//! What one run of `portolan bench` found out: printed as a table or as lines, kept as a file,
+//! shown as a page.
 
 use portolan_benches::machine::same_phase;
 use serde::{Deserialize, Serialize};
@@ -86,7 +86,8 @@ pub(super) struct Taken {
     /// A cache line's way by load and store, in nanoseconds.
     pub(super) before_ns: Option<f64>,
     pub(super) after_ns: Option<f64>,
-    /// What others used meanwhile (not what was started to spin beside), and what the host took, in parts of a core.
+    /// What others used meanwhile (not what was started to spin beside), and what the host took, in
+    /// parts of a core.
     pub(super) others: Option<f64>,
     pub(super) stolen: Option<f64>,
     /// Whether that is so much that it says little about who was measured.
@@ -105,7 +106,8 @@ pub(super) struct Machine {
     pub(super) model: Option<String>,
     pub(super) system: Option<String>,
     pub(super) cores: usize,
-    /// Between which processors it was looked at: those of rank 0 and its partner, which may share one.
+    /// Between which processors it was looked at: those of rank 0 and its partner, which may share
+    /// one.
     #[serde(default)]
     pub(super) processors: Option<(usize, usize)>,
     /// Processes that wanted to run, on average over the last minute, before and after.
@@ -120,8 +122,8 @@ pub(super) struct Machine {
     pub(super) yield_ns: Option<f64>,
     /// Bytes, and 10⁶ bytes per second at which a core copies what another has just written.
     pub(super) copies: Vec<(usize, f64)>,
-    /// Bytes, 10⁶ bytes per second and µs one way of messages that one core copies into memory and another out of it,
-    /// with nothing else to do.
+    /// Bytes, 10⁶ bytes per second and µs one way of messages that one core copies into memory and
+    /// another out of it, with nothing else to do.
     #[serde(default)]
     pub(super) relays: Vec<(usize, f64, f64)>,
     /// As `relays`, both ways at a time: bytes, and 10⁶ bytes per second of both together.
@@ -154,8 +156,9 @@ impl Run {
         sizes
     }
 
-    /// The best peer's median for a size, and its name. One that has no figure in some samples counts if it has as many as
-    /// whoever has the fewest samples: of one or two the luckiest would be the best.
+    /// The best peer's median for a size, and its name. One that has no figure in some samples
+    /// counts if it has as many as whoever has the fewest samples: of one or two the luckiest would
+    /// be the best.
     pub(super) fn best_peer(&self, bytes: usize) -> Option<(f64, &str)> {
         let alive = self.entries.iter().filter(|entry| entry.failed.is_none());
         let counting = |entry: &Entry| entry.taken.iter().filter(|taken| taken.counts).count();
@@ -183,7 +186,8 @@ impl Run {
         ratio.is_finite().then_some((ratio, name))
     }
 
-    /// Whether the figures can be compared: not if the machine has phases and none of them has samples of everybody.
+    /// Whether the figures can be compared: not if the machine has phases and none of them has
+    /// samples of everybody.
     pub(super) fn is_comparable(&self) -> bool {
         let looked_at = |machine: &Machine| machine.load_store_ns.is_some();
         self.phase.is_some() || !self.machine.as_ref().is_some_and(looked_at)
@@ -280,9 +284,10 @@ impl Machine {
         Some(below.1 + share * (above.1 - below.1))
     }
 
-    /// What a message of so many bytes that are new to its receiver is hardly below, in microseconds: a cache line's way, or a
-    /// copy of what does not fit into it, if that takes longer. Not both: the copy has the way of its own lines
-    /// in it, and the first of them may be what tells that the message is there.
+    /// What a message of so many bytes that are new to its receiver is hardly below, in
+    /// microseconds: a cache line's way, or a copy of what does not fit into it, if that takes
+    /// longer. Not both: the copy has the way of its own lines in it, and the first of them may be
+    /// what tells that the message is there.
     pub(super) fn least_latency(&self, bytes: usize) -> Option<f64> {
         let line = self.load_store_ns? / 1e3;
         let copy = if bytes > 64 {

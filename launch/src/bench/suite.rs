@@ -18,7 +18,8 @@ pub(super) struct Conducted {
     pub(super) machine: Machine,
     /// The machine's phase in the samples that count, if they have one in common.
     pub(super) phase: Option<Phase>,
-    /// The figures of other phases in which everybody has some samples, and what was seen of the machine in them.
+    /// The figures of other phases in which everybody has some samples, and what was seen of the
+    /// machine in them.
     pub(super) also: Vec<(Vec<Entry>, Machine)>,
     /// What our own ranks remarked, and which sizes tools cannot do.
     pub(super) remarks: String,

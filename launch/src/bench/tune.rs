@@ -1,7 +1,8 @@
 //! `portolan bench tune`: which algorithm of each collective operation is the fastest here.
 //!
-//! Every algorithm is forced in turn, by a rule for its operation; the samples of all take turns like those
-//! of peers. What comes out is a table that `PORTOLAN_COLL_TABLE=@FILE` reads, with the figures as comments.
+//! Every algorithm is forced in turn, by a rule for its operation; the samples of all take turns
+//! like those of peers. What comes out is a table that `PORTOLAN_COLL_TABLE=@FILE` reads, with the
+//! figures as comments.
 
 use std::fmt::Write as _;
 
@@ -104,7 +105,8 @@ fn tune(args: &BenchArgs, ranks: u32, operation: Name, pattern: Pattern) -> Resu
     Ok(section(operation, ranks, &conducted.entries))
 }
 
-/// The algorithms of an operation as a rule names them, trees with each radix that is worth a trial.
+/// The algorithms of an operation as a rule names them, trees with each radix that is worth a
+/// trial.
 fn candidates(operation: Name, ranks: u32) -> impl Iterator<Item = String> {
     let radices = RADICES
         .iter()
@@ -154,8 +156,8 @@ fn section(operation: Name, ranks: u32, entries: &[Entry]) -> String {
     text
 }
 
-/// Rules that choose the best of each size: the next larger size that was measured decides between two, and
-/// what is larger than all is like the largest.
+/// Rules that choose the best of each size: the next larger size that was measured decides between
+/// two, and what is larger than all is like the largest.
 fn rules(operation: Name, ranks: u32, best: &[(usize, String)]) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     for (index, (bytes, candidate)) in best.iter().enumerate() {

@@ -71,7 +71,8 @@ fn cores() -> String {
     }
 }
 
-/// The tightest limit of the control groups that this process is in and of those above them. `root` is `/` but in tests.
+/// The tightest limit of the control groups that this process is in and of those above them. `root`
+/// is `/` but in tests.
 fn cgroup_memory(root: &Path) -> String {
     let memberships = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let limits = memberships.lines().filter_map(|line| {
@@ -84,7 +85,8 @@ fn cgroup_memory(root: &Path) -> String {
             }
             _ => return None,
         };
-        // A container may see less of the tree than the path leads through: then the limit is that of its top.
+        // A container may see less of the tree than the path leads through: then the limit is that
+        // of its top.
         let groups = Path::new(path.trim_start_matches('/')).ancestors();
         let limits = groups.filter_map(|group| read_number(root.join(tree).join(group).join(file)));
         limits.min()

@@ -7,8 +7,8 @@ use std::panic::catch_unwind;
 
 use super::{check, has_gone, retry, was_given};
 
-/// How often the guard looks whether the ranks have gone, once a millisecond. The end is for a kernel
-/// that does not let a process go, and for ranks that have left the group.
+/// How often the guard looks whether the ranks have gone, once a millisecond. The end is for a
+/// kernel that does not let a process go, and for ranks that have left the group.
 const LOOKS: u32 = 2000;
 
 /// Leads the process group of the ranks, and kills that group when the launcher is gone.
@@ -29,8 +29,8 @@ pub(crate) struct Guard {
 pub(crate) type CleanUp = fn(&[i32]);
 
 impl Guard {
-    /// Starts the guard. `mark` (`NAME=VALUE`) is in the environment of what ranks start. Only a process with a single thread may do
-    /// this.
+    /// Starts the guard. `mark` (`NAME=VALUE`) is in the environment of what ranks start. Only a
+    /// process with a single thread may do this.
     pub(crate) fn start(clean_up: CleanUp, mark: &str) -> io::Result<Self> {
         let mut ends: [RawFd; 2] = [0; 2];
         // SAFETY: `ends` has room for two descriptors.
@@ -115,7 +115,8 @@ fn close_all_but(pipe: RawFd) {
     // The pipe's number is positive, so the conversion keeps it.
     let number = pipe as libc::c_uint;
     let ranges = [(0, number - 1), (number + 1, libc::c_uint::MAX)];
-    // SAFETY: a system call on numbers. Nothing that owned the descriptors runs in this process again.
+    // SAFETY: a system call on numbers. Nothing that owned the descriptors runs in this process
+    // again.
     let close = |(first, last): (libc::c_uint, libc::c_uint)| unsafe {
         libc::syscall(libc::SYS_close_range, first, last, 0)
     };
@@ -129,12 +130,14 @@ fn close_all_but(pipe: RawFd) {
         .filter_map(|name| name.to_str()?.parse().ok())
         .collect();
     for fd in open.into_iter().filter(|&fd| fd != pipe) {
-        // SAFETY: as above. The folder's own descriptor is closed already, and to close it again is an error without effect.
+        // SAFETY: as above. The folder's own descriptor is closed already, and to close it again is
+        // an error without effect.
         unsafe { libc::close(fd) };
     }
 }
 
-/// The pids that the launcher tells, until it is gone or closes the pipe; those of inner processes are negative.
+/// The pids that the launcher tells, until it is gone or closes the pipe; those of inner processes
+/// are negative.
 fn told_until_the_end(pipe: RawFd) -> Vec<i32> {
     let mut told = Vec::new();
     loop {
@@ -151,15 +154,17 @@ fn told_until_the_end(pipe: RawFd) -> Vec<i32> {
     }
 }
 
-/// Kills those of this group and those of the job that have left it, and waits until they and all ranks have gone.
+/// Kills those of this group and those of the job that have left it, and waits until they and all
+/// ranks have gone.
 fn end(told: &[i32], mark: &str) {
     let mut awaited = Vec::new();
     for &told in told {
         let pid = told.abs();
         // SAFETY: none of these touches memory of this process.
         let in_group = unsafe { libc::getpgid(pid) == libc::getpgrp() };
-        // A pid that somebody else has by now is in another group, and was not given the mark. Ranks end with the launcher
-        // (`PR_SET_PDEATHSIG`) wherever they are, but not what their scripts have started.
+        // A pid that somebody else has by now is in another group, and was not given the mark.
+        // Ranks end with the launcher (`PR_SET_PDEATHSIG`) wherever they are, but not what their
+        // scripts have started.
         let ours = in_group || was_given(pid, mark);
         if ours {
             // SAFETY: as above.

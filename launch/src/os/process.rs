@@ -59,7 +59,8 @@ fn await_change(pid: i32, changes: libc::c_int) {
     debug_assert!(pid > 1);
     // SAFETY: a siginfo_t is numbers and pointers, for which zero is valid.
     let mut told: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `told` is a valid place for what is told. That there is no such child is as good as its end.
+    // SAFETY: `told` is a valid place for what is told. That there is no such child is as good as
+    // its end.
     let _ = retry(|| unsafe {
         libc::waitid(
             libc::P_PID,
@@ -70,7 +71,8 @@ fn await_change(pid: i32, changes: libc::c_int) {
     });
 }
 
-/// Ends a child and waits until it has gone. One that has become another user's cannot be ended, and is not waited for.
+/// Ends a child and waits until it has gone. One that has become another user's cannot be ended,
+/// and is not waited for.
 pub(crate) fn kill_and_wait(pid: i32) {
     debug_assert!(pid > 1);
     // SAFETY: as in `kill`.
@@ -108,8 +110,8 @@ pub(crate) fn adopted_children() -> Vec<i32> {
     children_of(&format!("/proc/{me}/task/{me}"))
 }
 
-/// Whether a process has begun with that in its environment (`NAME=VALUE`). Nothing is known of one that may not be looked at, as
-/// another user's.
+/// Whether a process has begun with that in its environment (`NAME=VALUE`). Nothing is known of one
+/// that may not be looked at, as another user's.
 pub(crate) fn was_given(pid: i32, variable: &str) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let mut variables = environment.split(|&byte| byte == 0);

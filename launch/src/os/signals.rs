@@ -13,8 +13,8 @@ use super::{check, retry};
 /// instead of a stop.
 const WATCHED: &[libc::c_int] = &[libc::SIGCHLD, libc::SIGCONT, libc::SIGTTIN, libc::SIGTTOU];
 
-/// The same, unless whoever started the launcher wants it to ignore them: `nohup`, or a shell that starts it in the background. (A
-/// blocked signal is kept to be read even if it is ignored.)
+/// The same, unless whoever started the launcher wants it to ignore them: `nohup`, or a shell that
+/// starts it in the background. (A blocked signal is kept to be read even if it is ignored.)
 const ASKED_FOR: &[libc::c_int] = &[
     libc::SIGHUP,
     libc::SIGINT,
@@ -101,8 +101,8 @@ impl Signals {
     }
 }
 
-/// Makes the ends of children known to this process. The kernel says nothing of them to a process that ignores
-/// `SIGCHLD`, as some parents leave it to theirs.
+/// Makes the ends of children known to this process. The kernel says nothing of them to a process
+/// that ignores `SIGCHLD`, as some parents leave it to theirs.
 pub(crate) fn hear_of_children() {
     // SAFETY: no handler is set.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };

@@ -14,26 +14,28 @@ pub(crate) fn is_controlled_by(terminal: BorrowedFd<'_>) -> bool {
     foreground_of(terminal).is_some()
 }
 
-/// Whether this process may read from that terminal now. Of one that does not control it, it may always: one that has hung up
-/// says that this is the end.
+/// Whether this process may read from that terminal now. Of one that does not control it, it may
+/// always: one that has hung up says that this is the end.
 pub(crate) fn is_in_foreground(terminal: BorrowedFd<'_>) -> bool {
     // SAFETY: getpgrp touches no memory of this process.
     let own = unsafe { libc::getpgrp() };
     foreground_of(terminal).is_none_or(|group| group == own)
 }
 
-/// The process group that may read from it, of those that it controls; `None` if this process is none of these.
+/// The process group that may read from it, of those that it controls; `None` if this process is
+/// none of these.
 fn foreground_of(terminal: BorrowedFd<'_>) -> Option<i32> {
     // Without control the error is ENOTTY, after a hang-up EIO.
     // SAFETY: tcgetpgrp touches no memory of this process.
     check(unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) }).ok()
 }
 
-/// The terminal behind a descriptor, opened once more for writing that takes what there is room for and never waits. (To ask for
-/// that on the descriptor itself would ask for it in the shell's name, too, which has the same.)
+/// The terminal behind a descriptor, opened once more for writing that takes what there is room for
+/// and never waits. (To ask for that on the descriptor itself would ask for it in the shell's name,
+/// too, which has the same.)
 ///
-/// `None` for anything else than the end of a pseudoterminal that programs have, and where it may not be opened: behind `su` it is
-/// another user's.
+/// `None` for anything else than the end of a pseudoterminal that programs have, and where it may
+/// not be opened: behind `su` it is another user's.
 pub(crate) fn opened_without_waiting(descriptor: BorrowedFd<'_>) -> Option<File> {
     let same = File::from(descriptor.try_clone_to_owned().ok()?);
     // The other end, opened once more, would be a new terminal.

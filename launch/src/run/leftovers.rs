@@ -1,7 +1,7 @@
 //! What foreign libraries leave in `/dev/shm` when a rank is killed.
 //!
-//! Portolan's own shared memory has no name there. libfabric's shm provider has a file per endpoint,
-//! `PID:USER:NUMBER`, which only the process itself removes.
+//! Portolan's own shared memory has no name there. libfabric's shm provider has a file per
+//! endpoint, `PID:USER:NUMBER`, which only the process itself removes.
 
 use std::path::Path;
 

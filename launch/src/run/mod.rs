@@ -15,10 +15,10 @@
 //!
 //! What keeps processes from being left behind: the ranks are in one process group led by a
 //! [`Guard`](crate::os::Guard) and die with the launcher (`PR_SET_PDEATHSIG`); the guard kills the
-//! rest of the group when the launcher ends, however it ends, and processes elsewhere that have joined the job as ranks, and removes
-//! what foreign libraries of the ranks have left in files; processes that have left the group
-//! are adopted when their parents die, and killed when the job is over. What has come of children that this process had before is
-//! left alone (`strangers.rs`).
+//! rest of the group when the launcher ends, however it ends, and processes elsewhere that have
+//! joined the job as ranks, and removes what foreign libraries of the ranks have left in files;
+//! processes that have left the group are adopted when their parents die, and killed when the job
+//! is over. What has come of children that this process had before is left alone (`strangers.rs`).
 
 mod bind;
 mod event_loop;

@@ -86,7 +86,8 @@ pub(super) struct Sink {
 impl Sink {
     /// One that writes to where a descriptor leads.
     fn into(descriptor: BorrowedFd<'_>) -> io::Result<Self> {
-        // `poll` calls a terminal writable that takes a byte, and a page would wait for whoever shows it.
+        // `poll` calls a terminal writable that takes a byte, and a page would wait for whoever
+        // shows it.
         let file = match os::opened_without_waiting(descriptor) {
             Some(terminal) => terminal,
             None => descriptor.try_clone_to_owned()?.into(),
@@ -226,7 +227,8 @@ mod tests {
 
     use super::*;
 
-    /// Both streams may be one pipe: what `poll` has said of it is no longer true when the first has been written to.
+    /// Both streams may be one pipe: what `poll` has said of it is no longer true when the first
+    /// has been written to.
     #[test]
     fn two_sinks_of_one_pipe_do_not_wait_for_each_other() {
         let (mut reader, writer) = io::pipe().unwrap();
@@ -237,7 +239,8 @@ mod tests {
         }
         let mut written = 0;
         loop {
-            // Both, as after one `poll`: the second would wait here if there was room for one page alone.
+            // Both, as after one `poll`: the second would wait here if there was room for one page
+            // alone.
             sinks.iter_mut().for_each(Sink::write_some);
             let left: usize = sinks.iter().map(|sink| sink.waiting.len()).sum();
             match (2 << 20) - left {
@@ -260,7 +263,8 @@ mod tests {
         let mut sink = Sink::into(terminal.as_fd()).unwrap();
         let text = b"a line of some rank\n".repeat(50_000);
         sink.add(&text);
-        // More often than there are pages: with every call that has room some is written, and the last finds none.
+        // More often than there are pages: with every call that has room some is written, and the
+        // last finds none.
         for _ in 0..1000 {
             sink.write_some();
         }

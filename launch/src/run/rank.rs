@@ -8,7 +8,8 @@ use portolan_core::job::pmi1::{Lines, Message};
 
 use super::output::LabelledPipe;
 
-/// What is read of one rank before others and signals have their turn: more than is left in the socket of one that has ended.
+/// What is read of one rank before others and signals have their turn: more than is left in the
+/// socket of one that has ended.
 const AT_ONCE: usize = 16 << 20;
 
 /// A rank's process and its connections.
@@ -57,7 +58,8 @@ impl PmiStream {
     }
 }
 
-/// Takes what there is, of one that never stops as much as is read at once; whether there can be more.
+/// Takes what there is, of one that never stops as much as is read at once; whether there can be
+/// more.
 fn take(stream: &mut impl Read, lines: &mut Lines) -> bool {
     let mut bytes = [0; 4096];
     let mut taken = 0;

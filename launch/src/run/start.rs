@@ -241,7 +241,8 @@ fn job_id() -> String {
     format!("portolan-{}-{random:016x}", std::process::id())
 }
 
-/// The file to run, looked for as a shell does, so that what is wrong is known before anything runs.
+/// The file to run, looked for as a shell does, so that what is wrong is known before anything
+/// runs.
 fn find_program(program: &OsStr) -> Result<PathBuf, Failure> {
     let shown = program.display();
     let here = Path::new(program);

@@ -64,7 +64,8 @@ impl Terminal {
                 self.typed.extend(&page[..n]);
                 true
             }
-            // EIO: went to the background since `interest` looked, or there will never be anything to read again.
+            // EIO: went to the background since `interest` looked, or there will never be anything
+            // to read again.
             Err(error) => match error.raw_os_error() {
                 Some(libc::EINTR) => true,
                 Some(libc::EIO) => is_controlled_by(self.terminal.as_fd()),

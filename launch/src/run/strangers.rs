@@ -1,11 +1,14 @@
-//! Children that this process had before it was the launcher: a shell that replaces itself by it has what it writes to
-//! (`> >(filter | tee log)`). They are none of its business, and nor is what they leave to it.
+//! Children that this process had before it was the launcher: a shell that replaces itself by it
+//! has what it writes to (`> >(filter | tee log)`). They are none of its business, and nor is what
+//! they leave to it.
 //!
-//! What has lost its parent becomes the launcher's child, whoever started it. Of whom it has come nobody tells afterwards; but all
-//! that ranks start has the job's id in its environment, unless somebody has cleared that or it has become another user's. So where
-//! there have been strangers, the launcher ends what has the id. Something of a rank that has left the ranks' process
-//! group *and* hides where it is from goes on then, which is the smaller harm: what is killed by mistake is lost. Where there
-//! were none, as nearly always, all that the launcher adopts has come of ranks.
+//! What has lost its parent becomes the launcher's child, whoever started it. Of whom it has come
+//! nobody tells afterwards; but all that ranks start has the job's id in its environment, unless
+//! somebody has cleared that or it has become another user's. So where there have been strangers,
+//! the launcher ends what has the id. Something of a rank that has left the ranks' process group
+//! *and* hides where it is from goes on then, which is the smaller harm: what is killed by mistake
+//! is lost. Where there were none, as nearly always, all that the launcher adopts has come of
+//! ranks.
 
 use crate::os;
 
@@ -20,8 +23,8 @@ pub(super) struct Strangers {
 }
 
 impl Strangers {
-    /// Those of a launcher that has started no rank and adopts nobody yet. `mark` (`NAME=VALUE`) will be in the environment of what
-    /// ranks start.
+    /// Those of a launcher that has started no rank and adopts nobody yet. `mark` (`NAME=VALUE`)
+    /// will be in the environment of what ranks start.
     pub(super) fn find(mark: &str) -> Self {
         let known = os::adopted_children();
         Self {

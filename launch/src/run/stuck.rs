@@ -1,8 +1,8 @@
 //! Who waits for whom: what ranks that have waited for long report, put together into one picture.
 //!
 //! A rank reports when it has waited for longer than the setting `STUCK_AFTER`, and again, with an
-//! empty list, when that wait is over. Reports come one by one; [`Board::due`] says when enough time
-//! has passed for the others of the same trouble to be there too.
+//! empty list, when that wait is over. Reports come one by one; [`Board::due`] says when enough
+//! time has passed for the others of the same trouble to be there too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -1,5 +1,5 @@
-//! Jobs that ask for libfabric where it is not as they want it: one error with what is wanted, what was found and
-//! what to do, the same on every rank.
+//! Jobs that ask for libfabric where it is not as they want it: one error with what is wanted, what
+//! was found and what to do, the same on every rank.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -53,7 +53,8 @@ const CASES: [(&str, &str, &[&str]); 4] = [
     ),
 ];
 
-/// The tests. Those for which a library has to be there are ignored where there is none, and it is said why.
+/// The tests. Those for which a library has to be there are ignored where there is none, and it is
+/// said why.
 pub(crate) fn trials() -> Vec<Trial> {
     let transports = portolan::transports();
     let ofi = transports.iter().find(|transport| transport.name == "ofi");
@@ -161,7 +162,8 @@ fn old_library() -> Result<(), Failed> {
     everybody_says(&first, &says)
 }
 
-/// Three ranks ask for libfabric: each ends with an error that has these parts, and all say the same.
+/// Three ranks ask for libfabric: each ends with an error that has these parts, and all say the
+/// same.
 fn everybody_says(first: &str, says: &[&str]) -> Result<(), Failed> {
     const RANKS: usize = 3;
     let me = std::env::current_exe()?;

@@ -1,4 +1,5 @@
-//! Collective operations in `portolan bench` and `portolan info`: that they are measured, and that what `tune` finds is a table.
+//! Collective operations in `portolan bench` and `portolan info`: that they are measured, and that
+//! what `tune` finds is a table.
 
 use std::path::PathBuf;
 

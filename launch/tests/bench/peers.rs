@@ -1,4 +1,5 @@
-//! What the programs in C have in common: that they are where they are told to be, and do what ours does.
+//! What the programs in C have in common: that they are where they are told to be, and do what ours
+//! does.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +8,8 @@ use portolan_benches::{allowed_processors, shuffled};
 
 use crate::common::{of_ours, outcome};
 
-/// An MPI's name, if its compiler and its launcher are on the path, with what its launcher wants to be told.
+/// An MPI's name, if its compiler and its launcher are on the path, with what its launcher wants to
+/// be told.
 const HYDRA: (&str, &[&str]) = ("mpich", &["-bind-to", "none"]);
 const OPEN: (&str, &[&str]) = (
     "openmpi",

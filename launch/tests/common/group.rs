@@ -51,7 +51,8 @@ impl MemoryGroup {
             .open(&limit_file)
             .and_then(|mut to| write!(to, "{limit}"));
         set.map_err(|error| format!("cannot set {}: {error}", limit_file.display()))?;
-        // What does not fit must not be swapped out instead; files that are not there limit nothing.
+        // What does not fit must not be swapped out instead; files that are not there limit
+        // nothing.
         for (file, most) in [
             ("memory.memsw.limit_in_bytes", limit),
             ("memory.swap.max", 0),
@@ -81,7 +82,8 @@ impl MemoryGroup {
     pub(crate) fn hold(&self, command: &mut Command) {
         let file = self.directory.join("cgroup.procs");
         let procs = fs::OpenOptions::new().write(true).open(file);
-        // SAFETY: between fork and exec the closure makes one system call, on a descriptor that it keeps.
+        // SAFETY: between fork and exec the closure makes one system call, on a descriptor that it
+        // keeps.
         unsafe {
             command.pre_exec(move || {
                 let Ok(procs) = &procs else {

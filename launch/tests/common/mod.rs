@@ -35,9 +35,9 @@ pub(crate) fn of_ours(mut command: Command) -> Command {
             command.env_remove(&*name);
         }
     }
-    // Whoever started the tests may ignore signals (`nohup` does, and shells in the background), and
-    // the command would rightly go on ignoring them.
-    // SAFETY: between fork and exec the closure only makes system calls.
+    // Whoever started the tests may ignore signals (`nohup` does, and shells in the background),
+    // and the command would rightly go on ignoring them. SAFETY: between fork and exec the closure
+    // only makes system calls.
     unsafe {
         command.pre_exec(|| {
             for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
@@ -147,7 +147,8 @@ pub(crate) fn started(mut command: Command, lines: usize) -> (Child, Vec<String>
     (child, said)
 }
 
-/// The lines that a command says until that is enough; what comes behind them is left in its output.
+/// The lines that a command says until that is enough; what comes behind them is left in its
+/// output.
 pub(crate) fn said_until(
     child: &mut Child,
     enough: impl Fn(&[String]) -> bool + Send + 'static,

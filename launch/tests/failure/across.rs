@@ -1,5 +1,5 @@
-//! A job on three hosts, which are network namespaces, and the cable of one of them is cut: nothing of it dies,
-//! and only its silence tells the others.
+//! A job on three hosts, which are network namespaces, and the cable of one of them is cut: nothing
+//! of it dies, and only its silence tells the others.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,11 +9,12 @@ use libtest_mimic::{Failed, Trial};
 use crate::common::{finish, is_alive, of_ours, said_until, started, wait_until};
 use crate::roles;
 
-/// What the lost rank and the others are doing: they wait and have never talked; a long message is under way.
+/// What the lost rank and the others are doing: they wait and have never talked; a long message is
+/// under way.
 const ROLES: [&str; 2] = ["asleep", "sending-large"];
 
-/// Seconds between heartbeats: the others notice in four to five times as long. On a machine full of other work
-/// less would be too little for the living.
+/// Seconds between heartbeats: the others notice in four to five times as long. On a machine full
+/// of other work less would be too little for the living.
 const HEARTBEAT: &str = "2";
 
 /// The tests; where hosts cannot be made they are ignored, and it is said why.

@@ -116,7 +116,8 @@ fn act(role: &str, world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Rank 0 makes a call with a wrong argument on a communicator whose errors end the job; the others wait for it.
+/// Rank 0 makes a call with a wrong argument on a communicator whose errors end the job; the others
+/// wait for it.
 fn misuse(role: &str, world: &World) -> Result<()> {
     let comm = world.comm().dup()?;
     comm.set_name("strict");
@@ -139,7 +140,8 @@ fn misuse(role: &str, world: &World) -> Result<()> {
     comm.barrier()
 }
 
-/// Rank 1 announces a long message and fails. Its process ends when rank 0, which then receives, has ended or sleeps.
+/// Rank 1 announces a long message and fails. Its process ends when rank 0, which then receives,
+/// has ended or sleeps.
 fn failing() -> ExitCode {
     let (mut partner, mut left) = (None, None);
     let code = portolan::run(|world| {

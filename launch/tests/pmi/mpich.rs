@@ -100,8 +100,9 @@ fn failures(hydra: &Option<PathBuf>) -> Vec<Trial> {
     trials
 }
 
-/// Ranks that cannot start say why, although Hydra kills all of them as soon as one closes its connection. Who closed it first
-/// was killed before it had said anything in every second job or so.
+/// Ranks that cannot start say why, although Hydra kills all of them as soon as one closes its
+/// connection. Who closed it first was killed before it had said anything in every second job or
+/// so.
 fn refusal_is_heard(launcher: &Option<PathBuf>) -> Result<(), Failed> {
     for _ in 0..8 {
         let mut command = under_hydra(launcher, &[]);
@@ -113,9 +114,10 @@ fn refusal_is_heard(launcher: &Option<PathBuf>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A rank whose program ends with an error says nothing, because its launcher hears of that. Under one that does not end the job
-/// then, the others see that its process has ended, and abort. (Hydra ends a job that hangs with another code. What they say it
-/// does not always hand on, because it kills all as soon as the first aborts: so they say it in a file.)
+/// A rank whose program ends with an error says nothing, because its launcher hears of that. Under
+/// one that does not end the job then, the others see that its process has ended, and abort. (Hydra
+/// ends a job that hangs with another code. What they say it does not always hand on, because it
+/// kills all as soon as the first aborts: so they say it in a file.)
 fn failure_is_noticed(
     launcher: &Option<PathBuf>,
     settings: &[(&str, &str)],

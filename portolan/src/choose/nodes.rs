@@ -1,7 +1,7 @@
 //! On how many nodes the ranks are: not every transport crosses from one to another.
 //!
-//! A host's name says little (two containers may share one): ranks are on one node if they see the same
-//! boot of the same kernel, the same processes and the same network.
+//! A host's name says little (two containers may share one): ranks are on one node if they see the
+//! same boot of the same kernel, the same processes and the same network.
 
 use std::fs;
 
@@ -35,8 +35,8 @@ impl Node {
     }
 }
 
-/// Where the ranks are on several nodes: the transports that cannot join them are unusable, and say so.
-/// Returns whether that is the case.
+/// Where the ranks are on several nodes: the transports that cannot join them are unusable, and say
+/// so. Returns whether that is the case.
 pub(super) fn rule_out(votes: &mut [Vote]) -> bool {
     let mut nodes: Vec<&Node> = Vec::new();
     for vote in votes.iter() {

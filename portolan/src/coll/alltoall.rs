@@ -11,9 +11,9 @@ use super::sides::{Receives, RecvOnly, SendRecv};
 use crate::Level;
 use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 
-/// The ranks' values go to every rank, in the order of the ranks (MPI-4 section 6.7, `MPI_Allgather`,
-/// `MPI_Allgatherv`). Short forms: [`Comm::allgather`], [`Comm::allgatherv`], [`Comm::allgather_one`],
-/// [`Comm::allgather_vecs`].
+/// The ranks' values go to every rank, in the order of the ranks (MPI-4 section 6.7,
+/// `MPI_Allgather`, `MPI_Allgatherv`). Short forms: [`Comm::allgather`], [`Comm::allgatherv`],
+/// [`Comm::allgather_one`], [`Comm::allgather_vecs`].
 ///
 /// ```
 /// use portolan::coll::Allgather;
@@ -60,16 +60,17 @@ impl<R: BufferMut> Allgather<RecvOnly<R>> {
 }
 
 impl<B: Receives> Allgather<B> {
-    /// Contributions may differ in length: rank `i`'s has `counts[i]` items, and they come side by side
-    /// (`MPI_Allgatherv`). All ranks give the same counts.
+    /// Contributions may differ in length: rank `i`'s has `counts[i]` items, and they come side by
+    /// side (`MPI_Allgatherv`). All ranks give the same counts.
     #[doc(alias = "MPI_Allgatherv")]
     pub fn counts(self, counts: &[usize]) -> Self {
         let blocks = Blocks::packed(counts);
         Self { blocks, ..self }
     }
 
-    /// As [`counts`](Self::counts), and rank `i`'s contribution goes to `displacements[i]`, in items from the
-    /// beginning of the buffer. Blocks may not overlap; what lies between them stays as it is.
+    /// As [`counts`](Self::counts), and rank `i`'s contribution goes to `displacements[i]`, in
+    /// items from the beginning of the buffer. Blocks may not overlap; what lies between them stays
+    /// as it is.
     pub fn counts_at(self, counts: &[usize], displacements: &[usize]) -> Self {
         let blocks = Blocks::at(counts, displacements);
         Self { blocks, ..self }
@@ -101,8 +102,9 @@ impl<B: Receives> Collective for Allgather<B> {
     }
 }
 
-/// Every rank sends a block to every rank (MPI-4 section 6.8, `MPI_Alltoall`, `MPI_Alltoallv`). Short forms:
-/// [`Comm::alltoall`], [`Comm::alltoallv`]. Blocks of layouts of their own are [`Alltoallw`](super::Alltoallw)'s.
+/// Every rank sends a block to every rank (MPI-4 section 6.8, `MPI_Alltoall`, `MPI_Alltoallv`).
+/// Short forms: [`Comm::alltoall`], [`Comm::alltoallv`]. Blocks of layouts of their own are
+/// [`Alltoallw`](super::Alltoallw)'s.
 ///
 /// ```
 /// use portolan::coll::Alltoall;
@@ -152,8 +154,8 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Alltoall<SendRecv<S, R>> {
         Self { send, ..self }
     }
 
-    /// As [`send_counts`](Self::send_counts), and the block for rank `i` begins at `displacements[i]`, in
-    /// items from the beginning of the buffer.
+    /// As [`send_counts`](Self::send_counts), and the block for rank `i` begins at
+    /// `displacements[i]`, in items from the beginning of the buffer.
     pub fn send_counts_at(self, counts: &[usize], displacements: &[usize]) -> Self {
         let send = Blocks::at(counts, displacements);
         Self { send, ..self }
@@ -161,7 +163,8 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Alltoall<SendRecv<S, R>> {
 }
 
 impl<R: BufferMut> Alltoall<RecvOnly<R>> {
-    /// What is in block `i` of `data` is exchanged for what rank `i` has for this one (`MPI_IN_PLACE`).
+    /// What is in block `i` of `data` is exchanged for what rank `i` has for this one
+    /// (`MPI_IN_PLACE`).
     #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(data: impl IntoData<Buffer = R>) -> Self {
         let recv = data.into_data();
@@ -182,8 +185,9 @@ impl<B: Receives> Alltoall<B> {
         Self { recv, ..self }
     }
 
-    /// As [`recv_counts`](Self::recv_counts), and the block of rank `i` goes to `displacements[i]`, in items
-    /// from the beginning of the buffer. Blocks may not overlap; what lies between them stays as it is.
+    /// As [`recv_counts`](Self::recv_counts), and the block of rank `i` goes to `displacements[i]`,
+    /// in items from the beginning of the buffer. Blocks may not overlap; what lies between them
+    /// stays as it is.
     pub fn recv_counts_at(self, counts: &[usize], displacements: &[usize]) -> Self {
         let recv = Blocks::at(counts, displacements);
         Self { recv, ..self }

@@ -13,8 +13,8 @@ use crate::Level;
 use crate::comm::raw::all_bytes;
 use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 
-/// One block per rank, each with a layout of its own: collected from (bytes from the beginning of the buffer,
-/// number of items, layout), in the order of the ranks.
+/// One block per rank, each with a layout of its own: collected from (bytes from the beginning of
+/// the buffer, number of items, layout), in the order of the ranks.
 #[derive(Clone, Debug, Default)]
 pub struct Shapes {
     counts: Vec<usize>,
@@ -94,9 +94,9 @@ impl Shapes {
     }
 }
 
-/// Every rank sends a block to every rank, and every block has a layout of its own (MPI-4 section 6.8,
-/// `MPI_Alltoallw`): the redistribution of a matrix, say. The type of the buffers must be one without
-/// padding; that is checked when the program is compiled.
+/// Every rank sends a block to every rank, and every block has a layout of its own (MPI-4 section
+/// 6.8, `MPI_Alltoallw`): the redistribution of a matrix, say. The type of the buffers must be one
+/// without padding; that is checked when the program is compiled.
 ///
 /// ```
 /// use portolan::Layout;
@@ -144,7 +144,8 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Alltoallw<SendRecv<S, R>> {
 }
 
 impl<R: BufferMut> Alltoallw<RecvOnly<R>> {
-    /// What is in block `i` of `data` is exchanged for what rank `i` has for this one (`MPI_IN_PLACE`).
+    /// What is in block `i` of `data` is exchanged for what rank `i` has for this one
+    /// (`MPI_IN_PLACE`).
     #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(data: impl IntoData<Buffer = R>, shapes: Shapes) -> Self {
         const {

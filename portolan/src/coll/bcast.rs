@@ -14,7 +14,8 @@ use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 
 const NAME: &str = "bcast";
 
-/// Over when every rank has begun it (MPI-4 section 6.3, `MPI_Barrier`). Short form: [`Comm::barrier`].
+/// Over when every rank has begun it (MPI-4 section 6.3, `MPI_Barrier`). Short form:
+/// [`Comm::barrier`].
 ///
 /// ```
 /// use portolan::coll::Barrier;
@@ -62,8 +63,8 @@ impl Collective for Barrier {
     }
 }
 
-/// The values of one rank go to every rank (MPI-4 section 6.4, `MPI_Bcast`). Short forms: [`Comm::bcast`],
-/// [`Comm::bcast_one`].
+/// The values of one rank go to every rank (MPI-4 section 6.4, `MPI_Bcast`). Short forms:
+/// [`Comm::bcast`], [`Comm::bcast_one`].
 ///
 /// Every rank gives a buffer of the same length.
 ///
@@ -102,7 +103,8 @@ impl<B: BufferMut> Bcast<RecvOnly<B>> {
 }
 
 impl<B: Buffer> Bcast<SendOnly<B>> {
-    /// The root's call, with data that it cannot or need not change. Other ranks call [`new`](Bcast::new).
+    /// The root's call, with data that it cannot or need not change. Other ranks call
+    /// [`new`](Bcast::new).
     pub fn from_root(data: impl IntoData<Buffer = B>, root: impl Into<Root>) -> Self {
         let send = data.into_data();
         Self {

@@ -9,9 +9,10 @@ use super::sides::Sides;
 use crate::Level;
 use crate::comm::{Comm, InterComm};
 
-/// A collective operation with its arguments: what [`Comm::run`], [`Scope::start`](crate::Scope::start),
-/// [`Comm::start_owned`] and [`Comm::persistent`] take, and their twins of [`InterComm`]. Sealed: it is
-/// implemented by the operations of [this module](crate::coll).
+/// A collective operation with its arguments: what [`Comm::run`],
+/// [`Scope::start`](crate::Scope::start), [`Comm::start_owned`] and [`Comm::persistent`] take, and
+/// their twins of [`InterComm`]. Sealed: it is implemented by the operations of [this
+/// module](crate::coll).
 pub trait Collective: Sized + Sealed {
     /// Its buffers.
     type Sides: Sides;
@@ -27,8 +28,8 @@ pub trait Collective: Sized + Sealed {
 
     /// The operation as the crate of collectives takes it.
     ///
-    /// Sound for `portolan_coll::run` as long as `self` lives: the lengths have been checked against the
-    /// buffers, and what is received into is not what is sent from, unless in place.
+    /// Sound for `portolan_coll::run` as long as `self` lives: the lengths have been checked
+    /// against the buffers, and what is received into is not what is sent from, unless in place.
     #[doc(hidden)]
     fn operation<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<Operation<'_>>;
 
@@ -51,7 +52,8 @@ pub type Buffers<C> = <<C as Collective>::Sides as Sides>::Buffers;
 /// The values of a persistent operation between two starts, to be read.
 pub type Look<'a, C> = <<C as Collective>::Sides as Sides>::Look<'a>;
 
-/// The values of a persistent operation between two starts: to be changed, but in buffers that are shared.
+/// The values of a persistent operation between two starts: to be changed, but in buffers that are
+/// shared.
 pub type View<'a, C> = <<C as Collective>::Sides as Sides>::View<'a>;
 
 /// Nobody else may say that their operations are sound.

@@ -12,8 +12,8 @@ use crate::comm::{Buffer, BufferMut, Comm, Held};
 /// A buffer and what of it takes part in an operation: all of its values, or the items of a layout
 /// ([`strided`]).
 ///
-/// The buffer is taken apart from the beginning: no reference to its memory exists that an operation
-/// in the background could contradict.
+/// The buffer is taken apart from the beginning: no reference to its memory exists that an
+/// operation in the background could contradict.
 pub struct Data<B: Buffer> {
     held: Held<B>,
     count: usize,
@@ -23,8 +23,8 @@ pub struct Data<B: Buffer> {
     aside: Vec<B::Item>,
 }
 
-/// The layout of an item. Those of primitives are not counted: it would be a good part of a short operation,
-/// and ranks that are threads would fight for the count.
+/// The layout of an item. Those of primitives are not counted: it would be a good part of a short
+/// operation, and ranks that are threads would fight for the count.
 enum Item {
     ForEver(&'static Layout),
     Counted(Layout),
@@ -52,8 +52,9 @@ impl<B: Buffer> fmt::Debug for Data<B> {
     }
 }
 
-/// What can be given to a collective operation: `&[T]`, `&mut [T]`, arrays and vectors by reference,
-/// buffers that own their values (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`), and [`strided`] parts of them all.
+/// What can be given to a collective operation: `&[T]`, `&mut [T]`, arrays and vectors by
+/// reference, buffers that own their values (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`), and [`strided`]
+/// parts of them all.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no buffer of a collective operation",
     label = "not a buffer",
@@ -137,7 +138,8 @@ by_reference! {
 /// ```
 ///
 /// # Errors
-/// None here. The operation says [`InvalidBuffer`](ErrorKind::InvalidBuffer) if the items leave `base`.
+/// None here. The operation says [`InvalidBuffer`](ErrorKind::InvalidBuffer) if the items leave
+/// `base`.
 pub fn strided<B: IntoData>(base: B, count: usize, layout: &Layout) -> Data<B::Buffer> {
     const {
         all_bytes::<<B::Buffer as Buffer>::Item>();
@@ -198,7 +200,8 @@ impl<B: Buffer> Data<B> {
     /// # Safety
     /// No operation uses the buffer for the life of the slice.
     pub(super) unsafe fn look(&self) -> &[B::Item] {
-        // SAFETY: a buffer's values stay in place while it is taken apart; from the caller, nobody else uses them.
+        // SAFETY: a buffer's values stay in place while it is taken apart; from the caller, nobody
+        // else uses them.
         unsafe { std::slice::from_raw_parts(self.held.ptr(), self.held.len()) }
     }
 
@@ -213,8 +216,8 @@ impl<B: Buffer> Data<B> {
 }
 
 impl<B: BufferMut> Data<B> {
-    /// Before an operation that receives: if not every bit pattern is a value, it gets a copy of the
-    /// memory to work on.
+    /// Before an operation that receives: if not every bit pattern is a value, it gets a copy of
+    /// the memory to work on.
     pub(super) fn shelter<L: Level, D: Device>(&mut self, comm: &Comm<L, D>) -> Result<()> {
         let count = self.held.len();
         if B::Item::ANY_BITS || count == 0 || size_of::<B::Item>() == 0 {
@@ -241,8 +244,8 @@ impl<B: BufferMut> Data<B> {
             return Ok(());
         }
         let count = self.held.len();
-        // SAFETY: the copy has the data of `count` values, all of it initialised: it began as a copy of
-        // values, and operations write data.
+        // SAFETY: the copy has the data of `count` values, all of it initialised: it began as a
+        // copy of values, and operations write data.
         if let Some(index) = unsafe { first_invalid(aside.as_ptr(), count) } {
             return Err(not_valid::<B::Item, L, D>(comm, index));
         }

@@ -36,7 +36,8 @@ pub(super) trait Ground {
         Ok(call.into_sides().into_buffers())
     }
 
-    /// Runs an operation where it is, because its buffers are lent and nobody wants them back; errors are not raised yet.
+    /// Runs an operation where it is, because its buffers are lent and nobody wants them back;
+    /// errors are not raised yet.
     #[inline]
     fn run_lent<C: Collective>(&self, call: &mut C) -> Result<()> {
         let any_bits = <C::Sides as Private>::ANY_BITS;
@@ -52,10 +53,11 @@ pub(super) trait Ground {
     }
 }
 
-// In all three: `operation` and `between` have checked the lengths against the buffers, which `call` keeps. What
-// operators combine are bytes: those of `Op::new` look at them first, and of those made by hand their maker
-// has promised that any will do. (Not moved out of their `Result`: they are large, and a move behind the stores that
-// made them stalls the processor for longer than a short operation takes to start.)
+// In all three: `operation` and `between` have checked the lengths against the buffers, which
+// `call` keeps. What operators combine are bytes: those of `Op::new` look at them first, and of
+// those made by hand their maker has promised that any will do. (Not moved out of their `Result`:
+// they are large, and a move behind the stores that made them stalls the processor for longer than
+// a short operation takes to start.)
 
 impl<L: Level, D: Device> Ground for Comm<L, D> {
     type Level = L;

@@ -10,11 +10,11 @@ use crate::Level;
 use crate::comm::{Failed, InterComm};
 
 /// # Collective operations
-/// The operations of [`coll`](crate::coll), with their meaning for two groups (MPI-4 section 6.2.2): a rank gets
-/// what the *other* group contributes. Where an operation has a root, ranks of the other group name it by its
-/// rank; it calls itself [`Root::Here`](crate::coll::Root::Here), and those beside it say
-/// [`Root::Beside`](crate::coll::Root::Beside). Blocks are by ranks of the other group. There are no scans, no
-/// neighbours and no forms in place.
+/// The operations of [`coll`](crate::coll), with their meaning for two groups (MPI-4 section
+/// 6.2.2): a rank gets what the *other* group contributes. Where an operation has a root, ranks of
+/// the other group name it by its rank; it calls itself [`Root::Here`](crate::coll::Root::Here),
+/// and those beside it say [`Root::Beside`](crate::coll::Root::Beside). Blocks are by ranks of the
+/// other group. There are no scans, no neighbours and no forms in place.
 impl<L: Level, D: Device> InterComm<L, D> {
     /// Does a collective operation, as [`Comm::run`](crate::Comm::run).
     ///
@@ -49,8 +49,9 @@ impl<L: Level, D: Device> InterComm<L, D> {
     /// ```
     ///
     /// # Errors
-    /// As [`Comm::run`](crate::Comm::run), and [`InvalidCommunicator`](crate::ErrorKind::InvalidCommunicator)
-    /// for operations and forms that there are not between two groups.
+    /// As [`Comm::run`](crate::Comm::run), and
+    /// [`InvalidCommunicator`](crate::ErrorKind::InvalidCommunicator) for operations and forms that
+    /// there are not between two groups.
     pub fn run<C: Collective>(&self, call: C) -> Result<Buffers<C>> {
         self.remote().raise(self.run_checked(call))
     }
@@ -64,10 +65,12 @@ impl<L: Level, D: Device> InterComm<L, D> {
         self.run(Barrier::new())
     }
 
-    /// Starts a collective operation that owns its buffers, as [`Comm::start_owned`](crate::Comm::start_owned).
+    /// Starts a collective operation that owns its buffers, as
+    /// [`Comm::start_owned`](crate::Comm::start_owned).
     ///
     /// # Errors
-    /// As [`Comm::start_owned`](crate::Comm::start_owned) and [`run`](Self::run). The error has the buffers.
+    /// As [`Comm::start_owned`](crate::Comm::start_owned) and [`run`](Self::run). The error has the
+    /// buffers.
     pub fn start_owned<C: Collective + Send + 'static>(
         &self,
         call: C,

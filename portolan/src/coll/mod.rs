@@ -9,22 +9,27 @@
 //! | nonblocking, in structs and tasks | [`Comm::start_owned`]`(Allreduce::new(vec, vec, Op::SUM))` | owned |
 //! | persistent | [`Comm::persistent`]`(…)` | owned |
 //!
-//! The usual ones are methods of [`Comm`], too: [`comm.allreduce(&mine, &mut sum, &Op::SUM)`](Comm::allreduce),
-//! [`comm.bcast(&mut data, 0)`](Comm::bcast), [`comm.allreduce_one(x, &Op::SUM)`](Comm::allreduce_one).
+//! The usual ones are methods of [`Comm`], too:
+//! [`comm.allreduce(&mine, &mut sum, &Op::SUM)`](Comm::allreduce),
+//! [`comm.bcast(&mut data, 0)`](Comm::bcast),
+//! [`comm.allreduce_one(x, &Op::SUM)`](Comm::allreduce_one).
 //!
 //! # Rules
 //! - All ranks of a communicator call the same operations on it in the same order, nonblocking ones
-//!   included, with matching lengths and types; one thread of a rank at a time. `PORTOLAN_COLL_CHECK=on`
-//!   compares what the ranks call, at the price of a few messages.
+//!   included, with matching lengths and types; one thread of a rank at a time.
+//!   `PORTOLAN_COLL_CHECK=on` compares what the ranks call, at the price of a few messages.
 //! - Arguments are checked before anything is sent, the same in every form.
-//! - Where an operation has a block per rank, the blocks are equally long and side by side unless counts say
-//!   otherwise: the v forms of MPI are [`counts`](Gather::counts) and [`counts_at`](Gather::counts_at).
+//! - Where an operation has a block per rank, the blocks are equally long and side by side unless
+//!   counts say otherwise: the v forms of MPI are [`counts`](Gather::counts) and
+//!   [`counts_at`](Gather::counts_at).
 //! - `in_place` is for one buffer that is sent from and received into.
 //! - Part of a buffer, or its items in another order, are a [`strided`] one.
-//! - An operator of the program's own ([`Op::new`](crate::Op::new)) runs within calls, of whatever form and on whatever
-//!   communicator, that make progress. It makes no calls on communicators itself, nor does what it has captured when
-//!   that is dropped: where the device is at work, they panic.
-//! - An operator that panics, and values that others wait for, would leave them waiting: the process ends.
+//! - An operator of the program's own ([`Op::new`](crate::Op::new)) runs within calls, of whatever
+//!   form and on whatever communicator, that make progress. It makes no calls on communicators
+//!   itself, nor does what it has captured when that is dropped: where the device is at work, they
+//!   panic.
+//! - An operator that panics, and values that others wait for, would leave them waiting: the
+//!   process ends.
 
 mod alltoall;
 mod alltoallw;

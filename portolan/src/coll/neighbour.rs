@@ -33,8 +33,8 @@ fn neighbours<L: Level, D: Device>(
     })
 }
 
-/// Every rank gets the values of its sources, in the order of
-/// [`Comm::neighbours`] (MPI-4 section 8.6.1, `MPI_Neighbor_allgather`, `MPI_Neighbor_allgatherv`). Short form:
+/// Every rank gets the values of its sources, in the order of [`Comm::neighbours`] (MPI-4 section
+/// 8.6.1, `MPI_Neighbor_allgather`, `MPI_Neighbor_allgatherv`). Short form:
 /// [`Comm::neighbour_allgather`].
 ///
 /// Where a grid ends the block of the source that is missing stays as it is.
@@ -70,15 +70,15 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> NeighbourAllgather<S, R> {
         }
     }
 
-    /// Contributions may differ in length: that of source `i` has `counts[i]` items, and they come side by
-    /// side.
+    /// Contributions may differ in length: that of source `i` has `counts[i]` items, and they come
+    /// side by side.
     pub fn counts(self, counts: &[usize]) -> Self {
         let blocks = Blocks::packed(counts);
         Self { blocks, ..self }
     }
 
-    /// As [`counts`](Self::counts), and the contribution of source `i` goes to `displacements[i]`, in items
-    /// from the beginning of the buffer.
+    /// As [`counts`](Self::counts), and the contribution of source `i` goes to `displacements[i]`,
+    /// in items from the beginning of the buffer.
     pub fn counts_at(self, counts: &[usize], displacements: &[usize]) -> Self {
         let blocks = Blocks::at(counts, displacements);
         Self { blocks, ..self }
@@ -107,8 +107,8 @@ impl<S: Buffer, R: BufferMut> Collective for NeighbourAllgather<S, R> {
 }
 
 /// Every rank sends a block to every destination, and gets one from every source, in the order of
-/// [`Comm::neighbours`] (MPI-4 section 8.6.2, `MPI_Neighbor_alltoall`, `MPI_Neighbor_alltoallv`). Short form:
-/// [`Comm::neighbour_alltoall`].
+/// [`Comm::neighbours`] (MPI-4 section 8.6.2, `MPI_Neighbor_alltoall`, `MPI_Neighbor_alltoallv`).
+/// Short form: [`Comm::neighbour_alltoall`].
 ///
 /// Where a grid ends the blocks of the neighbour that is missing are not used.
 ///
@@ -147,27 +147,29 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> NeighbourAlltoall<S, R> {
         }
     }
 
-    /// Blocks may differ in length: `counts[i]` items go to destination `i`; blocks lie side by side.
+    /// Blocks may differ in length: `counts[i]` items go to destination `i`; blocks lie side by
+    /// side.
     pub fn send_counts(self, counts: &[usize]) -> Self {
         let send = Blocks::packed(counts);
         Self { send, ..self }
     }
 
-    /// As [`send_counts`](Self::send_counts), and the block for destination `i` begins at `displacements[i]`,
-    /// in items from the beginning of the buffer.
+    /// As [`send_counts`](Self::send_counts), and the block for destination `i` begins at
+    /// `displacements[i]`, in items from the beginning of the buffer.
     pub fn send_counts_at(self, counts: &[usize], displacements: &[usize]) -> Self {
         let send = Blocks::at(counts, displacements);
         Self { send, ..self }
     }
 
-    /// Blocks may differ in length: `counts[i]` items come from source `i`, and are put side by side.
+    /// Blocks may differ in length: `counts[i]` items come from source `i`, and are put side by
+    /// side.
     pub fn recv_counts(self, counts: &[usize]) -> Self {
         let recv = Blocks::packed(counts);
         Self { recv, ..self }
     }
 
-    /// As [`recv_counts`](Self::recv_counts), and the block of source `i` goes to `displacements[i]`, in items
-    /// from the beginning of the buffer.
+    /// As [`recv_counts`](Self::recv_counts), and the block of source `i` goes to
+    /// `displacements[i]`, in items from the beginning of the buffer.
     pub fn recv_counts_at(self, counts: &[usize], displacements: &[usize]) -> Self {
         let recv = Blocks::at(counts, displacements);
         Self { recv, ..self }
@@ -200,9 +202,10 @@ impl<S: Buffer, R: BufferMut> Collective for NeighbourAlltoall<S, R> {
     }
 }
 
-/// As [`NeighbourAlltoall`] with a layout for every block (MPI-4 section 8.6.2, `MPI_Neighbor_alltoallw`): the
-/// edges of a patch of a grid, say, to where they belong, without a copy of the program's own. The type of the
-/// buffers must be one without padding; that is checked when the program is compiled.
+/// As [`NeighbourAlltoall`] with a layout for every block (MPI-4 section 8.6.2,
+/// `MPI_Neighbor_alltoallw`): the edges of a patch of a grid, say, to where they belong, without a
+/// copy of the program's own. The type of the buffers must be one without padding; that is checked
+/// when the program is compiled.
 ///
 /// ```
 /// use portolan::Layout;

@@ -42,7 +42,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(data[0])
     }
 
-    /// The ranks' values combined, on rank `root`; `None` elsewhere (MPI-4 section 6.9.1, `MPI_Reduce`).
+    /// The ranks' values combined, on rank `root`; `None` elsewhere (MPI-4 section 6.9.1,
+    /// `MPI_Reduce`).
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -89,11 +90,12 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok((self.rank() != 0).then_some(data[0]))
     }
 
-    /// The ranks' values in the order of the ranks, on rank `root`; `None` elsewhere (MPI-4 section 6.5,
-    /// `MPI_Gather`).
+    /// The ranks' values in the order of the ranks, on rank `root`; `None` elsewhere (MPI-4 section
+    /// 6.5, `MPI_Gather`).
     ///
     /// # Errors
-    /// As [`run`](Self::run), and [`Exhausted`](crate::ErrorKind::Exhausted) without memory for them.
+    /// As [`run`](Self::run), and [`Exhausted`](crate::ErrorKind::Exhausted) without memory for
+    /// them.
     #[doc(alias = "MPI_Gather")]
     pub fn gather_one<T: Datatype>(&self, value: T, root: u32) -> Result<Option<Vec<T>>> {
         if self.rank() != root {
@@ -106,7 +108,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(Some(unsafe { all.filled() }))
     }
 
-    /// The ranks' values in the order of the ranks, on every rank (MPI-4 section 6.7, `MPI_Allgather`).
+    /// The ranks' values in the order of the ranks, on every rank (MPI-4 section 6.7,
+    /// `MPI_Allgather`).
     ///
     /// ```
     /// let all = portolan::try_threads(3, |world| world.comm().allgather_one(world.rank() * 2))?;
@@ -124,8 +127,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(unsafe { all.filled() })
     }
 
-    /// Rank `i` gets `values[i]` of rank `root`, which has one for every rank; elsewhere `values` is not looked
-    /// at (MPI-4 section 6.6, `MPI_Scatter`).
+    /// Rank `i` gets `values[i]` of rank `root`, which has one for every rank; elsewhere `values`
+    /// is not looked at (MPI-4 section 6.6, `MPI_Scatter`).
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -137,8 +140,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(unsafe { one.filled() }[0])
     }
 
-    /// The ranks' values go to rank `root`, which gets one vector per rank; others get `None`. Lengths may
-    /// differ, and the root need not know them: they are gathered first (MPI-4 section 6.5, `MPI_Gatherv`).
+    /// The ranks' values go to rank `root`, which gets one vector per rank; others get `None`.
+    /// Lengths may differ, and the root need not know them: they are gathered first (MPI-4 section
+    /// 6.5, `MPI_Gatherv`).
     ///
     /// ```
     /// portolan::try_threads(3, |world| {
@@ -176,8 +180,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(Some(cut(&all, &counts)))
     }
 
-    /// The ranks' values go to every rank, which gets one vector per rank. Lengths may differ, and nobody needs
-    /// to know them: they are gathered first (MPI-4 section 6.7, `MPI_Allgatherv`).
+    /// The ranks' values go to every rank, which gets one vector per rank. Lengths may differ, and
+    /// nobody needs to know them: they are gathered first (MPI-4 section 6.7, `MPI_Allgatherv`).
     ///
     /// # Errors
     /// As [`gather_one`](Self::gather_one): without memory on one rank, on every rank.

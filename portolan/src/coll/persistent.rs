@@ -15,12 +15,13 @@ use crate::comm::{AnyRequest, Comm, Failed, Host, Sealed, abandon};
 
 impl<L: Level, D: Device> Comm<L, D> {
     /// Plans a collective operation that can be started again and again (MPI-4 section 6.13,
-    /// `MPI_Allreduce_init` and its kin). It owns its buffers; nothing of them is sent before the first start. As MPI allows, the first such call on
-    /// a communicator may wait until all ranks have made it.
+    /// `MPI_Allreduce_init` and its kin). It owns its buffers; nothing of them is sent before the
+    /// first start. As MPI allows, the first such call on a communicator may wait until all ranks
+    /// have made it.
     ///
-    /// All ranks plan the same operations on a communicator in the same order. The type must be one for
-    /// which every bit pattern is valid; that is checked when the program is compiled. An operator of the program's own
-    /// runs in any call that makes progress, and makes none itself.
+    /// All ranks plan the same operations on a communicator in the same order. The type must be one
+    /// for which every bit pattern is valid; that is checked when the program is compiled. An
+    /// operator of the program's own runs in any call that makes progress, and makes none itself.
     ///
     /// ```
     /// use portolan::coll::Allreduce;
@@ -44,8 +45,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// ```
     ///
     /// # Errors
-    /// As [`run`](Self::run) before any message is sent; [`PeerFailed`](ErrorKind::PeerFailed). The error has the
-    /// buffers.
+    /// As [`run`](Self::run) before any message is sent; [`PeerFailed`](ErrorKind::PeerFailed). The
+    /// error has the buffers.
     #[doc(alias = "MPI_Allreduce_init")]
     pub fn persistent<C: Collective + Send + 'static>(
         &self,
@@ -118,8 +119,8 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
     pub fn start(&mut self) -> Result<()> {
         self.check_idle("start")?;
         let guard = NoUnwind::new("the start of a collective operation");
-        // SAFETY: the operation was checked when it was planned; its buffers are held here and given to nobody
-        // while it is active, and any bits are values in them.
+        // SAFETY: the operation was checked when it was planned; its buffers are held here and
+        // given to nobody while it is active, and any bits are values in them.
         let started = unsafe { self.plan.start() };
         guard.done();
         self.request = self.comm.raise(started)?;
@@ -127,8 +128,8 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
         Ok(())
     }
 
-    /// Waits until this rank's part in the operation is over; at once if it was not started (MPI-4 section
-    /// 3.7.3, `MPI_Wait`).
+    /// Waits until this rank's part in the operation is over; at once if it was not started (MPI-4
+    /// section 3.7.3, `MPI_Wait`).
     ///
     /// # Errors
     /// As [`Comm::run`] where ranks disagree or fail; it is over then.
@@ -142,8 +143,9 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
         self.comm.raise(outcome.map(drop))
     }
 
-    /// Whether this rank's part in the operation is over (MPI-4 section 3.7.3, `MPI_Test`). Makes progress. No status, other than
-    /// from [a receive's](crate::PersistentRecv::test): no message is behind it that had a sender, a tag and a length.
+    /// Whether this rank's part in the operation is over (MPI-4 section 3.7.3, `MPI_Test`). Makes
+    /// progress. No status, other than from [a receive's](crate::PersistentRecv::test): no message
+    /// is behind it that had a sender, a tag and a length.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -167,11 +169,13 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
             .call
             .as_ref()
             .expect("the buffers are held until the operation is given up");
-        // SAFETY: the operation is not active, and cannot be started during the look, which borrows `self`.
+        // SAFETY: the operation is not active, and cannot be started during the look, which borrows
+        // `self`.
         Ok(unsafe { call.sides().look() })
     }
 
-    /// The values, while the operation is not active, to be changed; those of buffers that are shared (`Arc<[T]>`) to be read.
+    /// The values, while the operation is not active, to be changed; those of buffers that are
+    /// shared (`Arc<[T]>`) to be read.
     ///
     /// # Errors
     /// [`InvalidRequest`](ErrorKind::InvalidRequest) if it is active.
@@ -181,7 +185,8 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
             .call
             .as_mut()
             .expect("the buffers are held until the operation is given up");
-        // SAFETY: the operation is not active, and cannot be started during the view, which borrows `self`.
+        // SAFETY: the operation is not active, and cannot be started during the view, which borrows
+        // `self`.
         Ok(unsafe { call.sides_mut().view() })
     }
 

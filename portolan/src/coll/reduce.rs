@@ -16,10 +16,10 @@ use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 /// The ranks' values are combined item by item, and one rank gets the result (MPI-4 section 6.9.1,
 /// `MPI_Reduce`). Short forms: [`Comm::reduce`], [`Comm::reduce_one`].
 ///
-/// An operator that is not commutative is applied in the order of the ranks; where brackets go is up to the
-/// algorithm. So sums of floating-point numbers may differ in the last bits from one number of ranks, one
-/// placement or one algorithm to another, but not from run to run; `PORTOLAN_REPRODUCIBLE=on` makes them the
-/// same everywhere.
+/// An operator that is not commutative is applied in the order of the ranks; where brackets go is
+/// up to the algorithm. So sums of floating-point numbers may differ in the last bits from one
+/// number of ranks, one placement or one algorithm to another, but not from run to run;
+/// `PORTOLAN_REPRODUCIBLE=on` makes them the same everywhere.
 ///
 /// ```
 /// use portolan::coll::Reduce;
@@ -47,8 +47,8 @@ pub struct Reduce<B: Sides> {
 }
 
 impl<S: Buffer, R: BufferMut<Item = S::Item>> Reduce<SendRecv<S, R>> {
-    /// Every rank contributes `send`; rank `root` gets the result in `recv`. Other ranks' `recv` is not looked
-    /// at, and may be empty.
+    /// Every rank contributes `send`; rank `root` gets the result in `recv`. Other ranks' `recv` is
+    /// not looked at, and may be empty.
     pub fn new(
         send: impl IntoData<Buffer = S>,
         recv: impl IntoData<Buffer = R>,
@@ -73,8 +73,8 @@ impl<S: Buffer> Reduce<SendOnly<S>> {
 }
 
 impl<R: BufferMut> Reduce<RecvOnly<R>> {
-    /// Every rank contributes `data`; at rank `root` the result takes its place (`MPI_IN_PLACE`), elsewhere
-    /// it stays as it is.
+    /// Every rank contributes `data`; at rank `root` the result takes its place (`MPI_IN_PLACE`),
+    /// elsewhere it stays as it is.
     #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(data: impl IntoData<Buffer = R>, op: Op, root: impl Into<Root>) -> Self {
         let recv = data.into_data();
@@ -185,12 +185,12 @@ macro_rules! reduction {
 }
 
 reduction! {
-    /// The ranks' values are combined item by item, and every rank gets the result (MPI-4 section 6.9.6,
-    /// `MPI_Allreduce`). Short forms: [`Comm::allreduce`], [`Comm::allreduce_in_place`],
+    /// The ranks' values are combined item by item, and every rank gets the result (MPI-4 section
+    /// 6.9.6, `MPI_Allreduce`). Short forms: [`Comm::allreduce`], [`Comm::allreduce_in_place`],
     /// [`Comm::allreduce_one`].
     ///
-    /// As with [`Reduce`], an operator that is not commutative is applied in the order of the ranks, and
-    /// the brackets are up to the algorithm. All ranks get the same bits.
+    /// As with [`Reduce`], an operator that is not commutative is applied in the order of the
+    /// ranks, and the brackets are up to the algorithm. All ranks get the same bits.
     ///
     /// ```
     /// use portolan::coll::Allreduce;
@@ -215,8 +215,8 @@ reduction! {
 }
 
 reduction! {
-    /// Rank `i` gets the combination of the values of ranks 0 to `i` (MPI-4 section 6.11.1, `MPI_Scan`).
-    /// Short forms: [`Comm::scan`], [`Comm::scan_one`].
+    /// Rank `i` gets the combination of the values of ranks 0 to `i` (MPI-4 section 6.11.1,
+    /// `MPI_Scan`). Short forms: [`Comm::scan`], [`Comm::scan_one`].
     ///
     /// ```
     /// use portolan::coll::Scan;

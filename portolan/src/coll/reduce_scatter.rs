@@ -16,8 +16,8 @@ use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 
 const NAME: &str = "reduce-scatter";
 
-/// The ranks' values are combined item by item, and the result is dealt out in blocks of any lengths (MPI-4
-/// section 6.10.2, `MPI_Reduce_scatter`). Short form: [`Comm::reduce_scatter`].
+/// The ranks' values are combined item by item, and the result is dealt out in blocks of any
+/// lengths (MPI-4 section 6.10.2, `MPI_Reduce_scatter`). Short form: [`Comm::reduce_scatter`].
 ///
 /// ```
 /// use portolan::coll::ReduceScatter;
@@ -43,8 +43,9 @@ pub struct ReduceScatter<B: Receives> {
 }
 
 impl<S: Buffer, R: BufferMut<Item = S::Item>> ReduceScatter<SendRecv<S, R>> {
-    /// Every rank contributes `send`, as many items as `counts` says together; rank `i` gets block `i` of
-    /// the result, `counts[i]` items, at the beginning of `recv`. All ranks give the same counts.
+    /// Every rank contributes `send`, as many items as `counts` says together; rank `i` gets block
+    /// `i` of the result, `counts[i]` items, at the beginning of `recv`. All ranks give the same
+    /// counts.
     pub fn new(
         send: impl IntoData<Buffer = S>,
         recv: impl IntoData<Buffer = R>,
@@ -61,8 +62,8 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> ReduceScatter<SendRecv<S, R>> {
 }
 
 impl<R: BufferMut> ReduceScatter<RecvOnly<R>> {
-    /// Every rank contributes `data`; its block of the result is at the beginning of `data` afterwards
-    /// (`MPI_IN_PLACE`), and the rest is unspecified.
+    /// Every rank contributes `data`; its block of the result is at the beginning of `data`
+    /// afterwards (`MPI_IN_PLACE`), and the rest is unspecified.
     #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(data: impl IntoData<Buffer = R>, counts: &[usize], op: Op) -> Self {
         let recv = data.into_data();
@@ -101,8 +102,8 @@ impl<B: Receives> Collective for ReduceScatter<B> {
     }
 }
 
-/// The ranks' values are combined item by item, and the result is dealt out in equal blocks (MPI-4 section
-/// 6.10.1, `MPI_Reduce_scatter_block`). Short form: [`Comm::reduce_scatter_block`].
+/// The ranks' values are combined item by item, and the result is dealt out in equal blocks (MPI-4
+/// section 6.10.1, `MPI_Reduce_scatter_block`). Short form: [`Comm::reduce_scatter_block`].
 ///
 /// ```
 /// use portolan::coll::ReduceScatterBlock;
@@ -126,8 +127,8 @@ pub struct ReduceScatterBlock<B: Receives> {
 }
 
 impl<S: Buffer, R: BufferMut<Item = S::Item>> ReduceScatterBlock<SendRecv<S, R>> {
-    /// Every rank contributes `send`, with a block for every rank; rank `i` gets block `i` of the result in
-    /// `recv`.
+    /// Every rank contributes `send`, with a block for every rank; rank `i` gets block `i` of the
+    /// result in `recv`.
     pub fn new(send: impl IntoData<Buffer = S>, recv: impl IntoData<Buffer = R>, op: Op) -> Self {
         let (send, recv) = (send.into_data(), recv.into_data());
         let sides = SendRecv { send, recv };
@@ -136,8 +137,8 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> ReduceScatterBlock<SendRecv<S, R>>
 }
 
 impl<R: BufferMut> ReduceScatterBlock<RecvOnly<R>> {
-    /// Every rank contributes `data`; its block of the result is at the beginning of `data` afterwards
-    /// (`MPI_IN_PLACE`), and the rest is unspecified.
+    /// Every rank contributes `data`; its block of the result is at the beginning of `data`
+    /// afterwards (`MPI_IN_PLACE`), and the rest is unspecified.
     #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(data: impl IntoData<Buffer = R>, op: Op) -> Self {
         let recv = data.into_data();
@@ -191,8 +192,8 @@ impl<B: Receives> Collective for ReduceScatterBlock<B> {
     }
 }
 
-/// Combines the values of two slices of one rank: `inout = input op inout`, item by item (MPI-4 section 6.9.7,
-/// `MPI_Reduce_local`).
+/// Combines the values of two slices of one rank: `inout = input op inout`, item by item (MPI-4
+/// section 6.9.7, `MPI_Reduce_local`).
 ///
 /// ```
 /// use portolan::Op;

@@ -19,9 +19,10 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// Starts a collective operation that owns its buffers until it is over (MPI-4 section 6.12,
     /// `MPI_Iallreduce` and its kin).
     ///
-    /// All ranks start the same operations on a communicator in the same order; any number may be under way.
-    /// The type must be one for which every bit pattern is valid; that is checked when the program is
-    /// compiled. An operator of the program's own runs in any call that makes progress, and makes none itself.
+    /// All ranks start the same operations on a communicator in the same order; any number may be
+    /// under way. The type must be one for which every bit pattern is valid; that is checked when
+    /// the program is compiled. An operator of the program's own runs in any call that makes
+    /// progress, and makes none itself.
     ///
     /// ```
     /// use portolan::coll::{Allreduce, Bcast};
@@ -41,8 +42,9 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// ```
     ///
     /// # Errors
-    /// As [`run`](Self::run) before any message is sent, and [`Exhausted`](crate::ErrorKind::Exhausted) when
-    /// too many requests are active. The error has the buffers.
+    /// As [`run`](Self::run) before any message is sent, and
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) when too many requests are active. The error has
+    /// the buffers.
     ///
     /// # Panics
     /// As [`run`](Self::run).
@@ -60,8 +62,8 @@ impl<L: Level, D: Device> Comm<L, D> {
 
 /// A collective operation that owns its buffers ([`Comm::start_owned`]).
 ///
-/// Dropping an incomplete one lets the operation go its way, because the other ranks take part in it: the
-/// runtime keeps the buffers until then. Forgetting one leaks the buffers.
+/// Dropping an incomplete one lets the operation go its way, because the other ranks take part in
+/// it: the runtime keeps the buffers until then. Forgetting one leaks the buffers.
 #[must_use = "dropping a request gives its result up"]
 pub struct CollectiveRequest<
     C: Collective + Send + 'static,
@@ -90,8 +92,8 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> CollectiveRequest<C, L
         ground: &impl Ground<Level = L, Device = D>,
         call: C,
     ) -> Result<Self, Failed<Buffers<C>>> {
-        // SAFETY: the request keeps the buffers until it is over, or leaves them to the device; its callers have
-        // seen that any bits are values.
+        // SAFETY: the request keeps the buffers until it is over, or leaves them to the device; its
+        // callers have seen that any bits are values.
         match unsafe { ground.start(&call) } {
             Ok(request) => Ok(Self {
                 comm: ground.comm().clone(),
@@ -105,8 +107,8 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> CollectiveRequest<C, L
         }
     }
 
-    /// Waits until this rank's part in the operation is over (MPI-4 section 3.7.3, `MPI_Wait`) and gives the
-    /// buffers back.
+    /// Waits until this rank's part in the operation is over (MPI-4 section 3.7.3, `MPI_Wait`) and
+    /// gives the buffers back.
     ///
     /// # Errors
     /// As [`Comm::run`] where ranks disagree or fail, with the buffers.

@@ -6,9 +6,9 @@ use portolan_datatype::Datatype;
 use crate::Level;
 use crate::comm::{Buffer, BufferMut, Comm, Parts};
 
-/// Zeroed memory for `len` values. Zeros need not be values, which is why nothing outside of this folder may
-/// have one: it goes into operations that [`Comm::run`] runs, which copy it without a look and check what
-/// arrives.
+/// Zeroed memory for `len` values. Zeros need not be values, which is why nothing outside of this
+/// folder may have one: it goes into operations that [`Comm::run`] runs, which copy it without a
+/// look and check what arrives.
 pub(super) struct Room<T> {
     memory: Vec<T>,
     len: usize,

@@ -7,8 +7,8 @@ use super::blocks::wrong;
 use crate::Level;
 use crate::comm::Comm;
 
-/// Which rank is the root of an operation. On a communicator a rank, and a plain number will do; between two
-/// groups also whether it is on the caller's side.
+/// Which rank is the root of an operation. On a communicator a rank, and a plain number will do;
+/// between two groups also whether it is on the caller's side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Root {
     /// That rank; between two groups, of the other one.
@@ -16,8 +16,8 @@ pub enum Root {
     /// Between two groups: this rank (`MPI_ROOT`).
     #[doc(alias = "MPI_ROOT")]
     Here,
-    /// Between two groups: another rank of the caller's (`MPI_PROC_NULL`). This rank takes part by calling,
-    /// and its buffers are not looked at.
+    /// Between two groups: another rank of the caller's (`MPI_PROC_NULL`). This rank takes part by
+    /// calling, and its buffers are not looked at.
     #[doc(alias = "MPI_PROC_NULL")]
     Beside,
 }

@@ -36,7 +36,8 @@ struct Copied {
     /// As the program gave it.
     dest: u32,
     bytes: Held<Vec<u8>>,
-    /// Of the communicator that it was sent on, by which its loss is judged: whose call finds it is chance.
+    /// Of the communicator that it was sent on, by which its loss is judged: whose call finds it is
+    /// chance.
     errors: Errors,
     name: String,
 }
@@ -61,8 +62,9 @@ impl Budget {
 }
 
 impl Aside {
-    /// Lets go of messages that have left, or never will: a buffered send is complete when it is called, so what
-    /// becomes of it is told at the next flush. A failure that ends the job ends it here.
+    /// Lets go of messages that have left, or never will: a buffered send is complete when it is
+    /// called, so what becomes of it is told at the next flush. A failure that ends the job ends it
+    /// here.
     fn reap<D: Device>(&mut self, device: &Hosted<D>) {
         let (used, lost) = (&mut self.used, &mut self.lost);
         self.messages.retain(|message| {
@@ -94,8 +96,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`send`](Self::send), and [`Exhausted`](ErrorKind::Exhausted) when there is no room for
-    /// the copy. They are about this message: that an earlier copy was lost, because its receiver failed,
-    /// [`flush_buffer`](Self::flush_buffer) says.
+    /// the copy. They are about this message: that an earlier copy was lost, because its receiver
+    /// failed, [`flush_buffer`](Self::flush_buffer) says.
     #[doc(alias = "MPI_Bsend")]
     #[inline]
     pub fn bsend<T: Datatype>(&self, data: &[T], dest: u32, tag: impl Into<Tag>) -> Result<()> {
@@ -190,9 +192,10 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// `MPI_Buffer_flush`), or is known to be lost.
     ///
     /// # Errors
-    /// That of the first message that was lost since the last flush, [`PeerFailed`](ErrorKind::PeerFailed) as a rule;
-    /// [`Aborted`](ErrorKind::Aborted) when the job ends. A message that was sent on a communicator whose
-    /// [errors end the job](Self::set_errors) ends it when it is found to be lost, in whatever call of this rank.
+    /// That of the first message that was lost since the last flush,
+    /// [`PeerFailed`](ErrorKind::PeerFailed) as a rule; [`Aborted`](ErrorKind::Aborted) when the
+    /// job ends. A message that was sent on a communicator whose [errors end the
+    /// job](Self::set_errors) ends it when it is found to be lost, in whatever call of this rank.
     #[doc(alias = "MPI_Buffer_flush")]
     pub fn flush_buffer(&self) -> Result<()> {
         let device = self.hosted();

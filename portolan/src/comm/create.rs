@@ -54,8 +54,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     }
 
     /// The same, collective over `group` only (MPI-4 section 7.4.2, `MPI_Comm_create_group`): the
-    /// other ranks need not call it, and go on at once with `None` if they do. Several threads may do
-    /// this at once on one communicator, with different tags.
+    /// other ranks need not call it, and go on at once with `None` if they do. Several threads may
+    /// do this at once on one communicator, with different tags.
     ///
     /// # Errors
     /// As [`create`](Self::create), and [`InvalidTag`](ErrorKind::InvalidTag).
@@ -91,7 +91,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     }
 
     /// One communicator for each set of ranks that can share memory (MPI-4 section 7.4.2,
-    /// `MPI_Comm_split_type` with `MPI_COMM_TYPE_SHARED`), in the order of the ranks here. Collective.
+    /// `MPI_Comm_split_type` with `MPI_COMM_TYPE_SHARED`), in the order of the ranks here.
+    /// Collective.
     ///
     /// # Errors
     /// As [`dup`](Self::dup).
@@ -100,8 +101,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.split_by(SplitBy::SharedMemory, 0)
     }
 
-    /// The same for anything that the transport knows ranks to have in common, in the order of `key`
-    /// (MPI-4 section 7.4.2, `MPI_Comm_split_type`). Collective.
+    /// The same for anything that the transport knows ranks to have in common, in the order of
+    /// `key` (MPI-4 section 7.4.2, `MPI_Comm_split_type`). Collective.
     ///
     /// # Errors
     /// As [`dup`](Self::dup).
@@ -111,7 +112,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(self.inner.split_by(by, key).map(Self::wrap))
     }
 
-    /// The same of the ranks that are `in_one`; `None` for the others (`MPI_UNDEFINED`), which call it all the same.
+    /// The same of the ranks that are `in_one`; `None` for the others (`MPI_UNDEFINED`), which call
+    /// it all the same.
     ///
     /// # Errors
     /// As [`dup`](Self::dup).
@@ -122,7 +124,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(part.map(|part| part.map(Self::wrap)))
     }
 
-    /// Compares what the ranks call in the debug mode, before a creation that is collective over this communicator.
+    /// Compares what the ranks call in the debug mode, before a creation that is collective over
+    /// this communicator.
     pub(super) fn before(&self, creation: Creation<'_>) -> Result<()> {
         self.raise(compare_creation(&self.inner, creation))
     }

@@ -65,8 +65,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank) if a leader is outside of its communicator;
-    /// [`InvalidTag`](ErrorKind::InvalidTag); [`InvalidArgument`](ErrorKind::InvalidArgument) if the
-    /// leader has no `remote`, or somebody is on both sides;
+    /// [`InvalidTag`](ErrorKind::InvalidTag); [`InvalidArgument`](ErrorKind::InvalidArgument) if
+    /// the leader has no `remote`, or somebody is on both sides;
     /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if the leaders' communicator is of
     /// another job; those of [`dup`](Self::dup). What is wrong with a leader's arguments its whole
     /// side is told.
@@ -97,8 +97,9 @@ impl<L: Level, D: Device> InterComm<L, D> {
 
     /// The other group, for messages: sends and receives on it, in all their forms, name ranks of
     /// the other group. Its [`size`](Comm::size) is theirs, its [`rank`](Comm::rank) the caller's
-    /// on this side; its name, attributes and error mode are the intercommunicator's. What all ranks
-    /// of a communicator do together is [`InvalidCommunicator`](ErrorKind::InvalidCommunicator).
+    /// on this side; its name, attributes and error mode are the intercommunicator's. What all
+    /// ranks of a communicator do together is
+    /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator).
     #[inline]
     pub fn remote(&self) -> &Comm<L, D> {
         &self.remote
@@ -111,7 +112,8 @@ impl<L: Level, D: Device> InterComm<L, D> {
         self.inner.rank()
     }
 
-    /// What this rank's collective operations between the two groups have cost so far (see [`Comm::counted`]).
+    /// What this rank's collective operations between the two groups have cost so far (see
+    /// [`Comm::counted`]).
     #[must_use]
     pub fn counted(&self, what: Counters) -> u64 {
         portolan_coll::counted(self.inner.merged(), what)
@@ -169,13 +171,15 @@ impl<L: Level, D: Device> InterComm<L, D> {
         self.remote.raise(self.inner.dup()).map(Self::wrap)
     }
 
-    /// The intercommunicator of some ranks of either group (MPI-4 section 7.4.2, `MPI_Comm_create`): each group says
-    /// which of its own, with one `group` on all of its ranks. `None` on ranks that do not take part, and on all where a
-    /// group says nobody. Collective over both.
+    /// The intercommunicator of some ranks of either group (MPI-4 section 7.4.2,
+    /// `MPI_Comm_create`): each group says which of its own, with one `group` on all of its ranks.
+    /// `None` on ranks that do not take part, and on all where a group says nobody. Collective over
+    /// both.
     ///
     /// # Errors
-    /// As [`Comm::dup`], and [`InvalidArgument`](ErrorKind::InvalidArgument) on every rank if somebody in the
-    /// `group` of one of them is not in its local group, or the ranks of a group disagree.
+    /// As [`Comm::dup`], and [`InvalidArgument`](ErrorKind::InvalidArgument) on every rank if
+    /// somebody in the `group` of one of them is not in its local group, or the ranks of a group
+    /// disagree.
     #[doc(alias = "MPI_Comm_create")]
     pub fn create(&self, group: &Group) -> Result<Option<Self>> {
         self.before(Creation::Create)?;
@@ -183,9 +187,10 @@ impl<L: Level, D: Device> InterComm<L, D> {
         Ok(new.map(Self::wrap))
     }
 
-    /// One intercommunicator for each color that ranks of both groups give (MPI-4 section 7.4.2, `MPI_Comm_split`);
-    /// `None` for those that give none, or one that nobody in the other group gives. The ranks on either side are in
-    /// the order of `key`, and of the ranks here where keys are equal. Collective over both.
+    /// One intercommunicator for each color that ranks of both groups give (MPI-4 section 7.4.2,
+    /// `MPI_Comm_split`); `None` for those that give none, or one that nobody in the other group
+    /// gives. The ranks on either side are in the order of `key`, and of the ranks here where keys
+    /// are equal. Collective over both.
     ///
     /// ```
     /// use portolan::RemoteLeader;
@@ -216,8 +221,8 @@ impl<L: Level, D: Device> InterComm<L, D> {
     }
 
     /// One communicator of both groups (MPI-4 section 7.6.2, `MPI_Intercomm_merge`): the group that
-    /// says `high` comes after the one that does not; if both say the same, in some order. Collective
-    /// over both.
+    /// says `high` comes after the one that does not; if both say the same, in some order.
+    /// Collective over both.
     ///
     /// # Errors
     /// As [`Comm::dup`], and [`InvalidArgument`](ErrorKind::InvalidArgument), on every rank, if the

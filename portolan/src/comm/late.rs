@@ -82,8 +82,8 @@ impl<'c, L: Level, D: Device> Message<'c, L, D> {
         // Without memory the message is dropped here, and thrown away.
         let mut values = comm.raise(comm.room_for::<T>(count))?;
         let (comm, handle) = self.open();
-        // SAFETY: there is room for `count` values, and those that arrived become part of the vector
-        // if they are valid.
+        // SAFETY: there is room for `count` values, and those that arrived become part of the
+        // vector if they are valid.
         let received = unsafe {
             comm.recv_taken(handle, values.as_mut_ptr(), count)
                 .and_then(|status| {

@@ -13,10 +13,11 @@ use crate::any::AnyDevice;
 use crate::hosted::Hosted;
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// Starts to make another communicator with the same ranks (MPI-4 section 7.4.2, `MPI_Comm_idup`), as
-    /// [`dup`](Self::dup) does. What it inherits is what there is now. Collective: in the same order on every rank
-    /// among the collective calls on this communicator; any number may be under way. No blocking creation waits for it; one in
-    /// the background of another communicator may, if they have a rank in common.
+    /// Starts to make another communicator with the same ranks (MPI-4 section 7.4.2,
+    /// `MPI_Comm_idup`), as [`dup`](Self::dup) does. What it inherits is what there is now.
+    /// Collective: in the same order on every rank among the collective calls on this communicator;
+    /// any number may be under way. No blocking creation waits for it; one in the background of
+    /// another communicator may, if they have a rank in common.
     ///
     /// ```
     /// portolan::try_threads(3, |world| {
@@ -31,7 +32,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// ```
     ///
     /// # Errors
-    /// As [`dup`](Self::dup), and [`Exhausted`](crate::ErrorKind::Exhausted) when too many requests are active.
+    /// As [`dup`](Self::dup), and [`Exhausted`](crate::ErrorKind::Exhausted) when too many requests
+    /// are active.
     #[doc(alias = "MPI_Comm_idup")]
     pub fn idup(&self) -> Result<DupRequest<L, D>> {
         // In the debug mode, what the ranks call is compared first.
@@ -94,9 +96,10 @@ impl<L: Level, D: Device> fmt::Debug for DupRequest<L, D> {
 }
 
 impl<L: Level, D: Device> InterComm<L, D> {
-    /// Starts to make another intercommunicator of the same groups (MPI-4 section 7.4.2, `MPI_Comm_idup`), as
-    /// [`dup`](Self::dup) does. What it inherits is what there is now. Collective over both groups: in the same order
-    /// on every rank among the collective calls on this intercommunicator; any number may be under way.
+    /// Starts to make another intercommunicator of the same groups (MPI-4 section 7.4.2,
+    /// `MPI_Comm_idup`), as [`dup`](Self::dup) does. What it inherits is what there is now.
+    /// Collective over both groups: in the same order on every rank among the collective calls on
+    /// this intercommunicator; any number may be under way.
     ///
     /// ```
     /// use portolan::RemoteLeader;

@@ -52,8 +52,8 @@ pub use wait::{AnyRequest, OwnedRequest, wait_all, wait_any, wait_any_of, wait_s
 /// gives the one of all ranks, [`dup`](Self::dup) another with the same ranks whose messages do not
 /// mix with this one's.
 ///
-/// The thread level is part of the type: a `Comm<Single>` stays in its thread, a `Comm<Multiple>` is
-/// `Send` and `Sync`.
+/// The thread level is part of the type: a `Comm<Single>` stays in its thread, a `Comm<Multiple>`
+/// is `Send` and `Sync`.
 ///
 /// # Calls
 /// | | blocking | in a [`scope`](Self::scope) | owning the buffer | persistent |
@@ -66,11 +66,13 @@ pub use wait::{AnyRequest, OwnedRequest, wait_all, wait_any, wait_any_of, wait_s
 /// | together | [`run`](Self::run), [`bcast`](Self::bcast), [`allreduce`](Self::allreduce) and so on | [`Scope::start`] | [`start_owned`](Self::start_owned) | [`persistent`](Self::persistent) |
 /// | look first | [`probe`](Self::probe), [`iprobe`](Self::iprobe), [`match_recv`](Self::match_recv) | | | |
 ///
-/// Other communicators come from this one by [`dup`](Self::dup), [`idup`](Self::idup), [`split`](Self::split),
-/// [`create`](Self::create) and [`create_group`](Self::create_group); on grids and graphs by
-/// [`cart_create`](Self::cart_create) and its like ([`topology`](crate::topology)); between two groups by
-/// [`intercomm_create`](Self::intercomm_create). Collective calls, creations among them, are made in the
-/// same order on every rank; those of different communicators may be made in several threads at once.
+/// Other communicators come from this one by [`dup`](Self::dup), [`idup`](Self::idup),
+/// [`split`](Self::split), [`create`](Self::create) and [`create_group`](Self::create_group); on
+/// grids and graphs by [`cart_create`](Self::cart_create) and its like
+/// ([`topology`](crate::topology)); between two groups by
+/// [`intercomm_create`](Self::intercomm_create). Collective calls, creations among them, are made
+/// in the same order on every rank; those of different communicators may be made in several threads
+/// at once.
 ///
 /// # Errors
 /// Every call says what went wrong, on which rank and what to try, with a
@@ -268,8 +270,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Safety
     /// Requests of the device that the caller has not made must be left alone: freeing one through
-    /// the device would let its owner believe that its buffer is no longer in use. The same goes for
-    /// messages.
+    /// the device would let its owner believe that its buffer is no longer in use. The same goes
+    /// for messages.
     #[must_use]
     pub unsafe fn communicator(&self) -> &Communicator<Hosted<D>> {
         &self.inner

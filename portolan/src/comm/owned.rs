@@ -20,8 +20,8 @@ use crate::any::AnyDevice;
 pub struct Completion<B> {
     /// The buffer, back from the runtime.
     pub buf: B,
-    /// What happened. Source and tag are those of a message that was received, and say nothing of a send
-    /// ([`Status::has_message`]).
+    /// What happened. Source and tag are those of a message that was received, and say nothing of a
+    /// send ([`Status::has_message`]).
     pub status: Status,
 }
 
@@ -124,9 +124,9 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// [`match_recv`](Self::match_recv).
     ///
     /// # Errors
-    /// [`InvalidRank`](crate::ErrorKind::InvalidRank), [`InvalidTag`](crate::ErrorKind::InvalidTag),
-    /// [`Exhausted`](crate::ErrorKind::Exhausted) when too many requests are active. The error has
-    /// the buffer.
+    /// [`InvalidRank`](crate::ErrorKind::InvalidRank),
+    /// [`InvalidTag`](crate::ErrorKind::InvalidTag), [`Exhausted`](crate::ErrorKind::Exhausted)
+    /// when too many requests are active. The error has the buffer.
     #[doc(alias = "MPI_Irecv")]
     pub fn irecv_owned<B: StableBufMut>(
         &self,
@@ -142,8 +142,8 @@ impl<L: Level, D: Device> Comm<L, D> {
             .inner
             .pattern(source.into(), tag.into())
             .and_then(|pattern| {
-                // SAFETY: the pattern is this communicator's; the request holds the buffer, which is
-                // writable, until it is over, or leaves it to the device. All bits are valid.
+                // SAFETY: the pattern is this communicator's; the request holds the buffer, which
+                // is writable, until it is over, or leaves it to the device. All bits are valid.
                 unsafe { self.start_recv(&pattern, held.ptr(), held.len()) }
             });
         Pending::new(self, started, held, true).map(RecvRequest)
@@ -236,7 +236,8 @@ pub(crate) fn abandon<K: Send + 'static, D: Device>(
         let _ = device.cancel(request);
     }
     if let Ok(None) = device.test(request) {
-        // An error would mean that the request has ended meanwhile, and dropping the buffer is right.
+        // An error would mean that the request has ended meanwhile, and dropping the buffer is
+        // right.
         let _ = device.attach(
             request,
             device::Completion {

@@ -28,7 +28,8 @@ impl<T> fmt::Debug for Parts<T> {
     }
 }
 
-/// Memory with values that an operation can use: a borrowed slice, or a buffer that owns its values.
+/// Memory with values that an operation can use: a borrowed slice, or a buffer that owns its
+/// values.
 ///
 /// Taken apart into raw parts while the operation uses it, because references and boxes assert what
 /// does not hold then: that nobody else uses the memory.
@@ -61,8 +62,8 @@ pub unsafe trait Buffer: Sized {
     /// The values.
     ///
     /// # Safety
-    /// `parts` came from [`into_parts`](Self::into_parts) of this type, and no operation uses them for
-    /// the life of the view.
+    /// `parts` came from [`into_parts`](Self::into_parts) of this type, and no operation uses them
+    /// for the life of the view.
     unsafe fn view<'a>(parts: &'a mut Parts<Self::Item>) -> Self::View<'a>
     where
         Self: 'a;
@@ -208,7 +209,8 @@ unsafe impl<'s, T: Datatype> Buffer for &'s [T] {
     }
 }
 
-// SAFETY: nobody else can use the memory while it is borrowed, which it is for the life of a `Self`.
+// SAFETY: nobody else can use the memory while it is borrowed, which it is for the life of a
+// `Self`.
 unsafe impl<'s, T: Datatype> Buffer for &'s mut [T] {
     type Item = T;
 

@@ -46,8 +46,8 @@ impl<L: Level, D: Device> Comm<L, D> {
             .inner
             .send_args(SendMode::Standard, dest, tag.into())
             .and_then(|args| {
-                // SAFETY: the arguments are this communicator's; while an operation is active nobody
-                // gets at the buffer, and it is kept until the operation is over.
+                // SAFETY: the arguments are this communicator's; while an operation is active
+                // nobody gets at the buffer, and it is kept until the operation is over.
                 unsafe { self.init_send(&args, held.ptr(), held.len()) }
             });
         Persistent::new(self, made, held, false).map(PersistentSend)

@@ -14,8 +14,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// [`match_recv`](Self::match_recv) cannot be overtaken.
     ///
     /// # Errors
-    /// [`InvalidRank`](crate::ErrorKind::InvalidRank), [`InvalidTag`](crate::ErrorKind::InvalidTag),
-    /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
+    /// [`InvalidRank`](crate::ErrorKind::InvalidRank),
+    /// [`InvalidTag`](crate::ErrorKind::InvalidTag), [`PeerFailed`](crate::ErrorKind::PeerFailed).
     #[doc(alias = "MPI_Probe")]
     pub fn probe(&self, source: impl Into<Source>, tag: impl Into<Tags>) -> Result<Status> {
         let pattern = self.inner.pattern(source.into(), tag.into());

@@ -89,8 +89,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// Starts a send.
     ///
     /// # Safety
-    /// `args` came from this communicator; `count` values at `ptr` stay readable and unchanged until
-    /// the request is over.
+    /// `args` came from this communicator; `count` values at `ptr` stay readable and unchanged
+    /// until the request is over.
     #[inline]
     pub(super) unsafe fn start_send<T: Datatype>(
         &self,

@@ -19,8 +19,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// checked before they are copied to `buf`.
     ///
     /// # Errors
-    /// [`Truncated`](ErrorKind::Truncated) if the message is longer than `buf`: the status is in the
-    /// error, the rest of the message is lost. [`TypeMismatch`](ErrorKind::TypeMismatch),
+    /// [`Truncated`](ErrorKind::Truncated) if the message is longer than `buf`: the status is in
+    /// the error, the rest of the message is lost. [`TypeMismatch`](ErrorKind::TypeMismatch),
     /// [`InvalidValue`](ErrorKind::InvalidValue), [`InvalidRank`](ErrorKind::InvalidRank),
     /// [`InvalidTag`](ErrorKind::InvalidTag), [`PeerFailed`](ErrorKind::PeerFailed).
     #[doc(alias = "MPI_Recv")]

@@ -29,13 +29,14 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// Runs `body`, in which operations on borrowed buffers may overlap with each other and with
     /// computation; all of them are over when this returns.
     ///
-    /// If `body` succeeds, what it left unfinished is waited for. If it fails or panics, what can be
-    /// cancelled is cancelled, and the rest is waited for.
+    /// If `body` succeeds, what it left unfinished is waited for. If it fails or panics, what can
+    /// be cancelled is cancelled, and the rest is waited for.
     ///
-    /// A collective operation cannot be cancelled (MPI-4 section 3.8.4). If `body` returns an error, this waits until the
-    /// others have done their part in it; if they wait for something of this rank first that it has not sent, nobody gets any
-    /// further. If `body` panics, this rank is declared failed to the others, for good: the operation ends on all
-    /// ranks, with [`PeerFailed`](crate::ErrorKind::PeerFailed).
+    /// A collective operation cannot be cancelled (MPI-4 section 3.8.4). If `body` returns an
+    /// error, this waits until the others have done their part in it; if they wait for something of
+    /// this rank first that it has not sent, nobody gets any further. If `body` panics, this rank
+    /// is declared failed to the others, for good: the operation ends on all ranks, with
+    /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
     ///
     /// ```
     /// portolan::try_threads(4, |world| {
@@ -92,8 +93,8 @@ impl<L: Level, D: Device> Comm<L, D> {
 
 /// Where operations on borrowed buffers are started ([`Comm::scope`]).
 ///
-/// `'scope` is the life of the scope, during which its buffers stay borrowed; `'env` that of what it
-/// borrows.
+/// `'scope` is the life of the scope, during which its buffers stay borrowed; `'env` that of what
+/// it borrows.
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope, L: Level = Single, D: Device = AnyDevice<L>> {
     comm: &'env Comm<L, D>,
@@ -163,8 +164,8 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
     /// Starts a send of `count` items of a layout within `base` (see [`Comm::send_layout`]).
     ///
     /// # Errors
-    /// As [`send`](Self::send), and [`InvalidBuffer`](crate::ErrorKind::InvalidBuffer) if the layout
-    /// leaves `base`.
+    /// As [`send`](Self::send), and [`InvalidBuffer`](crate::ErrorKind::InvalidBuffer) if the
+    /// layout leaves `base`.
     pub fn send_layout<T: Datatype>(
         &'scope self,
         base: &'scope [T],
@@ -187,15 +188,16 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         self.register(started).map(ScopedSend)
     }
 
-    /// Starts a receive into values that stay borrowed until [`ScopedRecv::wait`] gives them back or
-    /// the scope ends (MPI-4 section 3.7.2, `MPI_Irecv`).
+    /// Starts a receive into values that stay borrowed until [`ScopedRecv::wait`] gives them back
+    /// or the scope ends (MPI-4 section 3.7.2, `MPI_Irecv`).
     ///
     /// The type must be one for which every bit pattern is valid; that is checked when the program
     /// is compiled.
     ///
     /// # Errors
-    /// [`InvalidRank`](crate::ErrorKind::InvalidRank), [`InvalidTag`](crate::ErrorKind::InvalidTag),
-    /// [`Exhausted`](crate::ErrorKind::Exhausted) when too many requests are active.
+    /// [`InvalidRank`](crate::ErrorKind::InvalidRank),
+    /// [`InvalidTag`](crate::ErrorKind::InvalidTag), [`Exhausted`](crate::ErrorKind::Exhausted)
+    /// when too many requests are active.
     #[doc(alias = "MPI_Irecv")]
     pub fn recv<T: Datatype>(
         &'scope self,
@@ -212,9 +214,9 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
             .inner
             .pattern(source.into(), tag.into())
             .and_then(|pattern| {
-                // SAFETY: the pattern is the communicator's; `buf` is borrowed for the life of the scope,
-                // which does not end before the request is over, because it is registered. All bits are
-                // valid.
+                // SAFETY: the pattern is the communicator's; `buf` is borrowed for the life of the
+                // scope, which does not end before the request is over, because it is registered.
+                // All bits are valid.
                 unsafe { self.comm.start_recv(&pattern, ptr.as_ptr(), len) }
             });
         let pending = self.register(started)?;
@@ -229,8 +231,8 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
     /// Starts a receive into `count` items of a layout within `base` (see [`Comm::recv_layout`]).
     ///
     /// # Errors
-    /// As [`recv`](Self::recv), and [`InvalidBuffer`](crate::ErrorKind::InvalidBuffer) if the layout
-    /// leaves `base`.
+    /// As [`recv`](Self::recv), and [`InvalidBuffer`](crate::ErrorKind::InvalidBuffer) if the
+    /// layout leaves `base`.
     pub fn recv_layout<T: Datatype>(
         &'scope self,
         base: &'scope mut [T],
@@ -296,7 +298,8 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         Ok(registered)
     }
 
-    /// Brings every registered request to its end; the first error of theirs. Most scopes have none left.
+    /// Brings every registered request to its end; the first error of theirs. Most scopes have none
+    /// left.
     #[inline(never)]
     fn finish(&self, end: End) -> Result<()> {
         let device = self.comm.hosted();
@@ -309,8 +312,8 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
             cancel_all();
         }
         if end == End::Panicked && self.bound.get() && self.has_active() {
-            // The others may wait for what this rank will not send any more, and not take part. As when a panic
-            // drops the world; an error in it would be that the rank has left already.
+            // The others may wait for what this rank will not send any more, and not take part. As
+            // when a panic drops the world; an error in it would be that the rank has left already.
             let _ = device.leave(Leave::Panicked);
         }
         self.registry.each(|request| {

@@ -32,8 +32,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// ```
     ///
     /// # Errors
-    /// As [`send`](Self::send), and [`InvalidBuffer`](ErrorKind::InvalidBuffer) if the layout leaves
-    /// `base`.
+    /// As [`send`](Self::send), and [`InvalidBuffer`](ErrorKind::InvalidBuffer) if the layout
+    /// leaves `base`.
     #[doc(alias = "MPI_Send")]
     pub fn send_layout<T: Datatype>(
         &self,

@@ -44,7 +44,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     }
 
     /// Whom this rank receives from and sends to in neighbour collectives, in their order (MPI-4
-    /// section 8.5.5, `MPI_Dist_graph_neighbors`, `MPI_Graph_neighbors`); `None` without a topology.
+    /// section 8.5.5, `MPI_Dist_graph_neighbors`, `MPI_Graph_neighbors`); `None` without a
+    /// topology.
     #[doc(alias("MPI_Dist_graph_neighbors", "MPI_Graph_neighbors"))]
     #[must_use]
     pub fn neighbours(&self) -> Option<Neighbours> {
@@ -58,8 +59,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// `reorder` allows that ranks change places to be near their neighbours; today they keep them.
     ///
     /// # Errors
-    /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if a dimension is 0 or
-    /// the grid is larger than the communicator.
+    /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if a dimension is 0
+    /// or the grid is larger than the communicator.
     #[doc(alias = "MPI_Cart_create")]
     pub fn cart_create(&self, dims: &[Dimension], reorder: bool) -> Result<Option<CartComm<L, D>>> {
         self.before(Creation::CartCreate(dims))?;
@@ -78,8 +79,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// `MPI_Graph_create`); `None` on ranks that are left over. Collective, with one graph.
     ///
     /// # Errors
-    /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if the graph is larger
-    /// than the communicator.
+    /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if the graph is
+    /// larger than the communicator.
     #[doc(alias = "MPI_Graph_create")]
     pub fn graph_create(&self, graph: Graph, reorder: bool) -> Result<Option<Self>> {
         self.before(Creation::GraphCreate(&graph))?;
@@ -133,8 +134,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`dist_graph_create_adjacent`](Self::dist_graph_create_adjacent), and
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument), on every rank, if some edges have weights and
-    /// others do not.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument), on every rank, if some edges have weights
+    /// and others do not.
     #[doc(alias = "MPI_Dist_graph_create")]
     pub fn dist_graph_create(&self, edges: &[(u32, Edges)], reorder: bool) -> Result<Self> {
         self.before(Creation::DistGraphCreate)?;
@@ -143,7 +144,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     }
 }
 
-/// A communicator whose ranks are on a grid ([`Comm::cart_create`]); it has all the calls of [`Comm`].
+/// A communicator whose ranks are on a grid ([`Comm::cart_create`]); it has all the calls of
+/// [`Comm`].
 pub struct CartComm<L: Level = Single, D: Device = AnyDevice<L>>(Comm<L, D>);
 
 impl<L: Level, D: Device> CartComm<L, D> {
@@ -180,8 +182,8 @@ impl<L: Level, D: Device> CartComm<L, D> {
     /// a grid of those (MPI-4 section 8.5.7, `MPI_Cart_sub`). Collective.
     ///
     /// # Errors
-    /// As [`Comm::dup`]; [`InvalidArgument`](ErrorKind::InvalidArgument) if `keep` has another number
-    /// of dimensions.
+    /// As [`Comm::dup`]; [`InvalidArgument`](ErrorKind::InvalidArgument) if `keep` has another
+    /// number of dimensions.
     #[doc(alias = "MPI_Cart_sub")]
     pub fn sub(&self, keep: &[bool]) -> Result<Self> {
         self.0.before(Creation::CartSub(keep))?;

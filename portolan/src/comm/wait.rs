@@ -8,8 +8,8 @@ use crate::hosted::Hosted;
 
 /// What the functions of this module need of a request.
 ///
-/// Whoever has a bound on a trait can call the methods of its private parts. So these hand out neither the device
-/// nor the handle, with which safe code could free a request under its owner.
+/// Whoever has a bound on a trait can call the methods of its private parts. So these hand out
+/// neither the device nor the handle, with which safe code could free a request under its owner.
 pub trait Sealed {
     /// Who makes progress; `None` if there is nothing to wait for.
     fn host(&self) -> Option<&dyn Host>;
@@ -39,9 +39,10 @@ impl<D: Device> Host for Hosted<D> {
 
 /// A request of whatever kind: [`wait_any_of`] takes those of different types together.
 ///
-/// Sealed. It is implemented by requests that own their buffers, by those in a [`Scope`](crate::Scope), by persistent
-/// ones (for which nobody waits while they are not active), by communicators that are being made, and by an
-/// `Option` of any of these, whose `None` is MPI's null request.
+/// Sealed. It is implemented by requests that own their buffers, by those in a
+/// [`Scope`](crate::Scope), by persistent ones (for which nobody waits while they are not active),
+/// by communicators that are being made, and by an `Option` of any of these, whose `None` is MPI's
+/// null request.
 pub trait AnyRequest: Sealed {}
 
 impl<R: Sealed> Sealed for Option<R> {
@@ -133,9 +134,9 @@ pub fn wait_any<R: OwnedRequest>(requests: &mut Vec<R>) -> Result<Option<(usize,
     Ok(found.map(|index| (index, requests.remove(index).wait())))
 }
 
-/// Waits until one of the requests, which may be of different types, is over, and returns its index, or the first of
-/// several (MPI-4 section 3.7.5, `MPI_Waitany`). Its own `wait` returns at once then, with its result. `None` if there is
-/// nothing to wait for.
+/// Waits until one of the requests, which may be of different types, is over, and returns its
+/// index, or the first of several (MPI-4 section 3.7.5, `MPI_Waitany`). Its own `wait` returns at
+/// once then, with its result. `None` if there is nothing to wait for.
 ///
 /// ```
 /// use portolan::coll::Allreduce;
@@ -189,7 +190,8 @@ pub fn wait_some<R: OwnedRequest>(requests: &mut Vec<R>) -> Result<Vec<(usize, O
     Ok(done)
 }
 
-/// Makes progress until a request is over, and returns the first that is; `None` if there is nothing to wait for.
+/// Makes progress until a request is over, and returns the first that is; `None` if there is
+/// nothing to wait for.
 fn wait_for<'r, R: Sealed + ?Sized + 'r>(
     requests: impl Iterator<Item = &'r R> + Clone,
 ) -> Result<Option<usize>> {

@@ -10,8 +10,9 @@ use super::{MemoryKind, Slice, SliceMut};
 use crate::comm::Comm;
 use crate::comm::raw::{all_bytes, any_bits};
 
-/// What lets ranks reach memory that another one shares. It is worth as much as its bytes: they may be sent as a
-/// message. One of memory that is not shared any more is an error where it is used, and touches nothing.
+/// What lets ranks reach memory that another one shares. It is worth as much as its bytes: they may
+/// be sent as a message. One of memory that is not shared any more is an error where it is used,
+/// and touches nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     region: RegionKey,
@@ -51,8 +52,9 @@ impl Key {
     /// The key of which [`to_bytes`](Self::to_bytes) gave these bytes.
     ///
     /// # Safety
-    /// They must be what [`to_bytes`](Self::to_bytes) has given of a key that a rank of this job was given by
-    /// [`share_device`](Comm::share_device): made-up ones may name memory that was never shared.
+    /// They must be what [`to_bytes`](Self::to_bytes) has given of a key that a rank of this job
+    /// was given by [`share_device`](Comm::share_device): made-up ones may name memory that was
+    /// never shared.
     #[must_use]
     pub unsafe fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         Self {
@@ -85,11 +87,12 @@ impl<L: Level, D: Device> Drop for Registration<'_, L, D> {
 }
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// Lets other ranks write to and read from memory of a device while `body` runs: [`put_device`](Self::put_device),
-    /// [`get_device`](Self::get_device). Whoever is given the key may; what several do at once to the same values
-    /// comes in any order, and mixed. `body` returns when everybody has made its last access, which is for the
-    /// program to know, by a barrier, say: later ones are errors on their side. They are served whenever this rank is
-    /// in a call.
+    /// Lets other ranks write to and read from memory of a device while `body` runs:
+    /// [`put_device`](Self::put_device), [`get_device`](Self::get_device). Whoever is given the key
+    /// may; what several do at once to the same values comes in any order, and mixed. `body`
+    /// returns when everybody has made its last access, which is for the program to know, by a
+    /// barrier, say: later ones are errors on their side. They are served whenever this rank is in
+    /// a call.
     ///
     /// ```
     /// use portolan::device_memory::{Key, MemoryKind, Slice, SliceMut};
@@ -122,8 +125,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// ```
     ///
     /// # Errors
-    /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) if there is no driver for the memory, or peers
-    /// cannot reach it on this device; and those of `body`.
+    /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) if there is no driver for the
+    /// memory, or peers cannot reach it on this device; and those of `body`.
     pub fn share_device<T: Datatype, R>(
         &self,
         room: SliceMut<'_, T>,
@@ -134,8 +137,8 @@ impl<L: Level, D: Device> Comm<L, D> {
             any_bits::<T>();
         };
         let memory = bytes::<T>(room.kind, room.address, room.len);
-        // SAFETY: whoever made the slice promised the values for its life, in which the registration ends; every
-        // bit pattern is a value.
+        // SAFETY: whoever made the slice promised the values for its life, in which the
+        // registration ends; every bit pattern is a value.
         let registered = unsafe { self.staging().register(self.hosted(), &memory) };
         let region = self.raise(registered)?;
         let key = Key {
@@ -153,14 +156,14 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(outcome)
     }
 
-    /// Writes values of a device's memory to memory that a rank shares, from its value number `at` on, and returns
-    /// when they are there. Long ones go in pieces where they go through the host, one of which is copied while
-    /// another is under way.
+    /// Writes values of a device's memory to memory that a rank shares, from its value number `at`
+    /// on, and returns when they are there. Long ones go in pieces where they go through the host,
+    /// one of which is copied while another is under way.
     ///
     /// # Errors
-    /// [`RemoteAccess`](crate::ErrorKind::RemoteAccess) if they do not fit, or the memory is not shared any more;
-    /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) as [`send_device`](Self::send_device). A part of the
-    /// values may be there.
+    /// [`RemoteAccess`](crate::ErrorKind::RemoteAccess) if they do not fit, or the memory is not
+    /// shared any more; [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) as
+    /// [`send_device`](Self::send_device). A part of the values may be there.
     pub fn put_device<T: Datatype>(&self, data: &Slice<'_, T>, key: &Key, at: usize) -> Result<()> {
         const {
             all_bytes::<T>();
@@ -168,7 +171,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         let memory = bytes::<T>(data.kind, data.address, data.len);
         let guard = NoUnwind::new("a put from a device");
         let (owner, region, offset) = (key.owner, &key.region, offset::<T>(at));
-        // SAFETY: whoever made the slice promised the values for its life, and nothing is under way when this returns.
+        // SAFETY: whoever made the slice promised the values for its life, and nothing is under way
+        // when this returns.
         let put = unsafe {
             self.staging()
                 .put_all(self.hosted(), owner, region, offset, &memory)

@@ -9,7 +9,8 @@ use portolan::{Builder, Op, Result, World};
 const SIZES: [u32; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 const LEN: usize = 24;
 
-/// Number `index` of 840, the same whatever the number of ranks: of very different sizes, of both signs.
+/// Number `index` of 840, the same whatever the number of ranks: of very different sizes, of both
+/// signs.
 fn number(index: u64, place: usize) -> f64 {
     let mixed = (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (place as u64) << 17;
     let mixed = mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -72,8 +73,8 @@ fn a_sum_of_all_slices_depends_on_the_numbers_alone() -> Result<()> {
     Ok(())
 }
 
-/// One number per rank and place: the first `n` of them are summed on `n` ranks, and on `n` and more of which the others
-/// have zeros.
+/// One number per rank and place: the first `n` of them are summed on `n` ranks, and on `n` and
+/// more of which the others have zeros.
 #[test]
 fn the_reproducible_mode_gives_the_same_bits_on_1_to_8_ranks() -> Result<()> {
     for terms in [1, 3, 8] {

@@ -1,5 +1,5 @@
-//! Collective operations through the typed interface: every operation in every form of the call, against
-//! results written down by hand, and arguments that are wrong.
+//! Collective operations through the typed interface: every operation in every form of the call,
+//! against results written down by hand, and arguments that are wrong.
 #![allow(
     clippy::useless_vec,
     reason = "the macro's buffers are given away in some forms"
@@ -16,8 +16,8 @@ fn values(rank: u32, len: usize) -> Vec<u64> {
     (0..len).map(|index| value(rank, index)).collect()
 }
 
-/// Runs one operation in all forms. `$send` and `$recv` are expressions for fresh buffers, `$call` makes the
-/// arguments of two buffers, and `$expected` is what is received.
+/// Runs one operation in all forms. `$send` and `$recv` are expressions for fresh buffers, `$call`
+/// makes the arguments of two buffers, and `$expected` is what is received.
 macro_rules! in_all_forms {
     ($comm:expr, $send:expr, $recv:expr, |$s:ident, $r:ident| $call:expr, $expected:expr) => {{
         let (comm, expected) = (&$comm, $expected);

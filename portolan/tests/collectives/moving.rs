@@ -115,7 +115,8 @@ fn blocks_of_any_length_and_place() {
         let (me, n) = (comm.rank(), comm.size());
         let ranks = n as usize;
         let root = n / 2;
-        // Rank i has i items; its place is behind those of all higher ranks, with one free item before.
+        // Rank i has i items; its place is behind those of all higher ranks, with one free item
+        // before.
         let counts: Vec<usize> = (0..ranks).collect();
         let places: Vec<usize> = (0..ranks)
             .map(|i| (i + 1..ranks).sum::<usize>() + 1)

@@ -34,8 +34,9 @@ fn many_operations_on_duplicates_are_under_way_at_once() {
     });
 }
 
-/// Communicators that have some ranks in common and others not. Each rank starts what it takes part in in an order of
-/// its own, and waits in another: only on one communicator do the orders have to be alike.
+/// Communicators that have some ranks in common and others not. Each rank starts what it takes part
+/// in in an order of its own, and waits in another: only on one communicator do the orders have to
+/// be alike.
 #[test]
 fn many_operations_on_groups_that_overlap_are_under_way_at_once() {
     jobs(&[4, 5], |world| {

@@ -135,8 +135,8 @@ pub(crate) fn skipped(what: &str, why: &str) {
     let _ = writeln!(std::io::stdout(), "skipped: {what}: {why}");
 }
 
-/// Managed memory is the host's as well as the device's: who does not know is told that it is the host's, and who says that it
-/// is the device's has the driver copy.
+/// Managed memory is the host's as well as the device's: who does not know is told that it is the
+/// host's, and who says that it is the device's has the driver copy.
 pub(crate) fn managed() {
     const LEN: usize = 100_000;
     let Some(cuda) = Cuda::open() else {
@@ -155,8 +155,8 @@ pub(crate) fn managed() {
     assert_eq!(staging.kind_of(host.as_ptr()), MemoryKind::Host);
     portolan::try_threads(1, |world| {
         let comm = world.comm();
-        // SAFETY: buffers of as many bytes, which nobody else uses meanwhile; the processor writes and reads the managed one
-        // while the driver copies nothing.
+        // SAFETY: buffers of as many bytes, which nobody else uses meanwhile; the processor writes
+        // and reads the managed one while the driver copies nothing.
         unsafe {
             at(&both).write_bytes(5, LEN);
             let mine = Slice::<u8>::cuda(both.0, LEN);
@@ -171,7 +171,8 @@ pub(crate) fn managed() {
     .expect("a rank");
 }
 
-/// Between two ranks with buffers on a GPU, and between a GPU and the host, to 64 MiB, over what these settings say.
+/// Between two ranks with buffers on a GPU, and between a GPU and the host, to 64 MiB, over what
+/// these settings say.
 pub(crate) fn between_gpus(settings: &[(&str, &str)]) {
     let Some(cuda) = Cuda::open() else {
         return skipped("memory of a GPU", NONE);

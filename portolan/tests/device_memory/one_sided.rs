@@ -1,4 +1,5 @@
-//! Puts and gets between a device's memory and a region of another rank, by the layer below the facade.
+//! Puts and gets between a device's memory and a region of another rank, by the layer below the
+//! facade.
 
 use std::sync::Arc;
 
@@ -8,8 +9,8 @@ use portolan_core::device::RegionKey;
 use portolan_core::staging::Staging;
 use portolan_core::{ContigBuf, Device, ProcId};
 
-/// What rank 0 of two puts into rank 1's region from CUDA memory at an address it gets back to the second
-/// half, `len` bytes further on.
+/// What rank 0 of two puts into rank 1's region from CUDA memory at an address it gets back to the
+/// second half, `len` bytes further on.
 ///
 /// # Safety
 /// `2 * len` bytes of the driver's memory must be at `address`, and be used by nobody else.
@@ -47,8 +48,8 @@ pub(crate) unsafe fn there_and_back(
     comm.send_one(&1_u8, 1, 9)
 }
 
-/// Every rank shares `len` bytes at `shared`; each writes what it has at `mine` to its right neighbour, and reads it from
-/// there to `back`.
+/// Every rank shares `len` bytes at `shared`; each writes what it has at `mine` to its right
+/// neighbour, and reads it from there to `back`.
 ///
 /// # Safety
 /// As many bytes of the kind must be at each address, and be used by nobody else.

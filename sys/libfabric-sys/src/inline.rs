@@ -1,8 +1,8 @@
 //! The functions that libfabric's headers define as `static inline`.
 //!
-//! Each is a call through a table that the provider has filled. The C functions trust the table; these
-//! look first whether it is there, long enough and has the entry, and give `-FI_ENOSYS` (or null)
-//! otherwise, because a table of an older library is shorter than the bindings say.
+//! Each is a call through a table that the provider has filled. The C functions trust the table;
+//! these look first whether it is there, long enough and has the entry, and give `-FI_ENOSYS` (or
+//! null) otherwise, because a table of an older library is shorter than the bindings say.
 
 #![allow(clippy::too_many_arguments, reason = "the arguments are libfabric's")]
 
@@ -52,7 +52,8 @@ macro_rules! inline {
         #[inline]
         pub unsafe fn $name($object: *mut $class $(, $arg: $type)*) -> $result {
             // SAFETY: an open object has a table that lives as long as itself; `size` is the first
-            // field of each and says how much of the rest is there. The rest is the caller's promise.
+            // field of each and says how much of the rest is there. The rest is the caller's
+            // promise.
             unsafe {
                 let table = (*$object).$table;
                 if table.is_null() || (*table).size <= offset_of!($ops, $op) {
@@ -242,7 +243,8 @@ pub unsafe fn fi_close(fid: *mut fid) -> c_int {
     unsafe { common!(fid, close) }
 }
 
-/// Binds an object to another: `fi_ep_bind`, `fi_mr_bind`, `fi_av_bind` and `fi_domain_bind` are this.
+/// Binds an object to another: `fi_ep_bind`, `fi_mr_bind`, `fi_av_bind` and `fi_domain_bind` are
+/// this.
 ///
 /// # Safety
 /// Both must be open.
@@ -335,8 +337,8 @@ pub unsafe fn fi_getopt(
 /// Registers memory. See fi_mr(3).
 ///
 /// # Safety
-/// `domain` must be open, `attr` must describe memory that stays there until the region is closed, `mr` must be
-/// writable.
+/// `domain` must be open, `attr` must describe memory that stays there until the region is closed,
+/// `mr` must be writable.
 pub unsafe fn fi_mr_regattr(
     domain: *mut fid_domain,
     attr: *const fi_mr_attr,

@@ -1,11 +1,12 @@
-//! libfabric as it is: its types, its inline functions, and the library itself, which is opened at run
-//! time.
+//! libfabric as it is: its types, its inline functions, and the library itself, which is opened at
+//! run time.
 //!
-//! **What it is.** [`bindings`] is made by bindgen from the headers of libfabric 1.17 and checked in
-//! (`cargo xtask bindgen` makes it again). [`inline`] has the functions that libfabric's headers define as
-//! `static inline`: calls through the tables of operations that providers fill. [`Library`] opens
-//! `libfabric.so.1` and looks up the few real symbols, at the symbol versions to which the structures in
-//! [`bindings`] belong, so that one program runs with libfabric 1.17 and with any 2.x.
+//! **What it is.** [`bindings`] is made by bindgen from the headers of libfabric 1.17 and checked
+//! in (`cargo xtask bindgen` makes it again). [`inline`] has the functions that libfabric's headers
+//! define as `static inline`: calls through the tables of operations that providers fill.
+//! [`Library`] opens `libfabric.so.1` and looks up the few real symbols, at the symbol versions to
+//! which the structures in [`bindings`] belong, so that one program runs with libfabric 1.17 and
+//! with any 2.x.
 //!
 //! **What it is not.** A safe interface: that is `portolan-ofi`. Nothing here owns anything but
 //! [`Library`].
@@ -14,8 +15,8 @@
 //!
 //! **Invariants.**
 //! - Building this crate needs neither libfabric nor its headers nor libclang.
-//! - No function of a table is called that the table is too short to have: its `size` is looked at first,
-//!   because a library may be older than the bindings.
+//! - No function of a table is called that the table is too short to have: its `size` is looked at
+//!   first, because a library may be older than the bindings.
 //! - A [`fi_info`] comes from [`Library::fi_getinfo`] or [`Library::fi_dupinfo`] and nowhere else:
 //!   newer libraries know a longer structure than the bindings do, and convert between the two.
 //!

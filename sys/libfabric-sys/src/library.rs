@@ -45,8 +45,8 @@ type ToStrR = unsafe extern "C" fn(
 
 /// An open libfabric.
 ///
-/// It is never closed: providers start threads and leave handlers behind that run the library's code until the
-/// process ends. Opening it again gives the same library.
+/// It is never closed: providers start threads and leave handlers behind that run the library's
+/// code until the process ends. Opening it again gives the same library.
 #[derive(Clone, Copy)]
 pub struct Library {
     version: (u32, u32),
@@ -153,12 +153,12 @@ impl Library {
         self.version
     }
 
-    /// What providers can do, as a list to be freed by [`fi_freeinfo`](Self::fi_freeinfo); the version that
-    /// is asked for is always that of the bindings. See fi_getinfo(3).
+    /// What providers can do, as a list to be freed by [`fi_freeinfo`](Self::fi_freeinfo); the
+    /// version that is asked for is always that of the bindings. See fi_getinfo(3).
     ///
     /// # Safety
-    /// The strings must be null or end with a zero byte; `hints` must be null or come from this library;
-    /// `info` must be writable.
+    /// The strings must be null or end with a zero byte; `hints` must be null or come from this
+    /// library; `info` must be writable.
     pub unsafe fn fi_getinfo(
         &self,
         node: *const c_char,
@@ -227,8 +227,8 @@ impl Library {
     #[must_use]
     pub unsafe fn fi_tostr(&self, data: *const c_void, kind: fi_type) -> String {
         let mut buffer = [0_u8; 1024];
-        // SAFETY: the caller's promise for `data`; the buffer has as many bytes as said, and the last one
-        // stays zero.
+        // SAFETY: the caller's promise for `data`; the buffer has as many bytes as said, and the
+        // last one stays zero.
         unsafe {
             (self.tostr)(buffer.as_mut_ptr().cast(), buffer.len() - 1, data, kind);
         }
@@ -251,8 +251,8 @@ impl Handle {
                 })?
             }
         };
-        // SAFETY: a string that ends with a zero byte. The library's initialisers run here; libfabric's
-        // only prepare its own state.
+        // SAFETY: a string that ends with a zero byte. The library's initialisers run here;
+        // libfabric's only prepare its own state.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
             return Err(OpenError::NotFound {

@@ -1,6 +1,8 @@
-//! The library as it is here: opened, asked what its providers can do, and one queue's table looked at.
+//! The library as it is here: opened, asked what its providers can do, and one queue's table looked
+//! at.
 //!
-//! `LIBFABRIC_SYS_LIBRARY` names another one than the linker finds. Without any the tests are skipped.
+//! `LIBFABRIC_SYS_LIBRARY` names another one than the linker finds. Without any the tests are
+//! skipped.
 
 #![allow(clippy::print_stdout)]
 
@@ -76,7 +78,8 @@ fn descriptions_are_allocated_by_the_library() {
     }
 }
 
-/// A table that ends before an entry, as that of an older library would, gives an error and not a call.
+/// A table that ends before an entry, as that of an older library would, gives an error and not a
+/// call.
 #[test]
 fn short_tables_are_not_overrun() {
     extern "C" fn called(_: *mut fid_cq) -> i32 {

@@ -15,7 +15,8 @@ pub(super) struct Run {
     pub(super) others: f64,
     /// One way of a cache line between two cores, by storing and loading, in ns.
     pub(super) line: Option<f64>,
-    /// Bytes, and what two cores do for a message that is copied twice: 10⁶ bytes per second, and µs one way.
+    /// Bytes, and what two cores do for a message that is copied twice: 10⁶ bytes per second, and
+    /// µs one way.
     pub(super) relays: Vec<(u64, f64, f64)>,
     /// The same for messages both ways at a time: bytes, and 10⁶ bytes per second of both together.
     pub(super) relays_both: Vec<(u64, f64)>,
@@ -46,7 +47,8 @@ pub(super) struct Figure {
     pub(super) disturbed: bool,
 }
 
-/// In which phase of the machine the samples of a figure were taken, and those of everybody beside it.
+/// In which phase of the machine the samples of a figure were taken, and those of everybody beside
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
     /// In this one.
@@ -57,7 +59,8 @@ pub(super) enum Phase {
     Unknown,
 }
 
-/// How much longer a line may take in one moment than in another of the same phase, as `portolan bench` has it.
+/// How much longer a line may take in one moment than in another of the same phase, as
+/// `portolan bench` has it.
 const SAME: f64 = 1.25;
 
 /// Whether two hand-overs are of one phase.
@@ -66,7 +69,8 @@ pub(super) fn same_phase(one: f64, other: f64) -> bool {
 }
 
 impl Figure {
-    /// Whether another was taken in the same phase: names have fixed bounds, so a line's way decides where it is known.
+    /// Whether another was taken in the same phase: names have fixed bounds, so a line's way
+    /// decides where it is known.
     pub(super) fn is_beside(&self, other: &Self) -> bool {
         let same = match (self.line, other.line) {
             (Some(one), Some(other)) => same_phase(one, other),
@@ -142,7 +146,8 @@ impl Run {
         self.figures.iter().chain(&self.peers)
     }
 
-    /// Where the machine was looked at and a figure is of no phase, there was none that everybody had.
+    /// Where the machine was looked at and a figure is of no phase, there was none that everybody
+    /// had.
     fn find_phases(&mut self) {
         for figure in self.figures.iter_mut().chain(&mut self.peers) {
             if figure.phase == Phase::Unknown && self.looked_at.contains(&figure.bench) {

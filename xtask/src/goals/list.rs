@@ -154,8 +154,8 @@ const fn part(
 const LATENCY: &[Command] = &[run(
     "latency --peers --tuned --sizes 0,8,64,256,512,1k,2k,4k,8k,16k,32k,64k,256k,1M,4M",
 )];
-// Windows depend most on how far apart the cores are, so of few samples one or two are of a phase: many
-// short ones instead.
+// Windows depend most on how far apart the cores are, so of few samples one or two are of a phase:
+// many short ones instead.
 const ONE_WAY: &[Command] = &[run(
     "bandwidth --peers --tuned --repeat 6 --seconds 0.02 --sizes 1k,2k,4k,8k,16k,32k,64k,128k,256k,512k,1M,2M,4M",
 )];
@@ -379,7 +379,8 @@ pub(super) const GROUPS: &[Group] = &[
                 "Start of 64 ranks, ms",
                 Bound::Shown,
                 Of::BestPeer,
-                // Both, whatever peers are chosen for the rest: which of them starts faster is not known before.
+                // Both, whatever peers are chosen for the rest: which of them starts faster is not
+                // known before.
                 &[run("startup --repeat 9 --peers --only openmpi,mpich")],
             ),
             goal(

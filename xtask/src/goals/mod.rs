@@ -1,9 +1,9 @@
-//! `cargo xtask goals`: measures what the project has set itself as goals, and writes the page that says
-//! which are met.
+//! `cargo xtask goals`: measures what the project has set itself as goals, and writes the page that
+//! says which are met.
 //!
 //! The goals are in [`list`]; each names the `portolan bench` that measures it, so the page
-//! (`docs/figures.md`) has the command of every figure. [`figure`] reads what that prints, [`verdict`]
-//! compares, [`page`] writes.
+//! (`docs/figures.md`) has the command of every figure. [`figure`] reads what that prints,
+//! [`verdict`] compares, [`page`] writes.
 
 mod figure;
 mod list;
@@ -50,13 +50,14 @@ pub(crate) struct Args {
     /// Measure with this build of the command `portolan`, instead of building it
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Write what was measured into a page, in place of what it says of these groups; another page than that of
-    /// the machine whose figures are the project's: --write=docs/figures-zen4.md
+    /// Write what was measured into a page, in place of what it says of these groups; another page
+    /// than that of the machine whose figures are the project's: --write=docs/figures-zen4.md
     #[arg(long, value_name = "PAGE", num_args = 0..=1, require_equals = true, default_missing_value = PAGE)]
     write: Option<String>,
 }
 
-/// Measures the goals of the chosen groups, prints their tables, and writes them if that is asked for.
+/// Measures the goals of the chosen groups, prints their tables, and writes them if that is asked
+/// for.
 pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
     let program = match &args.program {
         Some(program) => fs::canonicalize(program)

@@ -14,8 +14,8 @@ const HEAD: &str = "# Figures\n\n\
 
 /// The part of the page that is about a group.
 ///
-/// `how` is the command that measures it, and `typed` that of a run of it as it was made. A goal of which
-/// something has not been measured is left out.
+/// `how` is the command that measures it, and `typed` that of a run of it as it was made. A goal of
+/// which something has not been measured is left out.
 pub(super) fn group<'a>(
     group: &Group,
     how: &str,

@@ -21,8 +21,8 @@ pub(super) struct Verdict {
 pub(super) enum Judgement {
     Met,
     Missed,
-    /// There is nothing to compare with, or what there is was measured in another phase of the machine, or beside others' work, or has
-    /// few samples.
+    /// There is nothing to compare with, or what there is was measured in another phase of the
+    /// machine, or beside others' work, or has few samples.
     Undecided,
 }
 
@@ -195,7 +195,8 @@ fn two_copies(run: &Run, figure: &Figure) -> Option<f64> {
     }
 }
 
-/// The rate at a size: between two that were measured by a straight line over the logarithm, and none beyond them.
+/// The rate at a size: between two that were measured by a straight line over the logarithm, and
+/// none beyond them.
 fn between(rates: &[(u64, f64)], size: u64) -> Option<f64> {
     let at = rates.iter().position(|rate| rate.0 >= size)?;
     let (bytes, above) = rates[at];

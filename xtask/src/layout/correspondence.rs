@@ -1,8 +1,8 @@
 //! The rule about `docs/adi.md`: no row is empty, and every test that a row names exists.
 //!
 //! In the last column a test is `subject::case`, a case of the conformance suite, or
-//! `path/to/file.rs::name`, any other test of the repository; `path/to/file.rs` alone stands for the
-//! doc tests in that file, or for an example.
+//! `path/to/file.rs::name`, any other test of the repository; `path/to/file.rs` alone stands for
+//! the doc tests in that file, or for an example.
 
 use super::file;
 use crate::repo::{Repo, SourceFile};

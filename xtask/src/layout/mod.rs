@@ -1,7 +1,7 @@
 //! `cargo xtask check-layout`: the rules of the house that a program can check.
 //!
-//! Every rule is a function from the files of the repository to the list of what breaks it, one line
-//! each, beginning with the place. `CONTRIBUTING.md` has the rules in words.
+//! Every rule is a function from the files of the repository to the list of what breaks it, one
+//! line each, beginning with the place. `CONTRIBUTING.md` has the rules in words.
 
 mod correspondence;
 mod documents;
@@ -31,6 +31,7 @@ const RULES: &[Rule] = &[
         house::library_roots_are_tables,
     ),
     ("files are short", sources::files_are_short),
+    ("comments are narrow", sources::comments_are_narrow),
     ("libraries do not print", sources::libraries_do_not_print),
     (
         "MPI's names are found by a search",

@@ -4,6 +4,8 @@ use crate::repo::{Repo, SourceFile};
 
 /// Longest source file, in lines. Most should have less than 400.
 const LONGEST: usize = 700;
+/// Columns of the widest comment.
+const WIDEST: usize = 100;
 
 /// How many lines above an unsafe block its argument may begin.
 const REACH: usize = 12;
@@ -49,7 +51,30 @@ pub(super) fn files_are_short(_: &Repo, files: &[SourceFile]) -> Vec<String> {
         .collect()
 }
 
-/// Libraries report through values and `portolan_core::log!`, not by printing, and not past what sees to it that somebody hears.
+/// Comments are as narrow as the code, so that both can be read side by side with another version.
+/// (Tables, pictures and words that are longer stay as they are.)
+pub(super) fn comments_are_narrow(_: &Repo, files: &[SourceFile]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for file in rust(files) {
+        let mut fenced = false;
+        for (line, number) in file.text.lines().zip(1..) {
+            let Some(comment) = line.trim_start().strip_prefix("//") else {
+                continue;
+            };
+            let text = comment.trim_start_matches(['/', '!']);
+            let words = text.trim_start();
+            fenced ^= words.starts_with("```");
+            let picture = words.starts_with('|') || text.starts_with("    ") || !words.is_ascii();
+            if line.chars().count() > WIDEST && !fenced && !picture && words.contains(' ') {
+                problems.push(format!("{}:{number}: wider than {WIDEST}", file.path));
+            }
+        }
+    }
+    problems
+}
+
+/// Libraries report through values and `portolan_core::log!`, not by printing, and not past what
+/// sees to it that somebody hears.
 pub(super) fn libraries_do_not_print(_: &Repo, files: &[SourceFile]) -> Vec<String> {
     let library = |file: &&SourceFile| {
         let own = !PROGRAMS
@@ -81,7 +106,8 @@ pub(super) fn libraries_do_not_print(_: &Repo, files: &[SourceFile]) -> Vec<Stri
 /// Crates in whose documentation people look for what they know from MPI.
 const FOR_PROGRAMS: &[&str] = &["portolan/src/", "datatype/src/"];
 
-/// What the first paragraph of an item's documentation says is MPI's name for it, rustdoc's search finds, too.
+/// What the first paragraph of an item's documentation says is MPI's name for it, rustdoc's search
+/// finds, too.
 pub(super) fn names_of_mpi_are_aliases(_: &Repo, files: &[SourceFile]) -> Vec<String> {
     let searched = |file: &&SourceFile| {
         FOR_PROGRAMS
@@ -205,6 +231,18 @@ mod tests {
         let long = made_up("a.rs", &"\n".repeat(LONGEST + 1));
         assert_eq!(files_are_short(&repo(), &[long]).len(), 1);
         assert!(files_are_short(&repo(), &[made_up("a.rs", "\n")]).is_empty());
+    }
+
+    #[test]
+    fn a_wide_comment_is_found() {
+        let words = "a word ".repeat(20);
+        let wide = |line: String| comments_are_narrow(&repo(), &[made_up("a.rs", &line)]).len();
+        assert_eq!(wide(format!("    /// {words}\n// {words}\n")), 2);
+        assert_eq!(
+            wide(format!("//! | {words} |\nlet a = \"{words}\"; // a\n")),
+            0
+        );
+        assert_eq!(wide(format!("/// ```\n/// {words}\n/// ```\n")), 0);
     }
 
     #[test]

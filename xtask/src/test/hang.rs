@@ -65,7 +65,8 @@ pub(super) fn makes(processes: &[Process]) -> bool {
     names.any(|name| MAKING.contains(&name))
 }
 
-/// Name, state and parent of a process or thread, from its `stat`. The name may have anything in it.
+/// Name, state and parent of a process or thread, from its `stat`. The name may have anything in
+/// it.
 fn parse(stat: &str) -> Option<(&str, &str, u32)> {
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;

@@ -87,11 +87,12 @@ pub(super) const LANES: &[Lane] = &[
     },
 ];
 
-/// Longest that one program of a lane may take: some four times what the longest needs, a build from
-/// nothing included.
+/// Longest that one program of a lane may take: some four times what the longest needs, a build
+/// from nothing included.
 const WHOLE: Duration = Duration::from_secs(40 * 60);
 
-/// Longest that it may take without a sign of progress: some four times what the longest test needs.
+/// Longest that it may take without a sign of progress: some four times what the longest test
+/// needs.
 const QUIET: Duration = Duration::from_secs(4 * 60);
 
 /// A lane while it runs.

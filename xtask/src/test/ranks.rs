@@ -9,8 +9,8 @@ use super::stock::EVERYTHING;
 use crate::Failure;
 use crate::wheel::newer_libfabric;
 
-/// Job sizes, as everywhere in this project: odd ones find what even ones hide. The unit tests run the
-/// suite at more of them (over libfabric at 2 and 3), with threads as ranks.
+/// Job sizes, as everywhere in this project: odd ones find what even ones hide. The unit tests run
+/// the suite at more of them (over libfabric at 2 and 3), with threads as ranks.
 const SIZES: &[u32] = &[1, 2, 3, 7, 8];
 
 /// Those of the emulator, in which one process runs at a time.
@@ -25,12 +25,14 @@ const FEW: &[u32] = &[2, 3];
 /// Job sizes under a foreign launcher, where the start is what is tested.
 const FOREIGN: &[u32] = &[3];
 
-/// The backend that copies a message of 4 GiB in small pieces from one process to another: a minute and
-/// a half, so only in the full matrix. There, too, the cases that repeat things many times do so over processes,
-/// as they always do over threads: each step is a request to the process that has the machine.
+/// The backend that copies a message of 4 GiB in small pieces from one process to another: a minute
+/// and a half, so only in the full matrix. There, too, the cases that repeat things many times do
+/// so over processes, as they always do over threads: each step is a request to the process that
+/// has the machine.
 const EMULATOR: &str = "portolan-t3e-sim";
 
-/// The backend over libfabric. A message of 4 GiB over the loopback interface takes ten seconds each time.
+/// The backend over libfabric. A message of 4 GiB over the loopback interface takes ten seconds
+/// each time.
 const NETWORK: &str = "portolan-ofi";
 
 /// Makes hosts on this machine and runs jobs across them.
@@ -39,8 +41,8 @@ const HOSTS: &str = "launch/tests/failure/hosts";
 /// Job sizes in the full matrix: also more ranks than any machine has cores.
 const ALL_SIZES: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8, 12, 16];
 
-/// The example by which a backend runs the suite as processes. What is built has the package's name and
-/// `-rank` for its name.
+/// The example by which a backend runs the suite as processes. What is built has the package's name
+/// and `-rank` for its name.
 const PROGRAM: &str = "conformance_rank";
 
 /// The suite over every backend, under our own launcher.
@@ -82,9 +84,10 @@ pub(super) fn conformance(run: &mut Run<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Tests over a second version of libfabric, which loads before the system's: of the library itself, of its endpoints, with room
-/// and without, of what the dead leave under way, and the suite with threads as ranks over shared memory, as endpoints of one
-/// process are not what those of two processes are to it.
+/// Tests over a second version of libfabric, which loads before the system's: of the library
+/// itself, of its endpoints, with room and without, of what the dead leave under way, and the suite
+/// with threads as ranks over shared memory, as endpoints of one process are not what those of two
+/// processes are to it.
 fn over_newer(run: &mut Run<'_>, library: &Path) -> Result<(), Failure> {
     let Some(folder) = library.parent() else {
         return Ok(());
@@ -303,8 +306,8 @@ fn backends(run: &Run<'_>) -> Vec<String> {
     members.map(|member| member.package.clone()).collect()
 }
 
-/// Builds the launcher and the backends' programs: as part of everything that the unit tests have built,
-/// because features of dependencies follow from what is built together.
+/// Builds the launcher and the backends' programs: as part of everything that the unit tests have
+/// built, because features of dependencies follow from what is built together.
 fn build(run: &mut Run<'_>, packages: &[String]) -> Result<bool, Failure> {
     let mut command = run.repo.cargo(&["build"]);
     command.args(EVERYTHING).args(["--bin", "portolan"]);

@@ -21,11 +21,12 @@ const UNSAFE: &[&str] = &[
 ];
 
 /// The tests of core and `portolan-shm` that are made for the thread sanitizer: programs without
-/// libtest, and with as little of the standard library as possible, because that is not instrumented.
+/// libtest, and with as little of the standard library as possible, because that is not
+/// instrumented.
 const TSAN_TEST: &str = "tsan_harness";
 
-/// Parts of the names of tests that show nothing more there, left out unless the full matrix is asked for:
-/// the suite at more ranks, and once more in one job.
+/// Parts of the names of tests that show nothing more there, left out unless the full matrix is
+/// asked for: the suite at more ranks, and once more in one job.
 const AGAIN: &[&str] = &[
     "::ranks_1",
     "::ranks_4",

@@ -19,7 +19,8 @@ const TAIL: usize = 60;
 /// Lines that are shown of where a program stands that hangs. The log has them all.
 const PLACES: usize = 200;
 
-/// How many of them are shown once more at the end, and how many of what a program said that crashed.
+/// How many of them are shown once more at the end, and how many of what a program said that
+/// crashed.
 const BRIEF: usize = 40;
 
 /// Lines of what a test said that failed, its name included.
@@ -48,8 +49,8 @@ pub(super) struct Step<'a> {
 pub(super) struct Limits {
     /// After this time it is killed, with everything that it started.
     pub(super) whole: Duration,
-    /// After this time without a sign of progress, what it has started is killed: cargo goes on with
-    /// the next test program then. A compiler at work is such a sign.
+    /// After this time without a sign of progress, what it has started is killed: cargo goes on
+    /// with the next test program then. A compiler at work is such a sign.
     pub(super) quiet: Duration,
 }
 
@@ -212,7 +213,8 @@ fn says_why(line: &str) -> bool {
     line.starts_with("---- ") && line.ends_with(" ----")
 }
 
-/// Whether cargo says here that a test program did not come to its end. One whose tests failed ends with 101.
+/// Whether cargo says here that a test program did not come to its end. One whose tests failed ends
+/// with 101.
 fn dies(line: &str) -> bool {
     let says = line
         .trim_start()

@@ -7,8 +7,9 @@ use super::lane::Run;
 use crate::wheel::newer_libfabric;
 use crate::{Failure, instructions, layout};
 
-/// What the unit tests and the programs for ranks are built from. The same choice of packages for both:
-/// features of dependencies follow from it, and with other features everything is built again.
+/// What the unit tests and the programs for ranks are built from. The same choice of packages for
+/// both: features of dependencies follow from it, and with other features everything is built
+/// again.
 pub(super) const EVERYTHING: &[&str] =
     &["--workspace", "--exclude", "portolan-examples", "--locked"];
 

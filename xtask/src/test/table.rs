@@ -1,4 +1,5 @@
-//! The table at the end of a run. Whoever sees only the last lines of the output is to know what failed.
+//! The table at the end of a run. Whoever sees only the last lines of the output is to know what
+//! failed.
 
 use std::fmt::Write;
 use std::time::Duration;

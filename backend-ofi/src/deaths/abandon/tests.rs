@@ -1,5 +1,5 @@
-//! Operations on ranks that have ended, over libfabric's shared memory. Threads end as processes do: nobody looks for them any
-//! more.
+//! Operations on ranks that have ended, over libfabric's shared memory. Threads end as processes
+//! do: nobody looks for them any more.
 
 use std::collections::BTreeMap;
 
@@ -165,7 +165,8 @@ fn a_death_is_told_though_a_long_put_never_ends() {
     }
 }
 
-/// Who leaves may do so while others still write into its memory: nobody ends that, and no later death waits for it.
+/// Who leaves may do so while others still write into its memory: nobody ends that, and no later
+/// death waits for it.
 #[test]
 fn a_death_is_told_though_a_put_to_who_has_left_never_ends() {
     let (source, mut target) = (vec![7_u8; LEN], vec![0_u8; LEN]);

@@ -66,8 +66,9 @@ fn object<C: crate::endpoint::objects::Class>(link: &Link, stubborn: &mut Stubbo
     opened.expect("an object")
 }
 
-/// Closes a link whose endpoint refuses so often. Says how often it was closed in the end, whether what was registered
-/// has been closed, and whether the memory that the provider had is there still.
+/// Closes a link whose endpoint refuses so often. Says how often it was closed in the end, whether
+/// what was registered has been closed, and whether the memory that the provider had is there
+/// still.
 fn close_with(refusals: usize, reading: bool) -> Option<(usize, usize, bool)> {
     let config = Config {
         provider: Some("tcp".to_owned()),

@@ -8,7 +8,8 @@ use super::*;
 
 const LEN: usize = (1 << 20) + 3;
 
-/// Two ranks over a provider that `change` has described otherwise; `None` where there is no such provider.
+/// Two ranks over a provider that `change` has described otherwise; `None` where there is no such
+/// provider.
 fn changed(what: &str, provider: &str, change: impl Fn(&mut Info)) -> Option<[Ofi; 2]> {
     let config = Config {
         provider: Some(provider.to_owned()),
@@ -22,7 +23,8 @@ fn changed(what: &str, provider: &str, change: impl Fn(&mut Info)) -> Option<[Of
     Some(ranks.try_into().expect("two ranks"))
 }
 
-/// Sends a long message from rank 0 to rank 1. How many bytes of it rank 1 has read by the provider.
+/// Sends a long message from rank 0 to rank 1. How many bytes of it rank 1 has read by the
+/// provider.
 fn send_long(ranks: [Ofi; 2]) -> u64 {
     let ranks: [Engine<Ofi, Single>; 2] =
         ranks.map(|rank| Engine::new(rank, &Settings::default()).expect("an engine"));
@@ -97,11 +99,12 @@ unsafe extern "C" fn refuse(
     -FI_ENOMEM
 }
 
-/// From now on nothing is registered for a rank, as where the limit of locked memory is too low. The table is never freed:
-/// the domain has it for as long as it is open.
+/// From now on nothing is registered for a rank, as where the limit of locked memory is too low.
+/// The table is never freed: the domain has it for as long as it is open.
 fn refuse_all(rank: &mut Ofi) {
     let domain = rank.link.domain.domain.get();
-    // SAFETY: an open domain, which only this thread uses, and whose table is as long as is looked at first.
+    // SAFETY: an open domain, which only this thread uses, and whose table is as long as is looked
+    // at first.
     unsafe {
         assert!((*(*domain).mr).size >= size_of::<fi_ops_mr>());
         let mut table = Box::new((*domain).mr.read());
@@ -135,7 +138,8 @@ fn what_cannot_be_registered_goes_by_packets() {
     }
 }
 
-/// The owner's region is registered, and this side's buffers, which the provider wants to be registered as well, are not.
+/// The owner's region is registered, and this side's buffers, which the provider wants to be
+/// registered as well, are not.
 #[test]
 fn what_cannot_be_registered_on_this_side_passes_through_memory_that_is() {
     for provider in PROVIDERS {

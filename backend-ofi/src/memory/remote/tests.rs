@@ -114,8 +114,8 @@ fn a_message_out_of_a_region_that_is_freed_is_read() {
     assert_eq!(zero.failures(), 0);
 }
 
-/// Rank 1 frees a region from which a message is announced, or a put of its own goes on; rank 0, which has not heard of that,
-/// writes there.
+/// Rank 1 frees a region from which a message is announced, or a put of its own goes on; rank 0,
+/// which has not heard of that, writes there.
 fn late_write_into_a_freed_region(announced: bool) {
     const LEN: usize = 1 << 20;
     let (mut freed, mut other) = (vec![7_u8; LEN], vec![0_u8; LEN]);
@@ -372,7 +372,8 @@ fn what_comes_after_its_own_death_is_not_copied() {
     assert_eq!(outcome.0, None, "the engine has been told twice");
 }
 
-/// Atomic operations of an owner on its own region go by the provider, too, whatever the others think of that rank.
+/// Atomic operations of an owner on its own region go by the provider, too, whatever the others
+/// think of that rank.
 #[test]
 fn who_is_held_to_be_dead_reaches_its_own_memory() {
     let mut memory = [0_u64; 8];

@@ -78,7 +78,8 @@ unsafe fn meet(cores: &mut [Core; 3], message: &[u8], room: &mut [u8]) {
     assert!(cores[0].end().is_none(), "all of it has arrived at once");
 }
 
-/// Waits until a message of `source` has come that has met no receive; `source` does no more than to send it if `sends`.
+/// Waits until a message of `source` has come that has met no receive; `source` does no more than
+/// to send it if `sends`.
 fn shown(cores: &mut [Core; 3], source: u32, sends: bool) {
     until("it does not come", || {
         if sends {
@@ -98,7 +99,8 @@ fn shown(cores: &mut [Core; 3], source: u32, sends: bool) {
     });
 }
 
-/// What the living have sent and no receive has met keeps nothing from its end, and is there for later ones.
+/// What the living have sent and no receive has met keeps nothing from its end, and is there for
+/// later ones.
 fn a_receive_ends_in_front_of(unmet: &[(u32, SendMode, usize)]) {
     let message = vec![7; LEN];
     let mut room = vec![0; LEN];
@@ -219,7 +221,8 @@ fn a_receive_ends_although_a_probe_has_taken_another() {
     assert!(taken == other);
 }
 
-/// A message of the living arrives, however long its sender does not look, and whatever it has sent after it.
+/// A message of the living arrives, however long its sender does not look, and whatever it has sent
+/// after it.
 fn what_the_living_send_arrives(later: Option<SendMode>) {
     let (message, short) = (vec![7; LEN], [8; 8]);
     let mut room = vec![0; LEN];
@@ -284,7 +287,8 @@ fn devices_ask_about_a_long_message_that_no_receive_has_met() {
     devices_ask(&[8; ANNOUNCED]);
 }
 
-/// A device that receives from any source asks another one, which has sent it something else meanwhile, if anything.
+/// A device that receives from any source asks another one, which has sent it something else
+/// meanwhile, if anything.
 fn devices_ask(unmet: &[u8]) {
     let message = vec![7; LEN];
     let (mut room, mut other) = (vec![0; LEN], vec![0; unmet.len()]);

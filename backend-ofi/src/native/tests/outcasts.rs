@@ -5,8 +5,8 @@ use portolan_core::device::CommView;
 
 use super::*;
 
-/// A receive of a collective operation has met a message of one that lives, so that the death of another one does not end it:
-/// the death of its sender does.
+/// A receive of a collective operation has met a message of one that lives, so that the death of
+/// another one does not end it: the death of its sender does.
 #[test]
 fn a_receive_that_has_outlived_one_death_ends_with_that_of_its_sender() {
     let message = vec![7; LEN];
@@ -57,7 +57,8 @@ fn a_receive_that_has_outlived_one_death_ends_with_that_of_its_sender() {
     });
 }
 
-/// Whoever is held to be dead talks to nobody else any more; what it sends to itself arrives, or ends.
+/// Whoever is held to be dead talks to nobody else any more; what it sends to itself arrives, or
+/// ends.
 #[test]
 fn a_rank_that_is_held_to_be_dead_hears_itself() {
     let messages = [vec![7; 8], vec![8; 1 << 20]];

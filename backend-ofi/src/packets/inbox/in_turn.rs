@@ -1,7 +1,8 @@
 //! The short way of a packet that comes as most do: whole, in its turn, while nothing waits.
 //!
-//! Whatever is particular about one is left to the long way ([`Inbox::arrived`], [`Inbox::deliver`]), which looks at everything
-//! again: nothing is noted here before it is clear that the packet can be delivered.
+//! Whatever is particular about one is left to the long way ([`Inbox::arrived`],
+//! [`Inbox::deliver`]), which looks at everything again: nothing is noted here before it is clear
+//! that the packet can be delivered.
 
 use std::collections::VecDeque;
 
@@ -21,7 +22,8 @@ pub(crate) struct Own {
 }
 
 impl Inbox {
-    /// Delivers the packet of a receive that has completed, if there is nothing particular about it. Returns whether it has.
+    /// Delivers the packet of a receive that has completed, if there is nothing particular about
+    /// it. Returns whether it has.
     #[inline]
     pub(crate) fn deliver_in_turn<S: Sink>(
         &mut self,
@@ -83,7 +85,8 @@ impl Inbox {
         buffer.bytes += entry.len as u32;
         let end = place as usize - start + entry.len;
         buffer.reach = buffer.reach.max(end as u32);
-        // SAFETY: in a buffer that the provider fills further on, and that is not posted again before it has let go of it.
+        // SAFETY: in a buffer that the provider fills further on, and that is not posted again
+        // before it has let go of it.
         let payload = unsafe { Payload::new(place.add(front), len) };
         sink.packet(from, &wire.header, payload);
         true

@@ -131,7 +131,8 @@ fn buffers_with_messages_that_broke_off_are_replaced() {
     assert_eq!(inbox.unposted, [0]);
 }
 
-/// Whoever knows the address may send anything: what is no packet takes its bytes of a buffer all the same.
+/// Whoever knows the address may send anything: what is no packet takes its bytes of a buffer all
+/// the same.
 #[test]
 fn what_is_too_short_to_be_a_packet_keeps_no_buffer() {
     let Some(mut ranks) = ranks(1) else { return };
@@ -227,7 +228,8 @@ fn parts_that_lie_side_by_side_are_moved_and_others_copied() {
         }
         let whole = whole.expect("that was all");
         assert!(parts.is_empty() && bytes(&whole) == expected);
-        // A message less is needed for each that was moved, and for all three where the packet was copied.
+        // A message less is needed for each that was moved, and for all three where the packet was
+        // copied.
         assert_eq!((whole.lies_in().is_none(), spent), (apart == 1, 2 + apart));
     }
 }

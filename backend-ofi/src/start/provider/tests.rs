@@ -58,7 +58,8 @@ fn what_waits_for_a_peer_is_not_stopped_by_what_overtakes_it() {
         let fill = |place: *mut u8| place.write_bytes(1, len);
         assert_eq!(zero.send_bulk(1, &Header::default(), len, fill), Sent::Done);
     };
-    // These wait for a connection, and so do the reads. The next go when the first of the reads has gone.
+    // These wait for a connection, and so do the reads. The next go when the first of the reads has
+    // gone.
     (0..EARLY).for_each(|_| send(zero));
     let (mut nothing, mut count) = (Count(0), Count(0));
     one.poll(&mut count);
@@ -97,7 +98,8 @@ fn packets_to_who_has_left_are_not_waited_for() {
     assert!(zero.has_nothing_to_say());
 }
 
-/// `ofi_rxd` gives up what a peer does not acknowledge, and of what it has copied nobody would know whose it was.
+/// `ofi_rxd` gives up what a peer does not acknowledge, and of what it has copied nobody would know
+/// whose it was.
 #[test]
 fn short_packets_over_datagrams_name_their_peer_if_they_are_lost() {
     let config = Config {

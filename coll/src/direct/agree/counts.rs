@@ -1,18 +1,20 @@
 //! Counts of which each rank says all: by what ranks see whether they say the same.
 //!
-//! In a reduce-scatter no rank can tell from what another shows whether it divides the vector alike: contributions
-//! are as long either way. So where blocks have several lengths a checksum of all counts goes along; and with an allgather by messages, in which
-//! a rank that gives what all expect of it may yet have another idea of a third one's block, and so leave the others waiting for what it
-//! would have handed on.
+//! In a reduce-scatter no rank can tell from what another shows whether it divides the vector
+//! alike: contributions are as long either way. So where blocks have several lengths a checksum of
+//! all counts goes along; and with an allgather by messages, in which a rank that gives what all
+//! expect of it may yet have another idea of a third one's block, and so leave the others waiting
+//! for what it would have handed on.
 
 use crate::direct::boards::board::Kind;
 
-/// Bytes at the beginning of a cell that are taken where there is a checksum. (Those before it are of lengths that a header has
-/// no room for.)
+/// Bytes at the beginning of a cell that are taken where there is a checksum. (Those before it are
+/// of lengths that a header has no room for.)
 pub(in crate::direct) const TAKEN: usize = AT + size_of::<u64>();
 const AT: usize = size_of::<u64>();
 
-/// As what ranks take part in a reduce-scatter with these counts, and a checksum of them unless they are equal: then lengths tell it all.
+/// As what ranks take part in a reduce-scatter with these counts, and a checksum of them unless
+/// they are equal: then lengths tell it all.
 #[inline]
 pub(in crate::direct) fn kind(counts: &[usize]) -> (Kind, Option<u64>) {
     match checksum(counts) {

@@ -30,7 +30,8 @@ impl Odd {
     }
 }
 
-/// The error for a rank that takes part with the length `len` in `kind`, and has seen another do otherwise.
+/// The error for a rank that takes part with the length `len` in `kind`, and has seen another do
+/// otherwise.
 #[cold]
 pub(in crate::direct) fn disagreement<D: Device>(
     comm: &Communicator<D>,

@@ -1,11 +1,13 @@
-//! Of what type a rank's items are, in five bits of a header: by what ranks see that they give the same.
+//! Of what type a rank's items are, in five bits of a header: by what ranks see that they give the
+//! same.
 //!
-//! Messages carry signatures of 32 bits, for which a header has no room. Five are enough to tell the primitive types
-//! apart; all layouts of several primitives are of one sort, which is another than those. As with messages, bytes and packed
-//! data match everything.
+//! Messages carry signatures of 32 bits, for which a header has no room. Five are enough to tell
+//! the primitive types apart; all layouts of several primitives are of one sort, which is another
+//! than those. As with messages, bytes and packed data match everything.
 //!
-//! Ranks that see another sort go on as if nothing were wrong, because all count the same steps as long as lengths are
-//! equal, and have the error at the end. If they stopped, one with bytes, to whom nobody looks wrong, would wait for them.
+//! Ranks that see another sort go on as if nothing were wrong, because all count the same steps as
+//! long as lengths are equal, and have the error at the end. If they stopped, one with bytes, to
+//! whom nobody looks wrong, would wait for them.
 
 use std::fmt;
 
@@ -55,8 +57,8 @@ impl Sort {
     }
 }
 
-/// Of what sort are the items of one rank in an operation. What it gives may be of another than what it takes: ranks may
-/// answer a request of one type by another.
+/// Of what sort are the items of one rank in an operation. What it gives may be of another than
+/// what it takes: ranks may answer a request of one type by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::direct) struct Sorts {
     /// Of what it shows.

@@ -1,7 +1,7 @@
 //! Broadcasts over boards.
 //!
-//! What fits a cell goes down a tree of cells (to all at once, up to nine ranks). More goes through the root's
-//! chunks, piece by piece: it writes one while the others read those before.
+//! What fits a cell goes down a tree of cells (to all at once, up to nine ranks). More goes through
+//! the root's chunks, piece by piece: it writes one while the others read those before.
 
 use portolan_core::{Device, Result};
 
@@ -15,8 +15,8 @@ use crate::direct::data::Stream;
 /// Pieces are so long at least: a shorter one costs more to announce than to copy.
 const SHORTEST: usize = 8 << 10;
 
-/// Bytes of the pieces of so many bytes. Up to the length of all chunks together there are at most as many
-/// pieces as chunks: the root can write all without waiting.
+/// Bytes of the pieces of so many bytes. Up to the length of all chunks together there are at most
+/// as many pieces as chunks: the root can write all without waiting.
 fn piece(len: u64, chunk: usize) -> u64 {
     let even = len.div_ceil(u64::from(CHUNKS)).next_multiple_of(4096);
     even.clamp(SHORTEST as u64, chunk as u64)
@@ -72,8 +72,8 @@ pub(in crate::direct) unsafe fn bcast<D: Device>(
     steps.end(kind, len)
 }
 
-/// The way of an operation that may be left to messages. A rank that receives says it: the root of a broadcast is
-/// done early over boards. If ranks do not agree, goes along with the root.
+/// The way of an operation that may be left to messages. A rank that receives says it: the root of
+/// a broadcast is done early over boards. If ranks do not agree, goes along with the root.
 fn announced<D: Device>(steps: &mut Steps<'_, D>, len: usize, root: u32) -> Result<Way> {
     let judge = if root == 0 { 1 } else { 0 };
     let way = choice::agree(steps, Kind::Bcast, len, (judge, root))?;
@@ -115,7 +115,8 @@ unsafe fn receive_short<D: Device>(
     root: u32,
 ) -> Result<()> {
     let (len, size) = (data.len(), steps.size());
-    // Counted from the root on: the ranks below place p are in places RADIX·p + 1 to RADIX·p + RADIX.
+    // Counted from the root on: the ranks below place p are in places RADIX·p + 1 to RADIX·p +
+    // RADIX.
     let place = (steps.rank() + size - root) % size;
     let rank_of = |place: u32| (place + root) % size;
     let parent = rank_of((place - 1) / RADIX);
@@ -124,7 +125,8 @@ unsafe fn receive_short<D: Device>(
     if below >= size {
         steps.post_apart(Kind::BcastAwaited, len, parent);
     } else {
-        // Ranks below look already. Who names another root does not wait for what comes from this one.
+        // Ranks below look already. Who names another root does not wait for what comes from this
+        // one.
         steps.post_for_few(Kind::BcastPassing, root as usize);
     }
     let passes =
@@ -188,8 +190,8 @@ unsafe fn receive<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: 
     Ok(())
 }
 
-/// Goes along with a root that has another length: takes as many steps as it does. The cell of the first has been
-/// posted.
+/// Goes along with a root that has another length: takes as many steps as it does. The cell of the
+/// first has been posted.
 #[cold]
 fn let_pass<D: Device>(steps: &mut Steps<'_, D>, root: u32, header: Header) -> Result<()> {
     steps.note(root, header);
@@ -210,8 +212,8 @@ fn let_pass<D: Device>(steps: &mut Steps<'_, D>, root: u32, header: Header) -> R
     Ok(())
 }
 
-/// Where another operation has seen a piece of a broadcast: goes behind its last, where the root goes on. Shows in all steps before that it
-/// does not agree.
+/// Where another operation has seen a piece of a broadcast: goes behind its last, where the root
+/// goes on. Shows in all steps before that it does not agree.
 #[cold]
 pub(in crate::direct) fn pass_pieces<D: Device>(
     steps: &mut Steps<'_, D>,

@@ -1,17 +1,19 @@
 //! Ranks that take turns on processors.
 //!
-//! Where ranks outnumber processors, nothing costs as much as handing a processor over, and how often that happens
-//! depends on who waits for whom. So each rank says on its board where it runs, and a rank that begins an operation
-//! reads which others run beside it, on its own processor:
+//! Where ranks outnumber processors, nothing costs as much as handing a processor over, and how
+//! often that happens depends on who waits for whom. So each rank says on its board where it runs,
+//! and a rank that begins an operation reads which others run beside it, on its own processor:
 //!
-//! - It looks at those beside it first. What they have not shown yet they cannot show before this rank has given
-//!   its processor away, so it does that at once.
-//! - When they have shown it, nobody here gets any further before somebody elsewhere does: so the rank keeps the
-//!   processor and looks, for about as long as giving it away and getting it back takes.
-//! - Whoever comes last to a barrier goes on first, because it has the processor. Where it waits in the next operation
-//!   for somebody who does not wait for it, such as the root of a broadcast, that is the wrong order: it has to
-//!   give the processor away then, and everybody elsewhere waits meanwhile, too. So such a rank lets the others leave the
-//!   barrier first. What the next operation will be is what the last one before the barrier was, as a guess.
+//! - It looks at those beside it first. What they have not shown yet they cannot show before this
+//!   rank has given its processor away, so it does that at once.
+//! - When they have shown it, nobody here gets any further before somebody elsewhere does: so the
+//!   rank keeps the processor and looks, for about as long as giving it away and getting it back
+//!   takes.
+//! - Whoever comes last to a barrier goes on first, because it has the processor. Where it waits in
+//!   the next operation for somebody who does not wait for it, such as the root of a broadcast,
+//!   that is the wrong order: it has to give the processor away then, and everybody elsewhere waits
+//!   meanwhile, too. So such a rank lets the others leave the barrier first. What the next
+//!   operation will be is what the last one before the barrier was, as a guess.
 
 use std::sync::atomic::Ordering;
 
@@ -51,7 +53,8 @@ impl Beside {
         let word = |rank| unsafe { boards.map.processor(boards.board(rank)) };
         // 0 is where a rank has not said it yet.
         let (own, here) = (word(boards.rank), processor.saturating_add(1));
-        // Relaxed, here and below: a hint, which may be old, and nothing else is read because of it.
+        // Relaxed, here and below: a hint, which may be old, and nothing else is read because of
+        // it.
         if own.load(Ordering::Relaxed) != here {
             own.store(here, Ordering::Relaxed);
         }
@@ -81,8 +84,8 @@ impl Beside {
         self.ranks != 0
     }
 
-    /// The ranks other than `rank` of `size`, those beside it first; else each begins with the one after it, so that
-    /// not all look at one.
+    /// The ranks other than `rank` of `size`, those beside it first; else each begins with the one
+    /// after it, so that not all look at one.
     #[inline]
     pub(in crate::direct) fn others(self, rank: u32, size: u32) -> impl Iterator<Item = u32> {
         let all = move || (rank + 1..size).chain(0..rank);
@@ -92,7 +95,8 @@ impl Beside {
             .chain(all().filter(move |&other| !self.is_beside(other)))
     }
 
-    /// Begins a wait for a rank that was not ready at the first look. Says whether the processor was given away.
+    /// Begins a wait for a rank that was not ready at the first look. Says whether the processor
+    /// was given away.
     #[cold]
     pub(in crate::direct) fn begin_wait<D: Device>(
         self,

@@ -1,18 +1,19 @@
 //! Boards or messages: what was measured decides, where neither is always the better way.
 //!
-//! Over boards data is copied twice, by all ranks at a time; a message of that length may be copied once, by whoever
-//! is allowed to reach into the other. Which wins depends on what moving a line from one core to another costs, and
-//! on the system's price for reaching into another address space: a factor of 1.7 in either direction was
-//! seen, on two machines, for the same length.
+//! Over boards data is copied twice, by all ranks at a time; a message of that length may be copied
+//! once, by whoever is allowed to reach into the other. Which wins depends on what moving a line
+//! from one core to another costs, and on the system's price for reaching into another address
+//! space: a factor of 1.7 in either direction was seen, on two machines, for the same length.
 //!
-//! So one of the ranks, the *judge*, takes the time of both ways, for each kind of operation and each power of two
-//! of the length, and says in the step in which ranks compare lengths which way to take. It counts the time that a
-//! quarter of them stay below, because most of what disturbs a measurement makes it longer; but not the least, which is
-//! luck where ranks take turns on processors: whoever comes last to an operation finds everything there. First come
-//! [`TRIALS`] of each (blocks: over boards as many as move [`LATE`] bytes, and [`FEWEST`] at least); then the better way for [`FIRST`] operations, then
-//! [`PROBE`] of the other, then the better for twice as many, up to [`LAST`]. A trial of what is far worse ends early
-//! ([`HOPELESS`]). The clock is read only in trials, and in as many operations right before one: those are compared with
-//! each other.
+//! So one of the ranks, the *judge*, takes the time of both ways, for each kind of operation and
+//! each power of two of the length, and says in the step in which ranks compare lengths which way
+//! to take. It counts the time that a quarter of them stay below, because most of what disturbs a
+//! measurement makes it longer; but not the least, which is luck where ranks take turns on
+//! processors: whoever comes last to an operation finds everything there. First come [`TRIALS`] of
+//! each (blocks: over boards as many as move [`LATE`] bytes, and [`FEWEST`] at least); then the
+//! better way for [`FIRST`] operations, then [`PROBE`] of the other, then the better for twice as
+//! many, up to [`LAST`]. A trial of what is far worse ends early ([`HOPELESS`]). The clock is read
+//! only in trials, and in as many operations right before one: those are compared with each other.
 //!
 //! Only what moves data is chosen so. A reduction has to give the same bits from run to run.
 
@@ -24,22 +25,23 @@ use crate::direct::blocking::steps::{Steps, Way};
 use crate::direct::boards::board::{Kind, Place};
 use crate::state::lock;
 
-/// Operations that try boards and messages first: those of new memory, and those in which the device learns how to move
-/// such messages, are not the fastest.
+/// Operations that try boards and messages first: those of new memory, and those in which the
+/// device learns how to move such messages, are not the fastest.
 const TRIALS: [u32; 2] = [8, 12];
 /// Operations that try the other way later on, and that are measured before that.
 const PROBE: u32 = 4;
 const MEASURED: u32 = 16;
-/// A trial of the other way ends after three operations of which even the least has taken so many times as long as the
-/// better way does.
+/// A trial of the other way ends after three operations of which even the least has taken so many
+/// times as long as the better way does.
 const HOPELESS: f64 = 1.5;
 /// Operations between such trials, at first and at last.
 const FIRST: u32 = 512;
 const LAST: u32 = 4096;
-/// Bytes that a rank gets from others before the first trial of messages where those have little to win: a tenth of a second's
-/// worth and more.
+/// Bytes that a rank gets from others before the first trial of messages where those have little to
+/// win: a tenth of a second's worth and more.
 const LATE: usize = if cfg!(test) { 0 } else { 1 << 30 };
-/// Operations before that, at least, however long they are: the trial of messages is of a twentieth as many.
+/// Operations before that, at least, however long they are: the trial of messages is of a twentieth
+/// as many.
 const FEWEST: u32 = if cfg!(test) { 8 } else { 256 };
 /// Binary logarithms of the shortest and the longest lengths that are told apart.
 const SHORTEST: u32 = 14;
@@ -98,8 +100,8 @@ impl Choice {
     }
 }
 
-/// Operations in which a rank gets so many bytes from others, in blocks of 2 to the power of `length` bytes: how many come before
-/// the first trial of messages.
+/// Operations in which a rank gets so many bytes from others, in blocks of 2 to the power of
+/// `length` bytes: how many come before the first trial of messages.
 fn late(bytes: usize, length: u32, ranks: u32) -> u32 {
     let others = ranks.saturating_sub(1).max(1) as usize;
     let operations = (bytes >> length) / others;
@@ -131,10 +133,11 @@ impl Class {
         pause: FIRST,
     };
 
-    /// A broadcast is tried by messages at once: by them it may be copied once instead of twice. The others have little to
-    /// win, because there all ranks copy at a time anyway, and go over boards until a rank has got [`LATE`] bytes by them: the
-    /// first long messages may take a hundred times as long as later ones (of eight ranks' first alltoall of 64 KiB 39 ms,
-    /// where boards take 0.15).
+    /// A broadcast is tried by messages at once: by them it may be copied once instead of twice.
+    /// The others have little to win, because there all ranks copy at a time anyway, and go over
+    /// boards until a rank has got [`LATE`] bytes by them: the first long messages may take a
+    /// hundred times as long as later ones (of eight ranks' first alltoall of 64 KiB 39 ms, where
+    /// boards take 0.15).
     fn new(kind: Kind, late: u32) -> Self {
         match kind {
             Kind::Bcast => Self::NEW,
@@ -223,8 +226,9 @@ impl Times {
 
 const _: () = assert!(TRIALS[0] <= MEASURED && TRIALS[1] <= MEASURED && PROBE <= MEASURED);
 
-/// Takes the step in which all ranks compare kind and length, and the judge says which way to take; what follows is up
-/// to the caller, beginning with [`Steps::next`]. [`Way::Messages`] if ranks do not agree.
+/// Takes the step in which all ranks compare kind and length, and the judge says which way to take;
+/// what follows is up to the caller, beginning with [`Steps::next`]. [`Way::Messages`] if ranks do
+/// not agree.
 pub(in crate::direct) fn agree<D: Device>(
     steps: &mut Steps<'_, D>,
     kind: Kind,

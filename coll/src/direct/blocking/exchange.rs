@@ -1,8 +1,8 @@
 //! Exchanges: every rank learns from every other, in few rounds.
 //!
-//! Up to [`RADIX`] ranks each look at all others, at once. More do so in rounds: first within blocks of
-//! [`RADIX`] ranks, then between the blocks of a block of blocks: each with one rank of every other block, and so
-//! on. What a rank shows in a round is what its block has come to.
+//! Up to [`RADIX`] ranks each look at all others, at once. More do so in rounds: first within
+//! blocks of [`RADIX`] ranks, then between the blocks of a block of blocks: each with one rank of
+//! every other block, and so on. What a rank shows in a round is what its block has come to.
 
 use std::mem::MaybeUninit;
 
@@ -15,7 +15,8 @@ use crate::direct::data::Items;
 /// Ranks that look at each other in one round, at most.
 pub(in crate::direct) const RADIX: u32 = 8;
 
-/// With whom a rank exchanges in a round: one rank per block, in the order of the blocks, itself for its own.
+/// With whom a rank exchanges in a round: one rank per block, in the order of the blocks, itself
+/// for its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Round {
     rank: u32,
@@ -95,7 +96,8 @@ pub(in crate::direct) fn barrier<D: Device>(mut steps: Steps<'_, D>) -> Result<W
     steps.end(Kind::Barrier, 0)
 }
 
-/// Posts what the rank shows in this round, which is in its place by now, and waits for what its partners show.
+/// Posts what the rank shows in this round, which is in its place by now, and waits for what its
+/// partners show.
 #[inline]
 fn post_and_see<D: Device>(
     steps: &mut Steps<'_, D>,
@@ -134,23 +136,24 @@ fn note_in_rounds<D: Device>(
     }
 }
 
-/// What an [`allreduce`] by more than [`RADIX`] ranks may have, in bytes: partial results have to be put
-/// aside between rounds.
+/// What an [`allreduce`] by more than [`RADIX`] ranks may have, in bytes: partial results have to
+/// be put aside between rounds.
 pub(in crate::direct) const ASIDE: usize = 2048;
 
-/// Bytes of what two ranks combine both, at most. (Where each combines half of a vector, two thirds of the bytes are moved.)
+/// Bytes of what two ranks combine both, at most. (Where each combines half of a vector, two thirds
+/// of the bytes are moved.)
 pub(in crate::direct) const PAIR: usize = 16 << 10;
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Aside<const BYTES: usize>([MaybeUninit<u8>; BYTES]);
 
-/// Reduces over all ranks what fits a cell or a chunk, and with more than [`RADIX`] ranks [`ASIDE`] bytes: all
-/// ranks combine, in the order of the ranks, and come to the same bits.
+/// Reduces over all ranks what fits a cell or a chunk, and with more than [`RADIX`] ranks [`ASIDE`]
+/// bytes: all ranks combine, in the order of the ranks, and come to the same bits.
 ///
 /// # Safety
-/// `items` are readable at `from`, writable at `to`, and hold valid values for the operator on all ranks. (That the
-/// two are the same does no harm.)
+/// `items` are readable at `from`, writable at `to`, and hold valid values for the operator on all
+/// ranks. (That the two are the same does no harm.)
 #[inline]
 pub(in crate::direct) unsafe fn allreduce<D: Device>(
     mut steps: Steps<'_, D>,
@@ -188,11 +191,12 @@ pub(in crate::direct) unsafe fn allreduce<D: Device>(
     steps.end(kind, len)
 }
 
-/// Combines what two ranks have, where each takes the lines that the other shows: its own items come from the program's buffer.
+/// Combines what two ranks have, where each takes the lines that the other shows: its own items
+/// come from the program's buffer.
 ///
 /// # Safety
-/// The items are readable at `from`, which may be `to`; the other rank's have been posted at `theirs`; they are writable at `to`, and
-/// valid for the operator.
+/// The items are readable at `from`, which may be `to`; the other rank's have been posted at
+/// `theirs`; they are writable at `to`, and valid for the operator.
 pub(in crate::direct) unsafe fn combine_pair(
     me: u32,
     items: &Items<'_>,
@@ -237,7 +241,8 @@ pub(in crate::direct) unsafe fn combine_pair(
     }
 }
 
-/// Reduces for `root` what [`allreduce`] does by more than [`RADIX`] ranks, in the same rounds. `to` is the root's.
+/// Reduces for `root` what [`allreduce`] does by more than [`RADIX`] ranks, in the same rounds.
+/// `to` is the root's.
 ///
 /// # Safety
 /// As [`allreduce`].
@@ -276,8 +281,8 @@ unsafe fn in_rounds<D: Device>(
     while let Some(round) = rounds.next() {
         steps.room(place)?;
         if !steps.disagree() {
-            // SAFETY: from the caller in the first round, and later what the last round has put aside; the
-            // place is this rank's, and free.
+            // SAFETY: from the caller in the first round, and later what the last round has put
+            // aside; the place is this rank's, and free.
             unsafe { items.copy(shown, items.on_board(steps.mine(place))) };
         }
         post_and_see(&mut steps, round, kind, len)?;
@@ -285,7 +290,8 @@ unsafe fn in_rounds<D: Device>(
         let target = if more { Some(aside) } else { to };
         // What a rank that disagrees shows is not as long: it is not looked at.
         if let Some(target) = target.filter(|_| !steps.disagree()) {
-            // SAFETY: what partners show has been posted, with as many bytes. Nobody shows the target.
+            // SAFETY: what partners show has been posted, with as many bytes. Nobody shows the
+            // target.
             unsafe {
                 combine(
                     round.blocks(),
@@ -352,9 +358,10 @@ pub(in crate::direct) unsafe fn combine_and_take(
     })
 }
 
-/// Takes the steps of the rounds that an operation of more than [`RADIX`] ranks has not taken, and waits for nobody in them: all
-/// operations take as many, or several times as many, so that ranks that are in different ones are in step behind them. `taken` is
-/// how many it has taken, and `kind` what it is.
+/// Takes the steps of the rounds that an operation of more than [`RADIX`] ranks has not taken, and
+/// waits for nobody in them: all operations take as many, or several times as many, so that ranks
+/// that are in different ones are in step behind them. `taken` is how many it has taken, and `kind`
+/// what it is.
 #[inline]
 pub(in crate::direct) fn fill<D: Device>(
     steps: &mut Steps<'_, D>,

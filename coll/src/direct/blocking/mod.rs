@@ -2,7 +2,8 @@
 //!
 //! - [`bcast`]: broadcasts over boards
 //! - [`beside`]: ranks that take turns on processors
-//! - [`choice`]: boards or messages, where neither is always the better way: what was measured decides
+//! - [`choice`]: boards or messages, where neither is always the better way: what was measured
+//!   decides
 //! - [`exchange`]: every rank learns from every other, in few rounds
 //! - [`moves`]: allgather and alltoall over boards, with all their forms
 //! - [`neighbours`]: neighbour collectives over boards

@@ -1,7 +1,7 @@
 //! Allgather and alltoall over boards, with all their forms.
 //!
-//! All ranks look at all others in every step. How many steps there are follows from the lengths that all
-//! post, so that ranks that do not agree about lengths take as many as the others.
+//! All ranks look at all others in every step. How many steps there are follows from the lengths
+//! that all post, so that ranks that do not agree about lengths take as many as the others.
 
 use portolan_core::buffer::TypedBuf;
 use portolan_core::{Device, Result};
@@ -16,7 +16,8 @@ use crate::direct::data::Stream;
 /// Allgather and allgatherv.
 ///
 /// # Safety
-/// The contribution is readable (in place: in its block), the blocks are writable and do not overlap it.
+/// The contribution is readable (in place: in its block), the blocks are writable and do not
+/// overlap it.
 pub(in crate::direct) unsafe fn allgather<D: Device>(
     mut steps: Steps<'_, D>,
     send: Option<&TypedBuf<'_>>,
@@ -29,8 +30,8 @@ pub(in crate::direct) unsafe fn allgather<D: Device>(
     // By the lengths, not by the form of the call: the forms match each other.
     let even = (0..size).all(|rank| Stream::block(recv, rank).len() == len);
     let chosen = even && is_measured(Kind::AllgatherChosen, size, len as u64);
-    // Counts are each rank's own: one whose counts differ may have nothing to choose, and is not to take the step
-    // without data in which others agree for one with data.
+    // Counts are each rank's own: one whose counts differ may have nothing to choose, and is not to
+    // take the step without data in which others agree for one with data.
     let kind = match chosen {
         true => Kind::AllgatherChosen,
         false => Kind::Allgather,
@@ -45,16 +46,18 @@ pub(in crate::direct) unsafe fn allgather<D: Device>(
     }
     let (place, chunk, takes) = (Place::of(len), steps.chunk(), steps.takes_from_all());
     let (mut at, mut longest) = (0, len as u64);
-    // Who chooses, or takes another operation, takes one step here. All others see it in that step, and leave.
+    // Who chooses, or takes another operation, takes one step here. All others see it in that step,
+    // and leave.
     let mut left = false;
     loop {
         steps.room(place)?;
-        // SAFETY: from the caller; the place is this rank's, free, and has room for a chunk, or for all.
+        // SAFETY: from the caller; the place is this rank's, free, and has room for a chunk, or for
+        // all.
         unsafe { mine.read(at, steps.mine(place), chunk.min(len - at.min(len))) };
         let keep = |steps: &Steps<'_, D>| {
-            // From the place: it is in a cache, and what is read twice from memory costs more than all else in blocks
-            // that no cache can hold.
-            // SAFETY: what the place has of this rank's contribution was copied above; the block is the caller's.
+            // From the place: it is in a cache, and what is read twice from memory costs more than
+            // all else in blocks that no cache can hold. SAFETY: what the place has of this rank's
+            // contribution was copied above; the block is the caller's.
             unsafe { own.write(at, steps.mine(place), chunk.min(len - at.min(len))) };
         };
         if send.is_some() && takes {
@@ -140,7 +143,8 @@ pub(in crate::direct) unsafe fn alltoall<D: Device>(
         shares = first.rest(len as u64, len as u64, steps.wide());
     }
     let mut longest = len as u64;
-    // A rank with longer blocks takes one step and leaves them to messages: nobody goes on without it.
+    // A rank with longer blocks takes one step and leaves them to messages: nobody goes on without
+    // it.
     let mut left = false;
     loop {
         if wide {
@@ -151,7 +155,8 @@ pub(in crate::direct) unsafe fn alltoall<D: Device>(
         for rank in steps.others() {
             let block = Stream::block(from, rank);
             let to = steps.mine(shares.place).wrapping_add(shares.of(me, rank));
-            // SAFETY: from the caller; the place is this rank's, free, and has a share for each other rank.
+            // SAFETY: from the caller; the place is this rank's, free, and has a share for each
+            // other rank.
             unsafe { shares.write(&block, at, to) };
         }
         steps.post(kind, len);
@@ -164,7 +169,8 @@ pub(in crate::direct) unsafe fn alltoall<D: Device>(
             let header = steps.header_of(rank)?;
             if header.kind() != Some(kind) {
                 steps.note(rank, header);
-                // Who takes another operation has no steps of two numbers. All others see it in this step, and leave.
+                // Who takes another operation has no steps of two numbers. All others see it in
+                // this step, and leave.
                 left |= at == 0;
                 continue;
             }
@@ -224,10 +230,11 @@ struct Shares {
     others: usize,
     /// From one share to the next.
     step: usize,
-    /// Bytes of a block that one step moves: the same on all ranks, so that all count the same steps.
+    /// Bytes of a block that one step moves: the same on all ranks, so that all count the same
+    /// steps.
     data: usize,
-    /// Bytes in front of the data, which tell the length of the block. None where that is known: that of all, or
-    /// of the only one.
+    /// Bytes in front of the data, which tell the length of the block. None where that is known:
+    /// that of all, or of the only one.
     prefix: usize,
 }
 
@@ -238,7 +245,8 @@ const SHORT_PREFIX: usize = size_of::<u8>();
 const _: () = assert!(IN_CELL <= u8::MAX as usize);
 
 impl Shares {
-    /// In the first step of a rank whose longest block has `len` bytes, which is all that readers know of it.
+    /// In the first step of a rank whose longest block has `len` bytes, which is all that readers
+    /// know of it.
     fn first(kind: Kind, len: u64, size: u32, chunk: usize) -> Self {
         let others = size as usize - 1;
         let listed = kind == Kind::AlltoallListed && others > 1;
@@ -263,8 +271,9 @@ impl Shares {
         }
     }
 
-    /// For the `left` bytes of the longest block of all ranks, in two chunks at a time, `wide` bytes: in as few steps as that takes and
-    /// shares of one length. The rank's own longest block has `len` bytes.
+    /// For the `left` bytes of the longest block of all ranks, in two chunks at a time, `wide`
+    /// bytes: in as few steps as that takes and shares of one length. The rank's own longest block
+    /// has `len` bytes.
     fn rest(&self, len: u64, left: u64, wide: usize) -> Self {
         let prefix = match self.place {
             Place::Cell if self.prefix > 0 => PREFIX,
@@ -290,7 +299,8 @@ impl Shares {
     }
 
     /// # Safety
-    /// `block` is readable and not longer than the longest one; the share at `to` is this rank's and free.
+    /// `block` is readable and not longer than the longest one; the share at `to` is this rank's
+    /// and free.
     unsafe fn write(&self, block: &Stream<'_>, at: usize, to: *mut u8) {
         let len = block.len();
         // SAFETY: from the caller; a share has room for its prefix and data.

@@ -1,13 +1,16 @@
 //! Neighbour collectives over boards.
 //!
-//! A rank knows its own edges only, and nobody but its neighbours how much goes along them. So each shows what it sends in one
-//! step, and looks at its sources alone. Blocks up to a length lie on the board; longer ones go as messages,
-//! which both ends of an edge know from its length. Before a rank waits for a message it looks if the other end has the same
-//! in mind: a receiver does not wait for what never comes, nor a sender for somebody who does something else. No sooner, because
-//! where ranks take turns on processors it is the wait for a message that finds out who has to run next.
+//! A rank knows its own edges only, and nobody but its neighbours how much goes along them. So each
+//! shows what it sends in one step, and looks at its sources alone. Blocks up to a length lie on
+//! the board; longer ones go as messages, which both ends of an edge know from its length. Before a
+//! rank waits for a message it looks if the other end has the same in mind: a receiver does not
+//! wait for what never comes, nor a sender for somebody who does something else. No sooner, because
+//! where ranks take turns on processors it is the wait for a message that finds out who has to run
+//! next.
 //!
-//! What lies on a board is in [`edges`](crate::direct::boards::edges). A rank looks at all its sources before it waits until what it sends has gone: two
-//! that disagree may have to take each other's ([`Looks::late`]).
+//! What lies on a board is in [`edges`](crate::direct::boards::edges). A rank looks at all its
+//! sources before it waits until what it sends has gone: two that disagree may have to take each
+//! other's ([`Looks::late`]).
 
 use portolan_core::buffer::TypedBuf;
 use portolan_core::comm::{Neighbour, Neighbours};
@@ -97,7 +100,8 @@ unsafe fn exchange<D: Device>(
         number,
         steps,
     };
-    // SAFETY: from the caller; what lies on boards goes to other blocks than what comes in messages.
+    // SAFETY: from the caller; what lies on boards goes to other blocks than what comes in
+    // messages.
     let sent = unsafe { messages.exchange_watched(comm, state, number, |one| looks.comes(one)) };
     match &sent {
         Err(error) if ends(error) => {}
@@ -149,16 +153,17 @@ struct Looks<'a, D: Device> {
     /// Bytes that it expected of the first who disagrees, or of the last.
     expected: usize,
     number: u32,
-    /// Messages of which it learns by looking: blocks for which a source had no memory, and what ranks send that disagree, which somebody
-    /// has to take. `None` when it has looked.
+    /// Messages of which it learns by looking: blocks for which a source had no memory, and what
+    /// ranks send that disagree, which somebody has to take. `None` when it has looked.
     late: Option<Messages>,
     /// What came of those.
     taken: Result<()>,
 }
 
 impl<D: Device> Looks<'_, D> {
-    /// Whether a message of this operation will be there: whether the rank at the other end takes part as this one does. What is
-    /// there already, or on its way to a rank that has not been seen, will be.
+    /// Whether a message of this operation will be there: whether the rank at the other end takes
+    /// part as this one does. What is there already, or on its way to a rank that has not been
+    /// seen, will be.
     ///
     /// # Safety
     /// As [`at_all`](Self::at_all).
@@ -169,7 +174,8 @@ impl<D: Device> Looks<'_, D> {
         let Some(len) = one.expected else {
             // SAFETY: from the caller.
             unsafe { self.at_all()? };
-            // It owes nobody anything any more: the other end shows what it does without waiting for this rank.
+            // It owes nobody anything any more: the other end shows what it does without waiting
+            // for this rank.
             let header = self.steps.header_or(one)?;
             return Ok(header.is_none_or(|header| header.kind() == Some(self.shown.kind())));
         };
@@ -190,7 +196,8 @@ impl<D: Device> Looks<'_, D> {
         Ok(found.is_none_or(|found| matches!(found, (1.., None))))
     }
 
-    /// Looks at all sources, takes what lies on their boards, and what is seen then to come as a message; once.
+    /// Looks at all sources, takes what lies on their boards, and what is seen then to come as a
+    /// message; once.
     ///
     /// # Safety
     /// The blocks are writable.
@@ -256,8 +263,8 @@ impl<D: Device> Looks<'_, D> {
         Ok(())
     }
 
-    /// The length of an edge's block at its source, and where it is, if it lies there; `None` of one that does not say, and sends all
-    /// of its blocks.
+    /// The length of an edge's block at its source, and where it is, if it lies there; `None` of
+    /// one that does not say, and sends all of its blocks.
     fn find(
         &mut self,
         (from, lane): Edge,

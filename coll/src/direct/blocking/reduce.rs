@@ -1,9 +1,9 @@
 //! Reductions over boards.
 //!
-//! Short vectors are combined by every rank that wants the result. Long ones are taken in rounds of what fits
-//! a chunk: in each, every rank is responsible for a part, to which all others show it their contributions; it
-//! combines them and shows what it has come to. All operands are taken in the order of the ranks, from
-//! the last to the first, whatever the way.
+//! Short vectors are combined by every rank that wants the result. Long ones are taken in rounds of
+//! what fits a chunk: in each, every rank is responsible for a part, to which all others show it
+//! their contributions; it combines them and shows what it has come to. All operands are taken in
+//! the order of the ranks, from the last to the first, whatever the way.
 
 use portolan_core::{Device, Result};
 
@@ -16,12 +16,14 @@ use crate::direct::boards::limits::by_messages;
 use crate::direct::data::Items;
 use crate::schedule::part;
 
-/// Bytes that a rank reads of others, at most, where all of them combine the same: it saves one wait of two.
+/// Bytes that a rank reads of others, at most, where all of them combine the same: it saves one
+/// wait of two.
 const TOGETHER: usize = 64 << 10;
 
-/// Ranks that let the root of a long reduction combine everything, at most: others only write then, and nobody
-/// waits for partial results. (Two pinned processes 9 µs instead of 14 to 27 at 256 KiB, 57 instead of 60 at 1 MiB;
-/// four on two cores 20 to 26 instead of 34 to 64, and 138 to 168 instead of 148 to 266.)
+/// Ranks that let the root of a long reduction combine everything, at most: others only write then,
+/// and nobody waits for partial results. (Two pinned processes 9 µs instead of 14 to 27 at 256 KiB,
+/// 57 instead of 60 at 1 MiB; four on two cores 20 to 26 instead of 34 to 64, and 138 to 168
+/// instead of 148 to 266.)
 const FEW: u32 = 4;
 
 /// Whether every rank combines everything.
@@ -37,7 +39,8 @@ fn is_short(items: &Items<'_>, size: u32) -> bool {
 /// An allreduce.
 ///
 /// # Safety
-/// The items are readable at `from`, which may be `to`, writable at `to`, and valid for the operator.
+/// The items are readable at `from`, which may be `to`, writable at `to`, and valid for the
+/// operator.
 #[inline]
 pub(in crate::direct) unsafe fn allreduce<D: Device>(
     steps: Steps<'_, D>,
@@ -131,8 +134,8 @@ unsafe fn in_parts<D: Device>(
         let mine = items.with(part(me).len());
         let takes = takes(&steps);
         for rank in (0..ranks).rev() {
-            // SAFETY: all have posted this part of as many items, valid for the operator, and for this rank alone; the
-            // next chunk of this rank is free.
+            // SAFETY: all have posted this part of as many items, valid for the operator, and for
+            // this rank alone; the next chunk of this rank is free.
             unsafe {
                 if rank + 1 == ranks {
                     mine.copy_shown(operand(rank), result, takes(rank as u32));
@@ -144,7 +147,8 @@ unsafe fn in_parts<D: Device>(
         let takes = steps.takes_from_all();
         if let Some(to) = to.filter(|_| takes) {
             let to = items.nth(to, first + part(me).start);
-            // SAFETY: `to` is the caller's; what was there of this round has been shown, or combined.
+            // SAFETY: `to` is the caller's; what was there of this round has been shown, or
+            // combined.
             unsafe { mine.copy(result, to) };
         }
         steps.next();
@@ -200,13 +204,13 @@ impl Blocks<'_> {
 
 /// A reduce-scatter of `items`, the blocks of all ranks; in place without `send`.
 ///
-/// How many steps it takes depends on the longest block alone, and that is what ranks compare, with a checksum of all
-/// counts where those are not equal. Where it is one step, a rank whose own block is empty shows what the others
-/// need, and waits for nobody.
+/// How many steps it takes depends on the longest block alone, and that is what ranks compare, with
+/// a checksum of all counts where those are not equal. Where it is one step, a rank whose own block
+/// is empty shows what the others need, and waits for nobody.
 ///
 /// # Safety
-/// The items are readable at `send`, or in place at `recv`, and valid for the operator; the own block
-/// is writable at `recv`.
+/// The items are readable at `send`, or in place at `recv`, and valid for the operator; the own
+/// block is writable at `recv`.
 pub(in crate::direct) unsafe fn reduce_scatter<D: Device>(
     mut steps: Steps<'_, D>,
     items: &Items<'_>,
@@ -248,7 +252,8 @@ pub(in crate::direct) unsafe fn reduce_scatter<D: Device>(
         let mut begin = 0;
         for rank in 0..ranks {
             let to = now(rank).on_board(shown.wrapping_add(rank * share));
-            // SAFETY: from the caller; the place is this rank's, free, and has room for a share per rank.
+            // SAFETY: from the caller; the place is this rank's, free, and has room for a share per
+            // rank.
             unsafe { now(rank).copy(items.nth(from, begin + first), to) };
             begin += blocks.of(rank);
         }
@@ -273,8 +278,8 @@ pub(in crate::direct) unsafe fn reduce_scatter<D: Device>(
             mine.on_board(place.wrapping_add(skip + me * share))
         };
         let takes = takes(&steps);
-        // SAFETY: all have posted shares of the same length for this rank alone, valid for the operator; the result is
-        // the caller's, or aside.
+        // SAFETY: all have posted shares of the same length for this rank alone, valid for the
+        // operator; the result is the caller's, or aside.
         unsafe {
             exchange::combine_and_take(
                 0..ranks as u32,

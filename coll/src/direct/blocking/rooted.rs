@@ -1,7 +1,7 @@
 //! Gather and scatter over boards.
 //!
-//! What is longer than a place on a board goes as a message between the root and the one rank: the others
-//! cannot know of it, and need not.
+//! What is longer than a place on a board goes as a message between the root and the one rank: the
+//! others cannot know of it, and need not.
 
 use portolan_core::buffer::TypedBuf;
 use portolan_core::{Device, Result};
@@ -77,7 +77,8 @@ unsafe fn give<D: Device>(
 ) -> Result<Way> {
     let (comm, state) = (steps.comm, steps.state);
     steps.room(Place::Cell)?;
-    // Whoever this rank takes for the root may wait for another, which it takes for the root, and so on.
+    // Whoever this rank takes for the root may wait for another, which it takes for the root, and
+    // so on.
     steps.post(Kind::GatherSent, root as usize);
     let mut messages = Messages::new(steps.rank(), steps.size());
     messages.send(root, 0, mine);
@@ -213,7 +214,8 @@ fn named_root(cell: *mut u8) -> *mut u32 {
     cell.wrapping_add(WORD).cast()
 }
 
-/// The root's part in a scatter: shows the parts, or says that they come. Gives those that are messages.
+/// The root's part in a scatter: shows the parts, or says that they come. Gives those that are
+/// messages.
 unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Result<Messages> {
     let (root, size) = (steps.rank(), steps.size());
     let mut messages = Messages::new(root, size);
@@ -232,7 +234,8 @@ unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Re
         steps.room(Place::Cell)?;
         for (rank, block) in others() {
             let to = steps.mine(Place::Cell).wrapping_add(rank as usize * each);
-            // SAFETY: from the caller; the cell is this rank's, free, and has room for a part per rank.
+            // SAFETY: from the caller; the cell is this rank's, free, and has room for a part per
+            // rank.
             unsafe { block.read(0, to, each) };
         }
         steps.post(Kind::Scatter, each);
@@ -241,7 +244,8 @@ unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Re
     {
         steps.room(Place::Cell)?;
         let list = List::in_cell(steps.mine(Place::Cell), size);
-        // SAFETY: from the caller; the cell is this rank's, free, and has room for the list and all parts.
+        // SAFETY: from the caller; the cell is this rank's, free, and has room for the list and all
+        // parts.
         unsafe { list.write(root, others(), usize::MAX) };
         steps.post(Kind::ScatterListed, total);
     } else {
@@ -251,7 +255,8 @@ unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Re
         // Without that place the chunk is free all the same.
         let at = place.unwrap_or_else(|| steps.mine(Place::Chunk));
         let longest = if place.is_some() { usize::MAX } else { 0 };
-        // SAFETY: as above, for a chunk or a longer place; where parts are sent, for the list alone.
+        // SAFETY: as above, for a chunk or a longer place; where parts are sent, for the list
+        // alone.
         unsafe { List::in_words(at, size).write(root, others(), longest) };
         if place.is_some() {
             steps.post(Kind::ScatterListed, total);
@@ -303,7 +308,8 @@ unsafe fn take<D: Device>(
             if kind == Kind::ScatterSent && part > 0 {
                 messages.receive(root, 0, mine);
             } else if part == len {
-                // SAFETY: the parts have been posted, or this one is empty; the buffer is the caller's.
+                // SAFETY: the parts have been posted, or this one is empty; the buffer is the
+                // caller's.
                 unsafe { mine.take(0, list.part(me, usize::MAX), len, steps.takes()) };
             } else {
                 steps.note_len(root, header, part as u64);

@@ -1,7 +1,7 @@
 //! Scans over boards.
 //!
-//! Short ones: each rank shows its items, and combines what those before it show, from the last to the first. Long ones
-//! go along the chain of all ranks, and so from the first to the last.
+//! Short ones: each rank shows its items, and combines what those before it show, from the last to
+//! the first. Long ones go along the chain of all ranks, and so from the first to the last.
 
 use portolan_core::{Device, Result};
 
@@ -13,7 +13,8 @@ use crate::direct::data::Items;
 /// A scan, or an exscan if `exclusive`.
 ///
 /// # Safety
-/// The items are readable at `from`, which may be `to`, writable at `to`, and valid for the operator.
+/// The items are readable at `from`, which may be `to`, writable at `to`, and valid for the
+/// operator.
 pub(in crate::direct) unsafe fn scan<D: Device>(
     mut steps: Steps<'_, D>,
     items: &Items<'_>,
@@ -61,7 +62,8 @@ pub(in crate::direct) unsafe fn scan<D: Device>(
     steps.end(kind, len)
 }
 
-/// The part of one of two ranks where the second takes the lines that the first shows: own items come from the program's buffer.
+/// The part of one of two ranks where the second takes the lines that the first shows: own items
+/// come from the program's buffer.
 ///
 /// # Safety
 /// As [`scan`]; the second rank has seen as many items of the first, which are at `shown`.
@@ -89,9 +91,9 @@ pub(in crate::direct) unsafe fn pair(
     }
 }
 
-/// Chunk after chunk goes along the chain of all ranks: each shows the next what the one before it has shown, combined
-/// with its own, and may be some chunks ahead. (If all showed their own, the last would combine as many vectors as there
-/// are ranks.)
+/// Chunk after chunk goes along the chain of all ranks: each shows the next what the one before it
+/// has shown, combined with its own, and may be some chunks ahead. (If all showed their own, the
+/// last would combine as many vectors as there are ranks.)
 unsafe fn along<D: Device>(
     steps: &mut Steps<'_, D>,
     items: &Items<'_>,
@@ -122,8 +124,8 @@ unsafe fn along<D: Device>(
             let shown = round.on_board(steps.at(me - 1, Place::Chunk));
             let again = kind == Kind::Exscan;
             if sums {
-                // SAFETY: it has been posted, of the same length, as all have announced; the values are valid, and nobody
-                // else reads them.
+                // SAFETY: it has been posted, of the same length, as all have announced; the values
+                // are valid, and nobody else reads them.
                 unsafe { round.combine_shown(shown, sum, steps.takes() && !again)? };
             }
             if again {
@@ -132,8 +134,8 @@ unsafe fn along<D: Device>(
         }
         let takes = steps.takes();
         let keep = |result: *mut u8| {
-            // SAFETY: `to` is the caller's; what is in place there has been copied before, if anybody needs it. It is this rank's own
-            // sum, or what it alone reads.
+            // SAFETY: `to` is the caller's; what is in place there has been copied before, if
+            // anybody needs it. It is this rank's own sum, or what it alone reads.
             unsafe { round.copy_shown(result, target, takes && result != sum) };
         };
         // Its own sum is not there any more when the next rank has taken it.

@@ -1,17 +1,17 @@
 //! Taking steps: the protocol between the boards of a communicator.
 //!
-//! In each step of an operation a rank writes its own cell (and chunk), and posts it: header last. Whoever
-//! needs it waits for the header. All ranks post in every step, whether or not anybody is going to look,
-//! so that ranks that do not agree about an operation notice instead of waiting. All operations of more than [`RADIX`] ranks take as
-//! many steps as an exchange among them has rounds, or several times as many ([`exchange::fill`]): ranks in different ones are in step
-//! behind them.
+//! In each step of an operation a rank writes its own cell (and chunk), and posts it: header last.
+//! Whoever needs it waits for the header. All ranks post in every step, whether or not anybody is
+//! going to look, so that ranks that do not agree about an operation notice instead of waiting. All
+//! operations of more than [`RADIX`] ranks take as many steps as an exchange among them has rounds,
+//! or several times as many ([`exchange::fill`]): ranks in different ones are in step behind them.
 //!
-//! **When a cell may be written again.** When all ranks have the step behind them in which it was used
-//! last. A rank knows that from what it sees: the cell of a rank in step `s` proves that this rank has all
-//! steps before `s` behind it. Where operations show it nothing (a root that only sends), it looks
-//! at the others' `done` words. They are written after every step with a chunk in which not all look at all, and
-//! after every fourth step in any case: often enough for whoever waits for one, because a rank never is
-//! [`CHUNKS`] steps ahead of such a word's owner.
+//! **When a cell may be written again.** When all ranks have the step behind them in which it was
+//! used last. A rank knows that from what it sees: the cell of a rank in step `s` proves that this
+//! rank has all steps before `s` behind it. Where operations show it nothing (a root that only
+//! sends), it looks at the others' `done` words. They are written after every step with a chunk in
+//! which not all look at all, and after every fourth step in any case: often enough for whoever
+//! waits for one, because a rank never is [`CHUNKS`] steps ahead of such a word's owner.
 
 mod looks;
 mod noted;
@@ -45,7 +45,8 @@ pub(in crate::direct) struct Steps<'a, D: Device> {
     /// The first rank that was seen to disagree; or, if there is none, with items of another sort.
     odd: Option<Odd>,
     disagree: bool,
-    /// Of what this rank's items are. That others' are something else changes nothing about the steps.
+    /// Of what this rank's items are. That others' are something else changes nothing about the
+    /// steps.
     sorts: Sorts,
     beside: Beside,
     /// Whether this rank has given its processor away for one beside it.
@@ -66,8 +67,8 @@ pub(in crate::direct) enum Way {
 /// Asks for the line of `at` for writing.
 #[inline]
 pub(in crate::direct) fn want(at: *const u8) {
-    // Every x86-64 processor takes the instruction, the oldest as one that does nothing; the intrinsic would
-    // need to be told so at compile time.
+    // Every x86-64 processor takes the instruction, the oldest as one that does nothing; the
+    // intrinsic would need to be told so at compile time.
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint, which neither reads nor writes nor faults, whatever the address.
     unsafe {
@@ -106,13 +107,15 @@ impl<'a, D: Device> Steps<'a, D> {
         self.beside.takes_turns()
     }
 
-    /// Notes, where ranks take turns, whether this one waits in the operation for others that do not wait for it.
+    /// Notes, where ranks take turns, whether this one waits in the operation for others that do
+    /// not wait for it.
     pub(in crate::direct) fn waits_alone(&self, waits: bool) {
         self.boards.waits_alone.store(waits, Ordering::Relaxed);
     }
 
-    /// Leaves a barrier: behind those on this processor for which this rank would wait if what comes next is like
-    /// what was before. Who has given the processor away in the barrier is behind them already.
+    /// Leaves a barrier: behind those on this processor for which this rank would wait if what
+    /// comes next is like what was before. Who has given the processor away in the barrier is
+    /// behind them already.
     #[inline]
     pub(in crate::direct) fn leave_barrier(&self) {
         if !self.take_turns() || !self.boards.waits_alone.load(Ordering::Relaxed) {
@@ -158,7 +161,8 @@ impl<'a, D: Device> Steps<'a, D> {
         self.boards.takes
     }
 
-    /// The same for what is shown to all others. Its owner does not look at it then, either, once it has posted.
+    /// The same for what is shown to all others. Its owner does not look at it then, either, once
+    /// it has posted.
     #[inline]
     pub(in crate::direct) fn takes_from_all(&self) -> bool {
         self.boards.takes && self.size() == 2
@@ -193,8 +197,9 @@ impl<'a, D: Device> Steps<'a, D> {
         self.await_done(self.step.wrapping_sub(steps).wrapping_add(1))
     }
 
-    /// Waits until this rank may write two chunks at once, that of this step and of the next. Such a step takes two
-    /// numbers, the first an even one, which are left behind by two [`next`](Self::next).
+    /// Waits until this rank may write two chunks at once, that of this step and of the next. Such
+    /// a step takes two numbers, the first an even one, which are left behind by two
+    /// [`next`](Self::next).
     pub(in crate::direct) fn room_wide(&mut self) -> Result<()> {
         if !self.step.is_multiple_of(2) {
             self.next();
@@ -212,9 +217,9 @@ impl<'a, D: Device> Steps<'a, D> {
         for rank in self.others() {
             let mut seen = 0;
             let ready = || {
-                // SAFETY: a board of this communicator, mapped as long as it lives.
-                // Acquire: pairs with the Release store in `publish`: what the rank has read of this one's
-                // cells and chunks was read before.
+                // SAFETY: a board of this communicator, mapped as long as it lives. Acquire: pairs
+                // with the Release store in `publish`: what the rank has read of this one's cells
+                // and chunks was read before.
                 seen = unsafe { boards.map.done(boards.board(rank)) }.load(Ordering::Acquire);
                 seen.wrapping_sub(wanted) as i32 >= 0
             };
@@ -227,9 +232,10 @@ impl<'a, D: Device> Steps<'a, D> {
         Ok(())
     }
 
-    /// Waits until this rank may write so many bytes in this step, and says where: in the cell, the chunk, or a longer place, of which
-    /// the cell tells. `None` if they are more than [`LONG`](crate::direct::boards::long::LONG), or if there is no memory for them, which the cell tells,
-    /// too; the chunk is free.
+    /// Waits until this rank may write so many bytes in this step, and says where: in the cell, the
+    /// chunk, or a longer place, of which the cell tells. `None` if they are more than
+    /// [`LONG`](crate::direct::boards::long::LONG), or if there is no memory for them, which the
+    /// cell tells, too; the chunk is free.
     ///
     /// # Safety
     /// Of more than a chunk has, the cell has nothing else in it.
@@ -252,7 +258,8 @@ impl<'a, D: Device> Steps<'a, D> {
     /// Where a rank has written so many bytes; `None` if it had no memory for them.
     ///
     /// # Errors
-    /// [`PeerMisbehaved`](portolan_core::ErrorKind::PeerMisbehaved) if it names memory that is not there.
+    /// [`PeerMisbehaved`](portolan_core::ErrorKind::PeerMisbehaved) if it names memory that is not
+    /// there.
     ///
     /// # Safety
     /// It has posted that it shows so many, at most [`LONG`](crate::direct::boards::long::LONG).
@@ -310,8 +317,9 @@ impl<'a, D: Device> Steps<'a, D> {
         self.wake_all();
     }
 
-    /// Shows this rank's cell where nobody will wait for it, unless something is wrong, but a rank that this one looks at or wakes itself: who
-    /// does not agree may sleep for it. Few are woken all the same; of many that would take too long.
+    /// Shows this rank's cell where nobody will wait for it, unless something is wrong, but a rank
+    /// that this one looks at or wakes itself: who does not agree may sleep for it. Few are woken
+    /// all the same; of many that would take too long.
     #[inline]
     pub(in crate::direct) fn post_apart(&mut self, kind: Kind, len: usize, but: u32) {
         self.post_for_few(kind, len);
@@ -323,14 +331,15 @@ impl<'a, D: Device> Steps<'a, D> {
         }
     }
 
-    /// Shows this rank's cell where nobody, or only ranks that are woken by [`wake`](Self::wake), will wait
-    /// for it.
+    /// Shows this rank's cell where nobody, or only ranks that are woken by [`wake`](Self::wake),
+    /// will wait for it.
     #[inline]
     pub(in crate::direct) fn post_for_few(&mut self, kind: Kind, len: usize) {
         self.post_as(self.sorts.shown, kind, len);
     }
 
-    /// The same with items of another sort than this rank's own: what it has from others and hands on.
+    /// The same with items of another sort than this rank's own: what it has from others and hands
+    /// on.
     #[inline]
     pub(in crate::direct) fn post_as(&mut self, sort: Sort, kind: Kind, len: usize) {
         let own = self.boards.own();
@@ -350,8 +359,8 @@ impl<'a, D: Device> Steps<'a, D> {
         unsafe { self.boards.map.header(own, self.step) }.store(header.0, Ordering::Release);
         #[cfg(test)]
         crate::direct::tests::lingering::linger();
-        // The others have the next cell's line since they last looked at it. It comes back while this
-        // rank waits, instead of when it has something to show.
+        // The others have the next cell's line since they last looked at it. It comes back while
+        // this rank waits, instead of when it has something to show.
         want(self.boards.map.data(own, self.step.wrapping_add(1)));
         self.state.count(Counters::Signals, 1);
     }
@@ -396,7 +405,8 @@ impl<'a, D: Device> Steps<'a, D> {
         self.beside.others(self.rank(), self.size())
     }
 
-    /// The others that run on this rank's processor, who cannot show anything before this rank gives it away.
+    /// The others that run on this rank's processor, who cannot show anything before this rank
+    /// gives it away.
     #[inline]
     pub(in crate::direct) fn beside(&self) -> Beside {
         self.beside
@@ -425,8 +435,8 @@ impl<'a, D: Device> Steps<'a, D> {
     /// Tells the others how many steps this rank has behind it.
     fn publish(&self) {
         let own = self.boards.own();
-        // SAFETY: a board of this communicator.
-        // Release: pairs with the Acquire load in `await_done`: whatever this rank has read, it read before.
+        // SAFETY: a board of this communicator. Release: pairs with the Acquire load in
+        // `await_done`: whatever this rank has read, it read before.
         unsafe { self.boards.map.done(own) }.store(self.step, Ordering::Release);
         self.wake_all();
     }
@@ -443,9 +453,10 @@ impl<'a, D: Device> Steps<'a, D> {
     /// Ends the boards' part in the operation.
     ///
     /// # Errors
-    /// [`InvalidCount`](portolan_core::ErrorKind::InvalidCount) if a rank was seen to disagree about its length,
-    /// [`InvalidArgument`](portolan_core::ErrorKind::InvalidArgument) if about what operation it is,
-    /// [`TypeMismatch`](portolan_core::ErrorKind::TypeMismatch) if one showed items of another sort.
+    /// [`InvalidCount`](portolan_core::ErrorKind::InvalidCount) if a rank was seen to disagree
+    /// about its length, [`InvalidArgument`](portolan_core::ErrorKind::InvalidArgument) if about
+    /// what operation it is, [`TypeMismatch`](portolan_core::ErrorKind::TypeMismatch) if one showed
+    /// items of another sort.
     #[inline]
     pub(in crate::direct) fn end_by(mut self, way: Way, kind: Kind, len: usize) -> Result<Way> {
         if let Some(odd) = self.odd {
@@ -465,7 +476,8 @@ impl<'a, D: Device> Steps<'a, D> {
             Some(odd) if self.disagree || odd.other_root => {
                 Err(disagreement(self.comm, (kind, len), odd))
             }
-            // They see to types themselves; and a rank with bytes, which match everything, has left for them.
+            // They see to types themselves; and a rank with bytes, which match everything, has left
+            // for them.
             Some(_) if way == Way::Messages => Ok(way),
             Some(odd) => Err(mismatch(self.comm, kind, odd)),
         }

@@ -1,8 +1,8 @@
 //! Reductions over boards to a root, and how ranks see that there is one.
 //!
-//! The root shows that it awaits something ([`Kind::ReduceAwaited`]): two that each take themselves for the root would both
-//! take the lines of what the other combines. Where all ranks look at all, they also see that none is the root, or another than they
-//! name.
+//! The root shows that it awaits something ([`Kind::ReduceAwaited`]): two that each take themselves
+//! for the root would both take the lines of what the other combines. Where all ranks look at all,
+//! they also see that none is the root, or another than they name.
 
 use portolan_core::{Device, Result};
 
@@ -40,8 +40,9 @@ impl Goal {
 
     /// Waits for the cells of all others, which do the same for the same root.
     ///
-    /// All see the same roots, and so agree about what follows: with none, or several, nothing does. With one all goes on: a rank
-    /// that names another has the error at the end, because the root and those that agree with it may not have seen it.
+    /// All see the same roots, and so agree about what follows: with none, or several, nothing
+    /// does. With one all goes on: a rank that names another has the error at the end, because the
+    /// root and those that agree with it may not have seen it.
     pub(in crate::direct) fn expect_all<D: Device>(
         self,
         steps: &mut Steps<'_, D>,
@@ -78,7 +79,8 @@ impl Goal {
     }
 }
 
-/// All show the root their contributions. (The root does too, in case that others disagree about the way.)
+/// All show the root their contributions. (The root does too, in case that others disagree about
+/// the way.)
 ///
 /// # Safety
 /// As [`allreduce`](crate::direct::blocking::reduce::allreduce).
@@ -101,7 +103,8 @@ pub(in crate::direct) unsafe fn at_once<D: Device>(
         }
         if !steps.disagree() {
             let (shown, takes) = (shown_at(&steps, items, place), takes(&steps));
-            // SAFETY: all have posted as many items, which this rank alone reads; `to` is the caller's.
+            // SAFETY: all have posted as many items, which this rank alone reads; `to` is the
+            // caller's.
             unsafe {
                 exchange::combine_and_take(0..steps.size(), items, shown, takes, to)?;
             };
@@ -114,8 +117,9 @@ pub(in crate::direct) unsafe fn at_once<D: Device>(
     steps.end(Kind::Reduce, len)
 }
 
-/// All show the root chunk after chunk, and it combines them: the others may be some chunks ahead, so that up to the length of all
-/// chunks they need not wait for it at all, and it not for the whole.
+/// All show the root chunk after chunk, and it combines them: the others may be some chunks ahead,
+/// so that up to the length of all chunks they need not wait for it at all, and it not for the
+/// whole.
 ///
 /// # Safety
 /// As [`allreduce`](crate::direct::blocking::reduce::allreduce).
@@ -155,7 +159,8 @@ pub(in crate::direct) unsafe fn in_chunks<D: Device>(
         if let Some(to) = to {
             let target = items.nth(to, first);
             let (shown, takes) = (shown_at(&steps, &round, Place::Chunk), takes(&steps));
-            // SAFETY: all have posted as many items, which this rank alone reads; `to` is the caller's.
+            // SAFETY: all have posted as many items, which this rank alone reads; `to` is the
+            // caller's.
             unsafe {
                 exchange::combine_and_take(0..steps.size(), &round, shown, takes, target)?;
             }

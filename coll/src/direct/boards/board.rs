@@ -1,42 +1,48 @@
 //! Boards: what one rank shows the others, and how it lies in memory.
 //!
-//! Each rank has one board per communicator, and writes its own only. (The exception are the words in
-//! which the others say that they have gone: [`Map::gone`].) Operations are made of *steps*, which all ranks count
-//! alike. In step `s` a rank has cell `s mod` [`CELLS`], two cache lines with a header and a little data,
-//! and chunk `s mod` [`CHUNKS`] for more.
+//! Each rank has one board per communicator, and writes its own only. (The exception are the words
+//! in which the others say that they have gone: [`Map::gone`].) Operations are made of *steps*,
+//! which all ranks count alike. In step `s` a rank has cell `s mod` [`CELLS`], two cache lines with
+//! a header and a little data, and chunk `s mod` [`CHUNKS`] for more.
 //!
-//! Beside those for blocking operations a board has *tracks* ([`TRACKS`]), with steps of their own, cells and small
-//! chunks, for operations that are under way while the rank does something else.
+//! Beside those for blocking operations a board has *tracks* ([`TRACKS`]), with steps of their own,
+//! cells and small chunks, for operations that are under way while the rank does something else.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::direct::agree::sort::Sort;
 use crate::direct::blocking::exchange::{ASIDE, RADIX};
 
-/// Cells of a board: as many steps a rank may be ahead of the slowest, at most. (Where ranks take turns on processors, one that waits for nobody goes on
-/// for so long before it gives its own away. Eight and four ranks on two cores, 8 bytes, to the time with 16: scatter 0.91 and 0.92, gather 0.86, bcast 0.84 and
-/// 0.90. With 64 the lines of all cells take so much of the first cache that 1 KiB takes 1.04 to 1.08 of the time.)
+/// Cells of a board: as many steps a rank may be ahead of the slowest, at most. (Where ranks take
+/// turns on processors, one that waits for nobody goes on for so long before it gives its own away.
+/// Eight and four ranks on two cores, 8 bytes, to the time with 16: scatter 0.91 and 0.92, gather
+/// 0.86, bcast 0.84 and 0.90. With 64 the lines of all cells take so much of the first cache that 1
+/// KiB takes 1.04 to 1.08 of the time.)
 pub(in crate::direct) const CELLS: u32 = 32;
 /// Chunks of a board: the same for steps with more data than a cell holds.
 pub(in crate::direct) const CHUNKS: u32 = 4;
-/// Bytes of a chunk, at least. Both copies through it should find it in a cache of the second level, together
-/// with the others. A little more than a power of two, so that blocks of such lengths, divided among the others of two,
-/// four or eight ranks, need no step more for their last bytes or for what stands in front of them.
+/// Bytes of a chunk, at least. Both copies through it should find it in a cache of the second
+/// level, together with the others. A little more than a power of two, so that blocks of such
+/// lengths, divided among the others of two, four or eight ranks, need no step more for their last
+/// bytes or for what stands in front of them.
 pub(in crate::direct) const CHUNK: usize = 68 << 10;
-/// The same where ranks take turns on processors: a step costs more there than a copy out of the cache, because nobody goes on before
-/// all ranks of each processor have had their turn. (Four and eight ranks on two cores of the EPYC, to the time with the shorter
-/// ones, 256 KiB and 1 MiB: bcast 0.92 to 0.96 and 0.51 to 0.53, allgather 0.66 to 0.72 and 0.82 to 0.99, allreduce 0.55 to 0.60 and 0.65 to 0.84,
-/// reduce-scatter 0.61 and 0.73. Twice as long ones are no better.)
+/// The same where ranks take turns on processors: a step costs more there than a copy out of the
+/// cache, because nobody goes on before all ranks of each processor have had their turn. (Four and
+/// eight ranks on two cores of the EPYC, to the time with the shorter ones, 256 KiB and 1 MiB:
+/// bcast 0.92 to 0.96 and 0.51 to 0.53, allgather 0.66 to 0.72 and 0.82 to 0.99, allreduce 0.55 to
+/// 0.60 and 0.65 to 0.84, reduce-scatter 0.61 and 0.73. Twice as long ones are no better.)
 pub(in crate::direct) const CHUNK_IN_TURNS: usize = 4 * CHUNK;
-/// Bytes of two chunks that lie behind each other, the first with an even number, as far as they are used together: an alltoall
-/// shows each byte to one rank only, and twice as much does not stay in a cache.
+/// Bytes of two chunks that lie behind each other, the first with an even number, as far as they
+/// are used together: an alltoall shows each byte to one rank only, and twice as much does not stay
+/// in a cache.
 pub(in crate::direct) const WIDE: usize = 2 * CHUNK;
 /// The same where ranks take turns on processors.
 pub(in crate::direct) const WIDE_IN_TURNS: usize = CHUNK_IN_TURNS;
 /// Bytes of data in a cell, behind its header. The first 56 of them are in the header's line.
 pub(in crate::direct) const IN_CELL: usize = CELL - HEADER;
 
-/// Tracks of a board: the first for nonblocking operations, each other for one persistent operation.
+/// Tracks of a board: the first for nonblocking operations, each other for one persistent
+/// operation.
 pub(in crate::direct) const TRACKS: usize = 9;
 const LINE: usize = 64;
 /// Where the words of those that have gone begin: behind how far the rank is, and where it runs.
@@ -45,9 +51,10 @@ const CELL: usize = 2 * LINE;
 const HEADER: usize = size_of::<u64>();
 const PAGE: usize = 4096;
 
-/// How many cells and chunks a track has, and how much of a contribution fits a chunk. (Nonblocking operations of 16 to 64 KiB over
-/// boards take 0.4 to 0.9 of the time by messages with two ranks on an EPYC, with four and eight on two cores 0.04 to 0.5.) Persistent
-/// operations are started one at a time; theirs are shorter, because there are many of them.
+/// How many cells and chunks a track has, and how much of a contribution fits a chunk. (Nonblocking
+/// operations of 16 to 64 KiB over boards take 0.4 to 0.9 of the time by messages with two ranks on
+/// an EPYC, with four and eight on two cores 0.04 to 0.5.) Persistent operations are started one at
+/// a time; theirs are shorter, because there are many of them.
 struct Places {
     cells: u32,
     chunks: u32,
@@ -88,13 +95,15 @@ pub(in crate::direct) const fn small(track: usize) -> usize {
     places(track).small
 }
 
-/// Bytes that there are, so that a list of blocks that have so many together fits with the lengths of a few edges.
+/// Bytes that there are, so that a list of blocks that have so many together fits with the lengths
+/// of a few edges.
 #[inline]
 pub(in crate::direct) const fn small_list(track: usize) -> usize {
     small(track) + 2 * LINE
 }
 
-/// Where the cells of a track begin, behind its first line, counted from the beginning of all tracks.
+/// Where the cells of a track begin, behind its first line, counted from the beginning of all
+/// tracks.
 #[inline]
 const fn cells_before(track: usize) -> usize {
     let few = LINE + FEW.cells as usize * CELL;
@@ -331,11 +340,13 @@ impl Place {
 pub(in crate::direct) enum Kind {
     Barrier = 1,
     Bcast,
-    /// A piece behind the first of one that takes several. Its length is how many pieces there are yet, this one among them.
+    /// A piece behind the first of one that takes several. Its length is how many pieces there are
+    /// yet, this one among them.
     BcastMore,
     /// A rank that has nothing to show: it is to have something.
     BcastAwaited,
-    /// A rank that waits for what it is going to hand on, and shows that here then. Its length is the root that it names.
+    /// A rank that waits for what it is going to hand on, and shows that here then. Its length is
+    /// the root that it names.
     BcastPassing,
     Gather,
     /// A block that goes as a message. Its length is the root that it names.
@@ -349,7 +360,8 @@ pub(in crate::direct) enum Kind {
     /// Parts that come as messages.
     ScatterSent,
     Allgather,
-    /// The same where the way is chosen, which each rank knows from its own counts: all its blocks have one length.
+    /// The same where the way is chosen, which each rank knows from its own counts: all its blocks
+    /// have one length.
     AllgatherChosen,
     Alltoall,
     /// The v and w forms.
@@ -361,7 +373,8 @@ pub(in crate::direct) enum Kind {
     ReduceInRounds,
     Allreduce,
     ReduceScatter,
-    /// The same with blocks of several lengths, by a checksum of which ranks see whether they agree.
+    /// The same with blocks of several lengths, by a checksum of which ranks see whether they
+    /// agree.
     ReduceScatterUneven,
     Scan,
     Exscan,
@@ -439,11 +452,12 @@ impl Kind {
     }
 }
 
-/// The header of a cell: the step that it is for, what the rank is doing, with what sort of items, and how many bytes.
+/// The header of a cell: the step that it is for, what the rank is doing, with what sort of items,
+/// and how many bytes.
 ///
-/// The step is in it so that one load shows both that the cell is there and what is in it. Lengths of
-/// [`LONG`](Self::LONG) bytes and more are in the cell's data instead. The last bit says that a rank on a track goes by
-/// messages.
+/// The step is in it so that one load shows both that the cell is there and what is in it. Lengths
+/// of [`LONG`](Self::LONG) bytes and more are in the cell's data instead. The last bit says that a
+/// rank on a track goes by messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::direct) struct Header(pub(in crate::direct) u64);
 
@@ -468,7 +482,8 @@ impl Header {
     /// So many roots are told apart; of more ranks some look alike.
     const ROOTS: u32 = 1 << 9;
 
-    /// The length that ranks show of a reduction in rounds ([`Kind::ReduceInRounds`]), of [`ASIDE`] bytes at most.
+    /// The length that ranks show of a reduction in rounds ([`Kind::ReduceInRounds`]), of [`ASIDE`]
+    /// bytes at most.
     #[inline]
     pub(in crate::direct) fn len_and_root(len: usize, root: u32) -> usize {
         debug_assert!(len >> Self::ROOT == 0);

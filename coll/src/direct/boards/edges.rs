@@ -1,9 +1,10 @@
 //! What goes along the edges of a topology, and how it lies on a board.
 //!
-//! For allgather the board has a rank's block. For alltoall it has a list: for each edge its other end, its number and its length,
-//! and behind all of these the blocks that are short enough. How long that is all ranks know alike, because they
-//! have told each other when the boards were made how many edges a rank has at most: so all short blocks of any rank fit, and whoever
-//! receives a block knows from its length where it is.
+//! For allgather the board has a rank's block. For alltoall it has a list: for each edge its other
+//! end, its number and its length, and behind all of these the blocks that are short enough. How
+//! long that is all ranks know alike, because they have told each other when the boards were made
+//! how many edges a rank has at most: so all short blocks of any rank fit, and whoever receives a
+//! block knows from its length where it is.
 
 use portolan_core::comm::{Neighbour, Neighbours};
 
@@ -34,13 +35,14 @@ pub(in crate::direct) struct Edges {
     /// The destinations of a rank, at most, and the sources.
     most: usize,
     sources: usize,
-    /// Whether somewhere more edges lead from one rank to another than there are lanes for messages. Those in one lane match in their
-    /// order, so all blocks are messages then.
+    /// Whether somewhere more edges lead from one rank to another than there are lanes for
+    /// messages. Those in one lane match in their order, so all blocks are messages then.
     crowded: bool,
 }
 
 impl Edges {
-    /// What a rank tells the others of its edges: whether there are too many for lanes, and how many lead from it and to it.
+    /// What a rank tells the others of its edges: whether there are too many for lanes, and how
+    /// many lead from it and to it.
     pub(in crate::direct) fn told(neighbours: Option<&Neighbours>) -> [u64; 3] {
         let Some(all) = neighbours else {
             return [0; 3];
@@ -78,7 +80,8 @@ impl Edges {
         Some(if self.crowded { 0 } else { limit })
     }
 
-    /// The same where lengths that are awaited may stand in front; `None` also where blocks are to be messages, all of them.
+    /// The same where lengths that are awaited may stand in front; `None` also where blocks are to
+    /// be messages, all of them.
     pub(in crate::direct) fn limit_of_listed(&self, room: usize) -> Option<usize> {
         let behind = self.limit_of_one(room)?;
         self.limit(behind)

@@ -6,7 +6,8 @@ use crate::direct::data::Stream;
 /// Bytes of a length where it is not one byte.
 pub(in crate::direct) const WORD: usize = size_of::<u64>();
 
-/// Parts on a rank's board: the lengths of all, that of its own as 0, and behind them those that lie there, in order.
+/// Parts on a rank's board: the lengths of all, that of its own as 0, and behind them those that
+/// lie there, in order.
 pub(in crate::direct) struct List {
     at: *mut u8,
     size: usize,
@@ -30,10 +31,12 @@ impl List {
         Self { at, size, word }
     }
 
-    /// Writes the parts of the others: how long all are, and those that have no more than `longest` bytes.
+    /// Writes the parts of the others: how long all are, and those that have no more than `longest`
+    /// bytes.
     ///
     /// # Safety
-    /// There is room for that in the place, which is free; the parts are readable, and not longer than a length can say.
+    /// There is room for that in the place, which is free; the parts are readable, and not longer
+    /// than a length can say.
     #[inline]
     pub(in crate::direct) unsafe fn write<'a>(
         &self,

@@ -1,9 +1,11 @@
 //! Places for what is longer than a chunk.
 //!
-//! Where only neighbours know how long something is, it has to be shown in one step, whatever its length: ranks that took several would
-//! get out of step with the others. Boards have no room for that. A rank that has something so long to show takes memory for as many
-//! of that length as there are chunks, and says in the cell of the step where it is ([`Card`]). If something longer comes it takes
-//! more; what it had before stays until the board itself is free, because somebody may still read there.
+//! Where only neighbours know how long something is, it has to be shown in one step, whatever its
+//! length: ranks that took several would get out of step with the others. Boards have no room for
+//! that. A rank that has something so long to show takes memory for as many of that length as there
+//! are chunks, and says in the cell of the step where it is ([`Card`]). If something longer comes
+//! it takes more; what it had before stays until the board itself is free, because somebody may
+//! still read there.
 //!
 //! A rank that gets no memory says that, too, and sends messages.
 
@@ -19,9 +21,11 @@ use crate::state::lock;
 
 /// Bytes of a long place, at most. What is longer finds no cache, and messages are as fast.
 pub(in crate::direct) const LONG: usize = 16 * CHUNK;
-/// The same along the edges of a topology, where all ranks show something at a time. On the EPYC, near, the time of an allgather around a
-/// ring to that by messages was 0.57, 0.58 and 0.63 for 256 KiB, 512 KiB and 1 MiB (two ranks), 0.30, 0.36 and 0.4 to 1.5 (four on two cores),
-/// 0.27, 0.27 and 0.8 to 1.45 (eight); of an alltoall with two such blocks 0.91, 0.94 and 1.20, 0.49, 0.46 and 1.0, 0.41, 1.12 and 1.21.
+/// The same along the edges of a topology, where all ranks show something at a time. On the EPYC,
+/// near, the time of an allgather around a ring to that by messages was 0.57, 0.58 and 0.63 for 256
+/// KiB, 512 KiB and 1 MiB (two ranks), 0.30, 0.36 and 0.4 to 1.5 (four on two cores), 0.27, 0.27
+/// and 0.8 to 1.45 (eight); of an alltoall with two such blocks 0.91, 0.94 and 1.20, 0.49, 0.46 and
+/// 1.0, 0.41, 1.12 and 1.21.
 pub(in crate::direct) const LONG_ALONG: usize = LONG / 2;
 
 /// What a cell says of a long place.
@@ -54,7 +58,8 @@ pub(in crate::direct) struct Long {
 
 type Seen = (RegionKey, NonNull<u8>);
 
-// SAFETY: the addresses are only handed out; accesses are by the protocol of `steps`, as those to boards.
+// SAFETY: the addresses are only handed out; accesses are by the protocol of `steps`, as those to
+// boards.
 unsafe impl Send for Long {}
 // SAFETY: as above; what threads share is under locks.
 unsafe impl Sync for Long {}
@@ -67,11 +72,12 @@ impl Long {
         }
     }
 
-    /// This rank's long place of a step, for so many bytes, and writes to `cell` where it is; `None`, which that says as well, if
-    /// there is no memory.
+    /// This rank's long place of a step, for so many bytes, and writes to `cell` where it is;
+    /// `None`, which that says as well, if there is no memory.
     ///
     /// # Safety
-    /// `cell` is the data of this rank's cell of the step, and free; as the chunk of the step would be.
+    /// `cell` is the data of this rank's cell of the step, and free; as the chunk of the step would
+    /// be.
     pub(in crate::direct) unsafe fn show<D: Device>(
         &self,
         device: &D,
@@ -105,7 +111,8 @@ impl Long {
     /// Where the long place is of which a rank's cell tells; `None` if it had no memory.
     ///
     /// # Errors
-    /// [`PeerMisbehaved`](ErrorKind::PeerMisbehaved) if there is no such memory: that of a board's owner can be reached as the board can.
+    /// [`PeerMisbehaved`](ErrorKind::PeerMisbehaved) if there is no such memory: that of a board's
+    /// owner can be reached as the board can.
     ///
     /// # Safety
     /// `cell` is the data of a cell of that rank, which has been posted with a long place.

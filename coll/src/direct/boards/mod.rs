@@ -1,4 +1,5 @@
-//! What boards are: how they lie in memory, how ranks come to them, and how much of what goes there.
+//! What boards are: how they lie in memory, how ranks come to them, and how much of what goes
+//! there.
 //!
 //! - [`board`]: what one rank shows the others, and how it lies in memory
 //! - [`edges`]: what goes along the edges of a topology, and how it lies on a board

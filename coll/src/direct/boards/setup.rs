@@ -1,12 +1,13 @@
 //! How the ranks of a communicator come to their boards, and how boards are used again.
 //!
-//! **Making.** At the first blocking or persistent collective operation each rank takes a board, tells the others its key, and maps
-//! theirs; if one of them could not, all do without, for as long as the communicator lives.
+//! **Making.** At the first blocking or persistent collective operation each rank takes a board,
+//! tells the others its key, and maps theirs; if one of them could not, all do without, for as long
+//! as the communicator lives.
 //!
-//! **Going.** Communicators are freed without synchronisation: others may look at this rank's board long after
-//! it has dropped the communicator. So a rank that drops it says so in a word of every other board, which is its
-//! last access there, and its own board goes to the job's [`Pool`]. It comes into use again, for another
-//! communicator, when all words of it are set.
+//! **Going.** Communicators are freed without synchronisation: others may look at this rank's board
+//! long after it has dropped the communicator. So a rank that drops it says so in a word of every
+//! other board, which is its last access there, and its own board goes to the job's [`Pool`]. It
+//! comes into use again, for another communicator, when all words of it are set.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -31,8 +32,8 @@ const MOST_RANKS: u32 = 256;
 
 /// Words of a region's key.
 const KEY_WORDS: usize = size_of::<RegionKey>() / 8;
-/// Words that a rank tells the others: whether it has a board, its key, what it tells of its edges, whether it takes lines, and
-/// bytes of a chunk.
+/// Words that a rank tells the others: whether it has a board, its key, what it tells of its edges,
+/// whether it takes lines, and bytes of a chunk.
 const WORDS: usize = 1 + KEY_WORDS + 5;
 
 /// What the boards of a rank's communicators have in common.
@@ -65,8 +66,8 @@ impl Retired {
         (0..self.ranks)
             .filter(|&reader| reader != self.rank)
             // SAFETY: it was a board of so many ranks, and is not freed before the job ends.
-            // Acquire: pairs with the Release store in `Drop for Boards`; whatever the reader read there was
-            // before.
+            // Acquire: pairs with the Release store in `Drop for Boards`; whatever the reader read
+            // there was before.
             .all(|reader| unsafe { map.gone(self.region.ptr, reader) }.load(Ordering::Acquire) != 0)
     }
 }
@@ -148,8 +149,8 @@ pub(in crate::direct) fn make<D: Device>(
         None
     };
     if let Some(region) = &region {
-        // SAFETY: the region is this rank's, so long at least, and nobody looks at it: it is new, or
-        // was found free, and no key of it as a board of this communicator has been given away.
+        // SAFETY: the region is this rank's, so long at least, and nobody looks at it: it is new,
+        // or was found free, and no key of it as a board of this communicator has been given away.
         unsafe { std::ptr::write_bytes(region.ptr, 0, map.zeroed()) };
     }
     let neighbours = comm.neighbours();
@@ -273,8 +274,8 @@ impl Drop for Boards {
     /// The last look at the others' boards is over: says so, and keeps the own one for later.
     fn drop(&mut self) {
         for (board, _) in self.others() {
-            // SAFETY: the board is mapped as long as the device lives, which the communicator holds, and its
-            // owner does not use it for anything else before it has read this word.
+            // SAFETY: the board is mapped as long as the device lives, which the communicator
+            // holds, and its owner does not use it for anything else before it has read this word.
             // Release: pairs with `Retired::is_free`; what this rank read there comes before.
             unsafe { self.map.gone(board, self.rank) }.store(1, Ordering::Release);
         }

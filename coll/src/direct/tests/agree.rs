@@ -129,8 +129,8 @@ fn blocks_that_differ_are_told_and_what_follows_works() {
 fn blocks_that_differ(ranks: u32) {
     on_all(ranks, |world| {
         let layout = Layout::of::<u64>();
-        // With 4 ranks, blocks of 3,125 take two steps, and those of 5,000 are left to messages. Of 40,000 and more a gather's lie in
-        // a long place, or are messages.
+        // With 4 ranks, blocks of 3,125 take two steps, and those of 5,000 are left to messages. Of
+        // 40,000 and more a gather's lie in a long place, or are messages.
         let lens = [
             (40_000, 100_000),
             (100_000, 150_000),
@@ -506,7 +506,8 @@ fn parts_of_a_communicator_have_boards_of_their_own() {
     });
 }
 
-/// Rank 1 does not come before rank 0 has heard of its mistake: rank 0's first thread is at making the boards then.
+/// Rank 1 does not come before rank 0 has heard of its mistake: rank 0's first thread is at making
+/// the boards then.
 #[test]
 fn two_threads_at_making_the_boards_are_told() {
     use portolan_core::Engine;

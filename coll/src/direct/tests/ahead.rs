@@ -57,9 +57,10 @@ fn what_nobody_waits_for_is_not_overwritten() {
     }
 }
 
-/// An alltoall of long blocks takes two chunks in a step, and as few as that allows: those of 64 KiB of four ranks two, behind
-/// the one in which they agree. With counts the first step has one chunk, and tells the lengths. Where ranks take turns on processors one chunk
-/// holds as much as two.
+/// An alltoall of long blocks takes two chunks in a step, and as few as that allows: those of 64
+/// KiB of four ranks two, behind the one in which they agree. With counts the first step has one
+/// chunk, and tells the lengths. Where ranks take turns on processors one chunk holds as much as
+/// two.
 #[test]
 fn long_blocks_take_few_steps() {
     on_all(4, |world| {

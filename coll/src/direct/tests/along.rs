@@ -8,7 +8,8 @@ use super::{World, buf, costs, on_all};
 use crate::simulate::Random;
 use crate::{BlocksArg, Many, Operation, Persistent, run, start};
 
-/// Items of 4 bytes: none, in a cell, in a chunk, near the limit of one block and of lists, and messages.
+/// Items of 4 bytes: none, in a cell, in a chunk, near the limit of one block and of lists, and
+/// messages.
 const LENS: [usize; 9] = [0, 1, 7, 300, 2048, 4096, 8192, 16_385, 40_000];
 
 /// What travels along an edge.
@@ -16,7 +17,8 @@ fn item(from: u32, to: u32, lane: u32, at: usize) -> u32 {
     from.wrapping_mul(7919) ^ to.wrapping_mul(104_729) ^ (lane << 20) ^ at as u32
 }
 
-/// The ranks at the other ends of edges, each with the number of the edge among those between the two.
+/// The ranks at the other ends of edges, each with the number of the edge among those between the
+/// two.
 fn numbered(ranks: &[u32]) -> Vec<(u32, u32)> {
     let before = |at: usize| ranks[..at].iter().filter(|&&r| r == ranks[at]).count();
     (0..ranks.len())
@@ -94,7 +96,8 @@ fn wait(comm: &World, request: Request) -> Result<()> {
     comm.device().wait(request).map(drop)
 }
 
-/// All lengths at once and then one by one, nonblocking, and as persistent operations, of which each is started twice.
+/// All lengths at once and then one by one, nonblocking, and as persistent operations, of which
+/// each is started twice.
 fn all_forms(comm: &World, sources: &[u32], destinations: &[u32]) {
     let cases = || {
         let new = |len, alltoall| Case::new(comm.rank(), sources, destinations, alltoall, len);

@@ -109,7 +109,8 @@ fn so_are_those_that_go_on_in_progress_in_cells_chunks_and_messages() {
     }
 }
 
-/// Blocks of one length on one side, of several on the other, with the same longest or the same sum.
+/// Blocks of one length on one side, of several on the other, with the same longest or the same
+/// sum.
 #[test]
 fn equal_blocks_are_told_from_others() {
     for times in [1, 2_000] {

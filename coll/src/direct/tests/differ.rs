@@ -1,5 +1,6 @@
-//! One rank in a sequence of any operations does something else now and then. In the debug mode all are told, with its number or that
-//! of the first rank. Without it nobody waits for ever. What follows works.
+//! One rank in a sequence of any operations does something else now and then. In the debug mode all
+//! are told, with its number or that of the first rank. Without it nobody waits for ever. What
+//! follows works.
 
 use portolan_core::ErrorKind;
 use portolan_core::transport::memory;
@@ -92,7 +93,8 @@ fn who_does_something_else_is_named_on_all_ranks() {
     compared(3, 40, 80_000, 101);
 }
 
-/// Whether the operation is one that ranks notice over boards, or on a track, and that leaves them in step.
+/// Whether the operation is one that ranks notice over boards, or on a track, and that leaves them
+/// in step.
 fn is_noticed(turn: &Turn, odd: &Turn) -> bool {
     // A root that shows many pieces looks at nobody.
     let bcasts = [turn, odd].map(|turn| turn.what == 1);

@@ -1,4 +1,5 @@
-//! Many operations under way at once, on communicators that overlap, waited for in an order of each rank's own.
+//! Many operations under way at once, on communicators that overlap, waited for in an order of each
+//! rank's own.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Ranks that are late now and then after they have posted something: others have read it by then, and have taken its lines.
+//! Ranks that are late now and then after they have posted something: others have read it by then,
+//! and have taken its lines.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 const LATE: Duration = Duration::from_micros(400);
 
 thread_local! {
-    /// After how many posts this rank is late, always (0 for never), and how many it has made since.
+    /// After how many posts this rank is late, always (0 for never), and how many it has made
+    /// since.
     static TURNS: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
 }
 

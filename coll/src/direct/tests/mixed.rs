@@ -1,7 +1,7 @@
 //! Any operations one after the other, against what they mean.
 //!
-//! All ranks draw the same sequence from a seed. What a rank contributes follows from the seed, the rank and the
-//! index, so that every rank can work out what it has to get.
+//! All ranks draw the same sequence from a seed. What a rank contributes follows from the seed, the
+//! rank and the index, so that every rank can work out what it has to get.
 
 use portolan_core::{Device, Result, TypedBuf};
 
@@ -451,7 +451,8 @@ fn operations(ranks: u32, turns: usize, longest: usize, seed: u64, any_form: boo
             if any_form {
                 turn = turn.in_any_form(&mut random);
             }
-            // Some ranks are late at times, by more than others wait without giving their core away.
+            // Some ranks are late at times, by more than others wait without giving their core
+            // away.
             (0..own.below(8))
                 .filter(|_| own.below(4) == 0)
                 .for_each(|_| std::thread::yield_now());

@@ -31,7 +31,8 @@ use crate::{Counters, Options, configure, counted, state};
 
 type World = Communicator<Engine<Memory, Single>>;
 
-/// Runs `body` on `n` ranks, which are threads and end together: on boards of which lines are taken, and on others.
+/// Runs `body` on `n` ranks, which are threads and end together: on boards of which lines are
+/// taken, and on others.
 fn on_all(n: u32, body: impl Fn(&World) + Sync) {
     for takes in [false, true] {
         let options = Options {

@@ -1,7 +1,9 @@
-//! The rule by which cells and chunks are used again, without memory or devices: ranks take turns in an order drawn
-//! from a seed. No cell may be written that somebody has yet to read, and nobody may wait for ever.
+//! The rule by which cells and chunks are used again, without memory or devices: ranks take turns
+//! in an order drawn from a seed. No cell may be written that somebody has yet to read, and nobody
+//! may wait for ever.
 //!
-//! What is modelled is `Steps::room`, `room_wide`, `post`, `header_of`, `next` and `next_published`; the numbers are theirs.
+//! What is modelled is `Steps::room`, `room_wide`, `post`, `header_of`, `next` and
+//! `next_published`; the numbers are theirs.
 
 use crate::direct::boards::board::{CELLS, CHUNKS};
 use crate::simulate::Random;

@@ -1,4 +1,5 @@
-//! Neighbour collectives over boards: lengths on both sides of all limits, edges of any number, and ranks that do not agree.
+//! Neighbour collectives over boards: lengths on both sides of all limits, edges of any number, and
+//! ranks that do not agree.
 
 use portolan_core::comm::{Dimension, Edges};
 use portolan_core::{Device, ErrorKind, MemoryKind, Result, TypedBuf};
@@ -9,7 +10,8 @@ use crate::direct::boards::long::without_memory;
 use crate::simulate::Random;
 use crate::{BlocksArg, LayoutsArg, Many, Operation, run, start};
 
-/// Items of 4 bytes: none, in a cell, in a chunk, near and above its end for lists and one block, in long places, as messages.
+/// Items of 4 bytes: none, in a cell, in a chunk, near and above its end for lists and one block,
+/// in long places, as messages.
 const LENS: [usize; 10] = [0, 1, 5, 300, 2048, 6000, 17_409, 40_000, 130_000, 300_000];
 
 /// What travels along an edge.
@@ -196,8 +198,8 @@ fn two_that_send_each_other_what_neither_expects_do_not_wait_for_each_other() {
     });
 }
 
-/// Of one edge one end has another length than the other: in a nonblocking operation nobody waits for ever, who takes the block is
-/// told, and what follows works.
+/// Of one edge one end has another length than the other: in a nonblocking operation nobody waits
+/// for ever, who takes the block is told, and what follows works.
 fn one_end_differs(ranks: u32, seed: u64) {
     let lens = [0, 1, 7, 300, 3000, 9000, 20_000, 40_000];
     on_all(ranks, |world| {

@@ -1,5 +1,5 @@
-//! Operators that call collective operations, which they must not: on the communicator that is at one they are told, and
-//! whatever they do the memory of the boards is nobody else's.
+//! Operators that call collective operations, which they must not: on the communicator that is at
+//! one they are told, and whatever they do the memory of the boards is nobody else's.
 
 use std::cell::RefCell;
 

@@ -10,7 +10,8 @@ use super::{World, buf, on_all};
 use crate::direct::boards::long::LONG;
 use crate::{Many, Operation, run, start};
 
-/// Bytes of a block: in a cell, in a chunk, by messages where those are, and as long as a header tells, or longer.
+/// Bytes of a block: in a cell, in a chunk, by messages where those are, and as long as a header
+/// tells, or longer.
 const LENS: [usize; 5] = [8, 1000, 1 << 20, (1 << 21) - 1, 3 << 20];
 
 fn end(world: &World, operation: &Operation<'_>, blocking: bool) -> Result<()> {
@@ -135,7 +136,8 @@ fn who_waits_for_one_that_waits_is_told() {
     }
 }
 
-/// Bytes of a reduction: in a cell, in a chunk, in several or in parts, and as long as a header tells, or longer.
+/// Bytes of a reduction: in a cell, in a chunk, in several or in parts, and as long as a header
+/// tells, or longer.
 const REDUCED: [usize; 6] = [8, 1000, 100_000, 1 << 20, (1 << 21) - 1, 3 << 20];
 
 #[test]
@@ -177,7 +179,8 @@ fn who_looks_at_all_sees_how_many_roots_there_are() {
                 barrier(world);
                 is_told(reduce_in(world, me, len, true), "a reduce");
                 barrier(world);
-                // One names another than the rest, who have what they want. (Of two, both are the root.)
+                // One names another than the rest, who have what they want. (Of two, both are the
+                // root.)
                 let outcome = reduce_in(world, if last { 1 } else { 0 }, len, true);
                 match last || ranks == 2 {
                     true => is_told(outcome, "a reduce"),
@@ -299,8 +302,8 @@ fn is_set(flag: &AtomicBool) -> bool {
 /// An operation of three ranks, in which these name these roots, with blocks of so many bytes.
 type Named = fn(&World, u32, usize, bool) -> Result<()>;
 
-/// Rank 0 sleeps by the time that rank 1 comes, which agrees with rank 2, or does not wait for anybody. Nobody does anything else before
-/// rank 0 has been told.
+/// Rank 0 sleeps by the time that rank 1 comes, which agrees with rank 2, or does not wait for
+/// anybody. Nobody does anything else before rank 0 has been told.
 #[test]
 fn who_sleeps_for_one_that_looks_elsewhere_is_woken() {
     let cases: [(&str, [u32; 3], Named); 4] = [
@@ -317,14 +320,16 @@ fn who_sleeps_for_one_that_looks_elsewhere_is_woken() {
         let (told, woken) = (AtomicBool::new(false), AtomicBool::new(true));
         on_all(3, |world| {
             barrier(world);
-            // All are told of the end of every other step of a track: not of the one that follows this.
+            // All are told of the end of every other step of a track: not of the one that follows
+            // this.
             end(world, &Operation::Barrier, false).unwrap();
             if world.rank() == 1 {
                 std::thread::sleep(Duration::from_millis(100));
             }
             let outcome = call(world, roots[world.rank() as usize], len, blocking);
             if world.rank() == 0 {
-                // What is given to another may be taken all the same: short ones do not say for whom they are.
+                // What is given to another may be taken all the same: short ones do not say for
+                // whom they are.
                 assert!(outcome.is_err() || roots[0] == 0, "{name} of {len}");
                 told.store(true, Ordering::Release);
             } else if !is_set(&told) {

@@ -1,6 +1,6 @@
-//! The rule by which places of a track are used again, without memory or devices: ranks start operations, which end
-//! in any order, in an order drawn from a seed. No cell or chunk may be written that somebody has yet to read, and
-//! nobody may wait for ever.
+//! The rule by which places of a track are used again, without memory or devices: ranks start
+//! operations, which end in any order, in an order drawn from a seed. No cell or chunk may be
+//! written that somebody has yet to read, and nobody may wait for ever.
 
 use crate::direct::boards::board::{CHUNK, Map, Place, TrackMap};
 use crate::direct::tracks::turns::Turns;

@@ -29,7 +29,8 @@ impl Lie {
         }
     }
 
-    /// The layout of an item, how many words it is from one to the next, and from an item's beginning to its number.
+    /// The layout of an item, how many words it is from one to the next, and from an item's
+    /// beginning to its number.
     fn of_item(self) -> (Layout, isize, usize) {
         let item = Layout::of::<u64>();
         let resized = |old, lb, extent| Layout::resized(old, lb, extent).unwrap();
@@ -147,7 +148,8 @@ pub(super) const WHATS: usize = 12;
 
 impl Turn {
     pub(super) fn draw(random: &mut Random, ranks: u32, longest: usize) -> Self {
-        // Short ones mostly, at the limits of cells and chunks of both lengths, in long places and too long for those.
+        // Short ones mostly, at the limits of cells and chunks of both lengths, in long places and
+        // too long for those.
         let counts = [
             0, 1, 1, 1, 2, 7, 15, 16, 60, 500, 1024, 8192, 8193, 30_000, 34_817, 80_000, 140_000,
         ];

@@ -35,7 +35,8 @@ fn each(buf: TypedBuf<'_>, size: usize) -> Many<'_> {
     })
 }
 
-/// Lets this rank call an operation on blocks of `len` words of a layout, from or to rank 0. Returns its result.
+/// Lets this rank call an operation on blocks of `len` words of a layout, from or to rank 0.
+/// Returns its result.
 fn call(
     world: &World,
     name: &str,

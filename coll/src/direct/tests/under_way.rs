@@ -1,4 +1,5 @@
-//! Operations on tracks: what they cost, what becomes of them when ranks do not agree, die or drop the communicator.
+//! Operations on tracks: what they cost, what becomes of them when ranks do not agree, die or drop
+//! the communicator.
 
 use std::sync::{Condvar, Mutex};
 
@@ -169,7 +170,8 @@ fn a_rank_that_goes_by_messages_looks_behind_one_that_is_late() {
     }
 }
 
-/// A rank that has no free cell sends nothing before it has one: what it sends would be taken for what it is not.
+/// A rank that has no free cell sends nothing before it has one: what it sends would be taken for
+/// what it is not.
 #[test]
 fn messages_of_one_that_is_not_shown_yet_are_not_taken() {
     // As many as a rank may have ahead of those that have ended none.
@@ -180,7 +182,8 @@ fn messages_of_one_that_is_not_shown_yet_are_not_taken() {
         let (me, layout) = (world.rank(), Layout::of::<u64>());
         let mut data = vec![u64::from(me); LONG];
         let mut barriers = Vec::new();
-        // The others come first, and look again when rank 1 is gone: so they have ended none, and it has ended all.
+        // The others come first, and look again when rank 1 is gone: so they have ended none, and
+        // it has ended all.
         for next in [0, 2, 1] {
             if next == me {
                 barriers.extend((0..AHEAD).map(|_| ibarrier(world)));
@@ -289,7 +292,8 @@ fn another_operation_is_told_by_its_name() {
     });
 }
 
-/// The last handle goes while operations are under way: they go on, and the boards are used again afterwards.
+/// The last handle goes while operations are under way: they go on, and the boards are used again
+/// afterwards.
 #[test]
 fn operations_outlive_the_communicator() {
     on_all(3, |world| {
@@ -357,7 +361,8 @@ fn a_dead_member_ends_what_is_under_way() {
     });
 }
 
-/// Ranks 0 and 2 send each other long blocks, which arrive; rank 1, whose short ones lie on its board, never shows them.
+/// Ranks 0 and 2 send each other long blocks, which arrive; rank 1, whose short ones lie on its
+/// board, never shows them.
 #[test]
 fn a_dead_member_ends_what_waits_for_its_short_block() {
     let started = std::sync::Barrier::new(3);
@@ -398,7 +403,8 @@ fn a_dead_member_ends_what_waits_for_its_short_block() {
     });
 }
 
-/// Two threads of each rank start on one communicator, in turns that the program sees to, and wait at the same time.
+/// Two threads of each rank start on one communicator, in turns that the program sees to, and wait
+/// at the same time.
 #[test]
 fn two_threads_start_in_turns_and_wait_together() {
     std::thread::scope(|scope| {

@@ -1,8 +1,9 @@
 //! Neighbour collectives on a track: one rank's part.
 //!
-//! A rank knows its own edges only, and both ends of an edge know the length of its block. Up to a length that all ranks
-//! know alike it lies on the sender's board; what is longer is a message. Whoever has messages marks its header, and shows
-//! in front of its blocks how long all are that it awaits: who sees that one of its own is not awaited so leaves it away.
+//! A rank knows its own edges only, and both ends of an edge know the length of its block. Up to a
+//! length that all ranks know alike it lies on the sender's board; what is longer is a message.
+//! Whoever has messages marks its header, and shows in front of its blocks how long all are that it
+//! awaits: who sees that one of its own is not awaited so leaves it away.
 
 use portolan_core::comm::Neighbour;
 use portolan_core::{Error, ErrorKind, Result};
@@ -22,7 +23,8 @@ pub(in crate::direct) struct Along<'a> {
     rank: u32,
     shown: Shown<'a>,
     recv: &'a Many<'a>,
-    /// Other ranks, as bits: to which messages go, from which they come, from which something comes, and to which something goes.
+    /// Other ranks, as bits: to which messages go, from which they come, from which something
+    /// comes, and to which something goes.
     sends: u32,
     receives: u32,
     sources: u32,
@@ -159,7 +161,8 @@ impl<'a> Along<'a> {
         }
     }
 
-    /// What is wrong with the blocks that this rank has for itself: what [`judge`](Self::judge) says of others.
+    /// What is wrong with the blocks that this rank has for itself: what [`judge`](Self::judge)
+    /// says of others.
     pub(in crate::direct) fn judge_itself(&self, sorts: Sorts) -> Option<Wrong> {
         let own = self.received().filter(|(edge, _)| edge.0 == self.rank);
         own.into_iter().find_map(|(edge, block)| {
@@ -224,8 +227,8 @@ impl<'a> Along<'a> {
         }
     }
 
-    /// What a rank shows, beside what this one expects; `at` says where its places are, and `told` is the length
-    /// that it tells.
+    /// What a rank shows, beside what this one expects; `at` says where its places are, and `told`
+    /// is the length that it tells.
     ///
     /// # Safety
     /// The rank has shown its part in this step, with this header.
@@ -292,7 +295,8 @@ impl<'a> Along<'a> {
     /// [`InvalidCount`](ErrorKind::InvalidCount) if a source has no such edge.
     ///
     /// # Safety
-    /// All sources have shown their part, which has been found to be right; the buffers are the operation's.
+    /// All sources have shown their part, which has been found to be right; the buffers are the
+    /// operation's.
     #[inline]
     pub(in crate::direct) unsafe fn take(
         &self,

@@ -1,18 +1,19 @@
 //! Operations under way on tracks: shown when they start, taken when everybody has shown.
 //!
-//! Whoever starts an operation writes its contribution and looks whether the others have; often that is all. What is
-//! not over then is looked at inside progress (`pending.rs`). Where a place is not free yet the contribution waits for it there,
-//! too.
+//! Whoever starts an operation writes its contribution and looks whether the others have; often
+//! that is all. What is not over then is looked at inside progress (`pending.rs`). Where a place is
+//! not free yet the contribution waits for it there, too.
 //!
-//! An operation that goes by messages takes a step all the same, without data, and watches those of the others
-//! until its messages are over: a rank that has other lengths, and so does not take part in the messages, is seen, and the
-//! operation ends. One of which only long blocks are messages does both: it shows the rest, and leaves those messages away that
-//! would meet none. Who has seen ranks that disagree wakes all others, because they may look at a rank that
-//! had no reason to wake them.
+//! An operation that goes by messages takes a step all the same, without data, and watches those of
+//! the others until its messages are over: a rank that has other lengths, and so does not take part
+//! in the messages, is seen, and the operation ends. One of which only long blocks are messages
+//! does both: it shows the rest, and leaves those messages away that would meet none. Who has seen
+//! ranks that disagree wakes all others, because they may look at a rank that had no reason to wake
+//! them.
 //!
-//! Budget of an operation that is over when it starts: one load of each rank's cell that it looks at, one store to the
-//! own one; with several threads a lock for the step, its place and its end; once in as many steps as there are cells a load of a word of each
-//! other rank.
+//! Budget of an operation that is over when it starts: one load of each rank's cell that it looks
+//! at, one store to the own one; with several threads a lock for the step, its place and its end;
+//! once in as many steps as there are cells a load of a word of each other rank.
 
 use std::sync::atomic::Ordering;
 
@@ -224,8 +225,8 @@ impl Begun {
             left &= left - 1;
             let header = self.header_of(boards, rank);
             if header.step() != self.step {
-                // Whoever takes data needs all. Who has messages looks for ranks that do not send or take them, behind
-                // one that is late, too: nobody may wake it again.
+                // Whoever takes data needs all. Who has messages looks for ranks that do not send
+                // or take them, behind one that is late, too: nobody may wake it again.
                 if !call.has_messages {
                     return false;
                 }
@@ -275,13 +276,15 @@ impl Begun {
         true
     }
 
-    /// Whether a rank that goes by messages, as this one does, has the length that this one expects. Messages alone do not always tell: ranks with
-    /// other lengths may choose another algorithm. (Of neighbours only those at an edge know its length.)
+    /// Whether a rank that goes by messages, as this one does, has the length that this one
+    /// expects. Messages alone do not always tell: ranks with other lengths may choose another
+    /// algorithm. (Of neighbours only those at an edge know its length.)
     fn len_agrees(&self, boards: &Boards, call: &Call<'_>, rank: u32) -> bool {
         self.len_by_messages(boards, rank) == call.len_of(rank) as u64
     }
 
-    /// Whether such a rank names the same root. (As one that calls something else would not, its kind is looked at first.)
+    /// Whether such a rank names the same root. (As one that calls something else would not, its
+    /// kind is looked at first.)
     fn root_agrees(&self, boards: &Boards, call: &Call<'_>, rank: u32) -> bool {
         self.by_messages(boards, rank)[1] == u64::from(call.root())
     }
@@ -393,8 +396,9 @@ impl Begun {
                 let header = |rank| self.header_of(boards, rank);
                 // Out of an operator of the program a panic would leave the others waiting.
                 let guard = NoUnwind::new("an operator of a collective operation");
-                // SAFETY: all that are looked at have shown what they have to, and leave it there until this
-                // rank says that the step is behind it; the rest is the caller's promise.
+                // SAFETY: all that are looked at have shown what they have to, and leave it there
+                // until this rank says that the step is behind it; the rest is the caller's
+                // promise.
                 let taken = unsafe { call.take(at, header, boards.takes) };
                 guard.done();
                 taken
@@ -421,9 +425,9 @@ impl Begun {
         }
         let (done, tell) = turns.end(self.step);
         let own = boards.own();
-        // SAFETY: a board of this communicator.
-        // Release: pairs with the Acquire load in `least_behind`: whatever this rank has read, it read before.
-        // (In its turn, so that of two threads the later one does not store first.)
+        // SAFETY: a board of this communicator. Release: pairs with the Acquire load in
+        // `least_behind`: whatever this rank has read, it read before. (In its turn, so that of two
+        // threads the later one does not store first.)
         unsafe { turns.map.done(own) }.store(done, Ordering::Release);
         drop(turn);
         if tell {
@@ -452,9 +456,9 @@ impl Boards {
     fn least_behind(&self, track: usize) -> Option<u32> {
         let map = &self.tracks[track].map;
         let behind = |(board, _)| {
-            // SAFETY: a board of this communicator, mapped as long as it lives.
-            // Acquire: pairs with the Release store in `end`: what the rank has read of this one's cells and
-            // chunks was read before. (0 is where no operation has ended yet.)
+            // SAFETY: a board of this communicator, mapped as long as it lives. Acquire: pairs with
+            // the Release store in `end`: what the rank has read of this one's cells and chunks was
+            // read before. (0 is where no operation has ended yet.)
             unsafe { map.done(board) }.load(Ordering::Acquire)
         };
         self.others()

@@ -1,7 +1,7 @@
 //! What an operation on a track shows and takes: all of it is one step.
 //!
-//! Each rank shows its contribution as a whole; whoever wants a result makes it from what the others show.
-//! Operators get operands in the order of the ranks, from the last to the first.
+//! Each rank shows its contribution as a whole; whoever wants a result makes it from what the
+//! others show. Operators get operands in the order of the ranks, from the last to the first.
 
 mod describe;
 mod moves;
@@ -17,7 +17,8 @@ use crate::direct::tracks::along::Along;
 use crate::direct::tracks::listed::Listed;
 use crate::direct::tracks::messages::Messages;
 
-/// Bytes that the call that starts an operation takes from boards at once: a few microseconds. More is left to the next poll.
+/// Bytes that the call that starts an operation takes from boards at once: a few microseconds. More
+/// is left to the next poll.
 const AT_ONCE: usize = 32 << 10;
 
 /// One rank's part in an operation.
@@ -31,13 +32,15 @@ pub(crate) struct Call<'a> {
     pub(in crate::direct) place: Option<Place>,
     /// A checksum of counts that stands in the cell ([`counts`](crate::direct::agree::counts)).
     pub(in crate::direct) sum: Option<u64>,
-    /// The ranks that this one looks at, and those that it wakes: who look at it, and who might by mistake.
+    /// The ranks that this one looks at, and those that it wakes: who look at it, and who might by
+    /// mistake.
     pub(in crate::direct) looks: u32,
     pub(in crate::direct) wakes: u32,
-    /// What the rank shows in the header of its cell, but for the step. It is marked where the cell begins with the length and the root.
+    /// What the rank shows in the header of its cell, but for the step. It is marked where the cell
+    /// begins with the length and the root.
     pub(in crate::direct) shown: Header,
-    /// The header that each rank has to show that this one looks at, but for the step, where it is the same for all and there is nothing
-    /// but the header to look at.
+    /// The header that each rank has to show that this one looks at, but for the step, where it is
+    /// the same for all and there is nothing but the header to look at.
     pub(in crate::direct) wanted: Option<Header>,
     /// Whether all of its data or some of it goes by messages.
     pub(in crate::direct) has_messages: bool,
@@ -81,8 +84,8 @@ impl<'a> Call<'a> {
         ((1u32 << self.size) - 1) & !(1 << self.rank)
     }
 
-    /// What this rank thinks of another's part; `None` where its header alone says whether it agrees. `told` is the length that
-    /// it tells, and `at` says where its places are.
+    /// What this rank thinks of another's part; `None` where its header alone says whether it
+    /// agrees. `told` is the length that it tells, and `at` says where its places are.
     ///
     /// # Safety
     /// The rank has shown its part, with this header.

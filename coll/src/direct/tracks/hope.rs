@@ -1,8 +1,9 @@
 //! Looks for others in the call that starts an operation: how often is worth it.
 //!
-//! Ranks that start an operation together come within the time that a cache line takes from one to the other. What is
-//! over in its start never comes to the hook, which costs more than some looks. Where the others have come later
-//! several times in a row, a start looks once, and only now and then longer.
+//! Ranks that start an operation together come within the time that a cache line takes from one to
+//! the other. What is over in its start never comes to the hook, which costs more than some looks.
+//! Where the others have come later several times in a row, a start looks once, and only now and
+//! then longer.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,7 +14,8 @@ const VAIN: u32 = 4;
 /// One start in so many looks longer all the same.
 const AGAIN: u32 = 32;
 
-/// How it went lately. Threads that start operations at a time may count wrong: nothing depends on it.
+/// How it went lately. Threads that start operations at a time may count wrong: nothing depends on
+/// it.
 #[derive(Debug, Default)]
 pub(in crate::direct) struct Hope {
     /// Starts in a row for which the others came too late.

@@ -1,4 +1,5 @@
-//! Operations that are done later: their descriptions, with everything in them that callers keep to themselves.
+//! Operations that are done later: their descriptions, with everything in them that callers keep to
+//! themselves.
 
 use std::fmt;
 

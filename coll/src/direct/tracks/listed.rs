@@ -1,9 +1,10 @@
 //! Gathers, scatters and alltoalls with lengths of their own on a track: one rank's part.
 //!
-//! No rank knows all lengths, but both ends of a block know its own. Up to a length that depends on the number of ranks
-//! alone it lies on the board of whoever gives it; what is longer is a message between the two. Whoever has such messages
-//! marks its header, and tells how long those are that it awaits: who sees that another does not send or await
-//! a message leaves that one away, and no other.
+//! No rank knows all lengths, but both ends of a block know its own. Up to a length that depends on
+//! the number of ranks alone it lies on the board of whoever gives it; what is longer is a message
+//! between the two. Whoever has such messages marks its header, and tells how long those are that
+//! it awaits: who sees that another does not send or await a message leaves that one away, and no
+//! other.
 
 use crate::args::{Many, Name};
 use crate::direct::agree::counts;
@@ -57,7 +58,8 @@ pub(in crate::direct) enum Form<'a> {
     },
 }
 
-/// Bytes of one of the parts that a rank shows together in so many, at most: the same for all ranks.
+/// Bytes of one of the parts that a rank shows together in so many, at most: the same for all
+/// ranks.
 #[inline]
 pub(in crate::direct) fn longest_part(size: u32, limit: usize) -> usize {
     let others = size.max(2) as usize - 1;
@@ -72,7 +74,8 @@ pub(in crate::direct) const AT_ROOT: usize = counts::TAKEN;
 const _: () = assert!(MARKED + RADIX as usize * WORD <= IN_CELL);
 
 impl<'a> Listed<'a> {
-    // Always inline: the form would be copied behind the stores that have just made it, for which the processor stalls.
+    // Always inline: the form would be copied behind the stores that have just made it, for which
+    // the processor stalls.
     #[inline(always)]
     pub(in crate::direct) fn new(form: Form<'a>, (rank, size): (u32, u32), limit: usize) -> Self {
         let longest = match form {
@@ -219,7 +222,8 @@ impl<'a> Listed<'a> {
         self.len
     }
 
-    /// Bytes in front of a list that a rank has marked: how long its own blocks are to be, of an alltoall.
+    /// Bytes in front of a list that a rank has marked: how long its own blocks are to be, of an
+    /// alltoall.
     #[inline]
     fn in_front(&self, marked: bool) -> usize {
         match self.form {
@@ -338,8 +342,8 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Whether a rank shows what this one expects, which takes no more than this where neither has messages. If not,
-    /// [`judge`](Self::judge) says what is so.
+    /// Whether a rank shows what this one expects, which takes no more than this where neither has
+    /// messages. If not, [`judge`](Self::judge) says what is so.
     ///
     /// # Safety
     /// As [`judge`](Self::judge).
@@ -381,7 +385,8 @@ impl<'a> Listed<'a> {
     ) -> Verdict {
         let mut verdict = Verdict::default();
         let marked = header.is_by_messages();
-        // SAFETY: from the caller: whoever shows this kind has written its list, and each that is marked these words.
+        // SAFETY: from the caller: whoever shows this kind has written its list, and each that is
+        // marked these words.
         let told = |byte: usize| unsafe { at(Place::Cell).add(byte).cast::<u64>().read() };
         let names_this = || told(AT_ROOT) == self.rank.into();
         // SAFETY: as above.
@@ -392,7 +397,8 @@ impl<'a> Listed<'a> {
             unsafe { words.add(self.rank as usize).read() }
         };
         let (given, got) = (self.gives_len(rank) as u64, self.gets_len(rank) as u64);
-        // What comes from there, and what is awaited there, as it is told; nothing if the rank does something else.
+        // What comes from there, and what is awaited there, as it is told; nothing if the rank does
+        // something else.
         let (comes, goes) = match (&self.form, header.kind()) {
             (Form::Collect { .. }, Some(Kind::Gather)) if !marked => {
                 (Some(header.len() as u64), None)
@@ -453,7 +459,8 @@ impl<'a> Listed<'a> {
     /// Takes what others have shown; `at` says where a rank has, and `header` with which header.
     ///
     /// # Safety
-    /// All that this rank looks at have shown their part, and it has been found to be right; the buffers are the operation's.
+    /// All that this rank looks at have shown their part, and it has been found to be right; the
+    /// buffers are the operation's.
     #[inline]
     pub(in crate::direct) unsafe fn take(
         &self,

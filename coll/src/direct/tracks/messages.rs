@@ -101,7 +101,8 @@ impl Messages {
         unsafe { self.exchange_watched(comm, state, number, |_| Ok(true)) }
     }
 
-    /// The same; before it waits for a message `comes` says whether there will be one; what will not come is cancelled.
+    /// The same; before it waits for a message `comes` says whether there will be one; what will
+    /// not come is cancelled.
     ///
     /// # Safety
     /// As [`exchange`](Self::exchange).
@@ -125,7 +126,8 @@ impl Messages {
             schedule: &schedule,
             memory: Memory::new(self.origins, scratch),
         };
-        // SAFETY: the spans are the caller's buffers, or scratch memory of the length that the schedule wants.
+        // SAFETY: the spans are the caller's buffers, or scratch memory of the length that the
+        // schedule wants.
         let outcome = unsafe { run.steps_watched(&mut spare.requests, comes) };
         state.keep_spare(spare);
         outcome

@@ -13,7 +13,8 @@ use crate::direct::tracks::kept::Kept;
 
 /// An operation on a track that is not over yet, with all that it needs.
 pub(crate) struct Pending {
-    /// Left alone if the operation never ends: the device is going then, and the boards' memory with it.
+    /// Left alone if the operation never ends: the device is going then, and the boards' memory
+    /// with it.
     boards: ManuallyDrop<Arc<Boards>>,
     kept: Arc<Kept>,
     begun: Begun,
@@ -71,8 +72,8 @@ impl Pending {
         }
     }
 
-    /// For an operation that has messages: shows its part, takes what is for it on boards when all is there, and says if a
-    /// rank does not agree.
+    /// For an operation that has messages: shows its part, takes what is for it on boards when all
+    /// is there, and says if a rank does not agree.
     ///
     /// # Safety
     /// The buffers are the operation's, until it is over.

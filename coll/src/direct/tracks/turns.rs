@@ -1,9 +1,10 @@
-//! Whose turn it is on a track: what a rank knows of the steps of the operations that are under way on it.
+//! Whose turn it is on a track: what a rank knows of the steps of the operations that are under way
+//! on it.
 //!
-//! An operation on a track is one step. Operations take steps in the order in which they start, and may end in
-//! another. A rank says in a word of its board (`TrackMap::done`) before which step it has all behind it; who wants
-//! to write a cell or a chunk again looks at these words of the others, once in as many steps as the track has
-//! cells, and remembers what it saw.
+//! An operation on a track is one step. Operations take steps in the order in which they start, and
+//! may end in another. A rank says in a word of its board (`TrackMap::done`) before which step it
+//! has all behind it; who wants to write a cell or a chunk again looks at these words of the
+//! others, once in as many steps as the track has cells, and remembers what it saw.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -13,9 +14,10 @@ use crate::state::lock;
 
 /// What a rank knows of a track.
 ///
-/// Atomics for what threads of one rank share, each by plain loads and stores: whoever uses them has the turn
-/// ([`enter`](Self::enter)), which orders them. Nobody has it while an operator runs, so one that starts an operation of its
-/// own takes the next step, as any other start would, and ends it before the step that the operator belongs to.
+/// Atomics for what threads of one rank share, each by plain loads and stores: whoever uses them
+/// has the turn ([`enter`](Self::enter)), which orders them. Nobody has it while an operator runs,
+/// so one that starts an operation of its own takes the next step, as any other start would, and
+/// ends it before the step that the operator belongs to.
 #[derive(Debug)]
 pub(in crate::direct) struct Turns {
     track: usize,
@@ -49,7 +51,8 @@ impl Turns {
         }
     }
 
-    /// Waits for the turn, which lasts as long as what is returned. With one thread it costs nothing.
+    /// Waits for the turn, which lasts as long as what is returned. With one thread it costs
+    /// nothing.
     #[inline]
     pub(in crate::direct) fn enter(&self) -> Option<MutexGuard<'_, ()>> {
         self.turn.as_ref().map(lock)
@@ -72,7 +75,8 @@ impl Turns {
         }
     }
 
-    /// Whether the place of a step may be written; `look` finds out the least that the others have behind them.
+    /// Whether the place of a step may be written; `look` finds out the least that the others have
+    /// behind them.
     #[inline]
     pub(in crate::direct) fn has_room(
         &self,
@@ -84,7 +88,8 @@ impl Turns {
         if step.wrapping_sub(self.done.load(Ordering::Relaxed)) >= limit {
             return false;
         }
-        // What all others have behind them may be this very step, and more: it is this rank that is late.
+        // What all others have behind them may be this very step, and more: it is this rank that is
+        // late.
         let fits = || {
             let ahead = step.wrapping_sub(self.proved.load(Ordering::Relaxed));
             (ahead as i32) < limit as i32
@@ -107,8 +112,9 @@ impl Turns {
         }
     }
 
-    /// A step that was shown is over. Returns before which step all are, and whether those should hear of it who sleep:
-    /// not every time. Who waits for room for a chunk may hear of it one step late, of those steps that all have started.
+    /// A step that was shown is over. Returns before which step all are, and whether those should
+    /// hear of it who sleep: not every time. Who waits for room for a chunk may hear of it one step
+    /// late, of those steps that all have started.
     #[inline]
     pub(in crate::direct) fn end(&self, step: u32) -> (u32, bool) {
         let before = self.done.load(Ordering::Relaxed);
@@ -129,8 +135,8 @@ impl Turns {
         (done, (before ^ done) & !(each - 1) != 0)
     }
 
-    /// Whether operations on the track are started one after the other: then whoever shows a step has all before it
-    /// behind it.
+    /// Whether operations on the track are started one after the other: then whoever shows a step
+    /// has all before it behind it.
     #[inline]
     pub(in crate::direct) fn in_turn(&self) -> bool {
         self.track > 0

@@ -1,4 +1,5 @@
-//! Reductions in the reproducible mode: the same bits by every algorithm and at every number of ranks.
+//! Reductions in the reproducible mode: the same bits by every algorithm and at every number of
+//! ranks.
 
 use portolan_datatype::{Complex, Datatype, Layout, Op};
 
@@ -23,7 +24,8 @@ fn only(name: Name, algorithm: &str) -> Table {
     }])
 }
 
-/// Runs a reduction in the reproducible mode and returns what is in the receive buffer of each rank.
+/// Runs a reduction in the reproducible mode and returns what is in the receive buffer of each
+/// rank.
 fn reduced<T: Datatype>(
     inputs: &[Vec<T>],
     name: Name,
@@ -68,8 +70,8 @@ fn allreduce(b: &mut Builder, layout: &Layout, count: usize) -> Problem {
 
 #[test]
 fn sums_over_ranks_do_not_depend_on_ranks_placement_or_algorithm() {
-    // 40 numbers for each of 30 elements, spread over 1 to 8 ranks: those that a rank has are added there,
-    // exactly, and what it contributes is a sum.
+    // 40 numbers for each of 30 elements, spread over 1 to 8 ranks: those that a rank has are added
+    // there, exactly, and what it contributes is a sum.
     let mut random = Random::new(3);
     let numbers: Vec<Vec<f64>> = (0..30)
         .map(|_| (0..40).map(|_| nasty(&mut random)).collect())
@@ -109,8 +111,8 @@ fn doubles(bytes: &[u8]) -> Vec<u64> {
         .collect()
 }
 
-/// Contributions of `size` ranks of which the numbers for each element are the same set for every size: those of
-/// 8 ranks are given to fewer by leaving out pairs that cancel.
+/// Contributions of `size` ranks of which the numbers for each element are the same set for every
+/// size: those of 8 ranks are given to fewer by leaving out pairs that cancel.
 fn contributions(size: usize, count: usize) -> Vec<Vec<f64>> {
     let mut random = Random::new(5);
     // What only one rank has, and pairs that cancel for the rest.

@@ -7,7 +7,8 @@ use crate::levels::tests::{crossings, maps, named};
 use crate::schedule::Base;
 use crate::simulate::{Random, Simulation};
 
-/// A reduce-scatter of one case with these blocks, on these nodes; `None` if the algorithm does not fit.
+/// A reduce-scatter of one case with these blocks, on these nodes; `None` if the algorithm does not
+/// fit.
 fn scattered(name: &str, map: &[u32], case: &Case, counts: &[usize], form: Forms) -> Option<usize> {
     let levels = Arc::new(Levels::new(map.iter().copied()));
     let (total, layout) = (case.count, &case.layout);

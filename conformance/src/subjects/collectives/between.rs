@@ -52,8 +52,8 @@ struct Halves<'c, 'd, D: Device> {
 impl<D: Device> Halves<'_, '_, D> {
     /// Does an operation.
     fn done(&self, call: Call, operation: &InterOperation<'_>) {
-        // SAFETY: the buffers live in the caller, who looks at them after this returns; any bits are
-        // valid numbers.
+        // SAFETY: the buffers live in the caller, who looks at them after this returns; any bits
+        // are valid numbers.
         let outcome = unsafe { call.between(self.comm, operation) };
         outcome.unwrap_or_else(|error| panic!("{} {call:?}: {error}", operation.name()));
     }
@@ -110,7 +110,8 @@ fn content(from: u32, to: u32, units: usize) -> Vec<u8> {
     Bytes::content(from, to, units * UNIT)
 }
 
-/// Operations that move data, with the root in each group, in every form of the call, in the debug mode as well.
+/// Operations that move data, with the root in each group, in every form of the call, in the debug
+/// mode as well.
 pub fn two_groups_move<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for options in [Options::default(), debug_mode()] {
         between(rank, options, |_, two| {
@@ -345,8 +346,8 @@ pub fn two_groups_bad_arguments<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// In the debug mode, where one rank of two groups calls something else than the others, all end with one text that names
-/// it, in every form of the call; nobody hangs.
+/// In the debug mode, where one rank of two groups calls something else than the others, all end
+/// with one text that names it, in every form of the call; nobody hangs.
 pub fn two_groups_disagree<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     between(rank, debug_mode(), |_, two| {
         let low = two.first > 0;

@@ -124,7 +124,8 @@ pub fn neighbours_in_graphs<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Whoever gets more or less along an edge than its counts say hears who sent how much, whatever the device's own words are.
+/// Whoever gets more or less along an edge than its counts say hears who sent how much, whatever
+/// the device's own words are.
 pub fn neighbours_of_other_lengths<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let (me, last) = (rank.me(), rank.last());
     world(rank, Options::default(), |comm| {

@@ -33,8 +33,8 @@ fn typed<'a>(items: &mut [f64], layout: &'a Layout) -> TypedBuf<'a> {
     }
 }
 
-/// Sums of floating-point numbers have the same bits on any number of ranks: of the elements of all ranks'
-/// slices, and item by item.
+/// Sums of floating-point numbers have the same bits on any number of ranks: of the elements of all
+/// ranks' slices, and item by item.
 pub fn reproducible<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let share = NUMBERS.into_iter().skip(rank.me() as usize);
     let share: Vec<f64> = share.step_by(rank.size() as usize).collect();

@@ -10,7 +10,8 @@ use super::world;
 use crate::case::Verdict;
 use crate::rank::Rank;
 
-/// What one rank has under way on one communicator: a barrier, and for each length a reduction and blocks for everybody.
+/// What one rank has under way on one communicator: a barrier, and for each length a reduction and
+/// blocks for everybody.
 struct Flight {
     rank: u32,
     size: u32,
@@ -81,8 +82,8 @@ impl Flight {
     }
 }
 
-/// On three communicators at once, begun in different orders of these, and waited for in different orders of all. A
-/// persistent one is under way beside them.
+/// On three communicators at once, begun in different orders of these, and waited for in different
+/// orders of all. A persistent one is under way beside them.
 pub fn in_flight<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let long = rank.eager_max().min(20_000) / UNIT + 1;
     for direct in [true, false] {

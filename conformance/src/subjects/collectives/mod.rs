@@ -1,5 +1,5 @@
-//! Collective operations over the device: every operation by every algorithm, in every form of the call,
-//! against what each rank can work out by itself.
+//! Collective operations over the device: every operation by every algorithm, in every form of the
+//! call, against what each rank can work out by itself.
 
 mod between;
 mod buffer;
@@ -95,8 +95,8 @@ pub(crate) fn world<D: Device>(
     rank.barrier();
 }
 
-/// Runs `body` with an operation done by each of its algorithms, as it is done by default (whether or not lines are taken), and in
-/// the debug mode.
+/// Runs `body` with an operation done by each of its algorithms, as it is done by default (whether
+/// or not lines are taken), and in the debug mode.
 pub(crate) fn by_every_algorithm<D: Device>(
     rank: &Rank<'_, D>,
     operation: Name,
@@ -183,8 +183,8 @@ pub fn bcast<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// In the debug mode a block that only its sender, or only its receiver, thinks to be empty is an error for the
-/// receiver, and nobody hangs.
+/// In the debug mode a block that only its sender, or only its receiver, thinks to be empty is an
+/// error for the receiver, and nobody hangs.
 pub fn empty_for_one_side<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     world(rank, debug_mode(), |comm| {
         let wrong = rank.last();

@@ -2,10 +2,10 @@
 //!
 //! Each group has a communicator and a leader; the leaders have one in common. Whatever all ranks
 //! have to agree on, each group agrees on by itself, the leaders swap what came out, and each tells
-//! its group. Before anything else each group meets, so that a rank which makes a communicator of another
-//! kind is told, as elsewhere. An error on one side is told to the other, so that nobody waits for those who have
-//! given up. Once the context of the merged communicator is agreed on, the leaders are not needed
-//! any more.
+//! its group. Before anything else each group meets, so that a rank which makes a communicator of
+//! another kind is told, as elsewhere. An error on one side is told to the other, so that nobody
+//! waits for those who have given up. Once the context of the merged communicator is agreed on, the
+//! leaders are not needed any more.
 
 use super::super::context::{Key, Offer, Whom};
 use super::super::meet::Call;
@@ -28,22 +28,23 @@ pub struct RemoteLeader<'a, D: Device> {
 }
 
 impl<D: Device> InterCommunicator<D> {
-    /// The intercommunicator of this group and another (`MPI_Intercomm_create`). Collective over both
-    /// groups: each calls it with its own communicator and leader. `remote` is needed on the leader
-    /// only, and not looked at elsewhere.
+    /// The intercommunicator of this group and another (`MPI_Intercomm_create`). Collective over
+    /// both groups: each calls it with its own communicator and leader. `remote` is needed on the
+    /// leader only, and not looked at elsewhere.
     ///
     /// The error mode is inherited from `local`.
     ///
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank) if a leader is outside of its communicator;
-    /// [`InvalidTag`](ErrorKind::InvalidTag); [`InvalidArgument`](ErrorKind::InvalidArgument) if the
-    /// leader has no `remote`, the groups have a process in common, or other ranks of this one make a communicator of
-    /// another kind;
-    /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if the leaders' communicator is of
-    /// another job; [`Exhausted`](ErrorKind::Exhausted); [`PeerFailed`](ErrorKind::PeerFailed). What
-    /// is wrong with a leader's arguments its whole group is told. After an error both groups may try again, with the same
-    /// tag, too: the calls of one leader with it belong to those of the other in their order, those that failed as well. So
-    /// a group that has not called when the other one's call failed ends its next call with that error.
+    /// [`InvalidTag`](ErrorKind::InvalidTag); [`InvalidArgument`](ErrorKind::InvalidArgument) if
+    /// the leader has no `remote`, the groups have a process in common, or other ranks of this one
+    /// make a communicator of another kind; [`InvalidCommunicator`](ErrorKind::InvalidCommunicator)
+    /// if the leaders' communicator is of another job; [`Exhausted`](ErrorKind::Exhausted);
+    /// [`PeerFailed`](ErrorKind::PeerFailed). What is wrong with a leader's arguments its whole
+    /// group is told. After an error both groups may try again, with the same tag, too: the calls
+    /// of one leader with it belong to those of the other in their order, those that failed as
+    /// well. So a group that has not called when the other one's call failed ends its next call
+    /// with that error.
     pub fn create(
         local: &Communicator<D>,
         leader: u32,
@@ -126,9 +127,10 @@ impl<'a, D: Device> Sides<'a, D> {
         if able.is_ok()
             && let Err(error) = self.local.meet(Call::IntercommCreate)
         {
-            // All ranks here know of this, and the other side's leader may be waiting; or it never comes, so that this one
-            // does not wait for its word. What is said lies there until its leader's next call with this tag, which it ends:
-            // calls belong together in their order.
+            // All ranks here know of this, and the other side's leader may be waiting; or it never
+            // comes, so that this one does not wait for its word. What is said lies there until its
+            // leader's next call with this tag, which it ends: calls belong together in their
+            // order.
             if self.local.rank() == self.leader
                 && let Ok(link) = &mut self.link
             {

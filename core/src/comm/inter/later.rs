@@ -12,7 +12,8 @@ use crate::request::Request;
 
 /// A duplicate of an intercommunicator that is being made ([`InterCommunicator::idup`]).
 ///
-/// Dropping it gives the duplicate up; the agreement goes on, because the other ranks take part in it.
+/// Dropping it gives the duplicate up; the agreement goes on, because the other ranks take part in
+/// it.
 #[must_use = "dropping it gives the duplicate up"]
 pub struct PendingInterDup<D: Device> {
     parent: InterCommunicator<D>,
@@ -26,8 +27,8 @@ pub struct PendingInterDup<D: Device> {
 
 impl<D: Device> InterCommunicator<D> {
     /// Starts to make another one of the same groups (`MPI_Comm_idup`); it is there when
-    /// [`PendingInterDup::wait`] returns it. What it inherits is what there is now. Collective over both groups, as
-    /// [`Communicator::idup`](crate::comm::Communicator::idup).
+    /// [`PendingInterDup::wait`] returns it. What it inherits is what there is now. Collective over
+    /// both groups, as [`Communicator::idup`](crate::comm::Communicator::idup).
     ///
     /// # Errors
     /// As [`Communicator::idup`](crate::comm::Communicator::idup).
@@ -35,8 +36,9 @@ impl<D: Device> InterCommunicator<D> {
         self.idup_behind(None)
     }
 
-    /// The same, which begins when `first` is complete, a request of this rank that belongs to the duplicate from now
-    /// on, whatever this returns. If that ends with an error, so does the duplicate, without a message.
+    /// The same, which begins when `first` is complete, a request of this rank that belongs to the
+    /// duplicate from now on, whatever this returns. If that ends with an error, so does the
+    /// duplicate, without a message.
     ///
     /// # Errors
     /// As [`idup`](Self::idup).

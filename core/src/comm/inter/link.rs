@@ -20,11 +20,12 @@ const TEXT: usize = 1000;
 /// The outcome of something: data, or an error in so many words.
 type Said = std::result::Result<Vec<u8>, Error>;
 
-/// How often this rank, as a leader, has talked to others: by context, the other's process and tag. Both leaders count
-/// alike, because the calls of one pair with those of the other in their order, whatever comes of them.
+/// How often this rank, as a leader, has talked to others: by context, the other's process and tag.
+/// Both leaders count alike, because the calls of one pair with those of the other in their order,
+/// whatever comes of them.
 ///
-/// They are the job's and not the communicator's: what nobody has heard yet lies under its context, and if the next
-/// communicator there counted from one, it would take that for its own.
+/// They are the job's and not the communicator's: what nobody has heard yet lies under its context,
+/// and if the next communicator there counted from one, it would take that for its own.
 #[derive(Debug, Default)]
 pub(in super::super) struct Attempts(Mutex<BTreeMap<(u32, u32, u32), u64>>);
 
@@ -67,9 +68,9 @@ impl<'a, D: Device> Link<'a, D> {
 
     /// Says how it went here, and hears how it went there.
     ///
-    /// Attempts are counted: what was said last in one that failed is still there when the next
-    /// one begins, and is dropped then. So a leader may have to hear twice before the other hears it once: what is said
-    /// here waits for nobody.
+    /// Attempts are counted: what was said last in one that failed is still there when the next one
+    /// begins, and is dropped then. So a leader may have to hear twice before the other hears it
+    /// once: what is said here waits for nobody.
     pub(super) fn swap(&mut self, mine: &Said) -> Said {
         self.say(mine)?;
         let (_, pattern) = self.way();
@@ -93,8 +94,8 @@ impl<'a, D: Device> Link<'a, D> {
         heard(self.peer, outcome, body)
     }
 
-    /// Says that nothing comes any more, and does not wait until anybody hears it: the other leader may have given
-    /// up, too, or be done.
+    /// Says that nothing comes any more, and does not wait until anybody hears it: the other leader
+    /// may have given up, too, or be done.
     pub(super) fn give_up(&mut self, why: &Error) {
         // Nobody is left to tell if that fails, too.
         let _ = self.say(&Err(why.clone()));
@@ -153,12 +154,14 @@ impl<'a, D: Device> Link<'a, D> {
 }
 
 impl<D: Device> Communicator<D> {
-    /// Sends a message that keeps itself until somebody takes it, or the job ends; the arguments must be legal.
+    /// Sends a message that keeps itself until somebody takes it, or the job ends; the arguments
+    /// must be legal.
     fn leave(&self, args: &SendArgs, bytes: Vec<u8>) -> Result<()> {
         let device = self.device();
         let guard = NoUnwind::new("the creation of an intercommunicator");
-        // SAFETY: the arguments are legal. The bytes stay where they are: they are dropped when the request is over,
-        // below or by the device, and the guard lets no panic past before it has them.
+        // SAFETY: the arguments are legal. The bytes stay where they are: they are dropped when the
+        // request is over, below or by the device, and the guard lets no panic past before it has
+        // them.
         let request = unsafe { device.isend_contig_unchecked(args, ContigBuf::from_bytes(&bytes)) };
         let left = request.and_then(|request| {
             if device.test(request)?.is_none() {

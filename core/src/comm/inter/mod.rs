@@ -1,10 +1,10 @@
 //! Intercommunicators: two groups that talk to each other (MPI-4 section 7.6).
 //!
 //! A rank names ranks of the *other* group. Point-to-point messages go through a communicator whose
-//! group is the remote one ([`InterCommunicator::messages`]). Everything that concerns all ranks goes
-//! through a second one, of both groups ([`InterCommunicator::merged`]): agreeing on contexts here, the
-//! collectives of `coll`. `create.rs` says how two groups that share no communicator come to have
-//! that, `parts.rs` how parts of two groups that have one come to have another.
+//! group is the remote one ([`InterCommunicator::messages`]). Everything that concerns all ranks
+//! goes through a second one, of both groups ([`InterCommunicator::merged`]): agreeing on contexts
+//! here, the collectives of `coll`. `create.rs` says how two groups that share no communicator come
+//! to have that, `parts.rs` how parts of two groups that have one come to have another.
 
 mod create;
 mod later;
@@ -25,8 +25,8 @@ use crate::group::{Comparison, Group};
 
 /// Two groups that talk to each other, and the caller's place in one of them (MPI-4 section 7.6).
 ///
-/// A rank names ranks of the *other* group: messages go by [`messages`](Self::messages), what concerns
-/// all ranks by [`merged`](Self::merged). A counted handle, as [`Communicator`] is.
+/// A rank names ranks of the *other* group: messages go by [`messages`](Self::messages), what
+/// concerns all ranks by [`merged`](Self::merged). A counted handle, as [`Communicator`] is.
 #[derive(Debug)]
 pub struct InterCommunicator<D: Device>(Arc<Inner<D>>);
 

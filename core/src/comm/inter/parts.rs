@@ -1,7 +1,8 @@
 //! Intercommunicators out of intercommunicators: some ranks of either group.
 //!
-//! Both groups agree together, over the communicator that they have in common, so nobody needs a leader. Every rank
-//! hears who takes part on either side: where one side is empty, all know, and nothing is made there.
+//! Both groups agree together, over the communicator that they have in common, so nobody needs a
+//! leader. Every rank hears who takes part on either side: where one side is empty, all know, and
+//! nothing is made there.
 
 use super::super::among::mark;
 use super::super::meet::Call;
@@ -10,26 +11,29 @@ use crate::device::Device;
 use crate::error::{ErrorKind, Result};
 use crate::group::Group;
 
-/// Who takes part: ranks of the [merged](InterCommunicator::merged) communicator, in their new order.
+/// Who takes part: ranks of the [merged](InterCommunicator::merged) communicator, in their new
+/// order.
 struct Sides {
     local: Vec<u32>,
     remote: Vec<u32>,
 }
 
 impl<D: Device> InterCommunicator<D> {
-    /// The intercommunicator of some ranks of either group (`MPI_Comm_create`): each group says which of its own;
-    /// all of its ranks say the same. `None` on ranks that do not take part, and on all if a group says nobody.
-    /// Collective over both groups.
+    /// The intercommunicator of some ranks of either group (`MPI_Comm_create`): each group says
+    /// which of its own; all of its ranks say the same. `None` on ranks that do not take part, and
+    /// on all if a group says nobody. Collective over both groups.
     ///
     /// # Errors
-    /// As [`Communicator::dup`](crate::comm::Communicator::dup), and [`InvalidArgument`](ErrorKind::InvalidArgument) if
-    /// the `group` of some rank has a member that is not in the local group, or if the ranks of a group say different
-    /// ones: on all ranks of both, because those that are right cannot know.
+    /// As [`Communicator::dup`](crate::comm::Communicator::dup), and
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the `group` of some rank has a member
+    /// that is not in the local group, or if the ranks of a group say different ones: on all ranks
+    /// of both, because those that are right cannot know.
     pub fn create_part(&self, group: &Group) -> Result<Option<Self>> {
         let merged = self.merged();
         let checked = merged.check_members_of(group, self.local_group());
         let place = group.rank_of(merged.process());
-        // One more than the place, so that 0 is none; and whether this rank is wrong, which the others wait to hear.
+        // One more than the place, so that 0 is none; and whether this rank is wrong, which the
+        // others wait to hear.
         let mine = [
             place.map_or(0, |place| u64::from(place) + 1),
             mark(group),
@@ -62,10 +66,10 @@ impl<D: Device> InterCommunicator<D> {
         self.on_sides(place.map(|_| sides))
     }
 
-    /// One intercommunicator per `color` that ranks of both groups give, of those that give it (`MPI_Comm_split`);
-    /// `None` for ranks that give none (`MPI_UNDEFINED`), and for those whose color nobody in the other group gives. The
-    /// new ranks on either side are in the order of `key`, and of the ranks here where keys are equal.
-    /// Collective over both groups.
+    /// One intercommunicator per `color` that ranks of both groups give, of those that give it
+    /// (`MPI_Comm_split`); `None` for ranks that give none (`MPI_UNDEFINED`), and for those whose
+    /// color nobody in the other group gives. The new ranks on either side are in the order of
+    /// `key`, and of the ranks here where keys are equal. Collective over both groups.
     ///
     /// # Errors
     /// As [`Communicator::dup`](crate::comm::Communicator::dup).
@@ -109,7 +113,8 @@ impl<D: Device> InterCommunicator<D> {
         }
     }
 
-    /// The ranks of both groups have met. Agrees on what a new intercommunicator needs, and makes it of those who take part; `None` for others.
+    /// The ranks of both groups have met. Agrees on what a new intercommunicator needs, and makes
+    /// it of those who take part; `None` for others.
     fn on_sides(&self, sides: Option<Sides>) -> Result<Option<Self>> {
         let (merged, low) = (self.merged(), self.0.low);
         let groups = match sides {

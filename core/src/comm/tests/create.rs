@@ -213,8 +213,8 @@ fn freeing_leaves_pending_operations_alone() {
     });
 }
 
-/// Ranks create in different orders, each thread its own: whoever waits for a rank that is busy with
-/// another creation must not keep that one from its end.
+/// Ranks create in different orders, each thread its own: whoever waits for a rank that is busy
+/// with another creation must not keep that one from its end.
 #[test]
 fn threads_may_create_in_any_order() {
     on_some::<Multiple>(3, |world| {

@@ -323,8 +323,9 @@ fn a_death_on_one_side_ends_the_creation_on_both() {
     }
 }
 
-/// Each leader has heard from the other when somebody in its own group dies, so both say that they give up. Nobody is
-/// there to hear it, and with messages that wait for their receiver nobody may wait for that.
+/// Each leader has heard from the other when somebody in its own group dies, so both say that they
+/// give up. Nobody is there to hear it, and with messages that wait for their receiver nobody may
+/// wait for that.
 #[test]
 fn leaders_that_both_give_up_do_not_wait_for_each_other() {
     let mut settings = Settings::default();

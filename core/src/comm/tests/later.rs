@@ -44,8 +44,9 @@ fn duplicates_in_the_background_are_like_others() {
     }
 }
 
-/// Rank 0 goes on to a blocking creation while the other waits for the one in the background, and the other way
-/// round. Whichever creation has the mask first must not wait for a rank that does not come.
+/// Rank 0 goes on to a blocking creation while the other waits for the one in the background, and
+/// the other way round. Whichever creation has the mask first must not wait for a rank that does
+/// not come.
 #[test]
 fn ranks_may_complete_creations_in_different_orders() {
     for n in [2, 3, 4] {
@@ -74,8 +75,8 @@ fn ranks_may_complete_creations_in_different_orders() {
     }
 }
 
-/// Rank 1 has started a duplicate and makes no call. Rank 0, which has heard from it and waits for more, can still make
-/// communicators with others, and of itself alone.
+/// Rank 1 has started a duplicate and makes no call. Rank 0, which has heard from it and waits for
+/// more, can still make communicators with others, and of itself alone.
 #[test]
 fn who_is_away_holds_up_no_other_creation() {
     let (started, done) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
@@ -190,8 +191,8 @@ fn a_death_ends_duplicates_in_the_background() {
     }
 }
 
-/// The duplicates of rank 0 begin when its part of the graph is done, so the other's first words lie in front of those about
-/// the graph's edges.
+/// The duplicates of rank 0 begin when its part of the graph is done, so the other's first words
+/// lie in front of those about the graph's edges.
 #[test]
 fn messages_of_duplicates_are_not_those_of_graphs() {
     for n in [2, 3, 4, 5] {

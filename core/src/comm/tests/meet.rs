@@ -88,7 +88,8 @@ fn other_topologies_are_named_with_both() {
     });
 }
 
-/// The members hear of an order that differs, though each looks for the next in its own; those who are no members, nothing.
+/// The members hear of an order that differs, though each looks for the next in its own; those who
+/// are no members, nothing.
 #[test]
 fn groups_in_another_order_are_named_among_their_members() {
     for n in [2, 3, 5] {
@@ -131,10 +132,12 @@ fn create_across<D: Device>(
     InterCommunicator::create(half, 0, Some(remote))
 }
 
-/// Who creates something else is named in his group, and the other group hears of it from its leader.
+/// Who creates something else is named in his group, and the other group hears of it from its
+/// leader.
 #[test]
 fn who_does_not_make_an_intercommunicator_is_named_and_the_other_group_told() {
-    // The ranks of the first half that call it: with the leader, which is the first, or without him.
+    // The ranks of the first half that call it: with the leader, which is the first, or without
+    // him.
     for (n, callers) in [(4, 0..1), (5, 0..1), (6, 0..2), (7, 1..3)] {
         on_all(n, |world| {
             let (me, cut) = (world.rank(), n / 2);

@@ -58,7 +58,8 @@ proptest! {
             assert_eq!(part.is_some(), there);
             if let Some(part) = part {
                 meet(&part, &local, &remote, me);
-                // Parts agree on ids by themselves, at the same time, and what comes of them is whole.
+                // Parts agree on ids by themselves, at the same time, and what comes of them is
+                // whole.
                 talk(&part.dup().unwrap());
                 assert_eq!(part.merge(part.local_offset() != 0).unwrap().size() as usize, local.len() + remote.len());
                 let again = part.split(Some(7), -i64::from(part.rank())).unwrap().expect("all of both sides");

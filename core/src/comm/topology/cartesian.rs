@@ -112,11 +112,12 @@ impl Cartesian {
         self.size
     }
 
-    /// The rank at these coordinates (`MPI_Cart_rank`). Those in periodic dimensions may be outside.
+    /// The rank at these coordinates (`MPI_Cart_rank`). Those in periodic dimensions may be
+    /// outside.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if their number is not that of the dimensions,
-    /// or one is outside of a dimension with ends.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if their number is not that of the
+    /// dimensions, or one is outside of a dimension with ends.
     #[doc(alias = "MPI_Cart_rank")]
     pub fn rank(&self, coords: &[i64]) -> Result<u32> {
         if coords.len() != self.dims.len() {

@@ -27,12 +27,12 @@ impl<D: Device> Communicator<D> {
         self.on_first(size, Topology::Cartesian(grid), reorder)
     }
 
-    /// The parts of a grid in which all coordinates are equal but those of the dimensions to `keep`,
-    /// each a grid of those (`MPI_Cart_sub`). Collective.
+    /// The parts of a grid in which all coordinates are equal but those of the dimensions to
+    /// `keep`, each a grid of those (`MPI_Cart_sub`). Collective.
     ///
     /// # Errors
-    /// As [`dup`](Self::dup); [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if this is not
-    /// a grid, [`InvalidArgument`](ErrorKind::InvalidArgument) if `keep` has another number of
+    /// As [`dup`](Self::dup); [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if this is
+    /// not a grid, [`InvalidArgument`](ErrorKind::InvalidArgument) if `keep` has another number of
     /// dimensions.
     #[doc(alias = "MPI_Cart_sub")]
     pub fn cart_sub(&self, keep: &[bool]) -> Result<Self> {
@@ -59,12 +59,12 @@ impl<D: Device> Communicator<D> {
         self.derive(group, key, context, Some(topology))
     }
 
-    /// A communicator of as many ranks as a graph has, on that graph (`MPI_Graph_create`); `None` on
-    /// ranks that are left over. Collective, with one graph.
+    /// A communicator of as many ranks as a graph has, on that graph (`MPI_Graph_create`); `None`
+    /// on ranks that are left over. Collective, with one graph.
     ///
     /// # Errors
-    /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if the graph is larger
-    /// than the communicator.
+    /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if the graph is
+    /// larger than the communicator.
     #[doc(alias = "MPI_Graph_create")]
     pub fn graph_create(&self, graph: Graph, reorder: bool) -> Result<Option<Self>> {
         self.check_fits("graph", graph.size())?;
@@ -103,7 +103,8 @@ impl<D: Device> Communicator<D> {
     /// The same, where any rank may give any edges: each source with its destinations
     /// (`MPI_Dist_graph_create`). Collective.
     ///
-    /// A rank's neighbours are in the order of the ranks that gave the edges, and as they gave them.
+    /// A rank's neighbours are in the order of the ranks that gave the edges, and as they gave
+    /// them.
     ///
     /// # Errors
     /// As [`dist_graph_create_adjacent`](Self::dist_graph_create_adjacent), for the rank that gives

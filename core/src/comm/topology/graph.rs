@@ -60,8 +60,8 @@ impl Graph {
         self.edges.len()
     }
 
-    /// The neighbours of a rank, in the order in which they were given (`MPI_Graph_neighbors`); none
-    /// outside of the graph.
+    /// The neighbours of a rank, in the order in which they were given (`MPI_Graph_neighbors`);
+    /// none outside of the graph.
     #[doc(alias = "MPI_Graph_neighbors")]
     #[must_use]
     pub fn neighbours(&self, rank: u32) -> &[u32] {

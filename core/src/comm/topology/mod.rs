@@ -66,8 +66,8 @@ impl<D: Device> Communicator<D> {
         }
     }
 
-    /// Whom this rank receives from and sends to in neighbour collectives; `None` without a topology
-    /// (`MPI_Dist_graph_neighbors`, `MPI_Graph_neighbors`).
+    /// Whom this rank receives from and sends to in neighbour collectives; `None` without a
+    /// topology (`MPI_Dist_graph_neighbors`, `MPI_Graph_neighbors`).
     ///
     /// Made at each call: collectives keep it.
     #[doc(alias("MPI_Dist_graph_neighbors", "MPI_Graph_neighbors"))]

@@ -24,9 +24,9 @@ pub struct Neighbour {
     /// Tells messages between the same two ranks apart: what one rank sends on a lane, the other
     /// receives on that lane. No two destinations with one rank have the same, and no two sources.
     ///
-    /// On a grid: twice the dimension, and 1 more for messages upwards; a dimension of 1 or 2 places
-    /// that is periodic has the same rank on both sides. In a graph: how many times the rank has
-    /// been named before.
+    /// On a grid: twice the dimension, and 1 more for messages upwards; a dimension of 1 or 2
+    /// places that is periodic has the same rank on both sides. In a graph: how many times the rank
+    /// has been named before.
     pub lane: u32,
 }
 

@@ -29,7 +29,8 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Drops an announced message: its sender is told that it was received, unless it has cancelled.
+    /// Drops an announced message: its sender is told that it was received, unless it has
+    /// cancelled.
     pub(in crate::engine) fn drop_offer(
         &mut self,
         from: u32,

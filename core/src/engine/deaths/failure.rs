@@ -4,8 +4,9 @@
 //! error, and later ones wait for the living. (A receive that only the dead could satisfy would
 //! wait for ever; the caller knows now, and has to decide.)
 //!
-//! A peer that has left in good order is none of these, until a wait needs it: then it counts as dead, except to receives
-//! from any source, which wait for the others. Transports tell of no such end; waits ask, before they sleep.
+//! A peer that has left in good order is none of these, until a wait needs it: then it counts as
+//! dead, except to receives from any source, which wait for the others. Transports tell of no such
+//! end; waits ask, before they sleep.
 
 use crate::device::ProcId;
 use crate::engine::entry::{Op, RecvStage};
@@ -18,7 +19,8 @@ use crate::group::Group;
 use crate::matching::Pattern;
 use crate::transport::Transport;
 
-/// Polls after which what a peer that has gone had sent is here, although others send still: there is room for so many packets at most.
+/// Polls after which what a peer that has gone had sent is here, although others send still: there
+/// is room for so many packets at most.
 const DRAIN: u32 = 4096;
 
 impl<T: Transport> State<T> {
@@ -76,9 +78,10 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Peers that take no more packets are dead, or have left the job while something was still to go to them: what waits
-    /// for them ends. Not before the transport says so, which may have lent memory for what they do; nor before what they have sent
-    /// is here, as far as polls may tell. `packets` were brought by the last one. Returns how many there were.
+    /// Peers that take no more packets are dead, or have left the job while something was still to
+    /// go to them: what waits for them ends. Not before the transport says so, which may have lent
+    /// memory for what they do; nor before what they have sent is here, as far as polls may tell.
+    /// `packets` were brought by the last one. Returns how many there were.
     pub(in crate::engine) fn fail_gone(&mut self, packets: usize) -> usize {
         let mut done = 0;
         for (peer, polls) in std::mem::take(&mut self.proto.gone) {
@@ -114,8 +117,9 @@ impl<T: Transport> State<T> {
         self.transport.failure_of(peer).map(Into::into)
     }
 
-    /// Looks whether a peer that a wait needs has left in good order, which no failure tells of: what waits for it ends with one of the
-    /// next polls. `false` if the wait is for nobody in particular.
+    /// Looks whether a peer that a wait needs has left in good order, which no failure tells of:
+    /// what waits for it ends with one of the next polls. `false` if the wait is for nobody in
+    /// particular.
     #[cold]
     pub(in crate::engine) fn look_for_leavers(&mut self, target: Target) -> bool {
         let needed = self.proto.needed(target);
@@ -253,7 +257,8 @@ impl Proto {
         self.peers[peer as usize].flags & Peer::LEFT != 0
     }
 
-    /// The peers that a wait needs, or one of them: whoever waits for anything waits for all that is under way.
+    /// The peers that a wait needs, or one of them: whoever waits for anything waits for all that
+    /// is under way.
     fn needed(&self, target: Target) -> Vec<u32> {
         let by_all = || {
             let of_requests = self.table.active();

@@ -40,8 +40,9 @@ pub(in crate::engine) fn clock_resolution() -> f64 {
 }
 
 impl<T: Transport, L: Level> Engine<T, L> {
-    /// Ends the use of this engine as [`Device::end`] does, but waits for the other ranks by messages of
-    /// `device`: for a device that has an engine inside and sends messages by a better way.
+    /// Ends the use of this engine as [`Device::end`] does, but waits for the other ranks by
+    /// messages of `device`: for a device that has an engine inside and sends messages by a better
+    /// way.
     ///
     /// # Errors
     /// As [`Device::end`].
@@ -107,7 +108,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
 /// How long the words of a rank that ends the job wait for whoever reads its standard error.
 const READ_WITHIN: libc::c_int = 1000;
 
-/// Writes to standard error, unless it is closed, or a pipe that nobody empties: the job has to end all the same.
+/// Writes to standard error, unless it is closed, or a pipe that nobody empties: the job has to end
+/// all the same.
 fn say(text: &str) {
     for part in text.as_bytes().chunks(libc::PIPE_BUF) {
         let mut stderr = libc::pollfd {
@@ -115,8 +117,8 @@ fn say(text: &str) {
             events: libc::POLLOUT,
             revents: 0,
         };
-        // SAFETY: one descriptor, as said, which lives until the call returns. What a pipe says it has room for is at
-        // least `PIPE_BUF` bytes.
+        // SAFETY: one descriptor, as said, which lives until the call returns. What a pipe says it
+        // has room for is at least `PIPE_BUF` bytes.
         let ready = unsafe { libc::poll(&raw mut stderr, 1, READ_WITHIN) };
         if ready == 0 || std::io::Write::write_all(&mut std::io::stderr(), part).is_err() {
             return;

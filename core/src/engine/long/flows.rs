@@ -1,5 +1,5 @@
-//! Data of devices on its way through the host: copied in chunks by the driver, while the transport moves
-//! others.
+//! Data of devices on its way through the host: copied in chunks by the driver, while the transport
+//! moves others.
 //!
 //! ```text
 //! device ──driver──▶ chunk 3                         sender: `loader.rs`
@@ -7,8 +7,8 @@
 //!                                           chunk 1 ──driver──▶ device    receiver: `Landing`
 //! ```
 //!
-//! The chunks are few, whatever the length and number of messages. Who finds none lets the driver copy at once: a
-//! receiver what has come, a sender, after a while, a piece.
+//! The chunks are few, whatever the length and number of messages. Who finds none lets the driver
+//! copy at once: a receiver what has come, a sender, after a while, a piece.
 
 use std::collections::VecDeque;
 
@@ -26,8 +26,8 @@ use crate::staging::{CHUNK, Chunk, Driven, DrivenBuf, EACH, Moving, Pool, unsupp
 use crate::status::Status;
 use crate::transport::{Payload, Transport};
 
-/// The chunks of an engine, and the receives whose last copies are under way. Two pools: what is sent never waits
-/// for what is received.
+/// The chunks of an engine, and the receives whose last copies are under way. Two pools: what is
+/// sent never waits for what is received.
 #[derive(Default)]
 pub(in crate::engine) struct Flows {
     pub(in crate::engine) fetches: Pool,
@@ -101,7 +101,8 @@ impl Landing {
         }
     }
 
-    /// Room for the bytes from a position on, of a length that is not 0; `None` if no chunk can be had.
+    /// Room for the bytes from a position on, of a length that is not 0; `None` if no chunk can be
+    /// had.
     fn room(&mut self, data: &Driven, position: usize) -> Option<(*mut u8, usize)> {
         let goes_on = |(_, start, len): &(Chunk, usize, usize)| start + len == position;
         if !self.filling.as_ref().is_some_and(goes_on) {
@@ -162,8 +163,9 @@ impl Landing {
         if len == 0 {
             return None;
         }
-        // SAFETY: the receive's memory is the device's until the request completes, and the chunk is this
-        // landing's; both are so until the copy is over (`Moving`), because a landing is dropped before.
+        // SAFETY: the receive's memory is the device's until the request completes, and the chunk
+        // is this landing's; both are so until the copy is over (`Moving`), because a landing is
+        // dropped before.
         let copying = unsafe {
             data.driver()
                 .start_store(data.at(start), chunk.start(), len)

@@ -1,9 +1,10 @@
 //! Receives of long messages whose senders were absent when they were matched.
 //!
-//! One absent sender's message is pulled at a time; the others wait here. By their turn their senders may be back, and
-//! then they move by the way that is best: so whoever is back is found behind those who are not. Of one sender
-//! the first is looked at only: what holds of it mostly holds of those behind it (not where a transport thinks a
-//! longer one worth waking its sender for), and a window makes many.
+//! One absent sender's message is pulled at a time; the others wait here. By their turn their
+//! senders may be back, and then they move by the way that is best: so whoever is back is found
+//! behind those who are not. Of one sender the first is looked at only: what holds of it mostly
+//! holds of those behind it (not where a transport thinks a longer one worth waking its sender
+//! for), and a window makes many.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,9 @@
-//! The data of a send, or of a peer's get, on its way from a device: [`flows`](crate::engine::long::flows).
+//! The data of a send, or of a peer's get, on its way from a device:
+//! [`flows`](crate::engine::long::flows).
 //!
-//! Chunks are lent for as long as a peer does not take what is in them, which may be for ever. So nobody waits
-//! for one for ever: a stream that has had none for a while has its next piece copied when it can leave, by a call
-//! that returns when that is done.
+//! Chunks are lent for as long as a peer does not take what is in them, which may be for ever. So
+//! nobody waits for one for ever: a stream that has had none for a while has its next piece copied
+//! when it can leave, by a call that returns when that is done.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,9 +15,11 @@ use crate::staging::{CHUNK, Driven, EACH, Moving, Pool};
 use crate::transport::packet::flags;
 use crate::transport::{Header, Sent, Transport};
 
-/// Looks for a chunk before a stream goes without: whoever has them moves on meanwhile, unless its peer does not look.
+/// Looks for a chunk before a stream goes without: whoever has them moves on meanwhile, unless its
+/// peer does not look.
 const PATIENCE: u32 = 32;
-/// Looks before that is tried again with a peer that had no room, at most. What was copied for it was copied in vain.
+/// Looks before that is tried again with a peer that had no room, at most. What was copied for it
+/// was copied in vain.
 const MOST_PATIENCE: u32 = 256;
 
 /// The data of a send on its way from the device.
@@ -60,9 +63,9 @@ impl Loader {
             let Some(chunk) = self.pool.take(self.data.driver(), source) else {
                 break;
             };
-            // SAFETY: the sender leaves its memory to the device until the request completes, and the chunk is the
-            // loader's; both are so until the copy is over (`Moving`), because a stream is dropped before its
-            // send ends.
+            // SAFETY: the sender leaves its memory to the device until the request completes, and
+            // the chunk is the loader's; both are so until the copy is over (`Moving`), because a
+            // stream is dropped before its send ends.
             let copying = unsafe { self.data.driver().start_fetch(source, chunk.start(), len) };
             let Some(copying) = self.data.note(copying) else {
                 self.failed = true;
@@ -88,7 +91,8 @@ impl Loader {
         Some((start.cast_const(), range.end - position))
     }
 
-    /// The next piece, copied by a call of the driver, if there has been no chunk for it for too long.
+    /// The next piece, copied by a call of the driver, if there has been no chunk for it for too
+    /// long.
     fn piece_at_once(&mut self, most: usize, scratch: &mut Vec<u8>) -> Option<(*const u8, usize)> {
         if !self.chunks.is_empty() || self.failed {
             return None;
@@ -99,7 +103,8 @@ impl Loader {
         }
         let len = most.min(self.rest.len());
         scratch.resize(scratch.len().max(len), 0);
-        // SAFETY: the sender leaves its memory to the device until the request completes; the scratch has `len` bytes.
+        // SAFETY: the sender leaves its memory to the device until the request completes; the
+        // scratch has `len` bytes.
         let fetched = unsafe { self.data.fetch(self.rest.start, scratch.as_mut_ptr(), len) };
         self.failed = fetched.is_none();
         if self.failed {
@@ -161,8 +166,8 @@ impl<T: Transport> State<T> {
             let len = here.min(stream.piece);
             let next = loader.is_here(1);
             self.proto.counters.pieces_overlapped += u64::from(next == Some(false));
-            // SAFETY: `len` is at most `piece`, which is at most `bulk`, and so many bytes are here, of a chunk or of the
-            // scratch, which nobody else uses meanwhile.
+            // SAFETY: `len` is at most `piece`, which is at most `bulk`, and so many bytes are
+            // here, of a chunk or of the scratch, which nobody else uses meanwhile.
             let result = unsafe {
                 self.transport
                     .send_bulk(stream.peer, &stream.header, len, |target| {

@@ -1,11 +1,13 @@
-//! Long messages: offered, then pulled by the receiver, streamed by the sender, or half by each; or in pieces that nobody asked for.
+//! Long messages: offered, then pulled by the receiver, streamed by the sender, or half by each; or
+//! in pieces that nobody asked for.
 //!
 //! - [`flows`]: data of devices on its way through the host
 //! - [`late`]: receives of long messages whose senders were absent when they were matched
 //! - [`loader`]: the data of a send, or of a peer's get, on its way from a device
 //! - [`pieces`]: messages in pieces that nobody has asked for
 //! - [`rendezvous`]: offers: the receiver takes a message when it has a buffer for it
-//! - [`transfer`]: moving the data of an offer: pulled by the receiver, streamed by the sender, or half by each
+//! - [`transfer`]: moving the data of an offer: pulled by the receiver, streamed by the sender, or
+//!   half by each
 //! - [`unasked`]: whether a message of middle length is announced, or sent in pieces without asking
 //! - [`ways`]: which way the data of long messages takes
 

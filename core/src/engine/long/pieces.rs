@@ -1,4 +1,5 @@
-//! Messages in pieces that nobody has asked for: one side reads a piece while the other writes the next.
+//! Messages in pieces that nobody has asked for: one side reads a piece while the other writes the
+//! next.
 //!
 //! ```text
 //! sender                       receiver
@@ -8,15 +9,17 @@
 //!   complete
 //! ```
 //!
-//! Like an eager message it needs no answer, and like a stream both processors copy at a time. Which
-//! messages go so: [`Proto::form`] says it of those that a call waits for; others do in windows
-//! (`Proto::goes_unasked`), where the transport has room for the whole message. Between the pieces of one message there is no other message of the pair
-//! (packets of other kinds may be): what has begun and finds no room waits at the head of the peer's queue.
-//! So a receiver needs no name for a message that arrives, only its sender's number.
+//! Like an eager message it needs no answer, and like a stream both processors copy at a time.
+//! Which messages go so: [`Proto::form`] says it of those that a call waits for; others do in
+//! windows (`Proto::goes_unasked`), where the transport has room for the whole message. Between the
+//! pieces of one message there is no other message of the pair (packets of other kinds may be):
+//! what has begun and finds no room waits at the head of the peer's queue. So a receiver needs no
+//! name for a message that arrives, only its sender's number.
 //!
-//! A message without a receive is a message only when all of it is here: then it is matched, or stored.
-//! One with a receive can be taken back no more; if its sender dies, the receive ends with the error. Of what is found
-//! behind a death, whole messages are delivered, and a part of one binds no receive.
+//! A message without a receive is a message only when all of it is here: then it is matched, or
+//! stored. One with a receive can be taken back no more; if its sender dies, the receive ends with
+//! the error. Of what is found behind a death, whole messages are delivered, and a part of one
+//! binds no receive.
 
 use std::collections::BTreeMap;
 
@@ -39,20 +42,20 @@ use crate::transport::{Header, Limits, PacketKind, Payload, Sent, Transport, Tra
 /// Memory that is asked for at once because of what a peer says of a message's length.
 const BELIEVED: usize = 1 << 20;
 
-/// Polls for room for one message: each takes what packets have come, as many as a rank takes from another at a time, and
-/// copies no more than they carry ([`State::take_in`]).
+/// Polls for room for one message: each takes what packets have come, as many as a rank takes from
+/// another at a time, and copies no more than they carry ([`State::take_in`]).
 const POLLS: u32 = 8;
 
-/// Of messages that go in windows the shortest pieces are so many times as long as of others. (Two processes that are apart, windows of
-/// 32 and 48 KiB, pieces of 16 KiB to those of 8: 1.36 and 1.13 times as much; near 0.97 and 1.00, and with a buffer for each message 1.07
-/// of 32 KiB.)
+/// Of messages that go in windows the shortest pieces are so many times as long as of others. (Two
+/// processes that are apart, windows of 32 and 48 KiB, pieces of 16 KiB to those of 8: 1.36 and
+/// 1.13 times as much; near 0.97 and 1.00, and with a buffer for each message 1.07 of 32 KiB.)
 const IN_WINDOWS: usize = 2;
 
 /// Lengths from which on messages change their form.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Lengths {
-    /// Longest message that a blocking call sends in one packet, whoever receives it: less than the eager limit where
-    /// receivers may want to read the message where it is, and can at once.
+    /// Longest message that a blocking call sends in one packet, whoever receives it: less than the
+    /// eager limit where receivers may want to read the message where it is, and can at once.
     pub(in crate::engine) whole: usize,
     /// Longest message that may go unasked.
     pub(in crate::engine) unasked: usize,
@@ -93,9 +96,10 @@ pub(in crate::engine) enum Form {
 }
 
 impl Proto {
-    /// The form of a message of `len` bytes; `waited` if it is sent by a blocking call from one place. (Others may be many
-    /// at a time: then nobody waits for the answer to one; [`try_unasked`](State::try_unasked) has asked before whether
-    /// they go in pieces all the same.)
+    /// The form of a message of `len` bytes; `waited` if it is sent by a blocking call from one
+    /// place. (Others may be many at a time: then nobody waits for the answer to one;
+    /// [`try_unasked`](State::try_unasked) has asked before whether they go in pieces all the
+    /// same.)
     pub(in crate::engine) fn form(&mut self, args: &SendArgs, len: usize, waited: bool) -> Form {
         let (peer, eager) = (args.dest.index(), self.limits.eager);
         if self.peers[peer as usize].flags & Peer::HOLD != 0 {
@@ -132,7 +136,8 @@ impl Proto {
         self.unasked.went(peer, class, waited);
     }
 
-    /// `peer` has taken a message of `len` bytes, which this rank waits for in a call or not, as a stream or by reading it.
+    /// `peer` has taken a message of `len` bytes, which this rank waits for in a call or not, as a
+    /// stream or by reading it.
     pub(in crate::engine) fn offer_was_taken(
         &mut self,
         peer: u32,
@@ -147,8 +152,9 @@ impl Proto {
     }
 }
 
-/// Bytes of a piece of a message: all of it if it is short. One of a window has long pieces, because the other side has those of the
-/// messages before it to read meanwhile; two at least, so that it is seen to be long.
+/// Bytes of a piece of a message: all of it if it is short. One of a window has long pieces,
+/// because the other side has those of the messages before it to read meanwhile; two at least, so
+/// that it is seen to be long.
 fn piece_of(limits: &Limits, len: usize, waited: bool) -> usize {
     if len <= limits.eager {
         return len.max(1);
@@ -184,8 +190,8 @@ unsafe fn send_pieces<T: Transport>(
             header.kind = PacketKind::Next as u8;
         }
         let part = piece.min(len - left);
-        // SAFETY: the caller vouches for the peer and the buffer, of which this is a part, and for `piece`; `read`
-        // writes all of it.
+        // SAFETY: the caller vouches for the peer and the buffer, of which this is a part, and for
+        // `piece`; `read` writes all of it.
         let sent = unsafe {
             transport.send_bulk(args.dest.index(), &header, part, |target| {
                 data.read(left, target, part, args.rep);
@@ -200,12 +206,14 @@ unsafe fn send_pieces<T: Transport>(
 }
 
 impl<T: Transport> State<T> {
-    /// Sends a message of middle length without asking: if that is its form and nothing stands in its way. If the caller
-    /// does not wait for it, it leaves now as a whole, or not at all: the rest would wait for this rank's next call,
-    /// while what is announced can be read by the receiver.
+    /// Sends a message of middle length without asking: if that is its form and nothing stands in
+    /// its way. If the caller does not wait for it, it leaves now as a whole, or not at all: the
+    /// rest would wait for this rank's next call, while what is announced can be read by the
+    /// receiver.
     ///
     /// # Safety
-    /// `args` must be legal; the buffer must stay readable until the request completes, if there is one.
+    /// `args` must be legal; the buffer must stay readable until the request completes, if there is
+    /// one.
     #[cold]
     #[inline(never)]
     pub(in crate::engine) unsafe fn try_unasked(
@@ -254,9 +262,10 @@ impl<T: Transport> State<T> {
         Launched::Begun(request)
     }
 
-    /// Whether a whole message in such pieces finds room. Where long messages go both ways, and receives wait for them, this
-    /// rank takes in what has come, as the peer does, who thereby makes room. That is no poll as others are: it neither ends
-    /// a window nor says that this rank looks.
+    /// Whether a whole message in such pieces finds room. Where long messages go both ways, and
+    /// receives wait for them, this rank takes in what has come, as the peer does, who thereby
+    /// makes room. That is no poll as others are: it neither ends a window nor says that this rank
+    /// looks.
     fn finds_room(&mut self, peer: u32, len: usize, piece: usize) -> bool {
         for _ in 0..POLLS {
             if self.transport.has_room(peer, len, piece) {
@@ -267,8 +276,8 @@ impl<T: Transport> State<T> {
                 return false;
             }
             let some = self.take_in(peer) > 0;
-            // The peer may have said that it is to hold, or packets to it may wait; and a receive that a call waits for may
-            // have taken the last slot.
+            // The peer may have said that it is to hold, or packets to it may wait; and a receive
+            // that a call waits for may have taken the last slot.
             let clear = self.proto.peers[peer as usize].flags == 0 && self.proto.table.has_room();
             if !some || !clear {
                 return false;
@@ -289,7 +298,8 @@ impl<T: Transport> State<T> {
         };
         let (peer, len, waited) = (op.args.dest.index(), op.data.len(), op.waited);
         let piece = piece_of(&proto.limits, len, waited);
-        // SAFETY: the sender leaves the buffer to the device until the request completes; `piece` as above.
+        // SAFETY: the sender leaves the buffer to the device until the request completes; `piece`
+        // as above.
         let (left, sent) = unsafe { send_pieces(transport, piece, &op.args, &op.data, from) };
         // Also if nothing has left: it is decided.
         op.stage = SendStage::Unasked { left };
@@ -316,8 +326,8 @@ pub(in crate::engine) struct Arrivals {
 }
 
 impl Arrivals {
-    /// A peer has died: the receive that it has begun to fill ends. What no receive has met may still come whole, as
-    /// what the dead have sent is delivered.
+    /// A peer has died: the receive that it has begun to fill ends. What no receive has met may
+    /// still come whole, as what the dead have sent is delivered.
     pub(in crate::engine) fn forget(&mut self, peer: u32) {
         let met = |arrival: &Arrival| matches!(arrival.place, Place::Receive { .. });
         if self.peers.get(&peer).is_some_and(met) {
@@ -395,9 +405,9 @@ impl Proto {
                 if let Some(op) = self.table.recv(*index) {
                     let part = len.min((status.bytes as usize).saturating_sub(at));
                     if part > 0 {
-                        // SAFETY: the buffer of a receive is the device's until it is over; `at + part` is at most
-                        // `bytes`, which is at most its length, and `part` at most the payload's, which is in the
-                        // transport's memory.
+                        // SAFETY: the buffer of a receive is the device's until it is over;
+                        // `at + part` is at most `bytes`, which is at most its length, and `part`
+                        // at most the payload's, which is in the transport's memory.
                         unsafe { op.data.unload(at, payload, part, *rep) };
                     }
                     op.stage = RecvStage::Arriving {
@@ -412,7 +422,8 @@ impl Proto {
         }
     }
 
-    /// Where the data of a message goes that has begun to arrive: to the earliest receive that matches.
+    /// Where the data of a message goes that has begun to arrive: to the earliest receive that
+    /// matches.
     fn place_of(&mut self, peer: u32, header: &Header, total: usize) -> Place {
         let store = || Place::Store(Vec::with_capacity(total.min(BELIEVED)));
         if self.peers[peer as usize].flags & Peer::FAILED != 0 {

@@ -12,8 +12,8 @@
 //!   complete                   complete
 //! ```
 //!
-//! The receiver decides, so nobody else ever writes into a buffer whose receive is not matched, and a
-//! receive can be cancelled until it is, inside the call.
+//! The receiver decides, so nobody else ever writes into a buffer whose receive is not matched, and
+//! a receive can be cancelled until it is, inside the call.
 
 use portolan_datatype::MsgRep;
 
@@ -75,8 +75,8 @@ impl TakeBody {
 }
 
 impl<T: Transport> State<T> {
-    /// Matches an offer that has arrived. Outside of the poll, because taking the offer's word needs
-    /// the transport; nothing else is delivered before.
+    /// Matches an offer that has arrived. Outside of the poll, because taking the offer's word
+    /// needs the transport; nothing else is delivered before.
     pub(in crate::engine) fn match_offer(&mut self, peer: u32, header: &Header, body: &OfferBody) {
         let envelope = envelope(header);
         self.post_in_hand();

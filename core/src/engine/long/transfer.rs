@@ -9,10 +9,10 @@
 //!   complete ◀────────────────── Done
 //! ```
 //!
-//! The sender writes only into a buffer whose receive is matched, and only what it was asked for; such
-//! a receive can no longer be cancelled, so nothing changes for [`Caps::CANCEL_LOCAL`](crate::device::Caps).
-//! A push that is refused becomes a stream, and so does a pull, as soon as the sender has nothing else
-//! under way for the receive.
+//! The sender writes only into a buffer whose receive is matched, and only what it was asked for;
+//! such a receive can no longer be cancelled, so nothing changes for
+//! [`Caps::CANCEL_LOCAL`](crate::device::Caps). A push that is refused becomes a stream, and so
+//! does a pull, as soon as the sender has nothing else under way for the receive.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -33,17 +33,20 @@ use crate::transport::{
 
 /// Bytes pulled or pushed for one message before other work has its turn.
 const TURN: usize = 1 << 20;
-/// Bytes of an absent sender's message that are pulled before the first look whether it is back; what has been pulled
-/// becomes four times as much with each later turn. Shorter rests are not streamed.
+/// Bytes of an absent sender's message that are pulled before the first look whether it is back;
+/// what has been pulled becomes four times as much with each later turn. Shorter rests are not
+/// streamed.
 const FIRST_TURN: usize = 64 << 10;
-/// Looks of an absent sender from which on it is believed to look again: the call that begins an operation has one, too.
+/// Looks of an absent sender from which on it is believed to look again: the call that begins an
+/// operation has one, too.
 const LOOKS: u32 = 2;
 /// Size of the buffer through which data for scattered layouts is pulled.
 const SCRATCH: usize = 128 << 10;
 /// Shortest message of which the sender may push a half: each half costs a system call.
 const SPLIT: usize = 16 << 10;
-/// Longest message that this rank reads as soon as a hook's receive has met it. A hook runs in calls that start
-/// operations, too, which are to return at once, not after a copy: what is longer begins in the next poll.
+/// Longest message that this rank reads as soon as a hook's receive has met it. A hook runs in
+/// calls that start operations, too, which are to return at once, not after a copy: what is longer
+/// begins in the next poll.
 const AT_ONCE: usize = 8 << 10;
 /// The second half begins at a multiple of this.
 const PAGE: usize = 4096;
@@ -101,10 +104,10 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Starts what waits because its sender was absent: what is back by now, and one that is not if no other of an
-    /// absent sender is being pulled. So a window that is announced while the sender does not listen yet is not
-    /// pulled as a whole. What else is being pulled does not count: as long as others offer again and again there
-    /// is always something.
+    /// Starts what waits because its sender was absent: what is back by now, and one that is not if
+    /// no other of an absent sender is being pulled. So a window that is announced while the sender
+    /// does not listen yet is not pulled as a whole. What else is being pulled does not count: as
+    /// long as others offer again and again there is always something.
     pub(in crate::engine) fn begin_late(&mut self) -> usize {
         let (mut begun, mut place) = (0, 0);
         let mut pulls = self.pulls_absent();
@@ -144,9 +147,9 @@ impl<T: Transport> State<T> {
                 transfer.mine = 0..wanted;
                 let (peer, target) = (transfer.peer, data.contiguous());
                 let target = target.map_or(std::ptr::null_mut(), |(start, _)| start);
-                // SAFETY: the receive's buffer is the device's until the request completes, `wanted`
-                // is at most its length, and it is withdrawn before the completion is seen. What
-                // this rank writes meanwhile is the other half.
+                // SAFETY: the receive's buffer is the device's until the request completes,
+                // `wanted` is at most its length, and it is withdrawn before the completion is
+                // seen. What this rank writes meanwhile is the other half.
                 transfer.opened = unsafe { self.transport.expose_mut(target, wanted) };
                 if transfer.opened.is_some() {
                     transfer.mine.end = middle;
@@ -165,8 +168,8 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Whether to begin a transfer means that this rank itself copies for long. What is asked of the sender does not
-    /// take long.
+    /// Whether to begin a transfer means that this rank itself copies for long. What is asked of
+    /// the sender does not take long.
     pub(in crate::engine) fn takes_long(&mut self, index: u32) -> bool {
         let Some((_, transfer)) = self.proto.table.transfer(index) else {
             return false;
@@ -186,8 +189,9 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Pulls a part of what is to be pulled. One message after the other, because several at a time would
-    /// only push each other out of the caches; but those that come without this rank come together.
+    /// Pulls a part of what is to be pulled. One message after the other, because several at a time
+    /// would only push each other out of the caches; but those that come without this rank come
+    /// together.
     pub(in crate::engine) fn advance_pulls(&mut self) -> usize {
         // What another message's beginning has copied counts, too.
         let count = match self.proto.has_pulled {
@@ -210,8 +214,8 @@ impl<T: Transport> State<T> {
         0
     }
 
-    /// The way of a transfer that begins now; `None` if it has to wait. `its_turn` if it has waited for an absent
-    /// sender.
+    /// The way of a transfer that begins now; `None` if it has to wait. `its_turn` if it has waited
+    /// for an absent sender.
     fn choose_way(&mut self, index: u32, its_turn: bool) -> Option<Way> {
         let splits = match self.choice(index)? {
             Choice::This(way) => return Some(way),
@@ -227,7 +231,8 @@ impl<T: Transport> State<T> {
         way
     }
 
-    /// One absent sender's message is pulled at a time: by the turn of the next one the sender may be back.
+    /// One absent sender's message is pulled at a time: by the turn of the next one the sender may
+    /// be back.
     fn pull_or_wait(&mut self, index: u32, its_turn: bool) -> Option<Way> {
         let others = self.proto.has_pulled || !self.proto.pulls.is_empty();
         let (_, transfer) = self.proto.table.transfer(index)?;
@@ -241,13 +246,15 @@ impl<T: Transport> State<T> {
         Some(Way::Pull)
     }
 
-    /// Whether this rank has a long message on offer, and an operation under way that looks now and then.
+    /// Whether this rank has a long message on offer, and an operation under way that looks now and
+    /// then.
     pub(in crate::engine) fn attends(&self) -> bool {
         self.proto.exposed > 0 && self.proto.hooks.awake()
     }
 
-    /// Whether the rest of what is being pulled is better streamed: its sender was absent and is back, or looks now and
-    /// then, so that both copy at a time and it does not wait in the end for what this rank copies alone.
+    /// Whether the rest of what is being pulled is better streamed: its sender was absent and is
+    /// back, or looks now and then, so that both copy at a time and it does not wait in the end for
+    /// what this rank copies alone.
     fn is_back(&mut self, index: u32) -> bool {
         let both = self.proto.exposed > 0;
         let Some((_, transfer)) = self.proto.table.transfer(index) else {
@@ -336,8 +343,8 @@ impl<T: Transport> State<T> {
     }
 
     fn pull_turn(&mut self, index: u32) -> Turn {
-        // A rank that looks in passing, and whose own message is read by the other meanwhile, has nothing to wait for, and
-        // not many looks.
+        // A rank that looks in passing, and whose own message is read by the other meanwhile, has
+        // nothing to wait for, and not many looks.
         let alone = self.attends();
         let Some((data, transfer)) = self.proto.table.transfer(index) else {
             return Turn::Whole;
@@ -446,8 +453,8 @@ impl<T: Transport> State<T> {
             return Turn::Refused;
         };
         let (start, len) = (push.left.start, push.left.len().min(TURN));
-        // SAFETY: the sender leaves the buffer to the device until the request completes; `left` is a
-        // part of what was asked for, which lies in it.
+        // SAFETY: the sender leaves the buffer to the device until the request completes; `left` is
+        // a part of what was asked for, which lies in it.
         let pushed = unsafe {
             let source = source.add(start);
             self.transport
@@ -544,11 +551,12 @@ impl Proto {
             && transfer.total <= self.lengths.unasked as u64
             && self.ways.times_copies(peer);
         let since = goes_unasked.then(Instant::now);
-        // SAFETY: the receive's buffer is the device's until the request completes; the piece lies in
-        // it (just checked) and comes from the transport's memory.
+        // SAFETY: the receive's buffer is the device's until the request completes; the piece lies
+        // in it (just checked) and comes from the transport's memory.
         unsafe { self.land(index, position, payload) };
         if let Some(since) = since {
-            // Two copies, of which the reader's, for which the lines travel, takes most of the time.
+            // Two copies, of which the reader's, for which the lines travel, takes most of the
+            // time.
             let time = since.elapsed() * 5 / 4;
             self.ways.would_take(peer, payload.len(), time);
         }

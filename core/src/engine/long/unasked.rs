@@ -1,30 +1,33 @@
 //! Messages of middle length: announced, or sent without asking, in pieces?
 //!
-//! A message that the receiver reads where it is, in one copy, is there sooner than one that both copy; if
-//! reading it costs little more than a copy. That is so on one machine and not on the next, and the receiver
-//! finds out ([`crate::engine::long::ways`]). What it finds the sender sees: a receiver that takes announced messages as
-//! streams, one after the other, has found that reading is the worse way, and then there is no point in
-//! asking it first: they are sent eagerly, or in [`crate::engine::long::pieces`].
+//! A message that the receiver reads where it is, in one copy, is there sooner than one that both
+//! copy; if reading it costs little more than a copy. That is so on one machine and not on the
+//! next, and the receiver finds out ([`crate::engine::long::ways`]). What it finds the sender sees:
+//! a receiver that takes announced messages as streams, one after the other, has found that reading
+//! is the worse way, and then there is no point in asking it first: they are sent eagerly, or in
+//! [`crate::engine::long::pieces`].
 //!
-//! Messages that no call waits for are known apart, and go unasked in windows only: one way up to the longest (ADR 29),
-//! both ways up to half of that (ADR 31).
+//! Messages that no call waits for are known apart, and go unasked in windows only: one way up to
+//! the longest (ADR 29), both ways up to half of that (ADR 31).
 
 use std::collections::BTreeMap;
 
-/// Announced messages in a row that were taken as streams until the next ones go unasked: more than a
-/// receiver takes that way only to try it.
+/// Announced messages in a row that were taken as streams until the next ones go unasked: more than
+/// a receiver takes that way only to try it.
 const STREAMED: u32 = 40;
-/// So many streams a message counts for that was read, of a sender that does not wait for it: now and then the receiver
-/// finds such a sender absent, or tries another way.
+/// So many streams a message counts for that was read, of a sender that does not wait for it: now
+/// and then the receiver finds such a sender absent, or tries another way.
 const READ: u32 = 8;
 /// Messages that go unasked until some are announced again, because things change.
 const UNASKED: u32 = 4096;
-/// Sends one after the other, without a look at what comes, that make a window. Whoever starts fewer and computes wants its
-/// data to be read meanwhile; of a window there will be more to do anyway.
+/// Sends one after the other, without a look at what comes, that make a window. Whoever starts
+/// fewer and computes wants its data to be read meanwhile; of a window there will be more to do
+/// anyway.
 const WINDOW: u32 = 4;
 /// Messages for which long ones are believed to go both ways after one has come.
 const BOTH: u32 = 128;
-/// The longest class that goes unasked where long messages go both ways, too: the memory of a pair has room for several such.
+/// The longest class that goes unasked where long messages go both ways, too: the memory of a pair
+/// has room for several such.
 const BOTH_WAYS: usize = 2;
 /// Lengths that are told apart: up to the eager limit, and up to twice, four and eight times that.
 pub(in crate::engine) const CLASSES: usize = 4;
@@ -41,8 +44,8 @@ struct Known {
     seen: [[Seen; CLASSES]; 2],
     /// Messages for which long ones are believed to go both ways.
     both: u32,
-    /// Polls of this rank when it last sent one for which it does not wait, and how many it has sent since the poll
-    /// before that, and in the run before.
+    /// Polls of this rank when it last sent one for which it does not wait, and how many it has
+    /// sent since the poll before that, and in the run before.
     polls: u64,
     run: u32,
     before: u32,
@@ -57,7 +60,8 @@ struct Seen {
 }
 
 impl Unasked {
-    /// Whether the next message of this class to `peer` goes unasked, if it finds room. `waited` if a call waits for it.
+    /// Whether the next message of this class to `peer` goes unasked, if it finds room. `waited` if
+    /// a call waits for it.
     pub(in crate::engine) fn next(&self, peer: u32, class: usize, waited: bool) -> bool {
         let known = self.peers.get(&peer);
         known.is_some_and(|known| known.seen[usize::from(waited)][class].unasked > 0)
@@ -81,9 +85,9 @@ impl Unasked {
         self.peers.get(&peer).is_some_and(|known| known.both > 0)
     }
 
-    /// Whether a message of this class to `peer` for which nobody waits, sent after so many polls, is one of a window that
-    /// may go unasked. Where many of the longest go both ways at a time, each rank would fill the other's memory first,
-    /// and then both wait.
+    /// Whether a message of this class to `peer` for which nobody waits, sent after so many polls,
+    /// is one of a window that may go unasked. Where many of the longest go both ways at a time,
+    /// each rank would fill the other's memory first, and then both wait.
     pub(in crate::engine) fn in_window(&mut self, peer: u32, class: usize, polls: u64) -> bool {
         let known = self.peers.entry(peer).or_default();
         if known.polls != polls {

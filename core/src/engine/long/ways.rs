@@ -1,45 +1,47 @@
 //! Which way the data of long messages takes: what was measured decides.
 //!
-//! Three ways lead from a sender's buffer to a receiver's: a stream through the transport's memory, which
-//! copies twice with two processors; the receiver pulls, one copy by one processor; or the
+//! Three ways lead from a sender's buffer to a receiver's: a stream through the transport's memory,
+//! which copies twice with two processors; the receiver pulls, one copy by one processor; or the
 //! receiver pulls one half while the sender pushes the other. Which is the fastest depends on the
-//! distance of the two processors, on the system's price for reaching into another address space, on
-//! the length, and on whether the sender has written the data anew since it last sent it: factors of
-//! four in either direction were seen. So the receiver takes the time.
+//! distance of the two processors, on the system's price for reaching into another address space,
+//! on the length, and on whether the sender has written the data anew since it last sent it:
+//! factors of four in either direction were seen. So the receiver takes the time.
 //!
-//! For each sender and each power of two of the length, and apart from each other while this rank only
-//! receives and while its own messages are being taken, too (both ranks copy then, and what one of them
-//! tries costs the other):
-//! 1. The first periods try every way [`TRIALS`] times, unless the ways are known for another length:
-//!    then those costs are believed at first. A way that turns out [`FAR_WORSE`] than the best is known well enough
-//!    by then; later trials of it take [`FEW`] transfers.
-//! 2. Then each takes the way with the least cost. A way's cost per byte follows its measurements by a
-//!    quarter of the difference (by half if it is not the best), and no measurement counts for more than
-//!    [`WORST`] times what was known, so that an interrupted transfer changes little and a change is
-//!    noticed after some ten.
-//! 3. After [`FIRST_RETRY`] transfers another way is tried again, after twice as many the next time,
-//!    up to [`LAST_RETRY`], and sooner again when the best way has changed: trying costs less than
-//!    one part in a hundred in the long run.
+//! For each sender and each power of two of the length, and apart from each other while this rank
+//! only receives and while its own messages are being taken, too (both ranks copy then, and what
+//! one of them tries costs the other):
+//! 1. The first periods try every way [`TRIALS`] times, unless the ways are known for another
+//!    length: then those costs are believed at first. A way that turns out [`FAR_WORSE`] than the
+//!    best is known well enough by then; later trials of it take [`FEW`] transfers.
+//! 2. Then each takes the way with the least cost. A way's cost per byte follows its measurements
+//!    by a quarter of the difference (by half if it is not the best), and no measurement counts for
+//!    more than [`WORST`] times what was known, so that an interrupted transfer changes little and
+//!    a change is noticed after some ten.
+//! 3. After [`FIRST_RETRY`] transfers another way is tried again, after twice as many the next
+//!    time, up to [`LAST_RETRY`], and sooner again when the best way has changed: trying costs less
+//!    than one part in a hundred in the long run.
 //!
-//! What is measured is a period: transfers of one sender that take the same way and follow each other closely,
-//! from the beginning of the first to the end of the last; so a window of many messages is measured as it
-//! is meant, whether its transfers overlap (streams) or not (pulls). Those beyond the period's length wait
-//! until none is under way, so that nothing else is measured and a slow way is not kept because there is
-//! always something under way. Where transfers do not follow each other closely, a period is one of them; then a way is
-//! tried for several, and the best of them counts.
+//! What is measured is a period: transfers of one sender that take the same way and follow each
+//! other closely, from the beginning of the first to the end of the last; so a window of many
+//! messages is measured as it is meant, whether its transfers overlap (streams) or not (pulls).
+//! Those beyond the period's length wait until none is under way, so that nothing else is measured
+//! and a slow way is not kept because there is always something under way. Where transfers do not
+//! follow each other closely, a period is one of them; then a way is tried for several, and the
+//! best of them counts.
 //!
-//! Where long messages go both ways between two ranks at a time, both would learn something wrong: a stream is slow
-//! while its sender pulls, so two ranks that pull, at half the speed of two that stream, go on pulling, because
-//! each finds the other way slower by itself; and one that splits takes the other's processor for its own. So
-//! there the lower rank leads, and the other one takes the way by which its own messages are taken; and what is
-//! measured are the bytes of both directions. Messages to and fro in turn are taken for such, too.
+//! Where long messages go both ways between two ranks at a time, both would learn something wrong:
+//! a stream is slow while its sender pulls, so two ranks that pull, at half the speed of two that
+//! stream, go on pulling, because each finds the other way slower by itself; and one that splits
+//! takes the other's processor for its own. So there the lower rank leads, and the other one takes
+//! the way by which its own messages are taken; and what is measured are the bytes of both
+//! directions. Messages to and fro in turn are taken for such, too.
 //!
-//! A message of middle length goes unasked, in pieces, once it has been streamed for a while (`unasked.rs`). So where a
-//! call waits for it its stream is priced as what that will be, two copies and no question: the receiver
-//! takes the time of its own, which is most of it.
+//! A message of middle length goes unasked, in pieces, once it has been streamed for a while
+//! (`unasked.rs`). So where a call waits for it its stream is priced as what that will be, two
+//! copies and no question: the receiver takes the time of its own, which is most of it.
 //!
-//! Reading the clock twice takes as long as a line of memory from one core to the other. So while one way is
-//! known to be the best, only one period in [`RESTS`] + 1 is measured.
+//! Reading the clock twice takes as long as a line of memory from one core to the other. So while
+//! one way is known to be the best, only one period in [`RESTS`] + 1 is measured.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -56,8 +58,8 @@ pub(in crate::engine) enum Way {
 }
 
 const ALL: [Way; 3] = [Way::Stream, Way::Pull, Way::Split];
-/// Periods that try a way before its cost is believed: the first one may have to make the memory that
-/// it goes through.
+/// Periods that try a way before its cost is believed: the first one may have to make the memory
+/// that it goes through.
 const TRIALS: u8 = 3;
 /// Copies of which the shortest counts.
 const COLD: u8 = 8;
@@ -67,13 +69,14 @@ const WORST: u64 = 4;
 const FIRST_RETRY: u32 = 512;
 /// The same, at last.
 const LAST_RETRY: u32 = 4096;
-/// Transfers of a period, and of one that tries another way: few, because what one of two ranks tries
-/// slows the other down, which may then take its own way for a bad one.
+/// Transfers of a period, and of one that tries another way: few, because what one of two ranks
+/// tries slows the other down, which may then take its own way for a bad one.
 const PERIOD: u32 = 64;
 const PROBE: u32 = 8;
 /// A way that costs so many times as much as the best one is far worse.
 const FAR_WORSE: u64 = 2;
-/// Transfers of a period that tries a way that was far worse: enough to see that something has changed.
+/// Transfers of a period that tries a way that was far worse: enough to see that something has
+/// changed.
 const FEW: u32 = 2;
 /// Periods of the best way that are not measured after one that is.
 const RESTS: u32 = 3;
@@ -81,13 +84,15 @@ const RESTS: u32 = 3;
 const LED: u32 = 2 * PERIOD;
 /// Bytes of a period that tries another way, if that makes fewer transfers.
 const PROBE_BYTES: u32 = 16 << 20;
-/// A transfer follows the one before if the pause between them is at most this part of the period so far.
+/// A transfer follows the one before if the pause between them is at most this part of the period
+/// so far.
 const GAP: u32 = 4;
 /// Binary logarithms of the shortest and of the longest lengths that are told apart.
 const SHORTEST: u32 = 12;
 const LONGEST: u32 = 24;
 const LENGTHS: usize = (LONGEST - SHORTEST + 1) as usize;
-/// Each length is known twice: while this rank only receives, and while its own messages are taken, too.
+/// Each length is known twice: while this rank only receives, and while its own messages are taken,
+/// too.
 const CLASSES: usize = 2 * LENGTHS;
 
 /// What is known of all senders.
@@ -112,7 +117,8 @@ struct Sender {
     /// Whether it tries a way.
     trial: bool,
     bytes: u64,
-    /// Bytes of this rank's that the peer has taken since the period began, and until its last transfer so far ended.
+    /// Bytes of this rank's that the peer has taken since the period began, and until its last
+    /// transfer so far ended.
     given: u64,
     counted: u64,
     /// When the period began, and when its last transfer so far ended.
@@ -120,7 +126,8 @@ struct Sender {
     until: Instant,
     /// Receives whose transfers wait for the end of the period.
     waiting: VecDeque<u32>,
-    /// How the peer takes this rank's messages, if it leads, and for how many more transfers that is believed.
+    /// How the peer takes this rank's messages, if it leads, and for how many more transfers that
+    /// is believed.
     theirs: Option<(Way, u32)>,
     /// The period goes that way.
     led: bool,
@@ -134,7 +141,8 @@ struct Class {
     trials: [u8; ALL.len()],
     /// The cost is that of another length.
     believed: [bool; ALL.len()],
-    /// Picoseconds per byte of a message that goes unasked, for which its stream stands; and copies that were measured.
+    /// Picoseconds per byte of a message that goes unasked, for which its stream stands; and copies
+    /// that were measured.
     unasked: Option<u64>,
     copies: u8,
     /// A way that is being tried: in so many transfers until now, and its least cost.
@@ -163,9 +171,9 @@ impl Ways {
         })
     }
 
-    /// The way of a transfer of `len` bytes from `peer` for `receive` that begins now; `None` if it has
-    /// to wait for the end of the period. `both` says whether this rank's own messages are being taken
-    /// meanwhile, `allowed` which ways there are.
+    /// The way of a transfer of `len` bytes from `peer` for `receive` that begins now; `None` if it
+    /// has to wait for the end of the period. `both` says whether this rank's own messages are
+    /// being taken meanwhile, `allowed` which ways there are.
     pub(in crate::engine) fn begin(
         &mut self,
         peer: u32,
@@ -239,8 +247,8 @@ impl Ways {
         sender.is_some_and(|sender| sender.timed && sender.active > 0)
     }
 
-    /// What the part of a message would have taken that might have come unasked: estimated from a copy out of
-    /// the transport's memory.
+    /// What the part of a message would have taken that might have come unasked: estimated from a
+    /// copy out of the transport's memory.
     pub(in crate::engine) fn would_take(&mut self, peer: u32, len: usize, time: Duration) {
         let Some(sender) = self.senders.get_mut(&peer) else {
             return;
@@ -288,7 +296,8 @@ impl Sender {
         self.until.elapsed() <= busy / GAP
     }
 
-    /// The class of a transfer that begins now. Between two windows that go both ways, nothing is exposed for a moment.
+    /// The class of a transfer that begins now. Between two windows that go both ways, nothing is
+    /// exposed for a moment.
     fn class_now(&self, len: usize, both: bool) -> usize {
         class_of(len, both || self.given > 0)
     }
@@ -305,7 +314,8 @@ impl Sender {
         (more > 0 && allowed(way)).then_some(way)
     }
 
-    /// Begins a period that goes the peer's way: a short one, unless that way's transfers begin all at once.
+    /// Begins a period that goes the peer's way: a short one, unless that way's transfers begin all
+    /// at once.
     fn begin_led(&mut self, class: usize, way: Way) {
         self.end_period();
         (self.class, self.way, self.led) = (class, way, true);
@@ -451,8 +461,8 @@ impl Class {
         unasked.map_or(cost, |unasked| cost.min(unasked))
     }
 
-    /// A message that nobody asked for would have cost so much. The first copies find page tables and caches cold; an
-    /// interrupted one counts for little.
+    /// A message that nobody asked for would have cost so much. The first copies find page tables
+    /// and caches cold; an interrupted one counts for little.
     fn would_cost(&mut self, cost: u64) {
         let known = self.unasked.unwrap_or(cost);
         let cost = match self.copies {
@@ -468,8 +478,9 @@ impl Class {
         self.left = self.left.saturating_sub(transfers);
     }
 
-    /// A period has tried a way. Where transfers are far apart that is one transfer, and what counts is the best
-    /// of several: the first one finds the caches as the way before has left them.
+    /// A period has tried a way. Where transfers are far apart that is one transfer, and what
+    /// counts is the best of several: the first one finds the caches as the way before has left
+    /// them.
     fn tried(&mut self, way: Way, cost: u64, transfers: u32, enough: u32) {
         let so_far = self.trying.take().filter(|&(trying, ..)| trying == way);
         let (_, before, least) = so_far.unwrap_or((way, 0, u64::MAX));

@@ -30,7 +30,8 @@ impl<T: Transport> State<T> {
         let data = Driven::new(buf)?;
         let mut memory = Memory::new(data.at(0), data.bytes, MemoryOwner::Caller);
         memory.driven = Some(data);
-        // SAFETY: the caller's promise; a region that is freed is withdrawn from the transport at once.
+        // SAFETY: the caller's promise; a region that is freed is withdrawn from the transport at
+        // once.
         Ok(unsafe { self.add_registered(memory) })
     }
 
@@ -96,8 +97,8 @@ impl<T: Transport> State<T> {
         request.ok_or_else(|| unsupported(kind, "this access to a peer's region"))
     }
 
-    /// Goes on with an operation of such memory of which nothing has begun, and that the network does not do as it
-    /// is: from, or to, a copy. If the driver fails, that is the end.
+    /// Goes on with an operation of such memory of which nothing has begun, and that the network
+    /// does not do as it is: from, or to, a copy. If the driver fails, that is the end.
     pub(in crate::engine) fn copy_driven(&mut self, index: u32) {
         let Op::Remote(op) = &mut self.proto.table.entry(index).op else {
             return;
@@ -110,7 +111,8 @@ impl<T: Transport> State<T> {
         if get {
             op.set_memory(host.as_mut_ptr());
         } else {
-            // SAFETY: the memory is the operation's until its request completes; the copy has as many bytes.
+            // SAFETY: the memory is the operation's until its request completes; the copy has as
+            // many bytes.
             let fetched = unsafe { data.fetch(0, host.as_mut_ptr(), data.bytes) };
             if fetched.is_none() {
                 return self
@@ -148,7 +150,8 @@ fn stored(keep: &mut (dyn std::any::Any + Send), status: Status) -> Status {
     if status.error.is_none()
         && let Some((data, host)) = keep.downcast_ref::<(Driven, Vec<u8>)>()
     {
-        // SAFETY: the memory is the operation's until its request completes; the copy has as many bytes.
+        // SAFETY: the memory is the operation's until its request completes; the copy has as many
+        // bytes.
         unsafe { data.write(0, host.as_ptr(), host.len(), MsgRep::Native) };
     }
     checked(keep, status)

@@ -40,7 +40,8 @@ pub(super) mod step {
     pub(in crate::engine) const FORGOTTEN: u8 = 11;
 }
 
-/// Bytes of a one-sided packet in front of its data: region, generation, offset, length or operands.
+/// Bytes of a one-sided packet in front of its data: region, generation, offset, length or
+/// operands.
 pub(in crate::engine) const PREFIX: usize = 40;
 
 pub(in crate::engine) fn prefix(parts: &KeyParts, offset: u64, a: u64, b: u64) -> [u8; PREFIX] {
@@ -145,7 +146,8 @@ impl<T: Transport> State<T> {
     /// As [`crate::Device::register_region`].
     pub(in crate::engine) unsafe fn register_region(&mut self, ptr: *mut u8, len: usize) -> Region {
         let memory = Memory::new(ptr, len, MemoryOwner::Caller);
-        // SAFETY: the caller's promise; a region that is freed is withdrawn from the transport at once.
+        // SAFETY: the caller's promise; a region that is freed is withdrawn from the transport at
+        // once.
         unsafe { self.add_registered(memory) }
     }
 
@@ -357,8 +359,8 @@ impl<T: Transport> State<T> {
         Ok(request)
     }
 
-    /// Asks for an atomic operation. In memory that only its driver reaches nobody does them, whatever the network could: its
-    /// owner could not.
+    /// Asks for an atomic operation. In memory that only its driver reaches nobody does them,
+    /// whatever the network could: its owner could not.
     pub(in crate::engine) fn start_atomic(
         &mut self,
         peer: u32,
@@ -517,8 +519,8 @@ impl Proto {
         }
     }
 
-    /// The region was freed meanwhile, or the peer is wrong; it is told. (A put has no request to fail: the flush
-    /// that follows cannot tell, so it is reported here.)
+    /// The region was freed meanwhile, or the peer is wrong; it is told. (A put has no request to
+    /// fail: the flush that follows cannot tell, so it is reported here.)
     #[cold]
     pub(in crate::engine) fn refuse_access(&mut self, peer: u32, cookie: u32) {
         crate::log!(

@@ -53,9 +53,9 @@ pub(in crate::engine) enum MemoryOwner {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let MemoryOwner::Engine(layout) = self.owner {
-            // SAFETY: allocated with this layout in `alloc_region`. It is dropped when the region is freed,
-            // which ends every use of it, and the transport lets nobody reach it any more; or with the
-            // device that gave it out, whose transport goes first.
+            // SAFETY: allocated with this layout in `alloc_region`. It is dropped when the region
+            // is freed, which ends every use of it, and the transport lets nobody reach it any
+            // more; or with the device that gave it out, whose transport goes first.
             unsafe { std::alloc::dealloc(self.ptr, layout) };
         }
     }
@@ -167,8 +167,8 @@ impl Regions {
         }
     }
 
-    /// How the network reaches a region, for `peer`; `Some(None)` if it does not, `None` if there is no
-    /// such region.
+    /// How the network reaches a region, for `peer`; `Some(None)` if it does not, `None` if there
+    /// is no such region.
     pub(in crate::engine) fn tell(
         &mut self,
         (index, generation): (u32, u32),
@@ -180,7 +180,8 @@ impl Regions {
         Some(memory.token.map(|token| (token, memory.len as u64)))
     }
 
-    /// The memory of a live region that only its driver reaches, if `len` bytes at `offset` are inside of it.
+    /// The memory of a live region that only its driver reaches, if `len` bytes at `offset` are
+    /// inside of it.
     pub(in crate::engine) fn driven(
         &self,
         index: u32,
@@ -194,7 +195,8 @@ impl Regions {
         memory.driven.as_ref().filter(|_| end <= memory.len as u64)
     }
 
-    /// Where `len` bytes at `offset` of a region are, if they are inside of it and the processor reaches them.
+    /// Where `len` bytes at `offset` of a region are, if they are inside of it and the processor
+    /// reaches them.
     pub(in crate::engine) fn locate(
         &self,
         index: u32,

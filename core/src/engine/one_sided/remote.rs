@@ -1,5 +1,5 @@
-//! One-sided operations by the network's own means, on regions that their owners have registered with
-//! the transport.
+//! One-sided operations by the network's own means, on regions that their owners have registered
+//! with the transport.
 //!
 //! ```text
 //! origin                              owner
@@ -13,9 +13,9 @@
 //!                   ── FORGOTTEN ───▶  the memory goes
 //! ```
 //!
-//! A token comes from the owner's engine and never out of a key, so a forged key finds nothing, and an
-//! origin knows that a region is gone before the network does: to many networks an access to memory
-//! that is not registered any more is the end of the connection.
+//! A token comes from the owner's engine and never out of a key, so a forged key finds nothing, and
+//! an origin knows that a region is gone before the network does: to many networks an access to
+//! memory that is not registered any more is the end of the connection.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -42,8 +42,8 @@ pub(in crate::engine) struct Remotes {
     known: BTreeMap<Name, Known>,
     /// Requests of which something has not begun yet.
     waiting: VecDeque<u32>,
-    /// Regions that their owners have freed while operations of this rank were under way there: the owners
-    /// hear that they are forgotten when those have finished.
+    /// Regions that their owners have freed while operations of this rank were under way there: the
+    /// owners hear that they are forgotten when those have finished.
     partings: BTreeSet<Name>,
     /// By peer, the operations that change its memory and are not over.
     open: BTreeMap<u32, u32>,
@@ -87,8 +87,8 @@ pub(in crate::engine) struct RemoteOp {
     driven: Option<Box<Driven>>,
 }
 
-// SAFETY: pointers to memory that the caller of `Device::put`, `get` or `atomic` has promised to leave to
-// the device until the request completes.
+// SAFETY: pointers to memory that the caller of `Device::put`, `get` or `atomic` has promised to
+// leave to the device until the request completes.
 unsafe impl Send for RemoteOp {}
 
 impl RemoteOp {
@@ -185,8 +185,8 @@ fn region_in(head: &[u8; PREFIX]) -> (u32, u32) {
     (number(0), number(4))
 }
 
-/// Whether there are remote operations, or atomic ones, still. The transport is asked each time: it may lose them after the death that
-/// was the reason has been noticed.
+/// Whether there are remote operations, or atomic ones, still. The transport is asked each time: it
+/// may lose them after the death that was the reason has been noticed.
 pub(in crate::engine) fn reaches(transport: &impl Transport, atomic: bool) -> bool {
     let all = TransportCaps::REMOTE | TransportCaps::ATOMICS;
     let wanted = if atomic { all } else { TransportCaps::REMOTE };
@@ -194,11 +194,11 @@ pub(in crate::engine) fn reaches(transport: &impl Transport, atomic: bool) -> bo
 }
 
 impl<T: Transport> State<T> {
-    /// Starts an operation on a peer's region; `None` if that region is reached by packets. For an atomic
-    /// operation the peer may be this rank.
+    /// Starts an operation on a peer's region; `None` if that region is reached by packets. For an
+    /// atomic operation the peer may be this rank.
     ///
-    /// The memory of this side is the device's until the request completes, as the callers of the one-sided
-    /// entries of `Device` promise.
+    /// The memory of this side is the device's until the request completes, as the callers of the
+    /// one-sided entries of `Device` promise.
     pub(in crate::engine) fn start_remote(
         &mut self,
         peer: u32,
@@ -268,8 +268,8 @@ impl<T: Transport> State<T> {
         Ok(Some(request))
     }
 
-    /// Begins what has waited for room or for an answer, and lets memory go that nobody reaches any more.
-    /// Returns how much was done.
+    /// Begins what has waited for room or for an answer, and lets memory go that nobody reaches any
+    /// more. Returns how much was done.
     pub(in crate::engine) fn advance_remotes(&mut self) -> usize {
         let mut done = 0;
         for _ in 0..self.proto.remotes.waiting.len() {
@@ -317,9 +317,9 @@ impl<T: Transport> State<T> {
             };
             let (peer, rest) = (op.peer, op.what.after(op.begun));
             let offset = op.offset + op.begun as u64;
-            // SAFETY: the memory is the device's until the request completes, which it does when all parts
-            // have ended or the peer's death is reported; the range is inside of
-            // what the owner has registered.
+            // SAFETY: the memory is the device's until the request completes, which it does when
+            // all parts have ended or the peer's death is reported; the range is inside of what the
+            // owner has registered.
             let begun = unsafe { self.transport.begin_remote(peer, &token, offset, rest, id) };
             match begun {
                 Begun::Bytes(len) => {
@@ -332,7 +332,8 @@ impl<T: Transport> State<T> {
                 Begun::Full | Begun::Gone => return true,
                 // Perhaps because the device's memory could not be registered.
                 Begun::Refused if op.is_driven() && op.begun == 0 => self.copy_driven(index),
-                // It reaches nobody's memory any more. Parts that have begun are told the end of first.
+                // It reaches nobody's memory any more. Parts that have begun are told the end of
+                // first.
                 Begun::Refused if !reaches(&self.transport, op.what.is_atomic()) => {
                     if op.parts > 0 {
                         return true;
@@ -389,7 +390,8 @@ impl<T: Transport> State<T> {
 }
 
 impl Proto {
-    /// Asks a peer for bytes or for an atomic operation, by a packet, under a request that is active.
+    /// Asks a peer for bytes or for an atomic operation, by a packet, under a request that is
+    /// active.
     pub(in crate::engine) fn fetch_by_packets(
         &mut self,
         request: Request,
@@ -423,8 +425,8 @@ impl Proto {
         self.queue_control(peer, header, &prefix(key, offset, a, b));
     }
 
-    /// Does an atomic operation on a region of this rank, which goes by the network no more, as those of peers are done that come by
-    /// packets: by the processor, under the engine's lock.
+    /// Does an atomic operation on a region of this rank, which goes by the network no more, as
+    /// those of peers are done that come by packets: by the processor, under the engine's lock.
     fn atomic_here(&mut self, index: u32) {
         let Op::Remote(op) = &mut self.table.entry(index).op else {
             return;
@@ -437,8 +439,9 @@ impl Proto {
             .regions
             .locate(region, generation, op.offset, width.bytes());
         match place {
-            // SAFETY: inside of a live region, and aligned, as was checked when it started; the caller of `Device::atomic` has
-            // promised the place of the former value until the request completes.
+            // SAFETY: inside of a live region, and aligned, as was checked when it started; the
+            // caller of `Device::atomic` has promised the place of the former value until the
+            // request completes.
             Some(place) => unsafe { atomic_direct(place, width, what, op.fetched) },
             None => op.failed = true,
         }
@@ -472,7 +475,8 @@ impl Proto {
         }
     }
 
-    /// Tells the owner of a region that this rank has forgotten it, as soon as nothing is under way there.
+    /// Tells the owner of a region that this rank has forgotten it, as soon as nothing is under way
+    /// there.
     fn part_from(&mut self, name: Name) {
         let reaches = |op: &Op| {
             matches!(op, Op::Remote(op)

@@ -1,10 +1,11 @@
 //! Bundles: short messages to one rank that leave in one packet.
 //!
-//! Where packets are dear ([`Limits::bundle`]), a burst of short nonblocking sends leaves so. The first [`AT_ONCE`] of them
-//! leave at once, each by itself. Those that are started behind them before this rank has made progress again wait in the
-//! peer's queue, as sends do that find no room, and the next step of progress hands over together what waits: that is in
-//! the next call that probes, or waits for something, or tests something, that is not over yet, and after 64 messages.
-//! Whatever else is sent to that peer meanwhile waits behind them.
+//! Where packets are dear ([`Limits::bundle`]), a burst of short nonblocking sends leaves so. The
+//! first [`AT_ONCE`] of them leave at once, each by itself. Those that are started behind them
+//! before this rank has made progress again wait in the peer's queue, as sends do that find no
+//! room, and the next step of progress hands over together what waits: that is in the next call
+//! that probes, or waits for something, or tests something, that is not over yet, and after 64
+//! messages. Whatever else is sent to that peer meanwhile waits behind them.
 //!
 //! ```text
 //! bundle    message | message | …
@@ -28,8 +29,9 @@ use crate::status::Status;
 use crate::transport::packet::copy_short;
 use crate::transport::{Header, Limits, PacketKind, Payload, Sent, Transport};
 
-/// Short nonblocking sends to one peer, without progress in between, of which each leaves at once. Few programs send more to
-/// one rank before they look what has come; who does so and then computes delays the others.
+/// Short nonblocking sends to one peer, without progress in between, of which each leaves at once.
+/// Few programs send more to one rank before they look what has come; who does so and then computes
+/// delays the others.
 const AT_ONCE: u8 = 16;
 /// Messages of the greatest length that a bundle holds at least.
 const FEWEST: usize = 3;
@@ -67,8 +69,8 @@ impl Bundle {
             return false;
         }
         let word = len as u32 | if same { SAME } else { 0 };
-        // SAFETY: there is room for the word, the header if it has to be there, and the message behind what is there.
-        // The caller's promise.
+        // SAFETY: there is room for the word, the header if it has to be there, and the message
+        // behind what is there. The caller's promise.
         unsafe {
             let place = self.bytes.as_mut_ptr().add(at);
             place.cast::<[u8; 4]>().write(word.to_le_bytes());
@@ -258,8 +260,8 @@ impl<T: Transport> State<T> {
             ..Header::default()
         };
         let (bytes, len) = (proto.bundle.bytes.as_ptr(), proto.bundle.bytes.len());
-        // SAFETY: the peer is another rank, which has a queue; all of the bundle is initialised, and it is no longer than
-        // such a packet may be.
+        // SAFETY: the peer is another rank, which has a queue; all of the bundle is initialised,
+        // and it is no longer than such a packet may be.
         let sent = unsafe {
             match len <= proto.limits.short {
                 true => self.transport.send_short(peer, &header, bytes, len),

@@ -1,11 +1,12 @@
 //! A blocking receive in hand: its thread polls with the lock held, so it needs no request.
 //!
-//! It is the latest of all receives: it comes after all posted ones, without a slot and without a place in the
-//! queue. Before the lock is given up it becomes an ordinary receive.
+//! It is the latest of all receives: it comes after all posted ones, without a slot and without a
+//! place in the queue. Before the lock is given up it becomes an ordinary receive.
 //!
-//! The answer to a message leaves behind the end of its receive, so this is the shortest way from a poll to a status. What is
-//! written while a message arrives is read back in the same parts: a processor waits for a load that spans several
-//! stores, as copies of whole statuses and options of them do.
+//! The answer to a message leaves behind the end of its receive, so this is the shortest way from a
+//! poll to a status. What is written while a message arrives is read back in the same parts: a
+//! processor waits for a load that spans several stores, as copies of whole statuses and options of
+//! them do.
 
 use portolan_datatype::Signature;
 
@@ -96,8 +97,9 @@ impl InHand {
 }
 
 impl<T: Transport, L: Level> Engine<T, L> {
-    /// Receives into contiguous memory: with the receive in hand for as long as the lock is held, then as an
-    /// ordinary receive. Its arguments come in registers, as those of `start_recv_contig`.
+    /// Receives into contiguous memory: with the receive in hand for as long as the lock is held,
+    /// then as an ordinary receive. Its arguments come in registers, as those of
+    /// `start_recv_contig`.
     ///
     /// # Safety
     /// `wanted` must be legal, and the buffer writable for the length of the call.
@@ -224,7 +226,8 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Makes the receive in hand an ordinary one, because of something that concerns posted receives.
+    /// Makes the receive in hand an ordinary one, because of something that concerns posted
+    /// receives.
     pub(in crate::engine) fn post_in_hand(&mut self) {
         let hand = &mut self.proto.hand;
         if !hand.is_open() {
@@ -266,8 +269,8 @@ impl Proto {
             self.deliver_in_hand_with_care(peer, &header, payload);
             return true;
         }
-        // SAFETY: the receiving thread keeps the buffer until its call returns, and the payload, which is apart from
-        // it, fits.
+        // SAFETY: the receiving thread keeps the buffer until its call returns, and the payload,
+        // which is apart from it, fits.
         unsafe { payload.copy_to(hand.buf.ptr, sent) };
         (hand.source, hand.tag) = (header.source, header.tag);
         hand.bytes = sent as u64;
@@ -285,8 +288,8 @@ impl Proto {
         self.delivered(peer, header, status.bytes);
     }
 
-    /// Makes the receive in hand an ordinary one, if a message of which the first piece is here is for it: its call
-    /// may give up the lock before all of it is.
+    /// Makes the receive in hand an ordinary one, if a message of which the first piece is here is
+    /// for it: its call may give up the lock before all of it is.
     pub(in crate::engine) fn put_down_for(&mut self, envelope: &Envelope) -> Option<u32> {
         let hand = &mut self.hand;
         if !hand.is_open() || !hand.wanted.meets(&Wanted::from(envelope)) {

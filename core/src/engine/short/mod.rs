@@ -1,8 +1,10 @@
-//! Messages that leave whole: the two hot paths, and what becomes of messages that come too early or find no room.
+//! Messages that leave whole: the two hot paths, and what becomes of messages that come too early
+//! or find no room.
 //!
 //! - [`blocking`]: a blocking send that cannot leave at once
 //! - [`bundle`]: short messages to one rank that leave in one packet
-//! - [`in_hand`]: a blocking receive whose thread polls with the lock held, so that it needs no request
+//! - [`in_hand`]: a blocking receive whose thread polls with the lock held, so that it needs no
+//!   request
 //! - [`loopback`]: messages from a rank to itself
 //! - [`outgoing`]: what waits to leave
 //! - [`probe`]: what could be received, and taking it out of matching

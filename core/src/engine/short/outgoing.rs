@@ -20,8 +20,8 @@ use crate::transport::{Header, PacketKind, Sent, Transport};
 pub(in crate::engine) struct Peer {
     /// Zero for a peer to which messages go straight away.
     pub(in crate::engine) flags: u8,
-    /// Short nonblocking sends to it since this rank's last progress, and how often this rank had made progress then: see
-    /// [`crate::engine::short::bundle`].
+    /// Short nonblocking sends to it since this rank's last progress, and how often this rank had
+    /// made progress then: see [`crate::engine::short::bundle`].
     pub(in crate::engine) burst: u8,
     pub(in crate::engine) polls: u32,
     pub(in crate::engine) out: Option<Box<Outgoing>>,
@@ -107,7 +107,8 @@ impl Proto {
         out.tagged.push_back(index);
         if state.flags & Peer::WAITING == 0 {
             self.mark_waiting(peer);
-            // Who sleeps, for as long as nothing comes, makes progress for a thread that may make none.
+            // Who sleeps, for as long as nothing comes, makes progress for a thread that may make
+            // none.
             self.shared.tell();
         }
     }
@@ -197,7 +198,8 @@ impl<T: Transport> State<T> {
         sent + self.flush_streams()
     }
 
-    /// Hands over to one peer what waits for it, if it fits: between steps of progress, when these are but answers.
+    /// Hands over to one peer what waits for it, if it fits: between steps of progress, when these
+    /// are but answers.
     pub(in crate::engine) fn flush_answers(&mut self, peer: u32) {
         if self.proto.peers[peer as usize].flags & Peer::WAITING == 0 {
             return;
@@ -249,8 +251,8 @@ impl<T: Transport> State<T> {
         sent
     }
 
-    /// Hands a packet over, which is not in one of the queues any more unless there is no room. If the peer is gone, what waits for
-    /// an answer ends with it.
+    /// Hands a packet over, which is not in one of the queues any more unless there is no room. If
+    /// the peer is gone, what waits for an answer ends with it.
     pub(in crate::engine) fn hand_over(
         &mut self,
         peer: u32,
@@ -280,7 +282,8 @@ impl<T: Transport> State<T> {
         sent
     }
 
-    /// A packet cannot be handed over any more. What answers the peer is of no use to it, nor to anybody here.
+    /// A packet cannot be handed over any more. What answers the peer is of no use to it, nor to
+    /// anybody here.
     #[cold]
     fn is_lost(&mut self, peer: u32, header: &Header, payload: &[u8]) {
         if asks(header) {
@@ -291,8 +294,9 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Moves every stream on, in the order in which they were asked for. Behind one that finds no room there
-    /// is hardly any for the others to the same peer, and a window of messages makes many: they are not tried.
+    /// Moves every stream on, in the order in which they were asked for. Behind one that finds no
+    /// room there is hardly any for the others to the same peer, and a window of messages makes
+    /// many: they are not tried.
     fn flush_streams(&mut self) -> usize {
         let mut streams = std::mem::take(&mut self.proto.streams);
         let (mut sent, mut at) = (0, 0);
@@ -342,8 +346,9 @@ impl<T: Transport> State<T> {
                     regions.read(region, offset + position, target, len);
                 }
             };
-            // SAFETY: `len` is at most `piece`, which is at most `bulk`; `fill` writes all of it: a stream of a send lives no
-            // longer than the send's slot, and `Regions::read` zeroes what is gone.
+            // SAFETY: `len` is at most `piece`, which is at most `bulk`; `fill` writes all of it: a
+            // stream of a send lives no longer than the send's slot, and `Regions::read` zeroes
+            // what is gone.
             let result = unsafe {
                 self.transport
                     .send_bulk(stream.peer, &stream.header, len, fill)
@@ -361,7 +366,8 @@ impl<T: Transport> State<T> {
         sent
     }
 
-    /// Tries to send a short message that has waited behind others. `None` if it is no such, or is to be announced now.
+    /// Tries to send a short message that has waited behind others. `None` if it is no such, or is
+    /// to be announced now.
     #[inline]
     fn launch_short(&mut self, index: u32) -> Option<bool> {
         let Op::Queued(Queued { args, buf }) = &self.proto.table.entry(index).op else {
@@ -375,8 +381,8 @@ impl<T: Transport> State<T> {
         if hold || len > self.proto.limits.eager {
             return None;
         }
-        // SAFETY: the sender leaves the buffer to the device until the request completes; that it is short enough for the
-        // transport was checked when it was queued.
+        // SAFETY: the sender leaves the buffer to the device until the request completes; that it
+        // is short enough for the transport was checked when it was queued.
         match unsafe { self.transport.send_short(peer, &header, ptr, len) } {
             Sent::Full => Some(false),
             Sent::Gone => {
@@ -392,7 +398,8 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Tries to send the message of a queued request, in whatever form. `false` if there is no room yet.
+    /// Tries to send the message of a queued request, in whatever form. `false` if there is no room
+    /// yet.
     pub(in crate::engine) fn launch(&mut self, index: u32) -> bool {
         if let Some(left) = self.launch_short(index) {
             return left;

@@ -25,8 +25,8 @@ use crate::transport::{Header, PacketKind, Payload, Transport};
 impl<T: Transport, L: Level> Engine<T, L> {
     /// Starts a receive into contiguous memory.
     ///
-    /// Its arguments come in registers. Handed on in memory they would be read back in larger parts than they were
-    /// written in, for which the processor waits.
+    /// Its arguments come in registers. Handed on in memory they would be read back in larger parts
+    /// than they were written in, for which the processor waits.
     ///
     /// # Safety
     /// As [`State::start_recv`].
@@ -200,8 +200,8 @@ impl<T: Transport> State<T> {
                 self.proto.finish_loop(send, index, &header);
             }
         }
-        // An acknowledgement leaves now: this rank may be away for long before it polls again, and the
-        // sender waits for it.
+        // An acknowledgement leaves now: this rank may be away for long before it polls again, and
+        // the sender waits for it.
         if self.proto.has_outgoing() {
             self.flush_outgoing();
         }
@@ -217,13 +217,15 @@ impl Proto {
     #[inline(always)]
     pub(in crate::engine) fn on_eager(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
         if !self.deliver_to_match(peer, header, payload) {
-            // A copy, here and below: the header that only a call reads is not written for those that need none.
+            // A copy, here and below: the header that only a call reads is not written for those
+            // that need none.
             let header = *header;
             self.store(peer, &header, Stored::new(payload));
         }
     }
 
-    /// Gives a message with all of its data to the earliest receive that it matches, if there is one.
+    /// Gives a message with all of its data to the earliest receive that it matches, if there is
+    /// one.
     #[inline(always)]
     pub(in crate::engine) fn deliver_to_match(
         &mut self,
@@ -260,8 +262,8 @@ impl Proto {
         if !fits_plainly(buf, header, payload.len(), check) {
             return self.deliver_with_care(index, peer, &{ *header }, payload);
         }
-        // SAFETY: the buffer of a receive is the device's until it is over, and the payload, which is
-        // apart from it, fits.
+        // SAFETY: the buffer of a receive is the device's until it is over, and the payload, which
+        // is apart from it, fits.
         unsafe { payload.copy_to(buf.ptr, payload.len()) };
         let status = Status::received(header.source, header.tag, bytes);
         let complete = self.table.end_quietly(index, status);
@@ -274,8 +276,8 @@ impl Proto {
         }
     }
 
-    /// The same for whatever is not the rule: layouts, memory of devices, other representations, messages that
-    /// do not fit the buffer or its type.
+    /// The same for whatever is not the rule: layouts, memory of devices, other representations,
+    /// messages that do not fit the buffer or its type.
     #[inline(never)]
     fn deliver_with_care(&mut self, index: u32, peer: u32, header: &Header, payload: Payload<'_>) {
         let Op::Recv(op) = &self.table.entry(index).op else {
@@ -313,7 +315,8 @@ impl Proto {
     }
 }
 
-/// Whether a message goes into the buffer by a copy, whole, with nothing to say but where it came from.
+/// Whether a message goes into the buffer by a copy, whole, with nothing to say but where it came
+/// from.
 #[inline(always)]
 pub(in crate::engine) fn fits_plainly(
     buf: &ContigBuf,
@@ -339,14 +342,15 @@ pub(in crate::engine) fn place(
     check: bool,
 ) -> Status {
     let (status, rep) = verdict(data, header, payload.len(), check);
-    // SAFETY: the buffer of a receive is the device's until it is over; `bytes` is at most its length
-    // and the payload's; the payload is in the transport's or the heap's memory, apart from it.
+    // SAFETY: the buffer of a receive is the device's until it is over; `bytes` is at most its
+    // length and the payload's; the payload is in the transport's or the heap's memory, apart from
+    // it.
     unsafe { data.unload(0, payload, status.bytes as usize, rep) };
     status
 }
 
-/// What a receive's status will be when a message of `sent` bytes with this header is there: how much of
-/// it is copied, too, and in which representation it comes.
+/// What a receive's status will be when a message of `sent` bytes with this header is there: how
+/// much of it is copied, too, and in which representation it comes.
 #[inline(always)]
 pub(in crate::engine) fn verdict(
     data: &Data,

@@ -1,8 +1,8 @@
 //! Sending: the hot path.
 //!
-//! Budget of a small message, from the entry of the device to the transport: 0 allocations, 0 system
-//! calls, 0 locked instructions at level `Single`; one test of the peer's flags, one of the length,
-//! one of the mode.
+//! Budget of a small message, from the entry of the device to the transport: 0 allocations, 0
+//! system calls, 0 locked instructions at level `Single`; one test of the peer's flags, one of the
+//! length, one of the mode.
 
 use std::mem::MaybeUninit;
 
@@ -46,8 +46,9 @@ pub(in crate::engine) fn header(kind: PacketKind, args: &SendArgs, signature: u3
 /// transport's memory.
 const IN_ENVELOPE: usize = 192;
 
-/// What goes on while an operation begins. Its buffer is lent from the moment at which its slot knows of it, and whoever lends
-/// it has no handle before the call returns: a panic out of a driver, or of a subscriber of `tracing`, would free it.
+/// What goes on while an operation begins. Its buffer is lent from the moment at which its slot
+/// knows of it, and whoever lends it has no handle before the call returns: a panic out of a
+/// driver, or of a subscriber of `tracing`, would free it.
 pub(in crate::engine) const START: &str = "the start of an operation";
 
 /// Eager messages in a row after which the sender looks what its peers have to say.
@@ -158,8 +159,9 @@ impl<T: Transport> State<T> {
         self.proto.unpolled += 1;
     }
 
-    /// Makes progress after so many messages that have left: a rank that only sends would never hear that a peer has
-    /// no more memory for what it sends. Not before the message has its request: a hook may take the last slot.
+    /// Makes progress after so many messages that have left: a rank that only sends would never
+    /// hear that a peer has no more memory for what it sends. Not before the message has its
+    /// request: a hook may take the last slot.
     #[inline]
     pub(in crate::engine) fn poll_if_due(&mut self) {
         if self.proto.unpolled >= UNPOLLED {
@@ -299,8 +301,8 @@ impl<T: Transport> State<T> {
             return true;
         };
         let len = op.data.len();
-        // Whom nobody can cancel, and no failure of a third rank ends, needs no word: that saves the
-        // receiver the way of a line.
+        // Whom nobody can cancel, and no failure of a third rank ends, needs no word: that saves
+        // the receiver the way of a line.
         if op.word.is_none() && !(op.waited && lone) {
             op.word = self.transport.offer_open();
         }

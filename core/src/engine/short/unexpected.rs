@@ -3,7 +3,8 @@
 //!
 //! Beyond `PORTOLAN_UNEXPECTED_MAX` the peers are told to hold: from then on they announce every
 //! message and keep its data, so a slow receiver costs time, never the job. What is under way when
-//! a peer is told still arrives; it is at most what the transport holds per peer, and the rest of a message that has begun.
+//! a peer is told still arrives; it is at most what the transport holds per peer, and the rest of a
+//! message that has begun.
 
 use crate::engine::short::outgoing::Peer;
 use crate::engine::state::Proto;

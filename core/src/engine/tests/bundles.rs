@@ -158,7 +158,8 @@ fn messages_of_all_lengths_and_headers_come_as_they_were() {
 fn what_is_started_behind_a_burst_does_not_overtake_it() {
     let engine = bundling();
     burst(&engine, 0..20);
-    // A message that is too long for a bundle, one that waits for its receiver, and a call that waits.
+    // A message that is too long for a bundle, one that waits for its receiver, and a call that
+    // waits.
     start(&engine, SendMode::Standard, 20, 200);
     start(&engine, SendMode::Synchronous, 21, 8);
     let to = SendArgs::new(ProcId::new(1), 3, 0, 22);
@@ -207,7 +208,8 @@ fn a_bundle_that_finds_no_room_is_tried_again() {
     assert_eq!(delivered(&engine), (0..30).collect::<Vec<_>>());
 }
 
-/// A thread that starts a burst may make no progress for long; one that sleeps makes it, and is woken for that.
+/// A thread that starts a burst may make no progress for long; one that sleeps makes it, and is
+/// woken for that.
 #[test]
 fn who_sleeps_is_woken_for_what_waits() {
     for (burst, rings) in [(AT_ONCE, 0), (AT_ONCE + 1, 1), (AT_ONCE + 9, 1)] {

@@ -7,7 +7,8 @@ use crate::engine::one_sided::{one_sided, prefix, step};
 use crate::transport::PacketKind;
 use crate::transport::packet::flags;
 
-/// A send that is refused for good, of a short message or of a long one, and a receive from the same peer.
+/// A send that is refused for good, of a short message or of a long one, and a receive from the
+/// same peer.
 fn refused(len: usize) -> (Engine<Scripted, Single>, [Request; 2]) {
     static BYTES: [u8; 4096] = [7; 4096];
     let engine = engine();
@@ -71,7 +72,8 @@ fn nothing_ends_before_its_packets_are_here() {
     assert_eq!(error.kind(), ErrorKind::PeerFailed);
 }
 
-/// Others that never stop keep nobody from hearing of it: after so many polls what it had sent is here.
+/// Others that never stop keep nobody from hearing of it: after so many polls what it had sent is
+/// here.
 #[test]
 fn who_is_gone_is_noticed_while_others_send() {
     let (engine, requests) = refused(8);
@@ -275,7 +277,8 @@ fn active_messages_to_who_has_left_end() {
     assert_left(last.clone());
 }
 
-/// Of several who store into this rank's memory, one may be done and gone; of one alone nothing more comes.
+/// Of several who store into this rank's memory, one may be done and gone; of one alone nothing
+/// more comes.
 #[test]
 fn waits_for_stores_end_where_only_one_could_store() {
     let engine = left_alone("park");

@@ -3,8 +3,8 @@
 use super::*;
 use crate::device::HandlerId;
 
-/// A rank sends something where its transport refuses a while, and sleeps meanwhile: never without an end, but where the bell
-/// rings when there is room.
+/// A rank sends something where its transport refuses a while, and sleeps meanwhile: never without
+/// an end, but where the bell rings when there is room.
 #[track_caller]
 fn sleeps_until_there_is_room(send: impl Fn(&Engine<Scripted, Single>)) {
     for rings_for_room in [false, true] {

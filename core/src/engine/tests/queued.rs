@@ -7,8 +7,8 @@ use crate::transport::PacketKind;
 
 const WAITING: u32 = 5;
 
-/// An engine whose transport is full, and sends with the tags from 0 on that wait for room; the first as it
-/// found none, the others behind it.
+/// An engine whose transport is full, and sends with the tags from 0 on that wait for room; the
+/// first as it found none, the others behind it.
 fn crowded(byte: &u8) -> (Engine<Scripted, Single>, Vec<Request>) {
     let engine = engine();
     engine.state.lock().transport.full = true;

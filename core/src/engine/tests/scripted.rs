@@ -9,7 +9,8 @@ pub(super) struct Scripted {
     /// What was behind these headers.
     pub(super) payloads: Vec<Vec<u8>>,
     pub(super) failed: Option<String>,
-    /// The peer takes nothing any more, and why, once the transport says it, which counts as no failure.
+    /// The peer takes nothing any more, and why, once the transport says it, which counts as no
+    /// failure.
     pub(super) gone: bool,
     pub(super) why_gone: Option<String>,
     /// It has left in good order.

@@ -19,7 +19,8 @@ struct Held;
 
 impl Upper for Held {}
 
-/// An engine of which all slots but one are taken, with a hook that takes one more in the next poll.
+/// An engine of which all slots but one are taken, with a hook that takes one more in the next
+/// poll.
 fn nearly_exhausted() -> (Engine<Scripted, Single>, Arc<AtomicU32>) {
     let engine = engine();
     let mut state = engine.state.lock();
@@ -39,7 +40,8 @@ fn nearly_exhausted() -> (Engine<Scripted, Single>, Arc<AtomicU32>) {
     (engine, refused)
 }
 
-/// A message that has left has its request: a hook that runs in the poll that is due with it finds no slot.
+/// A message that has left has its request: a hook that runs in the poll that is due with it finds
+/// no slot.
 #[test]
 fn what_has_left_is_not_refused() {
     // What goes in one packet, and what goes in pieces as one of a window.
@@ -64,7 +66,8 @@ fn what_has_left_is_not_refused() {
     }
 }
 
-/// Messages that find no room have not gone, and what was learnt of their receiver is not used up by them.
+/// Messages that find no room have not gone, and what was learnt of their receiver is not used up
+/// by them.
 #[test]
 fn what_finds_no_room_spends_nothing() {
     for waited in [true, false] {

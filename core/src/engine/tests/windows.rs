@@ -104,8 +104,8 @@ fn what_is_pulled_from_an_absent_sender_is_streamed_when_it_is_back() {
     assert!(pulled <= 256 << 10, "{pulled} bytes");
 }
 
-/// Nor has whoever looks in passing, as a rank with a collective operation under way does between parts of a computation;
-/// a single look is that of the call that began it.
+/// Nor has whoever looks in passing, as a rank with a collective operation under way does between
+/// parts of a computation; a single look is that of the call that began it.
 #[test]
 fn what_is_pulled_from_an_absent_sender_is_streamed_when_it_looks_now_and_then() {
     let mut buffer = vec![0; 512 << 10];
@@ -289,8 +289,9 @@ fn streams_behind_one_without_room_are_not_tried() {
     }
 }
 
-/// A rank amid windows of messages of middle length to the next two, who have streamed such ones and whose memory is full
-/// until this rank takes what has come. `both` says whether long ones have come before, `posted` whether a receive waits.
+/// A rank amid windows of messages of middle length to the next two, who have streamed such ones
+/// and whose memory is full until this rank takes what has come. `both` says whether long ones have
+/// come before, `posted` whether a receive waits.
 fn amid_windows(buffer: &mut [u8], both: bool, posted: bool) -> Engine<Scripted, Single> {
     let (engine, _) = pulling(buffer, u32::from(posted));
     let mut state = engine.state.lock();
@@ -325,7 +326,8 @@ fn into_full_memory(engine: &Engine<Scripted, Single>, peer: u32) -> Vec<u8> {
 /// Twice as long as others are.
 const PIECES: [u8; 2] = [PacketKind::First as u8, PacketKind::Next as u8];
 
-/// Whoever finds no room in a window that goes both ways takes what has come, as the other does; if receives wait for it.
+/// Whoever finds no room in a window that goes both ways takes what has come, as the other does; if
+/// receives wait for it.
 #[test]
 fn windows_both_ways_make_room_for_each_other() {
     let cases = [
@@ -353,7 +355,8 @@ fn windows_to_two_peers_go_on_behind_looks_for_room() {
     }
 }
 
-/// A call that looks for room asks for what is announced and may be streamed, and neither pulls nor lets hooks run.
+/// A call that looks for room asks for what is announced and may be streamed, and neither pulls nor
+/// lets hooks run.
 #[test]
 fn looks_for_room_copy_nothing_but_packets() {
     for (pulls, asks) in [(Pulls::Whole, false), (Pulls::Never, true)] {

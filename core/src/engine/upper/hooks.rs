@@ -2,7 +2,8 @@
 //!
 //! A hook runs when a poll is over, with the whole state in hand: what it starts leaves at once. A
 //! handler runs while the transport delivers its message: what it starts is noted, and done as soon
-//! as the poll is over. A hook that sleeps costs nothing: [`Proto::work`] says whether any is awake.
+//! as the poll is over. A hook that sleeps costs nothing: [`Proto::work`] says whether any is
+//! awake.
 
 use std::collections::VecDeque;
 
@@ -131,8 +132,8 @@ impl<T: Transport> State<T> {
             match noted {
                 Noted::Send(request, args, data) => {
                     self.give_way(args.envelope.context);
-                    // SAFETY: the handler has promised what is needed; its request is active, so the
-                    // buffer is the device's.
+                    // SAFETY: the handler has promised what is needed; its request is active, so
+                    // the buffer is the device's.
                     unsafe { self.start_send_in(request.index(), &args, data, false) };
                 }
                 Noted::Receive(request, pattern, data) => {

@@ -1,12 +1,12 @@
 //! Whether ranks share cores.
 //!
-//! Where the ranks of this node are processes that this one knows, the system says on which cores each of
-//! them may run. Else a rank sees only its own and those of who started it.
+//! Where the ranks of this node are processes that this one knows, the system says on which cores
+//! each of them may run. Else a rank sees only its own and those of who started it.
 
 use crate::transport::Transport;
 
-/// Whether there are more ranks on this node than cores, where this rank may run: the peer may want this very
-/// core.
+/// Whether there are more ranks on this node than cores, where this rank may run: the peer may want
+/// this very core.
 pub(in crate::engine) fn crowded<T: Transport>(transport: &T) -> bool {
     let rank = transport.rank();
     let node = transport.node_of(rank);
@@ -48,12 +48,14 @@ impl CoreSet {
     /// As many processors as the system's own type has room for.
     const WORDS: usize = 16;
 
-    /// Those of a process's first thread (0: of the calling thread); `None` if the system does not tell.
+    /// Those of a process's first thread (0: of the calling thread); `None` if the system does not
+    /// tell.
     #[cfg(target_os = "linux")]
     fn of(pid: u32) -> Option<Self> {
         let id = libc::pid_t::try_from(pid).ok()?;
         let mut words = [0_u64; Self::WORDS];
-        // SAFETY: the words are writable, and their size is given; the system writes bits into them.
+        // SAFETY: the words are writable, and their size is given; the system writes bits into
+        // them.
         let told = unsafe {
             libc::sched_getaffinity(
                 id,
@@ -107,8 +109,9 @@ impl Placement {
         Self { own, sets }
     }
 
-    /// Whether ranks that may run only where this one may are more than its cores, or those that compete
-    /// with it, and with each other, more than all of theirs. `quota`: cores' worth of time that all have.
+    /// Whether ranks that may run only where this one may are more than its cores, or those that
+    /// compete with it, and with each other, more than all of theirs. `quota`: cores' worth of time
+    /// that all have.
     fn crowded(&self, quota: Option<usize>) -> bool {
         let count = |belongs: &dyn Fn(&CoreSet) -> bool| -> usize {
             let those = self.sets.iter().filter(|(set, _)| belongs(set));
@@ -128,8 +131,8 @@ impl Placement {
     }
 }
 
-/// What a rank sees that knows nothing of the others: on how many cores it and those around it may run; `None`
-/// where the system does not tell.
+/// What a rank sees that knows nothing of the others: on how many cores it and those around it may
+/// run; `None` where the system does not tell.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     /// This thread, quotas included.
@@ -152,13 +155,13 @@ impl Seen {
         }
     }
 
-    /// Cores that the ranks of this node may run on, as far as this one can see. It may be bound to a core of its
-    /// own: then what it is allowed says nothing of the others, and what its process, or whoever has started that,
-    /// is allowed says more. (If several are bound to one core while others are idle, it does not see that, and
-    /// spins before it gives the core away.)
+    /// Cores that the ranks of this node may run on, as far as this one can see. It may be bound to
+    /// a core of its own: then what it is allowed says nothing of the others, and what its process,
+    /// or whoever has started that, is allowed says more. (If several are bound to one core while
+    /// others are idle, it does not see that, and spins before it gives the core away.)
     fn shared(self) -> usize {
-        // A process of one core may be one of several ranks that somebody has bound. A rank that is another thread
-        // of it has its fellows there, and they have no more cores than the process.
+        // A process of one core may be one of several ranks that somebody has bound. A rank that is
+        // another thread of it has its fellows there, and they have no more cores than the process.
         let around = match self.process {
             Some(1) if self.first_thread => self.parent,
             process => process,
@@ -260,7 +263,8 @@ mod tests {
         // Bound nowhere.
         assert!(!crowded(&[0b11, 0b11], None));
         assert!(crowded(&[0b11, 0b11, 0b11], None));
-        // One that goes everywhere has no core that is not another's, and takes from those that are bound.
+        // One that goes everywhere has no core that is not another's, and takes from those that are
+        // bound.
         assert!(crowded(&[0b11, 0b01, 0b10], None));
         assert!(crowded(&[0b01, 0b11, 0b10], None));
         // A chain of sets that overlap, with a core each, and with one too few.

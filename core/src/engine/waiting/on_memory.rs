@@ -1,9 +1,10 @@
 //! Waiting on memory that peers store into, where they can: no packet says that it has changed.
 //!
-//! What counts is the time that one cache line takes: the memory is looked at often, and with nothing
-//! else in between, for each poll. Before this rank sleeps it announces that (`Transport::arm`) and
-//! looks once more; a peer stores first and looks for the announcement then (`Transport::nudge`). The
-//! barrier between the two is in `arm`, so a store and the nudge behind it cost no fence.
+//! What counts is the time that one cache line takes: the memory is looked at often, and with
+//! nothing else in between, for each poll. Before this rank sleeps it announces that
+//! (`Transport::arm`) and looks once more; a peer stores first and looks for the announcement then
+//! (`Transport::nudge`). The barrier between the two is in `arm`, so a store and the nudge behind
+//! it cost no fence.
 
 use crate::device::ProcId;
 use crate::engine::Engine;
@@ -14,12 +15,13 @@ use crate::group::Group;
 use crate::level::{Level, StateLock};
 use crate::transport::Transport;
 
-/// Looks at the memory before the first poll: enough for a peer that answers at once, some 300 ns away,
-/// however short the processor's pause is.
+/// Looks at the memory before the first poll: enough for a peer that answers at once, some 300 ns
+/// away, however short the processor's pause is.
 const FIRST_LOOKS: u32 = 128;
-/// The same where ranks outnumber cores: the peer may want this very core. But the one on the other core is often
-/// nearly there, and looking for half as long as it takes to give the core away and get it back pays (a
-/// barrier of 4 ranks on two cores 2.5 µs with one look, 1.8 with 8, 2.9 with 100).
+/// The same where ranks outnumber cores: the peer may want this very core. But the one on the other
+/// core is often nearly there, and looking for half as long as it takes to give the core away and
+/// get it back pays (a barrier of 4 ranks on two cores 2.5 µs with one look, 1.8 with 8, 2.9 with
+/// 100).
 const CROWDED_LOOKS: u32 = 8;
 /// Looks for each further poll, while this rank spins.
 const LOOKS: u32 = 64;
@@ -118,8 +120,8 @@ impl<T: Transport> State<T> {
 }
 
 impl Proto {
-    /// The error for a wait that a dead member of `group` may leave without an end. What the dead have
-    /// stored before counts.
+    /// The error for a wait that a dead member of `group` may leave without an end. What the dead
+    /// have stored before counts.
     #[inline]
     fn hopeless(
         &self,

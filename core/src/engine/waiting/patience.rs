@@ -1,10 +1,12 @@
-//! How long a rank looks for one that runs on another processor before it gives its own away, where ranks take turns.
+//! How long a rank looks for one that runs on another processor before it gives its own away, where
+//! ranks take turns.
 //!
-//! Two ranks at work on two processors answer each other in a tenth of the time that giving a processor away takes, and
-//! while both find each other at work neither does: so they go on together until the system takes one of them off.
-//! But a rank may be waited for whose processor another one has just now. Then every look is lost. Which of the two it is
-//! a rank learns from its last waits: what has paid is done for longer, what has not for shorter. Who waits
-//! for nobody elsewhere, time after time, asks less often where others run.
+//! Two ranks at work on two processors answer each other in a tenth of the time that giving a
+//! processor away takes, and while both find each other at work neither does: so they go on
+//! together until the system takes one of them off. But a rank may be waited for whose processor
+//! another one has just now. Then every look is lost. Which of the two it is a rank learns from its
+//! last waits: what has paid is done for longer, what has not for shorter. Who waits for nobody
+//! elsewhere, time after time, asks less often where others run.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -24,8 +26,9 @@ const MOST: u32 = 128;
 /// After so many waits in a row for nobody elsewhere, only one of so many is asked about.
 const STREAK: u32 = 16;
 
-/// How many polls such a wait is worth, and whether to ask what a wait is for. Relaxed throughout: guesses, which no other
-/// memory depends on; where several threads wait, one of them may overwrite what another has just learnt.
+/// How many polls such a wait is worth, and whether to ask what a wait is for. Relaxed throughout:
+/// guesses, which no other memory depends on; where several threads wait, one of them may overwrite
+/// what another has just learnt.
 #[derive(Debug)]
 pub(in crate::engine) struct Patience {
     polls: AtomicU32,
@@ -58,7 +61,8 @@ impl Patience {
         self.polls.store(less, Ordering::Relaxed);
     }
 
-    /// The looks of a wait to which something has come: where it is for one elsewhere, all of them again.
+    /// The looks of a wait to which something has come: where it is for one elsewhere, all of them
+    /// again.
     pub(in crate::engine) fn renewed(&self, looks: Looks) -> Looks {
         match looks {
             Looks::Left(_) => Looks::Left(self.polls()),
@@ -121,8 +125,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
         }
     }
 
-    /// Whether the one that a wait is for runs elsewhere, as far as it has said: one of the same processor does nothing before
-    /// this one gives it away. Tells the others where this one is.
+    /// Whether the one that a wait is for runs elsewhere, as far as it has said: one of the same
+    /// processor does nothing before this one gives it away. Tells the others where this one is.
     fn awaits_elsewhere(&self, target: Target) -> bool {
         let Some(here) = cores::current() else {
             return false;

@@ -1,5 +1,5 @@
-//! A rank that has waited too long says for what: on its standard error in full, and to its launcher
-//! in a form that can be put together with what the other ranks say.
+//! A rank that has waited too long says for what: on its standard error in full, and to its
+//! launcher in a form that can be put together with what the other ranks say.
 
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -18,11 +18,11 @@ use crate::transport::Transport;
 pub type StuckHook = Box<dyn FnMut(&[Waiting]) + Send>;
 
 impl<T: Transport, L: Level> Engine<T, L> {
-    /// Says who hears of waits that last longer than the setting `STUCK_AFTER`: usually the launcher,
-    /// told by its bootstrap.
+    /// Says who hears of waits that last longer than the setting `STUCK_AFTER`: usually the
+    /// launcher, told by its bootstrap.
     ///
-    /// The hook runs on the thread that waits, without a lock of the engine. Once a wait that it was
-    /// told of is over it is called with an empty list.
+    /// The hook runs on the thread that waits, without a lock of the engine. Once a wait that it
+    /// was told of is over it is called with an empty list.
     pub fn on_stuck(&self, hook: StuckHook) {
         let mut place = self
             .hooks
@@ -99,7 +99,8 @@ impl Proto {
         }
         let mut list: Vec<_> = all().filter_map(|(_, e)| self.waiting_of(e)).collect();
         if list.is_empty() || named.is_some() {
-            // An active message has no request; a request of another crate's does not say whom it needs.
+            // An active message has no request; a request of another crate's does not say whom it
+            // needs.
             list.push(event(None));
         }
         list

@@ -1,8 +1,8 @@
 //! Waiting: spin briefly, then give the core away, then sleep.
 //!
-//! At level `Multiple` one waiting thread sleeps on the bell and makes progress when it rings; while
-//! other threads are polling anyway, waiting threads sleep on a condition instead and are woken by
-//! the completion that they wait for, so that messages for others do not wake them.
+//! At level `Multiple` one waiting thread sleeps on the bell and makes progress when it rings;
+//! while other threads are polling anyway, waiting threads sleep on a condition instead and are
+//! woken by the completion that they wait for, so that messages for others do not wake them.
 
 use std::time::{Duration, Instant};
 
@@ -37,12 +37,14 @@ pub(in crate::engine) struct Policy {
 
 /// Looks of a wait, one right behind the other, before the first hint to the processor.
 const CLOSELY: u32 = 32;
-/// Times that the core is given away, in the mode `auto`, before sleeping. On an oversubscribed node
-/// a hand-over by `sched_yield` takes about a microsecond, a sleep and its end twenty.
+/// Times that the core is given away, in the mode `auto`, before sleeping. On an oversubscribed
+/// node a hand-over by `sched_yield` takes about a microsecond, a sleep and its end twenty.
 const YIELDS: u32 = 400;
-/// Polls after which a wait that only spins looks at more than its polls, as waits do that give the core away.
+/// Polls after which a wait that only spins looks at more than its polls, as waits do that give the
+/// core away.
 const SPINS: u32 = 1 << 16;
-/// Polls in vain of a wait that may take long, for each look at who has left; before a sleep there is one always.
+/// Polls in vain of a wait that may take long, for each look at who has left; before a sleep there
+/// is one always.
 const TURNS: u32 = 256;
 /// Time between two such looks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -54,13 +56,14 @@ const OUTGOING_NAP: Duration = Duration::from_micros(200);
 const PARKED_NAP: Duration = Duration::from_millis(10);
 
 impl Policy {
-    /// How a rank waits that is `crowded` or not: see [`crowded`](crate::engine::waiting::cores::crowded).
+    /// How a rank waits that is `crowded` or not: see
+    /// [`crowded`](crate::engine::waiting::cores::crowded).
     pub(in crate::engine) fn new(settings: &Settings, crowded: bool, caps: TransportCaps) -> Self {
         let spin = u32::try_from(settings.spin()).unwrap_or(u32::MAX);
         let sleeps = caps.contains(TransportCaps::SLEEP);
         let stuck_after = Some(settings.stuck_after()).filter(|limit| !limit.is_zero());
-        // Where ranks outnumber cores, the peer may be waiting for this very core: it is given away after
-        // each poll, unless it is known to wait on another (see `patience`).
+        // Where ranks outnumber cores, the peer may be waiting for this very core: it is given away
+        // after each poll, unless it is known to wait on another (see `patience`).
         let auto_spin = if crowded { 0 } else { spin };
         // Who cannot sleep gives its core away without end: those that it waits for may need it.
         let until_sleep = |yields| if sleeps { yields } else { u32::MAX };
@@ -103,11 +106,13 @@ impl Policy {
     }
 }
 
-/// What a wait that holds the lock does after so many looks in vain, before it looks again: nothing at first, then it gives the processor
-/// the hint that this is a wait. (Others, of several threads or of ranks that take turns, give the hint behind each look.)
+/// What a wait that holds the lock does after so many looks in vain, before it looks again: nothing
+/// at first, then it gives the processor the hint that this is a wait. (Others, of several threads
+/// or of ranks that take turns, give the hint behind each look.)
 ///
-/// The hint makes room for a sibling thread, and takes 15 to 45 ns, half of which a message waits on average that comes
-/// meanwhile: that counts while a short one is to be expected, which is on its way for no longer than [`CLOSELY`] looks.
+/// The hint makes room for a sibling thread, and takes 15 to 45 ns, half of which a message waits
+/// on average that comes meanwhile: that counts while a short one is to be expected, which is on
+/// its way for no longer than [`CLOSELY`] looks.
 #[inline(always)]
 pub(in crate::engine) fn look_again(looks: u32) {
     if looks >= CLOSELY {
@@ -196,8 +201,9 @@ impl<T: Transport, L: Level> Engine<T, L> {
     /// Makes progress until `ready` gives something. `ready` is tried before the first poll, and
     /// after each that did something.
     ///
-    /// What the caller waits for may have its buffer, and progress calls what is not the engine's: who is told of long waits, drivers
-    /// of accelerators, a subscriber of `tracing`. None of them may end the caller's frame.
+    /// What the caller waits for may have its buffer, and progress calls what is not the engine's:
+    /// who is told of long waits, drivers of accelerators, a subscriber of `tracing`. None of them
+    /// may end the caller's frame.
     #[inline]
     pub(in crate::engine) fn block_until<R>(
         &self,

@@ -149,8 +149,8 @@ impl Message {
             .map(|(_, value)| &**value)
     }
 
-    /// Any text as a value that can travel: everything but letters, digits and ``-_.,:/()@+`` becomes
-    /// `%XX`.
+    /// Any text as a value that can travel: everything but letters, digits and ``-_.,:/()@+``
+    /// becomes `%XX`.
     ///
     /// Also `=` and `;`, which are legal in values but which other launchers' parsers trip over.
     #[must_use]

@@ -2,7 +2,8 @@
 //!
 //! The protocol is MPICH's "simple PMI": lines of `name=value` words over a stream, `PMI_FD` in the
 //! child's environment. Hydra, Slurm (`--mpi=pmi2`, which answers version 1 too), Flux and
-//! `portolan run` serve it. One request, one answer; no request is sent before the last is answered.
+//! `portolan run` serve it. One request, one answer; no request is sent before the last is
+//! answered.
 //!
 //! ```text
 //! rank → launcher                                  launcher → rank
@@ -17,10 +18,11 @@
 //! ```
 //!
 //! `portolan run` adds `reports=1` to its answer to `init`, and then takes lines
-//! `cmd=report what=NAME text=TEXT`, which are not answered ([`Bootstrap::report`](super::Bootstrap)).
+//! `cmd=report what=NAME text=TEXT`, which are not answered
+//! ([`Bootstrap::report`](super::Bootstrap)).
 //!
-//! [`Message`] is one line, [`Lines`] cuts a stream into lines; the server in the launcher uses both.
-//! Neither does any input or output, and neither panics on any bytes.
+//! [`Message`] is one line, [`Lines`] cuts a stream into lines; the server in the launcher uses
+//! both. Neither does any input or output, and neither panics on any bytes.
 
 mod client;
 #[cfg(test)]

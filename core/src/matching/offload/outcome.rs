@@ -15,7 +15,8 @@ pub enum Posting<T, E, O> {
         /// The message, whose bytes the caller moves.
         message: Message<E, O>,
     },
-    /// It waits, in software or in the device; its outcome comes from [`ShadowList::progress`](super::ShadowList::progress).
+    /// It waits, in software or in the device; its outcome comes from
+    /// [`ShadowList::progress`](super::ShadowList::progress).
     Posted(ReceiveId),
 }
 
@@ -42,7 +43,8 @@ pub enum Outcome<T, E, O> {
         /// The message.
         message: Message<E, O>,
     },
-    /// The receive was cancelled, as [`ShadowList::cancel`](super::ShadowList::cancel) had started to.
+    /// The receive was cancelled, as [`ShadowList::cancel`](super::ShadowList::cancel) had started
+    /// to.
     Cancelled(T),
 }
 
@@ -57,7 +59,8 @@ pub enum Cancel<T> {
     TooLate,
 }
 
-/// A device that did not keep the promises of [`TagOffload`](super::TagOffload): the order of messages is lost.
+/// A device that did not keep the promises of [`TagOffload`](super::TagOffload): the order of
+/// messages is lost.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Breach {
     /// It reported on a receive that is not with it.

@@ -2,8 +2,8 @@
 
 use crate::matching::{Envelope, Pattern, PostedQueue, UnexpectedQueue};
 
-/// Most steps of one operation: a search of the whole ring of recent entries, and the filing of eight
-/// of them, under four keys each, with the splits of buckets that this brings.
+/// Most steps of one operation: a search of the whole ring of recent entries, and the filing of
+/// eight of them, under four keys each, with the splits of buckets that this brings.
 const BOUND: u64 = 256;
 
 const MANY: u32 = 100_000;
@@ -222,8 +222,8 @@ fn regular_series_of_envelopes_spread_over_the_buckets() {
             assert_eq!(got, Some(n), "{name}");
         }
         let mean = (queue.steps() - before) as f64 / f64::from(count);
-        // A find and a removal from a bucket, behind which there is seldom another if they are filled
-        // uniformly. The recent entries are few.
+        // A find and a removal from a bucket, behind which there is seldom another if they are
+        // filled uniformly. The recent entries are few.
         assert!(mean < 2.5, "{name}: {mean} steps for each match");
     }
 }

@@ -1,4 +1,5 @@
-//! The functions of CUDA's driver, and what it has to be asked before each: contexts, streams, captures.
+//! The functions of CUDA's driver, and what it has to be asked before each: contexts, streams,
+//! captures.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -11,8 +12,8 @@ pub(super) type Stream = *mut c_void;
 pub(super) type Event = *mut c_void;
 pub(super) type Address = u64;
 
-/// `CU_POINTER_ATTRIBUTE_CONTEXT`, `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, `CU_POINTER_ATTRIBUTE_IS_MANAGED`,
-/// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
+/// `CU_POINTER_ATTRIBUTE_CONTEXT`, `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`,
+/// `CU_POINTER_ATTRIBUTE_IS_MANAGED`, `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
 const CONTEXT: c_int = 1;
 const MEMORY_TYPE: c_int = 2;
 const IS_MANAGED: c_int = 8;
@@ -25,7 +26,8 @@ pub(super) const NOT_READY: Code = 600;
 pub(super) const WITHOUT_TIMES: c_uint = 2;
 /// `CU_MEMHOSTREGISTER_PORTABLE`: for all contexts.
 pub(super) const PORTABLE: c_uint = 1;
-/// `CU_STREAM_DEFAULT`: what the program has in its default stream comes before what is put into such a stream later.
+/// `CU_STREAM_DEFAULT`: what the program has in its default stream comes before what is put into
+/// such a stream later.
 const ORDERED: c_uint = 0;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: calls concern no capture of another stream.
 const RELAXED: c_int = 2;
@@ -143,8 +145,8 @@ impl Driver {
         self.number(MEMORY_TYPE, address) == Some(DEVICE)
     }
 
-    /// Whether an address is in memory that moves to whoever uses it (`cuMemAllocManaged`), a device or the processor. It
-    /// counts as a device's.
+    /// Whether an address is in memory that moves to whoever uses it (`cuMemAllocManaged`), a
+    /// device or the processor. It counts as a device's.
     pub(super) fn is_managed(&self, address: *const u8) -> bool {
         self.number(IS_MANAGED, address).is_some_and(|is| is != 0)
     }
@@ -152,7 +154,8 @@ impl Driver {
     /// An attribute that is a number; `None` of an address that the driver does not know.
     fn number(&self, attribute: c_int, address: *const u8) -> Option<c_uint> {
         let mut number: c_uint = 0;
-        // SAFETY: room for what the attribute is. Addresses that the driver does not know are an error.
+        // SAFETY: room for what the attribute is. Addresses that the driver does not know are an
+        // error.
         let code = unsafe {
             (self.pointer_attribute)((&raw mut number).cast(), attribute, address as Address)
         };
@@ -173,9 +176,9 @@ impl Driver {
         self.check(code).map(|()| ordinal)
     }
 
-    /// A context in which the memory at an address can be copied: its own, or the primary one of its device, if it
-    /// belongs to none. That is so where the device was not asked by a context: out of pools
-    /// (`cuMemAllocAsync`), or by addresses that are mapped (`cuMemMap`).
+    /// A context in which the memory at an address can be copied: its own, or the primary one of
+    /// its device, if it belongs to none. That is so where the device was not asked by a context:
+    /// out of pools (`cuMemAllocAsync`), or by addresses that are mapped (`cuMemMap`).
     pub(super) fn context_of(&self, address: *const u8) -> Result<Context, String> {
         let mut context: Context = std::ptr::null_mut();
         // SAFETY: room for what the attribute is. Any address may be asked about.
@@ -212,8 +215,9 @@ impl Driver {
         Ok(stream)
     }
 
-    /// Does something in a context, whatever other streams are being captured meanwhile: unless a thread says that its
-    /// calls have nothing to do with captures, those of its neighbours make them fail.
+    /// Does something in a context, whatever other streams are being captured meanwhile: unless a
+    /// thread says that its calls have nothing to do with captures, those of its neighbours make
+    /// them fail.
     pub(super) fn within<R>(
         &self,
         context: Context,
@@ -260,7 +264,8 @@ impl Drop for Driver {
     fn drop(&mut self) {
         let made = std::mem::take(self.made.get_mut().unwrap_or_else(PoisonError::into_inner));
         for (context, stream) in made.streams {
-            // SAFETY: made for this context; what was put there is over, or is never asked about again.
+            // SAFETY: made for this context; what was put there is over, or is never asked about
+            // again.
             let destroy = || self.check(unsafe { (self.destroy_stream)(stream) });
             let _ = self.within(context, destroy);
         }

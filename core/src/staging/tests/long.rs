@@ -110,7 +110,8 @@ fn from_and_to_the_host_by_reads_and_by_packets() {
         let data = bytes(LEN, 5);
         pair.fakes[0].write(0, &data);
         let mut host = vec![0_u8; LEN];
-        // SAFETY: both are alive until the requests are over, and are used by nobody else meanwhile.
+        // SAFETY: both are alive until the requests are over, and are used by nobody else
+        // meanwhile.
         let from_host = unsafe {
             let room = ContigBuf::from_bytes_mut(&mut host);
             let receive = pair.ranks[1].irecv_contig_unchecked(&from(), room).unwrap();

@@ -1,5 +1,5 @@
-//! Puts and gets from, to and on memory of a device, over networks that load and store, that have operations of
-//! their own, and that have packets only.
+//! Puts and gets from, to and on memory of a device, over networks that load and store, that have
+//! operations of their own, and that have packets only.
 
 use super::*;
 use crate::Device;

@@ -17,7 +17,8 @@ pub struct Decorated<T, H> {
     hook: H,
     /// The payload under the hook's eyes, kept to be reused.
     scratch: Vec<u8>,
-    /// Whether the hook has refused a packet since the last `arm`: nobody rings when it would not any more.
+    /// Whether the hook has refused a packet since the last `arm`: nobody rings when it would not
+    /// any more.
     refused: bool,
     /// Whether the last poll held something back.
     holds_back: bool,
@@ -91,7 +92,8 @@ impl<S: Sink, H: Hook> Sink for Watched<'_, S, H> {
     }
 }
 
-// SAFETY: every call that touches memory goes to the transport inside; a hook sees copies of headers, or holds packets back.
+// SAFETY: every call that touches memory goes to the transport inside; a hook sees copies of
+// headers, or holds packets back.
 unsafe impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
     unsafe fn send_short(
         &mut self,

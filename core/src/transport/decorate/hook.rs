@@ -40,8 +40,8 @@ pub trait Hook: Send + 'static {
         true
     }
 
-    /// Whether `len` bytes may be pulled from the memory of `peer` or pushed to it now; otherwise they
-    /// have to be streamed.
+    /// Whether `len` bytes may be pulled from the memory of `peer` or pushed to it now; otherwise
+    /// they have to be streamed.
     fn reaches(&mut self, peer: u32, len: usize) -> bool {
         let _ = (peer, len);
         true

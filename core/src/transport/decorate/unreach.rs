@@ -3,11 +3,11 @@
 use super::hook::Hook;
 use super::random::Random;
 
-/// Answers [`Pulled::Stream`](crate::transport::Pulled::Stream) to pulls and pushes, at random and so
-/// also in the middle of a message.
+/// Answers [`Pulled::Stream`](crate::transport::Pulled::Stream) to pulls and pushes, at random and
+/// so also in the middle of a message.
 ///
-/// Long ones always go through: a message that is pulled while its sender is busy elsewhere could not
-/// be streamed.
+/// Long ones always go through: a message that is pulled while its sender is busy elsewhere could
+/// not be streamed.
 #[derive(Clone, Debug)]
 pub struct Unreach {
     random: Random,

@@ -68,9 +68,9 @@ impl Memory {
             inside.then(|| span.ptr.cast_mut().wrapping_add(offset as usize))
         });
         let outcome = place.map(|place| {
-            // SAFETY: the range lies in a span that is registered, because ending that takes the lock
-            // which is held here; the caller promised the memory of this side. Origins at the same
-            // place take turns, under the lock.
+            // SAFETY: the range lies in a span that is registered, because ending that takes the
+            // lock which is held here; the caller promised the memory of this side. Origins at the
+            // same place take turns, under the lock.
             unsafe {
                 match what {
                     Remote::Put { source, .. } => std::ptr::copy(source, place, len),

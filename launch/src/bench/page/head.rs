@@ -1,4 +1,5 @@
-//! The beginning of the page: when and where things were measured, and what the machine can do at best.
+//! The beginning of the page: when and where things were measured, and what the machine can do at
+//! best.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,7 +8,8 @@ use super::{escape, scale};
 use crate::bench::record::{Machine, Run};
 use crate::bench::table::ELSEWHERE;
 
-/// Versions, days and machines of the runs, and the limits in each phase in which samples were taken.
+/// Versions, days and machines of the runs, and the limits in each phase in which samples were
+/// taken.
 pub(super) fn of(runs: &[Run]) -> String {
     let mut html = String::new();
     let began = || runs.iter().map(|run| run.began);

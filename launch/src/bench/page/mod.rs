@@ -1,10 +1,11 @@
 //! The page: all runs of a folder, with pictures, in one file that needs nothing else.
 //!
-//! A folder keeps one file of figures for each thing that was measured, and the page is made anew from
-//! all of them: so `latency`, `bandwidth` and `rate` can be measured one after the other into one page.
+//! A folder keeps one file of figures for each thing that was measured, and the page is made anew
+//! from all of them: so `latency`, `bandwidth` and `rate` can be measured one after the other into
+//! one page.
 //!
-//! - [`head`]: what was measured when and where, and what the machine can do. [`section`]: a run. [`chart`] and [`bars`]:
-//!   its pictures. [`scale`]: their axes.
+//! - [`head`]: what was measured when and where, and what the machine can do. [`section`]: a run.
+//!   [`chart`] and [`bars`]: its pictures. [`scale`]: their axes.
 
 mod bars;
 mod chart;
@@ -42,7 +43,8 @@ const ORDER: [&str; 17] = [
     "failure",
 ];
 
-/// Finds out whether reports can be kept in a folder, before anything is measured for one; makes it.
+/// Finds out whether reports can be kept in a folder, before anything is measured for one; makes
+/// it.
 ///
 /// # Errors
 /// If the folder cannot be written.
@@ -110,7 +112,8 @@ fn id(run: &Run) -> String {
     id
 }
 
-/// Where the ranks were put, if not where they are by themselves; short enough for the name of a file.
+/// Where the ranks were put, if not where they are by themselves; short enough for the name of a
+/// file.
 fn unusual_pin(run: &Run) -> Option<String> {
     /// Names of files end at 255 bytes.
     const LONGEST: usize = 60;

@@ -10,8 +10,8 @@ use super::scale::short;
 use crate::bench::record::{Entry, Figure, Run};
 use crate::bench::table;
 
-/// The classes of the page's style in which contenders are drawn, the same in every picture: a colour
-/// for each implementation, and dashes for its settings.
+/// The classes of the page's style in which contenders are drawn, the same in every picture: a
+/// colour for each implementation, and dashes for its settings.
 #[derive(Debug, Default)]
 pub(super) struct Colours(BTreeMap<String, String>);
 

@@ -66,8 +66,9 @@ pub(super) fn build(compiler: &Path, version: &str, pattern: Pattern) -> Result<
     )
 }
 
-/// Builds a program of one source, or finds it as it was built before. `salt` is what else may change it.
-/// Warnings about somebody else's headers are nobody's business here: `arguments` should keep them away.
+/// Builds a program of one source, or finds it as it was built before. `salt` is what else may
+/// change it. Warnings about somebody else's headers are nobody's business here: `arguments` should
+/// keep them away.
 pub(super) fn make(
     compiler: &Path,
     salt: &str,
@@ -144,11 +145,12 @@ pub(super) fn cache() -> PathBuf {
     cache.unwrap_or_else(env::temp_dir).join("portolan")
 }
 
-/// How long a command may take to say what it is: wrappers of compilers and launchers on file systems that stand
-/// still are never done.
+/// How long a command may take to say what it is: wrappers of compilers and launchers on file
+/// systems that stand still are never done.
 pub(super) const SOON: Duration = Duration::from_secs(60);
 
-/// What a command says on its standard output, if it succeeds. Where it has not ended in so much time it is ended.
+/// What a command says on its standard output, if it succeeds. Where it has not ended in so much
+/// time it is ended.
 pub(super) fn said_by(command: &mut Command, time: Duration) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let (mut child, remarks) = start(command)?;

@@ -1,7 +1,9 @@
 //! Other implementations: finding them, building our programs with them, starting these.
 //!
-//! - [`mpi`]: MPICH and Open MPI, and their settings. [`build`]: our programs, compiled with theirs.
-//! - [`tools`]: UCX and libfabric, by programs of their own. [`loops`]: libfabric, by a program of ours.
+//! - [`mpi`]: MPICH and Open MPI, and their settings. [`build`]: our programs, compiled with
+//!   theirs.
+//! - [`tools`]: UCX and libfabric, by programs of their own. [`loops`]: libfabric, by a program of
+//!   ours.
 //! - [`network`]: what is under libfabric, the same for everybody.
 
 mod build;
@@ -111,8 +113,8 @@ pub(super) fn find(job: &Job, args: &BenchArgs) -> Found {
 }
 
 impl Found {
-    /// Those whose names contain one of `parts`, if there are any parts. Folders that were named are said to be
-    /// missing in any case: what would have been in them is not known.
+    /// Those whose names contain one of `parts`, if there are any parts. Folders that were named
+    /// are said to be missing in any case: what would have been in them is not known.
     fn only(mut self, parts: &[String], named: &[PathBuf]) -> Self {
         if parts.is_empty() {
             return self;
@@ -149,8 +151,8 @@ impl Place {
         })
     }
 
-    /// The implementation that is here, as it is installed and, if asked for, with better settings, or over
-    /// the network that ours uses.
+    /// The implementation that is here, as it is installed and, if asked for, with better settings,
+    /// or over the network that ours uses.
     fn peers(
         &self,
         job: &Job,
@@ -166,10 +168,11 @@ impl Place {
     }
 }
 
-/// The processors of each rank, the same for everybody: those on which our launcher puts ours. `None` where they may run
-/// anywhere.
+/// The processors of each rank, the same for everybody: those on which our launcher puts ours.
+/// `None` where they may run anywhere.
 ///
-/// Nobody's launcher is left to choose: it may count cores in another order, and of two sockets that is a difference.
+/// Nobody's launcher is left to choose: it may count cores in another order, and of two sockets
+/// that is a difference.
 fn places(job: &Job) -> Option<Vec<Vec<usize>>> {
     let ranks = job.ranks as usize;
     match &job.pin {
@@ -211,7 +214,8 @@ mod tests {
     use super::*;
     use crate::bench::job::tests::job;
 
-    /// Builds the programs of such patterns with MPICH, and takes a sample by each; few rounds, and no look at the machine.
+    /// Builds the programs of such patterns with MPICH, and takes a sample by each; few rounds, and
+    /// no look at the machine.
     #[expect(clippy::print_stderr, reason = "skips are counted by the runner")]
     fn every_program_runs(of: impl Fn(Pattern) -> bool) {
         let here = ["mpicc.mpich", "mpiexec.mpich"].map(on_path);

@@ -62,7 +62,8 @@ const OPENMPI_5: &[Tuning] = &[
     },
     YIELD,
 ];
-/// For ranks that share their cores, with each other or with other work, of which Open MPI does not know.
+/// For ranks that share their cores, with each other or with other work, of which Open MPI does not
+/// know.
 const YIELD: Tuning = Tuning {
     name: "yield",
     words: &["--mca", "mpi_yield_when_idle", "1"],
@@ -76,8 +77,8 @@ const MPICH: &[Tuning] = &[
     },
     COLLECTIVES,
 ];
-/// Its own collectives in shared memory spin through the ticks of the scheduler where there are more
-/// ranks than cores.
+/// Its own collectives in shared memory spin through the ticks of the scheduler where there are
+/// more ranks than cores.
 const COLLECTIVES: Tuning = Tuning {
     name: "nodevcoll",
     variables: &[("MPIR_CVAR_DEVICE_COLLECTIVES", "none")],
@@ -287,7 +288,8 @@ mod tests {
         }
     }
 
-    /// Launchers count cores in orders of their own: of two sockets their ranks would have one, where ours have both.
+    /// Launchers count cores in orders of their own: of two sockets their ranks would have one,
+    /// where ours have both.
     #[test]
     fn peers_have_the_places_that_ours_have() {
         let cores = run::cores().unwrap();

@@ -35,8 +35,9 @@ enum Kind {
     Libfabric,
 }
 
-/// Those that are here and measure that pattern, and those that are missing, with the reason. libfabric's uses
-/// the network that everybody uses, or shared memory; UCX's is one of those that are asked for as `tuned`.
+/// Those that are here and measure that pattern, and those that are missing, with the reason.
+/// libfabric's uses the network that everybody uses, or shared memory; UCX's is one of those that
+/// are asked for as `tuned`.
 pub(super) fn find(
     job: &Job,
     network: Option<&Network>,
@@ -99,7 +100,8 @@ impl Kind {
     /// our unit one of its is.
     fn columns(self, pattern: Pattern) -> Option<(&'static str, usize, f64)> {
         match (self, pattern) {
-            // Iterations, a percentile, and the mean of late ones and of all, as ours is; then rates, both ways.
+            // Iterations, a percentile, and the mean of late ones and of all, as ours is; then
+            // rates, both ways.
             (Self::Ucx, Pattern::Latency) => Some(("tag_lat", 3, 1.0)),
             // Units of 2²⁰ bytes per second.
             (Self::Ucx, Pattern::Bandwidth) => Some(("tag_bw", 5, 1.048_576)),
@@ -116,7 +118,8 @@ impl Tool {
         &self.name
     }
 
-    /// Measures every size; `step` is called for each. A size that it cannot do has no figure, but a reason.
+    /// Measures every size; `step` is called for each. A size that it cannot do has no figure, but
+    /// a reason.
     ///
     /// # Errors
     /// If it can do none of them, or all together take longer than a sample may.
@@ -192,8 +195,8 @@ impl Tool {
     }
 }
 
-/// A sample of each size that `one` can do, or why it cannot; an error where it can do none, or says that its time has run
-/// out.
+/// A sample of each size that `one` can do, or why it cannot; an error where it can do none, or
+/// says that its time has run out.
 fn each(
     plans: &[Plan],
     mut one: impl FnMut(&Plan) -> Result<Sample, (String, bool)>,

@@ -70,8 +70,8 @@ impl EventLoop {
         }
     }
 
-    /// A rank that a script has started is another process than the launcher's child. It lives now, waiting for an answer,
-    /// and so is found among those that have come of that one.
+    /// A rank that a script has started is another process than the launcher's child. It lives now,
+    /// waiting for an answer, and so is found among those that have come of that one.
     fn find_processes(&mut self, rank: u32) {
         let child = self.job.ranks[rank as usize].pid;
         for pid in os::descendants(child) {
@@ -82,8 +82,8 @@ impl EventLoop {
         }
     }
 
-    /// Takes the ends of processes other than `rank`'s that are ending already: what others see of a
-    /// death, such as a closed descriptor, comes a little before it can be reaped.
+    /// Takes the ends of processes other than `rank`'s that are ending already: what others see of
+    /// a death, such as a closed descriptor, comes a little before it can be reaped.
     fn await_the_dying(&mut self, rank: u32) {
         let until = Instant::now() + DYING;
         loop {

@@ -10,7 +10,8 @@ use portolan_core::Request;
 pub(super) struct Registry {
     /// Which of `first` are taken, by bit.
     taken: Cell<u32>,
-    /// A slot is written when it is taken, and not before: to fill all of them makes a scope of one nonblocking broadcast 4 % longer.
+    /// A slot is written when it is taken, and not before: to fill all of them makes a scope of one
+    /// nonblocking broadcast 4 % longer.
     first: [Cell<MaybeUninit<Request>>; 32],
     /// Those that had no place among the first.
     more: RefCell<Vec<Option<Request>>>,

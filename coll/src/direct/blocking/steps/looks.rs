@@ -12,19 +12,22 @@ use crate::direct::agree::sort::Sort;
 use crate::direct::boards::board::{Header, Kind, Place};
 use crate::run::Started;
 
-/// Pauses between posting and the first look, where all post at about the same time. (A pause takes 24 ns on an EPYC of family
-/// 26, where barriers of two ranks one behind the other take 82, 62, 88, 112 and 138 ns with none to four.)
+/// Pauses between posting and the first look, where all post at about the same time. (A pause takes
+/// 24 ns on an EPYC of family 26, where barriers of two ranks one behind the other take 82, 62, 88,
+/// 112 and 138 ns with none to four.)
 const SETTLE: u32 = 1;
-/// The same where this rank looked at nobody in the operation before: others may have waited for it, and are behind. (Broadcast
-/// and barrier there, 172 ns with one pause, 120 with two, 154 with three.)
+/// The same where this rank looked at nobody in the operation before: others may have waited for
+/// it, and are behind. (Broadcast and barrier there, 172 ns with one pause, 120 with two, 154 with
+/// three.)
 const SETTLE_AHEAD: u32 = 2;
 
 /// Looks at the other of two ranks before this one begins to wait for it.
 const CLOSELY: u32 = 32;
 
 impl<D: Device> Steps<'_, D> {
-    /// Begins to look at some of the others: if one of those has not shown this step, and one on this rank's processor has not either, the
-    /// latter runs first. It may not be one of them, but somebody elsewhere may wait for it, in whose turn this rank's own sources come.
+    /// Begins to look at some of the others: if one of those has not shown this step, and one on
+    /// this rank's processor has not either, the latter runs first. It may not be one of them, but
+    /// somebody elsewhere may wait for it, in whose turn this rank's own sources come.
     pub(in crate::direct) fn begin_looks(&mut self, mut ranks: impl Iterator<Item = u32>) {
         if !self.take_turns() || !self.beside.is_any() {
             return;
@@ -90,7 +93,8 @@ impl<D: Device> Steps<'_, D> {
         (header.step() == self.step).then_some(header)
     }
 
-    /// Waits for the header of this step of the rank at the other end of a message, or until the message is over.
+    /// Waits for the header of this step of the rank at the other end of a message, or until the
+    /// message is over.
     pub(in crate::direct) fn header_or(&mut self, message: &Started) -> Result<Option<Header>> {
         let device = self.comm.device();
         let over = || device.is_complete(message.request);
@@ -136,7 +140,8 @@ impl<D: Device> Steps<'_, D> {
             && (len < Header::LONG || self.len_of(rank, header) == len as u64)
     }
 
-    /// Whether a rank that has shown this does the same, as far as a header tells. Items of another sort are noted.
+    /// Whether a rank that has shown this does the same, as far as a header tells. Items of another
+    /// sort are noted.
     #[inline]
     pub(in crate::direct) fn agrees(
         &mut self,
@@ -169,19 +174,21 @@ impl<D: Device> Steps<'_, D> {
     /// Lets a moment pass before this rank looks at all others.
     #[inline]
     pub(in crate::direct) fn settle(&self) {
-        // Ranks that come here together should not look at once. Whoever looks before the other's store is
-        // there takes its line away for nothing: the store has to fetch the line back, and the look is to be
-        // done again, which makes the one who was late the early one next time. (A barrier of two ranks
-        // takes the time of two lines or three without this, and of one with it: 272 and 129 ns, where a line
-        // takes 125.)
+        // Ranks that come here together should not look at once. Whoever looks before the other's
+        // store is there takes its line away for nothing: the store has to fetch the line back, and
+        // the look is to be done again, which makes the one who was late the early one next time.
+        // (A barrier of two ranks takes the time of two lines or three without this, and of one
+        // with it: 272 and 129 ns, where a line takes 125.)
         let ahead = !self.looked && self.boards.ahead.load(Ordering::Relaxed);
         let pauses = if ahead { SETTLE_AHEAD } else { SETTLE };
         (0..pauses).for_each(|_| std::hint::spin_loop());
     }
 
-    /// Looks at a rank again and again, without a pause, for about as long as it takes to show its part at the same time as this one
-    /// does. Who has data to show and to combine is at it for so long that pauses lose more than looks that come too soon (an allreduce of
-    /// two ranks 127 ns so and 147 with them, on an EPYC of family 26). Long operations, of which this is a small part, do it as well.
+    /// Looks at a rank again and again, without a pause, for about as long as it takes to show its
+    /// part at the same time as this one does. Who has data to show and to combine is at it for so
+    /// long that pauses lose more than looks that come too soon (an allreduce of two ranks 127 ns
+    /// so and 147 with them, on an EPYC of family 26). Long operations, of which this is a small
+    /// part, do it as well.
     #[inline]
     fn look_closely(&self, rank: u32) {
         if !self.take_turns() {
@@ -209,7 +216,8 @@ impl<D: Device> Steps<'_, D> {
         Ok(())
     }
 
-    /// Notes if another rank shows another checksum. To be called when all others' cells were seen, and as expected.
+    /// Notes if another rank shows another checksum. To be called when all others' cells were seen,
+    /// and as expected.
     #[inline]
     pub(in crate::direct) fn expect_checksum(&mut self, sum: u64, kind: Kind, len: usize) {
         for rank in self.others() {

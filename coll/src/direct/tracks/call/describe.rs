@@ -34,11 +34,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Makes a rank's part in an operation of what [`new`](Self::new) gave; `false` for one that is never done on a track: a
-    /// question to which all ranks have the same answer. `edges` are those of the communicator's topology, and the track tells how long contributions may be.
+    /// Makes a rank's part in an operation of what [`new`](Self::new) gave; `false` for one that is
+    /// never done on a track: a question to which all ranks have the same answer. `edges` are those
+    /// of the communicator's topology, and the track tells how long contributions may be.
     ///
-    /// In place, because it is large: a move right behind the stores that made it stalls the processor for longer than what is
-    /// in it takes to find out.
+    /// In place, because it is large: a move right behind the stores that made it stalls the
+    /// processor for longer than what is in it takes to find out.
     #[inline]
     pub(in crate::direct) fn describe(
         &mut self,
@@ -240,7 +241,8 @@ impl<'a> Call<'a> {
         self.what = what;
     }
 
-    /// The same for a reduction: of what each rank shows, `part` is combined and goes `to` where it is wanted.
+    /// The same for a reduction: of what each rank shows, `part` is combined and goes `to` where it
+    /// is wanted.
     #[inline(always)]
     fn reduces(
         &mut self,
@@ -279,8 +281,9 @@ impl<'a> Call<'a> {
         self.what = What::Listed(part);
     }
 
-    /// One that goes by messages is watched by all, and watches all: somebody might not. Of any two ranks one looks at the other or wakes
-    /// it: who does not agree may sleep for one that never sees it.
+    /// One that goes by messages is watched by all, and watches all: somebody might not. Of any two
+    /// ranks one looks at the other or wakes it: who does not agree may sleep for one that never
+    /// sees it.
     #[inline]
     fn settle(&mut self) {
         let all = self.all();

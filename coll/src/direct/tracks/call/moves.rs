@@ -38,7 +38,8 @@ impl Call<'_> {
     /// The buffers are the operation's; `to` is this rank's place of the step, and free.
     #[inline]
     pub(in crate::direct) unsafe fn show(&self, to: *mut u8) {
-        // SAFETY: from the caller, for all of them; places have the room, by which they were chosen.
+        // SAFETY: from the caller, for all of them; places have the room, by which they were
+        // chosen.
         unsafe {
             match &self.what {
                 What::Nothing => {}
@@ -74,15 +75,16 @@ impl Call<'_> {
         }
     }
 
-    /// Takes what this rank wants of what the others show; `at` says where a rank has shown so many bytes, and `header` with
-    /// which header. `takes` says whether it takes the lines, too, of what it alone reads.
+    /// Takes what this rank wants of what the others show; `at` says where a rank has shown so many
+    /// bytes, and `header` with which header. `takes` says whether it takes the lines, too, of what
+    /// it alone reads.
     ///
     /// # Errors
     /// If the operator does not know the layout, which has been checked.
     ///
     /// # Safety
-    /// All that this rank looks at have shown contributions of the lengths that they have to have, and leave them
-    /// there; the buffers are the operation's, and values valid for the operator.
+    /// All that this rank looks at have shown contributions of the lengths that they have to have,
+    /// and leave them there; the buffers are the operation's, and values valid for the operator.
     #[inline]
     pub(in crate::direct) unsafe fn take(
         &self,
@@ -164,7 +166,8 @@ impl Call<'_> {
         to: *mut u8,
     ) -> Result<()> {
         let (me, ranks) = (self.rank, self.operands());
-        // SAFETY: from the caller; what two ranks both read neither takes but of the other, and neither reads its own part there.
+        // SAFETY: from the caller; what two ranks both read neither takes but of the other, and
+        // neither reads its own part there.
         unsafe {
             match self.kind {
                 Kind::Allreduce if self.size == 2 => {

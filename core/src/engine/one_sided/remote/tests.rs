@@ -119,7 +119,8 @@ fn without_registered_memory_everything_goes_by_packets() {
     );
 }
 
-/// One MiB of which the network takes half, as much as may be under way, before it is lost to the first rank. No death is told of then.
+/// One MiB of which the network takes half, as much as may be under way, before it is lost to the
+/// first rank. No death is told of then.
 #[test]
 fn what_the_network_does_no_more_goes_on_by_packets() {
     const LEN: usize = 1 << 20;
@@ -130,7 +131,8 @@ fn what_the_network_does_no_more_goes_on_by_packets() {
         assert_eq!(put(&ranks, &region.key, &bytes[..8]), Ok(()));
         let mut fetched = vec![0_u8; LEN];
         let (to, key) = (ProcId::new(1), &region.key);
-        // SAFETY: the bytes are borrowed until the request is over, and the region is of this process, and nobody else's meanwhile.
+        // SAFETY: the bytes are borrowed until the request is over, and the region is of this
+        // process, and nobody else's meanwhile.
         let request = unsafe {
             if gets {
                 std::ptr::copy_nonoverlapping(bytes.as_ptr(), region.ptr, LEN);
@@ -170,7 +172,8 @@ fn what_the_network_does_no_more_goes_on_by_packets() {
     }
 }
 
-/// The owner's atomic operations of which some wait until the network has room, and find that there is none.
+/// The owner's atomic operations of which some wait until the network has room, and find that there
+/// is none.
 #[test]
 fn an_owner_without_a_network_does_its_atomics_by_itself() {
     let ranks = two(all());
