@@ -33,8 +33,8 @@ fn main() -> ExitCode {
 fn trials() -> Vec<Trial> {
     vec![
         Trial::test("a_job_that_is_too_large_is_told_so", || {
-            // Each of 56 pairs would share that much.
-            in_group("too large", &["--env", "PORTOLAN_SHM_BULK=8M"], |outcome| {
+            // Each of 56 pairs would share that much, and has nothing smaller to fall back on.
+            in_group("too large", &["--env", "PORTOLAN_SHM_RING=4M"], |outcome| {
                 assert!(
                     !matches!(outcome.code, Some(0 | 124) | None),
                     "{outcome:#?}"
@@ -44,6 +44,18 @@ fn trials() -> Vec<Trial> {
                 assert!(!struck, "a rank was struck: {outcome:#?}");
             })
         }),
+        Trial::test(
+            "a_job_whose_bulk_areas_do_not_fit_goes_on_with_small_ones",
+            || {
+                in_group("with less", &["--env", "PORTOLAN_SHM_BULK=8M"], |outcome| {
+                    outcome.expect_code(0).expect_err(&[
+                        "longer messages go through small areas",
+                        "of shared memory, but",
+                        "the control group's limit",
+                    ]);
+                })
+            },
+        ),
         Trial::test("a_job_that_fits_runs", || {
             in_group("that fits", &[], |outcome| {
                 outcome.expect_code(0);

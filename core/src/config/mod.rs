@@ -21,7 +21,7 @@ mod value;
 pub use error::SettingError;
 pub use machinery::{Origin, Setting, Shown};
 pub use manual::manual;
-pub use table::{RESERVED, SETTINGS, Settings};
+pub use table::{SETTINGS, Settings, is_reserved};
 pub use unknown::{UnknownName, nearest};
 pub use value::{Bytes, Count, LogLevel, MatchMode, OnFailure, SettingValue, Switch, WaitMode};
 

@@ -170,16 +170,15 @@ settings! {
     "ALLOW_SINGLETON" => allow_singleton: bool, default "off", unit "";
 }
 
-/// Names that the launcher sets for its ranks, or the tests for themselves: not settings, and not
-/// unknown.
-pub const RESERVED: &[&str] = &[
-    "JOB_ID",
-    "SESSION",
-    "SHM_FD",
-    "TEST_HUGE",
-    "TEST_LIMIT",
-    "TEST_MANY",
-];
+/// Names that the launcher sets for its ranks.
+const RESERVED: &[&str] = &["JOB_ID", "SESSION", "SHM_FD"];
+
+/// Whether `name`, without its prefix, is one that the launcher sets for its ranks, or that tests
+/// set for themselves (`TEST_…`): neither a setting nor an unknown variable.
+#[must_use]
+pub fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name) || name.starts_with("TEST_")
+}
 
 impl Settings {
     /// The settings that the environment gives.
@@ -232,7 +231,7 @@ impl Settings {
             match settings.assign(&name, &text, Origin::Environment) {
                 Ok(()) => {}
                 Err(SettingError::NoSuchSetting { name, nearest }) => {
-                    if !RESERVED.contains(&&*name) {
+                    if !is_reserved(&name) {
                         settings.unknown.push(UnknownName { name, nearest });
                     }
                 }
@@ -290,7 +289,7 @@ mod tests {
                 "{}: no sentence",
                 row.name
             );
-            assert!(!RESERVED.contains(&row.name), "{} is reserved", row.name);
+            assert!(!is_reserved(row.name), "{} is reserved", row.name);
             assert!(
                 SETTINGS[i + 1..].iter().all(|other| other.name != row.name),
                 "{}",

@@ -459,7 +459,7 @@ fn chosen(variables: impl Iterator<Item = (String, String)>, by_launcher: bool) 
     };
     let is_setting = |name: &str| {
         let setting = name.strip_prefix(config::PREFIX);
-        setting.is_some_and(|setting| !config::RESERVED.contains(&setting)) && !of_launchers(name)
+        setting.is_some_and(|setting| !config::is_reserved(setting)) && !of_launchers(name)
     };
     // What is empty is as good as not set.
     variables

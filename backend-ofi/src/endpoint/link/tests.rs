@@ -158,7 +158,7 @@ fn no_program_goes_on_with_memory_that_may_be_written() {
     if close_with(0, false).is_none() {
         return; // It has said why.
     }
-    let name = "link::tests::no_program_goes_on_with_memory_that_may_be_written";
+    let name = "endpoint::link::tests::no_program_goes_on_with_memory_that_may_be_written";
     let child = std::process::Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", name])
         .env(DOOMED, "1")

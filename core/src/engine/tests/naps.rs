@@ -3,8 +3,8 @@
 use super::*;
 use crate::device::HandlerId;
 
-/// A rank sends something where its transport refuses a while, and sleeps meanwhile: never without
-/// an end, but where the bell rings when there is room.
+/// A rank sends something that its transport refuses for a while, and sleeps meanwhile: for long
+/// only where the bell rings when there is room.
 #[track_caller]
 fn sleeps_until_there_is_room(send: impl Fn(&Engine<Scripted, Single>)) {
     for rings_for_room in [false, true] {
@@ -27,11 +27,10 @@ fn sleeps_until_there_is_room(send: impl Fn(&Engine<Scripted, Single>)) {
             Engine::<_, Single>::new(transport, &settings).expect("an engine over a script");
         send(&engine);
         assert_eq!(engine.state.lock().transport.sent.len(), 1);
-        let [naps, endless] =
-            [&bell.naps, &bell.endless].map(|sleeps| sleeps.load(Ordering::Relaxed));
+        let [naps, long] = [&bell.naps, &bell.long].map(|sleeps| sleeps.load(Ordering::Relaxed));
         let (expected, never) = match rings_for_room {
-            true => (endless, naps),
-            false => (naps, endless),
+            true => (long, naps),
+            false => (naps, long),
         };
         assert!(expected > 0, "it has slept");
         assert_eq!(never, 0, "rings: {rings_for_room}");

@@ -50,9 +50,10 @@ pub(super) struct Scripted {
 #[derive(Default)]
 pub(super) struct NoBell {
     pub(super) word: AtomicU32,
-    /// Sleeps with a limit, and those without one.
+    /// Sleeps of less than a millisecond, and longer ones. (A wait that needs peers looks four
+    /// times a second whether they have left.)
     pub(super) naps: AtomicU32,
-    pub(super) endless: AtomicU32,
+    pub(super) long: AtomicU32,
 }
 
 impl Bell for NoBell {
@@ -60,11 +61,8 @@ impl Bell for NoBell {
         self.word.load(Ordering::Relaxed)
     }
     fn sleep(&self, _seen: u32, limit: Option<Duration>) {
-        let sleeps = if limit.is_some() {
-            &self.naps
-        } else {
-            &self.endless
-        };
+        let is_nap = limit.is_some_and(|limit| limit < Duration::from_millis(1));
+        let sleeps = if is_nap { &self.naps } else { &self.long };
         sleeps.fetch_add(1, Ordering::Relaxed);
     }
     fn ring(&self) {
