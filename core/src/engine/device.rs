@@ -1,5 +1,5 @@
-//! [`Device`] for the engine: each entry takes the lock, calls the part that does it, and waits
-//! where it has to. The two hot entries, sending and receiving contiguous bytes, come first.
+//! [`Device`] for the engine: each entry takes the lock, calls the part that does the work, and
+//! waits where it must. The two hot entries, sending and receiving contiguous bytes, come first.
 
 use std::path::Path;
 
@@ -29,8 +29,8 @@ use crate::staging::{DrivenBuf, unsupported};
 use crate::status::Status;
 use crate::transport::{Remote, Transport};
 
-// SAFETY: a request ends when its transport has let go of its buffer, by that one's contract;
-// regions are the transport's memory.
+// SAFETY: by the transport's contract a request ends only once the transport has let go of its
+// buffer; regions are the transport's memory.
 unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
     #[inline]
     unsafe fn send_contig_unchecked(&self, args: &SendArgs, buf: ContigBuf) -> Result<()> {
@@ -81,7 +81,7 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
         state
             .proto
             .trace("isend", args.dest.index(), args.envelope.tag, buf.len);
-        // Without a slot nothing leaves: it would leave again with the next try.
+        // Nothing may leave without a slot: the caller would try again and send it a second time.
         if state.proto.table.has_room() {
             if state.proto.is_to_be_bundled(args, buf.len) {
                 // SAFETY: the caller's promise.
@@ -141,7 +141,7 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
             .proto
             .trace("isend", args.dest.index(), args.envelope.tag, bytes);
         let signature = data.signature(bytes);
-        // Without a slot nothing leaves: it would leave again with the next try.
+        // Nothing may leave without a slot: the caller would try again and send it a second time.
         if state.proto.table.has_room()
             // SAFETY: the caller's promise.
             && unsafe { state.try_eager_typed(args, &buf, bytes, signature) } == Launched::Yes
@@ -212,7 +212,7 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
 
     #[inline(always)]
     fn wait(&self, request: Request) -> Result<Status> {
-        // Where locking costs something, only for what is over already.
+        // Where the lock costs something, take it only for a request that is already complete.
         if !L::MULTIPLE || self.shared.words.is_quiet(request) {
             let mut state = self.state.lock();
             if state.proto.table.is_quiet(request) {
@@ -432,7 +432,7 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
     fn register_handler(&self, id: HandlerId, handler: Handler) -> Result<()> {
         let mut state = self.state.lock();
         state.proto.register_handler(id, handler)?;
-        // It may have been given messages that came before.
+        // The handler may have just been given messages that had come before.
         state.do_noted();
         Ok(())
     }
@@ -455,7 +455,7 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
         let mut state = self.state.lock();
         state.proto.wake_hook(hook);
         if L::MULTIPLE {
-            // A thread that sleeps, or is parked, is to poll, for the hook to run.
+            // A thread that sleeps or is parked must poll, so that the hook runs.
             self.shared.tell();
         }
     }
@@ -550,8 +550,8 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
                 return Ok(request);
             }
         }
-        // Another thread may store to this rank's own regions, or free them, as soon as it has the
-        // lock.
+        // For this rank's own regions the lock stays held: without it another thread could store to
+        // them or free them.
         let own = peer.index() == state.proto.me;
         let state = own.then_some(state);
         match reach {
@@ -621,7 +621,7 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
         match state.reach(peer, key, offset, width.bytes(), width.bytes())? {
             Reach::Direct(at) => {
                 if peer.index() == state.proto.me {
-                    // What peers do by the network must not meet what the processor does.
+                    // Peers' atomics by the network and atomics by the processor must not mix.
                     let what = Remote::Atomic { width, op };
                     let me = peer.index();
                     if let Some(request) = state.start_remote(me, key, offset, what, fetched)? {
@@ -638,8 +638,8 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
     }
 
     fn flush(&self, peer: ProcId) -> Result<()> {
-        // Direct stores are there when they are made; this orders them before what follows. The
-        // partner is the acquire of whatever tells the peer to look.
+        // Direct stores are visible once made; this fence orders them before what follows. It pairs
+        // with the acquire load of whatever tells the peer to look.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         let rank = {
             let state = self.state.lock();
@@ -653,7 +653,7 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
             }
             rank
         };
-        // First what the network does: some of it may turn out to go by packets.
+        // First what the network does, because some of it may turn out to go by packets.
         self.block_until(Target::Any, |state| {
             if state.proto.peers[rank as usize].flags & Peer::FAILED != 0 {
                 return Some(Err(state.proto.peer_failed(rank)));

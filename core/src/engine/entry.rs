@@ -18,15 +18,16 @@ use crate::request::{Request, State};
 use crate::status::Status;
 use crate::transport::{Exposure, Header};
 
-/// One request: two lines, so that no index is multiplied.
+/// One request: two cache lines, so that indexing is a shift and not a multiplication.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Entry {
     pub(super) op: Op,
-    /// The outcome; means something once the operation is over. Before, it is that of an earlier
-    /// one that went well.
+    /// The outcome; valid only once the operation is over. Before that, it is the status of an
+    /// earlier operation that succeeded.
     pub(super) status: Status,
-    /// What few requests have, behind one pointer, so that the others pay one test for all of it.
+    /// State that few requests have. It is behind one pointer, so that the others pay a single test
+    /// for all of it.
     pub(super) rare: Option<Box<Rare>>,
 }
 
@@ -37,14 +38,14 @@ const _: () = assert!(size_of::<Entry>() == 128);
 pub(super) struct Rare {
     /// World rank and reason of the peer whose failure ended the operation.
     pub(super) failure: Option<(u32, Box<str>)>,
-    /// The error that another crate has ended its request with.
+    /// The error with which another crate ended its request.
     pub(super) error: Option<Error>,
-    /// Nobody will ask any more: the slot is freed when the operation is over.
+    /// The handle was given up: the slot is freed when the operation is over.
     pub(super) abandoned: bool,
     /// A parked thread waits for the completion.
     pub(super) watched: bool,
     pub(super) persistent: Option<Persistent>,
-    /// What is kept until the operation is over: almost always one thing, if anything.
+    /// Objects kept until the operation is over. There is almost never more than one.
     pub(super) attached: Option<Completion>,
     pub(super) attached_too: Vec<Completion>,
 }
@@ -52,7 +53,7 @@ pub(super) struct Rare {
 /// What the request is for.
 pub(super) enum Op {
     Idle,
-    /// A short send that waits behind others, as most that wait do.
+    /// A short send that waits behind others. Most waiting sends are of this kind.
     Queued(Queued),
     /// Any other send that did not leave at once. Boxed, like a transfer below, so that a posted
     /// receive stays small.
@@ -63,9 +64,9 @@ pub(super) enum Op {
     Remote(RemoteOp),
 }
 
-/// A short send of contiguous memory that waits in the peer's queue, for room in the transport or
-/// to leave in a bundle, and goes with its envelope; that no call waits for. It has no memory of
-/// its own, as there may be as many of them as there are slots.
+/// A short send of contiguous memory that goes with its envelope and that no call waits for. It is
+/// in the peer's queue until the transport has room or until it leaves in a bundle. It allocates
+/// nothing, because there may be as many of them as there are slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queued {
     pub(super) args: SendArgs,
@@ -73,7 +74,7 @@ pub(super) struct Queued {
 }
 
 impl Queued {
-    /// The same send, which may take any way.
+    /// The same send as a `SendOp`, which may take any way.
     fn in_full(self) -> SendOp {
         SendOp {
             args: self.args,
@@ -92,7 +93,7 @@ pub(super) struct SendOp {
     pub(super) args: SendArgs,
     pub(super) data: Data,
     pub(super) stage: SendStage,
-    /// The call that started it returns when it is over: nobody can cancel it.
+    /// The call that started the send returns only when it is over, so nobody can cancel it.
     pub(super) waited: bool,
     pub(super) word: Option<u32>,
     pub(super) exposure: Option<Exposure>,
@@ -103,16 +104,17 @@ pub(super) struct SendOp {
 pub(super) enum SendStage {
     /// Waits in the peer's queue.
     Queued,
-    /// Leaves in pieces, unasked ([`crate::engine::long::pieces`]): this much has left.
+    /// Leaves in pieces, without an offer ([`crate::engine::long::pieces`]). `left`: bytes that
+    /// have left.
     Unasked { left: usize },
     /// Was announced; the receiver will take or pull it.
     Offered,
     /// The receiver asked for the data; a stream carries it.
     Streaming,
-    /// The receiver pulls one half of the data and asked for the other, which is being pushed;
-    /// whether it has its half already.
+    /// The receiver pulls one half of the data and asked for the other, which this rank is pushing.
+    /// `acknowledged`: whether the receiver has its half already.
     Pushing { acknowledged: bool },
-    /// The half that was to be pushed is there; the receiver pulls the other.
+    /// The pushed half has been written; the receiver still pulls the other.
     Pushed,
     /// The data has left; the receiver will say when it has matched (synchronous mode).
     Unmatched,
@@ -133,11 +135,11 @@ pub(super) struct RecvOp {
 pub(super) enum RecvStage {
     /// Waits for a message.
     Posted(PostedId),
-    /// Is matched, within the call that goes on with it.
+    /// Matched by the call that is still processing it.
     Matched,
-    /// Is matched with a message of this peer that comes in pieces, of which this much is here.
+    /// Matched with a message from `peer` that comes in pieces; `here` bytes have arrived.
     Arriving { peer: u32, here: usize },
-    /// Is matched with an offer whose data is on its way.
+    /// Matched with an offer whose data is on its way.
     Transfer(Box<Transfer>),
 }
 
@@ -147,31 +149,32 @@ pub(super) struct Transfer {
     pub(super) peer: u32,
     pub(super) header: Header,
     pub(super) rep: MsgRep,
-    /// Representation of what the receiver gets.
+    /// Representation in which the receiver gets the data.
     pub(super) delivered: MsgRep,
     /// Bytes of the message.
     pub(super) total: u64,
-    /// Bytes that the buffer takes: less than `total` if it is too small.
+    /// Bytes that go into the buffer: less than `total` if the buffer is too small.
     pub(super) wanted: usize,
     /// Where the data is, if it can be pulled.
     pub(super) exposure: Option<Exposure>,
-    /// What this rank still pulls, and what it still waits for from the sender: two parts of the
-    /// first `wanted` bytes.
+    /// The parts of the first `wanted` bytes that this rank has still to pull (`mine`), and that
+    /// the sender has still to send (`theirs`).
     pub(super) mine: Range<usize>,
     pub(super) theirs: Range<usize>,
-    /// Pulling has become impossible: `mine` is asked for when `theirs` has come.
+    /// Pulling has become impossible: `mine` is requested from the sender once `theirs` has
+    /// arrived.
     pub(super) stranded: bool,
-    /// The buffer, opened to the sender.
+    /// The buffer's exposure to the sender, for pushing.
     pub(super) opened: Option<Exposure>,
-    /// Whether the time that it takes is taken.
+    /// Whether this transfer counts in a measured period (`ways.rs`).
     pub(super) measured: bool,
-    /// It is pulled because its sender was absent.
+    /// Whether the data is pulled because the sender was absent.
     pub(super) absent: bool,
-    /// How often that one had looked in passing then.
+    /// The sender's `looks` count at the time when it was found absent.
     pub(super) looks: u32,
-    /// The sender's driver has failed: what was asked for does not come.
+    /// The sender's driver has failed: the requested data will not come.
     pub(super) broken: bool,
-    /// Takes what has come to its device.
+    /// Moves the data that has arrived to accelerator memory.
     pub(super) landing: Option<Box<Landing>>,
 }
 
@@ -212,7 +215,7 @@ impl Entry {
         }
     }
 
-    /// Replaces the operation. The usual ones own nothing, so that nothing has to be dropped.
+    /// Replaces the operation. The usual operations own nothing, so nothing needs to be dropped.
     #[inline]
     pub(super) fn set_op(&mut self, op: Op) {
         if self.op.owns_nothing() {
@@ -237,8 +240,8 @@ impl Entry {
         std::mem::forget(std::mem::replace(&mut self.op, Op::Idle));
     }
 
-    /// Writes the status of an operation that went well over another of this kind: what it says of
-    /// the message.
+    /// Writes the status of a successful operation over that of an earlier successful one: only the
+    /// fields that describe the message differ.
     #[inline(always)]
     fn end_well(&mut self, status: Status) {
         self.status.source = status.source;
@@ -248,7 +251,7 @@ impl Entry {
         debug_assert_eq!(self.status, status, "the slot held a good status");
     }
 
-    /// Whether the slot holds a status at most.
+    /// Whether the slot holds nothing but, possibly, a status.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.rare.is_none() && matches!(self.op, Op::Idle)
@@ -383,9 +386,9 @@ fn drop_op(op: Op) {
 #[derive(Debug)]
 pub(super) struct Table {
     entries: Vec<Entry>,
-    /// The free slots, the one used last at the end, with room for all.
+    /// The free slots, the most recently used last. Its capacity is enough for all slots.
     free: Vec<u32>,
-    /// Active operations whose handle was given up.
+    /// Number of active operations whose handle was given up.
     pub(super) abandoned: usize,
     shared: Arc<Shared>,
 }
@@ -393,7 +396,7 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self {
-            // Slot 0 is that of `Request::DONE`.
+            // Slot 0 belongs to `Request::DONE`.
             entries: vec![Entry::new()],
             free: Vec::new(),
             abandoned: 0,
@@ -417,7 +420,7 @@ impl Table {
         Ok(Request::new(0, index, generation))
     }
 
-    /// A slot that was used before, for a request that is active.
+    /// A previously used slot, for an active request.
     #[inline(always)]
     pub(super) fn claim_free(&mut self) -> Option<(Request, &mut Entry)> {
         let index = self.free.pop()?;
@@ -441,8 +444,8 @@ impl Table {
         Ok(Request::new(0, index, generation))
     }
 
-    /// Ends an operation well that owns nothing; `false` if the slot keeps something else that has
-    /// to be seen to before the request is complete.
+    /// Completes a successful operation that owns nothing. `false` if the slot holds other state
+    /// that must be handled before the request is complete.
     #[inline(always)]
     pub(super) fn end_quietly(&mut self, index: u32, status: Status) -> bool {
         let entry = &mut self.entries[index as usize];
@@ -455,15 +458,16 @@ impl Table {
         true
     }
 
-    /// Whether a request is complete and [`take_quiet`](Self::take_quiet) gives all that is to be
-    /// said: what almost every wait finds in a window of small messages.
+    /// Whether a request is complete and its status is all there is to return, so that
+    /// [`take_quiet`](Self::take_quiet) suffices. In a window of small messages almost every wait
+    /// finds its request in this state.
     #[inline]
     pub(super) fn is_quiet(&self, request: Request) -> bool {
         self.shared.words.is_quiet(request)
     }
 
-    /// Takes the status of a request that [`is_quiet`](Self::is_quiet), and frees its slot. (A
-    /// status by itself: inside of an option it would be copied in parts.)
+    /// Takes the status of a request that [`is_quiet`](Self::is_quiet), and frees its slot. It
+    /// returns a plain status because one inside an option would be copied in parts.
     #[inline]
     pub(super) fn take_quiet(&mut self, request: Request) -> Status {
         debug_assert!(self.is_quiet(request));
@@ -489,7 +493,7 @@ impl Table {
         }
         self.shared.words.reserve(index as u32);
         self.entries.push(Entry::new());
-        // So that no slot's end allocates.
+        // Reserved here so that releasing a slot never allocates.
         self.free.reserve(self.entries.len());
         Ok(index as u32)
     }
@@ -506,7 +510,7 @@ impl Table {
         self.release_plain(index);
     }
 
-    /// The same for a slot without anything that has to be dropped.
+    /// The same for a slot that holds nothing to drop.
     #[inline]
     pub(super) fn release_plain(&mut self, index: u32) {
         let entry = &self.entries[index as usize];
@@ -525,8 +529,8 @@ impl Table {
     #[inline]
     pub(super) fn resolve(&self, request: Request) -> Result<(u32, State)> {
         match self.shared.words.state_of(request) {
-            // An operation that was given up goes on under its handle, which peers may know, but
-            // nobody here may use it any more.
+            // An operation that was given up continues under its handle, which peers may know, but
+            // the program may no longer use that handle.
             Some(state) if !self.entries[request.index() as usize].is_abandoned() => {
                 Ok((request.index(), state))
             }
@@ -573,7 +577,7 @@ impl Table {
         self.shared.words.get(index).1
     }
 
-    /// Asks for the lines of a slot, and for its word.
+    /// Prefetches a slot's two lines and its state word.
     pub(super) fn prefetch(&self, index: u32) {
         if let Some(entry) = self.entries.get(index as usize) {
             let first: *const Entry = entry;
@@ -588,7 +592,7 @@ impl Table {
         &mut self.entries[index as usize]
     }
 
-    /// The send of a slot, if that is what it is, with all that it may come to need.
+    /// The send of a slot, if it holds one, in its full form (`SendOp`).
     pub(super) fn send(&mut self, index: u32) -> Option<&mut SendOp> {
         let entry = &mut self.entries[index as usize];
         if let Op::Queued(op) = entry.op {
@@ -600,7 +604,7 @@ impl Table {
         }
     }
 
-    /// The receive of a slot, if that is what it is.
+    /// The receive of a slot, if it holds one.
     pub(super) fn recv(&mut self, index: u32) -> Option<&mut RecvOp> {
         match &mut self.entries[index as usize].op {
             Op::Recv(op) => Some(op),
@@ -608,7 +612,7 @@ impl Table {
         }
     }
 
-    /// The buffer and the transfer of a slot, if it is a receive whose data is on its way.
+    /// The buffer and the transfer of a slot, if it holds a receive whose data is on its way.
     pub(super) fn transfer(&mut self, index: u32) -> Option<(&Data, &mut Transfer)> {
         match &mut self.entries[index as usize].op {
             Op::Recv(RecvOp {
@@ -620,14 +624,14 @@ impl Table {
         }
     }
 
-    /// What a request is for that is under way.
+    /// The operation of a request, if the request is active.
     pub(super) fn active_op(&self, request: Request) -> Option<&Op> {
         let active = self.shared.words.state_of(request) == Some(State::Active);
         let entry = self.entries.get(request.index() as usize)?;
         active.then_some(&entry.op)
     }
 
-    /// The completion of this request has to wake parked threads.
+    /// Makes the completion of this request wake parked threads.
     pub(super) fn watch(&mut self, request: Request) {
         if let Ok((index, State::Active)) = self.resolve(request) {
             self.entries[index as usize].rare().watched = true;
@@ -643,7 +647,7 @@ impl Table {
             .filter(|&(index, _)| self.state(index) == State::Active)
     }
 
-    /// Slots that were ever needed at once.
+    /// The largest number of slots in use at once so far.
     pub(super) fn capacity(&self) -> usize {
         self.entries.len() - 1
     }

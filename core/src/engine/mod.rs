@@ -2,25 +2,26 @@
 //!
 //! | where | what |
 //! | --- | --- |
-//! | `device.rs` | [`Device`](crate::Device) in terms of the rest: takes the lock, calls, waits |
-//! | `short/` | sending and receiving, the two hot paths; early messages, messages that find no room |
-//! | `long/` | messages that are offered and then moved, or go in pieces |
-//! | `one_sided/` | put, get and atomics, and the regions that they are on |
+//! | `device.rs` | [`Device`](crate::Device): each entry takes the lock, calls the parts below, waits |
+//! | `short/` | sending and receiving, the two hot paths; unexpected messages; packets without room |
+//! | `long/` | messages that are offered and then moved, or that leave in pieces |
+//! | `one_sided/` | put, get and atomics, and the regions they act on |
 //! | `upper/` | active messages and hooks of the crates above |
-//! | `progress.rs` | the poll: what came in, and what waits to go out |
+//! | `progress.rs` | the poll: handles what has arrived, sends what is queued |
 //! | `waiting/` | spinning, giving the core away, sleeping |
-//! | `deaths/` | what the end of a peer, or of the job, does to what is under way |
-//! | `entry.rs`, `data.rs`, `complete.rs` | request slots, the buffers of operations, and their ends |
-//! | `state.rs`, `shared.rs` | what is behind the lock, and what anyone may read |
+//! | `deaths/` | how the end of a peer, or of the job, affects operations under way |
+//! | `entry.rs`, `data.rs`, `complete.rs` | request slots, operations' buffers, completion |
+//! | `state.rs`, `shared.rs` | the state behind the lock; the state that any thread may read |
 //!
 //! **Invariants**
-//! - All state is behind one lock ([`Level`]), but for `Shared`, which anyone may read.
-//! - During a poll the transport is borrowed: what needs it is noted and done right after.
-//! - Per peer, tagged messages leave in the order in which they were started, each whole before the
-//!   next: a peer with messages that wait for room has a flag set, which keeps later ones from
-//!   overtaking.
-//! - A peer's packet names requests of this rank in short form; it is checked against the slot's
-//!   generation and operation before it does anything.
+//! - All state is behind one lock ([`Level`]), except `Shared`, which any thread may read.
+//! - During a poll the transport is borrowed. Work that needs the transport is noted and done right
+//!   after the poll.
+//! - Tagged messages to one peer leave in the order in which they were started, each completely
+//!   before the next. While messages to a peer wait for room, the peer has a flag set that keeps
+//!   later messages from overtaking them.
+//! - A peer's packet names this rank's requests in short form. The engine checks that form against
+//!   the slot's generation and operation before it acts on the packet.
 
 mod complete;
 mod data;
@@ -87,7 +88,7 @@ pub struct Engine<T: Transport, L: Level> {
     state: L::Lock<State<T>>,
 }
 
-/// Who hears of rare events. Apart, so that the engine itself stays small.
+/// Callbacks for rare events. Kept behind a pointer, so that the engine itself stays small.
 #[derive(Default)]
 struct Hooks {
     abort: Mutex<Option<AbortHook>>,
@@ -95,8 +96,8 @@ struct Hooks {
 }
 
 impl<T: Transport, L: Level> Engine<T, L> {
-    /// Makes progress once, and says whether there was something to do: for devices that stand on
-    /// an engine and wait by themselves.
+    /// Makes progress once and returns whether there was anything to do. For devices that are built
+    /// on an engine and do their own waiting.
     pub fn poll(&self) -> bool {
         self.state.lock().progress() != 0
     }
@@ -131,7 +132,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
         })
     }
 
-    /// What this rank has done so far.
+    /// This rank's counters so far.
     pub fn snapshot(&self) -> Counters {
         let state = self.state.lock();
         Counters {
@@ -140,14 +141,14 @@ impl<T: Transport, L: Level> Engine<T, L> {
         }
     }
 
-    /// Facts about the transport and the way of waiting, for people.
+    /// Facts about the transport and the waiting policy, for people to read.
     pub fn facts(&self) -> Vec<(String, String)> {
         let mut facts = self.state.lock().transport.describe();
         facts.push(("waiting".to_owned(), self.policy.describe()));
         facts
     }
 
-    /// Bytes of shared or pinned memory that this rank uses for its peers at the moment.
+    /// Bytes of shared or pinned memory that this rank currently uses for its peers.
     pub fn transport_memory(&self) -> u64 {
         let state = self.state.lock();
         state.transport.memory_used() + state.proto.flows.memory()

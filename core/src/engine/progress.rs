@@ -1,18 +1,19 @@
-//! Progress: one poll of the transport, what came in, and what waits to go out.
+//! Progress: one poll of the transport, then handling what has arrived and sending what is queued.
 //!
-//! The fast part is [`State::progress`]: a poll and one test. Everything that needs the transport
-//! while packets are being delivered is noted and done in [`State::work`], right after the poll.
+//! The fast part is [`State::progress`]: a poll and one test. Work that needs the transport cannot
+//! be done while packets are being delivered; it is noted then and done in [`State::work`], right
+//! after the poll.
 
 use crate::engine::short::unexpected::{OfferBody, envelope};
 use crate::engine::state::{Proto, State};
 use crate::transport::packet::flags;
 use crate::transport::{Header, PacketKind, Payload, Sink, Transport};
 
-/// Packets after which no more offers are matched in one step.
+/// Once one step has handled this much, it polls for no more offers.
 const OFFERS: usize = 256;
 
 impl<T: Transport> State<T> {
-    /// Makes progress once. Returns how much was done; 0 means that there was nothing.
+    /// Makes progress once. Returns how much was done; 0 means that there was nothing to do.
     #[inline]
     pub(super) fn progress(&mut self) -> usize {
         self.proto.shared.count_poll();
@@ -24,34 +25,34 @@ impl<T: Transport> State<T> {
         packets
     }
 
-    /// Takes what has come, for room to `peer` in a call that only begins a send, and leaves
-    /// everything that may take long to the next step of progress: nothing is pulled, pushed or
-    /// streamed, and no hook runs. Not counted as a poll. Returns how much was done; 0 means that
-    /// there was nothing.
+    /// Takes in what has arrived, to make room to `peer`, in a call that only begins a send.
+    /// Everything that may take long is left to the next progress step: nothing is pulled, pushed
+    /// or streamed, and no hook runs. Not counted as a poll. Returns how much was done; 0 means
+    /// that there was nothing to do.
     ///
-    /// Nothing may wait to leave to `peer`: only answers to what comes leave here.
+    /// Nothing may be waiting to leave to `peer`: only answers to what arrives leave here.
     pub(super) fn take_in(&mut self, peer: u32) -> usize {
         let mut done = self.transport.poll(&mut Inbound(&mut self.proto));
         if self.proto.deferred.is_some() {
-            // As if this step had copied enough: what is matched is pulled later.
+            // Pretend that this step has copied enough, so that what is matched is pulled later.
             let has_pulled = std::mem::replace(&mut self.proto.has_pulled, true);
             done += self.match_offers();
             self.proto.has_pulled = has_pulled;
         }
-        // A receive that is over by now may be seen to be as soon as this call returns.
+        // A receive that is over by now may be seen as complete as soon as this call returns.
         self.withdraw_closed();
         self.flush_answers(peer);
         done
     }
 
-    /// Withdraws what has been closed to its pushers.
+    /// Withdraws the exposures that are closed to their pushers.
     fn withdraw_closed(&mut self) {
         for exposure in std::mem::take(&mut self.proto.withdrawals) {
             self.transport.withdraw(&exposure);
         }
     }
 
-    /// The slow part, after a poll that has brought so many packets: deferred offers, queued
+    /// The slow part, after a poll that delivered `packets` packets: deferred offers, queued
     /// packets, streams, pulls, pushes, hooks, failures.
     #[cold]
     #[inline(never)]
@@ -67,7 +68,7 @@ impl<T: Transport> State<T> {
         }
         if self.transport.failures() != self.proto.failures_seen {
             self.notice_failures();
-            // Whoever spins looks at what it waits for only after something was done.
+            // A spinning thread checks its condition only after something was done.
             done += 1;
         }
         self.declare_misbehaved();
@@ -91,9 +92,9 @@ impl<T: Transport> State<T> {
         done
     }
 
-    /// Matches the offer that a poll has found, and those behind it that are there, too: what a
-    /// sender says behind a window of them, such as that it takes this rank's, is not to wait until
-    /// each of them has had its copy.
+    /// Matches the offer that a poll has found, and the offers behind it that have already arrived.
+    /// A sender may say something behind a window of offers, such as that it takes this rank's
+    /// offers; that should not wait until the data of each offer has been copied.
     fn match_offers(&mut self) -> usize {
         let mut done = 0;
         while let Some((peer, header, body)) = self.proto.deferred.take() {
@@ -139,7 +140,8 @@ impl Sink for Inbound<'_> {
         if header.kind == PacketKind::Eager as u8 {
             self.0.on_eager(peer, header, payload);
         } else {
-            // A copy, so that the headers of the others are not written for this call.
+            // A copy, so that an eager message's header need not be written to memory for this
+            // call.
             let header = *header;
             self.0.on_other(peer, &header, payload);
         }
@@ -151,7 +153,7 @@ impl Sink for Inbound<'_> {
 }
 
 impl Proto {
-    /// Anything but an eager message.
+    /// Handles every packet but an eager message.
     #[inline(never)]
     fn on_other(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
         match PacketKind::from_wire(header.kind) {

@@ -1,4 +1,4 @@
-//! What every thread may read of an engine without its lock.
+//! The part of an engine that every thread may read without the lock.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -10,18 +10,19 @@ use crate::transport::Bell;
 /// The lock-free side of an engine: request states, the completion epoch, and what sleepers need.
 ///
 /// SYNC POINT 2: the Release store in [`advance_epoch`](Self::advance_epoch) pairs with the Acquire
-/// load in [`epoch`](Self::epoch): who sees the new epoch sees the states that made it.
+/// load in [`epoch`](Self::epoch): a thread that sees the new epoch also sees the request states
+/// that led to it.
 ///
-/// Everything is written under the engine's lock; the atomics are for readers without it.
+/// All writes happen under the engine's lock; the atomics serve readers that do not hold it.
 pub(super) struct Shared {
     pub(super) rank: u32,
     pub(super) words: StateWords,
     epoch: AtomicU64,
-    /// Threads that sleep, or are about to, on the bell.
+    /// Threads that sleep on the bell, or are about to.
     sleepers: AtomicU32,
     /// Threads that wait on `parked` for any completion, because another thread is polling.
     waiting: AtomicU32,
-    /// Polls so far, so that a waiting thread can see that another thread makes progress.
+    /// Number of polls so far. A waiting thread uses it to see that another thread makes progress.
     polls: AtomicU64,
     pub(super) bell: Arc<dyn Bell>,
     parking: Mutex<()>,
@@ -65,7 +66,8 @@ impl Shared {
         request.is_null() || self.words.state_of(request) != Some(State::Active)
     }
 
-    /// A request became complete. Under the lock, so a load and a store do for an increment.
+    /// Notes that a request has become complete. The caller holds the lock, so a load and a store
+    /// suffice as the increment.
     #[inline]
     pub(super) fn advance_epoch(&self) {
         let next = self.epoch.load(Ordering::Relaxed) + 1;
@@ -76,19 +78,19 @@ impl Shared {
         }
     }
 
-    /// Something has come that a thread may wait for without a request that tells it: a message
-    /// that nobody has asked for, credit, a hook that is to run.
+    /// Notes an event that a thread may wait for although it completes no request: an unexpected
+    /// message, credit, or a hook that has to run.
     #[inline]
     pub(super) fn tell(&self) {
-        // SYNC POINT 2: as in `advance_epoch`. Who begins to wait counts itself under the lock,
-        // behind its last look.
+        // SYNC POINT 2: as in `advance_epoch`. A thread that begins to wait increments its counter
+        // under the lock, after its last check.
         if self.sleepers.load(Ordering::Relaxed) + self.waiting.load(Ordering::Relaxed) != 0 {
             self.advance_epoch();
         }
     }
 
-    /// Wakes whoever waits for any completion. Relaxed loads do, here and above, because both
-    /// counters change under the engine's lock, which the caller holds.
+    /// Wakes every thread that waits for any completion. Relaxed loads suffice, here and above,
+    /// because both counters change only under the engine's lock, which the caller holds.
     #[cold]
     #[inline(never)]
     pub(super) fn wake(&self) {
@@ -100,7 +102,7 @@ impl Shared {
         }
     }
 
-    /// Wakes the parked threads, which look whether what they wait for has come.
+    /// Wakes the parked threads; each checks again whether its condition holds.
     #[cold]
     pub(super) fn wake_parked(&self) {
         // Taking the mutex keeps the wake-up from falling between a waiter's check and its wait.
@@ -108,7 +110,7 @@ impl Shared {
         self.parked.notify_all();
     }
 
-    /// A poll has been made, under the lock.
+    /// Counts a poll. The caller holds the lock.
     #[inline]
     pub(super) fn count_poll(&self) {
         self.polls
@@ -119,28 +121,30 @@ impl Shared {
         self.polls.load(Ordering::Relaxed)
     }
 
-    /// One more thread sleeps on the bell. Under the lock.
+    /// Counts one more thread that sleeps on the bell. The caller holds the lock.
     pub(super) fn add_sleeper(&self) {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One thread fewer sleeps on the bell. Under the lock; returns whether it was the last.
+    /// Counts one thread fewer that sleeps on the bell, and returns whether it was the last. The
+    /// caller holds the lock.
     pub(super) fn remove_sleeper(&self) -> bool {
         self.sleepers.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
-    /// One more thread is about to wait for completions that another thread makes. Under the lock.
+    /// Counts one more thread that is about to wait for completions that another thread makes. The
+    /// caller holds the lock.
     pub(super) fn add_waiting(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One thread fewer waits. Under the lock.
+    /// Counts one waiting thread fewer. The caller holds the lock.
     pub(super) fn remove_waiting(&self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Waits until `over` holds, another thread's completion wakes this one and `over` is tried
-    /// again, or `limit` is up. Without the engine's lock.
+    /// Waits until `over` holds or `limit` has passed; `over` is checked again whenever another
+    /// thread's completion wakes this one. The caller does not hold the engine's lock.
     pub(super) fn wait_parked(&self, limit: Duration, over: impl Fn() -> bool) {
         let guard = self.parking.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.parked.wait_timeout_while(guard, limit, |()| !over());

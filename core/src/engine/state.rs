@@ -26,26 +26,26 @@ use crate::matching::{PostedQueue, UnexpectedQueue};
 use crate::observe::{Counters, Event, Tracer};
 use crate::transport::{Exposure, Header, Limits, Transport, TransportCaps};
 
-/// A channel's state. (In this order: a transport that peers reach without this rank is gone before
-/// what they may reach.)
+/// A channel's state. The field order matters: the transport, through which peers reach memory
+/// without this rank's help, is dropped before the memory that they may reach.
 pub(super) struct State<T: Transport> {
     pub(super) transport: T,
     pub(super) proto: Proto,
 }
 
 impl<T: Transport> Drop for State<T> {
-    /// Requests that the program gave up have left their buffers here, and operations under way:
-    /// peers may be reading them.
+    /// Closes the transport first: peers may still be reading the buffers of operations under way
+    /// and of requests that the program has freed.
     fn drop(&mut self) {
         self.transport.close();
     }
 }
 
-/// Everything of a channel but its transport.
+/// Everything in a channel except its transport.
 pub(super) struct Proto {
     pub(super) me: u32,
     pub(super) limits: Limits,
-    /// Lengths from which on messages change their form, made of those limits.
+    /// The lengths at which messages change their form, derived from `limits`.
     pub(super) lengths: Lengths,
     pub(super) caps: TransportCaps,
     pub(super) check_signature: bool,
@@ -55,7 +55,7 @@ pub(super) struct Proto {
     pub(super) unexpected: UnexpectedQueue<Arrived>,
     pub(super) taken: Taken,
     pub(super) hand: InHand,
-    /// Heap memory of stored messages, and the most that it may be before peers are told to hold.
+    /// Heap bytes held by stored messages, and the limit above which peers are told to hold.
     pub(super) stored_bytes: usize,
     pub(super) stored_max: usize,
     /// Peers that were told to hold.
@@ -63,39 +63,41 @@ pub(super) struct Proto {
 
     pub(super) table: Table,
     pub(super) peers: Vec<Peer>,
-    /// Whether anything below waits for a slow progress step.
+    /// Whether any of the following needs the slow part of a progress step.
     pub(super) work: bool,
-    /// An offer that arrived; the poll pauses until it is matched with the transport at hand.
+    /// An offer that has arrived. The poll pauses until the offer is matched, which needs the
+    /// transport.
     pub(super) deferred: Option<(u32, Header, OfferBody)>,
-    /// Packets wait behind it.
+    /// Whether packets wait behind that offer.
     pub(super) held_up: bool,
-    /// Peers with packets that wait.
+    /// Peers with packets waiting to leave.
     pub(super) waiting_peers: Vec<u32>,
     pub(super) streams: VecDeque<Stream>,
-    /// Peers that have had no room for a stream since `flush_streams` has begun.
+    /// Peers that had no room for a stream during the current run of `flush_streams`.
     pub(super) full_peers: Vec<u32>,
     /// Receives whose data is being pulled.
     pub(super) pulls: VecDeque<u32>,
-    /// This step of progress has copied for one of them: the others have to wait.
+    /// Whether this progress step has already copied for one of these receives; the others then
+    /// wait.
     pub(super) has_pulled: bool,
-    /// It has copied for one whose sender is absent.
+    /// Whether this progress step has copied for a receive whose sender is absent.
     pub(super) has_pulled_absent: bool,
     /// Halves of messages that this rank writes into the receivers' buffers.
     pub(super) pushes: VecDeque<Push>,
-    /// Buffers that are closed to their pushers, once the transport is at hand.
+    /// Exposed buffers that their pushers may no longer use; withdrawn once the transport is
+    /// available.
     pub(super) withdrawals: Vec<Exposure>,
     pub(super) ways: Ways,
-    /// Which receivers are not asked.
+    /// Receivers to which messages of middle length are sent without an offer.
     pub(super) unasked: Unasked,
-    /// Messages that come in pieces, and are not all here.
+    /// Messages that arrive in pieces and are not complete yet.
     pub(super) arrivals: Arrivals,
-    /// Receives whose data is to be pulled, unless their senders, which are absent, come back
-    /// before.
+    /// Receives whose senders are absent. Their data is pulled unless the senders come back first.
     pub(super) late: Late,
-    /// Receives whose transfers have waited for others and may begin.
+    /// Receives whose transfers waited for others and may now begin.
     pub(super) begins: VecDeque<u32>,
     pub(super) scratch: Vec<u8>,
-    /// The length from which on messages go into no bundle.
+    /// Messages of this length or more never go into a bundle.
     pub(super) bundled_below: usize,
     pub(super) bundle: Bundle,
     pub(super) flows: Flows,
@@ -106,23 +108,23 @@ pub(super) struct Proto {
     pub(super) remotes: Remotes,
     pub(super) contexts: BTreeMap<u32, Context>,
     pub(super) failures_seen: u32,
-    /// World ranks held to be dead, and those that have left while something was wanted of them.
+    /// World ranks held to be dead, and those that left while something was still wanted of them.
     pub(super) failed: Vec<u32>,
-    /// World ranks that take no more packets, which may be known here alone: some have left the
-    /// job. With polls since.
+    /// World ranks that accept no more packets, each with the number of polls since. Possibly only
+    /// this rank knows of it; some may have left the job.
     pub(super) gone: Vec<(u32, u32)>,
     pub(super) finalized: bool,
-    /// What a call sends that waits for it found no room, and is in no queue.
+    /// A waiting call's own packet found no room and is in no queue.
     pub(super) found_no_room: bool,
-    /// The device was ended, or a peer has died: receives look twice.
+    /// The device was ended, or a peer has died: receives need extra checks.
     pub(super) trouble: bool,
     /// Messages sent since the last poll.
     pub(super) unpolled: u32,
-    /// Buffers of sends that peers may read.
+    /// Number of send buffers that peers may read.
     pub(super) exposed: u32,
 
     pub(super) counters: Counters,
-    /// Whether one of the next two is there.
+    /// Whether either of the next two is set.
     pub(super) traced: bool,
     pub(super) tracer: Option<Tracer>,
     pub(super) debug: Option<Tracer>,
@@ -133,10 +135,10 @@ pub(super) struct Proto {
 pub(super) struct Context {
     pub(super) group: Group,
     pub(super) contexts: u32,
-    /// How many failures wildcard receives in this context have been told of.
+    /// How many failures the wildcard receives in this context have been told of.
     pub(super) acknowledged: usize,
-    /// The communicator is gone. What is pending on it still names its ranks, until the ids are
-    /// used again.
+    /// The communicator has been freed. Operations still pending on it name its ranks until the
+    /// context ids are used again.
     pub(super) freed: bool,
 }
 
@@ -145,7 +147,7 @@ impl<T: Transport> State<T> {
         let mut limits = transport.limits();
         limits.eager = limits.eager.min(limits.bulk);
         limits.bundle = limits.bundle.min(limits.bulk);
-        // Where nobody has said anything a transport knows best.
+        // Unless the user has set a value, the transport's own is the best one.
         if settings.origin("EAGER_MAX") != Some(Origin::Default) {
             limits.eager = limits.eager.min(settings.eager_max());
         }
@@ -193,7 +195,8 @@ impl<T: Transport> State<T> {
             regions: Regions::default(),
             remotes: Remotes::default(),
             contexts: BTreeMap::new(),
-            // Different from now: peers that died before this rank came so far are noticed, too.
+            // Differs from the present value, so that the first poll also notices peers that died
+            // before this rank had started.
             failures_seen: transport.failures().wrapping_sub(1),
             failed: Vec::new(),
             gone: Vec::new(),
@@ -213,7 +216,7 @@ impl<T: Transport> State<T> {
 }
 
 impl Proto {
-    /// Changes the length up to which messages go with their envelope.
+    /// Changes the length up to which messages travel with their envelope.
     pub(super) fn set_eager(&mut self, bytes: usize) {
         self.limits.eager = bytes.min(self.limits.bulk);
         self.lengths = Lengths::new(&self.limits, self.caps);
@@ -234,7 +237,7 @@ impl Proto {
         (context - first < known.contexts).then_some(known)
     }
 
-    /// Records an event, if anybody wants it.
+    /// Records an event, if tracing is on.
     #[inline]
     pub(super) fn trace(&mut self, name: &'static str, peer: u32, tag: u32, bytes: usize) {
         if self.traced {
@@ -256,7 +259,7 @@ impl Proto {
         }
     }
 
-    /// What this rank waits for and what waits in its queues, one line each.
+    /// What this rank waits for and what is in its queues, one line each.
     pub(super) fn describe(&self) -> Vec<String> {
         let mut lines: Vec<String> = self
             .table
@@ -285,18 +288,18 @@ impl Proto {
         lines
     }
 
-    /// Whether a slow progress step has anything to do.
+    /// Whether the slow part of a progress step has anything to do.
     pub(super) fn has_outgoing(&self) -> bool {
         self.waits_for_room() || self.has_copies()
     }
 
-    /// Whether packets, or streams, wait to leave: after a step of progress for nothing but room,
-    /// or a driver.
+    /// Whether packets or streams are waiting to leave. Right after a progress step they can only
+    /// be waiting for room or for a driver.
     fn waits_for_room(&self) -> bool {
         !self.waiting_peers.is_empty() || !self.streams.is_empty()
     }
 
-    /// Whether something is under way that goes on step by step.
+    /// Whether an operation is under way that advances step by step.
     fn has_copies(&self) -> bool {
         !self.pulls.is_empty()
             || !self.pushes.is_empty()
@@ -308,13 +311,13 @@ impl Proto {
 }
 
 impl<T: Transport> State<T> {
-    /// Whether a rank that has called `arm` and found nothing to do waits for something that may
-    /// come without a ring of its bell.
+    /// Whether a rank that has called `arm` and found nothing to do is waiting for something that
+    /// may come without ringing its bell.
     pub(super) fn waits_unannounced(&self) -> bool {
         let proto = &self.proto;
         let loads = || proto.streams.iter().any(|stream| stream.loader.is_some());
         let wants_room = proto.waits_for_room() || proto.found_no_room;
-        // Whose packets were refused is told why by a poll.
+        // Only a poll finds out why a peer refused packets.
         !proto.gone.is_empty()
             || proto.has_copies()
             || (wants_room && (!self.transport.rings_for_room() || loads()))

@@ -1,12 +1,12 @@
-//! Dead peers: what was waiting for them ends with an error, everything else goes on.
+//! Dead peers: operations that wait for them end with an error; everything else goes on.
 //!
-//! A receive from any source is told of each failure in its communicator once: it ends with the
-//! error, and later ones wait for the living. (A receive that only the dead could satisfy would
-//! wait for ever; the caller knows now, and has to decide.)
+//! Receives from any source learn of each failure in their communicator once: those that are posted
+//! end with the error, and later ones wait for the living. (A receive that only the dead peer could
+//! satisfy would wait for ever; the caller knows of the failure and has to decide.)
 //!
-//! A peer that has left in good order is none of these, until a wait needs it: then it counts as
-//! dead, except to receives from any source, which wait for the others. Transports tell of no such
-//! end; waits ask, before they sleep.
+//! A peer that has left in good order is not dead until a wait needs it. It then counts as dead,
+//! except to receives from any source, which wait for the others. Transports do not report such
+//! departures; waits ask for them before they sleep.
 
 use crate::device::ProcId;
 use crate::engine::entry::{Op, RecvStage};
@@ -19,17 +19,18 @@ use crate::group::Group;
 use crate::matching::Pattern;
 use crate::transport::Transport;
 
-/// Polls after which what a peer that has gone had sent is here, although others send still: there
-/// is room for so many packets at most.
+/// Polls after which everything that a gone peer had sent must have arrived, even if others keep
+/// sending: there is room for so many packets at most.
 const DRAIN: u32 = 4096;
 
 impl<T: Transport> State<T> {
-    /// The transport has found peers dead.
+    /// Notices peers that the transport has found dead.
     pub(in crate::engine) fn notice_failures(&mut self) {
         self.proto.failures_seen = self.transport.failures();
-        // It may have lost with a peer what it could do before.
+        // Together with a peer the transport may have lost a capability.
         self.proto.caps = self.transport.caps();
-        // Whom the others hold to be dead can talk to none of them: what it waits for has to end.
+        // If the other ranks hold this one to be dead, it can talk to none of them, so everything
+        // that it waits for has to end.
         let outcast = self.transport.failure_of(self.proto.me);
         let outcast = outcast.map(|why| format!("this rank was declared failed: {why}"));
         for peer in 0..self.proto.peers.len() as u32 {
@@ -45,7 +46,7 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// The member of `group` that was found dead first.
+    /// The member of `group` that was found dead first, if any.
     #[inline]
     pub(in crate::engine) fn dead_member(&mut self, group: &Group) -> Option<ProcId> {
         let all_live = self.proto.failed.is_empty();
@@ -64,12 +65,12 @@ impl<T: Transport> State<T> {
         self.proto.first_dead(group).map(ProcId::new)
     }
 
-    /// Peers that sent nonsense during the last poll are as good as dead.
+    /// Declares peers dead that sent nonsense during the last poll.
     pub(in crate::engine) fn declare_misbehaved(&mut self) {
         for (peer, what) in std::mem::take(&mut self.proto.active.misbehaved) {
             if self.proto.peers[peer as usize].flags & Peer::FAILED != 0 {
-                // What was on its way concerns requests that have ended with it. If this rank is
-                // the one that was given up, the others are not to blame.
+                // Their packets concern requests that have already ended. And if the other ranks
+                // have given up this one, they are not to blame.
                 continue;
             }
             crate::log!(ERROR, rank = self.proto.me, peer, "peer {what}");
@@ -78,10 +79,11 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Peers that take no more packets are dead, or have left the job while something was still to
-    /// go to them: what waits for them ends. Not before the transport says so, which may have lent
-    /// memory for what they do; nor before what they have sent is here, as far as polls may tell.
-    /// `packets` were brought by the last one. Returns how many there were.
+    /// Fails peers that accept no more packets, because they are dead or have left the job while
+    /// something was still to go to them: operations that wait for them end. This happens only once
+    /// the transport gives the reason, because until then it may have lent memory for what they do,
+    /// and only once what they had sent has arrived, as far as polls can tell. `packets` is the
+    /// number that the last poll delivered. Returns how many peers were failed.
     pub(in crate::engine) fn fail_gone(&mut self, packets: usize) -> usize {
         let mut done = 0;
         for (peer, polls) in std::mem::take(&mut self.proto.gone) {
@@ -99,7 +101,7 @@ impl<T: Transport> State<T> {
         done
     }
 
-    /// What was to be read from a peer is gone with it: fails the receive.
+    /// Fails a receive whose data was to be pulled from a peer that is gone.
     pub(in crate::engine) fn fail_pull(&mut self, index: u32, peer: u32) {
         if let Some(why) = self.why_gone(peer) {
             self.proto.active.reasons.entry(peer).or_insert(why);
@@ -109,7 +111,7 @@ impl<T: Transport> State<T> {
         self.proto.fail_request(index, peer);
     }
 
-    /// Why nothing can be had of a peer any more, if the transport says so.
+    /// Why nothing more can come from a peer, if the transport gives a reason.
     fn why_gone(&mut self, peer: u32) -> Option<Box<str>> {
         if self.transport.has_left(peer) {
             return Some(LEFT.into());
@@ -117,9 +119,9 @@ impl<T: Transport> State<T> {
         self.transport.failure_of(peer).map(Into::into)
     }
 
-    /// Looks whether a peer that a wait needs has left in good order, which no failure tells of:
-    /// what waits for it ends with one of the next polls. `false` if the wait is for nobody in
-    /// particular.
+    /// Checks whether a peer that a wait needs has left in good order, which no failure reports.
+    /// What waits for that peer then ends with one of the next polls. `false` if the wait needs no
+    /// particular peer.
     #[cold]
     pub(in crate::engine) fn look_for_leavers(&mut self, target: Target) -> bool {
         let needed = self.proto.needed(target);
@@ -138,7 +140,7 @@ impl<T: Transport> State<T> {
             true => "has left the job, and something is still wanted of it".to_owned(),
             false => format!("has failed: {why}"),
         };
-        // Not a warning: who needs that rank gets an error that says the same.
+        // Not a warning: an operation that needs that rank gets an error that says the same.
         crate::log!(INFO, rank = self.proto.me, peer, "world rank {peer} {what}");
         self.proto.active.reasons.insert(peer, why);
         let flags = &mut self.proto.peers[peer as usize].flags;
@@ -160,7 +162,7 @@ impl<T: Transport> State<T> {
         for (_, arrived) in &lost {
             self.proto.unstore(arrived);
         }
-        // A receive in hand is looked for among the others.
+        // A receive in hand is posted, so that it is found among the others.
         self.post_in_hand();
         for index in self.proto.requests_of(peer) {
             self.release_offer(index);
@@ -172,7 +174,7 @@ impl<T: Transport> State<T> {
 }
 
 impl Proto {
-    /// A packet was refused because its peer is gone. What waits for it ends soon.
+    /// Notes that a peer is gone, because it refused a packet. What waits for it ends soon.
     #[cold]
     pub(in crate::engine) fn note_gone(&mut self, peer: u32) {
         if !self.gone.iter().any(|&(gone, _)| gone == peer) {
@@ -188,7 +190,8 @@ impl Proto {
         self.work = true;
     }
 
-    /// The active requests that cannot end well without `peer`. Receives are unlinked.
+    /// The active requests that cannot succeed without `peer`. Receives are removed from their
+    /// queues.
     fn requests_of(&mut self, peer: u32) -> Vec<u32> {
         let left = self.has_left(peer);
         let mut doomed = Vec::new();
@@ -257,8 +260,8 @@ impl Proto {
         self.peers[peer as usize].flags & Peer::LEFT != 0
     }
 
-    /// The peers that a wait needs, or one of them: whoever waits for anything waits for all that
-    /// is under way.
+    /// The peers that a wait needs, or one of them. A wait for anything needs the peers of all
+    /// operations that are under way.
     fn needed(&self, target: Target) -> Vec<u32> {
         let by_all = || {
             let of_requests = self.table.active();
@@ -268,11 +271,11 @@ impl Proto {
         let mut peers: Vec<u32> = match target {
             Target::Any => by_all(),
             Target::Request(request) => match self.table.active_op(request) {
-                // Another crate's, which may be for any of the others.
+                // A request of another crate, which may depend on any of the others.
                 None | Some(Op::Upper(_)) => by_all(),
                 Some(op) => self.needed_by(op).into_iter().collect(),
             },
-            // Of several who store, some may be done and gone.
+            // Of several ranks that store, some may be done and have left.
             Target::Memory(_) | Target::Message(_) => self.awaited(target).into_iter().collect(),
         };
         peers.retain(|&peer| peer != self.me && (peer as usize) < self.peers.len());

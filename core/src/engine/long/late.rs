@@ -1,17 +1,17 @@
-//! Receives of long messages whose senders were absent when they were matched.
+//! Receives of long messages whose senders were absent when the messages were matched.
 //!
-//! One absent sender's message is pulled at a time; the others wait here. By their turn their
-//! senders may be back, and then they move by the way that is best: so whoever is back is found
-//! behind those who are not. Of one sender the first is looked at only: what holds of it mostly
-//! holds of those behind it (not where a transport thinks a longer one worth waking its sender
-//! for), and a window makes many.
+//! Only one absent sender's message is pulled at a time; the others wait here. By the time it is
+//! their turn their senders may be back, and the data then moves the best way. So a sender that is
+//! back is found even behind senders that are not. Of each sender only the first receive is
+//! examined: the answer mostly holds for those behind it (except where a transport considers a
+//! longer message worth waking its sender), and a window makes many.
 
 use std::collections::VecDeque;
 
 /// The waiting receives, by their senders.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Late {
-    /// No queue is empty. The sender that was served last is the last.
+    /// No queue is empty. The sender that was served last is at the end.
     senders: VecDeque<(u32, VecDeque<u32>)>,
 }
 
@@ -20,7 +20,7 @@ impl Late {
         self.senders.is_empty()
     }
 
-    /// Files a receive behind the others from `peer`.
+    /// Adds a receive behind the others from `peer`.
     pub(in crate::engine) fn push(&mut self, peer: u32, index: u32) {
         let known = self.senders.iter_mut().find(|(sender, _)| *sender == peer);
         match known {
@@ -29,13 +29,13 @@ impl Late {
         }
     }
 
-    /// The first receive from the sender in this place.
+    /// The first receive from the sender at this position.
     pub(in crate::engine) fn first(&self, place: usize) -> Option<u32> {
         let (_, queue) = self.senders.get(place)?;
         queue.front().copied()
     }
 
-    /// Removes that receive. Its sender is the last from now on.
+    /// Removes that receive and moves its sender to the end.
     pub(in crate::engine) fn take(&mut self, place: usize) {
         let Some((peer, mut queue)) = self.senders.remove(place) else {
             return;
@@ -46,7 +46,7 @@ impl Late {
         }
     }
 
-    /// Keeps what `keep` says.
+    /// Keeps the receives for which `keep` returns `true`.
     pub(in crate::engine) fn retain(&mut self, keep: impl Fn(&u32) -> bool) {
         self.senders.retain_mut(|(_, queue)| {
             queue.retain(&keep);

@@ -1,38 +1,39 @@
-//! Messages of middle length: announced, or sent without asking, in pieces?
+//! Whether messages of middle length are announced, or sent unasked (without an offer), in pieces.
 //!
-//! A message that the receiver reads where it is, in one copy, is there sooner than one that both
-//! copy; if reading it costs little more than a copy. That is so on one machine and not on the
-//! next, and the receiver finds out ([`crate::engine::long::ways`]). What it finds the sender sees:
-//! a receiver that takes announced messages as streams, one after the other, has found that reading
-//! is the worse way, and then there is no point in asking it first: they are sent eagerly, or in
+//! A message that the receiver reads in place, in one copy, arrives sooner than one that both sides
+//! copy, provided that reading costs little more than a copy. That holds on some machines and not
+//! on others, and the receiver finds out ([`crate::engine::long::ways`]). The sender sees the
+//! result: a receiver that takes announced messages as streams, one after the other, has found that
+//! reading is slower. Asking it first is then pointless, and the messages are sent eagerly, or in
 //! [`crate::engine::long::pieces`].
 //!
-//! Messages that no call waits for are known apart, and go unasked in windows only: one way up to
-//! the longest (ADR 29), both ways up to half of that (ADR 31).
+//! Messages that no call waits for are tracked separately, and go unasked only in windows: up to
+//! the longest class if long messages go one way (ADR 29), up to half of that if they go both ways
+//! (ADR 31).
 
 use std::collections::BTreeMap;
 
-/// Announced messages in a row that were taken as streams until the next ones go unasked: more than
-/// a receiver takes that way only to try it.
+/// Announced messages in a row that the receiver must take as streams before the next ones go
+/// unasked. More than a receiver takes as streams just to try that way.
 const STREAMED: u32 = 40;
-/// So many streams a message counts for that was read, of a sender that does not wait for it: now
-/// and then the receiver finds such a sender absent, or tries another way.
+/// Streams that a read message cancels out if its sender did not wait for it: now and then the
+/// receiver finds such a sender absent, or tries another way.
 const READ: u32 = 8;
-/// Messages that go unasked until some are announced again, because things change.
+/// Messages that go unasked before some are announced again, because conditions change.
 const UNASKED: u32 = 4096;
-/// Sends one after the other, without a look at what comes, that make a window. Whoever starts
-/// fewer and computes wants its data to be read meanwhile; of a window there will be more to do
-/// anyway.
+/// Sends one after the other, without a poll between them, that count as a window. A rank that
+/// starts fewer and then computes wants its data to be read meanwhile; a rank that sends a window
+/// comes back to do the rest anyway.
 const WINDOW: u32 = 4;
-/// Messages for which long ones are believed to go both ways after one has come.
+/// After a long message has arrived, long messages are assumed to go both ways for this many sends.
 const BOTH: u32 = 128;
-/// The longest class that goes unasked where long messages go both ways, too: the memory of a pair
-/// has room for several such.
+/// The longest class that goes unasked where long messages go both ways, too: the memory between
+/// two ranks has room for several of this class.
 const BOTH_WAYS: usize = 2;
-/// Lengths that are told apart: up to the eager limit, and up to twice, four and eight times that.
+/// Number of length classes: up to the eager limit, and up to twice, four and eight times that.
 pub(in crate::engine) const CLASSES: usize = 4;
 
-/// What was seen of receivers of such messages.
+/// What this rank has observed of the receivers of such messages.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Unasked {
     peers: BTreeMap<u32, Known>,
@@ -40,12 +41,12 @@ pub(in crate::engine) struct Unasked {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Of messages that no call of the sender waits for, and of those that one does.
+    /// First for messages that no call of the sender waits for, then for those that one waits for.
     seen: [[Seen; CLASSES]; 2],
-    /// Messages for which long ones are believed to go both ways.
+    /// Sends for which long messages are still assumed to go both ways.
     both: u32,
-    /// Polls of this rank when it last sent one for which it does not wait, and how many it has
-    /// sent since the poll before that, and in the run before.
+    /// This rank's poll count when it last sent a message that no call waits for; how many it has
+    /// sent since that poll (`run`), and in the run before (`before`).
     polls: u64,
     run: u32,
     before: u32,
@@ -53,21 +54,21 @@ struct Known {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// Streams in a row.
+    /// Messages taken as streams in a row.
     streamed: u32,
-    /// Messages that still go unasked.
+    /// Messages that may still go unasked.
     unasked: u32,
 }
 
 impl Unasked {
-    /// Whether the next message of this class to `peer` goes unasked, if it finds room. `waited` if
-    /// a call waits for it.
+    /// Whether the next message of this class to `peer` goes unasked, if there is room. `waited`:
+    /// whether a call waits for it.
     pub(in crate::engine) fn next(&self, peer: u32, class: usize, waited: bool) -> bool {
         let known = self.peers.get(&peer);
         known.is_some_and(|known| known.seen[usize::from(waited)][class].unasked > 0)
     }
 
-    /// It has gone, or begun.
+    /// Notes that such a message has gone, or has begun to.
     pub(in crate::engine) fn went(&mut self, peer: u32, class: usize, waited: bool) {
         if let Some(known) = self.peers.get_mut(&peer) {
             let seen = &mut known.seen[usize::from(waited)][class];
@@ -75,19 +76,20 @@ impl Unasked {
         }
     }
 
-    /// A long message comes from `peer`.
+    /// Notes that a long message comes from `peer`.
     pub(in crate::engine) fn comes(&mut self, peer: u32) {
         self.peers.entry(peer).or_default().both = BOTH;
     }
 
-    /// Whether a long message comes from `peer` now and then, of late.
+    /// Whether long messages have come from `peer` lately.
     pub(in crate::engine) fn goes_both_ways(&self, peer: u32) -> bool {
         self.peers.get(&peer).is_some_and(|known| known.both > 0)
     }
 
-    /// Whether a message of this class to `peer` for which nobody waits, sent after so many polls,
-    /// is one of a window that may go unasked. Where many of the longest go both ways at a time,
-    /// each rank would fill the other's memory first, and then both wait.
+    /// Whether a message of this class to `peer` that no call waits for, sent at poll count
+    /// `polls`, is part of a window that may go unasked. If many messages of the longest class went
+    /// unasked both ways at once, each rank would first fill the other's memory, and then both
+    /// would wait.
     pub(in crate::engine) fn in_window(&mut self, peer: u32, class: usize, polls: u64) -> bool {
         let known = self.peers.entry(peer).or_default();
         if known.polls != polls {
@@ -99,7 +101,7 @@ impl Unasked {
         (!both || class <= BOTH_WAYS) && (known.run >= WINDOW || known.before >= WINDOW)
     }
 
-    /// `peer` has taken an announced message, as a stream or by reading it.
+    /// Notes that `peer` has taken an announced message, either as a stream or by reading it.
     pub(in crate::engine) fn taken(
         &mut self,
         peer: u32,

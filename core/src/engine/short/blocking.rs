@@ -31,8 +31,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
         let request = {
             let mut state = self.state.lock();
             if args.mode == SendMode::Buffered {
-                // Progress may make room, and is due: a program that only sends buffered would
-                // never make any.
+                // Progress may make room, and is due: a program that makes only buffered sends
+                // would otherwise never make progress.
                 state.progress();
                 let tried = match &data {
                     // SAFETY: the caller's promise.

@@ -1,11 +1,11 @@
 //! Bundles: short messages to one rank that leave in one packet.
 //!
-//! Where packets are dear ([`Limits::bundle`]), a burst of short nonblocking sends leaves so. The
-//! first [`AT_ONCE`] of them leave at once, each by itself. Those that are started behind them
-//! before this rank has made progress again wait in the peer's queue, as sends do that find no
-//! room, and the next step of progress hands over together what waits: that is in the next call
-//! that probes, or waits for something, or tests something, that is not over yet, and after 64
-//! messages. Whatever else is sent to that peer meanwhile waits behind them.
+//! Where packets are expensive ([`Limits::bundle`]), a burst of short nonblocking sends leaves in
+//! bundles. The first [`AT_ONCE`] sends of the burst leave at once, each by itself. Sends started
+//! after those, before this rank makes progress again, wait in the peer's queue like sends that
+//! find no room, and the next progress step hands them over together. That step is in the next call
+//! that probes, or that waits for or tests something that is not over yet, and at the latest after
+//! 64 messages. Everything else sent to that peer in the meantime waits behind them.
 //!
 //! ```text
 //! bundle    message | message | …
@@ -29,18 +29,18 @@ use crate::status::Status;
 use crate::transport::packet::copy_short;
 use crate::transport::{Header, Limits, PacketKind, Payload, Sent, Transport};
 
-/// Short nonblocking sends to one peer, without progress in between, of which each leaves at once.
-/// Few programs send more to one rank before they look what has come; who does so and then computes
-/// delays the others.
+/// Short nonblocking sends to one peer, without progress in between, that leave at once, each by
+/// itself. Few programs send more to one rank before they check for arrivals. A program that does
+/// so and then computes delays those beyond this number.
 const AT_ONCE: u8 = 16;
-/// Messages of the greatest length that a bundle holds at least.
+/// A bundle has room for at least this many messages of the greatest length.
 const FEWEST: usize = 3;
-/// A message has the header of the one before it.
+/// The message has the same header as the one before it.
 const SAME: u32 = 1 << 31;
-/// Bytes in front of a message with a header.
+/// Bytes in front of a message that carries its header.
 const FRONT: usize = size_of::<u32>() + size_of::<Header>();
 
-/// A bundle that is being made. Its memory is used again.
+/// A bundle under construction. Its memory is reused.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Bundle {
     bytes: Vec<u8>,
@@ -49,7 +49,7 @@ pub(in crate::engine) struct Bundle {
 }
 
 impl Bundle {
-    /// Begins one of at most so many bytes.
+    /// Begins a bundle of at most `most` bytes.
     fn begin(&mut self, most: usize) {
         self.bytes.clear();
         self.bytes.reserve(most);
@@ -87,7 +87,7 @@ impl Bundle {
     }
 }
 
-/// The length from which on messages go into no bundle; 0 if there are none.
+/// The length from which on messages never go into a bundle; 0 if there are no bundles.
 pub(in crate::engine) fn end_of_lengths(limits: &Limits) -> usize {
     match limits.bundle.checked_sub(FEWEST * FRONT) {
         Some(bytes) => 1 + (bytes / FEWEST).min(limits.short),
@@ -96,14 +96,15 @@ pub(in crate::engine) fn end_of_lengths(limits: &Limits) -> usize {
 }
 
 impl Proto {
-    /// Whether a nonblocking send that is being started waits for others that leave with it.
+    /// Whether a nonblocking send that is being started waits to leave together with others.
     #[inline]
     pub(in crate::engine) fn is_to_be_bundled(&mut self, args: &SendArgs, len: usize) -> bool {
-        // Without bundles the first test is all.
+        // Where there are no bundles, the first test is the only one.
         len < self.bundled_below && args.mode != SendMode::Synchronous && self.is_behind(args, len)
     }
 
-    /// Whether so many sends have left to a peer without progress in between that this one waits.
+    /// Whether so many sends to this peer have left without progress in between that this one
+    /// waits.
     #[inline(never)]
     fn is_behind(&mut self, args: &SendArgs, len: usize) -> bool {
         let peer = args.dest.index();
@@ -122,7 +123,7 @@ impl Proto {
         }
     }
 
-    /// Adds the send of a slot to the bundle that is being made, if it may go there and fits.
+    /// Adds the send of a slot to the current bundle, if it may go there and fits.
     #[inline]
     fn add_to_bundle(&mut self, index: u32) -> bool {
         let Op::Queued(Queued { args, buf }) = &self.table.entry(index).op else {
@@ -136,7 +137,7 @@ impl Proto {
             && unsafe { self.bundle.add(&header, ptr, len, self.limits.bundle) }
     }
 
-    /// The message of a queued send has left in a bundle.
+    /// Completes a queued send whose message has left in a bundle.
     #[inline]
     fn left_in_bundle(&mut self, index: u32) {
         if let Op::Queued(Queued { buf, .. }) = &self.table.entry(index).op {
@@ -152,7 +153,7 @@ impl Proto {
         }
     }
 
-    /// A bundle has arrived.
+    /// Handles a bundle that has arrived.
     #[inline(never)]
     pub(in crate::engine) fn on_bundle(&mut self, peer: u32, payload: Payload<'_>) {
         let mut rest = payload;
@@ -195,7 +196,7 @@ pub(in crate::engine) enum Bundled {
     Left(usize),
     /// There is no room for it.
     Full,
-    /// What is at the front of the queue goes by itself.
+    /// The send at the front of the queue leaves by itself.
     Alone,
 }
 
@@ -215,7 +216,7 @@ impl<T: Transport> State<T> {
         Ok(request)
     }
 
-    /// The same for an idle slot that is active already.
+    /// The same for an idle slot whose request is already active.
     #[inline]
     pub(in crate::engine) fn queue_for_bundle(
         &mut self,
@@ -232,7 +233,7 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Hands over in one packet what is at the front of a peer's queue, as many as `most` sends.
+    /// Hands over in one packet up to `most` sends from the front of a peer's queue.
     pub(in crate::engine) fn launch_bundle(
         &mut self,
         peer: u32,
@@ -270,7 +271,7 @@ impl<T: Transport> State<T> {
         };
         match sent {
             Sent::Full => return Bundled::Full,
-            // They fail when that is noticed.
+            // The sends fail when the loss of the peer is noticed.
             Sent::Gone => self.proto.note_gone(peer),
             Sent::Done => {
                 self.proto.counters.bundles_sent += 1;

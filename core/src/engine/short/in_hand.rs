@@ -1,12 +1,12 @@
 //! A blocking receive in hand: its thread polls with the lock held, so it needs no request.
 //!
 //! It is the latest of all receives: it comes after all posted ones, without a slot and without a
-//! place in the queue. Before the lock is given up it becomes an ordinary receive.
+//! place in the queue. Before the lock is released it becomes an ordinary receive.
 //!
-//! The answer to a message leaves behind the end of its receive, so this is the shortest way from a
-//! poll to a status. What is written while a message arrives is read back in the same parts: a
-//! processor waits for a load that spans several stores, as copies of whole statuses and options of
-//! them do.
+//! The program answers a message only after its receive has ended, so this is the shortest path
+//! from a poll to a status. What is written while a message arrives is read back in the same parts,
+//! because a processor stalls on a load that spans several stores. Copies of whole statuses, and of
+//! options of them, are such loads.
 
 use portolan_datatype::Signature;
 
@@ -34,11 +34,11 @@ pub(in crate::engine) struct InHand {
     buf: ContigBuf,
     /// Where it goes otherwise.
     data: Option<Data>,
-    /// Sender, tag and length of a message that came as most do.
+    /// Sender, tag and length of a message, if there is nothing else to report.
     source: u32,
     tag: u32,
     bytes: u64,
-    /// What is to be said of another.
+    /// The status of any other message.
     status: Status,
     /// The ordinary receive that this one has become.
     request: Request,
@@ -51,7 +51,7 @@ enum Held {
     Nothing,
     /// It waits for its message.
     Open,
-    /// Its message has come: `source`, `tag` and `bytes` say it all.
+    /// Its message has come: `source`, `tag` and `bytes` are all there is to report.
     Plain,
     /// It is over, with a status.
     Over,
@@ -89,7 +89,7 @@ impl InHand {
         self.is_open() && self.wanted.pattern().context == context
     }
 
-    /// Where its message goes.
+    /// Takes the description of where its message goes.
     fn take_data(&mut self) -> Data {
         let data = self.data.take();
         data.unwrap_or_else(|| Data::Contig(self.buf))
@@ -97,9 +97,8 @@ impl InHand {
 }
 
 impl<T: Transport, L: Level> Engine<T, L> {
-    /// Receives into contiguous memory: with the receive in hand for as long as the lock is held,
-    /// then as an ordinary receive. Its arguments come in registers, as those of
-    /// `start_recv_contig`.
+    /// Receives into contiguous memory: with the receive in hand as long as the lock is held, then
+    /// as an ordinary receive. The arguments are passed in registers, as in `start_recv_contig`.
     ///
     /// # Safety
     /// `wanted` must be legal, and the buffer writable for the length of the call.
@@ -153,7 +152,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
         self.wait(request)
     }
 
-    /// The same for memory with gaps.
+    /// The same for any other memory.
     ///
     /// # Safety
     /// As [`recv_contig_in_hand`](Self::recv_contig_in_hand).
@@ -192,19 +191,20 @@ impl<T: Transport, L: Level> Engine<T, L> {
 }
 
 impl<T: Transport> State<T> {
-    /// Whether nothing that has happened concerns a receive that begins now.
+    /// Whether no stored message and no failure can concern a receive that begins now.
     #[inline]
     fn may_take_in_hand(&self) -> bool {
         self.proto.unexpected.is_empty() && !self.proto.trouble
     }
 
-    /// Whether the receive in hand needs the thread's attention.
+    /// Whether the receive in hand is no longer waiting for its message.
     #[inline]
     pub(in crate::engine) fn hand_is_done(&self) -> bool {
         !self.proto.hand.is_open()
     }
 
-    /// Puts the receive in hand down: its status, or the ordinary receive that it has become.
+    /// Puts the receive in hand down: returns its status, or the ordinary receive that it has
+    /// become.
     #[inline(never)]
     fn put_down(&mut self) -> Result<Result<Status, Request>> {
         let hand = &mut self.proto.hand;
@@ -226,7 +226,7 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Makes the receive in hand an ordinary one, because of something that concerns posted
+    /// Turns the receive in hand into an ordinary one, because of an event that concerns posted
     /// receives.
     pub(in crate::engine) fn post_in_hand(&mut self) {
         let hand = &mut self.proto.hand;
@@ -241,14 +241,14 @@ impl<T: Transport> State<T> {
         let hand = &mut self.proto.hand;
         match started {
             Ok(request) => (hand.request, hand.held) = (request, Held::Posted),
-            // Without slots it stays in hand, and is tried again.
+            // Without a free slot it stays in hand; a later call tries again.
             Err(_) => (hand.data, hand.held) = (kept, Held::Open),
         }
     }
 }
 
 impl Proto {
-    /// Gives a message with all of its data to the receive in hand, if it is for that.
+    /// Delivers a message with all of its data to the receive in hand, if that matches.
     #[inline(always)]
     pub(in crate::engine) fn deliver_in_hand(
         &mut self,
@@ -264,7 +264,8 @@ impl Proto {
         let plain =
             hand.data.is_none() && fits_plainly(&hand.buf, header, sent, self.check_signature);
         if !plain {
-            // A copy, so that the headers of the others are not written for this call.
+            // A copy, so that the headers of other messages need not be written to memory for this
+            // call.
             let header = *header;
             self.deliver_in_hand_with_care(peer, &header, payload);
             return true;
@@ -279,7 +280,7 @@ impl Proto {
         true
     }
 
-    /// The same for whatever is not the rule.
+    /// The same for the exceptions.
     #[inline(never)]
     fn deliver_in_hand_with_care(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
         let data = self.hand.take_data();
@@ -288,8 +289,8 @@ impl Proto {
         self.delivered(peer, header, status.bytes);
     }
 
-    /// Makes the receive in hand an ordinary one, if a message of which the first piece is here is
-    /// for it: its call may give up the lock before all of it is.
+    /// Turns the receive in hand into an ordinary one if it matches a message whose first piece has
+    /// arrived, because its call may release the lock before the rest has.
     pub(in crate::engine) fn put_down_for(&mut self, envelope: &Envelope) -> Option<u32> {
         let hand = &mut self.hand;
         if !hand.is_open() || !hand.wanted.meets(&Wanted::from(envelope)) {

@@ -47,8 +47,8 @@ impl<T: Transport> State<T> {
         self.proto.shared.tell();
     }
 
-    /// A blocking send to this rank itself: there is nobody else to receive meanwhile at level
-    /// `Single`, so a standard send is copied rather than waited for.
+    /// A blocking send to this rank itself. At level `Single` no other thread could receive
+    /// meanwhile, so a standard send is copied and not waited for.
     pub(in crate::engine) fn send_to_self(&mut self, args: &SendArgs, data: Data) -> Result<()> {
         if args.mode == SendMode::Synchronous
             && self.proto.posted.peek_arrival(&args.envelope).is_none()
@@ -137,7 +137,7 @@ fn copy(source: &Data, target: &Data, len: usize, rep: MsgRep) {
             small = [0; PIECE];
             &mut small
         }
-        // A driver has its price for each copy.
+        // Each copy by a driver has a fixed cost.
         Some(_) => {
             large = vec![0; len.min(CHUNK)];
             &mut large

@@ -1,13 +1,13 @@
-//! Messages that leave whole: the two hot paths, and what becomes of messages that come too early
-//! or find no room.
+//! Messages that leave whole: the two hot paths, messages that arrive before their receive, and
+//! packets that find no room.
 //!
 //! - [`blocking`]: a blocking send that cannot leave at once
 //! - [`bundle`]: short messages to one rank that leave in one packet
 //! - [`in_hand`]: a blocking receive whose thread polls with the lock held, so that it needs no
 //!   request
 //! - [`loopback`]: messages from a rank to itself
-//! - [`outgoing`]: what waits to leave
-//! - [`probe`]: what could be received, and taking it out of matching
+//! - [`outgoing`]: packets and streams that wait to leave
+//! - [`probe`]: which message could be received, and taking it out of matching
 //! - [`recv`]: receiving: the hot path
 //! - [`send`]: sending: the hot path
 //! - [`unexpected`]: messages that have arrived before their receive

@@ -1,4 +1,5 @@
-//! What waits to leave: packets that the transport had no room for, and streams of long messages.
+//! What is waiting to leave: packets that the transport had no room for, and streams of long
+//! messages.
 
 use std::collections::VecDeque;
 
@@ -18,19 +19,19 @@ use crate::transport::{Header, PacketKind, Sent, Transport};
 /// What the engine knows of a peer. Small, because there is one per rank of the job.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Peer {
-    /// Zero for a peer to which messages go straight away.
+    /// Zero if messages to the peer leave straight away.
     pub(in crate::engine) flags: u8,
-    /// Short nonblocking sends to it since this rank's last progress, and how often this rank had
-    /// made progress then: see [`crate::engine::short::bundle`].
+    /// Short nonblocking sends to it since this rank's last progress step, and this rank's poll
+    /// count at that time: see [`crate::engine::short::bundle`].
     pub(in crate::engine) burst: u8,
     pub(in crate::engine) polls: u32,
     pub(in crate::engine) out: Option<Box<Outgoing>>,
 }
 
 impl Peer {
-    /// Packets wait, for room or for the next step of progress.
+    /// Packets are waiting, for room or for the next progress step.
     pub(in crate::engine) const WAITING: u8 = 1;
-    /// The peer has no memory for unexpected messages: announce everything.
+    /// The peer has no memory for unexpected messages: every message must be announced.
     pub(in crate::engine) const HOLD: u8 = 2;
     /// The peer is dead, or has left while something was still wanted of it.
     pub(in crate::engine) const FAILED: u8 = 4;
@@ -44,7 +45,8 @@ impl Peer {
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Outgoing {
     /// Protocol packets, active messages and one-sided operations. They may overtake tagged
-    /// messages, so a full tagged queue never holds up what would empty it.
+    /// messages, so that a full queue of tagged messages never holds up the packets that would
+    /// empty it.
     control: VecDeque<(Header, Box<[u8]>)>,
     /// Sends, in the order in which they were started.
     tagged: VecDeque<u32>,
@@ -62,11 +64,11 @@ pub(in crate::engine) struct Stream {
     pub(in crate::engine) peer: u32,
     pub(in crate::engine) header: Header,
     pub(in crate::engine) source: StreamSource,
-    /// Bytes that leave at a time.
+    /// Bytes per piece.
     pub(in crate::engine) piece: usize,
     pub(in crate::engine) position: usize,
     pub(in crate::engine) end: usize,
-    /// Brings the bytes from a device, if they are there.
+    /// Copies the bytes from accelerator memory, if that is where they are.
     pub(in crate::engine) loader: Option<Box<Loader>>,
 }
 
@@ -75,20 +77,20 @@ pub(in crate::engine) struct Stream {
 pub(in crate::engine) enum StreamSource {
     /// The buffer of this send.
     Send(u32),
-    /// This many bytes of a region, from its first byte plus an offset on.
+    /// This region's bytes, beginning at `offset`.
     Region { region: u32, offset: usize },
 }
 
-/// Pieces of one stream handed over before the next stream has its turn.
+/// Pieces of one stream that are handed over before it is the next stream's turn.
 const TURN: usize = 8;
 
-/// Queued sends to one peer that leave in one step of progress. The peer may take them as fast as
-/// they leave, so that the transport is never full: without a limit this rank would not hear that
-/// it is to hold before all had left.
+/// Queued sends to one peer that may leave in one progress step. If the peer takes them as fast as
+/// they leave, the transport is never full. Without a limit this rank would then not hear that it
+/// should hold before all of them had left.
 const SENDS: usize = 64;
 
 impl Proto {
-    /// Queues a protocol packet; it leaves at the end of this progress step, or when there is room.
+    /// Queues a protocol packet; it leaves at the end of this progress step, or once there is room.
     pub(in crate::engine) fn queue_control(&mut self, peer: u32, header: Header, payload: &[u8]) {
         let state = &mut self.peers[peer as usize];
         if state.flags & Peer::FAILED != 0 {
@@ -107,8 +109,8 @@ impl Proto {
         out.tagged.push_back(index);
         if state.flags & Peer::WAITING == 0 {
             self.mark_waiting(peer);
-            // Who sleeps, for as long as nothing comes, makes progress for a thread that may make
-            // none.
+            // A sleeping thread makes progress for this one, which may make none itself; but it
+            // must be woken, because it sleeps until something arrives.
             self.shared.tell();
         }
     }
@@ -122,7 +124,7 @@ impl Proto {
         }
     }
 
-    /// Whether nothing waits for a peer any more, which is noted then.
+    /// Whether nothing waits for a peer any more; if so, clears its flag.
     fn is_flushed(&mut self, peer: u32) -> bool {
         let state = &mut self.peers[peer as usize];
         let flushed = state.out.as_ref().is_none_or(|out| out.is_empty());
@@ -133,7 +135,7 @@ impl Proto {
         flushed
     }
 
-    /// Takes a queued send out again (it was cancelled). `false` if it is not queued.
+    /// Removes a queued send that was cancelled from its queue. `false` if it is not queued.
     pub(in crate::engine) fn unqueue_send(&mut self, peer: u32, index: u32) -> bool {
         let Some(out) = &mut self.peers[peer as usize].out else {
             return false;
@@ -143,7 +145,8 @@ impl Proto {
         out.tagged.len() != before
     }
 
-    /// A stream's peer takes no more. Nobody waits for what was to answer a get; it is over.
+    /// Ends a stream whose peer accepts no more packets. The answer to a get is simply over,
+    /// because nobody waits for it.
     #[cold]
     pub(in crate::engine) fn breaks_off(&mut self, stream: &mut Stream) {
         match stream.source {
@@ -163,7 +166,7 @@ impl Proto {
     }
 }
 
-/// Whether this rank waits for what comes of a packet.
+/// Whether this rank waits for a reply to a packet.
 fn asks(header: &Header) -> bool {
     match PacketKind::from_wire(header.kind) {
         Some(PacketKind::Take) => true,
@@ -176,13 +179,13 @@ fn asks(header: &Header) -> bool {
     }
 }
 
-/// Whether it is a one-sided packet of one of these steps.
+/// Whether this is a one-sided packet of one of these steps.
 fn is_step(header: &Header, steps: &[u8]) -> bool {
     header.kind == PacketKind::OneSided as u8 && steps.contains(&header.flags)
 }
 
 impl<T: Transport> State<T> {
-    /// Hands over whatever waits and fits.
+    /// Hands over everything that is waiting and fits.
     pub(in crate::engine) fn flush_outgoing(&mut self) -> usize {
         let mut sent = 0;
         let mut at = 0;
@@ -198,8 +201,8 @@ impl<T: Transport> State<T> {
         sent + self.flush_streams()
     }
 
-    /// Hands over to one peer what waits for it, if it fits: between steps of progress, when these
-    /// are but answers.
+    /// Hands over to one peer what is waiting for it and fits. For use between progress steps, when
+    /// only answers can be waiting.
     pub(in crate::engine) fn flush_answers(&mut self, peer: u32) {
         if self.proto.peers[peer as usize].flags & Peer::WAITING == 0 {
             return;
@@ -234,7 +237,7 @@ impl<T: Transport> State<T> {
         sent
     }
 
-    /// Hands over the sends that wait for a peer, until there is no more room.
+    /// Hands over the sends that are waiting for a peer, until there is no more room.
     fn flush_sends(&mut self, peer: u32, queue: &mut VecDeque<u32>) -> usize {
         let mut sent = 0;
         while sent < SENDS
@@ -251,8 +254,8 @@ impl<T: Transport> State<T> {
         sent
     }
 
-    /// Hands a packet over, which is not in one of the queues any more unless there is no room. If
-    /// the peer is gone, what waits for an answer ends with it.
+    /// Hands over a packet. The caller removes it from its queue unless there is no room. If the
+    /// peer is gone, the operations that wait for an answer to the packet end.
     pub(in crate::engine) fn hand_over(
         &mut self,
         peer: u32,
@@ -282,27 +285,27 @@ impl<T: Transport> State<T> {
         sent
     }
 
-    /// A packet cannot be handed over any more. What answers the peer is of no use to it, nor to
-    /// anybody here.
+    /// Handles a packet that can no longer be handed over. If the packet is an answer to the peer,
+    /// nothing needs to be done: neither the peer nor this rank has any use for it.
     #[cold]
     fn is_lost(&mut self, peer: u32, header: &Header, payload: &[u8]) {
         if asks(header) {
             self.proto.note_gone(peer);
         } else if is_step(header, &[step::WITHDRAWN]) && self.transport.has_left(peer) {
-            // It reaches nobody's memory any more.
+            // The peer can no longer reach anybody's memory.
             self.proto.is_forgotten(peer, payload);
         }
     }
 
-    /// Moves every stream on, in the order in which they were asked for. Behind one that finds no
-    /// room there is hardly any for the others to the same peer, and a window of messages makes
-    /// many: they are not tried.
+    /// Advances every stream, in the order in which they were requested. If one finds no room,
+    /// there is hardly any for the other streams to the same peer, of which a window of messages
+    /// makes many, so they are not tried.
     fn flush_streams(&mut self) -> usize {
         let mut streams = std::mem::take(&mut self.proto.streams);
         let (mut sent, mut at) = (0, 0);
         self.proto.full_peers.clear();
         while let Some(stream) = streams.get_mut(at) {
-            // A driver is to bring what comes next meanwhile.
+            // A driver should load the next chunks meanwhile, even if there is no room.
             if stream.loader.is_some() {
                 sent += self.advance_loaded(stream, TURN);
             } else if !self.proto.full_peers.contains(&stream.peer) {
@@ -315,7 +318,7 @@ impl<T: Transport> State<T> {
             let Some(Stream { source, loader, .. }) = streams.remove(at) else {
                 break;
             };
-            // Copies that a driver still makes for it are over before its send is.
+            // Copies that a driver is still making for it must be over before its send is.
             drop(loader);
             if let StreamSource::Send(index) = source {
                 self.stream_finished(index);
@@ -326,7 +329,7 @@ impl<T: Transport> State<T> {
         sent
     }
 
-    /// Hands over some pieces of a stream, and notes its peer if there is no room.
+    /// Hands over some pieces of a stream, and notes its peer as full if there is no room.
     fn advance(&mut self, stream: &mut Stream) -> usize {
         let mut sent = 0;
         while stream.position < stream.end && sent < TURN {
@@ -366,7 +369,7 @@ impl<T: Transport> State<T> {
         sent
     }
 
-    /// Tries to send a short message that has waited behind others. `None` if it is no such, or is
+    /// Tries to send a short message that has waited behind others. `None` if it is not one, or has
     /// to be announced now.
     #[inline]
     fn launch_short(&mut self, index: u32) -> Option<bool> {
@@ -411,7 +414,8 @@ impl<T: Transport> State<T> {
         if let SendStage::Unasked { left } = op.stage
             && (left > 0 || self.proto.peers[peer as usize].flags & Peer::HOLD == 0)
         {
-            // It may have been to be announced while the peer wanted that, and found no room.
+            // Its announcement may have been prepared while the peer was holding, and found no
+            // room.
             if op.word.is_some() || op.exposure.is_some() {
                 self.release_offer(index);
             }
@@ -421,7 +425,7 @@ impl<T: Transport> State<T> {
         let waited = op.waited && op.data.contiguous().is_some();
         let was_to_be_announced = op.word.is_some() || op.exposure.is_some();
         let args = op.args;
-        // What only a driver reaches is not copied before somebody wants it.
+        // Memory that only a driver reaches is not copied before the receiver wants the data.
         let form = match op.data.driven() {
             Some(_) => Form::Offer,
             None => self.proto.form(&args, len, waited),
@@ -430,7 +434,7 @@ impl<T: Transport> State<T> {
             return self.send_offer(index);
         }
         if was_to_be_announced {
-            // There was no room for that, so nothing was said: it is taken back.
+            // The announcement found no room, so the peer knows nothing of it: take it back.
             self.release_offer(index);
         }
         if form == Form::Pieces {
@@ -480,7 +484,7 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// All data of a send has left.
+    /// Ends a send, all of whose data has left.
     pub(in crate::engine) fn send_finished(&mut self, index: u32) {
         if let Op::Send(op) = &mut self.proto.table.entry(index).op {
             if let Some(word) = op.word.take() {
@@ -491,7 +495,7 @@ impl<T: Transport> State<T> {
                 self.transport.withdraw(&exposure);
             }
             let (peer, len) = (op.args.dest.index(), op.data.len());
-            // What left with its envelope was not taken in one of the ways of long messages.
+            // A message that left with its envelope did not use any of the ways of long messages.
             if op.stage != SendStage::Unmatched {
                 self.proto.ways.given(peer, len);
             }

@@ -1,4 +1,4 @@
-//! Queue information: what could be received, and taking it out of matching.
+//! Probing: which message could be received, and taking it out of matching.
 
 use crate::device::Message;
 use crate::engine::data::Data;
@@ -19,8 +19,8 @@ fn status(envelope: &Envelope, arrived: &Arrived) -> Status {
 impl<T: Transport> State<T> {
     /// The status of the earliest stored message that matches.
     ///
-    /// An offer is taken from its sender when it is shown: what a probe has shown can be received,
-    /// so from then on its sender cannot cancel it.
+    /// An offer is taken from its sender when a probe reports it: what a probe has reported can be
+    /// received, so from then on its sender cannot cancel it.
     pub(in crate::engine) fn probe(&mut self, pattern: &Pattern) -> Result<Option<Status>> {
         while let Some(id) = self.proto.unexpected.find(pattern) {
             let Some((envelope, arrived)) = self.proto.unexpected.get_mut(id) else {
@@ -83,7 +83,7 @@ impl<T: Transport> State<T> {
         Ok(request)
     }
 
-    /// Throws a taken message away: its sender is told that it was received.
+    /// Discards a taken message; its sender is told that it was received.
     pub(in crate::engine) fn discard(&mut self, message: Message) -> Result<()> {
         let (envelope, arrived) = self.proto.release_taken(message.0)?;
         let request = self.proto.table.claim(Stage::Active)?;

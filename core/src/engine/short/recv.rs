@@ -1,6 +1,6 @@
 //! Receiving: the hot path.
 //!
-//! Budget of a small message that finds its receive posted, from the transport's poll to the user's
+//! Budget of a small message whose receive is posted, from the transport's poll to the user's
 //! buffer: 0 allocations, 0 system calls, 0 locked instructions at level `Single`; one look-up, one
 //! comparison of signatures, one copy straight from where the message arrived.
 
@@ -25,8 +25,8 @@ use crate::transport::{Header, PacketKind, Payload, Transport};
 impl<T: Transport, L: Level> Engine<T, L> {
     /// Starts a receive into contiguous memory.
     ///
-    /// Its arguments come in registers. Handed on in memory they would be read back in larger parts
-    /// than they were written in, for which the processor waits.
+    /// The arguments are passed in registers. Passed in memory, they would be read back in larger
+    /// parts than they were written in, and the processor stalls on such loads.
     ///
     /// # Safety
     /// As [`State::start_recv`].
@@ -56,7 +56,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
 }
 
 impl<T: Transport> State<T> {
-    /// Starts a receive into contiguous memory, if there is nothing to do but to post it.
+    /// Starts a receive into contiguous memory, if all it takes is to post it.
     ///
     /// # Safety
     /// As [`start_recv`](Self::start_recv).
@@ -97,7 +97,7 @@ impl<T: Transport> State<T> {
         Ok(request)
     }
 
-    /// Starts a receive in a slot that is active already.
+    /// Starts a receive in a slot that is already active.
     ///
     /// # Safety
     /// As [`start_recv`](Self::start_recv).
@@ -127,8 +127,9 @@ impl<T: Transport> State<T> {
         }));
     }
 
-    /// Takes the earliest stored message that matches. An offer is taken from its sender too, so
-    /// that what comes out exists; offers that were cancelled meanwhile are dropped.
+    /// Takes the earliest stored message that matches. An offer is also taken from its sender, so
+    /// that the message that is returned exists for certain; offers cancelled in the meantime are
+    /// dropped.
     #[cold]
     #[inline(never)]
     pub(in crate::engine) fn take_unexpected(
@@ -155,7 +156,7 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Receives a message that had arrived before.
+    /// Receives a message that had arrived before its receive.
     pub(in crate::engine) fn receive_arrived(
         &mut self,
         index: u32,
@@ -200,12 +201,12 @@ impl<T: Transport> State<T> {
                 self.proto.finish_loop(send, index, &header);
             }
         }
-        // An acknowledgement leaves now: this rank may be away for long before it polls again, and
-        // the sender waits for it.
+        // Send an acknowledgement now: this rank may not poll again for long, and the sender waits
+        // for it.
         if self.proto.has_outgoing() {
             self.flush_outgoing();
         }
-        // Nor does the next receive's copy wait for a step, unless this is one.
+        // Unless this is a progress step, the next receive's copy need not wait for one either.
         if !self.proto.hooks.running() {
             self.proto.has_pulled = false;
         }
@@ -213,12 +214,12 @@ impl<T: Transport> State<T> {
 }
 
 impl Proto {
-    /// An eager message has arrived.
+    /// Handles an eager message that has arrived.
     #[inline(always)]
     pub(in crate::engine) fn on_eager(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
         if !self.deliver_to_match(peer, header, payload) {
-            // A copy, here and below: the header that only a call reads is not written for those
-            // that need none.
+            // A copy, here and below: a header that only this call reads need not be written to
+            // memory for messages that do not need the call.
             let header = *header;
             self.store(peer, &header, Stored::new(payload));
         }
@@ -251,7 +252,7 @@ impl Proto {
         payload: Payload<'_>,
     ) {
         let (check, bytes) = (self.check_signature, payload.len() as u64);
-        // Whatever else needs care gets a copy of the header, as in `on_eager`.
+        // Everything that needs care gets a copy of the header, as in `on_eager`.
         let Op::Recv(RecvOp {
             data: Data::Contig(buf),
             ..
@@ -276,8 +277,8 @@ impl Proto {
         }
     }
 
-    /// The same for whatever is not the rule: layouts, memory of devices, other representations,
-    /// messages that do not fit the buffer or its type.
+    /// The same for the exceptions: layouts, accelerator memory, other representations, messages
+    /// that do not fit the buffer or its type.
     #[inline(never)]
     fn deliver_with_care(&mut self, index: u32, peer: u32, header: &Header, payload: Payload<'_>) {
         let Op::Recv(op) = &self.table.entry(index).op else {
@@ -315,8 +316,7 @@ impl Proto {
     }
 }
 
-/// Whether a message goes into the buffer by a copy, whole, with nothing to say but where it came
-/// from.
+/// Whether a message can be copied whole into the buffer, with nothing to report but its envelope.
 #[inline(always)]
 pub(in crate::engine) fn fits_plainly(
     buf: &ContigBuf,
@@ -333,7 +333,7 @@ pub(in crate::engine) fn fits_plainly(
                 .matches(Signature::from_bits(header.signature)))
 }
 
-/// Copies a message that is here to a receive's buffer; says how that went.
+/// Copies a message that is here to a receive's buffer and returns the resulting status.
 #[inline]
 pub(in crate::engine) fn place(
     data: &Data,
@@ -349,8 +349,8 @@ pub(in crate::engine) fn place(
     status
 }
 
-/// What a receive's status will be when a message of `sent` bytes with this header is there: how
-/// much of it is copied, too, and in which representation it comes.
+/// The status that a receive will have once a message of `sent` bytes with this header is there,
+/// and the message's representation. The status also says how many bytes to copy.
 #[inline(always)]
 pub(in crate::engine) fn verdict(
     data: &Data,

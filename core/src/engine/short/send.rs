@@ -1,8 +1,8 @@
 //! Sending: the hot path.
 //!
-//! Budget of a small message, from the entry of the device to the transport: 0 allocations, 0
-//! system calls, 0 locked instructions at level `Single`; one test of the peer's flags, one of the
-//! length, one of the mode.
+//! Budget of a small message, from the device's entry point to the transport: 0 allocations, 0
+//! system calls, 0 locked instructions at level `Single`; one test each of the peer's flags, the
+//! length and the mode.
 
 use std::mem::MaybeUninit;
 
@@ -41,31 +41,32 @@ pub(in crate::engine) fn header(kind: PacketKind, args: &SendArgs, signature: u3
     }
 }
 
-/// Largest packed data of a layout that travels in the packet of its envelope: it is packed on the
-/// stack first, so that it goes there like contiguous data. Longer data is packed into the
+/// Largest packed data of a layout that travels in the packet of its envelope. Such data is packed
+/// on the stack first, so that it goes there like contiguous data. Longer data is packed into the
 /// transport's memory.
 const IN_ENVELOPE: usize = 192;
 
-/// What goes on while an operation begins. Its buffer is lent from the moment at which its slot
-/// knows of it, and whoever lends it has no handle before the call returns: a panic out of a
-/// driver, or of a subscriber of `tracing`, would free it.
+/// The activity that [`NoUnwind`] names while an operation begins. The buffer is lent to the device
+/// as soon as the slot refers to it, but the lender has no handle before the call returns. If a
+/// panic of a driver, or of a subscriber of `tracing`, unwound through the call, the buffer would
+/// be freed.
 pub(in crate::engine) const START: &str = "the start of an operation";
 
-/// Eager messages in a row after which the sender looks what its peers have to say.
+/// Eager messages in a row after which the sender polls for what its peers have sent.
 pub(in crate::engine) const UNPOLLED: u32 = 64;
 
-/// Whether a message may leave at once, and did.
+/// Whether a message has left.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum Launched {
     Yes,
-    /// A part of it; the rest follows when there is room.
+    /// A part of it has; the rest follows when there is room.
     Begun(Request),
-    /// It has to wait, or to take another way.
+    /// It has not: it has to wait, or to go another way.
     No,
 }
 
 impl<T: Transport> State<T> {
-    /// Sends a contiguous message eagerly, if nothing stands in its way.
+    /// Sends a contiguous message eagerly, if nothing prevents that.
     ///
     /// # Safety
     /// `args` must be legal and `buf` readable.
@@ -151,7 +152,7 @@ impl<T: Transport> State<T> {
         Launched::No
     }
 
-    /// A message has left eagerly.
+    /// Counts a message that has left eagerly.
     #[inline]
     pub(in crate::engine) fn count_eager(&mut self, bytes: usize) {
         self.proto.counters.eager_sent += 1;
@@ -159,9 +160,9 @@ impl<T: Transport> State<T> {
         self.proto.unpolled += 1;
     }
 
-    /// Makes progress after so many messages that have left: a rank that only sends would never
-    /// hear that a peer has no more memory for what it sends. Not before the message has its
-    /// request: a hook may take the last slot.
+    /// Makes progress after [`UNPOLLED`] messages have left. A rank that only sends would otherwise
+    /// never hear that a peer has no more memory for its messages. Called only once the message has
+    /// its request, because a hook may take the last slot.
     #[inline]
     pub(in crate::engine) fn poll_if_due(&mut self) {
         if self.proto.unpolled >= UNPOLLED {
@@ -169,7 +170,8 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// The request of a send whose message has left already, after a slot was seen to be free.
+    /// The request of a send whose message has already left. The caller has checked that a slot is
+    /// free.
     #[inline]
     pub(in crate::engine) fn launched(&mut self) -> Result<Request> {
         let request = self.proto.table.claim_over();
@@ -222,7 +224,7 @@ impl<T: Transport> State<T> {
         unsafe { self.start_send(args, data) }
     }
 
-    /// The same for a call that returns when the send is over.
+    /// The same for a blocking call, which returns when the send is over.
     ///
     /// # Safety
     /// As [`start_send`](Self::start_send).
@@ -238,7 +240,7 @@ impl<T: Transport> State<T> {
         Ok(request)
     }
 
-    /// Starts a send in a slot that is active already (a new one, or a persistent request's).
+    /// Starts a send in a slot that is already active (a new one, or a persistent request's).
     ///
     /// # Safety
     /// As [`start_send`](Self::start_send).
@@ -288,7 +290,8 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Announces a message whose data stays here until it is matched. `false` if there is no room.
+    /// Announces a message whose data stays here until the message is matched. `false` if there is
+    /// no room.
     pub(in crate::engine) fn send_offer(&mut self, index: u32) -> bool {
         let cookie = self.proto.table.handle(index).to_short();
         let context = self
@@ -301,12 +304,13 @@ impl<T: Transport> State<T> {
             return true;
         };
         let len = op.data.len();
-        // Whom nobody can cancel, and no failure of a third rank ends, needs no word: that saves
-        // the receiver the way of a line.
+        // A send needs no word if nobody can cancel it and no failure of a third rank can end it.
+        // Without a word the receiver need not fetch its cache line.
         if op.word.is_none() && !(op.waited && lone) {
             op.word = self.transport.offer_open();
         }
-        // What is sent in another representation is not what lies in memory.
+        // If the message is sent in another representation, memory does not hold what is to be
+        // sent.
         let plain = matches!(op.data, Data::Contig(_)) || op.args.rep == MsgRep::Native;
         if op.exposure.is_none()
             && plain
@@ -357,7 +361,7 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// A request that is to be started again and again.
+    /// Makes a request that can be started again and again.
     pub(in crate::engine) fn make_persistent(&mut self, persistent: Persistent) -> Result<Request> {
         let request = self.proto.table.claim(Stage::Inactive)?;
         self.proto.table.entry(request.index()).rare().persistent = Some(persistent);
@@ -421,7 +425,7 @@ impl Proto {
     }
 }
 
-/// The error of a buffered send without room.
+/// The error of a buffered send that finds no room.
 #[cold]
 pub(in crate::engine) fn may_block(args: &SendArgs, len: usize) -> Error {
     Error::new(

@@ -1,10 +1,10 @@
 //! Messages that have arrived before their receive: how they are stored, and how their memory is
 //! bounded.
 //!
-//! Beyond `PORTOLAN_UNEXPECTED_MAX` the peers are told to hold: from then on they announce every
-//! message and keep its data, so a slow receiver costs time, never the job. What is under way when
-//! a peer is told still arrives; it is at most what the transport holds per peer, and the rest of a
-//! message that has begun.
+//! Once the stored messages exceed `PORTOLAN_UNEXPECTED_MAX`, peers are told to hold: from then on
+//! they announce every message and keep its data, so a slow receiver costs time, never the job.
+//! Messages on their way when a peer is told to hold still arrive. They amount to at most what the
+//! transport holds per peer, and the rest of a message that has begun.
 
 use crate::engine::short::outgoing::Peer;
 use crate::engine::state::Proto;
@@ -21,7 +21,7 @@ pub(in crate::engine) enum Arrived {
         header: Header,
         data: Stored,
     },
-    /// Its data is with the sender.
+    /// Its data is still with the sender.
     Offer {
         peer: u32,
         header: Header,
@@ -93,10 +93,10 @@ impl std::fmt::Debug for Stored {
     }
 }
 
-/// Memory that one stored message takes beside its data.
+/// Memory that one stored message takes besides its data.
 const OVERHEAD: usize = size_of::<Arrived>() + 64;
 
-/// What an offer says beside its header.
+/// What an offer contains besides its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct OfferBody {
     pub(in crate::engine) total: u64,
@@ -118,7 +118,7 @@ impl OfferBody {
         bytes
     }
 
-    /// The body as a peer sent it; `None` if it is too short or its word is none.
+    /// The body as a peer sent it; `None` if it is too short or its word is not valid.
     pub(in crate::engine) fn parse(payload: Payload<'_>, exposed: bool) -> Option<Self> {
         let bytes: [u8; Self::LEN] = payload.first()?;
         let field = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
@@ -135,7 +135,7 @@ impl OfferBody {
     }
 }
 
-/// Messages that were taken out of matching by a matched probe, until they are received.
+/// Messages that a matched probe has taken out of matching, until they are received.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Taken {
     slots: Vec<(u32, Option<(Envelope, Arrived)>)>,
@@ -143,7 +143,7 @@ pub(in crate::engine) struct Taken {
 }
 
 impl Taken {
-    /// Keeps a message; the handle is never 0.
+    /// Stores a message and returns its handle, which is never 0.
     pub(in crate::engine) fn keep(&mut self, envelope: Envelope, arrived: Arrived) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push((1, None));
@@ -154,7 +154,7 @@ impl Taken {
         u64::from(slot.0) << 32 | u64::from(index)
     }
 
-    /// The message of a handle, which is stale afterwards.
+    /// Removes and returns the message of a handle, which is stale afterwards.
     pub(in crate::engine) fn release(&mut self, handle: u64) -> Option<(Envelope, Arrived)> {
         let index = handle as u32;
         let slot = self.slots.get_mut(index as usize)?;
@@ -196,7 +196,7 @@ impl Proto {
         self.shared.tell();
     }
 
-    /// Accounts for a stored message that leaves the queue.
+    /// Updates the accounts for a stored message that leaves the queue.
     pub(in crate::engine) fn unstore(&mut self, arrived: &Arrived) {
         if let Arrived::Eager { data, .. } = arrived {
             self.stored_bytes -= data.heap() + OVERHEAD;
@@ -233,7 +233,7 @@ impl Proto {
         }
     }
 
-    /// Takes a message by its matched-probe handle.
+    /// Removes a message by its matched-probe handle.
     pub(in crate::engine) fn release_taken(&mut self, handle: u64) -> Result<(Envelope, Arrived)> {
         self.taken.release(handle).ok_or_else(|| {
             self.error(

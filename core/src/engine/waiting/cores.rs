@@ -1,12 +1,13 @@
 //! Whether ranks share cores.
 //!
-//! Where the ranks of this node are processes that this one knows, the system says on which cores
-//! each of them may run. Else a rank sees only its own and those of who started it.
+//! Where the ranks of this node are processes that this rank knows, the system says on which cores
+//! each of them may run. Otherwise a rank sees only its own cores and those of the process that
+//! started it.
 
 use crate::transport::Transport;
 
-/// Whether there are more ranks on this node than cores, where this rank may run: the peer may want
-/// this very core.
+/// Whether the ranks on this node outnumber the cores that this rank may run on, so that a peer may
+/// want this very core.
 pub(in crate::engine) fn crowded<T: Transport>(transport: &T) -> bool {
     let rank = transport.rank();
     let node = transport.node_of(rank);
@@ -31,7 +32,7 @@ pub(in crate::engine) fn crowded<T: Transport>(transport: &T) -> bool {
 #[cfg(target_os = "linux")]
 #[inline]
 pub(in crate::engine) fn current() -> Option<u32> {
-    // SAFETY: it has no arguments, and touches nothing of the program's.
+    // SAFETY: it has no arguments, and touches none of the program's memory.
     u32::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
@@ -40,16 +41,16 @@ pub(in crate::engine) fn current() -> Option<u32> {
     None
 }
 
-/// Processors that somebody may run on, as bits.
+/// A set of processors, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CoreSet([u64; CoreSet::WORDS]);
 
 impl CoreSet {
-    /// As many processors as the system's own type has room for.
+    /// Room for as many processors as the system's own type.
     const WORDS: usize = 16;
 
-    /// Those of a process's first thread (0: of the calling thread); `None` if the system does not
-    /// tell.
+    /// The processors that a process's first thread may run on (0: the calling thread); `None` if
+    /// the system does not tell.
     #[cfg(target_os = "linux")]
     fn of(pid: u32) -> Option<Self> {
         let id = libc::pid_t::try_from(pid).ok()?;
@@ -109,9 +110,9 @@ impl Placement {
         Self { own, sets }
     }
 
-    /// Whether ranks that may run only where this one may are more than its cores, or those that
-    /// compete with it, and with each other, more than all of theirs. `quota`: cores' worth of time
-    /// that all have.
+    /// Whether the ranks that may run only on this rank's cores outnumber these cores; or whether
+    /// the ranks that compete with it for cores, directly or through others, outnumber all of their
+    /// cores. `quota`: the number of cores' worth of time that all ranks have together.
     fn crowded(&self, quota: Option<usize>) -> bool {
         let count = |belongs: &dyn Fn(&CoreSet) -> bool| -> usize {
             let those = self.sets.iter().filter(|(set, _)| belongs(set));
@@ -131,8 +132,8 @@ impl Placement {
     }
 }
 
-/// What a rank sees that knows nothing of the others: on how many cores it and those around it may
-/// run; `None` where the system does not tell.
+/// What a rank that knows nothing of the others sees: on how many cores it, its process and its
+/// parent may run; `None` where the system does not tell.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     /// This thread, quotas included.
@@ -155,13 +156,15 @@ impl Seen {
         }
     }
 
-    /// Cores that the ranks of this node may run on, as far as this one can see. It may be bound to
-    /// a core of its own: then what it is allowed says nothing of the others, and what its process,
-    /// or whoever has started that, is allowed says more. (If several are bound to one core while
-    /// others are idle, it does not see that, and spins before it gives the core away.)
+    /// The number of cores that the ranks of this node may run on, as far as this one can see. This
+    /// rank may be bound to a core of its own. What it is allowed then says nothing about the
+    /// others, and what its process, or its parent, is allowed says more. (If several ranks are
+    /// bound to one core while other cores are idle, the rank does not see that, and spins before
+    /// it gives the core away.)
     fn shared(self) -> usize {
-        // A process of one core may be one of several ranks that somebody has bound. A rank that is
-        // another thread of it has its fellows there, and they have no more cores than the process.
+        // A process with one core may be one of several ranks that a launcher has bound. But if
+        // this rank is a further thread of the process, its fellow ranks are threads there too, and
+        // have no more cores than the process.
         let around = match self.process {
             Some(1) if self.first_thread => self.parent,
             process => process,
@@ -184,7 +187,7 @@ fn is_first_thread() -> bool {
     true
 }
 
-/// Whose set of processors.
+/// Whose set of processors to ask for.
 #[derive(Clone, Copy)]
 enum Of {
     Thread,

@@ -1,12 +1,13 @@
-//! How long a rank looks for one that runs on another processor before it gives its own away, where
-//! ranks take turns.
+//! How long a waiting rank keeps polling for a peer on another processor before it gives its own
+//! processor away, where ranks take turns.
 //!
-//! Two ranks at work on two processors answer each other in a tenth of the time that giving a
-//! processor away takes, and while both find each other at work neither does: so they go on
-//! together until the system takes one of them off. But a rank may be waited for whose processor
-//! another one has just now. Then every look is lost. Which of the two it is a rank learns from its
-//! last waits: what has paid is done for longer, what has not for shorter. Who waits for nobody
-//! elsewhere, time after time, asks less often where others run.
+//! Two ranks that run on two processors answer each other in a tenth of the time that it takes to
+//! give a processor away. As long as each finds the other running, neither gives its own away, and
+//! they continue together until the system preempts one of them. But the peer's processor may
+//! currently be running another rank, and then every poll is lost. A rank learns from its recent
+//! waits which of the two is the case: if polling has paid off, it polls for longer; if not, for
+//! shorter. A rank whose waits, time after time, are for nobody on another processor asks less
+//! often where its peers run.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -18,21 +19,22 @@ use crate::engine::waiting::wait::{Target, Waiter};
 use crate::level::{Level, StateLock};
 use crate::transport::Transport;
 
-/// Polls at the least: as long as an answer is on its way from a rank that only waits for this one.
+/// Fewest polls: as long as an answer takes from a rank that only waits for this one.
 const LEAST: u32 = 8;
-/// Polls at most, which take as long as two hand-overs of a processor.
+/// Most polls: they take as long as handing over a processor twice.
 const MOST: u32 = 128;
 
-/// After so many waits in a row for nobody elsewhere, only one of so many is asked about.
+/// After this many waits in a row for nobody on another processor, only one in this many asks where
+/// the peer runs.
 const STREAK: u32 = 16;
 
-/// How many polls such a wait is worth, and whether to ask what a wait is for. Relaxed throughout:
-/// guesses, which no other memory depends on; where several threads wait, one of them may overwrite
-/// what another has just learnt.
+/// How many polls such a wait is worth, and whether to ask where its peer runs. All accesses are
+/// Relaxed: the values are guesses that no other memory depends on. If several threads wait, one
+/// may overwrite what another has just learnt.
 #[derive(Debug)]
 pub(in crate::engine) struct Patience {
     polls: AtomicU32,
-    /// Waits in a row that were for nobody elsewhere.
+    /// Waits in a row that were for nobody on another processor.
     streak: AtomicU32,
 }
 
@@ -49,20 +51,20 @@ impl Patience {
         self.polls.load(Ordering::Relaxed)
     }
 
-    /// What was waited for came before the processor was given away.
+    /// Notes that what was waited for came before the processor was given away.
     pub(in crate::engine) fn has_paid(&self) {
         let more = (2 * self.polls()).min(MOST);
         self.polls.store(more, Ordering::Relaxed);
     }
 
-    /// It did not.
+    /// Notes that it did not.
     fn was_lost(&self) {
         let less = (self.polls() / 2).max(LEAST);
         self.polls.store(less, Ordering::Relaxed);
     }
 
-    /// The looks of a wait to which something has come: where it is for one elsewhere, all of them
-    /// again.
+    /// The polls left to a wait that something has come to: all of them again, if it is for a peer
+    /// on another processor.
     pub(in crate::engine) fn renewed(&self, looks: Looks) -> Looks {
         match looks {
             Looks::Left(_) => Looks::Left(self.polls()),
@@ -70,7 +72,7 @@ impl Patience {
         }
     }
 
-    /// Whether to ask where the one runs that a wait is for.
+    /// Whether to ask where the peer of a wait runs.
     fn asks(&self) -> bool {
         let streak = self.streak.load(Ordering::Relaxed);
         let asks = streak < STREAK || streak == 2 * STREAK - 1;
@@ -90,19 +92,19 @@ impl Patience {
     }
 }
 
-/// What a wait does before it gives the processor away, where ranks take turns.
+/// What a wait may still do before it gives the processor away, where ranks take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Looks {
-    /// Nobody has asked yet where the one runs that it is for.
+    /// It has not been asked yet where the peer runs.
     Unknown,
-    /// Elsewhere: so many looks are left.
+    /// The peer runs on another processor: this many polls are left.
     Left(u32),
-    /// None: it is for nobody elsewhere, or these looks were lost.
+    /// No polls are left: the wait is for nobody on another processor, or the polls were in vain.
     Over,
 }
 
 impl<T: Transport, L: Level> Engine<T, L> {
-    /// Whether a wait that has looked in vain is to look again before it gives the processor away.
+    /// Whether a wait that has polled in vain polls again before it gives the processor away.
     pub(in crate::engine) fn looks_on(&self, waiter: &mut Waiter) -> bool {
         if waiter.looks == Looks::Unknown {
             waiter.looks = if self.patience.asks() && self.awaits_elsewhere(waiter.target) {
@@ -125,8 +127,9 @@ impl<T: Transport, L: Level> Engine<T, L> {
         }
     }
 
-    /// Whether the one that a wait is for runs elsewhere, as far as it has said: one of the same
-    /// processor does nothing before this one gives it away. Tells the others where this one is.
+    /// Whether the peer that a wait is for runs on another processor, as far as the peer has
+    /// announced. A peer on the same processor does nothing until this rank gives that processor
+    /// away. Also announces where this rank runs.
     fn awaits_elsewhere(&self, target: Target) -> bool {
         let Some(here) = cores::current() else {
             return false;
@@ -142,7 +145,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
 }
 
 impl Proto {
-    /// The peer that a wait is for, if that is one.
+    /// The peer that a wait is for, if it is exactly one.
     pub(in crate::engine) fn awaited(&self, target: Target) -> Option<u32> {
         match target {
             Target::Request(request) => self.needed_by(self.table.active_op(request)?),
@@ -152,7 +155,7 @@ impl Proto {
         }
     }
 
-    /// The peer that an operation needs, if that is one.
+    /// The peer that an operation needs, if it is exactly one.
     pub(in crate::engine) fn needed_by(&self, op: &Op) -> Option<u32> {
         match op {
             Op::Recv(op) => match &op.stage {

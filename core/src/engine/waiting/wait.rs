@@ -1,8 +1,9 @@
 //! Waiting: spin briefly, then give the core away, then sleep.
 //!
-//! At level `Multiple` one waiting thread sleeps on the bell and makes progress when it rings;
-//! while other threads are polling anyway, waiting threads sleep on a condition instead and are
-//! woken by the completion that they wait for, so that messages for others do not wake them.
+//! At level `Multiple` one waiting thread sleeps on the bell and makes progress when it rings.
+//! While other threads are polling anyway, waiting threads sleep on a condition variable instead
+//! and are woken only by the completion that they wait for, so that messages for others do not wake
+//! them.
 
 use std::time::{Duration, Instant};
 
@@ -23,49 +24,54 @@ use crate::transport::{Transport, TransportCaps};
 pub(in crate::engine) struct Policy {
     /// Polls before the core is given away.
     pub(in crate::engine) spin: u32,
-    /// How many of them a wait makes before it is one that may take long.
+    /// Polls that a wait makes with the lock held before it counts as one that may take long.
     pub(in crate::engine) closely: u32,
     /// Times the core is given away before sleeping.
     yields: u32,
     /// Whether to sleep at all.
     sleep: bool,
-    /// Whether ranks take turns on processors, which they give away by yielding.
+    /// Whether ranks take turns on processors by yielding.
     pub(in crate::engine) takes_turns: bool,
-    /// How long to wait before saying for what.
+    /// How long to wait before reporting what the wait is for.
     pub(in crate::engine) stuck_after: Option<Duration>,
 }
 
-/// Looks of a wait, one right behind the other, before the first hint to the processor.
+/// Polls of a wait, one right after the other, before the first spin hint to the processor.
 const CLOSELY: u32 = 32;
 /// Times that the core is given away, in the mode `auto`, before sleeping. On an oversubscribed
-/// node a hand-over by `sched_yield` takes about a microsecond, a sleep and its end twenty.
+/// node a hand-over by `sched_yield` takes about a microsecond; a sleep and its end take twenty.
 const YIELDS: u32 = 400;
-/// Polls after which a wait that only spins looks at more than its polls, as waits do that give the
+/// Polls after which a wait that only spins also does the other checks that waits do that give the
 /// core away.
 const SPINS: u32 = 1 << 16;
-/// Polls in vain of a wait that may take long, for each look at who has left; before a sleep there
-/// is one always.
+/// A wait that may take long checks for peers that have left once per this many polls in vain, and
+/// before every sleep.
 const TURNS: u32 = 256;
-/// Time between two such looks.
+/// Minimum time between two such checks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Sleep of a wait that needs peers, before it looks whether they have left: no bell says so.
+/// How long a wait that needs peers sleeps before it checks whether they have left, which no bell
+/// announces.
 const LEAVERS_NAP: Duration = Duration::from_millis(250);
-/// Sleep while something waits that no bell announces, such as room at most transports.
+/// How long to sleep while waiting for something that no bell announces, such as, with most
+/// transports, room.
 const OUTGOING_NAP: Duration = Duration::from_micros(200);
-/// Sleep of a thread that relies on another thread's polls, before it looks whether there are any.
+/// How long a thread that relies on another thread's polls sleeps before it checks whether there
+/// are any.
 const PARKED_NAP: Duration = Duration::from_millis(10);
 
 impl Policy {
-    /// How a rank waits that is `crowded` or not: see
+    /// The policy of a rank that is `crowded` or not: see
     /// [`crowded`](crate::engine::waiting::cores::crowded).
     pub(in crate::engine) fn new(settings: &Settings, crowded: bool, caps: TransportCaps) -> Self {
         let spin = u32::try_from(settings.spin()).unwrap_or(u32::MAX);
         let sleeps = caps.contains(TransportCaps::SLEEP);
         let stuck_after = Some(settings.stuck_after()).filter(|limit| !limit.is_zero());
-        // Where ranks outnumber cores, the peer may be waiting for this very core: it is given away
-        // after each poll, unless it is known to wait on another (see `patience`).
+        // Where ranks outnumber cores, the peer may be waiting for this very core. The core is then
+        // given away after each poll, unless the peer is known to wait on another one (see
+        // `patience`).
         let auto_spin = if crowded { 0 } else { spin };
-        // Who cannot sleep gives its core away without end: those that it waits for may need it.
+        // A rank that cannot sleep yields without end: the ranks that it waits for may need its
+        // core.
         let until_sleep = |yields| if sleeps { yields } else { u32::MAX };
         let (spin, yields, sleep) = match settings.wait() {
             WaitMode::Auto => (auto_spin, until_sleep(YIELDS), sleeps),
@@ -106,13 +112,13 @@ impl Policy {
     }
 }
 
-/// What a wait that holds the lock does after so many looks in vain, before it looks again: nothing
-/// at first, then it gives the processor the hint that this is a wait. (Others, of several threads
-/// or of ranks that take turns, give the hint behind each look.)
+/// What a wait that holds the lock does after `looks` polls in vain, before the next poll: at first
+/// nothing, later the spin hint to the processor. (Other waits, those of several threads or of
+/// ranks that take turns, give the hint after each poll.)
 ///
-/// The hint makes room for a sibling thread, and takes 15 to 45 ns, half of which a message waits
-/// on average that comes meanwhile: that counts while a short one is to be expected, which is on
-/// its way for no longer than [`CLOSELY`] looks.
+/// The hint leaves resources to a sibling hardware thread, and takes 15 to 45 ns. A message that
+/// arrives meanwhile is delayed by half of that on average. That matters while a short message is
+/// to be expected, which is on its way for no longer than [`CLOSELY`] polls.
 #[inline(always)]
 pub(in crate::engine) fn look_again(looks: u32) {
     if looks >= CLOSELY {
@@ -120,20 +126,20 @@ pub(in crate::engine) fn look_again(looks: u32) {
     }
 }
 
-/// What a wait is for, so that a sleeping thread is woken by that and not by everything.
+/// What a wait is for, so that a sleeping thread is woken by that and not by every event.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) enum Target {
     /// The completion of this request.
     Request(Request),
-    /// The arrival of a message like this.
+    /// The arrival of a message that matches this pattern.
     Message(Pattern),
     /// Any completion or arrival.
     Any,
-    /// A store into memory: by this peer, where it can only be one.
+    /// A store into memory; by this peer, if only one can store.
     Memory(Option<u32>),
 }
 
-/// Where one wait has come to.
+/// The progress of one wait.
 pub(in crate::engine) struct Waiter {
     pub(in crate::engine) target: Target,
     pub(in crate::engine) looks: Looks,
@@ -144,14 +150,14 @@ pub(in crate::engine) struct Waiter {
     slept: bool,
     pub(in crate::engine) since: Option<Instant>,
     pub(in crate::engine) reported: bool,
-    /// Polls in vain, when this wait last looked who has left, and whether it needs anybody.
+    /// Polls in vain; when this wait last checked who has left; whether it needs any peer.
     turns: u32,
     looked: Option<Instant>,
     needs_peers: bool,
 }
 
 impl Waiter {
-    /// A wait that has polled so many times, and comes now to the ways that cost less.
+    /// A wait that has made `polls` polls and now turns to the cheaper ways of waiting.
     pub(in crate::engine) fn after_spinning(target: Target, polls: u32, seen: u64) -> Self {
         Self {
             target,
@@ -168,13 +174,13 @@ impl Waiter {
         }
     }
 
-    /// Whether another thread's polls may do for this wait. Not for memory: nobody but this thread
-    /// looks at it.
+    /// Whether this wait may rely on another thread's polls. Not for memory: only this thread looks
+    /// at it.
     fn parks(&self) -> bool {
         self.slept && !matches!(self.target, Target::Memory(_))
     }
 
-    /// Looks whether somebody whom it needs has left, unless it has just looked.
+    /// Checks whether a peer that this wait needs has left, unless it checked recently.
     #[cold]
     fn look_for_leavers<T: Transport>(&mut self, state: &mut State<T>) {
         let now = Instant::now();
@@ -187,7 +193,7 @@ impl Waiter {
 }
 
 impl<T: Transport, L: Level> Engine<T, L> {
-    /// Waits for a request that is not complete, or not as most are.
+    /// Waits for a request that is not complete, or whose completion is not the simple case.
     #[inline(never)]
     pub(in crate::engine) fn wait_longer(&self, request: Request) -> Result<Status> {
         if request.is_settled() {
@@ -198,11 +204,12 @@ impl<T: Transport, L: Level> Engine<T, L> {
         })
     }
 
-    /// Makes progress until `ready` gives something. `ready` is tried before the first poll, and
-    /// after each that did something.
+    /// Makes progress until `ready` returns something. `ready` is tried before the first poll, and
+    /// after each poll that did something.
     ///
-    /// What the caller waits for may have its buffer, and progress calls what is not the engine's:
-    /// who is told of long waits, drivers of accelerators, a subscriber of `tracing`. None of them
+    /// The operation that is waited for may use a buffer of the caller's, and progress calls
+    /// foreign code: the hook that reports long waits, drivers of accelerators, a subscriber of
+    /// `tracing`. A panic in any of them must not unwind the caller's frame.
     /// may end the caller's frame.
     #[inline]
     pub(in crate::engine) fn block_until<R>(
@@ -229,8 +236,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
                 return result;
             }
             state.transport.set_present(true);
-            // At level Single nobody else wants the state: spin with it in hand. At Multiple let
-            // others in between polls.
+            // At level Single nobody else wants the state, so spin with the lock held. At Multiple
+            // let other threads in between polls.
             let turns = if L::MULTIPLE { 1 } else { self.policy.closely };
             while polls < turns {
                 if state.progress() != 0 {
@@ -251,7 +258,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
         result
     }
 
-    /// Goes on with a wait that has spun.
+    /// Continues a wait that has spun.
     pub(in crate::engine) fn block_patiently<R>(
         &self,
         waiter: &mut Waiter,
@@ -264,7 +271,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
         result
     }
 
-    /// Polls until the receive in hand is done, as long as a wait spins with the lock held.
+    /// Polls with the lock held until the receive in hand is done, for as long as a wait spins so.
     #[inline]
     pub(in crate::engine) fn poll_in_hand(&self, state: &mut State<T>) {
         state.transport.set_present(true);
@@ -351,8 +358,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
         let seen = self.shared.bell.seen();
         let mut state = self.state.lock();
         self.shared.add_sleeper();
-        // Every sleeper for itself, after it has read the bell's word: an older announcement may be
-        // used up already by a ring that is in that word.
+        // Every sleeper arms for itself, after it has read the bell's word: the ring that led to
+        // that word may already have used up an earlier announcement.
         state.transport.arm();
         waiter.look_for_leavers(&mut state);
         let done = state.progress();
@@ -379,8 +386,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
         result
     }
 
-    /// Sleeps until another thread's progress brings what this one waits for, without listening for
-    /// messages; not for long, in case the other thread stops.
+    /// Sleeps until another thread's progress completes what this one waits for, without listening
+    /// for messages. The sleep is short, in case the other thread stops polling.
     fn park<R>(
         &self,
         waiter: &mut Waiter,
