@@ -1,5 +1,5 @@
-//! Data of devices on its way through the host: copied in chunks by the driver, while the transport
-//! moves others.
+//! Accelerator data on its way through host memory. The driver copies it in chunks while the
+//! transport moves other chunks.
 //!
 //! ```text
 //! device ──driver──▶ chunk 3                         sender: `loader.rs`
@@ -7,8 +7,9 @@
 //!                                           chunk 1 ──driver──▶ device    receiver: `Landing`
 //! ```
 //!
-//! The chunks are few, whatever the length and number of messages. Who finds none lets the driver
-//! copy at once: a receiver what has come, a sender, after a while, a piece.
+//! The chunks are few, whatever the length and number of messages. Where none is free the driver
+//! copies at once, in a blocking call: for a receiver what has arrived, for a sender, after a
+//! while, a piece.
 
 use std::collections::VecDeque;
 
@@ -26,18 +27,18 @@ use crate::staging::{CHUNK, Chunk, Driven, DrivenBuf, EACH, Moving, Pool, unsupp
 use crate::status::Status;
 use crate::transport::{Payload, Transport};
 
-/// The chunks of an engine, and the receives whose last copies are under way. Two pools: what is
-/// sent never waits for what is received.
+/// The chunks of an engine, and the receives whose last copies are under way. There are two pools,
+/// so that sends never wait for receives.
 #[derive(Default)]
 pub(in crate::engine) struct Flows {
     pub(in crate::engine) fetches: Pool,
     stores: Pool,
-    /// Receives whose data is here, and not yet on their device.
+    /// Receives whose data has arrived, but is not yet in accelerator memory.
     pub(in crate::engine) landing: VecDeque<u32>,
 }
 
 impl Flows {
-    /// Room in the host's memory for the bytes of a receive from a position on: [`Landing::room`].
+    /// Room in host memory for the bytes of a receive from `position` on: [`Landing::room`].
     pub(in crate::engine) fn room(
         &mut self,
         landing: &mut Option<Box<Landing>>,
@@ -48,7 +49,7 @@ impl Flows {
         landing.get_or_insert_with(new).room(data, position)
     }
 
-    /// So many bytes have been put there.
+    /// Notes that `len` bytes have been put there.
     pub(in crate::engine) fn filled(
         &mut self,
         landing: &mut Option<Box<Landing>>,
@@ -62,24 +63,24 @@ impl Flows {
         }
     }
 
-    /// Chunks that were given up.
+    /// Number of chunks that were given up.
     pub(in crate::engine) fn lost(&self) -> u64 {
         (self.fetches.lost() + self.stores.lost()) as u64
     }
 
-    /// Bytes of the host that all of it takes.
+    /// Bytes of host memory that all of it takes.
     pub(in crate::engine) fn memory(&self) -> u64 {
         (self.fetches.bytes() + self.stores.bytes()) as u64
     }
 }
 
-/// The data of a receive on its way to the device.
+/// The data of a receive on its way to the accelerator.
 pub(in crate::engine) struct Landing {
     pool: Pool,
-    /// What is being filled: where its first byte belongs, and how many there are.
+    /// The chunk being filled, the position of its first byte, and the number of bytes in it.
     filling: Option<(Chunk, usize, usize)>,
     moving: VecDeque<Moving>,
-    /// Copies that were started, and chunks that were filled while one was under way.
+    /// Copies started, and chunks filled while a copy was under way.
     started: u64,
     overlapped: u64,
 }
@@ -101,8 +102,7 @@ impl Landing {
         }
     }
 
-    /// Room for the bytes from a position on, of a length that is not 0; `None` if no chunk can be
-    /// had.
+    /// Room for the bytes from `position` on; its length is never 0. `None` if no chunk is free.
     fn room(&mut self, data: &Driven, position: usize) -> Option<(*mut u8, usize)> {
         let goes_on = |(_, start, len): &(Chunk, usize, usize)| start + len == position;
         if !self.filling.as_ref().is_some_and(goes_on) {
@@ -123,14 +123,14 @@ impl Landing {
         Some((chunk.start().wrapping_add(*len), CHUNK - len))
     }
 
-    /// So many bytes have been put into the room.
+    /// Notes that `bytes` bytes have been put into the room.
     fn filled(&mut self, data: &Driven, bytes: usize) -> Option<()> {
         let (_, _, len) = self.filling.as_mut()?;
         *len += bytes;
         (*len == CHUNK).then(|| self.flush(data))?
     }
 
-    /// Copies bytes that have come.
+    /// Copies bytes that have arrived.
     ///
     /// # Safety
     /// As for `Data::write`.
@@ -157,7 +157,7 @@ impl Landing {
         }
     }
 
-    /// Starts to copy what has been filled.
+    /// Starts the copy of what has been filled.
     fn flush(&mut self, data: &Driven) -> Option<()> {
         let (chunk, start, len) = self.filling.take()?;
         if len == 0 {
@@ -176,7 +176,7 @@ impl Landing {
         Some(())
     }
 
-    /// Lets go of chunks whose copies are over.
+    /// Releases the chunks whose copies are over.
     fn settle(&mut self, data: &Driven) {
         while let Some(oldest) = self.moving.front_mut() {
             if data.note(oldest.is_over()) == Some(false) {
@@ -186,13 +186,13 @@ impl Landing {
         }
     }
 
-    /// Counts what has been started since the last time.
+    /// Adds what has been started since the last call to the counters.
     pub(in crate::engine) fn count(&mut self, counters: &mut Counters) {
         counters.chunks_staged += std::mem::take(&mut self.started);
         counters.pieces_overlapped += std::mem::take(&mut self.overlapped);
     }
 
-    /// Whether everything that has come is on the device.
+    /// Whether everything that has arrived is in accelerator memory.
     pub(in crate::engine) fn is_over(&mut self, data: &Driven) -> bool {
         self.flush(data);
         self.settle(data);
@@ -237,7 +237,7 @@ impl<T: Transport> State<T> {
         unsafe { self.start_recv(from, data) }
     }
 
-    /// Ends receives whose data has reached its device.
+    /// Ends receives whose data has reached accelerator memory.
     pub(in crate::engine) fn advance_landings(&mut self) -> usize {
         let before = self.proto.flows.landing.len();
         for _ in 0..before {
@@ -250,7 +250,7 @@ impl<T: Transport> State<T> {
 }
 
 impl Proto {
-    /// Takes a piece of data that has come to the buffer of a receive.
+    /// Puts a piece of data that has arrived into the buffer of a receive.
     ///
     /// # Safety
     /// As for `Data::write`, for the buffer of the receive.
@@ -291,7 +291,8 @@ impl Proto {
         self.complete(index, status);
     }
 
-    /// What the driver of an operation's memory has said against it, or the peer's.
+    /// Records as an error what the driver of an operation's memory, or the peer's driver, has
+    /// reported.
     pub(in crate::engine) fn blame(
         &mut self,
         index: u32,
@@ -309,7 +310,7 @@ impl Proto {
         self.table.entry(index).rare().error = Some(error);
     }
 
-    /// The same for a receive whose data has been copied in one piece.
+    /// The same for a receive whose data was copied in one piece.
     #[cold]
     #[inline(never)]
     pub(in crate::engine) fn blame_receive(&mut self, index: u32, status: &mut Status) {
@@ -318,7 +319,7 @@ impl Proto {
     }
 }
 
-/// The words of a driver, for an error.
+/// The error text for a driver's report.
 pub(in crate::engine) fn fault(data: &Data) -> Option<String> {
     let why = data.driven()?.fault()?;
     Some(format!(

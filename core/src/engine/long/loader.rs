@@ -1,9 +1,9 @@
-//! The data of a send, or of a peer's get, on its way from a device:
+//! The data of a send, or of a peer's get, on its way from an accelerator:
 //! [`flows`](crate::engine::long::flows).
 //!
-//! Chunks are lent for as long as a peer does not take what is in them, which may be for ever. So
-//! nobody waits for one for ever: a stream that has had none for a while has its next piece copied
-//! when it can leave, by a call that returns when that is done.
+//! A chunk stays in use until a peer takes what is in it, which may be never. So no stream waits
+//! for a chunk for ever: one that has had none for a while gets its next piece, when that can
+//! leave, by a call of the driver that returns once the copy is done.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,21 +15,21 @@ use crate::staging::{CHUNK, Driven, EACH, Moving, Pool};
 use crate::transport::packet::flags;
 use crate::transport::{Header, Sent, Transport};
 
-/// Looks for a chunk before a stream goes without: whoever has them moves on meanwhile, unless its
-/// peer does not look.
+/// Attempts to get a chunk before a stream does without. The streams that have the chunks advance
+/// meanwhile, unless their peers do not poll.
 const PATIENCE: u32 = 32;
-/// Looks before that is tried again with a peer that had no room, at most. What was copied for it
-/// was copied in vain.
+/// The most attempts before that is tried again with a peer that had no room: the data that was
+/// copied for it was copied in vain.
 const MOST_PATIENCE: u32 = 256;
 
-/// The data of a send on its way from the device.
+/// The data of a send on its way from accelerator memory.
 pub(in crate::engine) struct Loader {
     data: Driven,
     pool: Pool,
     chunks: VecDeque<(Range<usize>, Moving, bool)>,
-    /// What has not been asked of the driver.
+    /// The part that the driver has not been asked for yet.
     rest: Range<usize>,
-    /// Looks for a chunk in vain, and how many are to be borne.
+    /// Attempts in vain to get a chunk, and how many to tolerate.
     hungry: u32,
     patience: u32,
     failed: bool,
@@ -54,7 +54,7 @@ impl Loader {
         }
     }
 
-    /// Starts copies of what comes next, as far as there are chunks for it.
+    /// Starts copies of the next bytes, as far as there are chunks for them.
     fn load(&mut self) -> u64 {
         let mut started = 0;
         while !self.failed && self.chunks.len() < EACH && !self.rest.is_empty() {
@@ -80,7 +80,7 @@ impl Loader {
         started
     }
 
-    /// What is here of the bytes from a position on.
+    /// The bytes from a position on that are in host memory.
     fn bytes(&mut self, position: usize) -> Option<(*const u8, usize)> {
         if !self.is_here(0)? {
             return None;
@@ -91,7 +91,7 @@ impl Loader {
         Some((start.cast_const(), range.end - position))
     }
 
-    /// The next piece, copied by a call of the driver, if there has been no chunk for it for too
+    /// The next piece, copied by a blocking call of the driver, if there has been no chunk for too
     /// long.
     fn piece_at_once(&mut self, most: usize, scratch: &mut Vec<u8>) -> Option<(*const u8, usize)> {
         if !self.chunks.is_empty() || self.failed {
@@ -108,13 +108,13 @@ impl Loader {
         let fetched = unsafe { self.data.fetch(self.rest.start, scratch.as_mut_ptr(), len) };
         self.failed = fetched.is_none();
         if self.failed {
-            // Nobody knows that the driver has stopped: what it was given is used for nothing else.
+            // The driver may not have stopped writing, so its target is never used again.
             std::mem::forget(std::mem::take(scratch));
         }
         fetched.map(|()| (scratch.as_ptr(), len))
     }
 
-    /// The peer had no room.
+    /// Notes that the peer had no room.
     fn was_refused(&mut self) {
         if self.chunks.is_empty() {
             self.hungry = 0;
@@ -122,7 +122,7 @@ impl Loader {
         }
     }
 
-    /// Whether the copy into one of the chunks is over.
+    /// Whether the copy into this chunk is over.
     fn is_here(&mut self, which: usize) -> Option<bool> {
         let (_, moving, here) = self.chunks.get_mut(which)?;
         if !*here {
@@ -134,7 +134,7 @@ impl Loader {
         Some(*here)
     }
 
-    /// Everything in front of a position has left.
+    /// Notes that everything before a position has left.
     fn has_left(&mut self, position: usize) {
         while self
             .chunks
@@ -149,7 +149,7 @@ impl Loader {
 }
 
 impl<T: Transport> State<T> {
-    /// Moves a stream from a device on; the number of pieces that have left.
+    /// Advances a stream from an accelerator; returns the number of pieces that have left.
     pub(in crate::engine) fn advance_loaded(&mut self, stream: &mut Stream, turn: usize) -> usize {
         let mut sent = 0;
         let Some(loader) = &mut stream.loader else {
@@ -187,7 +187,7 @@ impl<T: Transport> State<T> {
             loader.has_left(stream.position);
         }
         if loader.failed && stream.position < stream.end {
-            // A get is refused, as if its region was gone.
+            // A get is refused, as if its region were gone.
             let flags = match stream.source {
                 StreamSource::Send(_) => stream.header.flags | flags::BROKEN,
                 StreamSource::Region { .. } => step::REFUSED,

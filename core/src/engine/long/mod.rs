@@ -1,14 +1,15 @@
 //! Long messages: offered, then pulled by the receiver, streamed by the sender, or half by each; or
-//! in pieces that nobody asked for.
+//! sent in pieces without an offer.
 //!
-//! - [`flows`]: data of devices on its way through the host
-//! - [`late`]: receives of long messages whose senders were absent when they were matched
-//! - [`loader`]: the data of a send, or of a peer's get, on its way from a device
-//! - [`pieces`]: messages in pieces that nobody has asked for
-//! - [`rendezvous`]: offers: the receiver takes a message when it has a buffer for it
+//! - [`flows`]: accelerator data on its way through host memory
+//! - [`late`]: receives of long messages whose senders were absent when the messages were matched
+//! - [`loader`]: the data of a send, or of a peer's get, on its way from an accelerator
+//! - [`pieces`]: messages that are sent in pieces without an offer
+//! - [`rendezvous`]: offers: the receiver takes a message once it has a buffer for it
 //! - [`transfer`]: moving the data of an offer: pulled by the receiver, streamed by the sender, or
 //!   half by each
-//! - [`unasked`]: whether a message of middle length is announced, or sent in pieces without asking
+//! - [`unasked`]: whether a message of middle length is announced, or sent in pieces without an
+//!   offer
 //! - [`ways`]: which way the data of long messages takes
 
 pub(super) mod flows;

@@ -1,4 +1,4 @@
-//! Messages in pieces that nobody has asked for: one side reads a piece while the other writes the
+//! Messages sent in pieces without an offer: one side reads a piece while the other writes the
 //! next.
 //!
 //! ```text
@@ -9,17 +9,18 @@
 //!   complete
 //! ```
 //!
-//! Like an eager message it needs no answer, and like a stream both processors copy at a time.
-//! Which messages go so: [`Proto::form`] says it of those that a call waits for; others do in
-//! windows (`Proto::goes_unasked`), where the transport has room for the whole message. Between the
-//! pieces of one message there is no other message of the pair (packets of other kinds may be):
-//! what has begun and finds no room waits at the head of the peer's queue. So a receiver needs no
-//! name for a message that arrives, only its sender's number.
+//! Like an eager message it needs no answer, and like a stream it lets both processors copy at the
+//! same time. [`Proto::form`] decides which messages that a call waits for are sent this way. Other
+//! messages go so in windows (`Proto::goes_unasked`), if the transport has room for the whole
+//! message. Between the pieces of one message there is no other message between the two ranks,
+//! although packets of other kinds may come between: a message that has begun and finds no room
+//! waits at the head of the peer's queue. So the receiver needs no name for a message that is
+//! arriving, only its sender's number.
 //!
-//! A message without a receive is a message only when all of it is here: then it is matched, or
-//! stored. One with a receive can be taken back no more; if its sender dies, the receive ends with
-//! the error. Of what is found behind a death, whole messages are delivered, and a part of one
-//! binds no receive.
+//! If no receive matches, the message counts only once all of it is here: then it is matched, or
+//! stored. If a receive matches, the receive can no longer be taken back; if the sender dies, it
+//! ends with the error. After a death, whole messages that are still found are delivered, but a
+//! partial one binds no receive.
 
 use std::collections::BTreeMap;
 
@@ -39,67 +40,70 @@ use crate::status::Status;
 use crate::transport::packet::flags;
 use crate::transport::{Header, Limits, PacketKind, Payload, Sent, Transport, TransportCaps};
 
-/// Memory that is asked for at once because of what a peer says of a message's length.
+/// The most memory that is reserved at once on a peer's word about a message's length.
 const BELIEVED: usize = 1 << 20;
 
-/// Polls for room for one message: each takes what packets have come, as many as a rank takes from
-/// another at a time, and copies no more than they carry ([`State::take_in`]).
+/// Polls that one message makes to find room. Each takes in the packets that have come, at most as
+/// many as a rank takes from another at a time, and copies no more than they carry
+/// ([`State::take_in`]).
 const POLLS: u32 = 8;
 
-/// Of messages that go in windows the shortest pieces are so many times as long as of others. (Two
-/// processes that are apart, windows of 32 and 48 KiB, pieces of 16 KiB to those of 8: 1.36 and
-/// 1.13 times as much; near 0.97 and 1.00, and with a buffer for each message 1.07 of 32 KiB.)
+/// The shortest pieces of messages in windows are this many times as long as those of others. (Two
+/// separate processes, windows of messages of 32 and 48 KiB, pieces of 16 KiB against pieces of 8:
+/// 1.36 and 1.13 times as much; near to each other 0.97 and 1.00; with a buffer for each message
+/// 1.07 at 32 KiB.)
 const IN_WINDOWS: usize = 2;
 
-/// Lengths from which on messages change their form.
+/// Lengths at which messages change their form.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Lengths {
-    /// Longest message that a blocking call sends in one packet, whoever receives it: less than the
-    /// eager limit where receivers may want to read the message where it is, and can at once.
+    /// Longest message that a blocking call sends in one packet, whoever the receiver is. It is
+    /// less than the eager limit where receivers may want to read the message in place, and can at
+    /// once.
     pub(in crate::engine) whole: usize,
     /// Longest message that may go unasked.
     pub(in crate::engine) unasked: usize,
-    /// Whether receivers cannot read a message where it is, so that there is nothing to ask.
+    /// Whether receivers cannot read messages in place, so that there is no point in asking them.
     settled: bool,
 }
 
 impl Lengths {
     pub(in crate::engine) fn new(limits: &Limits, caps: TransportCaps) -> Self {
         let asks = caps & (TransportCaps::PULL | TransportCaps::PULL_FAR) == TransportCaps::PULL;
-        // Where pieces are shorter than packets may be, both sides copy.
+        // Pieces shorter than the longest packet mean that both sides copy.
         let copies = limits.piece < limits.bulk;
         let longest = (limits.eager << (CLASSES - 1)).min(u32::MAX as usize);
         Self {
-            // One call waits for the other, so one copy takes less time than two.
+            // Each call waits for the other, so one copy takes less time than two.
             whole: limits.eager >> u32::from(asks),
             unasked: if copies { longest } else { limits.eager },
             settled: copies && !caps.contains(TransportCaps::PULL),
         }
     }
 
-    /// Which of the lengths that are told apart a message has.
+    /// The length class of a message.
     fn class(&self, len: usize, eager: usize) -> usize {
         let times = len.div_ceil(eager.max(1)).max(1);
         (times.next_power_of_two().ilog2() as usize).min(CLASSES - 1)
     }
 }
 
-/// In which form a message leaves.
+/// The form in which a message leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Form {
     /// In one packet.
     Whole,
-    /// In pieces, or in one if it is short, unasked.
+    /// In pieces (in one if it is short), without an offer.
     Pieces,
-    /// It is announced.
+    /// Announced by an offer.
     Offer,
 }
 
 impl Proto {
-    /// The form of a message of `len` bytes; `waited` if it is sent by a blocking call from one
-    /// place. (Others may be many at a time: then nobody waits for the answer to one;
-    /// [`try_unasked`](State::try_unasked) has asked before whether they go in pieces all the
-    /// same.)
+    /// The form of a message of `len` bytes. `waited`: a blocking call sends it from contiguous
+    /// memory. (Of other messages there may be many at a time, so that nobody waits for the answer
+    /// to one. Whether those go in pieces all the same has been asked before, by
+    /// [`try_unasked`](State::try_unasked).)
     pub(in crate::engine) fn form(&mut self, args: &SendArgs, len: usize, waited: bool) -> Form {
         let (peer, eager) = (args.dest.index(), self.limits.eager);
         if self.peers[peer as usize].flags & Peer::HOLD != 0 {
@@ -118,7 +122,7 @@ impl Proto {
     /// Whether the next message of this kind goes unasked.
     fn goes_unasked(&mut self, args: &SendArgs, len: usize, waited: bool) -> bool {
         let asks = !matches!(args.mode, SendMode::Standard | SendMode::Ready);
-        // What is announced can be taken back when a member of the communicator dies.
+        // An announced message can be taken back when a member of the communicator dies.
         if asks || len > self.lengths.unasked || self.is_collective(args.envelope.context) {
             return false;
         }
@@ -130,14 +134,14 @@ impl Proto {
         self.lengths.settled || self.unasked.next(peer, class, waited)
     }
 
-    /// A message has begun to leave unasked.
+    /// Notes that a message has begun to leave unasked.
     fn went_unasked(&mut self, peer: u32, len: usize, waited: bool) {
         let class = self.lengths.class(len, self.limits.eager);
         self.unasked.went(peer, class, waited);
     }
 
-    /// `peer` has taken a message of `len` bytes, which this rank waits for in a call or not, as a
-    /// stream or by reading it.
+    /// Notes that `peer` has taken a message of `len` bytes, as a stream or by reading it.
+    /// `waited`: a call of this rank waits for it.
     pub(in crate::engine) fn offer_was_taken(
         &mut self,
         peer: u32,
@@ -152,9 +156,9 @@ impl Proto {
     }
 }
 
-/// Bytes of a piece of a message: all of it if it is short. One of a window has long pieces,
-/// because the other side has those of the messages before it to read meanwhile; two at least, so
-/// that it is seen to be long.
+/// Bytes of a message's pieces: all of the message if it is short. Messages in windows have long
+/// pieces, because the receiver has those of earlier messages to read meanwhile. But they have at
+/// least two, because a first piece that holds everything is taken for a short message.
 fn piece_of(limits: &Limits, len: usize, waited: bool) -> usize {
     if len <= limits.eager {
         return len.max(1);
@@ -169,8 +173,8 @@ fn piece_of(limits: &Limits, len: usize, waited: bool) -> usize {
     }
 }
 
-/// Hands over as many pieces of a message as find room, from position `from` on.
-/// Returns how much of it has left altogether, and what became of the last packet.
+/// Hands over as many pieces of a message as find room, beginning at position `from`. Returns how
+/// many bytes of the message have left altogether, and the result of the last packet.
 ///
 /// # Safety
 /// `args` must be legal, the buffer readable, and `piece` at most [`Limits::bulk`].
@@ -206,10 +210,10 @@ unsafe fn send_pieces<T: Transport>(
 }
 
 impl<T: Transport> State<T> {
-    /// Sends a message of middle length without asking: if that is its form and nothing stands in
-    /// its way. If the caller does not wait for it, it leaves now as a whole, or not at all: the
-    /// rest would wait for this rank's next call, while what is announced can be read by the
-    /// receiver.
+    /// Sends a message of middle length without asking, if that is its form and nothing prevents
+    /// it. If the caller does not wait for the message, it leaves now as a whole or not at all: a
+    /// remainder would wait for this rank's next call, whereas the receiver can read an announced
+    /// message by itself.
     ///
     /// # Safety
     /// `args` must be legal; the buffer must stay readable until the request completes, if there is
@@ -224,7 +228,7 @@ impl<T: Transport> State<T> {
     ) -> Launched {
         let (peer, len) = (args.dest.index(), data.len());
         let proto = &mut self.proto;
-        // What has begun needs a slot if it cannot go on.
+        // A message that has begun and cannot go on needs a slot.
         if peer == proto.me || proto.peers[peer as usize].flags != 0 || !proto.table.has_room() {
             return Launched::No;
         }
@@ -263,9 +267,9 @@ impl<T: Transport> State<T> {
     }
 
     /// Whether a whole message in such pieces finds room. Where long messages go both ways, and
-    /// receives wait for them, this rank takes in what has come, as the peer does, who thereby
-    /// makes room. That is no poll as others are: it neither ends a window nor says that this rank
-    /// looks.
+    /// receives are waiting for them, this rank takes in what has arrived. The peer does the same
+    /// and thereby makes room. That does not count as a poll: it neither ends a window nor tells
+    /// peers that this rank looks.
     fn finds_room(&mut self, peer: u32, len: usize, piece: usize) -> bool {
         for _ in 0..POLLS {
             if self.transport.has_room(peer, len, piece) {
@@ -276,8 +280,8 @@ impl<T: Transport> State<T> {
                 return false;
             }
             let some = self.take_in(peer) > 0;
-            // The peer may have said that it is to hold, or packets to it may wait; and a receive
-            // that a call waits for may have taken the last slot.
+            // The peer may have told this rank to hold, or packets to it may be waiting; and a
+            // blocking receive may have taken the last slot.
             let clear = self.proto.peers[peer as usize].flags == 0 && self.proto.table.has_room();
             if !some || !clear {
                 return false;
@@ -301,7 +305,7 @@ impl<T: Transport> State<T> {
         // SAFETY: the sender leaves the buffer to the device until the request completes; `piece`
         // as above.
         let (left, sent) = unsafe { send_pieces(transport, piece, &op.args, &op.data, from) };
-        // Also if nothing has left: it is decided.
+        // Set even if nothing has left: the form is decided.
         op.stage = SendStage::Unasked { left };
         if from == 0 && left > 0 {
             proto.went_unasked(peer, len, waited);
@@ -311,7 +315,7 @@ impl<T: Transport> State<T> {
             proto.counters.bytes_sent += len as u64;
             proto.complete_send(index);
         }
-        // To the dead nothing leaves any more: the request ends when that is noticed.
+        // Nothing leaves to a dead peer; the request ends when the death is noticed.
         if sent == Sent::Gone {
             proto.note_gone(peer);
         }
@@ -319,15 +323,15 @@ impl<T: Transport> State<T> {
     }
 }
 
-/// Messages that come in pieces, by their senders: one from each at most.
+/// Messages that arrive in pieces, by their senders: at most one from each.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Arrivals {
     peers: BTreeMap<u32, Arrival>,
 }
 
 impl Arrivals {
-    /// A peer has died: the receive that it has begun to fill ends. What no receive has met may
-    /// still come whole, as what the dead have sent is delivered.
+    /// Notes that a peer has died: the receive that it has begun to fill ends. A message without a
+    /// receive may still arrive whole, because what the dead have sent is delivered.
     pub(in crate::engine) fn forget(&mut self, peer: u32) {
         let met = |arrival: &Arrival| matches!(arrival.place, Place::Receive { .. });
         if self.peers.get(&peer).is_some_and(met) {
@@ -336,10 +340,10 @@ impl Arrivals {
     }
 }
 
-/// A message of which a part is here.
+/// A message of which a part has arrived.
 #[derive(Debug)]
 struct Arrival {
-    /// That of the message, as if it had come in one packet.
+    /// The header that the message would have had in a single packet.
     header: Header,
     total: usize,
     here: usize,
@@ -349,19 +353,19 @@ struct Arrival {
 /// Where its data goes.
 #[derive(Debug)]
 enum Place {
-    /// To the buffer of this receive, in this representation: as much as the status says, which it
-    /// will have in the end.
+    /// Into the buffer of this receive, in this representation. `status` is what the receive ends
+    /// with; it says how many bytes to copy.
     Receive {
         index: u32,
         rep: MsgRep,
         status: Status,
     },
-    /// Here, because no receive has matched.
+    /// Into memory of this rank, because no receive has matched.
     Store(Vec<u8>),
 }
 
 impl Proto {
-    /// The first piece of a message has arrived.
+    /// Handles the first piece of a message.
     #[inline(never)]
     pub(in crate::engine) fn on_first(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
         let total = header.cookie as usize;
@@ -388,7 +392,7 @@ impl Proto {
         self.on_next(peer, payload);
     }
 
-    /// A piece of a message has arrived.
+    /// Handles a piece of a message.
     #[inline(never)]
     pub(in crate::engine) fn on_next(&mut self, peer: u32, payload: Payload<'_>) {
         let Some(arrival) = self.arrivals.peers.get_mut(&peer) else {
@@ -422,12 +426,12 @@ impl Proto {
         }
     }
 
-    /// Where the data of a message goes that has begun to arrive: to the earliest receive that
+    /// Where to put the data of a message that has begun to arrive: into the earliest receive that
     /// matches.
     fn place_of(&mut self, peer: u32, header: &Header, total: usize) -> Place {
         let store = || Place::Store(Vec::with_capacity(total.min(BELIEVED)));
         if self.peers[peer as usize].flags & Peer::FAILED != 0 {
-            // The rest may not be there: no receive is bound to wait for it.
+            // The rest may never come, so no receive is bound to wait for it.
             return store();
         }
         let envelope = envelope(header);
@@ -443,7 +447,7 @@ impl Proto {
         Place::Receive { index, rep, status }
     }
 
-    /// All pieces of a message are here.
+    /// Ends a message all of whose pieces have arrived.
     fn arrived_whole(&mut self, peer: u32) {
         let Some(Arrival { header, place, .. }) = self.arrivals.peers.remove(&peer) else {
             return;

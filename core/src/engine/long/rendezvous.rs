@@ -1,4 +1,4 @@
-//! Long messages: the receiver takes them when it has a buffer for them.
+//! Long messages: the receiver takes them once it has a buffer for them.
 //!
 //! ```text
 //! sender                       receiver
@@ -12,8 +12,8 @@
 //!   complete                   complete
 //! ```
 //!
-//! The receiver decides, so nobody else ever writes into a buffer whose receive is not matched, and
-//! a receive can be cancelled until it is, inside the call.
+//! The receiver decides. So nobody ever writes into a buffer whose receive is not matched, and
+//! until then a receive can be cancelled inside the call.
 
 use portolan_datatype::MsgRep;
 
@@ -28,14 +28,14 @@ use crate::status::Status;
 use crate::transport::packet::flags;
 use crate::transport::{Exposure, Header, PacketKind, Payload, Transport};
 
-/// What a receiver says when it takes an offer.
+/// The body of a `Take`, by which a receiver takes an offer.
 pub(in crate::engine) struct TakeBody {
-    /// The receive, to be named in every piece of data.
+    /// The receive; every piece of data names it.
     pub(in crate::engine) receive: u32,
-    /// The first byte that it wants, and the one behind the last.
+    /// The first byte that the receiver wants, and the one after the last.
     pub(in crate::engine) from: u64,
     pub(in crate::engine) until: u64,
-    /// Where to push them, if that can be done.
+    /// Where to push the bytes, if that is possible.
     pub(in crate::engine) buffer: Option<Exposure>,
 }
 
@@ -75,8 +75,8 @@ impl TakeBody {
 }
 
 impl<T: Transport> State<T> {
-    /// Matches an offer that has arrived. Outside of the poll, because taking the offer's word
-    /// needs the transport; nothing else is delivered before.
+    /// Matches an offer that has arrived. This happens outside of the poll, because taking the
+    /// offer's word needs the transport; until it is done, nothing else is delivered.
     pub(in crate::engine) fn match_offer(&mut self, peer: u32, header: &Header, body: &OfferBody) {
         let envelope = envelope(header);
         self.post_in_hand();
@@ -85,7 +85,7 @@ impl<T: Transport> State<T> {
                 return self.drop_offer(peer, header, body, false);
             }
             self.proto.counters.unexpected += 1;
-            // By the time of its receive the sender may be asleep.
+            // By the time that it is received, the sender may be asleep.
             let header = Header {
                 flags: header.flags & !flags::WAITED,
                 ..*header
@@ -111,7 +111,7 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Starts to move the data of an offer that was taken for this receive.
+    /// Starts to move the data of an offer that this receive has taken.
     pub(in crate::engine) fn start_transfer(
         &mut self,
         index: u32,
@@ -172,7 +172,7 @@ impl<T: Transport> State<T> {
         self.begin_transfer(index);
     }
 
-    /// A receiver has matched a synchronous message, or pulled an offer.
+    /// Handles a `Done`: a receiver has matched a synchronous message, or has pulled an offer.
     pub(in crate::engine) fn on_done(&mut self, peer: u32, header: &Header) {
         let Some(index) = self.proto.table.resolve_short(header.cookie) else {
             return self
@@ -208,7 +208,7 @@ impl<T: Transport> State<T> {
 }
 
 impl Proto {
-    /// A receiver asks for the data of an offer.
+    /// Handles a `Take`: a receiver asks for the data of an offer.
     pub(in crate::engine) fn on_take(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
         let index = self.table.resolve_short(header.cookie);
         let body = TakeBody::parse(payload, header.flags & flags::OPENED != 0);
@@ -258,7 +258,7 @@ impl Proto {
         self.goes(peer, if as_stream { Way::Stream } else { Way::Split });
     }
 
-    /// A peer takes a message of this rank this way.
+    /// Notes which way a peer takes this rank's messages.
     fn goes(&mut self, peer: u32, way: Way) {
         if peer < self.me {
             self.ways.led(peer, way);

@@ -9,10 +9,10 @@
 //!   complete ◀────────────────── Done
 //! ```
 //!
-//! The sender writes only into a buffer whose receive is matched, and only what it was asked for;
-//! such a receive can no longer be cancelled, so nothing changes for
-//! [`Caps::CANCEL_LOCAL`](crate::device::Caps). A push that is refused becomes a stream, and so
-//! does a pull, as soon as the sender has nothing else under way for the receive.
+//! The sender writes only into a buffer whose receive is matched, and only what the receiver has
+//! asked for. A matched receive can no longer be cancelled, so nothing changes for
+//! [`Caps::CANCEL_LOCAL`](crate::device::Caps). A push that is refused becomes a stream. So does a
+//! pull, once the sender has nothing else under way for the receive.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -31,47 +31,47 @@ use crate::transport::{
     Exposure, Header, PacketKind, Payload, Pulled, Pulls, Transport, TransportCaps,
 };
 
-/// Bytes pulled or pushed for one message before other work has its turn.
+/// Bytes pulled or pushed for one message before it is other work's turn.
 const TURN: usize = 1 << 20;
-/// Bytes of an absent sender's message that are pulled before the first look whether it is back;
-/// what has been pulled becomes four times as much with each later turn. Shorter rests are not
+/// Bytes of an absent sender's message that are pulled before the first check whether the sender is
+/// back. Each later turn multiplies the amount pulled so far by four. Shorter remainders are not
 /// streamed.
 const FIRST_TURN: usize = 64 << 10;
-/// Looks of an absent sender from which on it is believed to look again: the call that begins an
-/// operation has one, too.
+/// Looks of an absent sender after which it is expected to look again. One look alone means little:
+/// the call that begins an operation looks, too.
 const LOOKS: u32 = 2;
 /// Size of the buffer through which data for scattered layouts is pulled.
 const SCRATCH: usize = 128 << 10;
-/// Shortest message of which the sender may push a half: each half costs a system call.
+/// Shortest message of which the sender may push a half. Each half costs a system call.
 const SPLIT: usize = 16 << 10;
-/// Longest message that this rank reads as soon as a hook's receive has met it. A hook runs in
-/// calls that start operations, too, which are to return at once, not after a copy: what is longer
-/// begins in the next poll.
+/// Longest message that this rank pulls as soon as a hook's receive has matched it. Hooks also run
+/// in calls that start operations, and such calls should return at once and not after a copy.
+/// Pulling longer messages begins in the next poll.
 const AT_ONCE: usize = 8 << 10;
-/// The second half begins at a multiple of this.
+/// The second half of a split message begins at a multiple of this.
 const PAGE: usize = 4096;
 
 /// A half of a message that this rank writes into the receiver's buffer.
 #[derive(Debug)]
 pub(in crate::engine) struct Push {
     pub(in crate::engine) peer: u32,
-    /// That of the stream, if pushing is refused.
+    /// The header of the stream that takes over if pushing is refused.
     pub(in crate::engine) header: Header,
     pub(in crate::engine) send: u32,
     pub(in crate::engine) buffer: Exposure,
-    /// What was asked for, and what is left of it.
+    /// The part that the receiver asked for, and what is left of it.
     pub(in crate::engine) asked: Range<usize>,
     pub(in crate::engine) left: Range<usize>,
 }
 
-/// What is to be chosen of a transfer's way.
+/// What decides the way of a transfer.
 #[derive(Clone, Copy, Debug)]
 enum Choice {
-    /// Nothing: it is this.
+    /// There is no choice: it is this way.
     This(Way),
-    /// It is pulled, because the sender is absent.
+    /// The sender is absent, so the data is pulled.
     Absent,
-    /// What was measured says it. The halves may move apart, or not.
+    /// The measurements decide. `splits`: whether the two halves may move separately.
     Measured { splits: bool },
 }
 
@@ -83,31 +83,32 @@ enum Pulling {
     Later,
 }
 
-/// How much came of one turn.
+/// The result of one turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// All that there was.
+    /// Everything has been moved.
     Whole,
     More,
-    /// It is under way without this rank.
+    /// The rest is under way without this rank's help.
     Later,
     Refused,
     Gone,
 }
 
 impl<T: Transport> State<T> {
-    /// Starts to move the data for a receive that has been matched.
+    /// Starts to move the data for a matched receive.
     pub(in crate::engine) fn begin_transfer(&mut self, index: u32) {
-        // Later: `ways.end` gives it back, or it is its turn in `begin_late`.
+        // If it has to wait, `ways.end` returns it later, or `begin_late` does when it is its turn.
         if let Some(way) = self.choose_way(index, false) {
             self.begin_way(index, way);
         }
     }
 
-    /// Starts what waits because its sender was absent: what is back by now, and one that is not if
-    /// no other of an absent sender is being pulled. So a window that is announced while the sender
-    /// does not listen yet is not pulled as a whole. What else is being pulled does not count: as
-    /// long as others offer again and again there is always something.
+    /// Starts receives that wait because their sender was absent: those whose sender is back by
+    /// now, and one whose sender is not, if no other message of an absent sender is being pulled.
+    /// So a window that is announced while its sender does not listen yet is not pulled as a whole.
+    /// Other pulls do not count: as long as other senders keep offering messages, there is always
+    /// one under way.
     pub(in crate::engine) fn begin_late(&mut self) -> usize {
         let (mut begun, mut place) = (0, 0);
         let mut pulls = self.pulls_absent();
@@ -154,12 +155,12 @@ impl<T: Transport> State<T> {
                 if transfer.opened.is_some() {
                     transfer.mine.end = middle;
                     self.proto.ask(index, middle..wanted);
-                    // Now, so that both halves move at the same time.
+                    // Ask now, so that both halves move at the same time.
                     self.flush_peer(peer);
                 }
             }
         }
-        // Those that came before come first.
+        // Earlier pulls come first.
         let far = self.proto.caps.contains(TransportCaps::PULL_FAR);
         let queued = self.proto.has_pulled || !far && !self.proto.pulls.is_empty();
         if queued || self.pull(index) != Pulling::Over {
@@ -168,8 +169,8 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Whether to begin a transfer means that this rank itself copies for long. What is asked of
-    /// the sender does not take long.
+    /// Whether beginning a transfer means that this rank itself copies for long. Asking the sender
+    /// for data does not take long.
     pub(in crate::engine) fn takes_long(&mut self, index: u32) -> bool {
         let Some((_, transfer)) = self.proto.table.transfer(index) else {
             return false;
@@ -189,11 +190,11 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Pulls a part of what is to be pulled. One message after the other, because several at a time
-    /// would only push each other out of the caches; but those that come without this rank come
-    /// together.
+    /// Pulls one part of the data that is to be pulled. Messages are pulled one after the other,
+    /// because several at a time would only evict each other from the caches. But those that the
+    /// network moves without this rank's help move at the same time.
     pub(in crate::engine) fn advance_pulls(&mut self) -> usize {
-        // What another message's beginning has copied counts, too.
+        // A copy made when another message's transfer began counts, too.
         let count = match self.proto.has_pulled {
             true => 0,
             false => self.proto.pulls.len(),
@@ -214,8 +215,8 @@ impl<T: Transport> State<T> {
         0
     }
 
-    /// The way of a transfer that begins now; `None` if it has to wait. `its_turn` if it has waited
-    /// for an absent sender.
+    /// The way of a transfer that begins now; `None` if it has to wait. `its_turn`: it has waited
+    /// because its sender was absent, and it is its turn now.
     fn choose_way(&mut self, index: u32, its_turn: bool) -> Option<Way> {
         let splits = match self.choice(index)? {
             Choice::This(way) => return Some(way),
@@ -226,13 +227,13 @@ impl<T: Transport> State<T> {
         let (peer, wanted, both) = (transfer.peer, transfer.wanted, self.proto.exposed > 0);
         let allowed = |way| way != Way::Split || splits;
         let way = self.proto.ways.begin(peer, wanted, both, index, allowed);
-        // One that has to wait is asked again, perhaps with another answer.
+        // A transfer that has to wait is asked about again, and the answer may then differ.
         transfer.measured = way.is_some();
         way
     }
 
-    /// One absent sender's message is pulled at a time: by the turn of the next one the sender may
-    /// be back.
+    /// Only one absent sender's message is pulled at a time: by the time it is the next one's turn
+    /// its sender may be back.
     fn pull_or_wait(&mut self, index: u32, its_turn: bool) -> Option<Way> {
         let others = self.proto.has_pulled || !self.proto.pulls.is_empty();
         let (_, transfer) = self.proto.table.transfer(index)?;
@@ -246,15 +247,15 @@ impl<T: Transport> State<T> {
         Some(Way::Pull)
     }
 
-    /// Whether this rank has a long message on offer, and an operation under way that looks now and
+    /// Whether this rank has a long message on offer, and an operation under way that polls now and
     /// then.
     pub(in crate::engine) fn attends(&self) -> bool {
         self.proto.exposed > 0 && self.proto.hooks.awake()
     }
 
-    /// Whether the rest of what is being pulled is better streamed: its sender was absent and is
-    /// back, or looks now and then, so that both copy at a time and it does not wait in the end for
-    /// what this rank copies alone.
+    /// Whether the rest of a message that is being pulled is better streamed, because its sender
+    /// was absent and is back, or looks now and then. Both sides then copy at the same time, and
+    /// the sender does not have to wait in the end for what this rank copies alone.
     fn is_back(&mut self, index: u32) -> bool {
         let both = self.proto.exposed > 0;
         let Some((_, transfer)) = self.proto.table.transfer(index) else {
@@ -266,7 +267,7 @@ impl<T: Transport> State<T> {
         }
         let listens = match self.transport.pulls(peer, rest, false) {
             Pulls::Measured => true,
-            // Where messages go both ways, each copies for itself.
+            // Where messages go both ways, each rank copies for itself.
             Pulls::Absent if both => false,
             Pulls::Absent => self.transport.looks(peer).wrapping_sub(transfer.looks) >= LOOKS,
             _ => false,
@@ -274,7 +275,7 @@ impl<T: Transport> State<T> {
         listens && self.proto.ways.streams(peer, transfer.wanted, both)
     }
 
-    /// What the transport and the data leave to be chosen.
+    /// The choice that the transport and the data leave.
     fn choice(&mut self, index: u32) -> Option<Choice> {
         let pushes = self.proto.caps.contains(TransportCaps::PUSH);
         let (data, transfer) = self.proto.table.transfer(index)?;
@@ -286,7 +287,7 @@ impl<T: Transport> State<T> {
         let waited = transfer.header.flags & flags::WAITED != 0;
         let splits = pushes && plain && wanted >= SPLIT;
         let way = match self.transport.pulls(peer, wanted, waited) {
-            // Nothing to move: the end of a pull is the end.
+            // Nothing to move: the end of the (empty) pull ends the transfer.
             _ if wanted == 0 => Way::Pull,
             _ if !exposed => Way::Stream,
             Pulls::Never => Way::Stream,
@@ -304,7 +305,8 @@ impl<T: Transport> State<T> {
 
     /// Pulls the next part of a transfer.
     fn pull(&mut self, index: u32) -> Pulling {
-        // Before a turn as well, which takes long: much may have happened since the last.
+        // Checked before a turn as well, because a turn takes long and much may have happened since
+        // the last one.
         let (mut turn, mut back) = (Turn::More, self.is_back(index));
         let pulls = !back;
         if pulls {
@@ -343,8 +345,8 @@ impl<T: Transport> State<T> {
     }
 
     fn pull_turn(&mut self, index: u32) -> Turn {
-        // A rank that looks in passing, and whose own message is read by the other meanwhile, has
-        // nothing to wait for, and not many looks.
+        // A rank that only looks in passing, and whose own message the peer is reading meanwhile,
+        // has nothing to wait for, and does not look often. It pulls whole turns.
         let alone = self.attends();
         let Some((data, transfer)) = self.proto.table.transfer(index) else {
             return Turn::Whole;
@@ -419,7 +421,7 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Moves every push on.
+    /// Advances every push.
     pub(in crate::engine) fn advance_pushes(&mut self) -> usize {
         let count = self.proto.pushes.len();
         for _ in 0..count {
@@ -437,7 +439,7 @@ impl<T: Transport> State<T> {
                     self.proto.queue_control(push.peer, header, &[]);
                     self.half_sent(push.send);
                 }
-                // From the beginning: what was pushed already comes again.
+                // The stream starts from the beginning, so what was already pushed is sent again.
                 Turn::Refused => {
                     self.proto
                         .push_stream(push.peer, push.header, push.send, push.asked);
@@ -476,7 +478,7 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// The half of a send that the receiver asked for has left.
+    /// Notes that the half of a send that the receiver asked for has left.
     fn half_sent(&mut self, index: u32) {
         let Some(op) = self.proto.table.send(index) else {
             return;
@@ -489,7 +491,7 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// A stream has come to its end.
+    /// Ends a send, or half of one, whose stream has come to its end.
     pub(in crate::engine) fn stream_finished(&mut self, index: u32) {
         match self.proto.table.send(index).map(|op| op.stage) {
             Some(SendStage::Pushing { .. }) => self.half_sent(index),
@@ -523,7 +525,7 @@ impl Proto {
         self.queue_control(peer, header, &bytes[..len]);
     }
 
-    /// A piece of data of an offer that this rank has taken.
+    /// Handles a piece of data of an offer that this rank has taken.
     pub(in crate::engine) fn on_data(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {
         let Some(index) = self.table.resolve_short(header.cookie) else {
             return self.misbehaves(peer, "sent data that nobody asked for");
@@ -555,8 +557,8 @@ impl Proto {
         // in it (just checked) and comes from the transport's memory.
         unsafe { self.land(index, position, payload) };
         if let Some(since) = since {
-            // Two copies, of which the reader's, for which the lines travel, takes most of the
-            // time.
+            // An unasked message takes two copies. The reader's takes most of the time, because the
+            // cache lines have to travel for it.
             let time = since.elapsed() * 5 / 4;
             self.ways.would_take(peer, payload.len(), time);
         }
@@ -566,7 +568,7 @@ impl Proto {
         self.arrived(index);
     }
 
-    /// What a take asked for has been pushed.
+    /// Handles a `Pushed`: the sender has pushed what a `Take` asked for.
     pub(in crate::engine) fn on_pushed(&mut self, peer: u32, header: &Header) {
         let index = self.table.resolve_short(header.cookie);
         let transfer = index.and_then(|index| self.table.transfer(index));
@@ -579,7 +581,8 @@ impl Proto {
         self.arrived(index);
     }
 
-    /// Something has come for a transfer: ends it, or asks for what cannot be pulled.
+    /// Called when something has come for a transfer: ends the transfer, or asks for what cannot be
+    /// pulled.
     pub(in crate::engine) fn arrived(&mut self, index: u32) {
         let Some((data, transfer)) = self.table.transfer(index) else {
             return;
@@ -597,7 +600,7 @@ impl Proto {
             }
             if transfer.stranded {
                 let rest = std::mem::take(&mut transfer.mine);
-                // It is streamed; a buffer is opened for one take.
+                // The rest is streamed, because an opened buffer serves one `Take` only.
                 let opened = transfer.opened.take();
                 self.close(opened);
                 self.ask(index, rest);
@@ -626,7 +629,7 @@ impl Proto {
         self.complete(index, status);
     }
 
-    /// Closes a buffer to its pusher, before the user's call returns.
+    /// Closes a buffer to its pusher before the user's call returns.
     fn close(&mut self, opened: Option<Exposure>) {
         if let Some(opened) = opened {
             self.withdrawals.push(opened);
@@ -635,7 +638,7 @@ impl Proto {
     }
 }
 
-/// Where the transport itself may put data of a device, if it may.
+/// The address at which the transport itself may put accelerator data, if it may.
 fn served<T: Transport>(transport: &T, data: &Data) -> Option<*mut u8> {
     let data = data.driven()?;
     let start = data.at(0);
@@ -643,7 +646,7 @@ fn served<T: Transport>(transport: &T, data: &Data) -> Option<*mut u8> {
 }
 
 impl Transfer {
-    /// What to say if the data does not come.
+    /// The error to report if the data does not come.
     fn fault(&self) -> Option<String> {
         let (total, source) = (self.total, self.header.source);
         self.broken.then(|| {

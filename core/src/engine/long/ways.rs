@@ -1,47 +1,48 @@
-//! Which way the data of long messages takes: what was measured decides.
+//! Which way the data of long messages takes. Measurements decide.
 //!
 //! Three ways lead from a sender's buffer to a receiver's: a stream through the transport's memory,
-//! which copies twice with two processors; the receiver pulls, one copy by one processor; or the
-//! receiver pulls one half while the sender pushes the other. Which is the fastest depends on the
-//! distance of the two processors, on the system's price for reaching into another address space,
-//! on the length, and on whether the sender has written the data anew since it last sent it:
-//! factors of four in either direction were seen. So the receiver takes the time.
+//! two copies by two processors; a pull by the receiver, one copy by one processor; or a split, in
+//! which the receiver pulls one half while the sender pushes the other. Which is the fastest
+//! depends on the distance between the two processors, on what the system charges for access to
+//! another address space, on the length, and on whether the sender has rewritten the data since it
+//! last sent it. Factors of four in either direction were seen. So the receiver measures.
 //!
-//! For each sender and each power of two of the length, and apart from each other while this rank
-//! only receives and while its own messages are being taken, too (both ranks copy then, and what
-//! one of them tries costs the other):
+//! It keeps separate records for each sender and each power of two of the length, and for two
+//! cases: in one this rank only receives, in the other its own messages are being taken, too. (In
+//! the second case both ranks copy, and what one of them tries costs the other.) For each record:
 //! 1. The first periods try every way [`TRIALS`] times, unless the ways are known for another
-//!    length: then those costs are believed at first. A way that turns out [`FAR_WORSE`] than the
-//!    best is known well enough by then; later trials of it take [`FEW`] transfers.
-//! 2. Then each takes the way with the least cost. A way's cost per byte follows its measurements
-//!    by a quarter of the difference (by half if it is not the best), and no measurement counts for
-//!    more than [`WORST`] times what was known, so that an interrupted transfer changes little and
-//!    a change is noticed after some ten.
+//!    length; those costs are then believed at first. A way that turns out [`FAR_WORSE`] than the
+//!    best is then known well enough; later trials of it take [`FEW`] transfers.
+//! 2. After that each period takes the way with the least cost. A way's cost per byte follows its
+//!    measurements by a quarter of the difference (by half if it is not the best way). No
+//!    measurement counts for more than [`WORST`] times what was known, so that an interrupted
+//!    transfer changes little, and a real change is noticed after some ten measurements.
 //! 3. After [`FIRST_RETRY`] transfers another way is tried again, after twice as many the next
-//!    time, up to [`LAST_RETRY`], and sooner again when the best way has changed: trying costs less
-//!    than one part in a hundred in the long run.
+//!    time, up to [`LAST_RETRY`], and sooner again when the best way has changed. In the long run
+//!    trying costs less than one part in a hundred.
 //!
 //! What is measured is a period: transfers of one sender that take the same way and follow each
-//! other closely, from the beginning of the first to the end of the last; so a window of many
-//! messages is measured as it is meant, whether its transfers overlap (streams) or not (pulls).
-//! Those beyond the period's length wait until none is under way, so that nothing else is measured
-//! and a slow way is not kept because there is always something under way. Where transfers do not
-//! follow each other closely, a period is one of them; then a way is tried for several, and the
-//! best of them counts.
+//! other closely, from the beginning of the first to the end of the last. So a window of many
+//! messages is measured as one, whether its transfers overlap (streams) or not (pulls). Transfers
+//! beyond the period's length wait until none is under way. This keeps them out of the measurement,
+//! and a slow way is not kept merely because there is always something under way. Where transfers
+//! do not follow each other closely, a period is a single transfer; a way is then tried for several
+//! periods, and the best of them counts.
 //!
-//! Where long messages go both ways between two ranks at a time, both would learn something wrong:
-//! a stream is slow while its sender pulls, so two ranks that pull, at half the speed of two that
-//! stream, go on pulling, because each finds the other way slower by itself; and one that splits
-//! takes the other's processor for its own. So there the lower rank leads, and the other one takes
-//! the way by which its own messages are taken; and what is measured are the bytes of both
-//! directions. Messages to and fro in turn are taken for such, too.
+//! Where long messages go both ways between two ranks at the same time, each rank by itself would
+//! learn something wrong. A stream is slow while its sender pulls. So two ranks that pull, at half
+//! the speed of two that stream, would keep pulling, because each finds the other way slower by
+//! itself. And a rank that splits takes the other's processor for its own messages. So the lower
+//! rank leads: the other rank takes the way by which its own messages are taken, and the bytes of
+//! both directions are measured. Messages that go to and fro in turn are treated as such, too.
 //!
-//! A message of middle length goes unasked, in pieces, once it has been streamed for a while
-//! (`unasked.rs`). So where a call waits for it its stream is priced as what that will be, two
-//! copies and no question: the receiver takes the time of its own, which is most of it.
+//! Once a message of middle length has been streamed for a while, it goes unasked, in pieces
+//! (`unasked.rs`). So where a call waits for such a message, its stream is priced as what it will
+//! become: two copies and no question. The receiver measures its own copy, which takes most of the
+//! time.
 //!
-//! Reading the clock twice takes as long as a line of memory from one core to the other. So while
-//! one way is known to be the best, only one period in [`RESTS`] + 1 is measured.
+//! Reading the clock twice takes as long as moving a line of memory from one core to another. So
+//! while one way is known to be the best, only one period in [`RESTS`] + 1 is measured.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -51,85 +52,85 @@ use std::time::{Duration, Instant};
 pub(in crate::engine) enum Way {
     /// Through the transport's memory.
     Stream = 0,
-    /// The receiver reads all of it.
+    /// The receiver pulls all of it.
     Pull = 1,
-    /// The receiver reads the first half, and the sender writes the second.
+    /// The receiver pulls the first half, and the sender pushes the second.
     Split = 2,
 }
 
 const ALL: [Way; 3] = [Way::Stream, Way::Pull, Way::Split];
-/// Periods that try a way before its cost is believed: the first one may have to make the memory
-/// that it goes through.
+/// Periods that try a way before its cost is believed. More than one, because the first may have to
+/// allocate the memory that it goes through.
 const TRIALS: u8 = 3;
-/// Copies of which the shortest counts.
+/// Among the first this many measured copies, the shortest counts.
 const COLD: u8 = 8;
-/// Most that one measurement counts for, as a multiple of the known cost.
+/// The most that one measurement counts for, as a multiple of the known cost.
 const WORST: u64 = 4;
-/// Transfers after which another way is tried again, at first.
+/// Transfers after which another way is tried again, the first time.
 const FIRST_RETRY: u32 = 512;
-/// The same, at last.
+/// The same, once it has doubled as often as it may.
 const LAST_RETRY: u32 = 4096;
-/// Transfers of a period, and of one that tries another way: few, because what one of two ranks
-/// tries slows the other down, which may then take its own way for a bad one.
+/// Transfers of a normal period (`PERIOD`), and of one that tries another way (`PROBE`). The latter
+/// are few, because one rank's trial slows the other rank down, which may then take its own way for
+/// a bad one.
 const PERIOD: u32 = 64;
 const PROBE: u32 = 8;
-/// A way that costs so many times as much as the best one is far worse.
+/// A way that costs this many times as much as the best one is far worse.
 const FAR_WORSE: u64 = 2;
-/// Transfers of a period that tries a way that was far worse: enough to see that something has
-/// changed.
+/// Transfers of a period that retries a far worse way: enough to see whether something has changed.
 const FEW: u32 = 2;
-/// Periods of the best way that are not measured after one that is.
+/// Periods of the best way that go unmeasured after a measured one.
 const RESTS: u32 = 3;
-/// Transfers for which the way that the peer has gone last is believed to be its way still.
+/// Transfers for which the peer's most recent way is assumed to be its way still.
 const LED: u32 = 2 * PERIOD;
-/// Bytes of a period that tries another way, if that makes fewer transfers.
+/// Bytes of a period that tries another way, if they make fewer transfers than `PROBE`.
 const PROBE_BYTES: u32 = 16 << 20;
-/// A transfer follows the one before if the pause between them is at most this part of the period
-/// so far.
+/// A transfer follows the one before it closely if the pause between them is at most this part of
+/// the period so far.
 const GAP: u32 = 4;
-/// Binary logarithms of the shortest and of the longest lengths that are told apart.
+/// Binary logarithms of the shortest and the longest lengths that have classes of their own.
 const SHORTEST: u32 = 12;
 const LONGEST: u32 = 24;
 const LENGTHS: usize = (LONGEST - SHORTEST + 1) as usize;
-/// Each length is known twice: while this rank only receives, and while its own messages are taken,
-/// too.
+/// Each length has two classes: one while this rank only receives, and one while its own messages
+/// are being taken, too.
 const CLASSES: usize = 2 * LENGTHS;
 
-/// What is known of all senders.
+/// What this rank knows of all senders.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Ways {
     senders: BTreeMap<u32, Box<Sender>>,
 }
 
-/// What is known of one sender, and its period.
+/// What this rank knows of one sender, and that sender's current period.
 #[derive(Debug)]
 struct Sender {
     classes: [Class; CLASSES],
-    /// Transfers under way, and begun in this period.
+    /// Transfers under way, and transfers begun in this period.
     active: u32,
     begun: u32,
-    /// How many may begin in this period.
+    /// How many transfers may begin in this period.
     room: u32,
     way: Way,
     class: usize,
     /// Whether the period is measured.
     timed: bool,
-    /// Whether it tries a way.
+    /// Whether the period is a trial of its way.
     trial: bool,
     bytes: u64,
-    /// Bytes of this rank's that the peer has taken since the period began, and until its last
-    /// transfer so far ended.
+    /// Bytes of this rank's messages that the peer has taken since the period began (`given`), and
+    /// until the end of the period's latest transfer (`counted`).
     given: u64,
     counted: u64,
-    /// When the period began, and when its last transfer so far ended.
+    /// When the period began, and when its latest transfer ended.
     since: Instant,
     until: Instant,
     /// Receives whose transfers wait for the end of the period.
     waiting: VecDeque<u32>,
-    /// How the peer takes this rank's messages, if it leads, and for how many more transfers that
-    /// is believed.
+    /// The way by which the peer takes this rank's messages, if it leads, and for how many more
+    /// transfers that is assumed.
     theirs: Option<(Way, u32)>,
-    /// The period goes that way.
+    /// Whether the period goes that way.
     led: bool,
 }
 
@@ -139,23 +140,23 @@ struct Class {
     /// Picoseconds per byte.
     cost: [u64; ALL.len()],
     trials: [u8; ALL.len()],
-    /// The cost is that of another length.
+    /// Whether the cost was taken over from another length.
     believed: [bool; ALL.len()],
-    /// Picoseconds per byte of a message that goes unasked, for which its stream stands; and copies
-    /// that were measured.
+    /// Picoseconds per byte of the unasked message that a stream stands for; and the number of
+    /// copies that were measured.
     unasked: Option<u64>,
     copies: u8,
-    /// A way that is being tried: in so many transfers until now, and its least cost.
+    /// A way being tried: the way, its transfers so far, and its least cost.
     trying: Option<(Way, u32, u64)>,
-    /// Transfers until another way is tried.
+    /// Transfers until another way is tried; and how many there were at the last reset.
     left: u32,
     retry: u32,
-    /// Which other way comes next.
+    /// Which of the other ways is tried next.
     turn: usize,
 }
 
 impl Ways {
-    /// Whether a transfer that begins now is sure to be streamed, because those before it are.
+    /// Whether a transfer that begins now is sure to be streamed, because those before it were.
     pub(in crate::engine) fn go_on_streaming(&self, peer: u32, len: usize, both: bool) -> bool {
         self.senders.get(&peer).is_some_and(|sender| {
             let same = sender.active > 0 || sender.goes_on(sender.class_now(len, both), &|_| true);
@@ -163,7 +164,7 @@ impl Ways {
         })
     }
 
-    /// Whether a stream is the best way that is known of messages of `len` bytes from `peer`.
+    /// Whether a stream is the best known way for messages of `len` bytes from `peer`.
     pub(in crate::engine) fn streams(&self, peer: u32, len: usize, both: bool) -> bool {
         self.senders.get(&peer).is_some_and(|sender| {
             let class = &sender.classes[sender.class_now(len, both)];
@@ -172,8 +173,8 @@ impl Ways {
     }
 
     /// The way of a transfer of `len` bytes from `peer` for `receive` that begins now; `None` if it
-    /// has to wait for the end of the period. `both` says whether this rank's own messages are
-    /// being taken meanwhile, `allowed` which ways there are.
+    /// has to wait for the end of the period. `both`: whether this rank's own messages are being
+    /// taken meanwhile. `allowed`: which ways are possible.
     pub(in crate::engine) fn begin(
         &mut self,
         peer: u32,
@@ -208,7 +209,8 @@ impl Ways {
         Some(sender.way)
     }
 
-    /// `peer`, which leads where messages go both ways, has taken one of this rank's.
+    /// Notes the way by which `peer`, which leads where messages go both ways, has taken a message
+    /// of this rank.
     pub(in crate::engine) fn led(&mut self, peer: u32, way: Way) {
         let sender = self
             .senders
@@ -217,7 +219,7 @@ impl Ways {
         sender.theirs = Some((way, LED));
     }
 
-    /// `len` bytes of a message of this rank have been taken by `peer`.
+    /// Notes that `peer` has taken `len` bytes of a message of this rank.
     pub(in crate::engine) fn given(&mut self, peer: u32, len: usize) {
         let long = len >= 1 << SHORTEST;
         if let Some(sender) = self.senders.get_mut(&peer).filter(|_| long) {
@@ -225,7 +227,8 @@ impl Ways {
         }
     }
 
-    /// A transfer from `peer` that had begun is over. What is returned may begin now.
+    /// Notes that a transfer from `peer` is over. Returns the receives whose transfers may begin
+    /// now.
     pub(in crate::engine) fn end(&mut self, peer: u32) -> VecDeque<u32> {
         let Some(sender) = self.senders.get_mut(&peer) else {
             return VecDeque::new();
@@ -241,14 +244,14 @@ impl Ways {
         std::mem::take(&mut sender.waiting)
     }
 
-    /// Whether copies of what `peer` streams are to be measured.
+    /// Whether copies of streamed data from `peer` are to be measured.
     pub(in crate::engine) fn times_copies(&self, peer: u32) -> bool {
         let sender = self.senders.get(&peer);
         sender.is_some_and(|sender| sender.timed && sender.active > 0)
     }
 
-    /// What the part of a message would have taken that might have come unasked: estimated from a
-    /// copy out of the transport's memory.
+    /// Notes how long a part of a message would have taken if it had come unasked, estimated from
+    /// the copy out of the transport's memory.
     pub(in crate::engine) fn would_take(&mut self, peer: u32, len: usize, time: Duration) {
         let Some(sender) = self.senders.get_mut(&peer) else {
             return;
@@ -258,7 +261,7 @@ impl Ways {
         sender.classes[sender.class].would_cost(cost);
     }
 
-    /// A sender has died.
+    /// Forgets a sender that has died.
     pub(in crate::engine) fn forget(&mut self, peer: u32) {
         self.senders.remove(&peer);
     }
@@ -287,7 +290,8 @@ impl Sender {
         }
     }
 
-    /// Whether one that begins now follows the others closely enough, and there is room for it.
+    /// Whether a transfer that begins now follows the others closely enough, and there is room for
+    /// it.
     fn follows(&self) -> bool {
         if self.begun >= self.room || !self.timed {
             return self.begun < self.room;
@@ -296,25 +300,25 @@ impl Sender {
         self.until.elapsed() <= busy / GAP
     }
 
-    /// The class of a transfer that begins now. Between two windows that go both ways, nothing is
-    /// exposed for a moment.
+    /// The class of a transfer that begins now. `both` alone does not tell: between two windows
+    /// that go both ways, nothing is exposed for a moment.
     fn class_now(&self, len: usize, both: bool) -> usize {
         class_of(len, both || self.given > 0)
     }
 
-    /// Whether a transfer that begins now, with none under way, belongs to the period.
+    /// Whether a transfer that begins now, with none under way, belongs to the current period.
     fn goes_on(&self, class: usize, allowed: &impl Fn(Way) -> bool) -> bool {
         let same = class == self.class && allowed(self.way);
         same && self.led_by(class, allowed) == self.led.then_some(self.way) && self.follows()
     }
 
-    /// The way that the peer goes, if it leads and that is known, and messages go both ways.
+    /// The peer's way, if messages go both ways, the peer leads and its way is known.
     fn led_by(&self, class: usize, allowed: &impl Fn(Way) -> bool) -> Option<Way> {
         let (way, more) = self.theirs.filter(|_| class >= LENGTHS)?;
         (more > 0 && allowed(way)).then_some(way)
     }
 
-    /// Begins a period that goes the peer's way: a short one, unless that way's transfers begin all
+    /// Begins a period that goes the peer's way. It is short, unless that way's transfers begin all
     /// at once.
     fn begin_led(&mut self, class: usize, way: Way) {
         self.end_period();
@@ -323,7 +327,7 @@ impl Sender {
         (self.timed, self.trial) = (false, false);
     }
 
-    /// Learns from the period that is over.
+    /// Records the result of the period that is over.
     fn end_period(&mut self) {
         let learns = self.begun > 0 && !self.led;
         if learns && !self.timed {
@@ -345,7 +349,7 @@ impl Sender {
         (self.given, self.counted) = (0, 0);
     }
 
-    /// Learns from the period that is over, and begins another one.
+    /// Records the result of the period that is over, and begins another one.
     fn begin_period(&mut self, class: usize, allowed: impl Fn(Way) -> bool) {
         let (same, rested) = (class == self.class, !self.timed);
         self.end_period();
@@ -360,13 +364,13 @@ impl Sender {
         }
     }
 
-    /// The way of a period, how many transfers may be in it, and whether it tries a way. What is
-    /// known of messages of the nearest length is believed at first.
+    /// The way of a period, how many transfers it may have, and whether it is a trial. A new class
+    /// takes over at first what is known of the nearest length.
     fn choose(&mut self, allowed: impl Fn(Way) -> bool) -> (Way, u32, bool) {
         let class = self.class;
         let known = |at: &usize| ALL.iter().all(|&way| self.classes[*at].is_tried(way));
         if self.classes[class].is_new() {
-            // Of the same kind, if there is one.
+            // Only lengths of the same case, one-way or both ways.
             let first = class / LENGTHS * LENGTHS;
             let nearest = (first..first + LENGTHS).filter(known);
             if let Some(nearest) = nearest.min_by_key(|at| at.abs_diff(class)) {
@@ -383,7 +387,7 @@ impl Sender {
         (way, if trial { self.probe() } else { PERIOD }, trial)
     }
 
-    /// How many transfers try the way of this period.
+    /// How many transfers a trial of this period's way has.
     fn probe(&self) -> u32 {
         let most = match self.classes[self.class].is_far_worse(self.way) {
             true => FEW,
@@ -414,20 +418,20 @@ impl Class {
         self.trials[way as usize] >= TRIALS
     }
 
-    /// The best of the ways that were tried at all.
+    /// The best of the ways that have been tried at all.
     fn best(&self) -> Option<Way> {
         let tried = ALL.into_iter().filter(|&way| self.trials[way as usize] > 0);
         tried.min_by_key(|&way| self.price(way))
     }
 
-    /// Whether a way is known to cost a multiple of what the best one does.
+    /// Whether a way is known to cost a multiple of the best way's cost.
     fn is_far_worse(&self, way: Way) -> bool {
         let best = self.best().filter(|&best| self.is_tried(best));
         let far = |best| self.price(way) >= FAR_WORSE * self.price(best);
         self.trials[way as usize] > 0 && !self.believed[way as usize] && best.is_some_and(far)
     }
 
-    /// The way of a period, and whether that is a trial.
+    /// The way of a period, and whether the period is a trial.
     fn choose(&mut self, allowed: impl Fn(Way) -> bool) -> (Way, bool) {
         let ways = || ALL.into_iter().filter(|&way| allowed(way));
         if let Some((way, ..)) = self.trying.filter(|&(way, ..)| allowed(way)) {
@@ -439,7 +443,7 @@ impl Class {
         let best = ways().min_by_key(|&way| self.price(way));
         let best = best.unwrap_or(Way::Stream);
         if self.believed[best as usize] {
-            // Its first transfers of this length find cold memory.
+            // The first transfers of this length find cold memory, so the cost is measured again.
             return (best, true);
         }
         if self.left > 0 {
@@ -454,15 +458,15 @@ impl Class {
         (other.unwrap_or(best), true)
     }
 
-    /// What a way is taken for.
+    /// The cost at which a way is compared with the others.
     fn price(&self, way: Way) -> u64 {
         let cost = self.cost[way as usize];
         let unasked = self.unasked.filter(|_| way == Way::Stream);
         unasked.map_or(cost, |unasked| cost.min(unasked))
     }
 
-    /// A message that nobody asked for would have cost so much. The first copies find page tables
-    /// and caches cold; an interrupted one counts for little.
+    /// Notes what a message would have cost unasked. The first copies find page tables and caches
+    /// cold; an interrupted copy counts for little.
     fn would_cost(&mut self, cost: u64) {
         let known = self.unasked.unwrap_or(cost);
         let cost = match self.copies {
@@ -473,14 +477,14 @@ impl Class {
         self.copies = self.copies.saturating_add(1);
     }
 
-    /// So many transfers have taken the best way, and were not measured.
+    /// Notes that so many transfers have taken the best way without being measured.
     fn rested(&mut self, transfers: u32) {
         self.left = self.left.saturating_sub(transfers);
     }
 
-    /// A period has tried a way. Where transfers are far apart that is one transfer, and what
-    /// counts is the best of several: the first one finds the caches as the way before has left
-    /// them.
+    /// Notes the result of a period that has tried a way. Where transfers are far apart, a period
+    /// is one transfer, and the best of several periods counts, because the first finds the caches
+    /// as the previous way has left them.
     fn tried(&mut self, way: Way, cost: u64, transfers: u32, enough: u32) {
         let so_far = self.trying.take().filter(|&(trying, ..)| trying == way);
         let (_, before, least) = so_far.unwrap_or((way, 0, u64::MAX));
@@ -501,13 +505,13 @@ impl Class {
             0 => cost,
             // The first ones find caches and page tables cold.
             1..TRIALS => cost.min(*known),
-            // What is known of the best is recent, of the others old.
+            // The known cost of the best way is recent; those of the others are old.
             _ if before != Some(way) => (*known + cost.min(WORST * *known)).div_ceil(2),
             _ => (3 * *known + cost.min(WORST * *known)).div_ceil(4),
         };
         *trials = trials.saturating_add(1);
         if self.is_far_worse(way) {
-            // However cold the memory was: that is not made up for by two more trials.
+            // Two more trials cannot make up for that, however cold the memory was.
             self.trials[way as usize] = TRIALS.max(self.trials[way as usize]);
         }
         self.left = self.left.saturating_sub(transfers);
