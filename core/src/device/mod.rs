@@ -4,9 +4,9 @@
 //! A device is an endpoint of one rank in one job. It is usable by itself: without communicators
 //! from above, local ranks are world ranks and any context id may be used.
 //!
-//! Two floors. The entries that end in `_unchecked` are `unsafe`, trust their arguments and assert
-//! in debug builds only; the facade, which has validated already, calls them. The safe methods of
-//! [`Adi`] validate everything and return errors.
+//! The interface has two floors. Entries that end in `_unchecked` are `unsafe` and trust their
+//! arguments, which they only assert in debug builds; the facade has validated them before it
+//! calls. The safe methods of [`Adi`] validate everything and return errors.
 //!
 //! Everything here may be called inside or outside of a communicator's lifetime, from one thread at
 //! level [`Single`](crate::level::Single) and from any at [`Multiple`](crate::level::Multiple); two
@@ -60,9 +60,9 @@ use crate::status::Status;
 /// receive completes it inside the call.
 ///
 /// # Safety
-/// What stands on a device uses memory on its word. A request that is said to be over, however it
-/// ended, has no use for its buffers any more, nor has a blocking call that has returned; memory
-/// that it hands out is there until it is freed; what it says of a message is true.
+/// Code above a device relies on what the device says about memory. Once a request is said to be
+/// over, however it ended, or a blocking call has returned, the device no longer uses the buffers.
+/// Memory that it hands out stays valid until it is freed. What it reports about a message is true.
 pub unsafe trait Device {
     // ---- Lifecycle and attributes ---------------------------------------------------------------
 
@@ -93,16 +93,16 @@ pub unsafe trait Device {
     /// [`InvalidCommunicator`](crate::ErrorKind::InvalidCommunicator) if the context is in use.
     fn comm_init(&self, parent: Option<&CommView>, new: &CommView) -> Result<()>;
 
-    /// Tells the device that a communicator goes (`MPID_CommFree`). Operations that are still
-    /// pending complete as if it were there.
+    /// Tells the device that a communicator is freed (`MPID_CommFree`). Operations that are still
+    /// pending complete as if it existed.
     fn comm_free(&self, comm: &CommView);
 
-    /// The failure of a peer, if it is held to be dead, or has left in good order while something
-    /// was still wanted of it.
+    /// Why a peer counts as failed: it is held to be dead, or it has left in good order while
+    /// something was still wanted of it.
     fn failure_of(&self, peer: ProcId) -> Option<String>;
 
     /// A member of `group` that is held to be dead, if there is one. Called at the start of every
-    /// collective operation: where nobody has died it should cost a few loads.
+    /// collective operation, so while nobody has died it should cost only a few loads.
     fn dead_member(&self, group: &Group) -> Option<ProcId> {
         group
             .iter()
@@ -112,8 +112,8 @@ pub unsafe trait Device {
     /// Declares this rank failed to the other ranks of its job (a thread that was a rank panicked).
     fn declare_self_failed(&self, why: &str);
 
-    /// The program of this rank has failed and its process is about to end, which is how others
-    /// hear of it: the device that is dropped does not say that it has left in good order.
+    /// This rank's program has failed, and its process is about to end, by which others learn of
+    /// the failure: when the device is dropped, it must not announce that it leaves in good order.
     fn end_silently(&self) {}
 
     /// Number of the node on which a peer runs; ranks with equal numbers share memory.
@@ -260,8 +260,8 @@ pub unsafe trait Device {
     // ---- Memory that only its driver reaches ---------------------------------------------------
 
     /// Starts a send of data in memory that only its driver reaches ([`Caps::DRIVEN`]). Most
-    /// callers want [`Staging`](crate::staging::Staging), which finds the driver, and sends what is
-    /// short, or what this device does not take, from a copy.
+    /// callers want [`Staging`](crate::staging::Staging), which finds the driver, and sends short
+    /// data, and data that this device does not accept, from a copy.
     ///
     /// If the driver fails, both sides end with
     /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory); later messages arrive.
@@ -279,7 +279,7 @@ pub unsafe trait Device {
         Err(unsupported(buf.driver.kind(), "this send"))
     }
 
-    /// Starts a receive into memory that only its driver reaches ([`Caps::DRIVEN`]):
+    /// Starts a receive into memory that only its driver reaches ([`Caps::DRIVEN`]); see
     /// [`isend_driven_unchecked`](Self::isend_driven_unchecked).
     ///
     /// # Errors
@@ -359,7 +359,7 @@ pub unsafe trait Device {
     /// As [`irecv_datatype_unchecked`](Self::irecv_datatype_unchecked).
     unsafe fn imrecv_unchecked(&self, message: Message, buf: TypedBuf<'_>) -> Result<Request>;
 
-    /// Throws a message away that was taken: it counts as received, its data is lost.
+    /// Discards a message that was taken: it counts as received, its data is lost.
     ///
     /// # Errors
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest) if the handle is stale.
@@ -368,8 +368,8 @@ pub unsafe trait Device {
     // ---- Requests and completion ---------------------------------------------------------------
 
     /// Whether a request is complete: a load, no call of the device, no progress (`is_complete` of
-    /// the paper). True for [`Request::NULL`], for stale requests (the next call with them says so)
-    /// and for inactive persistent ones; for one that was given up, when its operation is over.
+    /// the paper). True for [`Request::NULL`], stale requests (the next call reports them) and
+    /// inactive persistent ones. One that was given up is complete when its operation is over.
     fn is_complete(&self, request: Request) -> bool;
 
     /// Makes progress and completes the request if it can be (`MPID_SendIcomplete`,
@@ -395,26 +395,26 @@ pub unsafe trait Device {
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
     fn peek(&self, request: Request) -> Result<Option<Status>>;
 
-    /// Asks for an active request to be cancelled (`MPID_SendCancel`, `MPID_RecvCancel`). Whether
-    /// it was, the status says at completion; that it could not be is not an error.
+    /// Asks for an active request to be cancelled (`MPID_SendCancel`, `MPID_RecvCancel`). The
+    /// status at completion says whether it was; if it could not be, that is not an error.
     ///
     /// # Errors
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
     fn cancel(&self, request: Request) -> Result<()>;
 
     /// Gives a request up (`MPID_SendFree`, `MPID_RecvFree`, `MPID_Request_free`): the operation
-    /// goes on, the slot is freed when it is over.
+    /// continues, and its slot is freed when it is over.
     ///
     /// # Errors
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
     fn free(&self, request: Request) -> Result<()>;
 
     /// Keeps `keep` alive until the operation of an active request is over, whatever becomes of the
-    /// handle, and calls `then` with the status when it completes: at once, if it is over.
+    /// handle, and calls `then` with the status at completion (at once if that has passed).
     ///
     /// # Errors
-    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest), and what `then` makes of the status of
-    /// [`Request::DONE`], which nothing keeps.
+    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest), and any error that `then` returns for
+    /// [`Request::DONE`], which has no slot to keep it in.
     fn attach(&self, request: Request, completion: Completion) -> Result<()>;
 
     /// Makes progress (`MPID_DeviceCheck`). With [`Check::Blocking`], returns when the completion
@@ -424,7 +424,7 @@ pub unsafe trait Device {
     /// [`Aborted`](crate::ErrorKind::Aborted) when the job ends.
     fn device_check(&self, check: Check) -> Result<()>;
 
-    /// A number that changes whenever a request becomes complete, and with other news that somebody
+    /// A number that changes whenever a request becomes complete, and on other events that a thread
     /// may wait for. Read it before the last test that precedes a blocking
     /// [`device_check`](Self::device_check).
     fn completion_epoch(&self) -> u64;
@@ -446,8 +446,8 @@ pub unsafe trait Device {
 
     // ---- Active messages -----------------------------------------------------------------------
 
-    /// Registers the handler for active messages with this id. Messages that came before are kept
-    /// and delivered now.
+    /// Registers the handler for active messages with this id. Messages that arrived before are
+    /// kept and delivered now.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the id is taken.
@@ -468,11 +468,11 @@ pub unsafe trait Device {
     fn register_hook(&self, hook: Hook) -> HookId;
 
     /// Wakes a hook that has said [`Turn::Sleep`]: it runs in the next poll, which may be another
-    /// thread's. Give it its work first, and wake it then: a hook that was about to sleep without
-    /// having seen the work stays awake.
+    /// thread's. Give the hook its work first and then wake it: a hook that is just about to sleep
+    /// without having seen the work then stays awake.
     fn wake_hook(&self, hook: HookId);
 
-    /// Whether there is a slot for another request now. With one thread that stays true until that
+    /// Whether a slot for another request is free now. With one thread that stays true until the
     /// thread starts something.
     fn has_request_room(&self) -> bool;
 
@@ -490,7 +490,7 @@ pub unsafe trait Device {
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
     fn complete_upper(&self, request: Request, status: Status) -> Result<()>;
 
-    /// Ends such a request with an error, which whoever completes it gets.
+    /// Ends such a request with an error, which the call that completes it returns.
     ///
     /// # Errors
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
@@ -498,13 +498,13 @@ pub unsafe trait Device {
 
     // ---- One-sided primitives ------------------------------------------------------------------
 
-    /// Allocates `len` zeroed bytes that peers may reach; directly, where [`Caps::DIRECT`] is set.
+    /// Allocates `len` zeroed bytes that peers may reach, directly where [`Caps::DIRECT`] is set.
     ///
     /// # Errors
     /// [`Exhausted`](crate::ErrorKind::Exhausted).
     fn alloc_region(&self, len: usize) -> Result<Region>;
 
-    /// Makes memory of the caller's reachable for peers.
+    /// Makes the caller's memory reachable for peers.
     ///
     /// # Errors
     /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory).
@@ -514,9 +514,9 @@ pub unsafe trait Device {
     /// program must not access them through references while peers may.
     unsafe fn register_region(&self, ptr: *mut u8, len: usize) -> Result<Region>;
 
-    /// Makes memory that only its driver reaches reachable for peers ([`Caps::DRIVEN`]): they put
-    /// to it and get from it; atomic operations are refused
-    /// ([`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory)), the owner's, too.
+    /// Makes memory that only its driver reaches reachable for peers ([`Caps::DRIVEN`]): they can
+    /// put to it and get from it. Atomic operations, even the owner's, are refused
+    /// ([`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory)).
     ///
     /// # Errors
     /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) without [`Caps::DRIVEN`], or if
@@ -528,12 +528,12 @@ pub unsafe trait Device {
         Err(unsupported(memory.driver.kind(), "a region"))
     }
 
-    /// [`put`](Self::put) from memory that only its driver reaches, where that needs no copy on
-    /// this side: the peer's region is loaded and stored here, or the network reads such memory.
-    /// [`Staging::put`](crate::staging::Staging::put) does it everywhere.
+    /// [`put`](Self::put) from memory that only its driver reaches, if this side needs no copy:
+    /// either the peer's region is loaded and stored here, or the network reads such memory.
+    /// [`Staging::put`](crate::staging::Staging::put) works everywhere.
     ///
     /// # Errors
-    /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) elsewhere, and if the driver
+    /// [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) if a copy is needed or the driver
     /// fails; else as [`put`](Self::put).
     ///
     /// # Safety
@@ -549,7 +549,7 @@ pub unsafe trait Device {
         Err(unsupported(source.driver.kind(), "a put"))
     }
 
-    /// [`get`](Self::get) into memory that only its driver reaches:
+    /// [`get`](Self::get) into memory that only its driver reaches; see
     /// [`put_driven`](Self::put_driven).
     ///
     /// # Errors
@@ -570,8 +570,8 @@ pub unsafe trait Device {
 
     /// Frees a region, or ends its registration. Later accesses by peers are errors on their side.
     ///
-    /// A rank may free a region as soon as it knows that every peer has made its last access, from
-    /// a barrier, or from a flag of each. The same memory may be the next region's, here, at once.
+    /// A rank may free a region once it knows, from a barrier or a flag of each peer, that every
+    /// peer has made its last access. The same memory may back this rank's next region at once.
     ///
     /// # Errors
     /// [`RemoteAccess`](crate::ErrorKind::RemoteAccess) if it is not a live region of this device.
@@ -645,12 +645,12 @@ pub unsafe trait Device {
 
     // ---- Waiting on memory that peers store into -----------------------------------------------
 
-    /// Waits until `ready` holds: a look at memory of a region (of this rank, or by
-    /// [`direct`](Self::direct) of a peer) into which a member of `group` is to store. Progress is
-    /// made meanwhile. `ready` is called often; it must not call the device, but for
-    /// [`is_complete`](Self::is_complete).
+    /// Waits until `ready` returns `true`. `ready` looks at memory of a region (of this rank, or of
+    /// a peer by [`direct`](Self::direct)) into which a member of `group` will store. It is called
+    /// often and must not call the device, except [`is_complete`](Self::is_complete). Progress is
+    /// made meanwhile.
     ///
-    /// Whoever stores there calls [`notify`](Self::notify) afterwards, or does it by
+    /// The rank that stores calls [`notify`](Self::notify) afterwards, unless it stores by
     /// [`put`](Self::put) or [`atomic`](Self::atomic) without [`Caps::DIRECT`]. The default polls,
     /// and never sleeps.
     ///
@@ -664,9 +664,9 @@ pub unsafe trait Device {
         defaults::wait_for(self, group, ready)
     }
 
-    /// The same, where it is `peer` whose store, or message, makes `ready` hold: where ranks take
-    /// turns on processors, the one that waits knows then whether it has to give its own away. By
-    /// default this is [`wait_for`](Self::wait_for).
+    /// The same for a `ready` that only a store, or a message, of `peer` can make hold. Where ranks
+    /// take turns on processors, the waiting rank then knows whether it has to give its own away.
+    /// By default this is [`wait_for`](Self::wait_for).
     ///
     /// # Errors
     /// As [`wait_for`](Self::wait_for).
@@ -678,15 +678,15 @@ pub unsafe trait Device {
         self.wait_for(group, ready)
     }
 
-    /// Wakes `peer` if it sleeps in [`wait_for`](Self::wait_for), for which this rank has just
-    /// stored (with `Release`): a load if it does not sleep. Nothing where nobody can store.
+    /// Wakes `peer` if it sleeps in [`wait_for`](Self::wait_for) for a store that this rank has
+    /// just made (with `Release`). A load if it does not sleep; nothing where peers cannot store.
     fn notify(&self, peer: ProcId) {
         let _ = peer;
     }
 
-    /// The processor that the calling thread runs on at the moment, where the ranks of this node
-    /// are more than their processors and so take turns: who waits for a rank of the same processor
-    /// has to [`give_way`](Self::give_way), who waits for one of another need not.
+    /// The processor that the calling thread currently runs on, where this node has fewer
+    /// processors than ranks, which so take turns. A rank that waits for one on the same processor
+    /// must [`give_way`](Self::give_way); one that waits for a rank on another processor need not.
     ///
     /// `None`, as by default, where ranks have processors of their own, wait without giving them
     /// away, or the system does not tell. A thread that is not bound may run on another one later.
@@ -694,7 +694,7 @@ pub unsafe trait Device {
         None
     }
 
-    /// Lets others run that want this thread's processor, once. Nothing where
+    /// Once lets other threads run that want this thread's processor. Does nothing where
     /// [`processor`](Self::processor) is `None`.
     fn give_way(&self) {}
 }

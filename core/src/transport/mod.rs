@@ -1,21 +1,21 @@
 //! The boundary below the engine: what only moves bytes between ranks.
 //!
-//! A backend author reads this folder and no other. [`Transport`] is what shared memory is: peers,
-//! a short and a bulk way to hand a packet over, a poll that feeds packets to a [`Sink`], and
-//! optional extras, each announced by a bit of [`TransportCaps`]: a bit is set exactly where the
-//! operation is wired, and the conformance suite proves both ways (`PULL_FAR` is advice, not an
-//! operation).
+//! A backend author reads this folder and no other. [`Transport`] is modelled on shared memory:
+//! peers, a short and a bulk way to hand a packet over, a poll that feeds packets to a [`Sink`],
+//! and optional extras. Each extra is announced by a bit of [`TransportCaps`]. A bit is set exactly
+//! where the operation is wired, and the conformance suite proves both directions (`PULL_FAR` is
+//! advice, not an operation).
 //!
 //! # Contract
 //! - **Threads.** The engine calls a transport with `&mut self`, from one thread at a time.
-//! - **Order.** Packets from one rank to another arrive in the order in which `send_*` returned
-//!   [`Sent::Done`], each once and unchanged. Nothing is promised between different pairs.
-//! - **Back-pressure.** [`Sent::Full`] is the only sign of it: nothing was sent, the engine tries
-//!   again after a later poll. A transport never blocks and never allocates on the path of a
+//! - **Order.** Packets from one rank to another arrive exactly once, unchanged, in the order in
+//!   which `send_*` returned [`Sent::Done`]. Nothing is promised between different pairs.
+//! - **Back-pressure.** [`Sent::Full`] is the only sign of it: nothing was sent, and the engine
+//!   tries again after a later poll. A transport never blocks, and never allocates on the path of a
 //!   packet.
 //! - **Upward calls.** Only through the sink, only inside [`Transport::poll`].
 //! - **Foreign bytes.** A transport checks every length and offset that it reads from memory that a
-//!   peer can write, before use; a peer that writes nonsense is reported as failed.
+//!   peer can write, before it uses them; a peer that writes nonsense is reported as failed.
 //! - **Clocks and sleeping** belong to the engine; a transport lends it a [`Bell`].
 
 pub mod decorate;
@@ -40,7 +40,8 @@ bitflags! {
     /// What a transport can do beyond moving packets.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct TransportCaps: u32 {
-        /// [`Transport::expose`] and [`Transport::pull`]: a receiver reads a peer's buffer itself.
+        /// [`Transport::expose`] and [`Transport::pull`]: a receiver reads a peer's buffer by
+        /// itself.
         const PULL = 1;
         /// [`Transport::offer_open`] and its kin: an offer is a word that either side takes by
         /// compare-and-swap, so that a send can be cancelled without asking the peer.
@@ -49,7 +50,7 @@ bitflags! {
         const DIRECT = 4;
         /// Peers are separate processes (or machines), which can die on their own.
         const PROCESSES = 8;
-        /// Sleeping ends by itself when something arrives: [`Transport::bell`] is real.
+        /// A sleeping rank is woken when something arrives: [`Transport::bell`] is real.
         const SLEEP = 16;
         /// [`Transport::expose_mut`] and [`Transport::push`]: a sender writes into a buffer that
         /// the receiver has opened for it.
@@ -58,15 +59,16 @@ bitflags! {
         /// reads memory that a peer has registered.
         const REMOTE = 256;
         /// [`Remote::Atomic`], in all widths and operations. All ranks of a job have it, or none.
-        /// Whoever uses it on registered memory does so alone: the owner, too, goes by the network.
+        /// While registered memory is used with it, nothing else may access that memory: the owner,
+        /// too, goes by the network.
         const ATOMICS = 512;
-        /// With [`PULL`](Self::PULL): a pull is a message there and one back ([`Pulled::Later`]),
-        /// which takes far longer than a copy of what fits a packet.
+        /// With [`PULL`](Self::PULL): a pull is a message to the peer and one back
+        /// ([`Pulled::Later`]), which takes far longer than a copy of the bytes that fit a packet.
         const PULL_FAR = 1024;
     }
 }
 
-/// Sizes that the engine has to respect.
+/// Size limits that the engine must respect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Largest payload of [`Transport::send_short`], in bytes; at least 192.
@@ -75,17 +77,18 @@ pub struct Limits {
     pub bulk: usize,
     /// Largest message, in bytes, that is better sent eagerly than offered.
     pub eager: usize,
-    /// Shortest piece, in bytes, into which a stream of less than four times `bulk` is cut; at most
-    /// `bulk`. Where both sides copy, through memory, one reads a piece while the other writes the
-    /// next one; where a packet has its price, that is `bulk`.
+    /// Length, in bytes, of the shortest pieces into which a stream of less than four times `bulk`
+    /// is cut; at most `bulk`. Where both sides copy through memory, one reads a piece while the
+    /// other writes the next one. Where each packet has a fixed cost, this equals `bulk`.
     pub piece: usize,
     /// Longest packet, in bytes, in which short messages leave together; at most `bulk`. 0 where
-    /// each leaves by itself, because a packet costs little more than a message.
+    /// each message leaves by itself, because a packet costs little more than a message.
     pub bundle: usize,
 }
 
 impl Limits {
-    /// Bytes of the pieces in which `len` bytes are streamed: a quarter, within the limits.
+    /// Bytes of the pieces in which `len` bytes are streamed: a quarter of `len`, within the
+    /// limits.
     ///
     /// ```
     /// use portolan_core::transport::Limits;
@@ -102,61 +105,63 @@ impl Limits {
     }
 }
 
-/// What became of a packet that was handed over.
+/// The result of handing over a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Sent {
-    /// The packet is on its way and its bytes have been read: the buffer is the caller's again. (On
-    /// its way to a peer that has left in good order it is lost: a transport that does not see that
-    /// as it sends may say this.)
+    /// The packet is on its way and its bytes have been read: the buffer belongs to the caller
+    /// again. (A packet to a peer that has left in good order is lost. A transport that does not
+    /// see this while it sends may still return `Done`.)
     Done,
     /// There was no room; nothing was sent.
     Full,
-    /// The peer is dead, or has left the job; nothing was sent. Why, [`Transport::failure_of`] or
-    /// [`Transport::has_left`] says now or after some more polls.
+    /// The peer is dead, or has left the job; nothing was sent. [`Transport::failure_of`] or
+    /// [`Transport::has_left`] tells which, now or after some more polls.
     Gone,
 }
 
-/// Where a peer may read a buffer: opaque bytes of the transport that made them.
+/// Where a peer may read a buffer: bytes that only the transport that made them interprets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exposure(pub [u8; 32]);
 
-/// What became of a pull, or of a push.
+/// The result of a pull, or of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Pulled {
     /// The bytes are there.
     Done,
-    /// Not a possible way: the data has to be streamed.
+    /// This way is not possible: the data has to be streamed.
     Stream,
-    /// The peer is dead, or has left the job. Why is said as after [`Sent::Gone`].
+    /// The peer is dead, or has left the job. The reason is given as after [`Sent::Gone`].
     Gone,
-    /// It is under way, by the network's own means: call again with the same arguments after a
-    /// later poll, until it is over. Until then the memory of this side is the transport's.
+    /// The network is moving the bytes by its own means: call again with the same arguments after a
+    /// later poll, until the result is another. Until then the memory of this side belongs to the
+    /// transport.
     Later,
 }
 
-/// Which ways the data of a peer's long messages may take at the moment.
+/// Which ways the data of a peer's long messages may currently take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pulls {
-    /// It is streamed.
+    /// The sender streams it.
     Never,
     /// The receiver pulls all of it.
     Whole,
-    /// Nobody would stream now: the sender is busy with something else. The receiver pulls, and
-    /// looks now and then whether it is back. For transports whose pulls are over when the call
-    /// returns (never [`Pulled::Later`]): the rest may be streamed into the same memory.
+    /// The sender is busy with something else, so it would not stream now. The receiver pulls, and
+    /// checks now and then whether the sender is back. For transports whose pulls are over when the
+    /// call returns (never [`Pulled::Later`]), because the rest may be streamed into the same
+    /// memory.
     Absent,
-    /// The receiver pulls what is contiguous on its side, piece after piece while other work goes
-    /// on ([`Pulled::Later`]); the rest is streamed.
+    /// The receiver pulls data that is contiguous on its side, piece after piece while other work
+    /// goes on ([`Pulled::Later`]); other data is streamed.
     Contiguous,
-    /// It is pulled, and of what is long the sender pushes a half at the same time.
+    /// The receiver pulls; of long data the sender pushes a half at the same time.
     Always,
-    /// Whatever is measured to be the fastest.
+    /// The way that is measured to be the fastest.
     Measured,
 }
 
-/// Memory that peers can reach: where it is here, and the token for peers.
+/// Memory that peers can reach: its address in this process, and the token for peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectMemory {
     /// Where the memory is in this process; page aligned, zeroed.
@@ -172,45 +177,46 @@ unsafe impl Send for DirectMemory {}
 
 /// The engine's side of a poll.
 pub trait Sink {
-    /// Whether a packet of `peer` may be delivered now. Packets that may not stay where they are,
-    /// in order, and are offered again by a later poll. Asked before each packet.
+    /// Whether a packet of `peer` may be delivered now. Packets that may not be delivered stay
+    /// where they are, in order, and are offered again by a later poll. Asked before each packet.
     fn accepts(&mut self, peer: u32) -> bool;
 
-    /// A packet has arrived. The payload is gone when this returns.
+    /// A packet has arrived. The payload is only valid until this returns.
     fn packet(&mut self, peer: u32, header: &Header, payload: Payload<'_>);
 
-    /// How many packets behind the one that is delivered next [`ahead`](Self::ahead) wants to know
-    /// of, if it does.
+    /// How many packets behind the next one to be delivered [`ahead`](Self::ahead) wants to hear
+    /// of; 0 for none.
     fn looks_ahead(&self) -> usize {
         0
     }
 
-    /// A packet with this header has arrived, so many places behind the one that is delivered next:
-    /// what its delivery will touch may be asked for. Said of every second packet, the farthest
-    /// first, with each delivery; a hint.
+    /// A hint: a packet with this header has arrived, `places` places behind the next one to be
+    /// delivered, so what its delivery will touch may be prefetched. Called with each delivery, for
+    /// every second packet, the farthest first.
     fn ahead(&mut self, header: &Header, places: usize) {
         let _ = (header, places);
     }
 
-    /// What [`Transport::begin_remote`] began under this number is over: with the former value if
-    /// it was atomic, or `None` if it failed. What it changed is in the peer's memory.
+    /// The operation that [`Transport::begin_remote`] began under this number is over. `outcome` is
+    /// the former value if the operation was atomic, or `None` if the operation failed. What it
+    /// changed is now in the peer's memory.
     fn finished(&mut self, id: u32, outcome: Option<u64>) {
         let _ = (id, outcome);
     }
 }
 
-/// What a sleeping rank is woken by: a word with a futex or an event descriptor behind it.
+/// What wakes a sleeping rank: a word with a futex or an event descriptor behind it.
 ///
 /// Protocol: read [`seen`](Self::seen), [`Transport::arm`], poll once more, then
-/// [`sleep`](Self::sleep) with the value read; [`ring`](Self::ring) changes the value, so that a
-/// ring between the reading and the sleeping is not lost.
+/// [`sleep`](Self::sleep) with the value read. [`ring`](Self::ring) changes the value, so a ring
+/// between the read and the sleep is not lost.
 pub trait Bell: Send + Sync {
-    /// The present value of the word.
+    /// The current value of the word.
     fn seen(&self) -> u32;
     /// Sleeps until the word differs from `seen`, at most for `limit`. May return early.
     fn sleep(&self, seen: u32, limit: Option<Duration>);
-    /// Changes the word and wakes who sleeps on it. Callable from any thread, and for bells in
-    /// shared memory from any process.
+    /// Changes the word and wakes the threads that sleep on it. Callable from any thread, and for
+    /// bells in shared memory from any process.
     fn ring(&self);
     /// A descriptor that becomes readable when the bell is rung, for event loops; `None` if the
     /// bell is a futex.
@@ -219,31 +225,33 @@ pub trait Bell: Send + Sync {
     }
 }
 
-/// What only moves bytes between ranks. See the [module](self) for the contract.
+/// Moves bytes between ranks, and does nothing else. See the [module](self) for the contract.
 ///
 /// Peers are numbers below [`size`](Self::size); the engine never assumes more about them.
 ///
 /// # Safety
-/// The engine uses memory as a transport says, and gives a program its buffers back on its word:
-/// - What it hands out is there: `len` writable bytes where a packet is to be filled in, readable
-///   ones in the packets of a poll, and what [`alloc`](Self::alloc) and [`map`](Self::map) return,
-///   until it is freed.
-/// - What it was lent (a buffer that is exposed or registered, the target of a pull, the memory of
-///   an operation by the network's means) it leaves alone, and so do its peers, when it has said
-///   that the use is over: in the answer, or by the return of the call that ends it.
-/// - [`limits`](Self::limits) do not change, and are at least what [`Limits`] says.
+/// The engine accesses memory as the transport directs, and gives a program its buffers back when
+/// the transport says that it may. So the transport guarantees:
+/// - Memory that it hands out is valid: `len` writable bytes where a packet is to be filled in,
+///   readable bytes in the packets of a poll, and, until it is freed, the memory that
+///   [`alloc`](Self::alloc) and [`map`](Self::map) return.
+/// - Memory that it was lent (an exposed or registered buffer, the target of a pull, the memory of
+///   a remote operation) is left alone by the transport and by its peers once the transport has
+///   said that the use is over: in its answer, or by returning from the call that ends the use.
+/// - [`limits`](Self::limits) do not change, and are at least what [`Limits`] requires.
 pub unsafe trait Transport: Send + 'static {
     /// Short name, as in `PORTOLAN_TRANSPORT`.
     fn name(&self) -> &'static str;
 
-    /// What the transport can do beyond moving packets. It may lose
-    /// [`REMOTE`](TransportCaps::REMOTE) and [`ATOMICS`](TransportCaps::ATOMICS) when it tells of a
-    /// death, or in a later poll, and nothing else ever; what has begun is told the end of. The
-    /// processor of a rank that has lost them does atomic operations on that rank's memory, between
-    /// polls: where peers have them still, the network does theirs inside of those polls.
+    /// What the transport can do beyond moving packets. When it reports a death, or in a later
+    /// poll, it may lose [`REMOTE`](TransportCaps::REMOTE) and [`ATOMICS`](TransportCaps::ATOMICS),
+    /// and never anything else; the end of operations that have begun is still reported. The
+    /// processor of a rank that has lost them does the atomic operations on that rank's memory,
+    /// between polls. Peers that still have them have the network do theirs, inside of those polls,
+    /// so that the two do not mix.
     fn caps(&self) -> TransportCaps;
 
-    /// Sizes that the engine has to respect.
+    /// Size limits that the engine must respect.
     fn limits(&self) -> Limits;
 
     /// This rank's number among the peers.
@@ -258,9 +266,9 @@ pub unsafe trait Transport: Send + 'static {
     /// Name of this node.
     fn node_name(&self) -> String;
 
-    /// The number of the process that the rank `peer` is, if it is one of this node and the
-    /// caller's number space: the system is asked about it. `None` for ranks that are threads, and
-    /// where it is not known.
+    /// The process id of the rank `peer`, if it is a process on this node and in the caller's pid
+    /// namespace: the system is asked about that process. `None` for ranks that are threads, and
+    /// where the id is not known.
     fn process_of(&self, peer: u32) -> Option<u32> {
         let _ = peer;
         None
@@ -295,8 +303,8 @@ pub unsafe trait Transport: Send + 'static {
         fill: F,
     ) -> Sent;
 
-    /// The same for a packet whose bytes lie at `data`: a network that copies them in the call
-    /// takes them from there, and not from a copy in memory of the transport's.
+    /// The same for a packet whose bytes are at `data`. A network that copies them during the call
+    /// takes them from there, which saves a copy into the transport's memory.
     ///
     /// # Safety
     /// As [`send_bulk`](Self::send_bulk); `len` bytes at `data` must be readable.
@@ -317,32 +325,32 @@ pub unsafe trait Transport: Send + 'static {
     }
 
     /// Whether bulk packets of `piece` bytes each, `len` bytes together, would find room if they
-    /// were handed over now. `false` also where that is not known.
+    /// were handed over now. `false` also if that is not known.
     fn has_room(&mut self, peer: u32, len: usize, piece: usize) -> bool {
         let _ = (peer, len, piece);
         false
     }
 
     /// Delivers packets that have arrived, a bounded number of them, and does whatever keeps the
-    /// transport going. Returns how many packets were delivered and how many remote operations
-    /// ended.
+    /// transport going. Returns the number of packets delivered plus the number of remote
+    /// operations that have ended.
     fn poll<S: Sink>(&mut self, sink: &mut S) -> usize;
 
-    /// What wakes this rank when it sleeps.
+    /// The bell that wakes this rank when it sleeps.
     fn bell(&self) -> Arc<dyn Bell>;
 
-    /// Announces that this rank is about to sleep: from now on whoever hands it a packet rings
-    /// its bell, until [`disarm`](Self::disarm). Includes whatever barrier makes "announce, then
-    /// poll once more" safe without a fence in senders.
+    /// Announces that this rank is about to sleep: from now on every rank that hands it a packet
+    /// rings its bell, until [`disarm`](Self::disarm). Includes whatever barrier makes "announce,
+    /// then poll once more" safe without a fence in senders.
     fn arm(&mut self);
 
     /// Takes the announcement back.
     fn disarm(&mut self);
 
-    /// Whether the bell also rings as soon as there is room again for each peer to which a send has
-    /// found none ([`Sent::Full`]). Asked between [`arm`](Self::arm) and a sleep, after the last
-    /// attempt to send: so a transport may say no for a send that has found no room since `arm`.
-    /// Where it says no, ranks with something unsent sleep briefly.
+    /// Whether the bell will also ring as soon as there is room again, for every peer to which a
+    /// send has found none ([`Sent::Full`]). Asked between [`arm`](Self::arm) and a sleep, after
+    /// the last attempt to send, so a transport may say no because of a send that has found no room
+    /// since `arm`. If it says no, ranks with something unsent sleep only briefly.
     fn rings_for_room(&self) -> bool {
         false
     }
@@ -355,28 +363,28 @@ pub unsafe trait Transport: Send + 'static {
     }
 
     /// Says that this rank, whose messages peers may be pulling, has looked in passing and will
-    /// again: an operation under way is polled now and then. A plain store. See
+    /// look again, because an operation of its own is polled now and then. A plain store. See
     /// [`looks`](Self::looks).
     #[inline]
     fn note_look(&mut self) {}
 
     /// Tells peers on which processor this rank waits, where ranks take turns on processors: any
-    /// number but `u32::MAX`. A plain store. Of several threads the last one counts.
+    /// number but `u32::MAX`. A plain store. If several threads wait, the last one counts.
     #[inline]
     fn note_processor(&mut self, processor: u32) {
         let _ = processor;
     }
 
-    /// Where a peer has said that it waits, the last time: a hint, which may be old, or anything.
-    /// `None` where that is not known.
+    /// The processor on which a peer said, most recently, that it waits. Only a hint, which may be
+    /// old or wrong. `None` if that is not known.
     #[inline]
     fn processor_of(&self, peer: u32) -> Option<u32> {
         let _ = peer;
         None
     }
 
-    /// How often a peer has said so, modulo 2³²: who is [`Pulls::Absent`] and yet looks would
-    /// stream, too.
+    /// How often a peer has called [`note_look`](Self::note_look), modulo 2³². A peer that is
+    /// [`Pulls::Absent`] and yet looks would stream, too.
     #[inline]
     fn looks(&self, peer: u32) -> u32 {
         let _ = peer;
@@ -388,23 +396,24 @@ pub unsafe trait Transport: Send + 'static {
 
     /// Why `peer` is held to be dead, if it is.
     ///
-    /// The engine ends nothing without a reason. After a [`Sent::Gone`] or [`Pulled::Gone`] about a
-    /// peer, polls come to the point where this gives one or [`has_left`](Self::has_left) is
-    /// `true`, whether or not [`failures`](Self::failures) has changed; and a reason, once given,
-    /// stays.
+    /// The engine ends no operation without a reason. After a [`Sent::Gone`] or [`Pulled::Gone`]
+    /// about a peer, polling must lead to the point where this gives a reason or
+    /// [`has_left`](Self::has_left) returns `true`, whether or not [`failures`](Self::failures) has
+    /// changed. Once given, a reason stays.
     fn failure_of(&self, peer: u32) -> Option<String>;
 
-    /// Whether `peer` has left the job in good order, and a poll that delivers nothing means that
-    /// all that it had sent is here; nothing of this side is lent then for what it does. Asked by
-    /// waits in vain, when they have polled for a while and before they sleep, and again behind a
-    /// poll before anything ends; a transport that cannot tell says `false`.
+    /// Whether `peer` has left the job in good order. If so, a poll that delivers nothing proves
+    /// that everything the peer had sent has arrived, and none of this side's memory is lent to it
+    /// any more. Waits ask this when they have polled in vain for a while, and before they sleep;
+    /// the engine asks again after a poll before it ends anything. A transport that cannot tell
+    /// returns `false`.
     fn has_left(&mut self, peer: u32) -> bool {
         let _ = peer;
         false
     }
 
-    /// Declares `peer` dead, for every rank that shares this knowledge (the engine found that it
-    /// misbehaves, or a thread that was a rank panicked).
+    /// Declares `peer` dead, for every rank that shares this knowledge (because the engine found
+    /// that it misbehaves, or because a thread that was a rank panicked).
     fn declare_failed(&mut self, peer: u32, why: &str);
 
     /// Makes `len` bytes at `data` readable by peers ([`TransportCaps::PULL`]).
@@ -421,29 +430,30 @@ pub unsafe trait Transport: Send + 'static {
         let _ = exposure;
     }
 
-    /// The program has failed, and the process is about to end: what ends from here on does not say
-    /// that this rank has left in good order, so that the others take the end of the process for
-    /// its death. (Where they do not see that, there is nothing to do.)
+    /// The program has failed, and the process is about to end. From here on the transport does not
+    /// announce that this rank has left in good order, so that the other ranks take the end of the
+    /// process for its death. (Where they do not notice that end, there is nothing to do.)
     fn end_silently(&mut self) {}
 
-    /// The device ends, in whatever way, and its buffers are about to be freed: no peer begins any
-    /// more to read or write what this rank has exposed, and none is at it when this returns.
-    /// (Where peers reach into memory only while this rank polls, there is nothing to do.)
+    /// The device ends, in whatever way, and its buffers are about to be freed: from now on no peer
+    /// begins to read or write what this rank has exposed, and when this returns no peer is still
+    /// doing so. (Where peers reach into memory only while this rank polls, there is nothing to
+    /// do.)
     ///
-    /// It may be called more than once, and nothing but it and the drop follows. A transport that
-    /// is dropped without it does the same then.
+    /// It may be called more than once; after it only the drop follows. A transport that is dropped
+    /// without this call does the same in its drop.
     fn close(&mut self) {}
 
-    /// Whether memory of an accelerator may be exposed and pulled into like the host's: at this
-    /// address, which its driver says is of this kind. Where it may not, it goes through memory of
-    /// the host.
+    /// Whether accelerator memory may be exposed and pulled into like host memory. `address` is in
+    /// that memory, and `memory` is its kind according to its driver. If not, the data goes through
+    /// host memory.
     fn serves(&self, address: *const u8, memory: MemoryKind) -> bool {
         let _ = (address, memory);
         false
     }
 
-    /// Which ways the data of a message of `len` bytes from `peer` may take at the moment. `inside`
-    /// if the peer is known to be in a call; otherwise the transport looks.
+    /// Which ways the data of a message of `len` bytes from `peer` may currently take. `inside`:
+    /// the peer is known to be in a call; otherwise the transport finds out.
     fn pulls(&self, peer: u32, len: usize, inside: bool) -> Pulls {
         let _ = (peer, len, inside);
         Pulls::Whole
@@ -459,7 +469,7 @@ pub unsafe trait Transport: Send + 'static {
         None
     }
 
-    /// Copies `len` bytes at `source` to `offset` of what a peer has exposed for writing
+    /// Copies `len` bytes at `source` to `offset` in the buffer that a peer has exposed for writing
     /// ([`TransportCaps::PUSH`]).
     ///
     /// # Safety
@@ -478,13 +488,13 @@ pub unsafe trait Transport: Send + 'static {
     }
 
     /// Copies `len` bytes at `offset` of a peer's exposure to `target`, if that is possible
-    /// ([`TransportCaps::PULL`]). Where the answer is [`Pulled::Later`], a death of the peer is not
-    /// reported before the transport has let go of `target`.
+    /// ([`TransportCaps::PULL`]). After [`Pulled::Later`], the transport does not report a death of
+    /// the peer before it has let go of `target`.
     ///
     /// # Safety
     /// `len` bytes at `target` must be writable; after [`Pulled::Later`], until the call that gives
-    /// another answer. (The exposure comes from a peer and is not trusted:
-    /// a wrong one gives wrong bytes or [`Pulled::Stream`], never undefined behaviour here.)
+    /// another answer. (The exposure comes from a peer and is not trusted: a wrong one gives wrong
+    /// bytes or [`Pulled::Stream`], never undefined behaviour here.)
     unsafe fn pull(
         &mut self,
         peer: u32,
@@ -498,8 +508,8 @@ pub unsafe trait Transport: Send + 'static {
     }
 
     /// Lets peers reach `len` bytes at `data` by remote operations ([`TransportCaps::REMOTE`]).
-    /// `None` if the network refuses: the memory is reached by packets then. Whoever sleeps while
-    /// it has registered memory is woken when that changes, or sleeps only briefly.
+    /// `None` if the network refuses; peers then reach the memory by packets. A rank that sleeps
+    /// while it has registered memory is woken when that memory changes, or sleeps only briefly.
     ///
     /// # Safety
     /// The bytes must stay valid for reads and writes until [`deregister`](Self::deregister).
@@ -508,19 +518,22 @@ pub unsafe trait Transport: Send + 'static {
         None
     }
 
-    /// Ends a registration. What peers still do there fails on their side, or does not happen.
+    /// Ends a registration. Peers' operations that still target it fail on their side, or have no
+    /// effect.
     fn deregister(&mut self, token: &Token) {
         let _ = token;
     }
 
     /// Begins an operation on memory that `peer` has registered, or a first part of it
-    /// ([`TransportCaps::REMOTE`]). `peer` may be this rank. Parts and operations end in any order.
+    /// ([`TransportCaps::REMOTE`]). `peer` may be this rank. Parts and operations may end in any
+    /// order.
     ///
     /// # Safety
-    /// The memory of this side must stay valid, and what is read into be used by nobody else, until
-    /// [`Sink::finished`] has told of the end, or the transport has been dropped. (A death of the
-    /// peer is not reported before the transport has let go of it.) `token` must be one that `peer`
-    /// gave, and the range inside of what it registered.
+    /// The memory of this side must stay valid, and a memory that is read into must be used by
+    /// nobody else, until [`Sink::finished`] has reported the end, or the transport has been
+    /// dropped. (A death of the peer is not reported before the transport has let go of that
+    /// memory.) `token` must be one that `peer` gave, and the range must lie inside of what it
+    /// registered.
     unsafe fn begin_remote(
         &mut self,
         peer: u32,
@@ -552,8 +565,8 @@ pub unsafe trait Transport: Send + 'static {
         false
     }
 
-    /// Sender: closes a word whose offer is over (taken and finished); the number may be given out
-    /// again. A cancelled word is closed by the receiver, when it meets the offer and fails to
+    /// Sender: closes a word whose offer is over (taken and finished), so that its number may be
+    /// reused. A cancelled word is closed by the receiver, when it meets the offer and fails to
     /// take it.
     fn offer_close(&mut self, word: u32) {
         let _ = word;
@@ -575,7 +588,7 @@ pub unsafe trait Transport: Send + 'static {
         ))
     }
 
-    /// Frees what [`alloc`](Self::alloc) gave.
+    /// Frees memory that [`alloc`](Self::alloc) returned.
     ///
     /// # Safety
     /// Neither this rank nor a peer may use the memory afterwards.
@@ -590,8 +603,8 @@ pub unsafe trait Transport: Send + 'static {
         None
     }
 
-    /// This rank has stored something into memory of [`alloc`](Self::alloc): wakes `peer`, which
-    /// may have been waiting for that, if it sleeps ([`TransportCaps::DIRECT`]). Either this sees
+    /// This rank has stored something into memory of [`alloc`](Self::alloc), which `peer` may be
+    /// waiting for: wakes `peer` if it sleeps ([`TransportCaps::DIRECT`]). Either this call sees
     /// that the peer has called [`arm`](Self::arm), or the peer's next look at the memory sees the
     /// store. Cheap if the peer does not sleep. `peer` is below [`size`](Self::size) and not this
     /// rank.
@@ -600,7 +613,7 @@ pub unsafe trait Transport: Send + 'static {
         let _ = peer;
     }
 
-    /// Bytes of shared or pinned memory that this rank uses for its peers at the moment.
+    /// Bytes of shared or pinned memory that this rank currently uses for its peers.
     fn memory_used(&self) -> u64 {
         0
     }
